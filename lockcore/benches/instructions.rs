@@ -31,6 +31,7 @@ impl World {
             has_slots: false,
             window: 64,
             acquires: 256,
+            runs: 1,
             seed: 7,
         };
         Self { core: Core::new(node.clone(), rules), node, now_us: 1_000_000, counter: None }
@@ -74,7 +75,7 @@ impl World {
     }
 
     fn release(&mut self, number: u64, state: &mut QueueState) {
-        let ask = self.event(|core| core.release(number)).expect("it is held");
+        let ask = self.event(|core| core.release(number)).request().expect("it is held");
         self.answer(&ask, state);
     }
 }

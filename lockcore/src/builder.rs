@@ -8,7 +8,7 @@ mod redis;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::{ConfigError, Label, NodeId};
+use proto::{ConfigError, Label, MAX_RUN, NodeId};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
@@ -53,6 +53,7 @@ pub struct LocksBuilder {
     request_timeout: Duration,
     max_waiting: u32,
     redisson_peers: bool,
+    run_limit: u32,
     #[cfg(feature = "redis")]
     certificates: Certificates,
     #[cfg(feature = "redis")]
@@ -88,6 +89,7 @@ impl LocksBuilder {
             request_timeout: Duration::from_secs(2),
             max_waiting: 100_000,
             redisson_peers: false,
+            run_limit: 1,
             #[cfg(feature = "redis")]
             certificates: Certificates::default(),
             #[cfg(feature = "redis")]
@@ -199,6 +201,23 @@ impl LocksBuilder {
         self
     }
 
+    /// The most waiters of this `Locks` that are granted a lock together, 1 to 64; 1 by default,
+    /// which grants it to each of them alone. So many of them that wait one behind the other, for
+    /// the whole lock, are a *run*: this process serves them one after the other, without asking
+    /// the server between them.
+    ///
+    /// The order of a queue stays as it is, as do tokens, deadlines and losses: each guard in a run
+    /// has its own. Where the hold is lost, those that were not served ask again, at the end of the
+    /// queue. So they do after a [force release](Locks::force_release), a
+    /// [leak](crate::LockGuard::leak) and a [downgrade](crate::LockGuard::downgrade) of one before
+    /// them. [`inspect`](Locks::inspect) shows the first of a run as the holder. A hold with a
+    /// [fixed lease](LockOptions::fixed_lease) or a [longest hold](LockOptions::max_hold) is in no
+    /// run, and there are none with [`redisson_peers`](Self::redisson_peers).
+    pub fn run_limit(mut self, members: u32) -> Self {
+        self.run_limit = members;
+        self
+    }
+
     /// Shares each lock's queue with JVMs that use Redisson's `getFairLock` on the same name; off
     /// by default.
     ///
@@ -257,6 +276,7 @@ impl LocksBuilder {
             redact_names: self.redact_names,
             request_timeout: self.request_timeout,
             redisson_peers: self.redisson_peers,
+            run_limit: self.run_limit,
             max_waiting: self.max_waiting,
             waiting: Arc::new(Semaphore::new(slots)),
         };
@@ -271,6 +291,9 @@ impl LocksBuilder {
         check_prefix("channel_prefix", &self.channel_prefix)?;
         if self.max_waiting == 0 {
             return Err(ConfigError::new("max_waiting", "0", "1 or more"));
+        }
+        if !(1..=MAX_RUN as u32).contains(&self.run_limit) {
+            return Err(ConfigError::new("run_limit", self.run_limit.to_string(), "1 to 64"));
         }
         if let Some((count, timeout)) = self.replicas {
             let is_in_time = (Duration::from_millis(1)..self.request_timeout).contains(&timeout);

@@ -6,15 +6,15 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use proto::node::Moment;
+use proto::node::{GivenBack, Moment};
 use proto::{
     Answer, Demand, FencingToken, Grant, Left, LockErrorKind, LockName, Released, Renewed,
 };
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::error::LockError;
-use crate::node::{HoldCell, Node, TimedRequest};
+use crate::node::{HoldCell, Node, TimedRequest, silent};
 use crate::request::NOT_WITH_PEERS;
 
 /// A held lock, read or permits, as [`demand`](Self::demand) tells. Dropping it releases it in the
@@ -127,7 +127,9 @@ impl LockGuard {
         if node.settings.redisson_peers {
             return Err(LockError::with_detail(LockErrorKind::Unsupported, NOT_WITH_PEERS));
         }
-        let Some(ask) = node.with(|core| core.downgrade(number)) else {
+        // In a run the hold has another one's name.
+        let asked = node.with(|core| Some((core.downgrade(number)?, core.held_as(number))));
+        let Some((ask, held_as)) = asked else {
             return Err(LockError::new(LockErrorKind::Lost));
         };
         match TimedRequest::ask(node, ask).await? {
@@ -135,7 +137,7 @@ impl LockGuard {
                 Err(LockError::new(LockErrorKind::Lost))
             }
             Answer::Renewed(reply) => {
-                let is_own = |grant: &&Grant| grant.member.number() == number;
+                let is_own = |grant: &&Grant| grant.member.number() == held_as;
                 let Some(grant) = reply.grants.iter().find(is_own) else {
                     return Err(LockError::new(LockErrorKind::Protocol));
                 };
@@ -287,9 +289,13 @@ impl LockGuard {
             return Release(Progress::Done(Some(Err(node.closed()))));
         }
         hold.observe_end();
-        let Some(ask) = node.with(|core| core.release(hold.number)) else {
+        let ask = match node.with(|core| core.release(hold.number)) {
+            GivenBack::By(ask) => ask,
+            GivenBack::InRun => return Release(Progress::InRun(InRun { hold, timer: None })),
             // Leaked, or released by a shutdown.
-            return Release(Progress::Done(Some(Err(LockError::new(LockErrorKind::Lost)))));
+            GivenBack::Nothing => {
+                return Release(Progress::Done(Some(Err(LockError::new(LockErrorKind::Lost)))));
+            }
         };
         let request = TimedRequest::sent(node, ask);
         Release(Progress::Running(RunningRelease { request, shared: hold.shared }))
@@ -381,6 +387,40 @@ pub struct Release(Progress);
 enum Progress {
     Done(Option<Result<(), LockError>>),
     Running(RunningRelease),
+    InRun(InRun),
+}
+
+/// A release after which the hold is another one's of the same run. Nothing is sent for it alone.
+struct InRun {
+    hold: SharedHold,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl InRun {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LockError>> {
+        let SharedHold { node, shared, .. } = &self.hold;
+        if self.timer.is_none() {
+            self.timer = node.timer_elsewhere(node.answer_deadline());
+        }
+        shared.caller.register(cx.waker());
+        if let Some(outcome) = shared.outcome() {
+            return Poll::Ready(match outcome {
+                Ok(outcome) => ended(shared, *outcome == Released::Released),
+                Err(error) => Err(node.error(error.clone())),
+            });
+        }
+        if node.has_ended() {
+            return Poll::Ready(Err(node.closed()));
+        }
+        let Some(timer) = &mut self.timer else { return Poll::Pending };
+        timer.as_mut().poll(cx).map(|()| Err(silent()))
+    }
+}
+
+impl fmt::Debug for InRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InRun").field("hold", &self.hold).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]
@@ -401,6 +441,7 @@ impl Future for Release {
                 let answer = Pin::new(&mut running.request).poll(cx);
                 answer.map(|answer| released(&running.shared, answer))
             }
+            Progress::InRun(release) => release.poll(cx),
         }
     }
 }
@@ -409,12 +450,17 @@ impl Future for Release {
 fn released(shared: &HoldCell, answer: Result<Answer, LockError>) -> Result<(), LockError> {
     let was_held = match answer {
         Ok(Answer::Released(reply)) => reply.outcome == Released::Released,
-        Ok(Answer::Left(reply)) => reply.outcome.first() == Some(&Left::Left),
+        Ok(Answer::Left(reply)) => reply.outcome.contains(&Left::Left),
         Ok(_) => return Err(LockError::new(LockErrorKind::Protocol)),
         // The release goes on in the background.
         Err(error) if !shared.was_lost() => return Err(error),
         Err(_) => false,
     };
+    ended(shared, was_held)
+}
+
+/// The outcome of a release, if the server said whether the hold was there.
+fn ended(shared: &HoldCell, was_held: bool) -> Result<(), LockError> {
     if was_held && !shared.was_lost() {
         return Ok(());
     }

@@ -14,7 +14,7 @@ mod observe;
 mod tests;
 
 pub(crate) use clock::later;
-pub(crate) use deadline::{TimedRequest, timer};
+pub(crate) use deadline::{TimedRequest, silent, timer};
 pub(crate) use driver::{Driver, Inbox, Settings};
 pub(crate) use handle::Node;
 pub(crate) use hold_cell::HoldCell;

@@ -9,7 +9,7 @@ use crate::model::{Action, Locking};
 use crate::packet::{Ask, Outcome, Packet, Told};
 use crate::properties::at_ms;
 use crate::server::{bits, together};
-use crate::state::{Client, Stage, State, node_of};
+use crate::state::{Bits, Client, Stage, State, node_of};
 use crate::wire::moment;
 
 /// The node that a forced release comes from.
@@ -29,11 +29,13 @@ impl Locking {
                 let Stage::Guard(number) = state.clients[client].stage else {
                     unreachable!("only guards are released");
                 };
+                // Of a run the server knows the hold alone.
+                let hold = state.nodes[usize::from(node)].core.held_as(number);
                 let request = self.event(state, node, |core| core.release(number));
-                state.clients[client].stage = match request {
+                state.clients[client].stage = match request.request() {
                     Some(request) => {
                         self.send(state, node, &request);
-                        Stage::Releasing(number)
+                        Stage::Releasing(hold)
                     }
                     None => Stage::Idle,
                 };
@@ -76,6 +78,7 @@ impl Locking {
                     self.replied(state, node, ask, sent, &told);
                 }
                 Packet::Grant { members, left } => self.pushed(state, members, left),
+                Packet::Run { members, left } => self.run_pushed(state, &members, left),
                 Packet::Revoked { members } => {
                     state.record.untold &= !members;
                     self.revoked(state, members);
@@ -98,7 +101,7 @@ impl Locking {
             }
             Action::Lose { packet } => {
                 let lost = state.network.remove(packet);
-                if matches!(lost, Packet::Grant { .. } | Packet::Revoked { .. }) {
+                if !matches!(lost, Packet::Request { .. } | Packet::Reply { .. }) {
                     state.budget.losses -= 1;
                 }
             }
@@ -178,7 +181,8 @@ impl Locking {
             unreachable!("only guards are downgraded");
         };
         let node = self.scope.homes[client];
-        state.record.downgraded |= 1 << self.id_of(node, number);
+        let hold = state.nodes[usize::from(node)].core.held_as(number);
+        state.record.downgraded |= 1 << self.id_of(node, hold);
         let request = self.event(state, node, |core| core.downgrade(number));
         self.send(state, node, &request.expect("it is held"));
     }
@@ -205,10 +209,11 @@ impl Locking {
     /// Whether the owner of a guard waits for this packet.
     fn is_awaited(&self, state: &State, packet: &Packet) -> bool {
         let Packet::Reply { node, ask, .. } = packet else { return false };
-        let (Ask::Release { member } | Ask::Leave { member, .. }) = *ask else { return false };
+        let Some(left) = given_back(*ask) else { return false };
         let mut clients = state.clients.iter().zip(self.scope.homes);
         clients.any(|(client, home)| {
-            matches!(client.stage, Stage::Releasing(number) if home == node && self.id_of(*node, number) == member)
+            matches!(client.stage, Stage::Releasing(number)
+                if home == node && left & (1 << self.id_of(*node, number)) != 0)
         })
     }
 
@@ -221,9 +226,15 @@ impl Locking {
             Packet::Grant { members, .. } => bits(*members).any(|member| {
                 matches!(phase(member), Some(Phase::Asking | Phase::Parked | Phase::Waiting))
             }),
+            Packet::Run { members, .. } => members.iter().any(|member| {
+                matches!(phase(*member), Some(Phase::Asking | Phase::Parked | Phase::Waiting))
+            }),
             Packet::Revoked { members } => bits(*members).any(|member| phase(member).is_some()),
             Packet::Reply { ask: Ask::Renew { member } | Ask::Confirm { member }, .. } => {
-                matches!(phase(*member), Some(Phase::Confirming | Phase::Held))
+                matches!(
+                    phase(*member),
+                    Some(Phase::Confirming | Phase::Held | Phase::ConfirmingRun | Phase::Serving)
+                )
             }
             Packet::Reply { ask: Ask::Touch { members }, told, sent, .. } => {
                 let news = |member: u8| {
@@ -262,9 +273,18 @@ impl Locking {
     }
 }
 
+/// The members that a release or a leave gives back.
+pub(crate) fn given_back(ask: Ask) -> Option<Bits> {
+    match ask {
+        Ask::Release { member } => Some(1 << member),
+        Ask::Leave { members, .. } => Some(members),
+        _ => None,
+    }
+}
+
 /// Whether a reply tells the node only that the server has run the request.
 fn is_mere_receipt(ask: Ask, told: &Told) -> bool {
-    matches!(ask, Ask::Release { .. } | Ask::Leave { .. }) && !has_news(told)
+    given_back(ask).is_some() && !has_news(told)
 }
 
 /// Whether a reply tells more than the outcome of the request.

@@ -25,6 +25,7 @@ fn broken(
         drops: true,
         one_by_one: variant == Variant::ForgetsMore,
         acquires: usize::MAX,
+        runs: 1,
         budget,
         served_one_in: 1,
     };

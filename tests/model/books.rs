@@ -94,6 +94,14 @@ impl Server {
         Books { holds, now_ms }
     }
 
+    /// The members that are served within the hold of everything, in order.
+    pub(crate) fn run(&self, model: &Locking) -> Vec<Id> {
+        let Self::Queue { state, .. } = self else { return Vec::new() };
+        let Some((holder, _)) = state.at_door() else { return Vec::new() };
+        let id = |number: &u64| model.id(&holder.renumbered(*number));
+        state.run().iter().map(id).collect()
+    }
+
     /// The members that have a place, in order, those included that were passed over.
     pub(crate) fn places(&self, model: &Locking) -> Vec<Id> {
         match self {
@@ -167,7 +175,7 @@ impl Server {
         match state.door.as_ref().map(|door| &door.held) {
             None => Some(0),
             Some(Holding::Parts { used, .. }) => Some(*used),
-            Some(Holding::Whole(_)) => None,
+            Some(Holding::Whole { .. }) => None,
         }
     }
 
@@ -252,7 +260,7 @@ impl Server {
 fn shared_token(state: &QueueState) -> Option<u64> {
     match state.door.as_ref()?.held {
         Holding::Parts { token, .. } => Some(token?.get()),
-        Holding::Whole(_) => None,
+        Holding::Whole { .. } => None,
     }
 }
 

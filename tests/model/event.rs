@@ -21,6 +21,8 @@ pub(crate) enum Event {
     ForcedOff,
     /// One command granted several members.
     GrantedTogether,
+    /// One command granted several members one hold.
+    GrantedRun,
     /// A waiter that would fit waits behind one that does not.
     KeptForTheHead,
     Downgraded,
@@ -29,7 +31,7 @@ pub(crate) enum Event {
 }
 
 impl Event {
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::HandedOver,
         Self::AskedTogether,
         Self::PassedOver,
@@ -41,6 +43,7 @@ impl Event {
         Self::Confirmed,
         Self::ForcedOff,
         Self::GrantedTogether,
+        Self::GrantedRun,
         Self::KeptForTheHead,
         Self::Downgraded,
         Self::LeftForLater,
@@ -73,6 +76,7 @@ impl Locking {
                 self.scope.homes.starts_with(&[0, 0, 0])
                     && matches!(self.scope.wants, [Want::Lock, ..])
             }
+            Event::GrantedRun => self.scope.runs > 1,
             Event::GrantedTogether => some_wait_together && !self.scope.one_by_one,
             Event::KeptForTheHead | Event::LeftForLater if !some_wait_together => false,
             Event::KeptForTheHead => true,

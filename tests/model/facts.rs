@@ -3,7 +3,7 @@
 use laws::{Evidence, Held, Kind};
 
 use crate::packet::{Ask, Outcome};
-use crate::server::Said;
+use crate::server::{Said, together};
 use crate::state::{Id, State, Waiting};
 use crate::step::Step;
 
@@ -49,8 +49,12 @@ impl Evidence for Facts<'_> {
             Ask::Release { member }
             | Ask::Renew { member }
             | Ask::Confirm { member }
-            | Ask::Downgrade { member }
-            | Ask::Leave { member, .. } => member == named,
+            | Ask::Downgrade { member } => member == named,
+            // The last of a run take the hold with them, whose name is another's.
+            Ask::Leave { members, .. } => {
+                let run = together(self.step.was.run(self.step.model));
+                members & (1 << named) != 0 || run != 0 && run & !members == 0
+            }
             Ask::Acquire { members, .. } | Ask::Touch { members } => members & (1 << named) != 0,
             Ask::Force => true,
         }
@@ -70,6 +74,10 @@ impl Evidence for Facts<'_> {
 
     fn granted(&self) -> Vec<Held<Id>> {
         self.granted.to_vec()
+    }
+
+    fn run(&self) -> Vec<Id> {
+        self.step.granted_run(self.granted)
     }
 
     fn arrivals(&self) -> impl Iterator<Item = Id> {
@@ -104,7 +112,7 @@ impl Evidence for Facts<'_> {
 
     fn told(&self) -> Vec<u64> {
         let said = self.step.said.iter().filter_map(|said| match said {
-            Said::Granted { token, .. } => Some(*token),
+            Said::Granted { token, .. } | Said::Run { token, .. } => Some(*token),
             Said::Revoked { .. } => None,
         });
         self.step.tokens.iter().copied().chain(said).collect()

@@ -157,6 +157,7 @@ fn two(budget: Budget) -> Scope {
         drops: true,
         one_by_one: false,
         acquires: usize::MAX,
+        runs: 1,
         budget,
         served_one_in: SAMPLED,
     }

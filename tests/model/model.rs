@@ -47,6 +47,8 @@ pub(crate) struct Scope {
     pub(crate) one_by_one: bool,
     /// The number of acquires of one node that are on their way at once.
     pub(crate) acquires: usize,
+    /// The most members of a run. More than one only where no client tries.
+    pub(crate) runs: usize,
     pub(crate) budget: Budget,
     /// The number of states of which one is tried for whether all come to rest from there; none if
     /// 0.
@@ -156,9 +158,12 @@ impl Locking {
             let attempt = u64::from(id % NUMBERS / ROUNDS) + 1;
             let number = Core::<()>::number_of(attempt, u64::from(id % ROUNDS));
             let node = &ids[node_of(id)];
-            match scope.beside_jvms {
-                true => Member::redisson(node, number, lease_ms, &label),
-                false => Member::new(node, number, lease_ms, demands[node_of(id)], &label),
+            match (scope.beside_jvms, demands[node_of(id)]) {
+                (true, _) => Member::redisson(node, number, lease_ms, &label),
+                (false, Demand::ALONE) => {
+                    Member::in_run(node, number, lease_ms, scope.runs, &label)
+                }
+                (false, demand) => Member::new(node, number, lease_ms, demand, &label),
             }
         };
         let members: Vec<_> = (0..nodes * NUMBERS).map(member).collect();
@@ -201,6 +206,7 @@ impl Locking {
             has_slots: false,
             window: usize::MAX,
             acquires: self.scope.acquires,
+            runs: self.scope.runs,
             seed: 0,
         }
     }
@@ -346,7 +352,7 @@ impl Locking {
                     actions.push(Action::Fail { packet, stays: false });
                 }
             }
-            Packet::Grant { .. } | Packet::Revoked { .. } => {
+            Packet::Grant { .. } | Packet::Run { .. } | Packet::Revoked { .. } => {
                 actions.push(Action::Deliver { packet });
                 if has_losses {
                     actions.push(Action::Lose { packet });

@@ -23,6 +23,11 @@ pub(crate) enum Packet {
         members: Bits,
         left: u32,
     },
+    /// The server tells a node that these members of it are a run, in this order.
+    Run {
+        members: Vec<Id>,
+        left: u32,
+    },
     /// The server tells a node that these members of it were forced off.
     Revoked {
         members: Bits,
@@ -35,6 +40,7 @@ impl Packet {
         match self {
             Self::Request { .. } => None,
             Self::Reply { node, .. } => Some(*node),
+            Self::Run { members, .. } => members.first().map(|member| member / NUMBERS),
             Self::Grant { members, .. } | Self::Revoked { members } => {
                 bits(*members).next().map(|member| member / NUMBERS)
             }
@@ -69,8 +75,10 @@ pub(crate) enum Ask {
         member: Id,
     },
     Leave {
-        member: Id,
-        is_ambiguous: bool,
+        /// A bit for each member: one, or all of a run.
+        members: Bits,
+        /// Those that are ambiguous.
+        ambiguous: Bits,
     },
     /// Releases the lock by force, for an operator.
     Force,
@@ -84,6 +92,8 @@ pub(crate) struct Told {
     pub(crate) left: u32,
     /// The members of the asking node that hold, and the rest of each lease.
     pub(crate) grants: Vec<(Id, u32)>,
+    /// The members that are served within the hold that it tells of, in order, if it is a run's.
+    pub(crate) run: Vec<Id>,
     /// Whether there is more to do than one command does.
     pub(crate) more: bool,
 }

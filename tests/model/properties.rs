@@ -102,8 +102,11 @@ pub(crate) fn at_ms(now: u32) -> u64 {
 fn believing<'a>(model: &'a Locking, state: &'a State) -> impl Iterator<Item = u8> + 'a {
     let clients = state.clients.iter().zip(model.scope.homes);
     let believing = clients.filter(|(client, home)| state.believes(**home, client));
-    let members = believing
-        .filter_map(|(client, home)| Some(model.id_of(*home, state.number(*home, client)?)));
+    // By the members that hold, on the server: of a run, the first.
+    let members = believing.filter_map(|(client, home)| {
+        let core = &state.nodes[usize::from(*home)].core;
+        Some(model.id_of(*home, core.held_as(state.number(*home, client)?)))
+    });
     members.filter(|member| state.record.untold & (1 << *member) == 0)
 }
 
@@ -167,8 +170,12 @@ fn clean(model: &Locking, state: &State) -> bool {
         return true;
     }
     let books = state.server.books(model, at_ms(state.now));
-    let mut known = books.live().map(|held| held.member).chain(state.server.places(model));
-    known.all(|member| is_accounted_for(model, state, member))
+    let is_known = |member: u8| is_accounted_for(model, state, member);
+    // A run's hold has the name of its first member, which may have left it to the others.
+    let run = state.server.run(model);
+    let mut holds = books.live().map(|held| held.member);
+    holds.all(|holder| is_known(holder) || run.iter().any(|member| is_known(*member)))
+        && state.server.places(model).into_iter().all(is_known)
 }
 
 /// Whether, once everything has arrived, no node waits for an answer, and the waiters need only
@@ -196,7 +203,11 @@ fn unstuck(model: &Locking, state: &State) -> bool {
     let mut now_ms = at_ms(state.now);
     server.expire(now_ms);
     for held in server.books(model, now_ms).live() {
-        let has_guard = |(client, home): (&Client, &u8)| matches!(client.stage, Stage::Guard(number) if model.id_of(*home, number) == held.member);
+        let has_guard = |(client, home): (&Client, &u8)| {
+            let hold = |number| state.nodes[usize::from(*home)].core.held_as(number);
+            matches!(client.stage, Stage::Guard(number)
+                if model.id_of(*home, hold(number)) == held.member)
+        };
         if clients().any(has_guard) {
             return true;
         }
@@ -219,7 +230,10 @@ fn unstuck(model: &Locking, state: &State) -> bool {
     for (node, core) in (0..).zip(state.nodes.iter().map(|node| &node.core)) {
         for number in core.numbers() {
             if let Some(Phase::Releasing | Phase::Leaving) = core.phase(number) {
-                ask(Ask::Leave { member: model.id_of(node, number), is_ambiguous: false }, node);
+                let member = model.id_of(node, number);
+                // Of a run's hold its node sends the release, of others a leave is as good.
+                ask(Ask::Release { member }, node);
+                ask(Ask::Leave { members: 1 << member, ambiguous: 0 }, node);
             }
         }
     }

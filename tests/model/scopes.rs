@@ -166,6 +166,93 @@ fn readers_who_are_granted_in_several_steps_keep_every_law() {
     exhaust("two readers of one node and a lock, one by one", scope);
 }
 
+/// Lets the clients of each node be served in runs of up to three.
+fn in_runs(homes: &'static [u8], operations: &'static [u8], budget: Budget) -> Scope {
+    Scope { homes, operations, runs: 3, ..three(&[], budget) }
+}
+
+#[test]
+fn a_run_of_two_keeps_every_law() {
+    exhaust("a run of two", in_runs(&[0, 1, 1], &[1, 1, 1], NOTHING));
+}
+
+#[test]
+fn a_run_of_two_whose_requests_are_lost_or_late_keeps_every_law() {
+    let budget = Budget { losses: 1, ..NOTHING };
+    exhaust("a run of two, lost and late requests", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
+}
+
+#[test]
+fn a_run_of_two_that_crashes_and_cancels_keeps_every_law() {
+    let budget = Budget { cancels: 1, crashes: 1, ..NOTHING };
+    exhaust("a run of two, crashed and cancelled", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
+}
+
+#[test]
+#[ignore = "minutes: scripts/torture runs it"]
+fn a_run_of_two_whose_hold_ends_keeps_every_law() {
+    let budget = Budget { passes: 2, ..NOTHING };
+    exhaust("a run of two, in time", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
+}
+
+#[test]
+#[ignore = "minutes: scripts/torture runs it"]
+fn a_run_of_two_that_is_forced_off_keeps_every_law() {
+    let budget = Budget { forced: 1, ..NOTHING };
+    exhaust("a run of two, forced off", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
+}
+
+#[test]
+fn a_run_of_two_whose_node_is_cut_off_keeps_every_law() {
+    let budget = Budget { cuts: 1, ..NOTHING };
+    exhaust("a run of two, cut off", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
+}
+
+#[test]
+fn a_run_of_two_that_is_downgraded_keeps_every_law() {
+    let budget = Budget { downgrades: 1, ..NOTHING };
+    exhaust("a run of two, downgraded", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
+}
+
+#[test]
+fn runs_whose_members_come_back_keep_every_law() {
+    exhaust("a run of two, one of them twice", in_runs(&[0, 1, 1], &[1, 2, 1], NOTHING));
+}
+
+#[test]
+#[ignore = "minutes: scripts/torture runs it"]
+fn a_run_of_two_whose_requests_are_lost_and_whose_members_cancel_keeps_every_law() {
+    let budget = Budget { losses: 1, cancels: 1, ..NOTHING };
+    exhaust("a run of two, lost and late, cancelled", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
+}
+
+/// Every request of the run is its node's alone: it waits behind a lock of its own.
+#[test]
+#[ignore = "minutes: scripts/torture runs it"]
+fn a_run_of_one_node_whose_requests_are_lost_twice_keeps_every_law() {
+    let budget = Budget { losses: 2, ..NOTHING };
+    exhaust(
+        "a run of two of one node, lost and late twice",
+        in_runs(&[0, 0, 0], &[1, 1, 1], budget),
+    );
+}
+
+/// Three nodes, runs of up to three, a crash and a cancel.
+#[test]
+#[ignore = "hours: scripts/torture runs it"]
+fn runs_of_three_among_three_nodes_that_crash_and_cancel_keep_every_law() {
+    let budget = Budget { crashes: 1, cancels: 1, ..NOTHING };
+    let scope = in_runs(&[0, 1, 1, 1, 2], &[1, 1, 1, 1, 1], budget);
+    exhaust("runs of up to three among three nodes, crashed and cancelled", scope);
+}
+
+#[test]
+#[ignore = "minutes: scripts/torture runs it"]
+fn a_run_of_three_that_crashes_and_cancels_keeps_every_law() {
+    let budget = Budget { crashes: 1, cancels: 1, ..NOTHING };
+    exhaust("a run of three, crashed and cancelled", in_runs(&[0, 1, 1, 1], &[1, 1, 1, 1], budget));
+}
+
 /// Puts each of four clients on a node of its own.
 fn four(wants: &'static [Want]) -> Scope {
     let scope = three(wants, NOTHING);

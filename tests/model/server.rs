@@ -27,6 +27,8 @@ const QUEUE_LIMIT: u32 = 1_000;
 pub(crate) enum Said {
     /// Members of one node were granted, each with the rest of its lease.
     Granted { node: u8, token: u64, members: Vec<(Id, u32)> },
+    /// Members of one node are a run, in this order.
+    Run { node: u8, token: u64, members: Vec<Id>, left: u32 },
     /// Members of one node were forced off.
     Revoked { node: u8, members: Vec<Id> },
 }
@@ -129,6 +131,11 @@ impl Locking {
                 let members = grants.into_iter().map(id).collect();
                 Said::Granted { node, token: token.get(), members }
             }
+            queue::Message::Run { node, token, left_ms, numbers } => {
+                let node = node_index(node.as_str());
+                let members = numbers.into_iter().map(|number| self.id_of(node, number)).collect();
+                Said::Run { node, token: token.get(), members, left: left_ms as u32 }
+            }
             queue::Message::Revoked { node, numbers } => {
                 let node = node_index(node.as_str());
                 let members = numbers.into_iter().map(|number| self.id_of(node, number)).collect();
@@ -154,9 +161,10 @@ impl Locking {
             Ask::Touch { members } => {
                 Command::Touch { members: bits(members).map(&member).collect() }
             }
-            Ask::Leave { member: id, is_ambiguous } => {
-                let leaving = Leaving { member: member(id), ambiguous: is_ambiguous };
-                Command::Leave { leaving: vec![leaving] }
+            Ask::Leave { members, ambiguous } => {
+                let leaving =
+                    |id| Leaving { member: member(id), ambiguous: ambiguous & (1 << id) != 0 };
+                Command::Leave { leaving: bits(members).map(leaving).collect() }
             }
             Ask::Force => Command::ForceRelease { member: None },
         }
@@ -197,12 +205,18 @@ impl Locking {
         }
     }
 
+    fn run_of(&self, grant: &Grant) -> Vec<Id> {
+        let node = node_index(grant.member.node());
+        grant.run.iter().map(|number| self.id_of(node, *number)).collect()
+    }
+
     fn reply<T>(&self, reply: &Reply<T>, outcome: impl Fn(&T) -> Outcome) -> Told {
         let grant = |grant: &Grant| (self.id(&grant.member), grant.left_ms as u32);
         Told {
             outcome: outcome(&reply.outcome),
             left: reply.first_end_ms.expect("the functions always tell it") as u32,
             grants: reply.grants.iter().map(grant).collect(),
+            run: reply.grants.iter().flat_map(|grant| self.run_of(grant)).collect(),
             more: reply.more,
         }
     }
@@ -215,6 +229,7 @@ fn publish(state: &mut State, said: Said) {
             let left = members.first().map_or(0, |(_, left)| *left);
             Packet::Grant { members: together(members.iter().map(|(member, _)| *member)), left }
         }
+        Said::Run { members, left, .. } => Packet::Run { members, left },
         Said::Revoked { members, .. } => Packet::Revoked { members: together(members) },
     };
     let node = packet.addressee().map(|node| &state.nodes[usize::from(node)]);

@@ -48,12 +48,18 @@ impl Step<'_> {
         let waited = state.record.line.clone();
         self.follow_line(&granted, state);
         let facts = Facts { step: self, granted: &granted, waited: &waited, state };
+        let run = facts.step.granted_run(&granted);
         let token = facts.told().first().copied();
         let broken = judge(&facts);
         let is_kept_for_the_head = facts.is_kept_for_the_head();
         broken.into_iter().for_each(|broken| breaks(state, broken.law));
-        state.record.token = token.unwrap_or(state.record.token);
+        // Each member of the run that is told of has the next token.
+        let last = token.map(|token| token + self.told_run().saturating_sub(1) as u64);
+        state.record.token = last.unwrap_or(state.record.token);
         let granted: Vec<Id> = granted.iter().map(|held| held.member).collect();
+        if run.iter().any(|member| state.record.ended & (1 << *member) != 0) {
+            breaks(state, Law::S5);
+        }
         self.repeated(&granted, state);
         self.places_kept(state);
         self.true_words(state);
@@ -61,6 +67,9 @@ impl Step<'_> {
         self.ends(&granted, state);
         self.follow_ends(state);
         self.meet(&granted);
+        if !run.is_empty() {
+            self.model.meet(Event::GrantedRun);
+        }
         if is_kept_for_the_head {
             self.model.meet(Event::KeptForTheHead);
         }
@@ -98,18 +107,42 @@ impl Step<'_> {
         granted
     }
 
+    /// The members of the run that the command granted.
+    pub(crate) fn granted_run(&self, granted: &[Held<Id>]) -> Vec<Id> {
+        if granted.is_empty() { Vec::new() } else { self.is.run(self.model) }
+    }
+
+    /// The number of members of the run that the command tells of.
+    fn told_run(&self) -> usize {
+        let said = self.said.iter().map(|said| match said {
+            Said::Run { members, .. } => members.len(),
+            _ => 0,
+        });
+        said.max().unwrap_or(0).max(self.told.run.len())
+    }
+
+    /// The hold of this member after the command, alone or within a run.
+    fn hold_of(&self, server: &Server, books: &Books, member: Id) -> Option<Held<Id>> {
+        let run = server.run(self.model);
+        match books.live().next() {
+            Some(held) if run.contains(&member) => Some(*held),
+            _ if run.is_empty() => books.live_hold(member).copied(),
+            _ => None,
+        }
+    }
+
     fn repeated(&self, granted: &[Id], state: &mut State) {
         if granted.iter().any(|member| state.record.ended & (1 << *member) != 0) {
             breaks(state, Law::S5);
         }
         let (told, _, refused) = self.acquired();
         for member in bits(self.asking()) {
-            let Some(before) = self.before.live_hold(member) else { continue };
+            let Some(before) = self.hold_of(self.was, &self.before, member) else { continue };
             let is_gone = self.was.is_gone(self.model, member);
             let expected = if is_gone { refused } else { told };
             // Another member of the command may have been granted what is free.
             let is_alone = self.asking() == 1 << member;
-            let is_same = self.after.live_hold(member) == Some(before)
+            let is_same = self.hold_of(self.is, &self.after, member) == Some(before)
                 && (granted.is_empty() || !is_alone && !granted.contains(&member));
             if !(expected & (1 << member) != 0 && is_same) {
                 breaks(state, Law::S5);
@@ -150,11 +183,12 @@ impl Step<'_> {
                 None => line.push(Waiting { member, until, is_aside: false }),
             }
         }
-        let has_left = |member| matches!(self.ask, Ask::Leave { member: of, .. } if of == member);
+        let has_left = |member: Id| matches!(self.ask, Ask::Leave { members, .. } if members & (1 << member) != 0);
         let places = self.is.places(self.model);
         state.record.line.retain(|Waiting { member, until, .. }| {
             let is_over = *until <= self.now && !places.contains(member);
             let is_granted = granted.iter().any(|held| held.member == *member);
+            let is_granted = is_granted || self.granted_run(granted).contains(member);
             !is_granted && !has_left(*member) && !is_over
         });
     }
@@ -215,7 +249,11 @@ impl Step<'_> {
     fn is_told_of(&self, member: Id) -> bool {
         let is_asked_for = match self.ask {
             Ask::Confirm { member: of } | Ask::Downgrade { member: of } => of == member,
-            Ask::Acquire { members, .. } | Ask::Touch { members } => members & (1 << member) != 0,
+            Ask::Acquire { members, .. } | Ask::Touch { members } => {
+                let run = self.is.run(self.model);
+                let asks = |member: &Id| members & (1 << *member) != 0;
+                if run.is_empty() { asks(&member) } else { run.iter().any(asks) }
+            }
             _ => false,
         };
         is_asked_for || self.before.live_hold(member).is_none()
@@ -235,10 +273,13 @@ impl Step<'_> {
         expected.sort_unstable();
         // A renewal does not look for the ends of other holds.
         let is_end_told = !matches!(self.ask, Ask::Renew { .. });
-        let mut is_true = told == expected && (!is_end_told || self.told.left == self.left());
+        let run = if told.is_empty() { Vec::new() } else { self.is.run(self.model) };
+        let is_run_told = self.told.run == run || matches!(self.ask, Ask::Downgrade { .. });
+        let mut is_true =
+            told == expected && is_run_told && (!is_end_told || self.told.left == self.left());
         let (told, _, refused) = self.acquired();
         for member in bits(self.asking() & !refused) {
-            let holds = self.after.live_hold(member).is_some();
+            let holds = self.hold_of(self.is, &self.after, member).is_some();
             is_true &= (told & (1 << member) != 0) == holds;
         }
         if let Ask::Renew { member } | Ask::Confirm { member } | Ask::Downgrade { member } =
@@ -258,12 +299,23 @@ impl Step<'_> {
         if self.node == OPERATOR || self.ask == Ask::Force {
             for held in &self.before.holds {
                 revoke(&mut expected, held.member);
+                for member in self.was.run(self.model) {
+                    if member != held.member {
+                        revoke(&mut expected, member);
+                    }
+                }
             }
         }
         for member in granted.iter().filter(|member| **member / NUMBERS != self.node) {
             let held = self.after.live_hold(*member);
             let left = held.map_or(0, |held| self.after.left(held));
-            tell(&mut expected, *member, left, token.unwrap_or(0));
+            let (run, token) = (self.is.run(self.model), token.unwrap_or(0));
+            if !run.is_empty() {
+                let node = member / NUMBERS;
+                expected.push(Said::Run { node, token, members: run, left });
+                continue;
+            }
+            tell(&mut expected, *member, left, token);
         }
         if expected != self.said {
             breaks(state, Law::T1);
@@ -299,7 +351,7 @@ impl Step<'_> {
                     breaks(state, Law::S6);
                 }
             }
-            Ask::Leave { member, .. } => record.ended |= 1 << member,
+            Ask::Leave { members, .. } => record.ended |= members,
             Ask::Force => {
                 for held in &self.before.holds {
                     record.untold |= 1 << held.member;

@@ -208,7 +208,7 @@ fn mark(state: &mut QueueState, now_ms: u64) {
     });
     if is_waited_for && door.mark == Mark::None {
         door.mark = Mark::Waited;
-        if let Held::Whole(_) = door.held {
+        if let Held::Whole { .. } = door.held {
             door.ends_ms = door.ends_ms.map(|at_ms| at_ms + MARGIN_MS);
         }
     }

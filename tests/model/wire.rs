@@ -8,7 +8,7 @@ use proto::{
     Presence, Released, Renewed, Reply, StoreError, Touched,
 };
 
-use crate::act::put;
+use crate::act::{given_back, put};
 use crate::event::Event;
 use crate::model::Locking;
 use crate::packet::{Ask, Outcome, Packet, Told};
@@ -116,20 +116,21 @@ impl Locking {
             Command::Touch { members } => Ask::Touch { members: together(members.iter().map(id)) },
             Command::Reduce { member, .. } => Ask::Downgrade { member: id(member) },
             Command::Leave { leaving } => {
-                let [Leaving { member, ambiguous }] = leaving.as_slice() else {
-                    unreachable!("the model has them leave one by one");
-                };
+                let members = together(leaving.iter().map(|one| id(&one.member)));
                 if self.variant == Variant::ForgetsToLeave {
-                    let ask = Ask::Leave { member: id(member), is_ambiguous: false };
+                    let ask = Ask::Leave { members, ambiguous: 0 };
                     let outcome = Outcome::Left(true);
-                    let told = Told { outcome, left: 0, grants: Vec::new(), more: false };
+                    let (grants, run) = (Vec::new(), Vec::new());
+                    let told = Told { outcome, left: 0, grants, run, more: false };
                     let answer = self.answer(state, ask, &told);
                     return self.event(state, node, |core| {
                         core.replied(request, &answer);
                     });
                 }
-                let is_ambiguous = *ambiguous && self.variant != Variant::NoTombstone;
-                Ask::Leave { member: id(member), is_ambiguous }
+                let is_marked =
+                    |one: &&Leaving| one.ambiguous && self.variant != Variant::NoTombstone;
+                let ambiguous = leaving.iter().filter(is_marked).map(|one| id(&one.member));
+                Ask::Leave { members, ambiguous: together(ambiguous) }
             }
             Command::ForceRelease { .. } | Command::Inspect => unreachable!("no node asks for it"),
         };
@@ -161,11 +162,11 @@ impl Locking {
 
     /// Tells the owner of a guard the outcome of its release.
     fn released(&self, state: &mut State, node: u8, ask: Ask) {
-        let (Ask::Release { member } | Ask::Leave { member, .. }) = ask else { return };
+        let Some(left) = given_back(ask) else { return };
         for (client, home) in state.clients.iter_mut().zip(self.scope.homes) {
             if let Stage::Releasing(number) = client.stage
                 && *home == node
-                && self.id_of(node, number) == member
+                && left & (1 << self.id_of(node, number)) != 0
             {
                 client.stage = Stage::Idle;
             }
@@ -191,7 +192,8 @@ impl Locking {
             let command = Command::ForceRelease { member: None };
             let request = Request { lock, command, sent, background: false };
             let outcome = Outcome::Released(false);
-            let told = Told { outcome, left, grants: vec![(first, left)], more: false };
+            let (grants, run) = (vec![(first, left)], Vec::new());
+            let told = Told { outcome, left, grants, run, more: false };
             let answer = self.answer(state, Ask::Force, &told);
             return self.event(state, node, |core| core.replied(&request, &answer));
         }
@@ -199,6 +201,15 @@ impl Locking {
         let message =
             Message::Granted { token: token(), grants: bits(members).map(grant).collect() };
         self.event(state, node, |core| core.heard(message));
+    }
+
+    /// Delivers a message of a run.
+    pub(crate) fn run_pushed(&self, state: &mut State, members: &[Id], left: u32) {
+        let Some(first) = members.first() else { return };
+        let numbers = members.iter().map(|member| self.number(state, *member)).collect();
+        let left_ms = u64::from(left);
+        let message = Message::GrantedRun { token: token(), left_ms, numbers };
+        self.event(state, first / NUMBERS, |core| core.heard(message));
     }
 
     pub(crate) fn revoked(&self, state: &mut State, members: Bits) {
@@ -272,6 +283,7 @@ impl Locking {
             member: self.member_of(state, *id),
             token: token(),
             left_ms: u64::from(*left),
+            run: told.run.iter().map(|id| self.number(state, *id)).collect(),
         };
         Reply {
             outcome,

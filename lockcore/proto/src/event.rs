@@ -15,6 +15,15 @@ pub enum Event {
         /// Their numbers, and the milliseconds of their claims.
         grants: Vec<(u64, u64)>,
     },
+    /// Waiting members were granted one hold, within which they are served one after the other.
+    GrantedRun {
+        /// The token of the first; each of the others has the next.
+        token: FencingToken,
+        /// The milliseconds of the claim.
+        left_ms: u64,
+        /// Their numbers, in order.
+        numbers: Vec<u64>,
+    },
     /// Holds were force-released.
     Revoked {
         /// Their numbers.
@@ -27,6 +36,19 @@ pub enum Event {
     },
     /// The subscription is new: messages may have been missed.
     Resubscribed,
+}
+
+impl Event {
+    /// The last token that it tells.
+    pub fn last_token(&self) -> Option<FencingToken> {
+        match self {
+            Self::Granted { token, .. } => Some(*token),
+            Self::GrantedRun { token, numbers, .. } => {
+                Some(token.plus(numbers.len().saturating_sub(1)))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The state of one connection.

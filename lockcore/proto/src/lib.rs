@@ -84,7 +84,7 @@ pub use command::{Answer, Answers, Command};
 pub use demand::{ALL, Demand};
 pub use error::{ConfigError, LockErrorKind, StoreError};
 pub use event::{Event, Link};
-pub use member::{Label, Member, NodeId, Party};
+pub use member::{Label, MAX_RUN, Member, NodeId, Party};
 pub use name::LockName;
 pub use reply::{
     Acquired, Grant, Inspection, Leaving, Left, MAX_ACQUIRES, MAX_BATCH, MAX_LINES, MAX_RENEWALS,

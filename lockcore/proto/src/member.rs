@@ -46,6 +46,13 @@ pub(crate) const MARKER: &str = "~2";
 /// Marks a member of ours in a queue that JVMs share. It has no demand.
 pub(crate) const REDISSON_MARKER: &str = "~1";
 
+/// Stands in place of the demand of one that asks for everything and is served in a run, in front
+/// of the most members of that run.
+const IN_RUN: &str = "w/";
+
+/// Most members of a run.
+pub const MAX_RUN: usize = 64;
+
 /// The length of a node's text.
 const NODE_BYTES: usize = 22;
 
@@ -107,19 +114,38 @@ pub struct Member {
     number: u64,
     lease_ms: u64,
     demand: Demand,
+    run_limit: u8,
 }
 
 impl Member {
     /// A new member.
     pub fn new(node: &NodeId, number: u64, lease_ms: u64, demand: Demand, label: &Label) -> Self {
         let text = text(MARKER, node, (number, lease_ms), &[&demand.text(), ":", &label.0]);
-        Self { text, number, lease_ms, demand }
+        Self { text, number, lease_ms, demand, run_limit: 1 }
+    }
+
+    /// A new member that asks for everything, and that is served in a run of up to `run_limit`
+    /// members of its node. One and less is no run; more than [`MAX_RUN`] count as that.
+    pub fn in_run(
+        node: &NodeId,
+        number: u64,
+        lease_ms: u64,
+        run_limit: usize,
+        label: &Label,
+    ) -> Self {
+        if run_limit < 2 {
+            return Self::new(node, number, lease_ms, Demand::ALONE, label);
+        }
+        let run_limit = run_limit.min(MAX_RUN) as u8;
+        let demand = joined(&[IN_RUN, itoa::Buffer::new().format(run_limit)]);
+        let text = text(MARKER, node, (number, lease_ms), &[&demand, ":", &label.0]);
+        Self { text, number, lease_ms, demand: Demand::ALONE, run_limit }
     }
 
     /// A new member in a queue that JVMs share.
     pub fn redisson(node: &NodeId, number: u64, lease_ms: u64, label: &Label) -> Self {
         let text = text(REDISSON_MARKER, node, (number, lease_ms), &["", "", &label.0]);
-        Self { text, number, lease_ms, demand: Demand::ALONE }
+        Self { text, number, lease_ms, demand: Demand::ALONE, run_limit: 1 }
     }
 
     /// Reads a member; nothing if the text is none of ours.
@@ -128,27 +154,45 @@ impl Member {
         let (node, rest) = rest.split_at_checked(NODE_BYTES)?;
         let (of, rest) = part(rest.strip_prefix(':')?)?;
         let (lease_ms, rest) = part(rest)?;
-        let demand = match marker {
-            MARKER => Demand::parse(part(rest)?.0)?,
-            REDISSON_MARKER => Demand::ALONE,
+        let (demand, run_limit) = match marker {
+            MARKER => {
+                let demand = part(rest)?.0;
+                match demand.strip_prefix(IN_RUN) {
+                    Some(limit) => (Demand::ALONE, run_limit(limit)?),
+                    None => (Demand::parse(demand)?, 1),
+                }
+            }
+            REDISSON_MARKER => (Demand::ALONE, 1),
             _ => return None,
         };
         let lease_ms = number(lease_ms)?;
         let number = number(of)?;
         let is_ours = lease_ms > 0 && !node.bytes().any(|byte| byte == b':');
-        is_ours.then(|| Self { text: Arc::from(text), number, lease_ms, demand })
+        is_ours.then(|| Self { text: Arc::from(text), number, lease_ms, demand, run_limit })
     }
 
     /// The same attempt under another number.
-    pub(crate) fn renumbered(&self, number: u64) -> Self {
+    pub fn renumbered(&self, number: u64) -> Self {
         let marker = &self.text[..MARKER.len()];
-        let node = self.node();
-        // Behind the colon after the number.
-        let rest = self.text[MARKER.len() + NODE_BYTES + 1..].split_once(':');
-        let rest = rest.map_or("", |(_, rest)| rest);
         let mut digits = itoa::Buffer::new();
-        let text = joined(&[marker, node, ":", digits.format(number), ":", rest]);
+        let text = joined(&[marker, self.node(), ":", digits.format(number), ":", self.tail()]);
         Self { text, number, ..*self }
+    }
+
+    /// The most members of a run in which this one is served; 1 if it is served alone.
+    pub fn run_limit(&self) -> usize {
+        self.run_limit.into()
+    }
+
+    /// Whether both are served in one run: they differ in their numbers only.
+    pub fn shares_run(&self, other: &Self) -> bool {
+        self.run_limit > 1 && self.node() == other.node() && self.tail() == other.tail()
+    }
+
+    /// The text behind the number.
+    fn tail(&self) -> &str {
+        let from_number = &self.text[MARKER.len() + NODE_BYTES + 1..];
+        from_number.split_once(':').map_or("", |(_, tail)| tail)
     }
 
     /// The text in Redis.
@@ -200,6 +244,12 @@ fn text(
     let [mut number_digits, mut lease_digits] = [itoa::Buffer::new(); 2];
     let (number, lease_ms) = (number_digits.format(number), lease_digits.format(lease_ms));
     joined(&[marker, node.as_str(), ":", number, ":", lease_ms, ":", demand, colon, label])
+}
+
+/// Reads the most members of a run.
+fn run_limit(text: &str) -> Option<u8> {
+    let limit = number(text).filter(|limit| (2..=MAX_RUN as u64).contains(limit))?;
+    (itoa::Buffer::new().format(limit) == text).then_some(limit as u8)
 }
 
 /// The text up to the next colon, and the text after it.
@@ -398,12 +448,39 @@ mod tests {
     fn a_text_without_a_demand_is_no_member() {
         let member =
             |demand: &str| Member::parse(&format!("~2AAAAAAAAAAAAAAAAAAAAAA:1:5:{demand}:x"));
-        for demand in ["r", "w", "1/1", "2/1073741823"] {
+        for demand in ["r", "w", "w/2", "w/64", "1/1", "2/1073741823"] {
             assert!(member(demand).is_some(), "{demand}");
         }
         for demand in ["", "x", "0/1", "2/1", "1/1073741824", "+1/2", "1/2/3", "1", "/"] {
             assert!(member(demand).is_none(), "{demand}");
         }
+        for demand in ["w/", "w/0", "w/1", "w/65", "w/02", "w/+2", "w/2/3", "r/2"] {
+            assert!(member(demand).is_none(), "{demand}");
+        }
+    }
+
+    #[test]
+    fn members_share_a_run_if_only_their_numbers_differ_and_they_are_not_alone() {
+        let (node, other) = (NodeId::from(7_u128), NodeId::from(8_u128));
+        let member = |node, number, lease_ms, limit, label| {
+            Member::in_run(node, number, lease_ms, limit, &Label::new(label))
+        };
+        let first = member(&node, 1, 5, 8, "a");
+        assert_eq!(Member::parse(first.as_str()).map(|read| read.run_limit()), Some(8));
+        assert_eq!((first.demand(), first.label()), (Demand::ALONE, "a"));
+        assert!(first.shares_run(&member(&node, 1 << 40, 5, 8, "a")));
+        for other in [
+            member(&other, 2, 5, 8, "a"),
+            member(&node, 2, 6, 8, "a"),
+            member(&node, 2, 5, 9, "a"),
+            member(&node, 2, 5, 8, "b"),
+            member(&node, 2, 5, 1, "a"),
+        ] {
+            assert!(!first.shares_run(&other) && !other.shares_run(&first), "{other}");
+        }
+        let alone = member(&node, 1, 5, 1, "a");
+        assert!(!alone.shares_run(&member(&node, 2, 5, 1, "a")));
+        assert_eq!(member(&node, 1, 5, 100, "a").run_limit(), MAX_RUN);
     }
 
     #[test]

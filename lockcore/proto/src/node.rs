@@ -47,6 +47,8 @@ mod projection;
 mod recent_releases;
 mod releases;
 mod requests;
+mod run;
+mod runs;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -65,12 +67,13 @@ use self::clocks::ClockReading;
 use self::entry::{Caller, Entry, State};
 use self::grants::GrantSource;
 use self::recent_releases::RecentReleases;
+use self::run::{Runs, ToldRun};
 use self::table::Table;
 use crate::error::{LockErrorKind, StoreError};
 use crate::member::{Member, NodeId};
 use crate::name::LockName;
 use crate::token::FencingToken;
-use crate::{Answer, Command, Event, Leaving, Link, Mode, Released, Renewed};
+use crate::{Answer, Command, Event, Leaving, Left, Link, Mode, Released, Renewed};
 
 /// A member's number is its attempt's, and in the lowest bits how often the attempt lost its place.
 const ROUND_BITS: u32 = 20;
@@ -97,6 +100,9 @@ pub struct Rules {
     /// the order in which they came. 256 by default: each takes the server some 60 µs, so all of
     /// them are answered long before the first times out, however many callers there are.
     pub acquires: usize,
+    /// Most members of a run of this node: so many that wait one behind the other for one lock are
+    /// granted it together. 1 grants each of them alone. [`MAX_RUN`](crate::MAX_RUN) at most.
+    pub runs: usize,
     /// The seed of the random times that part requests which would be due together; zero parts
     /// none.
     pub seed: u64,
@@ -111,6 +117,7 @@ impl Default for Rules {
             has_slots: false,
             window: 64,
             acquires: 256,
+            runs: 1,
             seed: 0,
         }
     }
@@ -149,12 +156,35 @@ pub enum Outcome {
     Refused(Refusal),
 }
 
+/// The way in which a guard is given back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GivenBack {
+    /// By this request, which the caller sends.
+    By(Ask),
+    /// Others of its run have the hold now. [`Mirror::returned`] tells whether the server still had
+    /// it.
+    InRun,
+    /// It was taken away before: there is nothing to give back.
+    Nothing,
+}
+
+impl GivenBack {
+    /// The request that gives it back.
+    pub fn request(self) -> Option<Ask> {
+        match self {
+            Self::By(ask) => Some(ask),
+            Self::InRun | Self::Nothing => None,
+        }
+    }
+}
+
 /// All attempts and holds of a node. `P` is the driver's own part of each entry.
 #[derive(Debug, Clone)]
 pub struct Core<P> {
     node: NodeId,
     rules: Rules,
     table: Table<P>,
+    runs: Runs<P>,
     retry_at: Option<Moment>,
     pause: Duration,
     /// Lines behind this one are touched if they were not since then: messages may have been
@@ -192,6 +222,7 @@ impl<P: Mirror> Core<P> {
             node,
             rules,
             table: Table::new(),
+            runs: Runs::new(),
             retry_at: None,
             pause: attempts::FIRST_RETRY,
             recheck: None,
@@ -240,11 +271,13 @@ impl<P: Mirror> Core<P> {
         let attempt = self.next_attempt;
         self.next_attempt += 1;
         let number = attempt << ROUND_BITS;
+        let run_limit = if self.is_for_run(&request) { self.rules.runs } else { 1 };
         let Request { lock, options, mode, label, demand } = request;
         let node = &self.node;
         let lease_ms = options.lease_ms();
         let member = match self.rules.peers {
             true => Member::redisson(node, number, lease_ms, &label),
+            false if run_limit > 1 => Member::in_run(node, number, lease_ms, run_limit, &label),
             false => Member::new(node, number, lease_ms, demand, &label),
         };
         // Those that ask for one lock at once go together with the next tick, which is due now. Of
@@ -355,15 +388,14 @@ impl<P: Mirror> Core<P> {
         self.commands.why_down()
     }
 
-    /// A guard is given back, by a caller that sends the request itself. Nothing if it was taken
-    /// away before.
-    pub fn release(&mut self, number: u64) -> Option<Ask> {
-        self.begin_release(number, None).then(|| self.release_request(number, false))
+    /// A guard is given back, by a caller that sends the request itself.
+    pub fn release(&mut self, number: u64) -> GivenBack {
+        self.begin_release(number, None, true)
     }
 
     /// A guard was dropped: its hold is given back in the background.
     pub fn dropped(&mut self, number: u64) {
-        self.begin_release(number, Some(self.now));
+        self.begin_release(number, Some(self.now), false);
     }
 
     /// A hold is to end by itself. Returns until when it is certain.
@@ -374,7 +406,11 @@ impl<P: Mirror> Core<P> {
             return;
         }
         let mirror = entry.mirror.clone();
-        self.table.change(number, |entry| {
+        let hold = match self.runs.hold_of(number) {
+            Some(first) => self.end_run(first, number),
+            None => number,
+        };
+        self.table.change(hold, |entry| {
             entry.state = State::Leaked { until: now + 2 * entry.options.lease };
         });
         self.push(Effect::TellLost(mirror));
@@ -399,6 +435,7 @@ impl<P: Mirror> Core<P> {
                 self.absorb(ask, reply);
             }
             (Command::Release { member }, Answer::Released(reply)) => {
+                self.run_released(member, Ok(reply.outcome), ask.sent);
                 let number = match reply.outcome {
                     Released::Released => self.end(member),
                     Released::NotHeld => self.leave_after_release(member),
@@ -419,9 +456,16 @@ impl<P: Mirror> Core<P> {
             }
             (Command::Leave { leaving }, Answer::Left(reply)) => {
                 self.absorb(ask, reply);
+                let outcome = match reply.outcome.contains(&Left::Left) {
+                    true => Released::Released,
+                    false => Released::NotHeld,
+                };
                 for Leaving { member, .. } in leaving {
-                    let number = self.end(member);
-                    self.remember_release(number, &ask.lock, member);
+                    if self.leaves_with(member, leaving) {
+                        self.run_released(member, Ok(outcome), ask.sent);
+                        let number = self.end(member);
+                        self.remember_release(number, &ask.lock, member);
+                    }
                 }
             }
             (Command::Reduce { member, .. }, Answer::Renewed(reply)) => {
@@ -464,11 +508,15 @@ impl<P: Mirror> Core<P> {
                 }
             }
             Command::Release { member } => {
+                self.run_released(member, Err(error), self.now);
                 self.leave_failed(member, &ask.lock, error);
             }
             Command::Leave { leaving } => {
                 for Leaving { member, .. } in leaving {
-                    self.leave_failed(member, &ask.lock, error);
+                    if self.leaves_with(member, leaving) {
+                        self.run_released(member, Err(error), self.now);
+                        self.leave_failed(member, &ask.lock, error);
+                    }
                 }
             }
             Command::Renew { .. } | Command::Confirm { .. } => {
@@ -494,6 +542,11 @@ impl<P: Mirror> Core<P> {
                 for (number, left_ms) in grants {
                     self.granted(number, token, left_ms, GrantSource::Message);
                 }
+            }
+            Event::GrantedRun { token, left_ms, numbers } => {
+                let (hold, answered) = (None, &[][..]);
+                let told = ToldRun { hold, answered, numbers: &numbers, token, left_ms };
+                self.granted_run(told, GrantSource::Message);
             }
             Event::Revoked { numbers } => {
                 for number in numbers {

@@ -71,6 +71,17 @@ pub enum Message {
         /// The members' numbers and the milliseconds of their claims.
         grants: Vec<(u64, u64)>,
     },
+    /// A run of members of the node was granted.
+    Run {
+        /// Whose channel.
+        node: NodeId,
+        /// The token of the first; each of the others has the next.
+        token: FencingToken,
+        /// The milliseconds of the claim.
+        left_ms: u64,
+        /// The members' numbers, in order.
+        numbers: Vec<u64>,
+    },
     /// Members of the node were force-released. The caller's own are told in this way, too.
     Revoked {
         /// Whose channel.
@@ -158,7 +169,19 @@ impl<'a> Call<'a> {
 
     /// Tells the caller of a hold of its own.
     fn tell(&mut self, member: &Member, left_ms: u64) {
-        self.grants.push(Grant { member: member.clone(), token: token::NONE, left_ms });
+        let (member, run) = (member.clone(), Vec::new());
+        self.grants.push(Grant { member, token: token::NONE, left_ms, run });
+    }
+
+    /// Tells the caller of a hold of its own, and which members are served within it.
+    fn tell_run(&mut self, member: &Member, left_ms: u64, run: &[u64]) {
+        let (member, run) = (member.clone(), run.to_vec());
+        self.grants.push(Grant { member, token: token::NONE, left_ms, run });
+    }
+
+    /// Whether the caller is told already that this member holds, alone or within a run.
+    fn is_told(&self, member: &Member) -> bool {
+        self.grants.iter().any(|grant| grant.serves(member))
     }
 
     /// The holds to tell of, under the token that this command issued, or else under that which
@@ -174,10 +197,16 @@ impl<'a> Call<'a> {
 
     /// The next token: the counter's next number, or one above all that is known.
     fn issue(&mut self) -> FencingToken {
+        self.issue_for(1)
+    }
+
+    /// The first of so many tokens, one after the other.
+    fn issue_for(&mut self, holds: usize) -> FencingToken {
         let next = self.counter.unwrap_or(0).saturating_add(1);
-        let is_usual = next > self.floor_us && next < door::TOKEN_LIMIT;
+        let others = holds.saturating_sub(1) as u64;
+        let is_usual = next > self.floor_us && next.saturating_add(others) < door::TOKEN_LIMIT;
         let next = if is_usual { next } else { self.floor_us.max(self.now_us) + 1 };
-        self.counter = Some(next);
+        self.counter = Some(next + others);
         let token = FencingToken::try_from(next).unwrap_or(token::after(None, 0, self.now_us));
         self.token = Some(token);
         token

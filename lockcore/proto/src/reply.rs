@@ -59,6 +59,24 @@ pub struct Grant {
     /// Milliseconds left of its lease, or of its claim; 0 for a reduction, which leaves it as it
     /// is.
     pub left_ms: u64,
+    /// The numbers of the members that are served within this hold, in order, if it is a run's.
+    /// Each has the next token: the first of them that of this grant.
+    pub run: Vec<u64>,
+}
+
+impl Grant {
+    /// Whether the member has the hold, alone or within a run.
+    pub fn serves(&self, member: &Member) -> bool {
+        match self.run.as_slice() {
+            [] => self.member == *member,
+            run => self.member.node() == member.node() && run.contains(&member.number()),
+        }
+    }
+
+    /// The token of the last member that is served within the hold.
+    pub fn last_token(&self) -> FencingToken {
+        self.token.plus(self.run.len().saturating_sub(1))
+    }
 }
 
 /// Outcome of an acquire for one member.

@@ -33,6 +33,11 @@ impl FencingToken {
     pub fn get(self) -> u64 {
         self.0
     }
+
+    /// The token so many grants later.
+    pub(crate) fn plus(self, grants: usize) -> Self {
+        Self((self.0 + grants as u64).min(LIMIT - 1))
+    }
 }
 
 /// In place of a token, where there is none: every resource that checks tokens refuses it.

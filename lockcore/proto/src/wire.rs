@@ -239,7 +239,7 @@ fn is_of_others(command: &Command, answer: &Answer) -> bool {
     let (Command::Acquire { members, .. }, Answer::Acquired(reply)) = (command, answer) else {
         return false;
     };
-    let is_told = |member: &Member| reply.grants.iter().any(|grant| grant.member == *member);
+    let is_told = |member: &Member| reply.grants.iter().any(|grant| grant.serves(member));
     let mut each = members.iter().zip(&reply.outcome);
     each.any(|(member, outcome)| *outcome == Acquired::Granted && !is_told(member))
 }

@@ -91,7 +91,8 @@ impl Future for TimedRequest {
     }
 }
 
-fn silent() -> LockError {
+/// The error of a request without an answer.
+pub(crate) fn silent() -> LockError {
     let detail = "no answer in time: does the runtime of this Locks run?";
     LockError::with_detail(LockErrorKind::Unavailable, detail)
 }
@@ -104,7 +105,7 @@ impl Driver {
     }
 
     /// The time at which a caller no longer waits for the answer to a request sent now.
-    fn answer_deadline(&self) -> Instant {
+    pub(crate) fn answer_deadline(&self) -> Instant {
         later(Instant::now(), self.longest_answer())
     }
 
@@ -115,7 +116,7 @@ impl Driver {
 
     /// A timer on another runtime than the node's. On the node's own the store's time-outs come
     /// first.
-    fn timer_elsewhere(&self, at: Instant) -> Option<Pin<Box<Sleep>>> {
+    pub(crate) fn timer_elsewhere(&self, at: Instant) -> Option<Pin<Box<Sleep>>> {
         (!self.is_own_runtime()).then(|| Box::pin(timer(at)))
     }
 

@@ -50,6 +50,8 @@ pub(crate) struct Settings {
     pub(crate) redact_names: bool,
     pub(crate) request_timeout: Duration,
     pub(crate) redisson_peers: bool,
+    /// The most members of a run.
+    pub(crate) run_limit: u32,
     pub(crate) max_waiting: u32,
     /// The slots of attempts that wait: `max_waiting` of them.
     pub(crate) waiting: Arc<Semaphore>,
@@ -133,6 +135,7 @@ impl Driver {
             replicas: settings.replicas,
             peers: settings.redisson_peers,
             has_slots: store.has_slots(),
+            runs: settings.run_limit as usize,
             seed: rand::random_range(1..=u64::MAX),
             ..Rules::default()
         };

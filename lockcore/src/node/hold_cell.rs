@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use futures_util::task::AtomicWaker;
 use proto::node::{Mirror, Moment};
+use proto::{Released, StoreError};
 use tokio_util::sync::CancellationToken;
 
 /// The deadline and the loss are written in the table's own sections, so that a guard needs no
@@ -21,6 +22,8 @@ pub(crate) struct Cell {
     /// A renewal was refused or not answered, and none was answered since.
     is_unanswered: AtomicBool,
     is_lost: AtomicBool,
+    /// Whether the server still had the hold when a guard in mid-run gave it back.
+    returned: OnceLock<Result<Released, StoreError>>,
     lost: OnceLock<CancellationToken>,
     guards: AtomicUsize,
 }
@@ -46,9 +49,18 @@ impl Mirror for HoldCell {
     fn lose(&self) {
         self.is_lost.store(true, Ordering::Release);
     }
+
+    fn returned(&self, outcome: Result<Released, StoreError>) {
+        let _ = self.returned.set(outcome);
+    }
 }
 
 impl Cell {
+    /// Whether the server still had the hold that was given back in mid-run, once this is known.
+    pub(crate) fn outcome(&self) -> Option<&Result<Released, StoreError>> {
+        self.returned.get()
+    }
+
     pub(crate) fn until(&self) -> Moment {
         Moment::from_micros(self.until.load(Ordering::Acquire))
     }

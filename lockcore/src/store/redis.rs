@@ -297,10 +297,10 @@ struct TokenListener {
 
 impl Listener for TokenListener {
     fn hear(&self, event: Event) {
-        if let Event::Granted { token, .. } = &event {
+        if let Some(token) = event.last_token() {
             match self.has_slots {
-                false => self.server_time.note_token(*token, (0, self.link.servers())),
-                true => self.server_time.note_heard(*token),
+                false => self.server_time.note_token(token, (0, self.link.servers())),
+                true => self.server_time.note_heard(token),
             }
         }
         self.listener.hear(event);

@@ -84,6 +84,11 @@ pub trait Evidence {
     /// limits: if they fit in any order, then in this one.
     fn granted(&self) -> Vec<Held<Self::Member>>;
 
+    /// The members that are served within a hold that it granted, in that order: a run.
+    fn run(&self) -> Vec<Self::Member> {
+        Vec::new()
+    }
+
     /// The members that waited, in the order of arrival.
     fn arrivals(&self) -> impl Iterator<Item = Self::Member>;
 
@@ -303,15 +308,23 @@ impl<'a, E: Evidence> Case<'a, E> {
             .then(|| format!("{told:?} are told, the last was {last}, that of parts {shared}"))
     }
 
-    /// A member that is granted before one that arrived earlier.
+    /// A member that is granted, or served in a run, before one that arrived earlier.
     fn overtaken(&self) -> Option<String> {
-        self.granted.iter().find_map(|held| {
-            let ahead = self.evidence.arrivals().take_while(|member| *member != held.member);
-            let came_after = |member: &E::Member| self.evidence.came_after(*member, held.member);
+        let run = self.evidence.run();
+        let granted = self.granted.iter().map(|held| (held.member, &run[..0]));
+        let served = run.iter().enumerate().map(|(index, member)| (*member, &run[..index]));
+        granted.chain(served).find_map(|(granted, before)| {
+            let ahead = self.evidence.arrivals().take_while(|member| *member != granted);
+            let came_after = |member: &E::Member| self.evidence.came_after(*member, granted);
             let ahead = ahead.filter(|member| !came_after(member));
-            let mut left = ahead.filter(|member| !self.is_granted(*member));
-            let overtaken = left.find(|member| self.evidence.could_be_granted(*member))?;
-            Some(format!("{:?} is granted before {overtaken:?}", held.member))
+            let is_served = |member| self.is_granted(member) || before.contains(&member);
+            let mut left = ahead.filter(|member| !is_served(*member));
+            // One that has gone into the run could have been granted before it was.
+            let could_be = |member: &E::Member| {
+                run.contains(member) || self.evidence.could_be_granted(*member)
+            };
+            let overtaken = left.find(could_be)?;
+            Some(format!("{granted:?} is granted before {overtaken:?}"))
         })
     }
 

@@ -19,6 +19,7 @@ struct Step {
     told: Vec<u64>,
     may_renew: bool,
     repeats: bool,
+    run: Vec<char>,
 }
 
 /// The greatest token before each step, which the parts share.
@@ -38,6 +39,7 @@ fn step(kind: Kind, names: &[char]) -> Step {
         told: Vec::new(),
         may_renew: false,
         repeats: false,
+        run: Vec::new(),
     }
 }
 
@@ -75,6 +77,11 @@ impl Step {
 
     fn told(mut self, tokens: &[u64]) -> Self {
         self.told = tokens.to_vec();
+        self
+    }
+
+    fn run(mut self, members: &[char]) -> Self {
+        self.run = members.to_vec();
         self
     }
 
@@ -131,6 +138,10 @@ impl Evidence for Step {
 
     fn granted(&self) -> Vec<Held<char>> {
         new_holds(&self.before, &self.after)
+    }
+
+    fn run(&self) -> Vec<char> {
+        self.run.clone()
     }
 
     fn arrivals(&self) -> impl Iterator<Item = char> {
@@ -369,4 +380,17 @@ fn a_hold_of_everything_has_the_weight_of_all_permits() {
     assert!(lock('a').is_whole());
     assert!(!read('a').is_whole());
     assert_eq!(lock('a').weight, u64::from(ALL));
+}
+
+#[test]
+fn f1_a_run_is_the_head_of_the_queue_in_its_order() {
+    let released = step(Kind::Release { counts: true }, &['h']);
+    let released = released.before(&[lock('h')]).after(&[lock('a')]).told(&[8]);
+    let released = released.arrivals(&['a', 'b', 'c']);
+    released.clone().run(&['a', 'b']).breaks(&[]);
+    released.clone().run(&['a', 'b', 'c']).breaks(&[]);
+    released.clone().run(&['a', 'c']).breaks(&[Law::F1]);
+    released.clone().run(&['a', 'c', 'b']).breaks(&[Law::F1]);
+    released.clone().away(&['b']).run(&['a', 'c']).breaks(&[]);
+    released.after(&[lock('b')]).run(&['b', 'c']).breaks(&[Law::F1]);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use proto::node::{Ask, Outcome as End, Request};
+use proto::node::{Ask, GivenBack, Outcome as End, Request};
 use proto::{Answer, Command, Demand, Label, Member, Mode, Renewal, Renewed, StoreError, Terms};
 
 use crate::agenda::{Place, What};
@@ -45,7 +45,10 @@ impl World {
         }
         self.outcome.size.operations += 1;
         let lock = self.dice.below(self.plan.locks) as usize;
-        let lease_us = self.dice.of(1_000, 9_000) * MS;
+        // Most have the lease of their run: only neighbours with the same are served together.
+        let usual = 1_000 * (1 + self.plan.seed % 9);
+        let lease_ms = if self.dice.one_in(4) { self.dice.of(1_000, 9_000) } else { usual };
+        let lease_us = lease_ms * MS;
         let lease = Duration::from_micros(lease_us);
         let kind = self.dice.below(6);
         let options = match kind {
@@ -168,13 +171,12 @@ impl World {
         let demand = member.map_or(Demand::ALONE, Member::demand);
         let weight = demand.weight();
         self.outcome.parts += u64::from(demand != Demand::ALONE);
-        self.records[lock].guards.push(Guard {
-            slot: place.slot,
-            name,
-            number,
-            weight,
-            shared: shared.clone(),
-        });
+        let hold = self.processes[place.slot].core.held_as(number);
+        self.outcome.in_runs += u64::from(hold != number);
+        let shared_of = shared.clone();
+        let guard = Guard { slot: place.slot, name, number, hold, weight, shared: shared_of };
+        self.goes_with_others(lock, &guard, token);
+        self.records[lock].guards.push(guard);
         self.has_lease(place, lock, number);
         self.has_token(place, lock, number, token);
         self.processes[place.slot].callers[caller] =
@@ -271,14 +273,29 @@ impl World {
             self.event(place, |core| core.cancel(again));
         }
         let ask = if self.strikes(Fault::Leak) {
-            self.leaked.insert((place.name, number));
+            let hold = self.processes[place.slot].core.held_as(number);
+            self.leaked.insert((place.name, hold));
             self.event(place, |core| core.leak(number));
             None
         } else if self.dice.one_in(3) {
             self.event(place, |core| core.dropped(number));
             None
         } else {
-            self.event(place, |core| core.release(number))
+            let hold = self.processes[place.slot].core.held_as(number);
+            let server = self.home(lock);
+            let now_ms = server.time_us(self.now) / MS;
+            let mut holders = server.locks[lock].holders(now_ms);
+            let was_there = holders.any(|who| who == (place.name, hold));
+            drop(holders);
+            match self.event(place, |core| core.release(number)) {
+                GivenBack::By(ask) => Some(ask),
+                GivenBack::InRun => {
+                    shared.return_to_run(was_there);
+                    self.processes[place.slot].returned.push(shared);
+                    None
+                }
+                GivenBack::Nothing => None,
+            }
         };
         if let (Some(again), false) = (again, cancels_first) {
             self.event(place, |core| core.cancel(again));
@@ -335,7 +352,7 @@ impl World {
         };
         let own = (place.name, member.number());
         let guards = &self.records[index(ask)].guards;
-        let guard = guards.iter().find(|guard| (guard.name, guard.number) == own)?;
+        let guard = guards.iter().find(|guard| (guard.name, guard.hold) == own)?;
         let now = self.processes[place.slot].moment(self.now);
         Some((guard.number, guard.shared.believes(now)))
     }

@@ -18,6 +18,8 @@ pub(crate) struct Before {
     /// Whether the door says that none waits. A clock that ran ahead ends the door before the
     /// queue, long after all patience: then waiters that are still there may be overlooked.
     is_unmarked: bool,
+    /// The numbers of the run that had the lock.
+    run: Vec<u64>,
     /// The token that parts shared.
     pub(crate) token: Option<u64>,
     /// The tokens and times that the caller had seen.
@@ -34,6 +36,7 @@ impl Before {
         let token = resource.token();
         let is_free = resource.0.door.is_none();
         let is_unmarked = resource.is_unmarked();
+        let run = resource.0.run().to_vec();
         let places = match command {
             Command::Acquire { members, .. } => {
                 let place = |member| Some((who(member), resource.place(member)?));
@@ -42,7 +45,7 @@ impl Before {
             _ => Vec::new(),
         };
         let Sent { seen, told, .. } = sent;
-        Self { holds, now_ms, is_free, is_unmarked, token, seen, told, places }
+        Self { holds, now_ms, is_free, is_unmarked, run, token, seen, told, places }
     }
 
     /// Whether the member of an acquire waits at the place that it had.
@@ -134,7 +137,13 @@ impl Evidence for Facts<'_> {
             Command::Acquire { members, .. }
             | Command::Renew { members }
             | Command::Touch { members } => members.iter().any(is_it),
-            Command::Leave { leaving } => leaving.iter().any(|leaving| is_it(&leaving.member)),
+            // The last of a run take the hold with them, whose name is another's.
+            Command::Leave { leaving } => {
+                let leaves = |number| leaving.iter().any(|one| one.member.number() == number);
+                let run = &self.before.run;
+                let ends = !run.is_empty() && run.iter().all(|number| leaves(*number));
+                ends || leaving.iter().any(|leaving| is_it(&leaving.member))
+            }
             Command::ForceRelease { member } => member.as_ref().is_none_or(is_it),
             Command::Inspect => false,
         }
@@ -152,6 +161,12 @@ impl Evidence for Facts<'_> {
         let mut granted = new_holds(&self.before.holds, &self.after);
         granted.sort_by_key(|held| held.limit);
         granted
+    }
+
+    fn run(&self) -> Vec<Who> {
+        let granted = self.granted();
+        let [Held { member: (name, _), .. }] = granted.as_slice() else { return Vec::new() };
+        self.resource().0.run().iter().map(|number| (*name, *number)).collect()
     }
 
     fn arrivals(&self) -> impl Iterator<Item = Who> {
@@ -191,8 +206,13 @@ impl Evidence for Facts<'_> {
         self.resource().written()
     }
 
+    /// Of a run the token of the first: the others have the next ones.
     fn told(&self) -> Vec<u64> {
-        self.told.iter().map(|(_, token)| *token).collect()
+        let told = self.told.iter().map(|(_, token)| *token);
+        match self.resource().0.run() {
+            [] => told.collect(),
+            _ => told.take(1).collect(),
+        }
     }
 
     fn last_token(&self) -> u64 {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use laws::{Evidence, Held, Law, judge};
+use proto::ALL;
 use proto::node::{Ask, Phase};
 use proto::{
     Acquired, Answer, Command, Event, FencingToken, Grant, Member, Presence, Renewed, TOMBSTONE_MS,
@@ -23,6 +24,8 @@ pub(crate) struct Guard {
     pub(crate) slot: usize,
     pub(crate) name: u64,
     pub(crate) number: u64,
+    /// The number of its hold on the server: another's in a run.
+    pub(crate) hold: u64,
     /// The weight that it counts on.
     pub(crate) weight: u64,
     pub(crate) shared: Shared,
@@ -42,6 +45,8 @@ pub(crate) struct Record {
     pub(crate) guards: Vec<Guard>,
     /// The tokens that were told of each hold.
     tokens: BTreeMap<Who, BTreeSet<u64>>,
+    /// The hold of the last guard of the whole lock, and its token.
+    last: Option<(Who, u64)>,
     waits: BTreeMap<Who, Wait>,
     line: BTreeMap<u64, Who>,
     tickets: u64,
@@ -127,17 +132,18 @@ impl World {
             }
             _ => Vec::new(),
         };
+        let run = facts.run();
         let after = facts.after;
         self.untold.extend(forced);
         for broken in broken {
             self.breaks(broken.law, || format!("lock {lock}, {command:?}: {}", broken.how));
         }
         self.go_together(lock, &granted);
-        for held in &granted {
-            self.is_wanted(lock, held.member);
+        for member in granted.iter().map(|held| held.member).chain(run.iter().copied()) {
+            self.is_wanted(lock, member);
         }
         self.tokens(lock, before, &granted, &after, (said_to_hold(command, answer), told));
-        let gone = granted.iter().map(|held| held.member).chain(dropped);
+        let gone = granted.iter().map(|held| held.member).chain(dropped).chain(run);
         gone.for_each(|who| self.records[lock].leave(who));
         self.is_gone(lock, command, now_ms);
         let passed_ms = now_ms + self.home(lock).set_back_us / MS;
@@ -164,7 +170,12 @@ impl World {
         let Seen { elsewhere_us, .. } = before.seen;
         let floor_us = before.seen.floor_us().max(before.told);
         let record = &mut self.records[lock];
-        record.tokens.retain(|who, _| after.iter().any(|held| held.member == *who));
+        let run = self.servers[self.homes[lock]].locks[lock].0.run();
+        let is_kept = |who: &Who| match after {
+            [held] if !run.is_empty() => held.member.0 == who.0 && run.contains(&who.1),
+            _ => after.iter().any(|held| held.member == *who),
+        };
+        record.tokens.retain(|who, _| is_kept(who) && !granted.iter().any(|_| !run.is_empty()));
         for held in granted {
             record.tokens.remove(&held.member);
         }
@@ -220,7 +231,7 @@ impl World {
     fn go_together(&mut self, lock: usize, granted: &[Held<Who>]) {
         let believes = |guard: &&Guard| {
             let now = self.processes[guard.slot].moment(self.now);
-            let who = (guard.name, guard.number);
+            let who = (guard.name, guard.hold);
             let is_granted = granted.iter().any(|held| held.member == who);
             !is_granted && !self.untold.contains(&who) && guard.shared.believes(now)
         };
@@ -322,10 +333,11 @@ impl World {
     pub(crate) fn has_lease(&mut self, place: Place, lock: usize, number: u64) {
         let process = &self.processes[place.slot];
         let guards = &self.records[lock].guards;
-        let who = (place.name, number);
-        let Some(guard) = guards.iter().find(|guard| (guard.name, guard.number) == who) else {
+        let own = (place.name, number);
+        let Some(guard) = guards.iter().find(|guard| (guard.name, guard.number) == own) else {
             return;
         };
+        let who = (place.name, guard.hold);
         if self.untold.contains(&who) || !guard.shared.believes(process.moment(self.now)) {
             return;
         }
@@ -351,16 +363,49 @@ impl World {
         number: u64,
         token: FencingToken,
     ) {
-        let who = (place.name, number);
+        let core = &self.processes[place.slot].core;
+        let hold = core.held_as(number);
+        // The attempt of a run's first member goes on under a number that the server never hears.
+        let is_first = proto::node::Core::<Shared>::parts_of(number).0
+            == proto::node::Core::<Shared>::parts_of(hold).0;
+        let who = (place.name, if is_first { hold } else { number });
         let server = self.home(lock);
         let now_ms = server.time_us(self.now) / MS;
-        let is_holder = server.locks[lock].holds(now_ms).iter().any(|held| held.member == who);
+        let is_hold = |held: &Held<Who>| held.member == (place.name, hold);
+        let is_holder = server.locks[lock].holds(now_ms).iter().any(is_hold);
         let told = self.records[lock].tokens.get(&who).cloned().unwrap_or_default();
         // A copy of its acquire may have been granted since it was force-released.
-        let is_untold = self.untold.contains(&who);
+        let is_untold = self.untold.contains(&(place.name, hold));
         if is_holder && !is_untold && !told.contains(&token.get()) {
             self.breaks(Law::S3, || {
                 format!("the guard of {who:?} has token {token}, its hold {told:?}")
+            });
+        }
+    }
+
+    /// Checks that a new guard is valid beside all others of the lock that are, and that its token
+    /// is above that of the guard before it in its run.
+    pub(crate) fn goes_with_others(&mut self, lock: usize, guard: &Guard, token: FencingToken) {
+        let believes = |guard: &Guard| {
+            let now = self.processes[guard.slot].moment(self.now);
+            let is_untold = self.untold.contains(&(guard.name, guard.hold));
+            !is_untold && guard.shared.believes(now)
+        };
+        if !believes(guard) {
+            return;
+        }
+        let others = self.records[lock].guards.iter().filter(|other| believes(other));
+        let others: u64 = others.map(|other| other.weight).sum();
+        if guard.weight == u64::from(ALL) && others > 0 {
+            self.breaks(Law::S2, || {
+                format!("a guard of lock {lock} begins, and guards of {others} are valid")
+            });
+        }
+        let hold = (guard.name, guard.hold);
+        let last = self.records[lock].last.replace((hold, token.get()));
+        if let Some((_, last)) = last.filter(|(of, last)| *of == hold && *last >= token.get()) {
+            self.breaks(Law::S3, || {
+                format!("a guard of a run of lock {lock} has token {token}, one before it {last}")
             });
         }
     }

@@ -79,12 +79,22 @@ impl Progress {
     }
 
     fn report(&self, took: Duration) {
-        let Outcome { size, holds, parts, lost, messages, given_up, lasted_ms, counted, .. } =
-            &self.total;
+        let Outcome {
+            size,
+            holds,
+            parts,
+            in_runs,
+            lost,
+            messages,
+            given_up,
+            lasted_ms,
+            counted,
+            ..
+        } = &self.total;
         let Size { events, faults, .. } = size;
         let hours = lasted_ms / 3_600_000;
         println!(
-            "{events} events, {holds} lock cycles ({parts} of parts, {lost} lost), {messages} messages, {faults} faults, {given_up} members given up, {hours} virtual hours, no law broken, {took:.1?}; next seed {}",
+            "{events} events, {holds} lock cycles ({parts} of parts, {in_runs} in runs, {lost} lost), {messages} messages, {faults} faults, {given_up} members given up, {hours} virtual hours, no law broken, {took:.1?}; next seed {}",
             self.next
         );
         for law in Law::ALL {

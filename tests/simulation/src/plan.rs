@@ -83,6 +83,8 @@ pub struct Outcome {
     pub holds: u64,
     /// The number of guards for reads or permits.
     pub parts: u64,
+    /// The number of guards within a run.
+    pub in_runs: u64,
     /// The number of guards that were lost.
     pub lost: u64,
     /// The number of messages to processes.
@@ -105,6 +107,7 @@ impl Outcome {
         self.size.operations += other.size.operations;
         self.holds += other.holds;
         self.parts += other.parts;
+        self.in_runs += other.in_runs;
         self.lost += other.lost;
         self.messages += other.messages;
         self.given_up += other.given_up;

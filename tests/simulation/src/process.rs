@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use proto::NodeId;
 use proto::node::{Ask, Core, Mirror, Moment, Rules};
+use proto::{NodeId, Released, StoreError};
 
 use crate::routing::{Routing, Way};
 
@@ -17,6 +17,10 @@ pub(crate) struct Shared(Rc<Inner>);
 struct Inner {
     until: Cell<Moment>,
     is_lost: Cell<bool>,
+    /// Whether the server had its hold when it was given back in mid-run.
+    was_there: Cell<bool>,
+    /// The outcome of that release, once it is known.
+    outcome: Cell<Option<Result<Released, ()>>>,
     caller: Cell<usize>,
 }
 
@@ -39,6 +43,18 @@ impl Shared {
         self.0.is_lost.get()
     }
 
+    /// Notes that it is given back in mid-run, and whether the server has its hold.
+    pub(crate) fn return_to_run(&self, was_there: bool) {
+        self.0.was_there.set(was_there);
+    }
+
+    /// Takes the outcome of a release in mid-run; `false` if it says that the server had the hold,
+    /// which it had not.
+    pub(crate) fn is_true(&self) -> Option<bool> {
+        let outcome = self.0.outcome.take()?;
+        Some(outcome != Ok(Released::Released) || self.0.was_there.get())
+    }
+
     pub(crate) fn believes(&self, now: Moment) -> bool {
         !self.was_told() && now < self.until()
     }
@@ -51,6 +67,10 @@ impl Mirror for Shared {
 
     fn lose(&self) {
         self.0.is_lost.set(true);
+    }
+
+    fn returned(&self, outcome: Result<Released, StoreError>) {
+        self.0.outcome.set(Some(outcome.map_err(drop)));
     }
 }
 
@@ -181,6 +201,8 @@ pub(crate) struct Process {
     pub(crate) closing: Option<(Closing, u64)>,
     /// The requests that are on their way, by a number of their own.
     pub(crate) open: BTreeMap<u64, Open>,
+    /// The guards that were given back in mid-run, until it is known whether the hold was there.
+    pub(crate) returned: Vec<Shared>,
     /// The next tick that is planned.
     pub(crate) tick_at: Option<u64>,
 }
@@ -259,6 +281,7 @@ impl Process {
             window: 64,
             // Often too few for the callers.
             acquires: [1, 3, 256][(seed % 3) as usize],
+            runs: [1, 2, 3, 8, 64][(seed / 3 % 5) as usize],
             seed: seed | 1,
         };
         Self {
@@ -276,6 +299,7 @@ impl Process {
             stopped_until: 0,
             closing: None,
             open: BTreeMap::new(),
+            returned: Vec::new(),
             tick_at: None,
         }
     }
@@ -312,6 +336,8 @@ impl Process {
     pub(crate) fn is_at_rest(&self) -> bool {
         let counts = self.core.counts();
         let idle = self.callers.iter().all(|caller| matches!(caller, Caller::Idle));
-        idle && self.closing.is_none() && counts.attempts + counts.holds + counts.given_back == 0
+        idle && self.returned.is_empty()
+            && self.closing.is_none()
+            && counts.attempts + counts.holds + counts.given_back == 0
     }
 }

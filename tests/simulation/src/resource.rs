@@ -116,7 +116,7 @@ impl Resource {
     /// Whether the door says that nothing else is to be looked at.
     pub(crate) fn is_unmarked(&self) -> bool {
         self.0.door.as_ref().is_none_or(|door| {
-            matches!(door.held, queue::Held::Whole(_)) && door.mark == Mark::None
+            matches!(door.held, queue::Held::Whole { .. }) && door.mark == Mark::None
         })
     }
 
@@ -139,7 +139,15 @@ impl Resource {
 
     /// Whether the member holds or waits.
     pub(crate) fn knows(&self, member: &Member, now_ms: u64) -> bool {
-        let is_holder = self.holds(now_ms).iter().any(|held| held.member == who(member));
+        let holds = self.holds(now_ms);
+        let is_holder = match self.0.run() {
+            [] => holds.iter().any(|held| held.member == who(member)),
+            // One that has left may have given its name to the hold of the others.
+            run => {
+                let (name, number) = who(member);
+                holds.iter().any(|held| held.member.0 == name) && run.contains(&number)
+            }
+        };
         is_holder || self.0.queue.get(member).is_some()
     }
 
@@ -147,7 +155,7 @@ impl Resource {
     pub(crate) fn token(&self) -> Option<u64> {
         match self.0.door.as_ref()?.held {
             queue::Held::Parts { token, .. } => token.map(Into::into),
-            queue::Held::Whole(_) => None,
+            queue::Held::Whole { .. } => None,
         }
     }
 
@@ -164,7 +172,7 @@ impl Resource {
         match self.0.door.as_ref().map(|door| &door.held) {
             None => Some(0),
             Some(queue::Held::Parts { used, .. }) => Some(*used),
-            Some(queue::Held::Whole(_)) => None,
+            Some(queue::Held::Whole { .. }) => None,
         }
     }
 
@@ -180,7 +188,7 @@ impl Resource {
         let Some(door) = &self.0.door else {
             return is_waited_for.then(|| "no door, and members wait".into());
         };
-        let is_whole = matches!(door.held, queue::Held::Whole(_));
+        let is_whole = matches!(door.held, queue::Held::Whole { .. });
         if is_whole && !self.0.holds.is_empty() {
             return Some("parts beside a lock".into());
         }

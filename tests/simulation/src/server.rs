@@ -301,22 +301,36 @@ impl Server {
 fn event(message: Message) -> (NodeId, Event) {
     match message {
         Message::Grants { node, token, grants } => (node, Event::Granted { token, grants }),
+        Message::Run { node, token, left_ms, numbers } => {
+            (node, Event::GrantedRun { token, left_ms, numbers })
+        }
         Message::Revoked { node, numbers } => (node, Event::Revoked { numbers }),
     }
 }
 
 /// The tokens that it tells, and the members that it tells them to.
 fn told(answer: &Answer, events: &[(NodeId, Event)]) -> Vec<(Who, u64)> {
-    let own = answer.grants().iter().map(|grant| (who(&grant.member), grant.token.get()));
-    let others = events.iter().flat_map(|(node, event)| {
-        let (token, grants) = match event {
-            Event::Granted { token, grants } => (token.get(), grants.as_slice()),
-            _ => (0, [].as_slice()),
-        };
+    let mut told = Vec::new();
+    for grant in answer.grants() {
+        let (name, number) = who(&grant.member);
+        let alone = [number];
+        let run = if grant.run.is_empty() { &alone[..] } else { &grant.run };
+        told.extend(run.iter().zip(grant.token.get()..).map(|(one, token)| ((name, *one), token)));
+    }
+    for (node, event) in events {
         let name: u64 = node.as_str().parse().expect("nodes are numbers");
-        grants.iter().map(move |(number, _)| ((name, *number), token))
-    });
-    own.chain(others).collect()
+        match event {
+            Event::Granted { token, grants } => {
+                told.extend(grants.iter().map(|(number, _)| ((name, *number), token.get())));
+            }
+            Event::GrantedRun { token, numbers, .. } => {
+                let each = numbers.iter().zip(token.get()..);
+                told.extend(each.map(|(number, token)| ((name, *number), token)));
+            }
+            _ => {}
+        }
+    }
+    told
 }
 
 /// The answer as it comes over the wire: short layouts leave most of it out.

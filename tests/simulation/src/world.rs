@@ -6,7 +6,7 @@ use std::fmt;
 
 use laws::{Broken, Law};
 use proto::node::{Ask, Core, Effect, Moment, batches};
-use proto::{Command, Event, LockName};
+use proto::{Command, LockName};
 
 use crate::agenda::{Agenda, Place, What};
 use crate::breach::Breach;
@@ -203,7 +203,7 @@ impl World {
                 }
             }
             What::Told { server, slot, event } => {
-                if let Event::Granted { token, .. } = &event {
+                if let Some(token) = event.last_token() {
                     let process = &mut self.processes[place.slot];
                     process.shards[server].hear(token.get());
                     // Of several hash slots, only a later server is told of it.
@@ -268,6 +268,18 @@ impl World {
         let failed = core.counts().failed;
         let value = event(core.event(now));
         let mut effects = core.drain();
+        let mut lies = false;
+        self.processes[place.slot].returned.retain(|shared| match shared.is_true() {
+            Some(is_true) => {
+                lies |= !is_true;
+                false
+            }
+            None => true,
+        });
+        if lies {
+            self.breaks(Law::T1, || format!("{} releases a hold that was over", place.name));
+        }
+        let core = &mut self.processes[place.slot].core;
         self.outcome.given_up += (core.counts().failed - failed) as u64;
         // As the driver has them: requests first, and acquires of one lock together. The others go
         // one by one, so that each may meet a fault of its own.

@@ -65,8 +65,8 @@ impl Orders {
     /// The number of the same client's next lock.
     fn lock(&self, dice: &mut Dice) -> u32 {
         match self.habits.together {
-            true => (now_us() / TOGETHER_US % i64::from(LOCKS)) as u32,
-            false => dice.below(LOCKS as usize) as u32,
+            true => (now_us() / TOGETHER_US % i64::from(self.forms.locks())) as u32,
+            false => dice.below(self.forms.locks() as usize) as u32,
         }
     }
 
@@ -119,13 +119,18 @@ pub async fn live(
         }
     });
     let file = File::create(file).expect("the file for records can be made");
-    let habits = kind.habits();
+    let habits = match forms {
+        // Waiters of one node, and few holds that end by themselves: these are in no run.
+        Forms::Runs => Habits { clients: 8, together: false, fixed: 5, ..kind.habits() },
+        _ => kind.habits(),
+    };
     // The faults may already be there.
     let locks = loop {
         if stop.is_cancelled() {
             return;
         }
         let builder = Locks::builder().request_timeout(habits.request_timeout);
+        let builder = builder.run_limit(forms.run_limit());
         if let Ok(locks) = builder.connect(url).await {
             break locks;
         }
@@ -159,9 +164,13 @@ async fn run(mut orders: Orders, mut dice: Dice) {
         let lock = orders.lock(&mut dice);
         let form = Form::of(orders.forms, lock);
         let asked = Asked { attempt, lock, form, demand: form.demand(&mut dice) };
-        let lease = Duration::from_millis(dice.of(orders.habits.lease_ms.clone()));
-        let request =
-            orders.locks.key(lock_name(lock)).label(label(orders.child, attempt)).lease(lease);
+        // Those of a run differ in their numbers only.
+        let (of, leases) = match orders.forms {
+            Forms::Runs => (0, *orders.habits.lease_ms.end()..=*orders.habits.lease_ms.end()),
+            _ => (attempt, orders.habits.lease_ms.clone()),
+        };
+        let lease = Duration::from_millis(dice.of(leases));
+        let request = orders.locks.key(lock_name(lock)).label(label(orders.child, of)).lease(lease);
         let is_fixed = dice.percent(orders.habits.fixed);
         let request = if is_fixed { request.fixed_lease(lease) } else { request };
         let Some(held) = acquire(&orders, &mut dice, request, asked).await else {

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use lockcore::Demand;
 
+use super::client::LOCKS;
 use super::dice::Dice;
 
 /// The forms of the locks of a run.
@@ -16,14 +17,28 @@ pub enum Forms {
     Lock,
     /// Half of the locks are read, too, half are held in permits.
     Shared,
+    /// Two locks are locked only, by clients that are served in runs: all of a node ask with one
+    /// label and one lease. So commands do not tell whose attempt they are of, and of the server's
+    /// own order only the runs are counted.
+    Runs,
 }
 
 impl Forms {
-    const ALL: [Self; 3] = [Self::All, Self::Lock, Self::Shared];
+    const ALL: [Self; 4] = [Self::All, Self::Lock, Self::Shared, Self::Runs];
 
     /// Whether some of the locks are held in parts.
     pub(super) fn share(self) -> bool {
-        self != Self::Lock
+        matches!(self, Self::All | Self::Shared)
+    }
+
+    /// The number of locks that are used.
+    pub(super) fn locks(self) -> u32 {
+        if self == Self::Runs { 2 } else { LOCKS }
+    }
+
+    /// The most members of a run.
+    pub(super) fn run_limit(self) -> u32 {
+        if self == Self::Runs { 8 } else { 1 }
     }
 }
 
@@ -33,6 +48,7 @@ impl fmt::Display for Forms {
             Self::All => "all",
             Self::Lock => "lock",
             Self::Shared => "shared",
+            Self::Runs => "runs",
         })
     }
 }
@@ -61,7 +77,7 @@ impl Form {
     pub(super) fn of(forms: Forms, lock: u32) -> Self {
         let is_shared = match forms {
             Forms::All => lock % 4 > 1,
-            Forms::Lock => false,
+            Forms::Lock | Forms::Runs => false,
             Forms::Shared => true,
         };
         match (is_shared, lock % 2) {

@@ -34,6 +34,8 @@ pub struct Outcome {
     pub faults: BTreeMap<&'static str, u64>,
     /// The number of waiters that a grant passed over because their nodes were not connected.
     pub passed_over: u64,
+    /// The number of times that the server named the members of a run.
+    pub runs: u64,
     /// The number of holds that their clients were told to have lost.
     pub lost_holds: u64,
     /// The numbers of fenced writes that were accepted, and that were refused as stale.
@@ -52,7 +54,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// The table's head; its rows are made by [`row`](Self::row).
-    pub const HEAD: &str = "fault          cycles  shared  attempts  faults  passed over  lost holds  fenced ok/stale  unfenced/lost     read/torn  permits/over  violations   s";
+    pub const HEAD: &str = "fault          cycles  shared  attempts  faults  passed over    runs  lost holds  fenced ok/stale  unfenced/lost     read/torn  permits/over  violations   s";
 
     /// A line of the table.
     #[must_use]
@@ -72,6 +74,7 @@ impl Outcome {
                 *total.faults.entry(fault).or_default() += count;
             }
             total.passed_over += outcome.passed_over;
+            total.runs += outcome.runs;
             total.lost_holds += outcome.lost_holds;
             total.fenced.0 += outcome.fenced.0;
             total.fenced.1 += outcome.fenced.1;
@@ -90,12 +93,13 @@ impl Outcome {
     fn line(&self, name: impl fmt::Display) -> String {
         let faults: u64 = self.faults.values().sum();
         format!(
-            "{name:<13} {:>7} {:>7} {:>9} {faults:>7} {:>12} {:>11} {:>10}/{:<5} {:>8}/{:<5} {:>7}/{:<5} \
+            "{name:<13} {:>7} {:>7} {:>9} {faults:>7} {:>12} {:>7} {:>11} {:>10}/{:<5} {:>8}/{:<5} {:>7}/{:<5} \
              {:>7}/{:<5} {:>10} {:>5.1}",
             self.cycles,
             self.shared,
             self.attempts,
             self.passed_over,
+            self.runs,
             self.lost_holds,
             self.fenced.0,
             self.fenced.1,

@@ -82,7 +82,10 @@ impl<'a> Stage<'a> {
     async fn set(program: &'a Path, plan: &Plan) -> Self {
         let server = RedisServer::start();
         let resource = RedisServer::start();
-        let trace = Arc::new(Mutex::new(Trace::new(plan.kind.disturbs_connections())));
+        let trace = Arc::new(Mutex::new(match plan.forms {
+            Forms::Runs => Trace::counting(),
+            _ => Trace::new(plan.kind.disturbs_connections()),
+        }));
         let monitor = Monitor::each(server.address(), {
             let trace = Arc::clone(&trace);
             move |line| lock(&trace).feed(&line)
@@ -138,7 +141,7 @@ impl<'a> Stage<'a> {
         loop {
             let (grants, violations) = {
                 let trace = lock(&self.trace);
-                (trace.grants.len() as u64, trace.violations.len())
+                (trace.named, trace.violations.len())
             };
             if violations > 100 || grants >= plan.cycles && self.is_enough(plan).await {
                 return None;
@@ -213,14 +216,15 @@ impl<'a> Stage<'a> {
             violations.push(Violation::new(What::Broken, error));
             Vec::new()
         });
-        let (grants, passed_over) = {
+        let (grants, passed_over, runs) = {
             let mut trace = lock(&self.trace);
             violations.append(&mut trace.violations);
-            (std::mem::take(&mut trace.grants), trace.passed_over)
+            (std::mem::take(&mut trace.grants), trace.passed_over, trace.with_run)
         };
         let evidence = Evidence {
             attempts,
             grants,
+            knows_grants: plan.forms != Forms::Runs,
             fates: self.gone.iter().map(|gone| (gone.number, gone.fate.clone())).collect(),
             server_ahead: ahead.min(self.clocks),
             all_claimed: plan.kind.claims_everything(),
@@ -254,6 +258,7 @@ impl<'a> Stage<'a> {
             attempts: evidence.attempts.len() as u64,
             faults: self.nemesis.counts,
             passed_over,
+            runs,
             lost_holds: count(&|attempt| matches!(attempt.released, Some((_, End::Lost)))),
             fenced: (fenced.accepted, count(&|attempt| attempt.wrote == Some(false))),
             unfenced: (plain.accepted, plain.lost()),
@@ -262,6 +267,9 @@ impl<'a> Stage<'a> {
             violations: Vec::new(),
             took: Duration::ZERO,
         };
+        if plan.forms == Forms::Runs && outcome.runs == 0 {
+            violations.push(Violation::new(What::ToothlessControl, "no run was formed"));
+        }
         if plan.kind.needs_losses() {
             violations.extend(toothless(&outcome, plan.forms));
         }

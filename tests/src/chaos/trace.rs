@@ -67,6 +67,11 @@ pub(super) struct Trace {
     /// The last scripts, for the report of a violation.
     recent: VecDeque<Script>,
     pub(super) grants: Vec<ServerGrant>,
+    /// The number of times that a holder's name was written into a door, and of those with a run.
+    pub(super) named: u64,
+    pub(super) with_run: u64,
+    /// Whether scripts are judged, and not only counted.
+    is_judged: bool,
     pub(super) passed_over: u64,
     pub(super) violations: Vec<Violation>,
 }
@@ -205,9 +210,17 @@ impl Trace {
             script: None,
             recent: VecDeque::new(),
             grants: Vec::new(),
+            named: 0,
+            with_run: 0,
+            is_judged: true,
             passed_over: 0,
             violations: Vec::new(),
         }
+    }
+
+    /// Counts only: members of a run do not tell whose attempts they are.
+    pub(super) fn counting() -> Self {
+        Self { is_judged: false, ..Self::new(true) }
     }
 
     pub(super) fn feed(&mut self, line: &MonitorLine) {
@@ -254,6 +267,13 @@ impl Trace {
     /// Follows the last script to its end.
     pub(super) fn finish(&mut self) {
         let Some(script) = self.script.take() else { return };
+        for line in script.lines.iter().filter(|line| line.is(Key::Door, "PSETEX")) {
+            self.named += 1;
+            self.with_run += u64::from(line.args.get(1).is_some_and(|text| text.contains('\n')));
+        }
+        if !self.is_judged {
+            return;
+        }
         let known = self.violations.len();
         let lines = &script.lines;
         let before = std::mem::replace(&mut self.counter, script.counter);

@@ -138,7 +138,9 @@ impl Snapshot {
     /// Whether the door is that of a lock for which others wait.
     fn is_waited_for(&self) -> bool {
         let door = self.state.door.as_ref();
-        door.is_some_and(|door| door.mark == Mark::Waited && matches!(door.held, Held::Whole(_)))
+        door.is_some_and(|door| {
+            door.mark == Mark::Waited && matches!(door.held, Held::Whole { .. })
+        })
     }
 
     /// The keys of other programs that the command changes by no means. The short way of a member
@@ -224,7 +226,11 @@ fn write_door(door: &Door) -> String {
         Mark::Gone => "-",
     };
     match &door.held {
-        Held::Whole(member) => format!("{mark}{member}"),
+        Held::Whole { member, run } if run.is_empty() => format!("{mark}{member}"),
+        Held::Whole { member, run } => {
+            let numbers: Vec<_> = run.iter().map(u64::to_string).collect();
+            format!("{mark}{member}\n{}", numbers.join(" "))
+        }
         Held::Parts { used, token } => {
             format!("{mark}*{used}:{}", token.map_or(0, |token| token.get()))
         }
@@ -261,6 +267,13 @@ fn read_door(text: &str) -> Option<(Mark, Held)> {
         let token = if token == 0 { None } else { Some(token.try_into().ok()?) };
         return Some((mark, Held::Parts { used: used.parse().ok()?, token }));
     }
-    let member = Member::parse(body).filter(|member| member.demand() == Demand::ALONE)?;
-    Some((mark, Held::Whole(member)))
+    let (member, run) = match body.split_once('\n') {
+        Some((member, numbers)) => {
+            let numbers = numbers.split(' ').map(|number| number.parse().ok());
+            (member, numbers.collect::<Option<Vec<u64>>>()?)
+        }
+        None => (body, Vec::new()),
+    };
+    let member = Member::parse(member).filter(|member| member.demand() == Demand::ALONE)?;
+    Some((mark, Held::Whole { member, run }))
 }

@@ -69,6 +69,7 @@ mod moving;
 mod order;
 mod place;
 mod replaced;
+mod runs;
 mod runtime;
 mod section;
 mod set;

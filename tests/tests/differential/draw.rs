@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use proto::{ALL, Command, Label, Leaving, Member, Mode, NodeId};
+use proto::{ALL, Command, Demand, Label, Leaving, Member, Mode, NodeId};
 
 use crate::layout::{Kind, Layout};
 use crate::random::Random;
@@ -74,7 +74,11 @@ impl<L: Layout> Draw<'_, L> {
             true => Member::redisson(self.node, number, lease_ms, &label),
             false => {
                 let demand = L::demand(self.kind, self.random);
-                Member::new(self.node, number, lease_ms, demand, &label)
+                // Neighbours of one node form runs if they have the same limit and lease.
+                match demand == Demand::ALONE && self.random.chance(70) {
+                    true => Member::in_run(self.node, number, LEASES_MS[5], 3, &label),
+                    false => Member::new(self.node, number, lease_ms, demand, &label),
+                }
             }
         };
         self.members.push(member.clone());

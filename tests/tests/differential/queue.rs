@@ -48,7 +48,8 @@ fn lua_and_rust_agree_on_what_is_another_program_s_and_leave_it_alone() {
 /// Bounds that a sequence reaches.
 const SMALL: Bounds = Bounds { granted: 2, looked_at: 5, reclaimed: 2 };
 
-const MET: [&str; 4] = ["Confirmed", "a revocation", SEVERAL, MORE];
+const MET: [&str; 5] = ["Confirmed", "a revocation", RUN, SEVERAL, MORE];
+const RUN: &str = "a run";
 const SEVERAL: &str = "several grants in a message";
 const MORE: &str = "more";
 
@@ -92,8 +93,13 @@ impl Layout for Queue {
     fn met(kind: Kind) -> [&'static [&'static str]; 2] {
         // Of locks, one is granted at a time. Where other programs' keys are in the way, few
         // commands get far enough for more than one.
-        let is_rare = matches!(kind, Kind::Locks | Kind::Strange);
-        [&MET, if is_rare { &[SEVERAL, MORE] } else { &[] }]
+        let rare: &[_] = match kind {
+            Kind::Locks => &[SEVERAL, MORE],
+            Kind::Strange => &[SEVERAL, MORE, RUN],
+            // Two neighbours of one node that both ask for everything.
+            _ => &[RUN],
+        };
+        [&MET, rare]
     }
 
     async fn take(redis: &mut Raw, lock: &LockName) -> Snapshot {
@@ -139,7 +145,9 @@ impl Layout for Queue {
 
     fn holders(state: &Kept) -> Vec<Member> {
         let parts = state.lock.holds.iter().map(|(_, member)| member);
-        parts.chain(state.lock.at_door().map(|(member, _)| member)).cloned().collect()
+        let whole = state.lock.at_door().map(|(member, _)| member);
+        let run = state.lock.run().iter().filter_map(|number| Some(whole?.renumbered(*number)));
+        parts.chain(whole).cloned().chain(run).collect()
     }
 
     fn waiters(state: &Kept) -> Vec<Member> {
@@ -205,7 +213,7 @@ impl Layout for Queue {
             (4, _) => lock.reduced.clear(),
             (5, _) => lock.gone.clear(),
             // Without its mark, or without its sum.
-            (_, Some(Door { held: Held::Whole(_), mark, .. })) => *mark = Mark::None,
+            (_, Some(Door { held: Held::Whole { .. }, mark, .. })) => *mark = Mark::None,
             (_, Some(door)) => {
                 (door.held, door.mark) = (Held::Parts { used: 0, token: None }, Mark::Waited);
             }
@@ -280,6 +288,7 @@ impl Layout for Queue {
             match message {
                 Message::Grants { grants, .. } if grants.len() > 1 => met.push(SEVERAL),
                 Message::Revoked { .. } => met.push("a revocation"),
+                Message::Run { .. } => met.push(RUN),
                 Message::Grants { .. } => {}
             }
         }
@@ -343,6 +352,11 @@ fn text(message: &Message) -> layout::Message {
         Message::Grants { node, token, grants } => {
             let grants = grants.iter().map(|(number, left_ms)| format!(" {number} {left_ms}"));
             (grants_channel(node), format!("p {token}{}", grants.collect::<String>()))
+        }
+        Message::Run { node, token, left_ms, numbers } => {
+            let numbers = numbers.iter().map(|number| format!(" {number}"));
+            let text = format!("w {token} {left_ms}{}", numbers.collect::<String>());
+            (grants_channel(node), text)
         }
         Message::Revoked { node, numbers } => {
             let numbers = numbers.iter().map(|number| format!(" {number}"));

@@ -81,6 +81,34 @@ async fn a_guard_is_there_only_once_the_replica_has_its_hold() {
     drop(tried);
 }
 
+/// The whole run is one hold: its members wait for the replica once.
+#[tokio::test]
+async fn the_members_of_a_run_are_served_once_the_replica_has_its_hold() {
+    let mut pair = pair().await;
+    let a = pair.requiring(1, PATIENT).await;
+    let builder = Locks::builder().require_replicas(1, PATIENT).run_limit(8);
+    let b = build(builder, &pair.primary).await.expect("it may");
+    let held = soon("a guard", a.lock("key")).await.expect("granted");
+    let mut waiting = Vec::new();
+    for length in 1..=3 {
+        waiting.push(tokio::spawn(b.lock("key")));
+        eventually("it waits", SOON, async || {
+            a.inspect("key").await.expect("an inspection").waiters.len() == length
+        })
+        .await;
+    }
+    let before = CommandStats::read(&mut pair.at_primary).await;
+    soon("a release", held.release()).await.expect("held until now");
+    for one in waiting {
+        let guard = soon("a guard", one).await.expect("no panic").expect("handed over");
+        let holder = pair.at_replica.holder("key").await.expect("the replica has it");
+        assert!(holder.contains(b.node().as_str()), "{holder}");
+        drop(guard);
+    }
+    let ran = CommandStats::read(&mut pair.at_primary).await.since(&before);
+    assert_eq!(ran.calls("wait"), 1, "one WAIT for the run");
+}
+
 #[tokio::test]
 async fn reads_and_permits_are_there_only_once_the_replica_has_them() {
     let mut pair = pair().await;

@@ -62,6 +62,9 @@ impl Function {
                         queue::Message::Grants { node, token, grants } => {
                             (node, Event::Granted { token, grants })
                         }
+                        queue::Message::Run { node, token, left_ms, numbers } => {
+                            (node, Event::GrantedRun { token, left_ms, numbers })
+                        }
                         queue::Message::Revoked { node, numbers } => {
                             (node, Event::Revoked { numbers })
                         }

@@ -29,6 +29,7 @@ mod queue;
 mod refused_write;
 mod repetition;
 mod reply;
+mod runs;
 mod scores;
 mod several;
 mod short_ways;

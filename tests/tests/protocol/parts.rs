@@ -34,7 +34,7 @@ impl Bench {
         let (mut state, _) = self.state().await;
         match &state.of_queue().door.as_ref().expect("it is held").held {
             Held::Parts { used, token } => (*used, token.map_or(0, FencingToken::get)),
-            Held::Whole(holder) => panic!("{holder} holds everything"),
+            Held::Whole { member: holder, .. } => panic!("{holder} holds everything"),
         }
     }
 

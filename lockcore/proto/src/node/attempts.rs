@@ -115,6 +115,8 @@ impl<P: Mirror> Core<P> {
             Acquired::Queued { position } => {
                 self.queued(number, ask, position, first_end_ms);
             }
+            // A grant has overtaken this answer.
+            _ if self.is_in_run(number) => {}
             Acquired::Busy => self.finish(number, Refusal::Busy),
             Acquired::Full => {
                 self.finish(number, Refusal::Kind(LockErrorKind::QueueFull));
@@ -211,10 +213,12 @@ impl<P: Mirror> Core<P> {
             State::Parked { .. } | State::Waiting | State::Confirming { .. } => {
                 self.table.change(number, |entry| entry.state = entry.leaving(now));
             }
-            State::Offered(_) => {
-                self.table
-                    .change(number, |entry| entry.state = State::Releasing { due: Some(now) });
+            State::InRun => {
+                if let Some(first) = self.runs.hold_of(number) {
+                    self.withdraw_from_run(first, number);
+                }
             }
+            State::Offered(_) => drop(self.hand_back(number, Some(now))),
             _ => {
                 // Only its caller was left of it.
                 self.table.change(number, |_| ());

@@ -41,7 +41,7 @@ impl<P: Mirror> Core<P> {
         for number in numbers {
             self.set_refusal(number, Refusal::Kind(LockErrorKind::Closed));
             self.lose(number, why);
-            self.table.change(number, |entry| entry.state = State::Releasing { due: Some(now) });
+            self.hand_back(number, Some(now));
         }
         (taken, next)
     }

@@ -167,7 +167,7 @@ impl<P: Mirror> Core<P> {
         let command = Command::Renew { members: vec![entry.member.clone()] };
         let ask = Ask { lock: entry.lock.clone(), command, sent: self.now, background: true };
         self.table.change(number, |entry| {
-            if let State::Held(lease) = &mut entry.state {
+            if let State::Held(lease) | State::Serving(lease) = &mut entry.state {
                 // The answer sets the next one.
                 lease.renew_at = None;
             }
@@ -181,6 +181,15 @@ impl<P: Mirror> Core<P> {
             State::Releasing { .. } => {
                 let ask = self.release_request(number, true);
                 self.table.change(number, |entry| entry.state = State::Releasing { due: None });
+                self.background(ask);
+            }
+            State::Leaving { .. } if self.runs.contains(number) => {
+                let ask = self.release_request(number, true);
+                self.table.change(number, |entry| {
+                    if let State::Leaving { due, .. } = &mut entry.state {
+                        *due = None;
+                    }
+                });
                 self.background(ask);
             }
             State::Leaving { .. } => {
@@ -229,7 +238,9 @@ impl<P: Mirror> Core<P> {
     /// its way.
     pub(super) fn stale(&self, from: u64, since: Moment) -> (Vec<u64>, Option<u64>) {
         self.part_of(from, |entry| match &entry.state {
-            State::Held(lease) => lease.asked < since && lease.renew_at.is_some(),
+            State::Held(lease) | State::Serving(lease) => {
+                lease.asked < since && lease.renew_at.is_some()
+            }
             State::Leaving { due, .. } => due.is_some(),
             _ => false,
         })

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::Mode;
 use crate::demand::Demand;
 use crate::error::{LockErrorKind, StoreError};
 use crate::member::{Label, Member};
@@ -11,6 +10,7 @@ use crate::node::lease::{self, Lease};
 use crate::node::moment::Moment;
 use crate::terms::Terms;
 use crate::token::FencingToken;
+use crate::{Mode, Released};
 
 /// The time for which the server is told of a member that left. By then its own expiry has removed
 /// it.
@@ -26,12 +26,18 @@ pub trait Mirror: Clone + Default {
 
     /// The hold is over without having been released.
     fn lose(&self);
+
+    /// The hold is another member's of the same run. Tells whether the server still had it when it
+    /// was given back, or why that is not known.
+    fn returned(&self, outcome: Result<Released, StoreError>);
 }
 
 impl Mirror for () {
     fn certain_until(&self, _until: Moment, _is_answered: bool) {}
 
     fn lose(&self) {}
+
+    fn returned(&self, _outcome: Result<Released, StoreError>) {}
 }
 
 /// The state of a member on the server, as far as this node knows.
@@ -50,6 +56,13 @@ pub(super) enum State {
     Parked { error: StoreError },
     /// Queued.
     Waiting,
+    /// The server has granted a hold to a run of several members, and has it in the name of this
+    /// one; a renewal is on its way first. The attempt itself goes on under the next number.
+    ConfirmingRun,
+    /// The same, and its members are served.
+    Serving(Lease),
+    /// Granted with others as one hold, and served after those before it.
+    InRun,
     /// Granted, but with so little left that a renewal is on its way first.
     Confirming { token: FencingToken, handed_over: bool },
     /// Granted, and its caller has not come for it yet. Not renewed: a caller that never comes
@@ -182,20 +195,25 @@ impl<P: Mirror> Entry<P> {
             | State::Parked { .. }
             | State::Waiting
             | State::Confirming { .. }
+            | State::InRun
             | State::Missed => Some(Class::Attempt),
             State::Offered(_) | State::Held(_) => Some(Class::Hold),
             State::Releasing { .. } | State::Leaving { .. } => Some(Class::GivenBack),
-            State::Lost | State::Leaked { .. } | State::Over => None,
+            State::ConfirmingRun
+            | State::Serving(_)
+            | State::Lost
+            | State::Leaked { .. }
+            | State::Over => None,
         };
         IndexKeys {
             end: match &self.state {
                 State::Offered(lease) => Some(self.lapses_at(lease)),
-                State::Held(lease) => Some(lease.notice_at(&self.options)),
+                State::Held(lease) | State::Serving(lease) => Some(lease.notice_at(&self.options)),
                 State::Leaked { until } => Some(*until),
                 _ => None,
             },
             renew: match &self.state {
-                State::Held(lease) => lease.renew_at,
+                State::Held(lease) | State::Serving(lease) => lease.renew_at,
                 _ => None,
             },
             send: match &self.state {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::Core;
+use super::{Core, ToldRun};
 use crate::error::{LockErrorKind, StoreError};
 use crate::member::Member;
 use crate::name::LockName;
@@ -45,14 +45,22 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Takes in a grant of a reply: a member of ours holds its lock.
-    fn grant_in_reply(&mut self, ask: &Ask, Grant { member, token, left_ms }: &Grant) {
+    fn grant_in_reply(&mut self, ask: &Ask, grant: &Grant) {
+        let Grant { member, token, left_ms, run } = grant;
         let Some(number) = self.number(member) else { return };
+        let answered = match &ask.command {
+            Command::Acquire { members, .. } => members.as_slice(),
+            _ => &[],
+        };
+        if !run.is_empty() {
+            let (hold, numbers) = (Some((&ask.lock, member)), run.as_slice());
+            let told = ToldRun { hold, answered, numbers, token: *token, left_ms: *left_ms };
+            return self.granted_run(told, GrantSource::Aside(ask.sent));
+        }
         if self.table.entries().contains_key(&number) {
-            let source = match &ask.command {
-                Command::Acquire { members, .. } if members.contains(member) => {
-                    GrantSource::Answer(ask.sent)
-                }
-                _ => GrantSource::Aside(ask.sent),
+            let source = match answered.contains(member) {
+                true => GrantSource::Answer(ask.sent),
+                false => GrantSource::Aside(ask.sent),
             };
             return self.granted(number, *token, *left_ms, source);
         }
@@ -66,10 +74,17 @@ impl<P: Mirror> Core<P> {
 
     /// Lets a member leave that is not in the table, and that the server may still know.
     pub(super) fn give_back(&mut self, lock: LockName, member: Member) {
+        let (now, number) = (self.now, member.number());
+        self.insert_stray(lock, member);
+        self.table.change(number, |entry| entry.state = entry.leaving(now));
+    }
+
+    /// Adds a member without a caller.
+    pub(super) fn insert_stray(&mut self, lock: LockName, member: Member) {
         let now = self.now;
         let number = member.number();
         let lease = Duration::from_millis(member.lease_ms());
-        let mut stray = Entry {
+        let stray = Entry {
             lock,
             member,
             options: Terms { lease, ..Terms::default() },
@@ -84,7 +99,6 @@ impl<P: Mirror> Core<P> {
             started: now,
             mirror: P::default(),
         };
-        stray.state = stray.leaving(now);
         self.table.insert(number, stray);
     }
 
@@ -170,13 +184,17 @@ impl<P: Mirror> Core<P> {
             StoreError::refused(kind, detail)
         };
         let entry = &self.table.entries()[&number];
-        if !matches!(entry.state, State::Confirming { .. }) {
+        if !matches!(entry.state, State::Confirming { .. } | State::ConfirmingRun) {
             return self.renewal_failed(member, &refused("renewal"));
         }
         let lock = entry.lock.clone();
         let refusal = Refusal::Store(refused("grant"));
-        self.set_refusal(number, refusal.clone());
-        self.table.change(number, |entry| entry.state = entry.leaving(now));
+        if let State::ConfirmingRun = entry.state {
+            self.refuse_first(number, &refusal);
+        } else {
+            self.set_refusal(number, refusal.clone());
+            self.table.change(number, |entry| entry.state = entry.leaving(now));
+        }
         self.push(Effect::Observe(Note::Refused { lock, refusal }));
     }
 
@@ -208,9 +226,14 @@ impl<P: Mirror> Core<P> {
     pub(super) fn miss(&mut self, number: u64) {
         let now = self.now;
         let next = self.next_round(number);
-        self.table.change(number, |entry| entry.state = State::Releasing { due: Some(now) });
+        self.hand_back(number, Some(now));
+        self.missed(next);
+    }
+
+    /// An offer was not taken in time, and its attempt goes on as `next`.
+    pub(super) fn missed(&mut self, next: u64) {
         self.table.count_lost_place();
-        if let Some(lock) = self.table.get(number).map(|entry| entry.lock.clone()) {
+        if let Some(lock) = self.table.get(next).map(|entry| entry.lock.clone()) {
             self.push(Effect::Observe(Note::Missed { lock }));
         }
         if self.is_closed {

@@ -7,8 +7,9 @@ use super::Core;
 use crate::error::StoreError;
 use crate::member::Member;
 use crate::node::effect::{Ask, Effect, Note};
-use crate::node::entry::{Mirror, State};
+use crate::node::entry::{Entry, Mirror, State};
 use crate::node::lease;
+use crate::node::moment::Moment;
 use crate::{Command, Grant, Renewed};
 
 /// A renewal before the hand-out that failed is followed by a touch after this time.
@@ -33,17 +34,19 @@ impl<P: Mirror> Core<P> {
         let chance = self.chance(number);
         let doubt = self.doubt;
         let entry = &self.table.entries()[&number];
+        let is_own = |grant: &&Grant| grant.member == *member;
         match &entry.state {
+            State::ConfirmingRun => {
+                let grant = grants.iter().find(is_own);
+                self.run_confirmed(number, ask.sent, left, grant);
+            }
+            State::Serving(_) => self.run_renewed(number, ask.sent, left),
             State::Confirming { token, handed_over } => {
                 let handed_over = *handed_over;
                 // The present hold may have been granted later than the confirmed one.
-                let is_own = |grant: &&Grant| grant.member == *member;
                 let token = grants.iter().find(is_own).map_or(*token, |grant| grant.token);
                 if lease::certain_until(ask.sent, left) > now {
-                    // A revocation may be among the messages that a new connection has missed. Of
-                    // the same moment it counts: asked for once more, it would not be later.
-                    let is_doubted = ask.sent + Duration::from_micros(1) < doubt;
-                    if is_doubted || entry.is_revoked_since(ask.sent) {
+                    if self.may_be_revoked(entry, ask.sent) {
                         return self.confirm(number);
                     }
                     return self.offer(number, token, ask.sent, left, handed_over);
@@ -72,11 +75,26 @@ impl<P: Mirror> Core<P> {
         }
     }
 
+    /// Whether a hold that a request of this moment confirmed may have been force-released since.
+    pub(super) fn may_be_revoked(&self, entry: &Entry<P>, sent: Moment) -> bool {
+        self.is_doubted(sent) || entry.is_revoked_since(sent)
+    }
+
+    /// Whether a revocation may be among the messages that a new connection has missed, since this
+    /// request. Of the same moment it counts: asked for once more, it would not be later.
+    pub(super) fn is_doubted(&self, sent: Moment) -> bool {
+        sent + Duration::from_micros(1) < self.doubt
+    }
+
     /// The request that downgrades a held lock to a read; `None` if it is not held.
-    pub fn downgrade(&self, number: u64) -> Option<Ask> {
-        let entry = self.table.get(number)?;
-        let member = matches!(entry.state, State::Held(_)).then(|| entry.member.clone())?;
-        let command = Command::Reduce { member, weight: READ };
+    pub fn downgrade(&mut self, number: u64) -> Option<Ask> {
+        let is_held = |entry: &Entry<P>| matches!(entry.state, State::Held(_));
+        self.table.get(number).filter(|entry| is_held(entry))?;
+        let hold = self.held_as(number);
+        // No member of the run can be alone beside other reads.
+        self.end_behind(hold);
+        let entry = self.table.get(hold)?;
+        let command = Command::Reduce { member: entry.member.clone(), weight: READ };
         Some(Ask { lock: entry.lock.clone(), command, sent: self.now, background: false })
     }
 
@@ -92,6 +110,8 @@ impl<P: Mirror> Core<P> {
         let Some(number) = self.known(member) else { return };
         let lock = self.table.entries()[&number].lock.clone();
         match self.table.entries()[&number].state {
+            State::ConfirmingRun => self.dissolve(number, now + CONFIRM_RETRY),
+            State::Serving(_) => self.run_not_renewed(number, error),
             State::Confirming { .. } => {
                 self.table.change(number, |entry| entry.state = State::Waiting);
                 self.table.touch_by(&lock, now + CONFIRM_RETRY);
@@ -111,6 +131,17 @@ impl<P: Mirror> Core<P> {
     /// The hold is over without having been released. The rest of its lease on the server stays
     /// until its guard is dropped.
     pub(super) fn lose(&mut self, number: u64, why: &'static str) {
+        match self.table.get(number).map(|entry| (&entry.state, self.runs.hold_of(number))) {
+            Some((State::Held(_) | State::Offered(_), Some(first))) => {
+                self.lose_run(first, why, true);
+            }
+            Some((State::Serving(_), _)) => self.lose_run(number, why, true),
+            _ => self.tell_lost(number, why),
+        }
+    }
+
+    /// Tells the guard of this number that its hold is lost.
+    pub(super) fn tell_lost(&mut self, number: u64, why: &'static str) {
         let Some(entry) = self.table.get(number) else { return };
         let (State::Held(lease) | State::Offered(lease)) = &entry.state else { return };
         let held = self.now.since(lease.since);
@@ -125,7 +156,18 @@ impl<P: Mirror> Core<P> {
     /// that hold, since the two come on different connections: it is remembered for that answer.
     pub(super) fn revoked(&mut self, number: u64) {
         let now = self.now;
-        match self.table.entries()[&number].state {
+        let entry = &self.table.entries()[&number];
+        if let (State::Offered(_) | State::Held(_) | State::InRun, Some(first)) =
+            (&entry.state, self.runs.hold_of(number))
+        {
+            return self.revoked(first);
+        }
+        match entry.state {
+            State::Serving(_) => self.lose_run(number, "it was force-released", false),
+            // The answer to its confirmation decides.
+            State::ConfirmingRun => {
+                self.table.change(number, |entry| entry.revoked = Some(now));
+            }
             State::Asking { .. }
             | State::Parked { .. }
             | State::Waiting
@@ -154,7 +196,15 @@ impl<P: Mirror> Core<P> {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
         match &entry.state {
-            State::Held(lease) => {
+            State::Held(lease) | State::Serving(lease) => {
+                let why = lease.end(&entry.options);
+                self.lose(number, why);
+            }
+            // Not the offer alone has ended.
+            State::Offered(lease)
+                if self.runs.hold_of(number).is_some()
+                    && now >= lease.notice_at(&entry.options) =>
+            {
                 let why = lease.end(&entry.options);
                 self.lose(number, why);
             }

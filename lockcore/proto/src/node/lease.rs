@@ -98,6 +98,18 @@ impl Lease {
         };
     }
 
+    /// The lease of a member of a run whose hold has this lease: renewed with it.
+    pub(super) fn of_member(&self, token: FencingToken, now: Moment) -> Self {
+        Self { token, since: now, renew_at: None, ..self.clone() }
+    }
+
+    /// Takes over the time for which the hold of a run is certain.
+    pub(super) fn follow(&mut self, hold: &Self) {
+        self.deadline = self.deadline.max(hold.deadline);
+        self.asked = hold.asked;
+        self.is_answered = hold.is_answered;
+    }
+
     /// Renews it at once if it was asked for before `doubt`; a renewal that is on its way comes to
     /// the same.
     pub(super) fn doubted(&mut self, now: Moment, doubt: Moment) {

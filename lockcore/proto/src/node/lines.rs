@@ -112,6 +112,8 @@ impl<P: Mirror> Core<P> {
                 Presence::Gone if self.may_be_back_since(number, ask.sent) => {
                     self.table.touch_by(&ask.lock, self.now);
                 }
+                // A run has taken it out of the queue since.
+                Presence::Gone if self.is_in_run(number) => {}
                 Presence::Gone => self.place_lost(number),
             }
         }

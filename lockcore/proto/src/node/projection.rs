@@ -18,6 +18,9 @@ pub enum Phase {
     Parked,
     Waiting,
     Confirming,
+    ConfirmingRun,
+    Serving,
+    InRun,
     Offered,
     Missed,
     Held,
@@ -59,6 +62,9 @@ impl State {
             Self::Parked { .. } => Phase::Parked,
             Self::Waiting => Phase::Waiting,
             Self::Confirming { .. } => Phase::Confirming,
+            Self::ConfirmingRun => Phase::ConfirmingRun,
+            Self::Serving(_) => Phase::Serving,
+            Self::InRun => Phase::InRun,
             Self::Offered(_) => Phase::Offered,
             Self::Missed => Phase::Missed,
             Self::Held(_) => Phase::Held,
@@ -105,7 +111,9 @@ impl<P: Mirror> Core<P> {
     /// The moment until which a hold is certain, unless it is lost.
     pub fn until(&self, number: u64) -> Option<Moment> {
         match &self.table.get(number)?.state {
-            State::Held(lease) | State::Offered(lease) => Some(lease.until()),
+            State::Held(lease) | State::Offered(lease) | State::Serving(lease) => {
+                Some(lease.until())
+            }
             _ => None,
         }
     }
@@ -118,7 +126,7 @@ impl<P: Mirror> Core<P> {
     /// Numbers of which a request is on its way, and nothing else would ever move them.
     pub fn unanswered_numbers(&self) -> impl Iterator<Item = u64> {
         let waits = self.table.entries().iter().filter(|(_, entry)| match &entry.state {
-            State::Asking { .. } | State::Confirming { .. } => true,
+            State::Asking { .. } | State::Confirming { .. } | State::ConfirmingRun => true,
             State::Releasing { due } | State::Leaving { due, .. } => due.is_none(),
             _ => false,
         });
@@ -191,7 +199,9 @@ impl<P: Mirror> Core<P> {
                 Caller::Gone => 2,
             };
             let (until, is_due) = match &entry.state {
-                State::Held(lease) => (lease.until(), lease.renew_at.is_some()),
+                State::Held(lease) | State::Serving(lease) => {
+                    (lease.until(), lease.renew_at.is_some())
+                }
                 State::Offered(lease) => (lease.until(), true),
                 State::Releasing { due } | State::Leaving { due, .. } => {
                     (Moment::default(), due.is_some())
@@ -203,9 +213,17 @@ impl<P: Mirror> Core<P> {
             let flags = doubts | u64::from(is_due) << 1 | caller << 2;
             let phase = entry.state.phase() as u64;
             print.extend([*number, phase << 8 | flags, until.as_micros()]);
+            print.extend(self.runs.hold_of(*number).map(|run| u64::MAX / 4 - run));
             // No time, if there is none.
             print.extend(entry.revoked.map(|revoked| u64::MAX - 1 - revoked.as_micros()));
             print.extend(entry.answered.map(|answered| u64::MAX / 2 - answered.as_micros()));
+        }
+        for (first, run) in self.runs.iter() {
+            let (rest, returned) = (run.rest.iter(), run.returned.iter());
+            print.extend([*first, run.served.unwrap_or(0), run.returned.len() as u64]);
+            print.extend(&run.members);
+            print.extend(rest.flat_map(|(number, token)| [*number, token.get()]));
+            print.extend(returned.map(|(at, _)| at.as_micros()));
         }
         print.push(u64::MAX); // no number
         for (number, heard) in self.recent_releases.iter() {

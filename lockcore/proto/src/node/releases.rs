@@ -7,34 +7,65 @@ use super::attempts::LAST_RETRY;
 use crate::error::{LockErrorKind, StoreError};
 use crate::member::Member;
 use crate::name::LockName;
+use crate::node::GivenBack;
 use crate::node::effect::{Ask, Effect, Note};
 use crate::node::entry::{Entry, Mirror, State};
 use crate::node::moment::Moment;
 use crate::{Command, Leaving};
 
 impl<P: Mirror> Core<P> {
-    /// Returns whether there is something to release.
-    pub(super) fn begin_release(&mut self, number: u64, due: Option<Moment>) -> bool {
-        let Some(entry) = self.table.get(number) else { return false };
+    /// Gives a guard back: by a request that is due then, or that its caller sends. Where others of
+    /// its run have the hold then, `is_asked` tells whether its caller wants to know if it was
+    /// still there.
+    pub(super) fn begin_release(
+        &mut self,
+        number: u64,
+        due: Option<Moment>,
+        is_asked: bool,
+    ) -> GivenBack {
+        let Some(entry) = self.table.get(number) else { return GivenBack::Nothing };
         match &entry.state {
             // By the clock, though no tick came by yet.
             State::Held(lease) if self.now >= lease.until() => {
                 self.lose(number, "its deadline has passed");
             }
             State::Held(_) | State::Lost => {}
-            _ => return false,
+            _ => return GivenBack::Nothing,
+        }
+        let released = match self.runs.hold_of(number) {
+            Some(first) if is_asked => self.return_to_run(first, number),
+            _ => self.hand_back(number, due),
+        };
+        match (released, due) {
+            (Some(hold), None) => GivenBack::By(self.release_request(hold, false)),
+            (Some(_), Some(_)) => GivenBack::Nothing,
+            (None, _) => GivenBack::InRun,
+        }
+    }
+
+    /// Gives an offer or a guard back, by a request that is due then, or by the caller if there is
+    /// no such time. Returns the number of the hold that is released with it: none if others of its
+    /// run have that now.
+    pub(super) fn hand_back(&mut self, number: u64, due: Option<Moment>) -> Option<u64> {
+        if let Some(first) = self.runs.hold_of(number) {
+            return self.pass_on(first, number, due).then_some(first);
         }
         self.table.change(number, |entry| entry.state = State::Releasing { due });
-        true
+        Some(number)
     }
 
     pub(super) fn release_request(&self, number: u64, background: bool) -> Ask {
         let entry = &self.table.entries()[&number];
         let Entry { lock, member, .. } = &**entry;
-        let command = if entry.may_run_again() {
-            Command::Leave { leaving: vec![Leaving { member: member.clone(), ambiguous: true }] }
-        } else {
-            Command::Release { member: member.clone() }
+        let alone = [number];
+        let members = self.runs.get(number).map_or(alone.as_slice(), |run| &run.members);
+        let may_run_again = |of: &u64| self.table.get(*of).is_some_and(Entry::may_run_again);
+        let leaving =
+            |of: &u64| Leaving { member: member.renumbered(*of), ambiguous: may_run_again(of) };
+        // The hold and the tombstones in one step: a copy of an acquire finds the one or the other.
+        let command = match members.iter().any(may_run_again) {
+            true => Command::Leave { leaving: members.iter().map(leaving).collect() },
+            false => Command::Release { member: member.clone() },
         };
         Ask { lock: lock.clone(), command, sent: self.now, background }
     }
@@ -42,13 +73,16 @@ impl<P: Mirror> Core<P> {
     /// Ends a release, since the server knows that the member is gone. Returns its number, if it is
     /// known.
     pub(super) fn end(&mut self, member: &Member) -> Option<u64> {
-        let number = self.known(member)?;
-        self.table.change(number, |entry| {
-            if let State::Releasing { .. } | State::Leaving { .. } = entry.state {
+        let number = self.number(member)?;
+        self.runs.remove(number);
+        let is_known = self.table.change(number, |entry| {
+            let is_this = entry.member == *member;
+            if is_this && matches!(entry.state, State::Releasing { .. } | State::Leaving { .. }) {
                 entry.state = State::Over;
             }
-        });
-        Some(number)
+            is_this
+        })?;
+        is_known.then_some(number)
     }
 
     /// A release found nothing. The hold may have been force-released before a copy of the acquire
@@ -56,8 +90,11 @@ impl<P: Mirror> Core<P> {
     pub(super) fn leave_after_release(&mut self, member: &Member) -> Option<u64> {
         let number = self.known(member)?;
         let now = self.now;
+        let was_run = self.runs.remove(number).is_some();
         self.table.change(number, |entry| {
-            if let State::Releasing { .. } = entry.state {
+            // The release of a run that is repeated as such.
+            let is_repeated = was_run && matches!(entry.state, State::Leaving { .. });
+            if is_repeated || matches!(entry.state, State::Releasing { .. }) {
                 entry.state = entry.leaving(now);
             }
         });
@@ -82,6 +119,7 @@ impl<P: Mirror> Core<P> {
             _ => false,
         });
         if is_last == Some(true) {
+            self.runs.remove(number);
             self.table.change(number, |entry| entry.state = State::Over);
             self.table.count_failed();
             let lock = lock.clone();

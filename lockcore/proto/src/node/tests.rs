@@ -10,6 +10,7 @@ mod moved;
 mod releases;
 mod replicas;
 mod revoked;
+mod runs;
 mod shared;
 
 use super::*;
@@ -33,6 +34,7 @@ fn core() -> Core<()> {
         has_slots: false,
         window: 64,
         acquires: ACQUIRES,
+        runs: 1,
         seed: 7,
     };
     Core::new(NodeId::from("AAAAAAAAAAAAAAAAAAAAAA"), rules)
@@ -54,7 +56,12 @@ fn token() -> crate::token::FencingToken {
 
 fn reply<T>(outcome: T, left: Duration, grant: Option<&Member>) -> Reply<T> {
     let left_ms = left.as_millis() as u64;
-    let grant = grant.map(|member| Grant { member: member.clone(), token: token(), left_ms });
+    let grant = grant.map(|member| Grant {
+        member: member.clone(),
+        token: token(),
+        left_ms,
+        run: Vec::new(),
+    });
     Reply {
         outcome,
         grants: grant.into_iter().collect(),

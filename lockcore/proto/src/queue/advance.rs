@@ -73,7 +73,8 @@ impl QueueState {
                 Fate::Granted => {
                     self.queue.remove(&member);
                     let left_ms = claim_ms(member.lease_ms());
-                    self.grant(call, &member, left_ms, Mark::Waited);
+                    let run = self.take_run(&member);
+                    self.grant(call, &member, run, left_ms, Mark::Waited);
                     told.push((member, left_ms));
                     // All is taken: no limit is greater. By a smaller one, the next may have room.
                     if self.used() >= u64::from(ALL) {
@@ -85,6 +86,25 @@ impl QueueState {
         }
         self.tell(call, told);
         advanced
+    }
+
+    /// Takes the members out of the queue that are served in one run with the first: those of its
+    /// node that come next, and differ in their numbers only. One of another node, with another
+    /// lease or to be served alone ends the run in front of it.
+    fn take_run(&mut self, first: &Member) -> Vec<u64> {
+        if first.run_limit() == 1 {
+            return Vec::new();
+        }
+        let mut run = vec![first.number()];
+        while run.len() < first.run_limit()
+            && let Some((_, next)) = self.queue.lowest()
+            && first.shares_run(next)
+        {
+            let next = next.clone();
+            self.queue.remove(&next);
+            run.push(next.number());
+        }
+        if run.len() > 1 { run } else { Vec::new() }
     }
 
     fn fate(
@@ -160,8 +180,15 @@ impl QueueState {
         let Some(token) = call.token.or(self.shared_token()) else { return };
         let mut by_node: Vec<(String, Vec<(u64, u64)>)> = Vec::new();
         for (member, left_ms) in told {
+            // Of a lock that was granted: nothing else was.
+            let run = self.run();
             if member.node() == call.node.as_str() {
-                call.tell(&member, left_ms);
+                call.tell_run(&member, left_ms, run);
+                continue;
+            }
+            if !run.is_empty() {
+                let (node, numbers) = (NodeId::from(member.node()), run.to_vec());
+                call.messages.push(Message::Run { node, token, left_ms, numbers });
                 continue;
             }
             let grant = (member.number(), left_ms);
@@ -175,12 +202,19 @@ impl QueueState {
         }
     }
 
-    /// Grants the member its demand, for `left`. A hold of everything gets this mark.
-    pub(super) fn grant(&mut self, call: &mut Call<'_>, member: &Member, left_ms: u64, mark: Mark) {
+    /// Grants the member its demand, for `left`. A hold of everything gets this run and this mark.
+    pub(super) fn grant(
+        &mut self,
+        call: &mut Call<'_>,
+        member: &Member,
+        run: Vec<u64>,
+        left_ms: u64,
+        mark: Mark,
+    ) {
         let ends_ms = call.now_ms() + left_ms;
         if member.demand() == Demand::ALONE {
-            call.issue();
-            return self.close(member, mark, ends_ms);
+            call.issue_for(run.len());
+            return self.close(member, run, mark, ends_ms);
         }
         // All holds there are have one token, so one register refuses whatever is older, reads as
         // well. A server before this one may have granted a lock whose token is not known here: it

@@ -84,7 +84,7 @@ impl QueueState {
         asking: &mut Asking<'a>,
         member: &'a Member,
     ) -> Acquired {
-        if call.grants.iter().any(|grant| grant.member == *member) {
+        if call.is_told(member) {
             return Acquired::Granted;
         }
         // The door may have another mark by now.
@@ -102,9 +102,9 @@ impl QueueState {
     ) -> Acquired {
         let now_ms = call.now_ms();
         match self.whole(now_ms) {
-            Some((holder, ends_ms)) if holder == member => {
-                call.issue();
-                return told_again(call, member, ends_ms);
+            Some((holder, ends_ms)) if self.is_served(holder, member) => {
+                self.tell_whole(call, ends_ms - now_ms);
+                return Acquired::Granted;
             }
             Some(_) => return self.wait(call, asking, member),
             None => {}
@@ -128,7 +128,7 @@ impl QueueState {
             None => self.advance(call),
         };
         asking.advanced = Some(advanced);
-        if call.grants.iter().any(|grant| grant.member == *member) {
+        if call.is_told(member) {
             return Acquired::Granted;
         }
         // The caller stands behind all others: none ahead could take it.
@@ -141,7 +141,7 @@ impl QueueState {
 
     fn grant_lease(&mut self, call: &mut Call<'_>, member: &Member) -> Acquired {
         let left_ms = member.lease_ms();
-        self.grant(call, member, left_ms, Mark::None);
+        self.grant(call, member, Vec::new(), left_ms, Mark::None);
         call.tell(member, left_ms);
         Acquired::Granted
     }
@@ -154,12 +154,11 @@ impl QueueState {
         }
     }
 
-    /// The token of the holds there are: a new one for a lock, whose token stands nowhere.
-    fn tell_token(&mut self, call: &mut Call<'_>) {
-        if self.whole(call.now_ms()).is_some() {
-            call.issue();
-        } else {
-            self.tell_shared(call);
+    /// Tells the hold of everything, by new tokens: the first ones stand nowhere.
+    fn tell_whole(&self, call: &mut Call<'_>, left_ms: u64) {
+        if let Some((holder, _)) = self.whole(call.now_ms()) {
+            call.issue_for(self.run().len());
+            call.tell_run(holder, left_ms, self.run());
         }
     }
 
@@ -257,8 +256,7 @@ impl QueueState {
     pub(super) fn confirm(&mut self, call: &mut Call<'_>, member: &Member) -> Reply<Vec<Renewed>> {
         if self.whole(call.now_ms()).is_some_and(|(holder, _)| holder == member) {
             let outcome = vec![self.renew_whole(call, member)];
-            call.issue();
-            call.tell(member, member.lease_ms());
+            self.tell_whole(call, member.lease_ms());
             return self.short(call, outcome);
         }
         call.keeps_mark = self.door.is_some();
@@ -366,14 +364,21 @@ impl QueueState {
 
     fn touch_one(&mut self, call: &mut Call<'_>, member: &Member) -> Presence {
         let now_ms = call.now_ms();
-        let ends_ms = match self.whole(now_ms) {
-            Some((holder, ends_ms)) => (holder == member).then_some(ends_ms),
-            None => self.held_until(member, now_ms),
-        };
-        if let Some(ends_ms) = ends_ms {
-            self.tell_token(call);
-            call.tell(member, ends_ms - now_ms);
-            return Presence::Holding;
+        match self.whole(now_ms) {
+            Some((holder, ends_ms)) if self.is_served(holder, member) => {
+                if self.run().is_empty() || !call.is_told(member) {
+                    self.tell_whole(call, ends_ms - now_ms);
+                }
+                return Presence::Holding;
+            }
+            Some(_) => {}
+            None => {
+                if let Some(ends_ms) = self.held_until(member, now_ms) {
+                    self.tell_shared(call);
+                    call.tell(member, ends_ms - now_ms);
+                    return Presence::Holding;
+                }
+            }
         }
         // Raised only if it is there: a touch that runs after a leave revives nothing.
         if self.bring_back(member) || self.queue.get(member).is_some() {
@@ -400,7 +405,18 @@ impl QueueState {
             call.has_gone = true;
         }
         let waited = self.drop_waiting(member);
-        if self.drop_any(now_ms, member) || waited { Left::Left } else { Left::Absent }
+        let held = match self.whole(now_ms) {
+            // Of a run, the others keep the hold, also if this one has given its name to it.
+            Some((holder, _)) if self.is_served(holder, member) => {
+                if !self.strike(member) {
+                    self.open();
+                }
+                true
+            }
+            Some(_) => false,
+            None => self.drop_hold(member),
+        };
+        if held || waited { Left::Left } else { Left::Absent }
     }
 
     /// Drops one hold, or all, whichever member has them.
@@ -412,11 +428,18 @@ impl QueueState {
         self.look(call);
         let now_ms = call.now_ms();
         let is_meant = |held: &Member| member.is_none_or(|member| member == held);
+        let run = self.run().to_vec();
         let forced: Vec<Member> = match self.whole(now_ms) {
-            Some((holder, _)) => vec![holder.clone()],
-            None => self.holds.iter().map(|(_, held)| held.clone()).collect(),
+            Some((holder, _)) => {
+                let is_meant =
+                    is_meant(holder) || member.is_some_and(|member| self.is_served(holder, member));
+                Vec::from_iter(is_meant.then(|| holder.clone()))
+            }
+            None => {
+                let held = self.holds.iter().map(|(_, held)| held.clone());
+                held.filter(is_meant).collect()
+            }
         };
-        let forced: Vec<Member> = forced.into_iter().filter(is_meant).collect();
         let mut by_node: Vec<(&str, Vec<u64>)> = Vec::new();
         for member in &forced {
             self.drop_any(now_ms, member);
@@ -425,7 +448,10 @@ impl QueueState {
                 None => by_node.push((member.node(), vec![member.number()])),
             }
         }
-        for (node, numbers) in by_node {
+        for (node, mut numbers) in by_node {
+            // A node that has not heard of the run knows its members only.
+            let others = run.iter().filter(|number| !numbers.contains(number));
+            numbers.extend(others.copied().collect::<Vec<_>>());
             call.messages.push(Message::Revoked { node: NodeId::from(node), numbers });
         }
         self.hand_on(call);
@@ -440,7 +466,11 @@ impl QueueState {
             (Party::from(member), self.weight(member), ends_ms.saturating_sub(now_ms))
         };
         let holds = match self.whole(now_ms) {
-            Some((member, ends_ms)) => vec![(Party::from(member), ALL.into(), ends_ms - now_ms)],
+            Some((member, ends_ms)) => {
+                let first = self.run().first().map(|number| member.renumbered(*number));
+                let served = first.unwrap_or_else(|| member.clone());
+                vec![(Party::from(served), ALL.into(), ends_ms - now_ms)]
+            }
             // One whose lease has ended stays until its room is needed, but holds nothing.
             None => self.holds.iter().map(held).filter(|(.., left_ms)| *left_ms > 0).collect(),
         };

@@ -28,7 +28,13 @@ pub struct Door {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Held {
     /// One member holds everything.
-    Whole(Member),
+    Whole {
+        /// The holder.
+        member: Member,
+        /// The numbers of the members of its node that are served within this hold, in order;
+        /// none if it is the holder's alone.
+        run: Vec<u64>,
+    },
     /// Members hold parts, or it is free and others wait.
     Parts {
         /// The sum of the holds' weights.
@@ -65,8 +71,33 @@ impl QueueState {
     /// has no end.
     pub fn at_door(&self) -> Option<(&Member, Option<u64>)> {
         let door = self.door.as_ref()?;
-        let Held::Whole(member) = &door.held else { return None };
+        let Held::Whole { member, .. } = &door.held else { return None };
         Some((member, door.lease_ends_ms()))
+    }
+
+    /// The numbers of the members that are served within the hold of everything.
+    pub fn run(&self) -> &[u64] {
+        match self.door.as_ref().map(|door| &door.held) {
+            Some(Held::Whole { run, .. }) => run,
+            _ => &[],
+        }
+    }
+
+    /// Whether the member has everything while this is the holder: as that or in its run.
+    pub(super) fn is_served(&self, holder: &Member, member: &Member) -> bool {
+        match self.run() {
+            [] => holder == member,
+            run => holder.node() == member.node() && run.contains(&member.number()),
+        }
+    }
+
+    /// Takes a member out of the run. The hold is the others' still: tells whether there are any.
+    pub(super) fn strike(&mut self, member: &Member) -> bool {
+        if let Some(Door { held: Held::Whole { run, .. }, .. }) = &mut self.door {
+            run.retain(|number| *number != member.number());
+            return !run.is_empty();
+        }
+        false
     }
 
     /// The member that holds everything, and the end of its lease, if that has not ended. Without a
@@ -96,13 +127,15 @@ impl QueueState {
                 door.ends_ms.get_or_insert(whole_ms);
             }
             // The door was lost while these were held, and everything was granted since.
-            self.holds.clear();
-            self.reduced.clear();
+            if !self.holds.is_empty() || !self.reduced.is_empty() {
+                self.holds.clear();
+                self.reduced.clear();
+            }
             return;
         }
         let sum = self.holds.iter().map(|(_, member)| self.weight(member)).sum();
         let door = self.door.get_or_insert(Door { held: FREE, mark, ends_ms: Some(0) });
-        if let Held::Whole(_) = door.held {
+        if let Held::Whole { .. } = door.held {
             door.held = Held::Parts { used: sum, token: None };
             door.ends_ms = Some(0);
         }
@@ -131,7 +164,7 @@ impl QueueState {
             (false, true) => Mark::None,
         };
         let Some(door) = &mut self.door else { return };
-        if let Held::Whole(_) = door.held {
+        if let Held::Whole { .. } = door.held {
             if door.mark == Mark::None && mark != Mark::None {
                 door.ends_ms = door.ends_ms.map(|ends_ms| ends_ms + MARGIN_MS);
             }
@@ -154,7 +187,7 @@ impl QueueState {
                 self.holds_end_ms = door.ends_ms;
             }
         }
-        if self.holds.is_empty() {
+        if self.holds.is_empty() && !self.reduced.is_empty() {
             self.reduced.clear();
         }
         self.settle_expiries();
@@ -163,7 +196,7 @@ impl QueueState {
     /// How much is in use.
     pub(super) fn used(&self) -> u64 {
         match self.door.as_ref().map(|door| &door.held) {
-            Some(Held::Whole(_)) => Demand::ALONE.weight(),
+            Some(Held::Whole { .. }) => Demand::ALONE.weight(),
             Some(Held::Parts { used, .. }) => *used,
             None => 0,
         }
@@ -173,7 +206,7 @@ impl QueueState {
     pub(super) fn shared_token(&self) -> Option<FencingToken> {
         match self.door.as_ref()?.held {
             Held::Parts { token, .. } => token,
-            Held::Whole(_) => None,
+            Held::Whole { .. } => None,
         }
     }
 
@@ -192,10 +225,10 @@ impl QueueState {
         }
     }
 
-    /// One member holds everything from now on.
-    pub(super) fn close(&mut self, member: &Member, mark: Mark, ends_ms: u64) {
+    /// One member holds everything from now on, for all of its run.
+    pub(super) fn close(&mut self, member: &Member, run: Vec<u64>, mark: Mark, ends_ms: u64) {
         let margin_ms = if mark == Mark::None { 0 } else { MARGIN_MS };
-        let held = Held::Whole(member.clone());
+        let held = Held::Whole { member: member.clone(), run };
         self.door = Some(Door { held, mark, ends_ms: Some(ends_ms + margin_ms) });
     }
 }

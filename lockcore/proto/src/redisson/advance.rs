@@ -129,7 +129,7 @@ impl LockState {
             Some(token) => token.value,
             None => self.issue_token(call),
         };
-        Some(Grant { member, token, left_ms })
+        Some(Grant { member, token, left_ms, run: Vec::new() })
     }
 
     /// The member's place in the queue: it stands in the list and has a score.

@@ -1,11 +1,12 @@
 //! From the messages on a node's channel to events.
 
 use super::value::fencing_token;
-use crate::Event;
 use crate::member::{Member, NodeId};
+use crate::{Event, FencingToken, MAX_RUN};
 
 /// `g <member> <token> <ms left>` or `r <member>`, of a member of `node`, which may hold spaces. Of
-/// a resource with permits: `p <token> <number> <ms left> …` or `r <number> …`.
+/// a resource with permits: `p <token> <number> <ms left> …` or `r <number> …`. Of a run:
+/// `w <token> <ms left> <number> …`.
 pub fn message(payload: &[u8], node: &NodeId) -> Option<Event> {
     // The text of another node's member is no message to this one, whatever its number.
     let number = |text: &str| {
@@ -14,6 +15,9 @@ pub fn message(payload: &[u8], node: &NodeId) -> Option<Event> {
     let payload = std::str::from_utf8(payload).ok()?;
     if let Some(grants) = payload.strip_prefix("p ") {
         return several(grants);
+    }
+    if let Some(run) = payload.strip_prefix("w ") {
+        return of_run(run);
     }
     if let Some(revoked) = payload.strip_prefix("r ") {
         let alone = || Some(vec![number(revoked)?]);
@@ -36,6 +40,20 @@ fn several(text: &str) -> Option<Event> {
     is_whole.then_some(Event::Granted { token, grants })
 }
 
+fn of_run(text: &str) -> Option<Event> {
+    let (token, rest) = text.split_once(' ')?;
+    let (left_ms, run) = rest.split_once(' ')?;
+    let (token, left_ms) = (fencing_token(token)?, left_ms.parse().ok()?);
+    Some(Event::GrantedRun { token, left_ms, numbers: run_of(run, token)? })
+}
+
+/// The numbers of a run, each of which has a token.
+pub(super) fn run_of(text: &str, first: FencingToken) -> Option<Vec<u64>> {
+    let numbers = numbers(text)?;
+    let last = first.get() + numbers.len() as u64 - 1;
+    (numbers.len() <= MAX_RUN && FencingToken::try_from(last).is_ok()).then_some(numbers)
+}
+
 /// All of them, or nothing: no member is a number.
 fn numbers(text: &str) -> Option<Vec<u64>> {
     text.split(' ').map(|number| number.parse().ok()).collect()
@@ -44,7 +62,6 @@ fn numbers(text: &str) -> Option<Vec<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::token::FencingToken;
 
     fn read(payload: &[u8]) -> Option<Event> {
         super::message(payload, &NodeId::from("AAAAAAAAAAAAAAAAAAAAAA"))
@@ -72,6 +89,18 @@ mod tests {
         let several = Event::Granted { token: token(17), grants: vec![(1, 10_000), (5, 300)] };
         assert_eq!(read(b"p 17 1 10000 5 300"), Some(several));
         assert_eq!(read(b"r 1 5"), Some(Event::Revoked { numbers: vec![1, 5] }));
+    }
+
+    #[test]
+    fn a_run_is_read_if_each_of_its_members_has_a_token() {
+        let run = Event::GrantedRun { token: token(17), left_ms: 10_000, numbers: vec![1, 5] };
+        assert_eq!(read(b"w 17 10000 1 5"), Some(run));
+        assert_eq!(read(b"w 9007199254740991 10000 1 5"), None);
+        assert_eq!(read(b"w 17 10000"), None);
+        let members = |count: usize| (0..count).map(|number| format!(" {number}"));
+        let text = |count| format!("w 17 10000{}", members(count).collect::<String>());
+        assert!(read(text(MAX_RUN).as_bytes()).is_some());
+        assert_eq!(read(text(MAX_RUN + 1).as_bytes()), None);
     }
 
     #[test]

@@ -40,11 +40,12 @@ pub(super) fn released(word: &str, _number: u64) -> Option<Released> {
     }
 }
 
-/// The members of a touch, a letter for each.
+/// The members of a touch, a letter for each. One that is served in a run holds as the others do;
+/// the hold is told among the grants.
 pub(super) fn touched(letters: &str) -> Option<Vec<Presence>> {
     let one = |letter| match letter {
         'w' => Some(Presence::Waiting),
-        'h' => Some(Presence::Holding),
+        'h' | 's' => Some(Presence::Holding),
         'g' => Some(Presence::Gone),
         _ => None,
     };

@@ -157,6 +157,9 @@ fn members_of(command: &Command) -> usize {
 fn event(message: queue::Message) -> (NodeId, Event) {
     match message {
         queue::Message::Grants { node, token, grants } => (node, Event::Granted { token, grants }),
+        queue::Message::Run { node, token, left_ms, numbers } => {
+            (node, Event::GrantedRun { token, left_ms, numbers })
+        }
         queue::Message::Revoked { node, numbers } => (node, Event::Revoked { numbers }),
     }
 }

@@ -61,7 +61,7 @@ impl TimedWire {
         if let Some(now_us) = answer.now_us() {
             self.server_time.note(now_us, (slot, server));
         }
-        if let Some(token) = answer.grants().iter().map(|grant| grant.token).max() {
+        if let Some(token) = answer.grants().iter().map(|grant| grant.last_token()).max() {
             self.server_time.note_token(token, (slot, server));
         }
     }

@@ -13,7 +13,7 @@ use lock_tests::chaos::{
     self, Forms, Interrupted, Kind, Lost, Outcome, Plan, Takeover, Unrelated, Violation, What,
 };
 
-const USAGE: &str = "usage: lock-torture faults SEED CYCLES [all|lock|shared] [KIND...]
+const USAGE: &str = "usage: lock-torture faults SEED CYCLES [all|lock|shared|runs] [KIND...]
        lock-torture takeover KILLS
        lock-torture dead WAITERS
        lock-torture stall WAITERS LOCKS

@@ -63,7 +63,15 @@ fn run(attempts: Vec<Attempt>) -> Evidence {
     };
     let grants = attempts.iter().filter_map(server).collect();
     let fates = BTreeMap::from([(1, Fate::default()), (2, Fate::default())]);
-    Evidence { attempts, grants, fates, server_ahead: 0, all_claimed: true, end: 10_000 * MS }
+    Evidence {
+        attempts,
+        grants,
+        knows_grants: true,
+        fates,
+        server_ahead: 0,
+        all_claimed: true,
+        end: 10_000 * MS,
+    }
 }
 
 fn what(evidence: &Evidence) -> Vec<What> {

@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use lockcore::{FencingToken, NodeId};
 use proto::wire::message;
-use proto::{Demand, Event, Label, Member};
+use proto::{Demand, Event, Label, MAX_RUN, Member};
 
 use super::source::Source;
 
@@ -60,6 +60,12 @@ fn any(payload: &[u8]) {
             let told: Vec<_> = [token.get()].into_iter().chain(told).map(Some).collect();
             assert_eq!(granted(text), told, "{text:?}");
             assert!(token.get() < 1 << 53 && !grants.is_empty());
+        }
+        Event::GrantedRun { token, left_ms, numbers } => {
+            let told = [token.get(), left_ms].into_iter().chain(numbers.iter().copied());
+            let written = text.strip_prefix("w ").expect("a run begins with a w");
+            assert!(written.split(' ').map(number).eq(told.map(Some)), "{text:?}");
+            assert!(token.get() + (numbers.len() as u64) <= 1 << 53 && numbers.len() <= MAX_RUN);
         }
         Event::Revoked { numbers } => {
             let written = text.strip_prefix("r ").expect("a revocation begins with an r");
@@ -132,6 +138,10 @@ fn round_trip(source: &mut Source<'_>) {
     let grants = vec![(number, left_ms), (7, 10_000)];
     let event = message(text.as_bytes(), &node);
     assert_eq!(event, Some(Event::Granted { token, grants }));
+    let text = format!("w {token} {left_ms} {number} 7");
+    let expected = Event::GrantedRun { token, left_ms, numbers: vec![number, 7] };
+    let is_last = token.get() + 1 == 1 << 53;
+    assert_eq!(message(text.as_bytes(), &node), Some(expected).filter(|_| !is_last));
     let event = message(format!("r {number} 7").as_bytes(), &node);
     assert_eq!(event, Some(Event::Revoked { numbers: vec![number, 7] }));
     let event = message(format!("r {member}").as_bytes(), &node);

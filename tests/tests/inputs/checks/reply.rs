@@ -4,7 +4,7 @@
 use std::num::NonZeroU32;
 
 use lockcore::{FencingToken, LockErrorKind};
-use proto::{Acquired, Answer, Command, Demand, Grant, Leaving, Member, Mode, Released};
+use proto::{Acquired, Answer, Command, Demand, Grant, Label, Leaving, Member, Mode, Released};
 
 use super::answer::{FLOOR, NODE, Tree, answer, bent, refused, said, text, tree, trees};
 use super::source::Source;
@@ -177,8 +177,10 @@ fn full(outcome: &str, grants: Vec<Tree>) -> Vec<Tree> {
 
 /// Checks that an answer of the scripts is read with its meaning.
 fn round_trip(source: &mut Source<'_>) {
-    let demand = ["w", "r", "2/10"][source.below(3)];
-    let member = format!("~2{NODE}:7:30000:{demand}:{}", source.text(3));
+    let demand = ["w", "w/8", "r", "2/10"][source.below(4)];
+    // Labels are escaped: behind the end of a line stand the numbers of a run.
+    let label = Label::new(&source.text(3));
+    let member = format!("~2{NODE}:7:30000:{demand}:{}", label.as_str());
     let member = Member::parse(&member).expect("a member");
     let other = Member::parse(&member.as_str().replacen(":7:", ":8:", 1)).expect("a member");
     let ahead = source.integer() as u64 % (1 << 40);
@@ -187,7 +189,7 @@ fn round_trip(source: &mut Source<'_>) {
         |command: &Command, value: &Tree| answer(false, command, value).map_err(|error| error.kind);
     let grant = |member: &Member, token, left_ms| {
         let token = FencingToken::try_from(token).expect("it is in the range");
-        vec![Grant { member: member.clone(), token, left_ms }]
+        vec![Grant { member: member.clone(), token, left_ms, run: Vec::new() }]
     };
 
     let told = [
@@ -216,6 +218,25 @@ fn round_trip(source: &mut Source<'_>) {
     assert_eq!(reply.outcome, Released::Released);
     assert_eq!(reply.grants, grant(&other, FLOOR + ahead, 10_000));
 
+    // A run: its numbers follow in a line of their own.
+    let handed = read(&release, &said(format!("{ahead}{other}\n8 9 77")));
+    let Ok(Answer::Released(reply)) = handed else { panic!("{handed:?}") };
+    let of_run = |mut grants: Vec<Grant>| {
+        grants[0].run = vec![8, 9, 77];
+        grants
+    };
+    assert_eq!(reply.grants, of_run(grant(&other, FLOOR + ahead, 10_000)));
+    let told = vec![said(format!("{other}\n8 9 77")), Tree::Int(17)];
+    let Ok(Answer::Acquired(reply)) = read(&acquire, &Tree::List(full("queued", told))) else {
+        panic!("it is well formed")
+    };
+    assert_eq!(reply.grants, of_run(grant(&other, FLOOR, 17)));
+    let many = (0..65).map(|number| number.to_string()).collect::<Vec<_>>().join(" ");
+    for run in ["", " ", "8 ", "8  9", "8 x", "-8", &many] {
+        let strange = read(&release, &said(format!("{ahead}{other}\n{run}")));
+        assert_eq!(strange, Err(LockErrorKind::Protocol), "{run:?}");
+    }
+
     let told = vec![said(other.as_str()), Tree::Int(17)];
     let Ok(Answer::Acquired(reply)) = read(&acquire, &Tree::List(full("queued", told))) else {
         panic!("it is well formed")
@@ -223,5 +244,6 @@ fn round_trip(source: &mut Source<'_>) {
     let queued = vec![Acquired::Queued { position: 3 }];
     assert_eq!((reply.outcome, reply.first_end_ms), (queued, Some(3)));
     assert_eq!((reply.grants, reply.now_us), (grant(&other, FLOOR, 17), Some(FLOOR)));
-    assert_eq!(member.demand() == Demand::ALONE, demand == "w");
+    assert_eq!(member.demand() == Demand::ALONE, demand.starts_with('w'));
+    assert_eq!(member.run_limit(), if demand == "w/8" { 8 } else { 1 });
 }

@@ -249,7 +249,7 @@ fn each_of_those_that_were_granted_together_is_released_without_a_tombstone() {
         let Outcome::Granted { number, .. } = core.event(at(1)).take(*attempt) else {
             panic!("it is granted");
         };
-        let release = core.event(at(1)).release(number).expect("it is held");
+        let release = core.event(at(1)).release(number).request().expect("it is held");
         assert!(matches!(release.command, Command::Release { .. }), "no copy may run: {release:?}");
     }
 }

@@ -55,7 +55,7 @@ fn a_closed_node_ends_what_waits_and_takes_what_is_held() {
     assert_eq!(refusal, Refusal::Kind(LockErrorKind::Closed));
     assert_eq!(core.event(at(2)).take_holds(0, "the node was shut down"), (1, None));
     assert_eq!(lost(&mut core), 1);
-    assert_eq!(core.event(at(3)).release(number), None, "it was taken away");
+    assert_eq!(core.event(at(3)).release(number), GivenBack::Nothing, "it was taken away");
     for ask in ticked(&mut core, at(3)) {
         let answer = match &ask.command {
             Command::Leave { .. } => Answer::Left(reply(vec![Left::Left], LEASE, None)),

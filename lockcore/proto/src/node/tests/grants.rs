@@ -24,7 +24,7 @@ fn a_hold_that_nobody_here_wants_is_released_once() {
 fn left_after_a_release(begun: u64, meanwhile: impl FnOnce(&mut Core<()>)) -> Vec<Leaving> {
     let mut core = core();
     let (number, member) = held(&mut core, at(0), "a");
-    let release = core.event(at(1)).release(number).expect("it is held");
+    let release = core.event(at(1)).release(number).request().expect("it is held");
     let begin = |core: &mut Core<()>| {
         let (_, enqueue) = core.event(at(begun)).begin(wish("a"), ()).expect("it is open");
         enqueue.expect("it is sent")
@@ -123,7 +123,7 @@ fn a_grant_that_was_confirmed_has_the_token_of_what_is_held_now() {
     let asked = sent(&mut core);
     let later = crate::token::FencingToken::try_from(7).expect("small");
     let held = reply(vec![Renewed::Held], LEASE, None);
-    let grants = vec![Grant { member, token: later, left_ms: 30_000 }];
+    let grants = vec![Grant { member, token: later, left_ms: 30_000, run: Vec::new() }];
     core.event(at(20_003)).replied(&asked[0], &Answer::Renewed(Reply { grants, ..held }));
     match core.event(at(20_003)).take(attempt) {
         Outcome::Granted { token, .. } => assert_eq!(token, later),

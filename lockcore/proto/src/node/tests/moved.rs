@@ -5,7 +5,7 @@ use super::*;
 /// Releases a hold; the release is answered.
 fn released(core: &mut Core<()>, now: Moment, lock: &str) -> Member {
     let (number, member) = held(core, now, lock);
-    let ask = core.event(now).release(number).expect("it is held");
+    let ask = core.event(now).release(number).request().expect("it is held");
     let answer = Answer::Released(reply(Released::Released, Duration::ZERO, None));
     core.event(now).replied(&ask, &answer);
     core.drain();

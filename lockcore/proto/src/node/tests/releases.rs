@@ -17,7 +17,7 @@ fn released_after_a_message(is_answered: bool) -> Command {
         let queued = reply(vec![Acquired::Queued { position: 0 }], LEASE, None);
         core.event(at(2)).replied(&ask, &Answer::Acquired(queued));
     }
-    core.event(at(3)).release(number).expect("it is held").command
+    core.event(at(3)).release(number).request().expect("it is held").command
 }
 
 // Found by chaos: a proxy ran a copy of the acquire after the release, before it passed the answer
@@ -35,7 +35,7 @@ fn a_release_that_grants_its_own_member_once_more_has_that_hold_released() {
     for outcome in [Released::NotHeld, Released::Released] {
         let mut core = core();
         let (number, member) = held(&mut core, at(0), "a");
-        let release = core.event(at(1)).release(number).expect("it is held");
+        let release = core.event(at(1)).release(number).request().expect("it is held");
         let granted = reply(outcome, LEASE, Some(&member));
         core.event(at(2)).replied(&release, &Answer::Released(granted));
         let asks = ticked(&mut core, at(2));
@@ -53,7 +53,7 @@ fn a_renewal_that_its_release_has_overtaken_means_nothing() {
     let (number, member) = held(&mut core, at(0), "a");
     let renewals = ticked(&mut core, at(10_000));
     assert_eq!(renewals[0].command, Command::Renew { members: vec![member] });
-    let release = core.event(at(10_001)).release(number).expect("it is held");
+    let release = core.event(at(10_001)).release(number).request().expect("it is held");
     let released = reply(Released::Released, Duration::ZERO, None);
     core.event(at(10_002)).replied(&release, &Answer::Released(released));
     let not_held = reply(vec![Renewed::NotHeld], Duration::ZERO, None);

@@ -199,7 +199,7 @@ fn what_was_revoked_before_its_acquire_was_answered_leaves_a_tombstone() {
 fn a_release_that_finds_nothing_is_followed_by_a_leave() {
     let mut core = core();
     let (number, member) = held(&mut core, at(0), "a");
-    let release = core.event(at(1)).release(number).expect("it is held");
+    let release = core.event(at(1)).release(number).request().expect("it is held");
     let not_held = Answer::Released(reply(Released::NotHeld, Duration::ZERO, None));
     core.event(at(2)).replied(&release, &not_held);
     let [leave] = ticked(&mut core, at(2)).try_into().expect("one request");

@@ -259,7 +259,11 @@ impl History {
     ) {
         let sum = |holds: &Holds| holds.values().map(|(_, weight)| weight).sum::<u64>();
         let used = |state: &QueueState, holds: &Holds| match state.whole(self.bench.now()) {
-            None if matches!(state.door.as_ref().map(|door| &door.held), Some(Held::Whole(_))) => {
+            None if matches!(
+                state.door.as_ref().map(|door| &door.held),
+                Some(Held::Whole { .. })
+            ) =>
+            {
                 sum(holds)
             }
             _ => state.used(),

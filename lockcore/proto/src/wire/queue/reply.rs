@@ -6,6 +6,7 @@ use crate::error::{LockErrorKind, StoreError};
 use crate::member::Member;
 use crate::token::FencingToken;
 use crate::wire::Context;
+use crate::wire::message::run_of;
 use crate::wire::outcome;
 use crate::wire::value::{Value, fencing_token, nonsense};
 use crate::{
@@ -137,8 +138,10 @@ fn left(answer: &Value<'_>, members: usize) -> Option<Reply<Vec<Left>>> {
     Some(Reply { first_end_ms: Some(left_ms.parse().ok()?), ..short(outcome::left(letters, 0)?) })
 }
 
-/// `<token - floor><member>`, or `<token> <clock><member>`: the member holds for its whole lease.
+/// `<token - floor><member>`, or `<token> <clock><member>`: the member holds for its whole lease;
+/// also for a run.
 fn granted<T>(told: &str, member: &Member, context: Context<'_>, outcome: T) -> Option<Reply<T>> {
+    let (told, run) = with_run(told);
     let told = told.strip_suffix(member.as_str())?;
     let (token, now_us) = match told.split_once(' ') {
         Some((token, clock)) => (token.parse().ok()?, Some(clock.parse().ok()?)),
@@ -146,7 +149,7 @@ fn granted<T>(told: &str, member: &Member, context: Context<'_>, outcome: T) -> 
     };
     let token = FencingToken::try_from(token).ok()?;
     let left_ms = member.lease_ms();
-    let grants = vec![Grant { member: member.clone(), token, left_ms }];
+    let grants = vec![grant_of(member.clone(), token, left_ms, run)?];
     Some(Reply { grants, now_us, ..short(outcome) })
 }
 
@@ -157,12 +160,13 @@ fn released(answer: &Value<'_>, context: Context<'_>) -> Option<Reply<Released>>
         return Some(short(Released::Released));
     }
     if let Some(told) = answer.text() {
-        let (ahead, member) = told.split_at_checked(told.find('~')?)?;
+        let (ahead, hold) = told.split_at_checked(told.find('~')?)?;
+        let (member, run) = with_run(hold);
         let member = Member::parse(member).filter(|one| one.node() == context.node.as_str())?;
         let token = context.floors.floor_us.checked_add(ahead.parse().ok()?)?;
         let left_ms = claim_ms(member.lease_ms());
         let token = FencingToken::try_from(token).ok()?;
-        let grants = vec![Grant { member, token, left_ms }];
+        let grants = vec![grant_of(member, token, left_ms, run)?];
         return Some(Reply { grants, ..short(Released::Released) });
     }
     all(answer, outcome::released)
@@ -205,7 +209,9 @@ fn reduced(answer: &Value<'_>, member: &Member) -> Option<Reply<Vec<Renewed>>> {
     let (mut reply, token) =
         full(answer, |letters, _| letters.chars().map(renewed).collect::<Option<Vec<_>>>())?;
     if let (Some(token), [Renewed::Held]) = (token, reply.outcome.as_slice()) {
-        reply.grants.insert(0, Grant { member: member.clone(), token, left_ms: 0 });
+        reply
+            .grants
+            .insert(0, Grant { member: member.clone(), token, left_ms: 0, run: Vec::new() });
     }
     Some(reply)
 }
@@ -230,12 +236,13 @@ fn touched(answer: &Value<'_>, members: &[Member]) -> Option<Reply<Touched>> {
     let (mut reply, token) = reply_of(rest, |letters, listeners| {
         Some(Touched { members: outcome::touched(letters)?, listeners })
     })?;
-    let each = members.iter().zip(&reply.outcome.members);
-    let holding = each.filter(|(_, presence)| **presence == Presence::Holding);
+    let letters = parts.first()?.text()?.chars();
+    let holding = members.iter().zip(letters).filter(|(_, letter)| *letter == 'h');
     let told: Option<Vec<_>> = holding
         .zip(lefts)
         .map(|((member, _), left)| {
-            Some(Grant { member: member.clone(), token: token?, left_ms: left.integer()? })
+            let (member, left_ms) = (member.clone(), left.integer()?);
+            Some(Grant { member, token: token?, left_ms, run: Vec::new() })
         })
         .collect();
     let told = told.filter(|told| told.len() == lefts.len())?;
@@ -273,6 +280,18 @@ fn inspection(answer: &Value<'_>) -> Option<Inspection> {
     })
 }
 
+/// The text of a hold, and that of the numbers of the members that are served within it, which
+/// follow in a line of their own.
+fn with_run(hold: &str) -> (&str, Option<&str>) {
+    hold.split_once('\n').map_or((hold, None), |(hold, run)| (hold, Some(run)))
+}
+
+/// A grant with the numbers of its run, if it is a run's.
+fn grant_of(member: Member, token: FencingToken, left_ms: u64, run: Option<&str>) -> Option<Grant> {
+    let run = run.map_or(Some(Vec::new()), |run| run_of(run, token))?;
+    Some(Grant { member, token, left_ms, run })
+}
+
 fn member_of(value: &Value<'_>) -> Option<Member> {
     Member::parse(value.text()?)
 }
@@ -302,7 +321,8 @@ fn reply_of<T>(
     let token = optional_token(token)?;
     let grant = |pair: &[Value<'_>]| {
         let [member, left_ms] = pair else { return None };
-        Some(Grant { member: member_of(member)?, token: token?, left_ms: left_ms.integer()? })
+        let (member, run) = with_run(member.text()?);
+        grant_of(Member::parse(member)?, token?, left_ms.integer()?, run)
     };
     let reply = Reply {
         outcome: outcome(of.text()?, number.integer()?)?,

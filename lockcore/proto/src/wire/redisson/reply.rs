@@ -61,7 +61,12 @@ fn acquired(answer: &Value<'_>, member: &Member) -> Option<Reply<Vec<Acquired>>>
     if let Some(clock) = answer.text() {
         let clock = clock_for(clock, member.number())?;
         let left_ms = member.lease_ms();
-        let grant = Grant { member: member.clone(), token: fencing_token(clock)?, left_ms };
+        let grant = Grant {
+            member: member.clone(),
+            token: fencing_token(clock)?,
+            left_ms,
+            run: Vec::new(),
+        };
         return Some(usual(
             vec![Acquired::Granted],
             left_ms,
@@ -98,7 +103,7 @@ fn all_renewed(parts: &[Value<'_>], commands: &[&Command], of_error: OfError) ->
             (_, Some(token)) => {
                 let token = fencing_token(token)?;
                 let left_ms = member.lease_ms();
-                let grant = Grant { member: member.clone(), token, left_ms };
+                let grant = Grant { member: member.clone(), token, left_ms, run: Vec::new() };
                 Ok(usual(vec![Renewed::Held], left_ms, Some(grant), Some(now_us)))
             }
             (Value::Integer(0), _) => Ok(usual(vec![Renewed::NotHeld], 0, None, Some(now_us))),
@@ -175,7 +180,7 @@ fn usual<T>(outcome: T, left_ms: u64, grant: Option<Grant>, now_us: Option<u64>)
 fn grant(member: &Value<'_>, token: &Value<'_>, left_ms: u64) -> Option<Grant> {
     let member = Member::parse(member.text()?)?;
     let token = fencing_token(token.text()?)?;
-    Some(Grant { member, token, left_ms })
+    Some(Grant { member, token, left_ms, run: Vec::new() })
 }
 
 /// `{ outcome, number, ms left, holder, token, server's time, passed over }`

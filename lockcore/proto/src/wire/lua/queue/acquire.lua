@@ -8,6 +8,7 @@ local floor, elsewhere = tonumber(ARGV[2]), tonumber(ARGV[3])
 local text = pcall('GET', door)
 local holds, queue = door .. ':holds', door .. ':queue'
 local mark, used, token, drawn
+local draws = 1
 if not text then
   if ARGV[7] ~= '1073741824' and call('EXISTS', holds, queue, door .. ':reduced') == 0 then
     mark, used = '', 0
@@ -60,7 +61,7 @@ elseif type(text) == 'string' then
         local head = call('ZRANGE', queue, '0', '0')[1]
         local of, at, demand = string.match(head, '^~2([^:]*)():%d+:[1-9]%d*:([w%d/]+):')
         local weight, limit = string.match(demand or '', '^(%d+)/(%d+)$')
-        if demand == 'w' then
+        if string.sub(demand or '', 1, 1) == 'w' then
           weight, limit = 1073741824, 1073741824
         end
         local is_first = at == 25 and weight and used + weight > tonumber(limit)
@@ -81,7 +82,7 @@ elseif type(text) == 'string' then
       left = left - 60000
     end
     -- A queue behind a door without a mark was not put there by us, or the mark was lost.
-    local is_lock = is_waited or size == 0 and string.match(text, '^~2[^:]*():%d+:[1-9]%d*:w:') == 25
+    local is_lock = is_waited or size == 0 and string.match(text, '^~2[^:]*():%d+:[1-9]%d*:w[:/]') == 25
     waits = is_lock and left > 0 and left < 4294967296
     if waits and size > 0 then
       waits = string.match(call('ZRANGE', queue, '0', '0')[1], '^~2[^:]*():%d+:[1-9]%d*:[rw%d]') == 25

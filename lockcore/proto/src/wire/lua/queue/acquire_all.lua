@@ -4,60 +4,67 @@
 -- queued behind a lock; else in full. Then the outcome is one letter a member, g(ranted), q(ueued),
 -- b(usy), f(ull), r(efused), and at the end stand the positions of those that are queued.
 local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
-local queue_limit, members = tonumber(ARGV[5]), { unpack(ARGV, 6) }
+local queue_limit, draws = tonumber(ARGV[5]), #ARGV - 5
 local text, drawn = pcall('GET', door), nil
 if queue_limit > 0 and type(text) == 'string' then
   local queue, left = door .. ':queue', call('PTTL', door)
   local size = tonumber(pcall('ZCARD', queue))
-  local is_waited = string.sub(text, 1, 3) == '+~2'
+  local holder, is_waited = text, string.sub(text, 1, 3) == '+~2'
   if is_waited then
-    left = left - 60000
+    holder, left = string.sub(text, 2), left - 60000
   end
   -- A queue behind a door without a mark was not put there by us, or the mark was lost.
-  local is_lock = is_waited or size == 0 and string.match(text, '^~2[^:]*():%d+:[1-9]%d*:w:') == 25
-  local waits = is_lock and size and size + #members <= queue_limit and left > 0 and left < 4294967296
-  local places = {}
+  local is_lock = is_waited or size == 0 and string.match(text, '^~2[^:]*():%d+:[1-9]%d*:w[:/]') == 25
+  local waits = is_lock and size and size + draws <= queue_limit and left > 0 and left < 4294967296
   if waits and size > 0 then
     waits = string.match(call('ZRANGE', queue, '0', '0')[1], '^~2[^:]*():%d+:[1-9]%d*:[rw%d]') == 25
-    places = call('ZMSCORE', queue, unpack(members))
   end
-  -- A member that is there already, or is named twice, goes the long way.
-  local seen = { [is_waited and string.sub(text, 2) or text] = true }
-  for i, member in ipairs(members) do
-    waits = waits and not places[i] and not seen[member]
-    seen[member] = true
+  -- A member that holds, or that a run of the same node may have, goes the long way. Those of a run
+  -- differ from its first in their numbers only.
+  local run = is_waited and string.find(holder, '\n', 26, true)
+  if run and string.sub(holder, 1, 25) ~= string.sub(ARGV[6], 1, 25) then
+    run = nil
+  end
+  local digits = run and string.find(holder, ':', 27, true) - 1
+  for i = 6, #ARGV do
+    local member = ARGV[i]
+    if member == holder then
+      waits = false
+    elseif run and (#member ~= run - 1 or string.find(holder, string.sub(member, 26, digits), run, true)) then
+      waits = false
+    end
   end
   local patience = door .. ':patience:' .. ARGV[1]
   local patient = waits and call('PTTL', patience)
-  drawn = waits and tonumber(pcall('INCRBY', counter, #members))
+  drawn = waits and tonumber(pcall('INCRBY', counter, draws))
   -- Not compared with the floor: they have to be above the places before them only.
-  local before = drawn and drawn - #members or 0
+  local before = drawn and drawn - draws or 0
   if before >= 1000000000000000 and drawn < 9007199254740992 then
     local scored = {}
-    for i, member in ipairs(members) do
-      scored[2 * i - 1], scored[2 * i] = string.format('%d', before + i), member
+    for i = 1, draws do
+      scored[2 * i - 1], scored[2 * i] = string.format('%d', before + i), ARGV[i + 5]
     end
-    call('ZADD', queue, unpack(scored))
-    if patient < 10000 then
-      call('PSETEX', patience, '15000', '1')
-      call('PEXPIRE', queue, '75000')
-    elseif size == 0 then
-      call('PEXPIRE', queue, '75000')
+    if call('ZADD', queue, 'NX', unpack(scored)) == draws then
+      if patient < 10000 then
+        call('PSETEX', patience, '15000', '1')
+        call('PEXPIRE', queue, '75000')
+      elseif size == 0 then
+        call('PEXPIRE', queue, '75000')
+      end
+      if not is_waited then
+        call('PSETEX', door, left + 60000, '+' .. text)
+      end
+      return left * 1048576 + size
     end
-    if not is_waited then
-      call('PSETEX', door, left + 60000, '+' .. text)
-    end
-    return left * 1048576 + size
+    -- One of them was there already, or is named twice: the long way tells which.
+    call('ZREMRANGEBYSCORE', queue, scored[1], scored[2 * draws - 1])
   end
 end
--- Numbers that were drawn and not used go back: one that was lost is no measure of the next.
-if drawn == #members then
-  call('DEL', counter)
-elseif drawn then
-  call('DECRBY', counter, #members)
-end
+
+--#include queue/put_back
 
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+local members = { unpack(ARGV, 6) }
 
 -- A function of its own, so that the short way does not pay for its many variables.
 return (function()

@@ -17,7 +17,7 @@ local function parse(member)
   end
   if demand == 'r' then
     return of, number, lease, 1, ALL
-  elseif demand == 'w' then
+  elseif demand == 'w' or string.sub(demand, 1, 2) == 'w/' then
     return of, number, lease, ALL, ALL
   end
   local weight, limit = string.match(demand, '^(%d+)/(%d+)$')
@@ -75,8 +75,12 @@ local function look_at_door()
     door_ends = ttl > 0 and now + ttl or 0
     return
   end
+  local line = string.find(body, '\n', 1, true)
+  if line then
+    body, run = string.sub(body, 1, line - 1), string.sub(body, line)
+  end
   local _, _, lease, weight = parse(body)
-  if weight ~= ALL then
+  if weight ~= ALL or line and not string.find(run, '^\n%d[%d ]*$') then
     return mark_foreign('lock', 'string')
   end
   whole_left = mark == '' and ttl or ttl - margin
@@ -85,6 +89,26 @@ local function look_at_door()
     whole_left, is_whole_new = lease, true
   end
   whole = whole_left > 0 and body or nil
+  run = whole and run or ''
+end
+
+-- The number of a member.
+local function number_of(member)
+  return string.match(member, '^%d+', 26)
+end
+
+-- How many members a lock is granted to.
+local function run_size()
+  return math.max(1, select(2, string.gsub(run, '%d+', '')))
+end
+
+-- Whether the member has everything, alone or in a run.
+local function is_served(member)
+  if run == '' then
+    return whole == member
+  end
+  local is_same = whole and string.sub(whole, 1, 25) == string.sub(member, 1, 25)
+  return is_same and string.find(run .. ' ', '[ \n]' .. number_of(member) .. ' ') ~= nil
 end
 
 local function look_at_gone()
@@ -142,13 +166,13 @@ local function next_of_counter()
 end
 
 -- A token above all before it: the counter's next number, if that is above all that the caller has
--- seen.
-local function issue()
-  local next = next_of_counter()
-  if next <= floor or next >= 9007199254740992 then
+-- seen. Of several, one after the other, the first.
+local function issue(holds)
+  local next, others = next_of_counter(), (holds or 1) - 1
+  if next <= floor or next + others >= 9007199254740992 then
     next = math.max(floor, now_us) + 1
   end
-  count, issued = next, text_of(next)
+  count, issued = next + others, text_of(next)
   return issued
 end
 
@@ -184,7 +208,7 @@ local function take_any(member)
   if whole then
     local is_there = whole == member
     if is_there then
-      whole, used = nil, 0
+      whole, run, used = nil, '', 0
     end
     return is_there
   end
@@ -224,7 +248,7 @@ local function grant(member, weight, ms, new_mark)
   is_granted[member] = true
   used = used + weight
   if weight == ALL then
-    issue()
+    issue(run_size())
     whole, whole_left, is_whole_new, mark = member, ms, true, new_mark
     return
   end
@@ -255,8 +279,10 @@ end
 -- Tells the member's node: the caller by the reply, others by message.
 local function tell_node(of, number, member, ms)
   if of == node then
-    grants[#grants + 1] = member
+    grants[#grants + 1] = member .. run
     grants[#grants + 1] = ms
+  elseif run ~= '' then
+    add(told, of, ms .. ' ' .. string.sub(run, 2))
   else
     add(told, of, number .. ' ' .. ms)
   end
@@ -309,13 +335,32 @@ local function pass_over(of, member, place)
   add(aside, of, member)
 end
 
+-- Takes the members out that are served in one run with the first: those of its node that come
+-- next, and differ in their numbers only.
+local function take_run(first, next_waiting)
+  local of, tail = string.sub(first, 1, 25), string.match(first, '^%d+(:.*)$', 26)
+  local most, numbers = tonumber(string.match(tail, '^:%d+:w/(%d+):') or 1), { number_of(first) }
+  while #numbers < most do
+    local member = next_waiting()
+    local number, same = string.match(member or '', '^(%d+)(:.*)$', 26)
+    if same ~= tail or string.sub(member, 1, 25) ~= of then
+      break
+    end
+    take_out(member)
+    is_granted[member] = true
+    numbers[#numbers + 1] = number
+  end
+  run = numbers[2] and '\n' .. table.concat(numbers, ' ') or ''
+end
+
 -- Grants, from the head on, as long as it fits. A head that does not fit keeps the free weight:
 -- otherwise small requests would starve large ones. Members whose nodes are away go out of the
 -- queue when they are first met. Returns whether no connected member is left.
 local function advance()
   local patient, connected = {}, { [node] = true }
   local looked_at, granted = 0, 0
-  for member, place in each_waiting() do
+  local next_waiting = each_waiting()
+  for member, place in next_waiting do
     if looked_at == most_looked_at then
       more = 1
       return false
@@ -351,6 +396,9 @@ local function advance()
         local claim = math.min(lease, math.max(math.floor(lease / 3), 2000), 10000)
         granted = granted + 1
         take_out(member)
+        if weight == ALL then
+          take_run(member, next_waiting)
+        end
         grant(member, weight, claim, '+')
         tell_node(of, number, member, claim)
         if used >= ALL then
@@ -466,7 +514,7 @@ local function write_door()
     -- The mark stays for as long as this member holds: it may say more than there is.
     local is_stronger = mark == '' or new_mark == '-'
     new_mark = is_stronger and new_mark or mark
-    local text = new_mark .. whole
+    local text = new_mark .. whole .. run
     if is_whole_new or text ~= door_text then
       call('PSETEX', door, text_of(new_mark == '' and whole_left or whole_left + margin), text)
     end
@@ -497,7 +545,8 @@ local function write(needs_memory, newcomers)
   write_queue(newcomers)
   write_door()
   publish('r', revoked)
-  publish('p ' .. (issued or token or ''), told)
+  -- Beside a run nothing else is granted.
+  publish((run == '' and 'p ' or 'w ') .. (issued or token or ''), told)
 end
 
 -- The reply: the outcome of the command, and the grants of the caller's own members.

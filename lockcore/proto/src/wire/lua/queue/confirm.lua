@@ -1,26 +1,31 @@
 -- Renews one hold, and tells its token: a new one for a lock, whose token stands nowhere. KEYS:
 -- door, counter of tokens. ARGV: node, floor, latest time of servers before, prefix, member, lease.
--- Answers `<token - floor><member>` or `<token> <clock><member>` if it is held; else in full, with
--- h(eld) or n(ot held).
+-- Answers `<token - floor><member>` or `<token> <clock><member>` if it is held, for a run with its
+-- numbers behind it; else in full, with h(eld) or n(ot held).
 local call, pcall, door, counter, member = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[5]
 local text = pcall('GET', door)
 local beyond = text == member and 0 or (text == '+' .. member or text == '-' .. member) and 60000
+local numbers, holds = '', 1
+if not beyond and type(text) == 'string' and string.sub(text, 2, #member + 2) == member .. '\n' then
+  beyond, numbers = 60000, string.sub(text, #member + 2)
+  holds = select(2, string.gsub(numbers, '%d+', ''))
+end
 local left = beyond and call('PTTL', door)
 -- Without an end, which another program took away, it gets one.
 if left and (left > beyond or left == -1) then
   -- When memory is full INCR is refused, and the long way begins with a write that is not.
-  local drawn = tonumber(pcall('INCR', counter))
+  local drawn = tonumber(holds == 1 and pcall('INCR', counter) or pcall('INCRBY', counter, holds))
   if drawn then
     call('PEXPIRE', door, ARGV[6] + beyond)
-    local ahead = drawn - ARGV[2]
+    local ahead = drawn - ARGV[2] - holds + 1
     if ahead > 0 and drawn < 9007199254740992 then
-      return string.format('%d', ahead) .. member
+      return string.format('%d', ahead) .. member .. numbers
     end
     local time = call('TIME')
     local clock = time[1] .. string.sub('00000' .. time[2], -6)
-    local token = string.format('%d', math.max(ARGV[2], clock) + 1)
-    call('SET', counter, token)
-    return token .. ' ' .. clock .. member
+    local token = math.max(ARGV[2], clock) + 1
+    call('SET', counter, string.format('%d', token + holds - 1))
+    return string.format('%d', token) .. ' ' .. clock .. member .. numbers
   end
 elseif type(text) == 'string' then
   local token = string.match(text, '^[+-]?%*[1-9]%d*:([1-9]%d*)$')
@@ -57,7 +62,7 @@ end
 if whole then
   if whole == member then
     whole_left, is_whole_new, letter = lease, true, 'h'
-    issue()
+    issue(run_size())
   end
 elseif tonumber(call('ZSCORE', H, member) or 0) > now then
   held, letter = { text_of(now + lease), member }, 'h'
@@ -69,7 +74,7 @@ if foreign_key then
 end
 write()
 if letter == 'h' then
-  grants = { member, lease }
+  grants = { member .. run, lease }
 end
 return tell(letter, 0)
 end)()

@@ -32,7 +32,8 @@ for i = 1, #KEYS do
   if held == member then
     call('PEXPIRE', door, lease)
     letter = 'h'
-  elseif held == '+' .. member or held == '-' .. member then
+  elseif held == '+' .. member or held == '-' .. member
+    or type(held) == 'string' and string.sub(held, 2, #member + 2) == member .. '\n' then
     local left = call('PTTL', door)
     -- Without an end, which another program took away, it gets one.
     if left > 60000 or left == -1 then

@@ -12,15 +12,22 @@ if foreign_key then
   return foreign_key
 end
 local forced, any = { ARGV[5] }, false
-if not ARGV[5] then
+if not ARGV[5] or whole and is_served(ARGV[5]) then
   forced = whole and { whole } or call('ZRANGE', H, 0, -1)
 end
+local numbers = run
 for _, member in ipairs(forced) do
   if take_any(member) then
     any = true
     local of, number = parse(member)
     if of then
       add(revoked, of, number)
+      -- A node that has not heard of the run knows its members only.
+      for other in string.gmatch(numbers, '%d+') do
+        if other ~= number then
+          add(revoked, of, other)
+        end
+      end
     end
   end
 end

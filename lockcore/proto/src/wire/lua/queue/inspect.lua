@@ -13,6 +13,10 @@ if foreign_key then
 end
 local leases, weights = {}, {}
 if whole then
+  -- Of a run, the first that is served as far as is known here.
+  local first = string.match(run, '%d+')
+  local served = first and string.sub(whole, 1, 25) .. first .. string.match(whole, '^%d+(:.*)$', 26)
+  whole = served or whole
   leases, weights = { whole, text_of(now + whole_left) }, { ALL }
 else
   leases = call('ZRANGE', H, 0, -1, 'WITHSCORES')

@@ -53,7 +53,19 @@ for i, member in ipairs(members) do
     is_back[member], was_waiting = true, true
     unpassed[#unpassed + 1] = member
   end
-  letters[i] = (take_any(member) or was_waiting) and 'l' or 'a'
+  if whole and run ~= '' and is_served(member) then
+    -- The others keep the hold, also if this one has given its name to it.
+    local others = string.gsub(run .. ' ', '([ \n])' .. number_of(member) .. ' ', '%1')
+    run, was_waiting = string.match(others, '^(.-) ?$'), true
+    if run == '\n' then
+      whole, run, used = nil, '', 0
+    end
+    letters[i] = 'l'
+  elseif whole and run ~= '' then
+    letters[i] = was_waiting and 'l' or 'a'
+  else
+    letters[i] = (take_any(member) or was_waiting) and 'l' or 'a'
+  end
 end
 -- Even if others hold: those behind a head that gave up may fit.
 hand_on()

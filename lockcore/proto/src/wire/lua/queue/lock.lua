@@ -3,7 +3,7 @@
 -- Answers `<token - floor><member>` if it is granted; ms left of the holder's lease * 2^20
 -- + position if it is queued; else an answer in full.
 local call, pcall, door, member = redis.call, redis.pcall, KEYS[1], ARGV[1]
-local held, drawn = pcall('GET', door), nil
+local held, drawn, draws = pcall('GET', door), nil, 1
 if not held then
   drawn = tonumber(pcall('INCR', KEYS[2]))
   local ahead = drawn and drawn - ARGV[2]
@@ -16,13 +16,18 @@ elseif type(held) == 'string' then
   local queue, left = door .. ':queue', call('PTTL', door)
   local is_waited = string.sub(held, 1, 3) == '+~2'
   local is_other = is_waited and held ~= '+' .. member
-    or string.match(held, '^~2[^:]*():%d+:[1-9]%d*:w:') == 25 and held ~= member
+    or string.match(held, '^~2[^:]*():%d+:[1-9]%d*:w[:/]') == 25 and held ~= member
   if is_waited then
     left = left - 60000
   end
   local size = tonumber(pcall('ZCARD', queue))
   -- A queue behind a door without a mark was not put there by us, or the mark was lost.
   local is_usual = size and (is_waited or size == 0) and size < tonumber(ARGV[4] or 1000)
+  -- A run of the same node may have this member, which goes the long way.
+  local run = is_waited and string.find(held, '\n', 26, true)
+  if run and string.sub(held, 2, 26) == string.sub(member, 1, 25) then
+    is_usual = is_usual and not string.find(held, string.match(member, '^%d+', 26), run, true)
+  end
   if is_usual and is_other and left > 0 and left < 4294967296 then
     local patience = door .. ':patience:' .. string.sub(member, 3, 24)
     local patient = call('PTTL', patience)

@@ -1,6 +1,6 @@
--- A number that was drawn and not used goes back: one that was lost is no measure of the next.
-if drawn == 1 then
+-- Numbers that were drawn and not used go back: one that was lost is no measure of the next.
+if drawn == draws then
   redis.call('DEL', KEYS[2])
 elseif drawn then
-  redis.call('DECR', KEYS[2])
+  redis.call('DECRBY', KEYS[2], draws)
 end

@@ -20,7 +20,7 @@ if whole == member and weight < ALL then
   -- still in between would end the hold before its guard does.
   time = call('TIME')
   local ends = time[1] * 1000 + math.floor(time[2] / 1000) + whole_left
-  whole, used, token, hold_count, door_ends = nil, weight, issue(), 1, 0
+  whole, run, used, token, hold_count, door_ends = nil, '', weight, issue(), 1, 0
   held, reduced = { text_of(ends), member }, { ARGV[6], member }
   keep_until(ends)
 elseif is_held and not whole then

@@ -14,6 +14,8 @@ local now = math.floor(now_us / 1000)
 local door_text, mark, door_ends = nil, '', 0
 -- The member that holds everything, the ms left of its lease, and whether these are to be written.
 local whole, whole_left, is_whole_new
+-- The numbers of its run in a line of their own, as they stand behind it; empty if there is none.
+local run = ''
 -- The parts that are held: the sum, the token of these holds, how many holds, the first to end.
 local used, token, hold_count, first_end = 0, nil, 0, nil
 -- How many wait, and whether there are tombstones or reduced weights.

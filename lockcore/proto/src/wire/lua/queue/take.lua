@@ -24,9 +24,17 @@ local function told(member, ms)
   return 'granted'
 end
 
+-- The members of a run are told together, once.
+local is_run_told = false
+
 local function told_again(member, ms)
   if whole then
-    issue()
+    if is_run_told then
+      return 'granted'
+    end
+    is_run_told = run ~= ''
+    issue(run_size())
+    return told(whole .. run, ms)
   elseif not token then
     token = issue()
   end
@@ -83,7 +91,7 @@ local function take(i, member)
   elseif is_gone[i] then
     return 'refused'
   elseif whole then
-    return whole == member and told_again(member, whole_left) or wait(member, places[i])
+    return is_served(member) and told_again(member, whole_left) or wait(member, places[i])
   end
   local _, _, lease, weight, limit = parse(member)
   if i == 1 and not door_text and weight == ALL then

@@ -1,8 +1,8 @@
 -- Keeps waiting members alive. KEYS: door, counter of tokens. ARGV: node, floor, latest time of
 -- servers before, prefix, then members of this node, if any. Answers ms left of the holder's lease
 -- * 2^20 + how many listen to the node's channel, if all of them wait behind a lock; else in full:
--- the outcome is one letter a member, w(aiting), h(olding), g(one), as it was before anything was
--- granted, and at the end stand the ms left of those that hold.
+-- the outcome is one letter a member, w(aiting), h(olding), s(erved in a run), g(one), as it was
+-- before anything was granted, and at the end stand the ms left of those that hold.
 local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
@@ -32,8 +32,16 @@ local places = members[1] and call('ZMSCORE', Q, unpack(members))
 local leases = members[1] and call('ZMSCORE', H, unpack(members))
 local letters, lefts = {}, {}
 for i, member in ipairs(members) do
-  local left = whole == member and whole_left or not whole and (leases[i] or now) - now or 0
-  if left > 0 then
+  local left = not whole and (leases[i] or now) - now or 0
+  local is_holding = whole and is_served(member)
+  if is_holding and run ~= '' then
+    letters[i] = 's'
+    if not grants[1] then
+      issue(run_size())
+      grants = { whole .. run, whole_left }
+    end
+  elseif is_holding or left > 0 then
+    left = is_holding and whole_left or left
     letters[i] = 'h'
     lefts[#lefts + 1] = left
     if whole then

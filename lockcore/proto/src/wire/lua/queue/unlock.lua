@@ -1,15 +1,17 @@
 -- Gives everything back: the hot case. KEYS: door, counter of tokens. ARGV: member, floor; where
 -- they are not the usual: latest time of servers before, prefix. Answers 1 if there are no waiters;
--- 2 if it was handed over to another node; `<token - floor><member>` if to a member of this one;
--- else in full.
+-- 2 if it was handed over to another node; `<token - floor><member>` if to a member of this one,
+-- for a run with its numbers behind it; else in full.
 local pcall, door, member = redis.pcall, KEYS[1], ARGV[1]
-local held, drawn = pcall('GET', door), nil
+local held, drawn, draws = pcall('GET', door), nil, 1
 if held == member then
   return pcall('DEL', door)
 end
 local call = redis.call
 -- A lease that has ended is not given back.
-if held == '+' .. member and call('PTTL', door) > 60000 then
+local is_held = held == '+' .. member
+  or type(held) == 'string' and string.sub(held, 1, #member + 2) == '+' .. member .. '\n'
+if is_held and call('PTTL', door) > 60000 then
   local queue = door .. ':queue'
   local head = pcall('ZRANGE', queue, '0', '0')[1]
   -- All that waited have left. Parts beside a lock are of a door that was lost: the long way drops
@@ -17,7 +19,11 @@ if held == '+' .. member and call('PTTL', door) > 60000 then
   if not head and call('EXISTS', queue, door .. ':holds', door .. ':reduced') == 0 then
     return call('DEL', door)
   end
-  local lease = head and tonumber(string.match(head, '^:%d+:([1-9]%d*):w:', 25))
+  local lease, most
+  if head then
+    lease, most = string.match(head, '^:%d+:([1-9]%d*):w(/?%d*):', 25)
+    lease = (most == '' or most and string.sub(most, 1, 1) == '/') and tonumber(lease)
+  end
   if lease then
     local is_alive, channel = string.sub(head, 1, 24) == string.sub(member, 1, 24), nil
     if not is_alive and string.sub(head, 1, 2) == '~2' then
@@ -25,18 +31,49 @@ if held == '+' .. member and call('PTTL', door) > 60000 then
       channel = (ARGV[4] or 'lockcore') .. ':grants:' .. of
       is_alive = call('EXISTS', door .. ':patience:' .. of) == 1 and call('PUBSUB', 'NUMSUB', channel)[2] > 0
     end
+    -- A run: those behind it that differ in their numbers only.
+    local run, numbers = '', nil
+    local limit = most ~= '' and tonumber(string.sub(most, 2))
+    if is_alive and limit then
+      local waiting = call('ZRANGE', queue, '0', limit - 1)
+      local of, tail = string.sub(head, 1, 25), string.match(head, '^%d+(:.*)$', 26)
+      numbers = {}
+      for i, next in ipairs(waiting) do
+        local number, same = string.match(next, '^(%d+)(:.*)$', 26)
+        if same ~= tail or string.sub(next, 1, 25) ~= of then
+          break
+        end
+        numbers[i] = number
+      end
+      draws = #numbers
+      if draws > 1 then
+        run = '\n' .. table.concat(numbers, ' ')
+      else
+        numbers = nil
+      end
+    end
     -- When memory is full INCR is refused, and the long way begins with a write that is not.
-    drawn = is_alive and tonumber(pcall('INCR', KEYS[2]))
-    local ahead = drawn and drawn - ARGV[2]
+    drawn = is_alive and tonumber(numbers and pcall('INCRBY', KEYS[2], draws) or pcall('INCR', KEYS[2]))
+    local ahead = drawn and drawn - ARGV[2] - draws + 1
     if ahead and ahead > 0 and ahead < 100000000000000 then
       local claim = lease >= 30000 and 10000 or math.min(lease, math.max(math.floor(lease / 3), 2000))
-      call('ZREM', queue, head)
-      call('PSETEX', door, lease >= 30000 and '70000' or claim + 60000, '+' .. head)
-      if not channel then
-        return ahead .. head
+      if numbers then
+        call('ZREMRANGEBYRANK', queue, '0', draws - 1)
+      else
+        call('ZREM', queue, head)
       end
-      local number = string.match(head, '^:(%d+)', 25)
-      call('PUBLISH', channel, string.format('p %d %s %d', ahead + ARGV[2], number, claim))
+      call('PSETEX', door, lease >= 30000 and '70000' or claim + 60000, '+' .. head .. run)
+      if not channel then
+        return ahead .. head .. run
+      end
+      local token = ahead + ARGV[2]
+      if numbers then
+        local text = string.format('w %d %d ', token, claim)
+        call('PUBLISH', channel, text .. string.sub(run, 2))
+      else
+        local number = string.match(head, '^:(%d+)', 25)
+        call('PUBLISH', channel, string.format('p %d %s %d', token, number, claim))
+      end
       return 2
     end
   end

@@ -1,0 +1,112 @@
+//! A run: the members of this node that the server granted one hold together.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::member::Member;
+use crate::name::LockName;
+use crate::node::moment::Moment;
+use crate::token::FencingToken;
+
+/// The members of a run, beside the entry that is its hold.
+#[derive(Debug, Clone)]
+pub(super) struct Run<P> {
+    /// The numbers that are given back together: that of the hold, and of the members that the
+    /// server last told.
+    pub(super) members: Vec<u64>,
+    /// The member that is offered the lock, or has it.
+    pub(super) served: Option<u64>,
+    /// The members to come, each with its token. Some may be gone.
+    pub(super) rest: VecDeque<(u64, FencingToken)>,
+    /// The members that have given the hold back, and when, until it is known whether the server
+    /// still had it then.
+    pub(super) returned: Vec<(Moment, P)>,
+    /// The number under which the attempt of the first goes on, if its caller waits.
+    pub(super) of_first: Option<u64>,
+    pub(super) handed_over: bool,
+}
+
+/// The numbers that are given back with the hold of this number, and these members.
+pub(super) fn members_of(first: u64, numbers: &[u64]) -> Vec<u64> {
+    let others = numbers.iter().copied().filter(|number| *number != first);
+    std::iter::once(first).chain(others).collect()
+}
+
+/// A run, as the server tells of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ToldRun<'a> {
+    /// The lock, and the member whose name the hold has. A message tells neither: the name has the
+    /// first of the numbers.
+    pub(super) hold: Option<(&'a LockName, &'a Member)>,
+    /// The members whose acquires this answers.
+    pub(super) answered: &'a [Member],
+    /// The numbers of the members in order.
+    pub(super) numbers: &'a [u64],
+    /// The token of the first of them.
+    pub(super) token: FencingToken,
+    /// The milliseconds left of its lease.
+    pub(super) left_ms: u64,
+}
+
+/// The runs of a node. Empty where none is granted, so that a hold of one member costs no more.
+#[derive(Debug, Clone)]
+pub(super) struct Runs<P> {
+    /// By the numbers of their holds, until the server knows that these are released.
+    by_hold: BTreeMap<u64, Run<P>>,
+    /// The number of the hold of each member that is served within one, or is to be.
+    holds: BTreeMap<u64, u64>,
+}
+
+impl<P> Runs<P> {
+    pub(super) fn new() -> Self {
+        Self { by_hold: BTreeMap::new(), holds: BTreeMap::new() }
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_hold.is_empty() && self.holds.is_empty()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&u64, &Run<P>)> {
+        self.by_hold.iter()
+    }
+
+    pub(super) fn get(&self, first: u64) -> Option<&Run<P>> {
+        self.by_hold.get(&first)
+    }
+
+    pub(super) fn get_mut(&mut self, first: u64) -> Option<&mut Run<P>> {
+        self.by_hold.get_mut(&first)
+    }
+
+    /// Whether the hold of this number is a run's.
+    pub(super) fn contains(&self, first: u64) -> bool {
+        self.by_hold.contains_key(&first)
+    }
+
+    pub(super) fn insert(&mut self, first: u64, run: Run<P>) {
+        self.by_hold.insert(first, run);
+    }
+
+    /// The hold of this number is no run's from now on.
+    pub(super) fn remove(&mut self, first: u64) -> Option<Run<P>> {
+        if self.by_hold.is_empty() {
+            return None;
+        }
+        self.by_hold.remove(&first)
+    }
+
+    /// The number of the hold within which this member is served, or is to be.
+    pub(super) fn hold_of(&self, member: u64) -> Option<u64> {
+        self.holds.get(&member).copied()
+    }
+
+    /// The member is served within this hold.
+    pub(super) fn join(&mut self, member: u64, first: u64) {
+        self.holds.insert(member, first);
+    }
+
+    /// The member is in no run any more.
+    pub(super) fn leave(&mut self, member: u64) {
+        self.holds.remove(&member);
+    }
+}

@@ -1,0 +1,533 @@
+//! Runs: members of this node that the server granted one hold together. The node serves them one
+//! after the other, and asks the server for none of them.
+//!
+//! # Implementation notes
+//!
+//! - The server has the hold in the name of the run's first member. The entry of that number is the
+//!   hold from then on: it is renewed, lost and released as such. The attempt of the first goes on
+//!   under a number of the next round, of which the server is never told.
+//! - A member is offered the lock only once the one before has given it back, or its offer has
+//!   lapsed, and with half a claim left or more: else the hold is renewed first.
+//! - A guard is certain for as long as the hold is: its lease is a copy that follows the hold's.
+//! - Members that are cancelled, or whose offers lapse, are skipped without a command. A leave
+//!   takes its member out of the run, there as here. It never releases the hold of the others: the
+//!   run is given back once, after the last of them: by its name, or where a copy of a member's
+//!   acquire may still run by a leave of all its members, which writes the tombstones as well.
+//! - Where the hold is lost nobody else is offered it. Those that were not served ask again in
+//!   their next rounds.
+//! - A member that gives the hold back in mid-run learns whether it was still there from the answer
+//!   to the first renewal, or to the release, that is sent after that. One renewal is on its way at
+//!   a time, so it answers for all that have come meanwhile.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::Core;
+use super::grants::GrantSource;
+use crate::error::StoreError;
+use crate::member::Member;
+use crate::name::LockName;
+use crate::node::effect::{Effect, Note};
+use crate::node::entry::{Caller, Mirror, Refusal, Request, State};
+use crate::node::lease::{self, Lease};
+use crate::node::moment::Moment;
+use crate::node::run::{Run, ToldRun, members_of};
+use crate::terms::Renewal;
+use crate::token;
+use crate::{Demand, Grant, Leaving, Mode, Released};
+
+impl<P: Mirror> Core<P> {
+    fn is_waiting(&self, number: u64) -> bool {
+        self.table.get(number).is_some_and(|entry| {
+            matches!(entry.state, State::Asking { .. } | State::Parked { .. } | State::Waiting)
+        })
+    }
+
+    pub(super) fn is_in_run(&self, number: u64) -> bool {
+        self.table.get(number).is_some_and(|entry| matches!(entry.state, State::InRun))
+    }
+
+    /// Whether the number of this member is that of a run's hold.
+    pub(super) fn is_run(&self, member: &Member) -> bool {
+        self.runs.contains(member.number()) && member.is_of(&self.node)
+    }
+
+    /// Whether such an attempt asks to be served in a run.
+    pub(super) fn is_for_run(&self, Request { options, mode, demand, .. }: &Request) -> bool {
+        if self.rules.runs < 2 || self.rules.peers {
+            return false;
+        }
+        // A hold that ends by itself ends for its holder, and for no other: it is served alone.
+        let ends_by_itself = options.renewal == Renewal::Fixed || options.max_hold.is_some();
+        *demand == Demand::ALONE && *mode == Mode::Wait && !ends_by_itself
+    }
+
+    /// Whether the member is gone once these have left: of a run's hold, once all members have.
+    pub(super) fn leaves_with(&self, member: &Member, leaving: &[Leaving]) -> bool {
+        let leaves = |number: &u64| leaving.iter().any(|one| one.member.number() == *number);
+        let run = self.runs.get(member.number()).filter(|_| member.is_of(&self.node));
+        run.is_none_or(|run| run.members.iter().all(leaves))
+    }
+
+    /// Whether the caller of this attempt is there.
+    fn is_wanted(&self, number: u64) -> bool {
+        self.table.get(number).is_some_and(|entry| entry.caller == Caller::Waits)
+    }
+
+    /// The number under which the server has the hold of this one: another one's, in a run.
+    pub fn held_as(&self, number: u64) -> u64 {
+        self.runs.hold_of(number).unwrap_or(number)
+    }
+
+    /// Members of ours were granted a hold together, or ask again for it.
+    pub(super) fn granted_run(&mut self, told: ToldRun<'_>, source: GrantSource) {
+        let waiting = told.numbers.iter().copied().filter(|number| self.is_waiting(*number));
+        let waiting: Vec<u64> = waiting.collect();
+        let is_message = matches!(source, GrantSource::Message);
+        let one = waiting.first().and_then(|one| self.table.get(*one));
+        let (lock, name) = match (told.hold, one, told.numbers) {
+            (Some((lock, name)), ..) => (lock.clone(), name.clone()),
+            (None, Some(one), [first, ..]) => (one.lock.clone(), one.member.renumbered(*first)),
+            // None of them waits any more: the last of their leaves gives the hold on.
+            _ => return,
+        };
+        let first = name.number();
+        let may_begin = self.table.get(first).is_none_or(|entry| match entry.state {
+            State::Asking { .. } | State::Parked { .. } | State::Waiting => {
+                told.numbers.contains(&first)
+            }
+            // Cancelled before this was known: the leave takes it out of the run.
+            State::Leaving { .. } => !self.runs.contains(first),
+            // Known already, or on its way out.
+            _ => false,
+        });
+        if !may_begin {
+            return;
+        }
+        if waiting.is_empty() {
+            // Unless its release has overtaken this answer. A leave of the first does not end it.
+            return match source {
+                GrantSource::Aside(sent) if self.recent_releases.since(first, sent) => {}
+                _ => self.give_back_run(lock, name, told.numbers),
+            };
+        }
+        let entries = || waiting.iter().filter_map(|number| self.table.get(*number));
+        // A member that was queued once was found waiting before the grant. A second copy of an
+        // acquire may have queued its member after it.
+        let anchors = entries().filter(|entry| !entry.ambiguous).map(|entry| entry.anchor);
+        let (anchor, may_be_old) = match source {
+            GrantSource::Answer(sent) | GrantSource::Aside(sent) => (sent, false),
+            GrantSource::Message => {
+                let latest = anchors.max();
+                (latest.unwrap_or_default(), latest.is_none())
+            }
+        };
+        let left = Duration::from_millis(told.left_ms);
+        let certain = lease::certain_until(anchor, left).since(self.now);
+        if certain.is_zero() && !may_be_old {
+            // Too late to be served: a touch decides.
+            let now = self.now;
+            return self.table.touch_by(&lock, now);
+        }
+        let lease_ms = name.lease_ms();
+        let is_forgeable = is_message && self.rules.confirm_grants;
+        let may_be_revoked = entries().any(|entry| entry.is_revoked_since(anchor));
+        let is_short = certain < Duration::from_millis(crate::claim_ms(lease_ms)) / 2;
+        let is_certain = !(is_short
+            || anchor < self.doubt
+            || may_be_old
+            || is_forgeable
+            || self.rules.replicas > 0
+            || may_be_revoked);
+        self.begin_run(lock, name, told.numbers, is_message);
+        self.list_run(first, told);
+        if is_certain { self.serve_run(first, anchor, left) } else { self.confirm(first) }
+    }
+
+    /// Makes the entry of this name the hold of a run.
+    fn begin_run(&mut self, lock: LockName, name: Member, members: &[u64], handed_over: bool) {
+        let first = name.number();
+        let of_first = self.is_waiting(first).then(|| self.next_round(first));
+        if self.table.get(first).is_none() {
+            self.insert_stray(lock, name);
+        }
+        self.table.change(first, |entry| entry.state = State::ConfirmingRun);
+        let (members, rest, returned) = (members_of(first, members), VecDeque::new(), Vec::new());
+        let run = Run { members, served: None, rest, returned, of_first, handed_over };
+        self.runs.insert(first, run);
+    }
+
+    /// Takes in the members of a run and their tokens. Those of an earlier list that are not in
+    /// this one ask again.
+    fn list_run(&mut self, first: u64, told: ToldRun<'_>) {
+        let of_first = self.runs.get(first).and_then(|run| run.of_first);
+        let mut listed = VecDeque::new();
+        for (index, number) in told.numbers.iter().copied().enumerate() {
+            let number = if number == first { of_first.unwrap_or(first) } else { number };
+            let is_of_first = of_first == Some(number);
+            if !(is_of_first || self.is_waiting(number) || self.is_in_run(number)) {
+                continue;
+            }
+            let is_answered = told.answered.iter().any(|member| member.number() == number);
+            self.table.granted(number, is_answered);
+            self.table.change(number, |entry| entry.state = State::InRun);
+            self.runs.join(number, first);
+            match self.is_wanted(number) {
+                true => listed.push_back((number, told.token.plus(index))),
+                false => self.forget_member(number),
+            }
+        }
+        let Some(run) = self.runs.get_mut(first) else { return };
+        run.members = members_of(first, told.numbers);
+        let mut unlisted = std::mem::replace(&mut run.rest, listed);
+        unlisted.retain(|(number, _)| !run.rest.iter().any(|(listed, _)| listed == number));
+        for (number, _) in unlisted {
+            self.ask_anew(number);
+        }
+    }
+
+    /// The hold is certain for so long: the first of its members is served.
+    fn serve_run(&mut self, first: u64, anchor: Moment, left: Duration) {
+        let now = self.now;
+        self.table.change(first, |entry| {
+            // Each member has a token of its own.
+            let lease = Lease::granted(&entry.options, token::NONE, now, anchor, left);
+            entry.state = State::Serving(lease);
+        });
+        self.serve_next(first, Some(now));
+    }
+
+    /// The members of the run that are still to be served.
+    fn has_next(&mut self, first: u64) -> bool {
+        let table = &self.table;
+        let Some(run) = self.runs.get_mut(first) else { return false };
+        while let Some((number, _)) = run.rest.front()
+            && !table.get(*number).is_some_and(|entry| matches!(entry.state, State::InRun))
+        {
+            run.rest.pop_front();
+        }
+        !run.rest.is_empty()
+    }
+
+    /// Offers the lock to the next member of a run of which none is served, once the hold is long
+    /// enough. After the last the run is released, at `due`, or by the caller if there is no such
+    /// time. Returns whether that was the last.
+    pub(super) fn serve_next(&mut self, first: u64, due: Option<Moment>) -> bool {
+        let now = self.now;
+        if !self.has_next(first) {
+            self.table.change(first, |entry| entry.state = State::Releasing { due });
+            return true;
+        }
+        let Some(entry) = self.table.get(first) else { return false };
+        let State::Serving(lease) = &entry.state else { return false };
+        let is_short = lease.until().since(now) < lease::claim(&entry.options) / 2;
+        if is_short || self.is_doubted(lease.asked) {
+            self.look(first);
+            return false;
+        }
+        let lease = lease.clone();
+        let Some(run) = self.runs.get_mut(first) else { return false };
+        let Some((number, token)) = run.rest.pop_front() else { return false };
+        run.served = Some(number);
+        let handed_over = run.handed_over;
+        let Some(entry) = self.table.get(number) else { return false };
+        let (lock, mirror) = (entry.lock.clone(), entry.mirror.clone());
+        let waited = now.since(entry.started);
+        self.table
+            .change(number, |entry| entry.state = State::Offered(lease.of_member(token, now)));
+        self.push(Effect::Wake(mirror));
+        self.push(Effect::Observe(Note::Granted { lock, waited, handed_over }));
+        false
+    }
+
+    /// Has the hold of a run renewed at once, unless a renewal is on its way.
+    fn look(&mut self, first: u64) {
+        let now = self.now;
+        self.table.change(first, |entry| {
+            if let State::Serving(Lease { renew_at: Some(at), .. }) = &mut entry.state {
+                *at = now;
+            }
+        });
+    }
+
+    /// The member that has the lock, or is offered it, is done with it: the next one is served.
+    /// Returns whether it was the last.
+    pub(super) fn pass_on(&mut self, first: u64, number: u64, due: Option<Moment>) -> bool {
+        self.forget_member(number);
+        if let Some(run) = self.runs.get_mut(first) {
+            run.served = None;
+        }
+        self.serve_next(first, due)
+    }
+
+    /// The same for a guard whose caller wants to know whether the hold was still there. Returns
+    /// the number of the hold if it was the last.
+    pub(super) fn return_to_run(&mut self, first: u64, number: u64) -> Option<u64> {
+        let mirror = self.table.get(number).map(|entry| entry.mirror.clone());
+        if self.pass_on(first, number, None) {
+            return Some(first);
+        }
+        if let (Some(mirror), Some(run)) = (mirror, self.runs.get_mut(first)) {
+            run.returned.push((self.now, mirror));
+            self.look(first);
+        }
+        None
+    }
+
+    /// The release of this member was answered, or failed.
+    pub(super) fn run_released(
+        &mut self,
+        member: &Member,
+        outcome: Result<Released, &StoreError>,
+        sent: Moment,
+    ) {
+        if self.is_run(member) {
+            self.prove(member.number(), outcome, sent);
+        }
+    }
+
+    /// A member is gone without a command: it was in the run only.
+    fn forget_member(&mut self, number: u64) {
+        let now = self.now;
+        let Some(entry) = self.table.get(number) else { return };
+        let (lock, member) = (entry.lock.clone(), entry.member.clone());
+        self.runs.leave(number);
+        self.table.change(number, |entry| entry.state = entry.gone(now));
+        // On a server that takes over it may wait still.
+        self.remember_release(Some(number), &lock, &member);
+    }
+
+    /// A member that waits for its turn is cancelled.
+    pub(super) fn withdraw_from_run(&mut self, first: u64, number: u64) {
+        let now = self.now;
+        self.forget_member(number);
+        if self.runs.get(first).is_some_and(|run| run.served.is_none()) && !self.has_next(first) {
+            self.serve_next(first, Some(now));
+        }
+    }
+
+    /// The answer to the confirmation of the hold of a run, and the present list of its members.
+    pub(super) fn run_confirmed(
+        &mut self,
+        first: u64,
+        sent: Moment,
+        left: Duration,
+        grant: Option<&Grant>,
+    ) {
+        let now = self.now;
+        let Some(entry) = self.table.get(first) else { return };
+        let is_certain = lease::certain_until(sent, left) > now;
+        if is_certain && self.may_be_revoked(entry, sent) {
+            return self.confirm(first);
+        }
+        let Some(Grant { token, left_ms, run, .. }) = grant.filter(|_| is_certain) else {
+            return self.dissolve(first, now);
+        };
+        // The present hold may have been granted later than the confirmed one.
+        let numbers = if run.is_empty() { &[first] } else { run.as_slice() };
+        let told = ToldRun { hold: None, answered: &[], numbers, token: *token, left_ms: *left_ms };
+        self.list_run(first, told);
+        self.serve_run(first, sent, left);
+    }
+
+    /// The answer to a renewal of the hold of a run.
+    pub(super) fn run_renewed(&mut self, first: u64, sent: Moment, left: Duration) {
+        let now = self.now;
+        let (chance, doubt) = (self.chance(first), self.doubt);
+        let Some(State::Serving(lease)) = self.table.get(first).map(|entry| &entry.state) else {
+            return;
+        };
+        if left.is_zero() {
+            return self.lose_run(first, "the server no longer knows the hold", false);
+        }
+        if now >= lease.until() {
+            return self.lose_run(first, "its renewal came too late", true);
+        }
+        let extended = self.table.change(first, |entry| {
+            let State::Serving(lease) = &mut entry.state else { return None };
+            lease.extend(&entry.options, sent, left, chance);
+            lease.doubted(now, doubt);
+            Some((lease.clone(), entry.lock.clone()))
+        });
+        let Some((lease, lock)) = extended.flatten() else { return };
+        self.follow(first, &lease);
+        self.push(Effect::Observe(Note::Renewed { lock }));
+        self.prove(first, Ok(Released::Released), sent);
+        let Some(run) = self.runs.get(first) else { return };
+        let (is_idle, is_awaited) = (run.served.is_none(), !run.returned.is_empty());
+        if is_idle {
+            self.serve_next(first, Some(now));
+        }
+        if is_awaited {
+            self.look(first);
+        }
+    }
+
+    /// The guard of the member that is served is certain for as long as the hold.
+    fn follow(&mut self, first: u64, hold: &Lease) {
+        let Some(served) = self.runs.get(first).and_then(|run| run.served) else { return };
+        self.table.change(served, |entry| {
+            if let State::Offered(lease) | State::Held(lease) = &mut entry.state {
+                lease.follow(hold);
+            }
+        });
+    }
+
+    /// A renewal of the hold of a run failed.
+    pub(super) fn run_not_renewed(&mut self, first: u64, error: &StoreError) {
+        let now = self.now;
+        let retried = self.table.change(first, |entry| {
+            let State::Serving(lease) = &mut entry.state else { return None };
+            lease.retry(now);
+            Some((lease.clone(), entry.lock.clone()))
+        });
+        let Some((lease, lock)) = retried.flatten() else { return };
+        self.follow(first, &lease);
+        self.push(Effect::Observe(Note::RenewalFailed { lock, error: error.clone() }));
+        self.prove(first, Err(error), now);
+    }
+
+    /// Tells those that gave the hold back up to this moment whether the server still had it.
+    pub(super) fn prove(
+        &mut self,
+        first: u64,
+        outcome: Result<Released, &StoreError>,
+        sent: Moment,
+    ) {
+        let Some(run) = self.runs.get_mut(first) else { return };
+        let told: Vec<(Moment, P)> = run.returned.extract_if(.., |(at, _)| *at <= sent).collect();
+        for (_, mirror) in told {
+            mirror.returned(outcome.map_err(StoreError::clone));
+            self.push(Effect::Wake(mirror));
+        }
+    }
+
+    /// Whether the hold is there is not known: its members wait again, and a touch decides.
+    pub(super) fn dissolve(&mut self, first: u64, at: Moment) {
+        let now = self.now;
+        let Some(run) = self.runs.remove(first) else { return };
+        let lock = self.table.get(first).map(|entry| entry.lock.clone());
+        // The first waits by its own name again. If it was cancelled, it leaves.
+        let of_first = run.of_first.filter(|number| self.is_in_run(*number));
+        let caller = of_first.and_then(|number| {
+            self.table.change(number, |entry| {
+                entry.state = State::Over;
+                std::mem::replace(&mut entry.caller, Caller::Gone)
+            })
+        });
+        self.table.change(first, |entry| {
+            entry.state = if caller.is_some() { State::Waiting } else { entry.leaving(now) };
+            entry.caller = caller.unwrap_or(Caller::Gone);
+        });
+        for (number, _) in run.rest {
+            self.runs.leave(number);
+            if self.is_in_run(number) {
+                self.table.change(number, |entry| entry.state = State::Waiting);
+            }
+        }
+        if let Some(lock) = lock {
+            self.table.touch_by(&lock, at);
+        }
+    }
+
+    /// The hold of a run is over without having been released; `is_there` if the server may still
+    /// have it. Its guard is told, and those that were not served ask again.
+    pub(super) fn lose_run(&mut self, first: u64, why: &'static str, is_there: bool) {
+        let now = self.now;
+        self.prove(first, Ok(Released::NotHeld), now);
+        let Some(run) = self.runs.get_mut(first) else { return };
+        let (served, rest) = (run.served.take(), std::mem::take(&mut run.rest));
+        let guard = served.filter(|number| {
+            let entry = self.table.get(*number);
+            entry.is_some_and(|entry| matches!(entry.state, State::Held(_)))
+        });
+        if !is_there && guard.is_none() {
+            self.runs.remove(first);
+        }
+        self.table.change(first, |entry| {
+            entry.state = match (guard, is_there) {
+                // Given back with the guard.
+                (Some(_), _) => State::Lost,
+                (None, true) => State::Releasing { due: Some(now) },
+                (None, false) => entry.gone(now),
+            };
+        });
+        match (guard, served) {
+            (Some(guard), _) => self.tell_lost(guard, why),
+            (None, Some(offered)) => self.miss_in_run(offered),
+            (None, None) => {}
+        }
+        for (number, _) in rest {
+            self.ask_anew(number);
+        }
+    }
+
+    /// The offer to a member of a run ends: its attempt goes on once its caller comes.
+    pub(super) fn miss_in_run(&mut self, number: u64) {
+        let next = self.next_round(number);
+        self.forget_member(number);
+        self.missed(next);
+        if let Some(mirror) = self.table.get(next).map(|entry| entry.mirror.clone()) {
+            self.push(Effect::Wake(mirror));
+        }
+    }
+
+    /// A member of a run that ended before its turn asks again, at the tail.
+    pub(super) fn ask_anew(&mut self, number: u64) {
+        let now = self.now;
+        if !self.is_in_run(number) {
+            return;
+        }
+        self.runs.leave(number);
+        self.place_lost(number);
+        // Out of the run, if that is there still.
+        self.table.change(number, |entry| {
+            if let State::Over = entry.state {
+                entry.state = entry.leaving(now);
+            }
+        });
+    }
+
+    /// The hold of a guard ends in another way than its run would: for nobody else. Returns the
+    /// number of the hold.
+    pub(super) fn end_run(&mut self, first: u64, guard: u64) -> u64 {
+        self.end_behind(first);
+        self.prove(first, Ok(Released::NotHeld), self.now);
+        self.runs.remove(first);
+        self.forget_member(guard);
+        first
+    }
+
+    /// Takes the rest of a run out of it: the guard makes something else of the hold.
+    pub(super) fn end_behind(&mut self, first: u64) {
+        let Some(run) = self.runs.get_mut(first) else { return };
+        for (number, _) in std::mem::take(&mut run.rest) {
+            self.ask_anew(number);
+        }
+    }
+
+    /// None of its members waits for the hold of this run.
+    fn give_back_run(&mut self, lock: LockName, name: Member, members: &[u64]) {
+        let first = name.number();
+        self.begin_run(lock, name, members, false);
+        self.serve_next(first, Some(self.now));
+    }
+
+    /// Too few replicas have the grant of a run: the first of its members is refused.
+    pub(super) fn refuse_first(&mut self, first: u64, refusal: &Refusal) {
+        let now = self.now;
+        if !self.has_next(first) {
+            self.serve_next(first, Some(now));
+            return;
+        }
+        let Some(run) = self.runs.get_mut(first) else { return };
+        let Some((number, _)) = run.rest.pop_front() else { return };
+        self.set_refusal(number, refusal.clone());
+        self.forget_member(number);
+        if self.has_next(first) {
+            self.confirm(first);
+        } else {
+            self.serve_next(first, Some(now));
+        }
+    }
+}

@@ -1,0 +1,545 @@
+//! Runs, beside the server's own function.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::*;
+use crate::queue::{Call, Message, QueueState};
+use crate::terms::Renewal;
+
+/// The ways in which a guard in mid-run was told how the hold ended.
+#[derive(Debug, Clone, Default)]
+struct Told(Rc<RefCell<Vec<Result<Released, StoreError>>>>);
+
+impl Mirror for Told {
+    fn certain_until(&self, _until: Moment, _is_answered: bool) {}
+
+    fn lose(&self) {}
+
+    fn returned(&self, outcome: Result<Released, StoreError>) {
+        self.0.borrow_mut().push(outcome);
+    }
+}
+
+/// A server with one lock, and a node that forms runs.
+struct World {
+    lock: QueueState,
+    counter: Option<u64>,
+    core: Core<Told>,
+    said: Vec<Message>,
+}
+
+const HERE: &str = "AAAAAAAAAAAAAAAAAAAAAA";
+const START_MS: u64 = 1_700_000_000_000;
+
+impl World {
+    fn new() -> Self {
+        let rules = Rules { runs: 8, seed: 7, ..Rules::default() };
+        let (lock, said) = (QueueState::default(), Vec::new());
+        let core = Core::new(NodeId::from(HERE), rules);
+        Self { lock, counter: Some(START_MS * 1_000), core, said }
+    }
+
+    /// Runs a command of a node at this time.
+    fn serve(&mut self, node: &str, now: Moment, command: &Command) -> Answer {
+        let (node, connected) = (NodeId::from(node), |_: &str| true);
+        let mut call = Call::new(&node, &connected, START_MS * 1_000 + now.as_micros());
+        call.counter = self.counter;
+        call.floor_us = START_MS * 1_000;
+        let answer = self.lock.step(&mut call, command);
+        self.counter = call.counter;
+        self.said.extend(call.messages);
+        answer
+    }
+
+    /// Runs a request of the node, and brings the answer.
+    fn answer(&mut self, now: Moment, ask: &Ask) {
+        let answer = self.serve(HERE, now, &ask.command);
+        self.core.event(now).replied(ask, &answer);
+    }
+
+    /// Brings the messages to the node.
+    fn hear(&mut self, now: Moment) {
+        for message in std::mem::take(&mut self.said) {
+            let event = match message {
+                Message::Grants { token, grants, .. } => Event::Granted { token, grants },
+                Message::Run { token, left_ms, numbers, .. } => {
+                    Event::GrantedRun { token, left_ms, numbers }
+                }
+                Message::Revoked { numbers, .. } => Event::Revoked { numbers },
+            };
+            self.core.event(now).heard(event);
+        }
+    }
+
+    /// The requests that are due.
+    fn due(&mut self, now: Moment) -> Vec<Ask> {
+        while self.core.event(now).tick() {}
+        let send = |effect| match effect {
+            Effect::Send(ask) | Effect::Confirm(ask) => Some(ask),
+            _ => None,
+        };
+        self.core.drain().into_iter().filter_map(send).collect()
+    }
+
+    /// Answers all requests that are due, and those that they lead to.
+    fn run(&mut self, now: Moment) -> Vec<Command> {
+        let mut commands = Vec::new();
+        loop {
+            let due = self.due(now);
+            if due.is_empty() {
+                return commands;
+            }
+            for ask in due {
+                self.answer(now, &ask);
+                commands.push(ask.command);
+            }
+        }
+    }
+
+    /// Attempts that wait behind a lock of another node; returns them and that lock.
+    fn waiting(&mut self, count: usize) -> (Vec<u64>, Member) {
+        let other = Member::parse("~2BBBBBBBBBBBBBBBBBBBBBB:1:30000:w:x").expect("a member");
+        let members = vec![other.clone()];
+        let acquire = Command::Acquire { members, mode: Mode::Wait, queue_limit: 9 };
+        self.serve(other.node(), at(0), &acquire);
+        let begin = |world: &mut Self| world.begin(at(0), wish("a"));
+        ((0..count).map(|_| begin(self)).collect(), other)
+    }
+
+    fn begin(&mut self, now: Moment, wish: Request) -> u64 {
+        let begun = self.core.event(now).begin(wish, Told::default());
+        let (attempt, ask) = begun.expect("it is open");
+        match ask {
+            Some(ask) => self.answer(now, &ask),
+            None => drop(self.run(now)),
+        }
+        attempt
+    }
+
+    /// Hands the lock over to the node, which does not hear of it yet.
+    fn hand_over(&mut self, now: Moment, from: &Member) {
+        self.serve(from.node(), now, &Command::Release { member: from.clone() });
+    }
+
+    /// Attempts to which the lock was handed over as a run.
+    fn granted(count: usize) -> (Self, Vec<u64>) {
+        let mut world = Self::new();
+        let (attempts, other) = world.waiting(count);
+        world.hand_over(at(1), &other);
+        world.hear(at(1));
+        world.due(at(1));
+        (world, attempts)
+    }
+
+    fn take(&mut self, now: Moment, attempt: u64) -> Option<(u64, u64)> {
+        match self.core.event(now).take(attempt) {
+            Outcome::Granted { number, token, .. } => Some((number, token.get())),
+            _ => None,
+        }
+    }
+
+    fn holder(&self) -> Option<u64> {
+        self.lock.at_door().map(|(member, _)| member.number())
+    }
+}
+
+fn released(ask: &Ask) -> Option<u64> {
+    match &ask.command {
+        Command::Release { member } => Some(member.number()),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_run_is_served_in_order_with_rising_tokens_and_released_once_by_its_name() {
+    let (mut world, attempts) = World::granted(3);
+    let first = attempts[0] << ROUND_BITS;
+    assert_eq!(world.holder(), Some(first));
+    let mut tokens = Vec::new();
+    for (index, attempt) in attempts.iter().enumerate() {
+        for later in &attempts[index + 1..] {
+            assert_eq!(world.take(at(2), *later), None, "the one before has not given it back");
+        }
+        let (number, token) = world.take(at(2), *attempt).expect("its turn");
+        tokens.push(token);
+        match world.core.event(at(2)).release(number) {
+            GivenBack::InRun if index < 2 => {}
+            GivenBack::By(ask) if index == 2 => {
+                assert_eq!(released(&ask), Some(first));
+                world.answer(at(2), &ask);
+            }
+            other => panic!("{index}: {other:?}"),
+        }
+    }
+    assert_eq!(tokens, [tokens[0], tokens[0] + 1, tokens[0] + 2]);
+    assert_eq!(world.counter, Some(tokens[2]), "as many as there are members are reserved");
+    assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
+    let asked = world.run(at(2));
+    assert_eq!(asked, [], "the release has answered for all of them");
+    assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
+}
+
+/// Two attempts, of which the acquire of one was lost and sent again, and to which the lock was
+/// handed over as a run.
+fn granted_with_an_ambiguous(index: usize) -> (World, Vec<u64>, Command) {
+    let mut world = World::new();
+    let (_, other) = world.waiting(0);
+    let mut attempts = Vec::new();
+    let mut lost = None;
+    for turn in 0..2 {
+        let begun = world.core.event(at(0)).begin(wish("a"), Told::default());
+        let (attempt, ask) = begun.expect("it is open");
+        let ask = ask.expect("none of this lock is on its way");
+        attempts.push(attempt);
+        if turn != index {
+            world.answer(at(0), &ask);
+            continue;
+        }
+        world.serve(HERE, at(0), &ask.command);
+        world.core.event(at(0)).unanswered(&ask, &StoreError::ambiguous("cut"));
+        world.run(at(150));
+        lost = Some(ask.command);
+    }
+    world.hand_over(at(200), &other);
+    world.hear(at(200));
+    world.due(at(200));
+    (world, attempts, lost.expect("one of them is lost"))
+}
+
+#[test]
+fn a_run_leaves_as_a_whole_where_a_copy_of_an_acquire_may_still_run() {
+    for ambiguous in [0, 1] {
+        let (mut world, attempts, lost) = granted_with_an_ambiguous(ambiguous);
+        let (number, _) = world.take(at(201), attempts[0]).expect("its turn");
+        assert_eq!(world.core.event(at(201)).release(number), GivenBack::InRun);
+        let (number, _) = world.take(at(201), attempts[1]).expect("its turn");
+        let ask = world.core.event(at(202)).release(number).request().expect("it is the last");
+        let Command::Leave { leaving } = &ask.command else { panic!("{ask:?}") };
+        let marks = leaving.iter().map(|one| (one.member.number(), one.ambiguous));
+        let expected = [0, 1].map(|index| (attempts[index] << ROUND_BITS, index == ambiguous));
+        assert!(marks.eq(expected), "{leaving:?}");
+        world.answer(at(202), &ask);
+        assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
+        let late = world.serve(HERE, at(203), &lost);
+        let Answer::Acquired(reply) = late else { panic!("{late:?}") };
+        assert_eq!(reply.outcome, [Acquired::Refused], "{ambiguous}");
+        assert_eq!(world.run(at(203)), []);
+        assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
+    }
+}
+
+#[test]
+fn a_leave_of_a_whole_run_that_fails_is_repeated_as_such() {
+    let (mut world, attempts, _) = granted_with_an_ambiguous(0);
+    world.core.event(at(201)).cancel(attempts[0]);
+    let (number, _) = world.take(at(201), attempts[1]).expect("its turn");
+    let ask = world.core.event(at(202)).release(number).request().expect("it is the last");
+    world.core.event(at(203)).unanswered(&ask, &StoreError::ambiguous("cut"));
+    let again = world.run(at(500));
+    assert_eq!(again, [ask.command]);
+    assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
+    assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
+}
+
+#[test]
+fn members_that_are_cancelled_are_skipped_without_a_command() {
+    let (mut world, attempts) = World::granted(4);
+    world.core.event(at(2)).cancel(attempts[1]);
+    let (number, token) = world.take(at(2), attempts[0]).expect("its turn");
+    world.core.event(at(2)).cancel(attempts[2]);
+    world.core.event(at(2)).dropped(number);
+    assert_eq!(world.take(at(2), attempts[3]).map(|(_, token)| token), Some(token + 3));
+    assert_eq!(world.run(at(2)), []);
+}
+
+#[test]
+fn a_run_whose_members_all_leave_is_released() {
+    let (mut world, attempts) = World::granted(3);
+    for attempt in attempts {
+        world.core.event(at(2)).cancel(attempt);
+    }
+    let asked = world.run(at(2));
+    assert!(matches!(&asked[..], [Command::Release { .. }]), "{asked:?}");
+    assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
+}
+
+#[test]
+fn an_offer_that_lapses_is_skipped_and_its_attempt_goes_on_in_the_next_round() {
+    let (mut world, attempts) = World::granted(2);
+    // The claim is 10 s, and renewed meanwhile.
+    world.run(at(4_990));
+    assert_eq!(world.run(at(10_100)), []);
+    assert!(world.take(at(10_101), attempts[1]).is_some(), "the offer to the first has lapsed");
+    assert_eq!(world.take(at(10_101), attempts[0]), None);
+    let asked = world.run(at(10_101));
+    assert!(
+        matches!(&asked[..], [Command::Acquire { members, .. }]
+        if members[0].number() == (attempts[0] << ROUND_BITS) + 2),
+        "{asked:?}"
+    );
+}
+
+#[test]
+fn with_less_than_half_a_claim_left_the_hold_is_renewed_before_the_next_is_served() {
+    let (mut world, attempts) = World::granted(2);
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    // The renewal that is due at half the claim is on its way for long.
+    let late = world.due(at(4_960));
+    assert!(matches!(&late[..], [Ask { command: Command::Renew { .. }, .. }]), "{late:?}");
+    world.core.event(at(5_200)).dropped(number);
+    assert_eq!(world.take(at(5_200), attempts[1]), None);
+    world.answer(at(5_300), &late[0]);
+    assert!(world.take(at(5_300), attempts[1]).is_some());
+}
+
+/// A moment is no later than itself: asked for once more, the renewal would be doubted for ever.
+#[test]
+fn after_a_new_connection_the_hold_is_renewed_once_before_the_next_is_served() {
+    let (mut world, attempts) = World::granted(2);
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    world.core.event(at(3)).linked(Link::Up, Link::Up);
+    world.core.event(at(3)).dropped(number);
+    assert_eq!(world.take(at(3), attempts[1]), None, "it may have been force-released meanwhile");
+    let renewal = world.due(at(3));
+    assert!(matches!(&renewal[..], [Ask { command: Command::Renew { .. }, .. }]), "{renewal:?}");
+    world.answer(at(3), &renewal[0]);
+    assert!(world.take(at(3), attempts[1]).is_some());
+}
+
+#[test]
+fn a_lost_run_tells_its_guard_and_serves_nobody_else() {
+    let (mut world, attempts) = World::granted(3);
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    world.serve("BBBBBBBBBBBBBBBBBBBBBB", at(3), &Command::ForceRelease { member: None });
+    world.hear(at(3));
+    assert_eq!(world.core.phase(number), Some(Phase::Lost));
+    let asked = world.run(at(3));
+    let acquires = asked.iter().filter(|command| matches!(command, Command::Acquire { .. }));
+    assert_eq!(acquires.count(), 2, "each of the others asks again: {asked:?}");
+    let renumbered = |attempt: u64| world.core.round(attempt);
+    assert_eq!(renumbered(attempts[1]), Some((attempts[1] << ROUND_BITS) + 1));
+    // It is free again, and the two were granted anew.
+    assert!(world.take(at(3), attempts[1]).is_some());
+    world.core.event(at(3)).dropped(number);
+    world.run(at(3));
+    assert_eq!(world.core.counts().given_back, 0);
+}
+
+#[test]
+fn a_reply_that_tells_of_the_run_again_does_not_begin_it_anew() {
+    let (mut world, attempts) = World::granted(3);
+    let (number, token) = world.take(at(2), attempts[0]).expect("its turn");
+    world.core.event(at(2)).dropped(number);
+    // A touch of before, which the server runs late.
+    let first = world.core.member(attempts[0] << ROUND_BITS).expect("the run's").clone();
+    let members = vec![first.renumbered(attempts[1] << ROUND_BITS), first];
+    let command = Command::Touch { members };
+    let touch = Ask { lock: LockName::from("a"), command, sent: at(2), background: true };
+    world.answer(at(2), &touch);
+    let (_, next) = world.take(at(2), attempts[1]).expect("its turn");
+    assert_eq!(next, token + 1);
+    assert_eq!(world.take(at(2), attempts[0]), None);
+    assert_eq!(world.run(at(2)), [], "nothing is given back");
+}
+
+#[test]
+fn a_leave_of_the_first_that_is_on_its_way_takes_it_out_of_the_run_alone() {
+    for is_heard_first in [true, false] {
+        let mut world = World::new();
+        let (attempts, other) = world.waiting(3);
+        world.core.event(at(1)).cancel(attempts[0]);
+        let leaves = world.due(at(1));
+        world.hand_over(at(1), &other);
+        if is_heard_first {
+            world.hear(at(1));
+        }
+        world.answer(at(1), &leaves[0]);
+        world.hear(at(1));
+        assert_eq!(world.holder(), Some(attempts[0] << ROUND_BITS), "the hold is the others'");
+        for attempt in &attempts[1..] {
+            let (number, _) = world.take(at(2), *attempt).expect("its turn");
+            world.core.event(at(2)).dropped(number);
+        }
+        let asked = world.run(at(2));
+        assert!(matches!(&asked[..], [Command::Release { .. }]), "{asked:?}");
+        assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
+        assert!(world.core.table.entries().is_empty());
+    }
+}
+
+/// The answer to an acquire that its caller, and its node, have forgotten.
+#[test]
+fn a_run_that_nobody_waits_for_is_released_once_by_its_name() {
+    let mut world = World::new();
+    let (attempts, other) = world.waiting(2);
+    world.hand_over(at(1), &other);
+    world.said.clear();
+    let first = world.core.member(attempts[0] << ROUND_BITS).expect("it waits").clone();
+    world.core = Core::new(NodeId::from(HERE), world.core.rules);
+    let command =
+        Command::Acquire { members: vec![first.clone()], mode: Mode::Wait, queue_limit: 9 };
+    let ask = Ask { lock: LockName::from("a"), command, sent: at(2), background: true };
+    world.answer(at(2), &ask);
+    assert_eq!(world.run(at(2)), [Command::Release { member: first }]);
+    assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
+    assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
+}
+
+#[test]
+fn a_release_in_mid_run_is_proven_by_what_was_sent_after_it() {
+    let (mut world, attempts) = World::granted(3);
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    let told = world.core.table.entries()[&number].mirror.clone();
+    let early = world.due(at(4_960));
+    assert_eq!(world.core.event(at(4_961)).release(number), GivenBack::InRun);
+    world.answer(at(4_962), &early[0]);
+    assert_eq!(told.0.take(), [], "the renewal was sent before");
+    let look = world.due(at(4_962));
+    assert_eq!(look.len(), 1, "one look: {look:?}");
+    world.answer(at(4_963), &look[0]);
+    assert_eq!(told.0.take(), [Ok(Released::Released)]);
+}
+
+#[test]
+fn a_release_in_mid_run_is_proven_by_the_release_of_the_run_or_is_lost_with_it() {
+    for is_forced in [false, true] {
+        let (mut world, attempts) = World::granted(2);
+        let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+        let told = world.core.table.entries()[&number].mirror.clone();
+        assert_eq!(world.core.event(at(3)).release(number), GivenBack::InRun);
+        let (last, _) = world.take(at(3), attempts[1]).expect("its turn");
+        let release = world.core.event(at(4)).release(last).request().expect("it is the last");
+        if is_forced {
+            let force = Command::ForceRelease { member: None };
+            world.serve("BBBBBBBBBBBBBBBBBBBBBB", at(4), &force);
+        }
+        assert_eq!(told.0.borrow().len(), 0);
+        world.answer(at(5), &release);
+        let outcome = if is_forced { Released::NotHeld } else { Released::Released };
+        assert_eq!(told.0.take(), [Ok(outcome)]);
+    }
+}
+
+#[test]
+fn a_look_that_fails_proves_nothing() {
+    let (mut world, attempts) = World::granted(2);
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    let told = world.core.table.entries()[&number].mirror.clone();
+    assert_eq!(world.core.event(at(3)).release(number), GivenBack::InRun);
+    let look = world.due(at(3));
+    let cut = StoreError::ambiguous("cut");
+    world.core.event(at(4)).unanswered(&look[0], &cut);
+    assert_eq!(told.0.take(), [Err(cut)]);
+    assert!(world.take(at(4), attempts[1]).is_some(), "the hold is certain all the same");
+}
+
+#[test]
+fn a_shutdown_releases_a_run_once_after_its_guard() {
+    let (mut world, attempts) = World::granted(3);
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    world.core.event(at(2)).close();
+    world.core.event(at(2)).end_attempts(0, LockErrorKind::Closed);
+    assert_eq!(world.run(at(2)), [], "the guard has it");
+    world.core.event(at(3)).take_holds(0, "closed");
+    world.core.event(at(3)).dropped(number);
+    let asked = world.run(at(3));
+    assert!(matches!(&asked[..], [Command::Release { .. }]), "{asked:?}");
+    assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
+}
+
+#[test]
+fn a_hold_that_ends_by_itself_is_no_part_of_a_run() {
+    let mut world = World::new();
+    let (_, other) = world.waiting(1);
+    let fixed = Terms { renewal: Renewal::Fixed, ..wish("a").options };
+    let longest = Terms { max_hold: Some(LEASE), ..wish("a").options };
+    for options in [fixed, longest, wish("a").options] {
+        world.begin(at(0), Request { options, ..wish("a") });
+    }
+    world.hand_over(at(1), &other);
+    assert!(matches!(world.said[..], [Message::Grants { .. }]), "{:?}", world.said);
+    assert_eq!((world.lock.run(), world.lock.queue.len()), (&[][..], 3));
+}
+
+#[test]
+fn a_run_is_confirmed_once_where_a_message_may_be_forged_and_then_has_the_tokens_told_last() {
+    let mut world = World::new();
+    world.core.rules.confirm_grants = true;
+    let (attempts, other) = world.waiting(2);
+    world.hand_over(at(1), &other);
+    let before = world.counter;
+    world.hear(at(1));
+    assert_eq!(world.take(at(1), attempts[0]), None);
+    let asked = world.run(at(1));
+    assert!(matches!(&asked[..], [Command::Confirm { .. }]), "{asked:?}");
+    let (number, token) = world.take(at(2), attempts[0]).expect("its turn");
+    assert_eq!(Some(token - 1), before);
+    world.core.event(at(2)).dropped(number);
+    assert_eq!(world.take(at(2), attempts[1]).map(|(_, token)| token), Some(token + 1));
+    assert_eq!(world.run(at(2)), []);
+}
+
+#[test]
+fn a_run_whose_confirmation_fails_is_asked_for_by_a_touch() {
+    let mut world = World::new();
+    world.core.rules.confirm_grants = true;
+    let (attempts, other) = world.waiting(2);
+    world.hand_over(at(1), &other);
+    world.hear(at(1));
+    let confirm = world.due(at(1));
+    world.core.event(at(2)).unanswered(&confirm[0], &StoreError::ambiguous("cut"));
+    let asked = world.run(at(300));
+    assert!(matches!(&asked[..], [Command::Touch { members }] if members.len() == 2), "{asked:?}");
+    for attempt in attempts {
+        let (number, _) = world.take(at(300), attempt).expect("its turn");
+        world.core.event(at(300)).dropped(number);
+    }
+    let asked = world.run(at(300));
+    assert!(matches!(&asked[..], [Command::Release { .. }]), "{asked:?}");
+    assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
+}
+
+#[test]
+fn a_downgrade_in_mid_run_lets_the_others_ask_again() {
+    let (mut world, attempts) = World::granted(3);
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    let ask = world.core.event(at(2)).downgrade(number).expect("it is held");
+    world.answer(at(2), &ask);
+    world.run(at(2));
+    assert_eq!(world.core.phase(number), Some(Phase::Held));
+    let waiting: Vec<u64> = world.lock.queue.iter().map(|(_, member)| member.number()).collect();
+    assert_eq!(waiting, [1, 2].map(|index| (attempts[index] << ROUND_BITS) + 1));
+    let release = world.core.event(at(3)).release(number).request().expect("it is the last");
+    world.answer(at(3), &release);
+    assert!(world.take(at(3), attempts[1]).is_some());
+}
+
+#[test]
+fn a_guard_in_mid_run_that_leaks_keeps_the_lock_for_nobody() {
+    let (mut world, attempts) = World::granted(2);
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    world.core.event(at(2)).leak(number);
+    let asked = world.run(at(2));
+    assert!(asked.iter().all(|command| !matches!(command, Command::Release { .. })), "{asked:?}");
+    assert_eq!(world.holder(), Some(attempts[0] << ROUND_BITS));
+    assert_eq!(world.take(at(3), attempts[1]), None);
+    assert_eq!(world.lock.queue.len(), 1, "the other one asks again");
+}
+
+#[test]
+fn an_answer_that_a_leave_of_the_first_has_overtaken_still_tells_of_the_run() {
+    let mut world = World::new();
+    let attempts = [(); 3].map(|()| world.begin(at(0), wish("a")));
+    let (number, _) = world.take(at(0), attempts[0]).expect("free");
+    world.core.event(at(1)).cancel(attempts[1]);
+    let leaves = world.due(at(1));
+    let release = world.core.event(at(1)).release(number).request().expect("it is alone");
+    let released = world.serve(HERE, at(1), &release.command);
+    world.answer(at(2), &leaves[0]);
+    world.core.event(at(2)).replied(&release, &released);
+    let (number, _) = world.take(at(2), attempts[2]).expect("its turn");
+    let release = world.core.event(at(3)).release(number).request().expect("it is the last");
+    world.answer(at(3), &release);
+    assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
+}

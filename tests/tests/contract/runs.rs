@@ -1,0 +1,212 @@
+//! Runs: waiters of one node that are granted a lock together.
+
+use futures_util::future::join_all;
+use lockcore::{LockErrorKind, LockOptions, Locks, LocksBuilder};
+
+use crate::backend::{
+    Backend, LONG, granted, ms, soon, until_nothing_is_left, until_waiting, wait_as,
+};
+
+on_every_store!(
+    grants_follow_the_order_of_arrival_across_nodes_that_form_runs,
+    members_of_a_run_that_are_cancelled_are_skipped,
+    a_release_in_mid_run_tells_whether_the_hold_was_there,
+    a_guard_in_mid_run_that_is_dropped_lets_the_next_have_the_lock,
+    a_shutdown_in_mid_run_leaves_nothing_behind,
+    a_downgrade_in_mid_run_lets_the_others_wait_again,
+    a_hold_with_an_end_of_its_own_is_granted_alone_and_ends_when_it_says,
+    a_force_release_in_mid_run_frees_the_lock_for_others_at_once,
+);
+
+fn runs() -> LocksBuilder {
+    Locks::builder().defaults(LockOptions::new().lease(LONG)).run_limit(8)
+}
+
+async fn nodes<const N: usize>(backend: &Backend) -> [Locks; N] {
+    let mut nodes = Vec::with_capacity(N);
+    for _ in 0..N {
+        nodes.push(backend.build(runs()).await);
+    }
+    nodes.try_into().unwrap_or_else(|_| unreachable!("so many"))
+}
+
+async fn grants_follow_the_order_of_arrival_across_nodes_that_form_runs(backend: &Backend) {
+    let nodes = nodes::<3>(backend).await;
+    let mut guard = nodes[0].lock("key").await.expect("free");
+    let mut tokens = vec![guard.fencing_token()];
+    let mut waiting = Vec::new();
+    for (length, node) in [1, 1, 1, 0, 0, 2, 1, 1, 2, 2, 2, 0, 1, 1].into_iter().enumerate() {
+        waiting.push(wait_as(length + 1, &nodes[node], "key").await);
+    }
+    while !waiting.is_empty() {
+        soon(guard.release()).await.expect("held until now");
+        guard = granted(waiting.remove(0)).await;
+        assert!(!guard.is_lost());
+        tokens.push(guard.fencing_token());
+        assert!(waiting.iter().all(|other| !other.is_finished()), "one at a time");
+    }
+    guard.release().await.expect("held until now");
+    assert!(tokens.is_sorted_by(|earlier, later| earlier < later), "{tokens:?}");
+    until_nothing_is_left(&nodes[1], "key").await;
+}
+
+async fn members_of_a_run_that_are_cancelled_are_skipped(backend: &Backend) {
+    let [a, b] = nodes(backend).await;
+    let guard = a.lock("key").await.expect("free");
+    let mut waiting = Vec::new();
+    for length in 1..=5 {
+        waiting.push(wait_as(length, &b, "key").await);
+    }
+    let [first, second, third, fourth, fifth] = waiting.try_into().expect("five");
+    first.abort();
+    until_waiting(4, &a, "key").await;
+    guard.release().await.expect("held until now");
+    let guard = granted(second).await;
+    third.abort();
+    assert!(third.await.is_err());
+    guard.release().await.expect("held until now");
+    let guard = granted(fourth).await;
+    fifth.abort();
+    assert!(fifth.await.is_err());
+    guard.release().await.expect("held until now");
+    until_nothing_is_left(&a, "key").await;
+}
+
+async fn a_release_in_mid_run_tells_whether_the_hold_was_there(backend: &Backend) {
+    let [a, b] = nodes(backend).await;
+    let guard = a.lock("key").await.expect("free");
+    let mut waiting = Vec::new();
+    for length in 1..=3 {
+        waiting.push(wait_as(length, &b, "key").await);
+    }
+    guard.release().await.expect("held until now");
+    let guard = granted(waiting.remove(0)).await;
+    soon(guard.release()).await.expect("held until now");
+    let guard = granted(waiting.remove(0)).await;
+    assert!(a.force_release("key").await.expect("answered"));
+    // Until its node hears of it, the next one would be served, and lost at once.
+    soon(guard.lost()).await;
+    let error = soon(guard.release()).await.expect_err("it was force-released");
+    assert_eq!(error.kind(), LockErrorKind::Lost);
+    // The last one has lost its turn, and asks again.
+    let guard = granted(waiting.remove(0)).await;
+    soon(guard.release()).await.expect("held until now");
+    until_nothing_is_left(&a, "key").await;
+}
+
+async fn a_guard_in_mid_run_that_is_dropped_lets_the_next_have_the_lock(backend: &Backend) {
+    let [a, b] = nodes(backend).await;
+    let guard = a.lock("key").await.expect("free");
+    let mut waiting = Vec::new();
+    for length in 1..=3 {
+        waiting.push(wait_as(length, &b, "key").await);
+    }
+    drop(guard);
+    for one in waiting {
+        drop(granted(one).await);
+    }
+    until_nothing_is_left(&a, "key").await;
+}
+
+async fn a_shutdown_in_mid_run_leaves_nothing_behind(backend: &Backend) {
+    let [a, b] = nodes(backend).await;
+    let guard = a.lock("key").await.expect("free");
+    let mut waiting = Vec::new();
+    for length in 1..=3 {
+        waiting.push(wait_as(length, &b, "key").await);
+    }
+    guard.release().await.expect("held until now");
+    let guard = granted(waiting.remove(0)).await;
+    let shutdown = b.shutdown(ms(50)).await;
+    assert_eq!((shutdown.ended, shutdown.taken, shutdown.unreleased), (2, 1, 0));
+    assert!(guard.is_lost());
+    for ended in join_all(waiting).await {
+        let error = ended.expect("no panic").expect_err("it was ended");
+        assert_eq!(error.kind(), LockErrorKind::Closed);
+    }
+    drop(guard);
+    until_nothing_is_left(&a, "key").await;
+}
+
+async fn a_downgrade_in_mid_run_lets_the_others_wait_again(backend: &Backend) {
+    let [a, b] = nodes(backend).await;
+    let guard = a.lock("key").await.expect("free");
+    let mut waiting = Vec::new();
+    for length in 1..=2 {
+        waiting.push(wait_as(length, &b, "key").await);
+    }
+    guard.release().await.expect("held until now");
+    let guard = granted(waiting.remove(0)).await;
+    let read = guard.downgrade().await.expect("held until now");
+    until_waiting(1, &a, "key").await;
+    assert!(!read.is_lost());
+    soon(read.release()).await.expect("held until now");
+    let guard = granted(waiting.remove(0)).await;
+    guard.release().await.expect("held until now");
+    until_nothing_is_left(&a, "key").await;
+}
+
+async fn a_hold_with_an_end_of_its_own_is_granted_alone_and_ends_when_it_says(backend: &Backend) {
+    let [a, b] = nodes(backend).await;
+    let guard = a.lock("key").await.expect("free");
+    let own = [
+        LockOptions::new().fixed_lease(ms(400)),
+        LockOptions::new().lease(ms(400)).max_hold(ms(400)),
+    ];
+    let mut waiting = vec![wait_as(1, &b, "key").await, wait_as(2, &b, "key").await];
+    for (options, length) in own.into_iter().zip([3, 4]) {
+        waiting.push(tokio::spawn(b.key("key").options(options).lock()));
+        until_waiting(length, &a, "key").await;
+    }
+    waiting.push(wait_as(5, &b, "key").await);
+    guard.release().await.expect("held until now");
+    until_waiting(3, &a, "key").await;
+    for _ in 0..2 {
+        let guard = granted(waiting.remove(0)).await;
+        soon(guard.release()).await.expect("held until now");
+    }
+    for left in [2, 1] {
+        let guard = granted(waiting.remove(0)).await;
+        until_waiting(left, &a, "key").await;
+        soon(guard.lost()).await;
+    }
+    let guard = granted(waiting.remove(0)).await;
+    assert!(!guard.is_lost());
+    soon(guard.release()).await.expect("held until now");
+    until_nothing_is_left(&a, "key").await;
+}
+
+async fn a_force_release_in_mid_run_frees_the_lock_for_others_at_once(backend: &Backend) {
+    let [a, b] = nodes(backend).await;
+    let guard = a.lock("key").await.expect("free");
+    let mut waiting = Vec::new();
+    for length in 1..=3 {
+        waiting.push(wait_as(length, &b, "key").await);
+    }
+    guard.release().await.expect("held until now");
+    let guard = granted(waiting.remove(0)).await;
+    let other = wait_as(1, &a, "key").await;
+    assert!(a.force_release("key").await.expect("answered"));
+    // Those of the run that were not served ask again, behind it.
+    let others = granted(other).await;
+    soon(guard.lost()).await;
+    until_waiting(2, &a, "key").await;
+    assert!(others.fencing_token() > guard.fencing_token());
+    drop(guard);
+    soon(others.release()).await.expect("held until now");
+    for one in waiting {
+        soon(granted(one).await.release()).await.expect("held until now");
+    }
+    until_nothing_is_left(&a, "key").await;
+}
+
+#[tokio::test]
+async fn a_run_has_at_least_one_member_and_at_most_64() {
+    for members in [0, 65] {
+        let store = lockcore::MemoryStore::new();
+        let error = Locks::builder().run_limit(members).on_memory(&store).expect_err("refused");
+        assert_eq!(error.kind(), LockErrorKind::InvalidOption);
+        let expected = format!("run_limit is {members}: it must be 1 to 64");
+        assert!(error.to_string().contains(&expected), "{error}");
+    }
+}

@@ -1,0 +1,254 @@
+//! Runs: the members of one node that wait one behind the other are granted one hold.
+
+use proto::{Acquired, Demand, Event, Label, Left, Member, Presence, Released, Renewed};
+
+use crate::asking::grant;
+use crate::bench::Bench;
+use crate::facts;
+use crate::node::Node;
+
+facts! {
+    queue: [
+        a_release_grants_the_members_of_one_node_at_the_head_as_one_hold_with_a_token_each,
+        a_run_ends_in_front_of_a_member_of_another_node_with_another_lease_or_alone,
+        a_run_has_no_more_members_than_its_first_allows_and_none_that_come_later,
+        a_member_of_a_run_that_asks_again_or_touches_is_told_of_the_run_by_new_tokens,
+        a_leave_takes_its_member_out_of_a_run_and_the_last_one_gives_the_hold_on,
+        a_run_is_renewed_confirmed_and_released_by_the_name_of_its_first,
+        a_run_whose_lease_has_ended_is_forgotten_and_its_members_are_gone,
+        a_force_release_of_a_run_tells_all_its_members_and_frees_the_lock,
+        a_lock_of_a_run_that_becomes_a_read_is_its_holders_alone,
+        a_run_at_the_end_of_the_counter_begins_above_the_time,
+        an_operator_sees_the_first_member_of_a_run_that_has_not_left,
+    ],
+}
+
+impl Node {
+    /// A new member that is served in runs of up to so many.
+    fn in_run(&self, limit: usize, lease_ms: u64) -> Member {
+        let number = self.member(lease_ms).number();
+        Member::in_run(&self.id, number, lease_ms, limit, &Label::new("test"))
+    }
+
+    /// Queues so many members that may be served in one run.
+    async fn queue_run(&self, count: usize) -> Vec<Member> {
+        let mut members = Vec::new();
+        for _ in 0..count {
+            let member = self.in_run(8, 30_000);
+            let outcome = self.wait(&member).await.outcome;
+            assert!(matches!(outcome, Acquired::Queued { .. }), "{outcome:?}");
+            members.push(member);
+        }
+        members
+    }
+}
+
+fn numbers(members: &[Member]) -> Vec<u64> {
+    members.iter().map(Member::number).collect()
+}
+
+impl Bench {
+    /// A run of three of the second node, which the first has handed the lock over to.
+    async fn run_of_three(&mut self) -> (Node, Node, Vec<Member>) {
+        let (a, b) = (self.node().await, self.node().await);
+        let held = a.hold(30_000).await;
+        let members = b.queue_run(3).await;
+        a.release(&held).await;
+        assert_eq!(self.run().await, numbers(&members));
+        b.heard().await;
+        (a, b, members)
+    }
+
+    /// The numbers of the run that has the lock.
+    async fn run(&mut self) -> Vec<u64> {
+        self.state().await.0.of_queue().run().to_vec()
+    }
+}
+
+async fn a_release_grants_the_members_of_one_node_at_the_head_as_one_hold_with_a_token_each(
+    mut bench: Bench,
+) {
+    for is_own in [false, true] {
+        bench.restart().await;
+        let (a, b) = (bench.node().await, bench.node().await);
+        let held = a.hold(30_000).await;
+        let members = if is_own { a.queue_run(3).await } else { b.queue_run(3).await };
+        let reply = a.release(&held).await;
+        assert_eq!(reply.outcome, Released::Released);
+        assert_eq!(bench.holder().await.as_ref(), Some(&members[0]));
+        assert_eq!((bench.run().await, bench.queue().await), (numbers(&members), vec![]));
+        // A token each, up to the last that was drawn.
+        let first = bench.counter().await - 2;
+        let left = bench.left().await;
+        assert!((9_000..=10_000).contains(&left), "a claim: {left}");
+        if is_own {
+            let grant = grant(&reply);
+            assert_eq!(
+                (grant.member.clone(), &grant.run),
+                (members[0].clone(), &numbers(&members))
+            );
+            assert_eq!((grant.token.get(), grant.left_ms), (first, 10_000));
+        } else {
+            let heard = b.heard().await;
+            let [Event::GrantedRun { token, left_ms, numbers: told }] = &heard[..] else {
+                panic!("{heard:?}")
+            };
+            assert_eq!((token.get(), *left_ms, told), (first, 10_000, &numbers(&members)));
+        }
+        bench.everything_expires().await;
+    }
+}
+
+async fn a_run_ends_in_front_of_a_member_of_another_node_with_another_lease_or_alone(
+    mut bench: Bench,
+) {
+    for case in 0..4 {
+        bench.restart().await;
+        let (a, b) = (bench.node().await, bench.node().await);
+        let held = a.hold(30_000).await;
+        let members = b.queue_run(2).await;
+        let other = match case {
+            0 => a.in_run(8, 30_000),
+            1 => b.in_run(8, 20_000),
+            2 => b.in_run(1, 30_000),
+            _ => b.member_for(Demand::READ, 30_000),
+        };
+        b_or_a(&a, &b, &other).wait(&other).await;
+        let last = b.queue_run(1).await;
+        a.release(&held).await;
+        assert_eq!(bench.run().await, numbers(&members), "{case}");
+        assert_eq!(bench.queue().await, [other, last[0].clone()], "{case}");
+    }
+}
+
+fn b_or_a<'a>(a: &'a Node, b: &'a Node, member: &Member) -> &'a Node {
+    if member.is_of(&a.id) { a } else { b }
+}
+
+async fn a_run_has_no_more_members_than_its_first_allows_and_none_that_come_later(
+    mut bench: Bench,
+) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    let held = a.hold(30_000).await;
+    let mut members = Vec::new();
+    for _ in 0..4 {
+        let member = b.in_run(3, 30_000);
+        b.wait(&member).await;
+        members.push(member);
+    }
+    a.release(&held).await;
+    assert_eq!(bench.run().await, numbers(&members[..3]));
+    let later = b.in_run(3, 30_000);
+    assert_eq!(b.wait(&later).await.outcome, Acquired::Queued { position: 1 });
+    assert_eq!(bench.run().await, numbers(&members[..3]));
+    b.release(&members[0]).await;
+    assert_eq!(bench.run().await, [members[3].number(), later.number()]);
+}
+
+async fn a_member_of_a_run_that_asks_again_or_touches_is_told_of_the_run_by_new_tokens(
+    mut bench: Bench,
+) {
+    let (_, b, members) = bench.run_of_three().await;
+    let before = bench.counter().await;
+    let reply = b.wait(&members[1]).await;
+    assert_eq!(reply.outcome, Acquired::Granted);
+    let told = grant(&reply);
+    assert_eq!((told.member.clone(), &told.run), (members[0].clone(), &numbers(&members)));
+    assert!(told.token.get() > before);
+    assert_eq!(bench.counter().await, told.token.get() + 2);
+    // All of them at once are told once, also with a newcomer between them.
+    let later = b.in_run(8, 30_000);
+    let reply = b.wait_all(&[&members[2], &later, &members[0]]).await;
+    let queued = Acquired::Queued { position: 0 };
+    assert_eq!(reply.outcome, [Acquired::Granted, queued, Acquired::Granted]);
+    assert_eq!(grant(&reply).run, numbers(&members));
+    let touched = b.touch(&[&members[1], &later, &members[2]]).await;
+    let presence = [Presence::Holding, Presence::Waiting, Presence::Holding];
+    assert_eq!(touched.outcome.members, presence);
+    assert_eq!(grant(&touched).run, numbers(&members));
+    assert_eq!(bench.queue().await, [later]);
+}
+
+async fn a_leave_takes_its_member_out_of_a_run_and_the_last_one_gives_the_hold_on(
+    mut bench: Bench,
+) {
+    let (a, b, members) = bench.run_of_three().await;
+    let next = a.queue(30_000).await;
+    assert_eq!(b.leave(&members[0]).await.outcome, [Left::Left]);
+    assert_eq!(bench.holder().await.as_ref(), Some(&members[0]), "it keeps the name");
+    assert_eq!(bench.run().await, numbers(&members[1..]));
+    assert_eq!(b.leave(&members[0]).await.outcome, [Left::Absent]);
+    assert_eq!(b.leave_ambiguous(&members[2]).await.outcome, [Left::Left]);
+    assert_eq!(
+        (bench.run().await, bench.gone().await),
+        (vec![members[1].number()], vec![members[2].clone()])
+    );
+    assert_eq!(b.leave(&members[1]).await.outcome, [Left::Left]);
+    assert_eq!(bench.holder().await, Some(next));
+}
+
+async fn a_run_is_renewed_confirmed_and_released_by_the_name_of_its_first(mut bench: Bench) {
+    let (a, b, members) = bench.run_of_three().await;
+    let next = a.queue(30_000).await;
+    assert_eq!(b.renew(&members[1]).await.outcome, [Renewed::NotHeld]);
+    assert_eq!(b.renew(&members[0]).await.outcome, [Renewed::Held]);
+    assert!(bench.left().await > 29_000);
+    let before = bench.counter().await;
+    let reply = b.confirm(&members[0]).await;
+    assert_eq!(reply.outcome, [Renewed::Held]);
+    let told = grant(&reply);
+    assert!(told.token.get() > before && told.run == numbers(&members));
+    assert_eq!(bench.counter().await, told.token.get() + 2);
+    assert_eq!(bench.run().await, numbers(&members));
+    assert_eq!(b.release(&members[1]).await.outcome, Released::NotHeld);
+    assert_eq!(b.release(&members[0]).await.outcome, Released::Released);
+    assert_eq!((bench.holder().await, bench.run().await), (Some(next), vec![]));
+}
+
+async fn a_run_whose_lease_has_ended_is_forgotten_and_its_members_are_gone(mut bench: Bench) {
+    let (_, b, members) = bench.run_of_three().await;
+    bench.end_lease().await;
+    assert_eq!(b.renew(&members[0]).await.outcome, [Renewed::NotHeld]);
+    assert_eq!(b.release(&members[0]).await.outcome, Released::NotHeld);
+    let touched = b.touch(&[&members[1], &members[2]]).await;
+    assert_eq!(touched.outcome.members, [Presence::Gone; 2]);
+    assert_eq!((bench.holder().await, bench.run().await), (None, vec![]));
+    bench.everything_expires().await;
+}
+
+async fn a_force_release_of_a_run_tells_all_its_members_and_frees_the_lock(mut bench: Bench) {
+    let (a, b, members) = bench.run_of_three().await;
+    b.leave(&members[0]).await;
+    let next = a.queue(30_000).await;
+    assert_eq!(a.force_release().await.outcome, Released::Released);
+    assert_eq!(b.heard().await, [Event::Revoked { numbers: numbers(&members) }]);
+    assert_eq!((bench.holder().await, bench.run().await), (Some(next), vec![]));
+}
+
+async fn a_lock_of_a_run_that_becomes_a_read_is_its_holders_alone(mut bench: Bench) {
+    let (_, b, members) = bench.run_of_three().await;
+    assert_eq!(b.reduce(&members[0]).await.outcome, [Renewed::Held]);
+    assert_eq!(bench.run().await, []);
+    let touched = b.touch(&[&members[0], &members[1]]).await;
+    assert_eq!(touched.outcome.members, [Presence::Holding, Presence::Gone]);
+}
+
+async fn a_run_at_the_end_of_the_counter_begins_above_the_time(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    let held = a.hold(30_000).await;
+    b.queue_run(3).await;
+    bench.set_counter(Some((1 << 53) - 3)).await;
+    a.release(&held).await;
+    let heard = b.heard().await;
+    let [Event::GrantedRun { token, .. }] = &heard[..] else { panic!("{heard:?}") };
+    assert!(token.get() < 1 << 52, "{token}");
+    assert_eq!(bench.counter().await, token.get() + 2);
+}
+
+async fn an_operator_sees_the_first_member_of_a_run_that_has_not_left(mut bench: Bench) {
+    let (a, b, members) = bench.run_of_three().await;
+    let holder = |inspection: proto::Inspection| inspection.holds[0].0.clone();
+    assert_eq!(holder(a.inspect().await), members[0]);
+    b.leave(&members[0]).await;
+    assert_eq!(holder(a.inspect().await), members[1]);
+}
