@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use lock_tests::{Clustered, RedisOptions, eventually, queued};
-use lockcore::{LockErrorKind, LockOptions, Locks};
+use lockcore::{LockErrorKind, LockGuard, LockOptions, Locks};
 use redis::cmd;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::common::{SOON, connect, held, release, soon};
@@ -22,6 +23,24 @@ async fn until_replicated(clustered: &Clustered, primary: usize) {
         redis.ask::<usize>(cmd("WAIT").arg(1).arg(500)).await == 1
     })
     .await;
+}
+
+/// A lock that one node holds and another one waits for.
+struct Wanted {
+    guard: LockGuard,
+    waiter: Locks,
+    waiting: JoinHandle<LockGuard>,
+}
+
+async fn wanted(clustered: &Clustered, key: &str) -> Wanted {
+    let [holder, waiter] = [connect(clustered).await, connect(clustered).await];
+    let guard = held(&holder, key).await;
+    let waiting = tokio::spawn({
+        let (waiter, key) = (waiter.clone(), key.to_owned());
+        async move { waiter.lock(&key).await.expect("granted") }
+    });
+    queued(&holder, key, 1).await;
+    Wanted { guard, waiter, waiting }
 }
 
 /// Locks and unlocks on a primary until told to stop; returns how often, and the longest time.
@@ -44,14 +63,8 @@ async fn turns(
 #[tokio::test]
 async fn a_killed_primary_is_replaced_and_its_hold_and_waiters_go_on() {
     let mut clustered = with_replicas().await;
-    let [holder, waiter] = [connect(&clustered).await, connect(&clustered).await];
     let key = clustered.key_of(1, 0);
-    let guard = held(&holder, &key).await;
-    let waiting = tokio::spawn({
-        let (waiter, key) = (waiter.clone(), key.clone());
-        async move { waiter.lock(&key).await.expect("granted") }
-    });
-    queued(&holder, &key, 1).await;
+    let Wanted { guard, waiter, waiting } = wanted(&clustered, &key).await;
     until_replicated(&clustered, 1).await;
     let (stop, until) = tokio::sync::watch::channel(false);
     let others = [0, 2].map(|primary| {
@@ -98,14 +111,8 @@ async fn a_request_to_a_primary_that_stands_still_goes_on_at_the_one_that_replac
 #[tokio::test]
 async fn a_primary_that_is_cut_off_from_the_others_is_replaced_although_it_still_answers() {
     let clustered = Clustered::start_with_relays(RedisOptions::default(), SILENT).await;
-    let [holder, waiter] = [connect(&clustered).await, connect(&clustered).await];
     let key = clustered.key_of(1, 0);
-    let guard = held(&holder, &key).await;
-    let waiting = tokio::spawn({
-        let (waiter, key) = (waiter.clone(), key.clone());
-        async move { waiter.lock(&key).await.expect("granted") }
-    });
-    queued(&holder, &key, 1).await;
+    let Wanted { guard, waiter, waiting } = wanted(&clustered, &key).await;
     until_replicated(&clustered, 1).await;
     clustered.isolate(Some(1));
     let new = clustered.promoted(1).await;
