@@ -13,7 +13,6 @@ mod fenced;
 mod flooded;
 mod flushed;
 mod forged;
-mod free;
 mod half_open;
 mod idle;
 mod killed;

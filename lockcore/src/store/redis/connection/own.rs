@@ -6,7 +6,7 @@
 //!   for it. Else the reader writes it: it has just woken those whose answers came together, and
 //!   writes once for all that they send.
 //! - A request whose time is over keeps its place: its answer, if there is one, is dropped in its
-//!   order, and never given to the next. So are the answers of a transaction but for the last.
+//!   order, and never given to the next.
 //! - The requests of one connection have the same time each, so they end in the order in which they
 //!   were sent, and the reader needs one timer for all.
 //! - Answers are handed out by the reader alone, and without the mutex: a recipient may send, drop
@@ -74,8 +74,6 @@ struct Outgoing {
 
 struct Pending {
     deadline: Instant,
-    /// The number of answers that are still to come. The last one is the recipient's.
-    answers: usize,
     /// Gone once the time of the request is over.
     recipient: Option<Recipient>,
 }
@@ -129,8 +127,7 @@ impl OwnConnection {
         match state.send(command, self.0.0.timeout) {
             Ok((deadline, reader)) => {
                 let recipient: Recipient = Box::new(recipient);
-                let answers = command.answers;
-                state.pending.push_back(Pending { deadline, answers, recipient: Some(recipient) });
+                state.pending.push_back(Pending { deadline, recipient: Some(recipient) });
                 drop(state);
                 if let Some(reader) = reader {
                     reader.wake();
@@ -265,7 +262,7 @@ struct Reader<S> {
     filled: usize,
     /// Decoded, and not handed out; empty between two reads, as the next one.
     values: Vec<Value>,
-    answered: Vec<(Recipient, Value)>,
+    answered: Vec<(Pending, Value)>,
     /// It let others go first when it ran last.
     lets_go: bool,
     /// Never later than the end of the first request's time.
@@ -338,7 +335,7 @@ impl<S: AsyncRead> Reader<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Hands out the answers that are whole, and counts those that were taken.
+    /// Hands out the answers that are whole, and counts them.
     fn hand_out(&mut self) -> Result<usize, RedisError> {
         let mut left = &self.bytes[..self.filled];
         let decoded = loop {
@@ -357,28 +354,24 @@ impl<S: AsyncRead> Reader<S> {
             self.bytes.truncate(READ);
             self.bytes.shrink_to(READ);
         }
-        let mut is_unasked = false;
+        let answers = self.values.len();
         let mut state = self.shared.state();
-        for value in self.values.drain(..) {
-            match state.pending.front_mut() {
-                Some(pending) if pending.answers > 1 => pending.answers -= 1,
-                Some(_) => {
-                    // Without a recipient, its time is over.
-                    let recipient = state.pending.pop_front().and_then(|asked| asked.recipient);
-                    self.answered.extend(recipient.map(|recipient| (recipient, value)));
-                }
-                None => is_unasked = true,
-            }
-        }
-        let answers = self.answered.len();
+        self.answered.extend(self.values.drain(..).map_while(|value| {
+            let pending = state.pending.pop_front()?;
+            Some((pending, value))
+        }));
         // Several wake several: they send before this writes for all.
         state.reader_comes |= answers > 1;
         drop(state);
-        for (recipient, value) in self.answered.drain(..) {
-            recipient(Ok(value));
+        let asked = self.answered.len();
+        for (pending, value) in self.answered.drain(..) {
+            // Without one its time is over.
+            if let Some(recipient) = pending.recipient {
+                recipient(Ok(value));
+            }
         }
         decoded?;
-        if is_unasked { Err(unasked()) } else { Ok(answers) }
+        if asked < answers { Err(unasked()) } else { Ok(answers) }
     }
 
     /// Ends the requests whose time is over.
