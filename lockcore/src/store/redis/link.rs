@@ -7,7 +7,8 @@
 //!   sentinels name another primary. So one slow answer does not fail all requests that are on
 //!   their way.
 //! - A connection that is given up ends with its requests; whether they ran is unknown. A server
-//!   that was replaced may stand still, and its answers would not count on the new one.
+//!   that was replaced may stand still, and its answers would not count on the new one. On one that
+//!   broke, answers that still come do count: each says why its own request failed.
 //! - Answers have no names: if one goes missing on the way, all later ones go to requests that are
 //!   not theirs. So the PING has a text of its own, and a connection that answers anything else, or
 //!   on which an answer has an unexpected form, is distrusted: it is replaced, and no answer that
@@ -242,7 +243,7 @@ impl CommandLink {
             // The server may be slow, or the peer half gone: a PING tells.
             Err(error) if error.is_timeout() => self.0.suspicion.notify_one(),
             Err(error) if failure::breaks_connection(error) => {
-                self.0.broke(generation, &why(error))
+                drop(self.0.broke(generation, &why(error)));
             }
             _ => self.0.current().last_success = Instant::now(),
         }
@@ -275,7 +276,7 @@ impl CommandLink {
 
     /// Replaces the connection: another server has taken the place of its own.
     pub(crate) fn give_up(&self, reason: &str) {
-        self.0.broke(self.generation(), &unavailable(reason));
+        self.0.give_up(self.generation(), reason);
     }
 
     /// The connection, waited for as long as one request may take. A command is written once it is
@@ -331,19 +332,27 @@ impl SharedLink {
         Some(Sender { connection, generation, server })
     }
 
-    fn broke(&self, generation: u64, error: &StoreError) {
+    /// Has the connection with this number replaced, and returns it if it was not yet.
+    fn broke(&self, generation: u64, error: &StoreError) -> Option<Connection> {
         let mut current = self.current();
         if current.generation != generation {
-            return;
+            return None;
         }
-        let Some(connection) = current.connection.take() else { return };
+        let connection = current.connection.take()?;
         // Told before the connection can be replaced.
         self.state.send_replace(Link::broken(error));
         drop(current);
-        // Its requests end, too: its server may stand still.
-        connection.end();
         warn!(reason = %error.detail, "the connection to Redis broke");
         self.suspicion.notify_one();
+        Some(connection)
+    }
+
+    /// As [`broke`](Self::broke), where another server has taken the place of its own: its requests
+    /// end, for its server may stand still.
+    fn give_up(&self, generation: u64, reason: &str) {
+        if let Some(connection) = self.broke(generation, &unavailable(reason)) {
+            connection.end();
+        }
     }
 }
 
@@ -392,7 +401,7 @@ async fn follow(shared: &SharedLink) {
         let place = shared.connector.moved().await;
         let generation = shared.current().generation;
         let reason = format!("the sentinels name another primary: {place}");
-        shared.broke(generation, &unavailable(reason));
+        shared.give_up(generation, &reason);
     }
 }
 
