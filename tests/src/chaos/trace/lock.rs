@@ -4,6 +4,7 @@
 mod facts;
 
 use std::collections::{HashMap, HashSet};
+use std::ops::RangeInclusive;
 
 use laws::{Law, judge};
 use proto::{Demand, Member};
@@ -184,6 +185,7 @@ impl Lock {
                 }
             }
             (Key::Queue, "ZREM") => members().for_each(|one| self.left(step, line, one, found)),
+            (Key::Queue, "ZREMRANGEBYSCORE") => self.undone(step, number(0)..=number(1), found),
             (Key::Queue, "PEXPIRE") => self.queue_ends = Some(ends(step, line, number(0)).1),
             (Key::Patience, "PSETEX") => {
                 self.patience.insert(line.node.clone(), ends(step, line, number(0)).0);
@@ -328,6 +330,21 @@ impl Lock {
             found.push(Violation::new(Law::F2, detail));
         }
         self.done.left.push(self.queue.remove(index));
+    }
+
+    /// Takes out what the step has queued at these places: another of its members was there
+    /// already, and so they are queued one by one.
+    fn undone(&mut self, step: &Step<'_>, places: RangeInclusive<i64>, found: &mut Vec<Violation>) {
+        let came = &mut self.done.came;
+        self.queue.retain(|Waiter { member, place }| {
+            let is_undone = places.contains(place);
+            if is_undone && !came.remove(member) {
+                let detail = format!("{member} dropped at {}", step.at);
+                found.push(Violation::new(Law::F2, detail));
+            }
+            !is_undone
+        });
+        self.last_place = self.last_place.min(places.start() - 1);
     }
 
     /// Takes a member back from aside.
