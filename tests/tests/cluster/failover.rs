@@ -43,6 +43,18 @@ async fn wanted(clustered: &Clustered, key: &str) -> Wanted {
     Wanted { guard, waiter, waiting }
 }
 
+/// Waits until the new primary has renewed the hold, releases it, and returns that of the waiter.
+async fn go_on(guard: LockGuard, waiting: JoinHandle<LockGuard>) -> LockGuard {
+    // By itself it would be renewed after a third of its lease.
+    let first = guard.deadline();
+    eventually("the new primary renews the hold", SOON, async || guard.deadline() > first).await;
+    let before = guard.fencing_token();
+    release(guard).await;
+    let guard = soon("the grant", waiting).await.expect("no panic");
+    assert!(guard.fencing_token() > before);
+    guard
+}
+
 /// Locks and unlocks on a primary until told to stop; returns how often, and the longest time.
 async fn turns(
     locks: Locks,
@@ -72,13 +84,7 @@ async fn a_killed_primary_is_replaced_and_its_hold_and_waiters_go_on() {
     });
     clustered.server(1).kill();
     clustered.promoted(1).await;
-    // By itself it would be renewed after a third of its lease.
-    let first = guard.deadline();
-    eventually("the new primary renews the hold", SOON, async || guard.deadline() > first).await;
-    let before = guard.fencing_token();
-    release(guard).await;
-    let guard = soon("the grant", waiting).await.expect("no panic");
-    assert!(guard.fencing_token() > before);
+    let guard = go_on(guard, waiting).await;
     release(guard).await;
     stop.send_replace(true);
     for others in others {
@@ -117,12 +123,7 @@ async fn a_primary_that_is_cut_off_from_the_others_is_replaced_although_it_still
     clustered.isolate(Some(1));
     let new = clustered.promoted(1).await;
     assert_eq!(clustered.present_primary(1).await, 1, "it does not know");
-    let first = guard.deadline();
-    eventually("the new primary renews the hold", SOON, async || guard.deadline() > first).await;
-    let before = guard.fencing_token();
-    release(guard).await;
-    let guard = soon("the grant", waiting).await.expect("no panic");
-    assert!(guard.fencing_token() > before);
+    let guard = go_on(guard, waiting).await;
     assert!(clustered.raw(new).await.exists(&lock_tests::door_key(&key)).await);
     release(guard).await;
     assert_eq!(waiter.status().places_lost, 0, "its place was replicated");

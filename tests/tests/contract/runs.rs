@@ -1,10 +1,10 @@
 //! Runs: waiters of one node that are granted a lock together.
 
 use futures_util::future::join_all;
-use lockcore::{LockErrorKind, LockOptions, Locks, LocksBuilder};
+use lockcore::{LockErrorKind, LockGuard, LockOptions, Locks, LocksBuilder};
 
 use crate::backend::{
-    Backend, LONG, granted, ms, soon, until_nothing_is_left, until_waiting, wait_as,
+    Backend, LONG, Waiting, granted, ms, soon, until_nothing_is_left, until_waiting, wait_as,
 };
 
 on_every_store!(
@@ -30,6 +30,24 @@ async fn nodes<const N: usize>(backend: &Backend) -> [Locks; N] {
     nodes.try_into().unwrap_or_else(|_| unreachable!("so many"))
 }
 
+/// A lock that `a` holds and that attempts of `b` wait for.
+struct Queue {
+    a: Locks,
+    b: Locks,
+    guard: LockGuard,
+    waiting: Vec<Waiting>,
+}
+
+async fn queue(backend: &Backend, length: usize) -> Queue {
+    let [a, b] = nodes(backend).await;
+    let guard = a.lock("key").await.expect("free");
+    let mut waiting = Vec::new();
+    for length in 1..=length {
+        waiting.push(wait_as(length, &b, "key").await);
+    }
+    Queue { a, b, guard, waiting }
+}
+
 async fn grants_follow_the_order_of_arrival_across_nodes_that_form_runs(backend: &Backend) {
     let nodes = nodes::<3>(backend).await;
     let mut guard = nodes[0].lock("key").await.expect("free");
@@ -51,12 +69,7 @@ async fn grants_follow_the_order_of_arrival_across_nodes_that_form_runs(backend:
 }
 
 async fn members_of_a_run_that_are_cancelled_are_skipped(backend: &Backend) {
-    let [a, b] = nodes(backend).await;
-    let guard = a.lock("key").await.expect("free");
-    let mut waiting = Vec::new();
-    for length in 1..=5 {
-        waiting.push(wait_as(length, &b, "key").await);
-    }
+    let Queue { a, b: _b, guard, waiting } = queue(backend, 5).await;
     let [first, second, third, fourth, fifth] = waiting.try_into().expect("five");
     first.abort();
     until_waiting(4, &a, "key").await;
@@ -73,12 +86,7 @@ async fn members_of_a_run_that_are_cancelled_are_skipped(backend: &Backend) {
 }
 
 async fn a_release_in_mid_run_tells_whether_the_hold_was_there(backend: &Backend) {
-    let [a, b] = nodes(backend).await;
-    let guard = a.lock("key").await.expect("free");
-    let mut waiting = Vec::new();
-    for length in 1..=3 {
-        waiting.push(wait_as(length, &b, "key").await);
-    }
+    let Queue { a, b: _b, guard, mut waiting } = queue(backend, 3).await;
     guard.release().await.expect("held until now");
     let guard = granted(waiting.remove(0)).await;
     soon(guard.release()).await.expect("held until now");
@@ -95,12 +103,7 @@ async fn a_release_in_mid_run_tells_whether_the_hold_was_there(backend: &Backend
 }
 
 async fn a_guard_in_mid_run_that_is_dropped_lets_the_next_have_the_lock(backend: &Backend) {
-    let [a, b] = nodes(backend).await;
-    let guard = a.lock("key").await.expect("free");
-    let mut waiting = Vec::new();
-    for length in 1..=3 {
-        waiting.push(wait_as(length, &b, "key").await);
-    }
+    let Queue { a, b: _b, guard, waiting } = queue(backend, 3).await;
     drop(guard);
     for one in waiting {
         drop(granted(one).await);
@@ -109,12 +112,7 @@ async fn a_guard_in_mid_run_that_is_dropped_lets_the_next_have_the_lock(backend:
 }
 
 async fn a_shutdown_in_mid_run_leaves_nothing_behind(backend: &Backend) {
-    let [a, b] = nodes(backend).await;
-    let guard = a.lock("key").await.expect("free");
-    let mut waiting = Vec::new();
-    for length in 1..=3 {
-        waiting.push(wait_as(length, &b, "key").await);
-    }
+    let Queue { a, b, guard, mut waiting } = queue(backend, 3).await;
     guard.release().await.expect("held until now");
     let guard = granted(waiting.remove(0)).await;
     let shutdown = b.shutdown(ms(50)).await;
@@ -129,12 +127,7 @@ async fn a_shutdown_in_mid_run_leaves_nothing_behind(backend: &Backend) {
 }
 
 async fn a_downgrade_in_mid_run_lets_the_others_wait_again(backend: &Backend) {
-    let [a, b] = nodes(backend).await;
-    let guard = a.lock("key").await.expect("free");
-    let mut waiting = Vec::new();
-    for length in 1..=2 {
-        waiting.push(wait_as(length, &b, "key").await);
-    }
+    let Queue { a, b: _b, guard, mut waiting } = queue(backend, 2).await;
     guard.release().await.expect("held until now");
     let guard = granted(waiting.remove(0)).await;
     let read = guard.downgrade().await.expect("held until now");
@@ -147,13 +140,11 @@ async fn a_downgrade_in_mid_run_lets_the_others_wait_again(backend: &Backend) {
 }
 
 async fn a_hold_with_an_end_of_its_own_is_granted_alone_and_ends_when_it_says(backend: &Backend) {
-    let [a, b] = nodes(backend).await;
-    let guard = a.lock("key").await.expect("free");
+    let Queue { a, b, guard, mut waiting } = queue(backend, 2).await;
     let own = [
         LockOptions::new().fixed_lease(ms(400)),
         LockOptions::new().lease(ms(400)).max_hold(ms(400)),
     ];
-    let mut waiting = vec![wait_as(1, &b, "key").await, wait_as(2, &b, "key").await];
     for (options, length) in own.into_iter().zip([3, 4]) {
         waiting.push(tokio::spawn(b.key("key").options(options).lock()));
         until_waiting(length, &a, "key").await;
@@ -177,12 +168,7 @@ async fn a_hold_with_an_end_of_its_own_is_granted_alone_and_ends_when_it_says(ba
 }
 
 async fn a_force_release_in_mid_run_frees_the_lock_for_others_at_once(backend: &Backend) {
-    let [a, b] = nodes(backend).await;
-    let guard = a.lock("key").await.expect("free");
-    let mut waiting = Vec::new();
-    for length in 1..=3 {
-        waiting.push(wait_as(length, &b, "key").await);
-    }
+    let Queue { a, b: _b, guard, mut waiting } = queue(backend, 3).await;
     guard.release().await.expect("held until now");
     let guard = granted(waiting.remove(0)).await;
     let other = wait_as(1, &a, "key").await;

@@ -488,8 +488,8 @@ impl<P: Mirror> Core<P> {
         });
     }
 
-    /// The hold of a guard ends in another way than its run would: for nobody else. Returns the
-    /// number of the hold.
+    /// Ends a run whose guard makes something else of the hold: no other member is served. Returns
+    /// the number of the hold.
     pub(super) fn end_run(&mut self, first: u64, guard: u64) -> u64 {
         self.end_behind(first);
         self.prove(first, Ok(Released::NotHeld), self.now);

@@ -332,8 +332,8 @@ impl Lock {
         self.done.left.push(self.queue.remove(index));
     }
 
-    /// Takes out what the step has queued at these places: another of its members was there
-    /// already, and so they are queued one by one.
+    /// Takes out the members that the step has queued at these places: another member of the step
+    /// was there already, so all are queued one by one.
     fn undone(&mut self, step: &Step<'_>, places: RangeInclusive<i64>, found: &mut Vec<Violation>) {
         let came = &mut self.done.came;
         self.queue.retain(|Waiter { member, place }| {
