@@ -13,7 +13,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use futures_util::FutureExt as _;
-use proto::{Answer, Answers, Command, Event, Link, LockErrorKind, LockName, StoreError};
+use proto::{
+    Answer, Answers, Command, Event, FencingToken, Link, LockErrorKind, LockName, StoreError,
+};
 use tokio::runtime::Handle;
 #[cfg(feature = "redis")]
 use tokio::sync::oneshot;
@@ -56,6 +58,9 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
     fn is_up_for(&self, _lock: &LockName) -> bool {
         self.commands().borrow().is_up()
     }
+
+    /// Notes a token that a message told of this lock.
+    fn note_token(&self, _lock: &LockName, _token: FencingToken) {}
 
     /// Counts the servers that commands have gone to. While the count stays, it is one server, with
     /// all that it has acknowledged, unless it was emptied.

@@ -560,6 +560,16 @@ impl<P: Mirror> Core<P> {
         }
     }
 
+    /// The lock that a message grants, if one of its members is still known.
+    pub fn lock_of(&self, event: &Event) -> Option<&LockName> {
+        let known = |number: &u64| Some(&self.table.get(*number)?.lock);
+        match event {
+            Event::Granted { grants, .. } => grants.iter().find_map(|(number, _)| known(number)),
+            Event::GrantedRun { numbers, .. } => numbers.iter().find_map(known),
+            _ => None,
+        }
+    }
+
     /// The state of the connections has changed, or one of them is new.
     pub fn linked(&mut self, commands: Link, subscription: Link) {
         let now = self.now;

@@ -430,6 +430,12 @@ impl Listener for Inbox {
     fn hear(&self, event: Event) {
         // Before the node is there nothing waits, and after it nothing can.
         let Some(driver) = self.0.get().and_then(Weak::upgrade) else { return };
+        // First: the floor of the next command of a caller that is granted it is above it.
+        if let Some(token) = event.last_token()
+            && let Some(lock) = driver.look(|core| core.lock_of(&event).cloned())
+        {
+            driver.store.note_token(&lock, token);
+        }
         driver.event(Clock::look, |core| core.heard(event));
     }
 }

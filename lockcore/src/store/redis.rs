@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use proto::wire::{Asked, Floors, Wire, is_nonsense, no_such_command, scripts};
-use proto::{Answer, Answers, Command, Event, Label, Link, LockName, NodeId, StoreError};
+use proto::{Answer, Answers, Command, FencingToken, Label, Link, LockName, NodeId, StoreError};
 use redis::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -139,7 +139,7 @@ impl RedisStore {
             Channels::new(prefix, node, peers),
             extras.introduce,
             request_timeout,
-            Arc::new(TokenListener { server_time, has_slots, link: link.clone(), listener }),
+            listener,
             link.suspicion(),
             closed.clone(),
         )
@@ -233,26 +233,6 @@ impl<T: Send + 'static> Running<T> {
 /// Reads the answer to these commands.
 type ReadAnswer<T> = fn(&TimedWire, &Asked, (Floors, u64), &Value) -> Result<T, StoreError>;
 
-/// Remembers the tokens that messages tell.
-struct TokenListener {
-    server_time: Arc<ServerTime>,
-    has_slots: bool,
-    link: CommandLink,
-    listener: Arc<dyn Listener>,
-}
-
-impl Listener for TokenListener {
-    fn hear(&self, event: Event) {
-        if let Some(token) = event.last_token() {
-            match self.has_slots {
-                false => self.server_time.note_token(token, (0, self.link.servers())),
-                true => self.server_time.note_heard(token),
-            }
-        }
-        self.listener.hear(event);
-    }
-}
-
 impl Store for RedisStore {
     fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer> {
         self.call(Asked::one((lock, command)), TimedWire::answer)
@@ -285,6 +265,11 @@ impl Store for RedisStore {
 
     fn commands(&self) -> watch::Receiver<Link> {
         self.link.state()
+    }
+
+    fn note_token(&self, lock: &LockName, token: FencingToken) {
+        let TimedWire { wire, server_time } = &*self.wire;
+        server_time.note_token(token, (wire.slot(lock), self.link.servers()));
     }
 
     fn servers(&self) -> u64 {

@@ -59,7 +59,6 @@ pub(crate) enum What {
         request: u64,
     },
     Told {
-        server: usize,
         /// The hash slot, which the message does not name.
         slot: usize,
         event: Event,

@@ -332,8 +332,10 @@ impl World {
                 process.shards[way.server].seen[slot].note(now_us);
             }
             for grant in answer.grants() {
-                process.shards[way.server].seen[slot].note_token(grant.token.get());
-                process.hear(way.server, slot, grant.token.get());
+                process.note_token(way.server, slot, grant.token.get());
+            }
+            if !way.asking {
+                process.note_answer(way.server, slot);
             }
             self.understood(place, &ask, answer, believed);
         }

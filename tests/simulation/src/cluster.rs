@@ -101,10 +101,14 @@ fn take(state: &mut QueueState, keys: Keys, ahead_ms: i64, into: &mut QueueState
     }
 }
 
-/// Whether the command is one of the script that has the door as its only key.
-fn has_one_key(command: &Command) -> bool {
-    let is_lock = |member: &Member| member.demand() == Demand::ALONE;
-    matches!(command, Command::Renew { members } if members.iter().all(is_lock))
+/// Whether a renewal takes the short way, which comes to no key but those of holds.
+fn is_short(members: &[Member], state: &QueueState) -> bool {
+    let is_held = |member: &Member| state.holds.get(member).is_some();
+    members.iter().all(|member| member.demand() == Demand::ALONE || is_held(member))
+}
+
+fn stopped() -> StoreError {
+    StoreError::ambiguous("ERR Script attempted to access a non local key in a cluster node")
 }
 
 fn refused(detail: String) -> StoreError {
@@ -148,9 +152,10 @@ impl World {
         let has_counter = counters[slot].is_some();
         let try_again = || refused("TRYAGAIN Multiple keys request during rehashing".into());
         let ask_there = || refused(format!("ASK {number} {HOST}:{to}"));
-        if has_one_key(&ask.command) {
+        // The door is their only declared key.
+        if let Command::Renew { members } = &ask.command {
             return match has_door {
-                true => None,
+                true => (!is_short(members, &locks[lock].0)).then(stopped),
                 false if is_source => Some(ask_there()),
                 // It ended on its way.
                 false => Some(try_again()),
@@ -164,11 +169,8 @@ impl World {
         // A script that comes to a key that is not here is stopped before its first write. So it
         // makes no key here that would stay behind.
         let are_elsewhere = !left.contains(&Keys::Waiters(lock));
-        // A renewal of parts comes to one that is nowhere.
-        let is_stopped = matches!(ask.command, Command::Renew { .. }) || self.dice.one_in(2);
-        if is_source && (are_elsewhere || is_stopped) {
-            let detail = "ERR Script attempted to access a non local key in a cluster node";
-            return Some(StoreError::ambiguous(detail));
+        if is_source && (are_elsewhere || self.dice.one_in(2)) {
+            return Some(stopped());
         }
         None
     }

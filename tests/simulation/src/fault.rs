@@ -135,8 +135,9 @@ const WIPED: &[Law] =
 /// left.
 const FORGOTTEN: &[Law] = &[Law::S4, Law::S7, Law::S9, Law::F5, Law::L1, Law::L2, Law::L3, Law::L4];
 /// The same where keys of one lock may be forgotten without the others. A door without its mark
-/// tells of no waiters: they are granted by their next touch, and not at once.
-const TORN: &[Law] = &[Law::S4, Law::S9, Law::L1, Law::L2, Law::L3, Law::L4];
+/// tells of no waiters: they are granted by their next touch, and not at once. A hold whose place
+/// in the queue came back is granted once more, with another lease.
+const TORN: &[Law] = &[Law::S9, Law::L1, Law::L2, Law::L3, Law::L4];
 /// The laws where no guard relies on a forgotten hold, but places and tombstones may be forgotten.
 const ACKNOWLEDGED: &[Law] = &[
     Law::S1,

@@ -228,6 +228,6 @@ impl World {
             return;
         }
         let told_at = self.now + self.latency();
-        self.at(told_at, place, What::Told { server, slot, event });
+        self.at(told_at, place, What::Told { slot, event });
     }
 }

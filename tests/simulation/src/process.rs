@@ -125,8 +125,6 @@ pub(crate) struct Shard {
     pub(crate) era: u64,
     /// The tokens and times of each hash slot.
     pub(crate) seen: Vec<Seen>,
-    /// The greatest token that a message told, which names no hash slot.
-    heard: u64,
     /// The arrival of the last request: the next one does not arrive before it.
     pub(crate) last_arrival: u64,
     pub(crate) last_reply: u64,
@@ -139,7 +137,6 @@ impl Shard {
             is_connected: true,
             era,
             seen: vec![Seen::default(); slots],
-            heard: 0,
             last_arrival: 0,
             last_reply: 0,
         };
@@ -150,25 +147,14 @@ impl Shard {
     /// Notes a new connection: its server's time, and whether it is another server.
     pub(crate) fn greet(&mut self, now_us: u64, is_another: bool) {
         for seen in &mut self.seen {
-            if is_another {
-                seen.note_token(self.heard);
-            }
             seen.greet(now_us, is_another);
-        }
-    }
-
-    /// Notes the token of a message. Where there is one counter, it is of that one.
-    pub(crate) fn hear(&mut self, token: u64) {
-        self.heard = self.heard.max(token);
-        if let [seen] = self.seen.as_mut_slice() {
-            seen.note_token(token);
         }
     }
 
     /// All that was seen of a hash slot up to now.
     pub(crate) fn latest(&self, slot: usize) -> u64 {
         let Seen { token, latest_us, elsewhere_us, .. } = self.seen[slot];
-        latest_us.max(token).max(elsewhere_us).max(self.heard)
+        latest_us.max(token).max(elsewhere_us)
     }
 
     /// The arrival of a reply that the server sends so that it would arrive at this time: after the
@@ -232,7 +218,7 @@ impl Seen {
     /// Notes a new connection: its server's time, and whether it is another server.
     pub(crate) fn greet(&mut self, now_us: u64, is_another: bool) {
         if is_another {
-            self.elsewhere_us = self.latest_us.max(self.token);
+            self.elsewhere_us = self.elsewhere_us.max(self.latest_us).max(self.token);
             self.taken_us = self.taken_us.max(self.latest_us);
         }
         self.note(now_us);
@@ -324,11 +310,18 @@ impl Process {
         self.born_us + passed as u64 + 1
     }
 
-    /// Notes a token that it was told. One of a primary that had the hash slot before comes too
-    /// late for the floor of the next, and does not count.
-    pub(crate) fn hear(&mut self, server: usize, slot: usize, token: u64) {
-        if self.routing.has(slot, server) {
-            self.told[slot] = self.told[slot].max(token);
+    /// Notes a token that this server told of a lock in a hash slot.
+    pub(crate) fn note_token(&mut self, server: usize, slot: usize, token: u64) {
+        self.shards[server].seen[slot].note_token(token);
+        self.told[slot] = self.told[slot].max(token);
+    }
+
+    /// Notes that a server has answered: all that it told counts where the hash slot is by now.
+    pub(crate) fn note_answer(&mut self, server: usize, slot: usize) {
+        let owner = self.routing.owner(slot);
+        if owner != server {
+            let latest = self.shards[server].latest(slot);
+            self.shards[owner].seen[slot].take_over(latest);
         }
     }
 

@@ -37,9 +37,9 @@ impl Routing {
         Self { owners, has_moved: false, looks_at: None, was_up: true }
     }
 
-    /// Whether the process knows the hash slot to be at this server.
-    pub(crate) fn has(&self, slot: usize, server: usize) -> bool {
-        self.owners[slot] == server
+    /// The server that the process knows to have the hash slot.
+    pub(crate) fn owner(&self, slot: usize) -> usize {
+        self.owners[slot]
     }
 }
 

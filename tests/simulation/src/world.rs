@@ -202,14 +202,12 @@ impl World {
                     self.disconnect(place, open.way.server);
                 }
             }
-            What::Told { server, slot, event } => {
-                if let Some(token) = event.last_token() {
-                    let process = &mut self.processes[place.slot];
-                    process.shards[server].hear(token.get());
-                    // Of several hash slots, only a later server is told of it.
-                    if self.plan.primaries == 1 {
-                        process.hear(server, slot, token.get());
-                    }
+            What::Told { slot, event } => {
+                let process = &mut self.processes[place.slot];
+                if let Some(token) = event.last_token()
+                    && process.core.lock_of(&event).is_some()
+                {
+                    process.note_token(process.routing.owner(slot), slot, token.get());
                 }
                 self.hears_of_revoked(place.name, &event);
                 self.looks(place, |core| core.heard(event));

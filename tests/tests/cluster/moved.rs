@@ -101,6 +101,48 @@ async fn a_hold_outlives_its_lease_in_an_open_slot_wherever_its_key_is() {
     }
 }
 
+// The keys of a hold in parts are two: they count where they are together.
+#[tokio::test]
+async fn reads_and_permits_outlive_their_leases_in_an_open_slot_where_their_keys_are_together() {
+    const LEASE: Duration = Duration::from_secs(3);
+    let clustered = Clustered::steady().await;
+    let options = Locks::builder().defaults(LockOptions::new().lease(LEASE));
+    let locks = soon("a connection", options.connect(clustered.url())).await.expect("accepted");
+    let mut guards = Vec::new();
+    for number in 0..3 {
+        let key = clustered.key_of(0, number);
+        let reduced = held(&locks, &key).await.downgrade().await.expect("held");
+        guards.push(soon("a read", locks.read(&key)).await.expect("free"));
+        guards.push(reduced);
+        clustered.open_slot(slot(&key), 0, 1).await;
+        let holds = format!("{}:holds", door_key(&key));
+        let reduced = format!("{}:reduced", door_key(&key));
+        match number {
+            0 => {}
+            // The counter of tokens is left behind.
+            1 => {
+                for key in [&door_key(&key), &holds, &reduced] {
+                    clustered.move_key(key, 0, 1).await;
+                }
+            }
+            _ => clustered.move_keys(slot(&key), 0, 1).await,
+        }
+    }
+    for guard in &guards {
+        let lost = tokio::time::timeout(2 * LEASE, guard.lost()).await;
+        assert!(lost.is_err(), "{lost:?}");
+    }
+    for number in 0..3 {
+        let slot = slot(&clustered.key_of(0, number));
+        clustered.move_keys(slot, 0, 1).await;
+        clustered.close_slot(slot, 0, 1).await;
+    }
+    for guard in guards {
+        assert_eq!(guard.state(), HoldState::Held);
+        release(guard).await;
+    }
+}
+
 // Whatever has moved already: the release runs whole, or not yet.
 #[tokio::test]
 async fn a_release_in_an_open_slot_is_kept_until_it_runs_whole() {
@@ -131,6 +173,33 @@ async fn a_release_in_an_open_slot_is_kept_until_it_runs_whole() {
         eventually("nothing is left to release", SOON, async || holder.status().releasing == 0)
             .await;
     }
+}
+
+// A token that a message tells is known before its guard is.
+#[tokio::test]
+async fn tokens_rise_for_one_that_was_told_by_message_also_where_the_counter_is_lost() {
+    let clustered = Clustered::steady().await;
+    let [holder, waiter] = [connect(&clustered).await, connect(&clustered).await];
+    let key = clustered.key_of(0, 0);
+    let counter = SlotCounter(slot(&key)).to_string();
+    let guard = held(&holder, &key).await;
+    let waiting = tokio::spawn({
+        let (waiter, key) = (waiter.clone(), key.clone());
+        async move { waiter.lock(&key).await.expect("granted") }
+    });
+    queued(&holder, &key, 1).await;
+    let mut redis = clustered.raw(0).await;
+    let ahead = redis.time_us().await + 3_600_000_000;
+    let () = redis.ask(cmd("SET").arg(&counter).arg(ahead)).await;
+    release(guard).await;
+    let guard = soon("the grant", waiting).await.expect("no panic");
+    let before = guard.fencing_token();
+    assert!(before.get() > ahead);
+    release(guard).await;
+    let () = redis.ask(cmd("DEL").arg(&counter)).await;
+    let guard = held(&waiter, &key).await;
+    assert!(guard.fencing_token() > before);
+    release(guard).await;
 }
 
 /// The common view of all tasks that take turns on one lock.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use lock_tests::{RedisServer, eventually};
-use proto::{Answer, Command, Demand, LockName, Member, Mode, StoreError};
+use proto::{Answer, Command, Demand, LockName, Member, Mode, Renewed, StoreError};
 use redis::cmd;
 
 use crate::asking::{acquire, leave, reduce, touch};
@@ -231,7 +231,7 @@ async fn where_all_keys_are_there_the_first_write_is_refused() {
         let (node, command) = match which {
             0 => (0, Command::Release { member: read }),
             1 => (0, Command::Release { member: lock }),
-            2 => (0, Command::Renew { members: vec![lock, read] }),
+            2 => (0, Command::Renew { members: vec![read, cluster.member(0, Demand::READ)] }),
             3 => (0, Command::Confirm { member: read }),
             4 => (1, touch(&[&waiting])),
             5 => (1, leave(&[(&waiting, true)])),
@@ -242,6 +242,43 @@ async fn where_all_keys_are_there_the_first_write_is_refused() {
         cluster.is_refused_whole(node, &command).await;
         let expects_a_message = [0, 1, 6, 7].contains(&which);
         assert_eq!(cluster.heard().await != [0, 0], expects_a_message, "{command:?}");
+    }
+}
+
+// It comes to no key that is absent, also where the ends of keys are to be written.
+#[tokio::test]
+async fn a_renewal_is_answered_where_the_door_and_the_holds_are() {
+    let mut cluster = Cluster::start().await;
+    for is_late in [false, true] {
+        for is_alone in [true, false] {
+            let held: Vec<Member> = match is_alone {
+                true => {
+                    cluster.bench.redis().flush_all().await;
+                    vec![cluster.ask(0, Demand::READ).await, cluster.ask(0, Demand::READ).await]
+                }
+                false => cluster.everything_is_there().await[..2].to_vec(),
+            };
+            let keys = ["", ":holds", ":reduced"];
+            let keys = keys.map(|key| format!("{}{key}", lock_tests::door_key(LOCK)));
+            // A lock that became a read is renewed as a lock where it is asked for alone.
+            let alone = held.iter().map(|member| vec![member.clone()]);
+            for members in alone.chain([held.clone()]) {
+                for key in keys.iter().filter(|_| is_late) {
+                    let () = cluster.bench.redis().ask(cmd("PEXPIRE").arg(key).arg(61_000)).await;
+                }
+                cluster.moves(true).await;
+                let renewal = Command::Renew { members };
+                let answer = cluster.try_run(0, &renewal).await.expect("answered");
+                cluster.moves(false).await;
+                let Answer::Renewed(reply) = answer else { panic!("{answer:?}") };
+                assert!(reply.outcome.iter().all(|outcome| *outcome == Renewed::Held), "{reply:?}");
+                for key in &keys {
+                    let left: i64 = cluster.bench.redis().ask(cmd("PTTL").arg(key)).await;
+                    let is_there = !is_alone || !key.ends_with(":reduced");
+                    assert_eq!(left > 85_000, is_there, "{key} lives for {left} ms");
+                }
+            }
+        }
     }
 }
 

@@ -54,8 +54,13 @@ pub(super) fn command<C: Call>(lock: &LockName, context: Context<'_>, command: &
     if let (Command::Renew { .. }, true) = (command, is_whole(command)) {
         return renewals(&[(lock, command)]);
     }
-    let mut call = C::begin(script(command), KEYS);
-    add_keys(&mut call, lock, context.has_slots);
+    // A renewal draws no number, and while a slot moves the counter may be elsewhere.
+    let draws = !matches!(command, Command::Renew { .. });
+    let mut call = C::begin(script(command), if draws { KEYS } else { 1 });
+    call.text(lock.door());
+    if draws {
+        add_counter(&mut call, lock, context.has_slots);
+    }
     match command {
         Command::Acquire { members, mode, queue_limit } if is_whole(command) => {
             let member = &members[0];
@@ -83,13 +88,18 @@ pub(super) fn command<C: Call>(lock: &LockName, context: Context<'_>, command: &
     call
 }
 
-/// Adds the keys of a lock, with the counter of its slot or the only one.
-pub(super) fn add_keys(call: &mut impl Call, lock: &LockName, has_slots: bool) {
-    call.text(lock.door());
+/// Adds the counter of the lock's slot, or the only one.
+fn add_counter(call: &mut impl Call, lock: &LockName, has_slots: bool) {
     match has_slots {
         false => call.text(COUNTER),
         true => call.display(SlotCounter(lock.slot())),
     };
+}
+
+/// Adds the keys of a lock.
+pub(super) fn add_keys(call: &mut impl Call, lock: &LockName, has_slots: bool) {
+    call.text(lock.door());
+    add_counter(call, lock, has_slots);
 }
 
 /// One call for renewals of several locks.

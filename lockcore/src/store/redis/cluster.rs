@@ -23,7 +23,8 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use proto::wire::Asked;
 use proto::wire::redirect::Route;
 use proto::{
-    Answer, Answers, Command, Label, Link, LockErrorKind, LockName, Mode, NodeId, StoreError,
+    Answer, Answers, Command, FencingToken, Label, Link, LockErrorKind, LockName, Mode, NodeId,
+    StoreError,
 };
 use redis::{ConnectionInfo, IntoConnectionInfo as _};
 use tokio::sync::{Notify, watch};
@@ -227,6 +228,12 @@ impl Store for ClusterStore {
 
     fn is_up_for(&self, lock: &LockName) -> bool {
         self.0.slots().owner(lock.slot()).is_some_and(|shard| shard.check(false).is_ok())
+    }
+
+    fn note_token(&self, lock: &LockName, token: FencingToken) {
+        if let Some(shard) = self.0.slots().owner(lock.slot()) {
+            shard.store.note_token(lock, token);
+        }
     }
 
     fn servers(&self) -> u64 {

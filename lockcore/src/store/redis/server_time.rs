@@ -17,8 +17,7 @@
 //!
 //! All of that is kept for each counter: in a Redis Cluster each slot has one. A floor by the
 //! tokens of another slot would be above the counter of this one for ever, and each command would
-//! go the longer way. A message names no lock, so its token counts for every slot once another
-//! server answers; until then the counter itself is above it.
+//! go the longer way.
 //!
 //! Leases end by the server's own clock alone. Were they held up with the tokens, time would stand
 //! still for as long as that clock is behind, and a waiter that died would keep its place.
@@ -43,8 +42,6 @@ pub(crate) struct ServerTime(Mutex<Counters>);
 struct Counters {
     /// As they begin for a counter of which nothing was seen yet.
     first: Times,
-    /// The greatest token that a message told of any slot.
-    heard: u64,
     /// Those of each slot; 0 is the slot of a server with one counter.
     by_slot: BTreeMap<u16, Times>,
 }
@@ -75,7 +72,8 @@ impl Times {
     /// Notes that commands go to this server from now on.
     fn arrive(&mut self, server: u64) {
         if server > self.server {
-            self.elsewhere = self.latest.max(self.token);
+            // Of a slot that was taken over, more may be known than any time of this server.
+            self.elsewhere = self.elsewhere.max(self.latest).max(self.token);
             self.taken = self.taken.max(self.latest);
             self.server = server;
         }
@@ -123,31 +121,20 @@ impl ServerTime {
     /// Remembers the time of the server with this number, to which nothing was sent yet.
     pub(crate) fn note_first(&self, now_us: u64, server: u64) {
         let mut counters = self.counters();
-        let Counters { first, heard, by_slot } = &mut *counters;
-        let heard = if server > first.server { *heard } else { 0 };
+        let Counters { first, by_slot } = &mut *counters;
         for times in by_slot.values_mut().chain([first]) {
-            times.token = times.token.max(heard);
             times.arrive(server);
             times.tick(now_us);
             times.taken = times.taken.max(now_us);
         }
     }
 
-    /// Remembers a token that a message told, of a lock in any slot.
-    pub(crate) fn note_heard(&self, token: FencingToken) {
-        let mut counters = self.counters();
-        if counters.first.is_plausible(token.get()) {
-            counters.heard = counters.heard.max(token.get());
-        }
-    }
-
-    /// The locks of this slot were on a server of `other` until now.
+    /// The locks of this slot were on a server of `other` until now, or an answer of that one came
+    /// only now.
     pub(crate) fn take_over(&self, slot: u16, other: &Self) {
         let before = {
-            let mut counters = other.counters();
-            let heard = counters.heard;
-            let times = counters.of(slot);
-            times.latest.max(times.token).max(heard).max(times.elsewhere)
+            let times = *other.counters().of(slot);
+            times.latest.max(times.token).max(times.elsewhere)
         };
         let mut counters = self.counters();
         let times = counters.of(slot);
@@ -308,21 +295,6 @@ mod tests {
     }
 
     #[test]
-    fn on_another_server_the_token_of_a_message_counts_for_every_slot() {
-        let server_time = ServerTime::default();
-        server_time.note_first(NOW, 0);
-        server_time.note_token(token(NOW + 1), (1, 0));
-        server_time.note_heard(token(NOW + 9));
-        let floors = [1, 2].map(|slot| server_time.floors(slot, 0).floor_us);
-        assert_eq!(floors, [NOW + 1, NOW], "the counter is above it");
-        server_time.note_first(NOW + 2, 1);
-        for slot in [1, 2] {
-            let Floors { floor_us, elsewhere_us, .. } = server_time.floors(slot, 1);
-            assert_eq!((floor_us, elsewhere_us), (NOW + 9, NOW + 9), "slot {slot}");
-        }
-    }
-
-    #[test]
     fn all_that_was_seen_of_a_slot_is_elsewhere_once_it_is_on_another_server() {
         let [before, now] = [(); 2].map(|()| ServerTime::default());
         before.note_first(NOW + 5, 0);
@@ -338,8 +310,19 @@ mod tests {
             assert_eq!((floor_us, elsewhere_us), (seen, seen), "slot {slot}");
         }
         assert_eq!(now.floors(4, 0).floor_us, NOW);
-        before.note_heard(token(NOW + 11));
-        now.take_over(4, &before);
-        assert_eq!(now.floors(4, 0).floor_us, NOW + 11);
+    }
+
+    #[test]
+    fn a_slot_that_was_taken_over_is_not_forgotten_with_the_server() {
+        let [before, now, last] = [(); 3].map(|()| ServerTime::default());
+        before.note_first(NOW, 0);
+        before.note_token(token(NOW + 9), (1, 0));
+        now.note_first(NOW + 1, 0);
+        now.take_over(1, &before);
+        now.note_first(NOW + 2, 1);
+        assert_eq!(now.floors(1, 1).elsewhere_us, NOW + 9);
+        last.note_first(NOW + 3, 0);
+        last.take_over(1, &now);
+        assert_eq!(last.floors(1, 0).floor_us, NOW + 9);
     }
 }

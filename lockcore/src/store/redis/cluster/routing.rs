@@ -48,6 +48,7 @@ impl Shared {
             let error = match send(&shard).await {
                 Ok(answer) => {
                     shard.note_cut_off(false);
+                    self.slots().note_answer(slot, &shard);
                     return Ok((shard, answer));
                 }
                 Err(error) => error,

@@ -138,6 +138,15 @@ impl Slots {
         }
     }
 
+    /// Notes that a shard has answered: all that it told counts where the slot is by now.
+    pub(super) fn note_answer(&self, slot: u16, shard: &Arc<Shard>) {
+        if let Some(owner) = self.owner(slot)
+            && !Arc::ptr_eq(owner, shard)
+        {
+            owner.server_time.take_over(slot, &shard.server_time);
+        }
+    }
+
     /// Notes which shards have no slot, and are not named by `is_primary`. Returns those of which
     /// this is new.
     pub(super) fn replaced(

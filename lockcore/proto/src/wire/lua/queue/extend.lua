@@ -19,8 +19,8 @@ local function renew_part(door, member, lease)
       call('PEXPIREAT', reduced, needed)
     end
   else
-    -- The first write: ZADD after it is allowed when memory is full.
-    call('DEL', door .. ':guard')
+    -- Takes out nothing. ZADD after it is allowed when memory is full.
+    call('ZREM', holds, '')
   end
   call('ZADD', holds, string.format('%d', now + lease), member)
   return 'h'

@@ -1,32 +1,45 @@
--- Renews holds of one node. KEYS: door, counter of tokens. ARGV: node, floor, latest time of
--- servers before, prefix, then of each hold member and lease. The outcome is one letter a member:
--- h(eld), n(ot held). Answers the clock alone if all hold parts and nothing but their ends is
--- written.
-local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
+-- Renews holds of one node. KEYS: door. ARGV: node, floor, latest time of servers before, prefix,
+-- then of each hold member and lease. The outcome is one letter a member: h(eld), n(ot held).
+-- Answers the clock alone if all hold parts and nothing but ends is written: this way touches keys
+-- that are there, and no others, so a slot that moves does not refuse it where they are together.
+local call, pcall, door = redis.call, redis.pcall, KEYS[1]
 local text = pcall('GET', door)
 if type(text) == 'string' and string.match(text, '^[+-]?%*[1-9]%d*:[1-9]%d*$') then
-  local time, left = call('TIME'), call('PTTL', door)
+  local time, left, holds = call('TIME'), call('PTTL', door), door .. ':holds'
   local clock = time[1] .. string.sub('00000' .. time[2], -6)
-  local now, members, extended = math.floor(clock / 1000), {}, {}
+  local now, longest, members, extended = math.floor(clock / 1000), 0, {}, {}
   for i = 5, #ARGV, 2 do
     members[#members + 1] = ARGV[i]
   end
-  local leases, is_usual = pcall('ZMSCORE', door .. ':holds', unpack(members)), left > 0
+  local leases, is_usual = pcall('ZMSCORE', holds, unpack(members)), left > 0
   for i, member in ipairs(members) do
-    local lease = ARGV[2 * i + 4]
-    -- Later than the door lives, its expiry would have to be written, too.
-    is_usual = is_usual and tonumber(leases[i] or 0) > now and lease + 60000 <= left
+    local lease = tonumber(ARGV[2 * i + 4])
+    is_usual, longest = is_usual and tonumber(leases[i] or 0) > now, math.max(longest, lease)
     extended[2 * i - 1], extended[2 * i] = now + lease, member
   end
   if is_usual then
-    -- Changes nothing. Redis refuses it on a replica, ZADD after it is allowed when memory is full.
-    call('DEL', door .. ':guard')
-    call('ZADD', door .. ':holds', unpack(extended))
+    if longest + 60000 > left then
+      -- Rounded up, so that it is seldom written.
+      local ends = string.format('%d', math.ceil((now + longest + 60000) / 30000) * 30000)
+      call('PEXPIREAT', door, ends)
+      call('PEXPIREAT', holds, ends)
+      local reduced = pcall('ZRANGE', door .. ':reduced', 0, 0)[1]
+      if reduced and string.sub(reduced, 1, 2) == '~2' then
+        call('PEXPIREAT', door .. ':reduced', ends)
+      end
+    else
+      -- Takes out nothing. Redis refuses it on a replica, ZADD after it is allowed when memory is
+      -- full.
+      call('ZREM', holds, '')
+    end
+    call('ZADD', holds, unpack(extended))
     return clock
   end
 end
 
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
+-- A renewal draws no number.
+local counter
 
 --#include queue/state
 return (function()
