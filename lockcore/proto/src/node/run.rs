@@ -47,6 +47,13 @@ pub(super) struct ToldRun<'a> {
     pub(super) left_ms: u64,
 }
 
+impl ToldRun<'_> {
+    /// Whether this answers the acquire of the member.
+    pub(super) fn answers(&self, number: u64) -> bool {
+        self.answered.iter().any(|member| member.number() == number)
+    }
+}
+
 /// The runs of a node. Empty where none is granted, so that a hold of one member costs no more.
 #[derive(Debug, Clone)]
 pub(super) struct Runs<P> {

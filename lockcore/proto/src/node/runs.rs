@@ -139,6 +139,7 @@ impl<P: Mirror> Core<P> {
             || is_forgeable
             || self.rules.replicas > 0
             || may_be_revoked);
+        self.table.granted(first, told.answers(first));
         self.begin_run(lock, name, told.numbers, is_message);
         self.list_run(first, told);
         if is_certain { self.serve_run(first, anchor, left) } else { self.confirm(first) }
@@ -168,8 +169,7 @@ impl<P: Mirror> Core<P> {
             if !(is_of_first || self.is_waiting(number) || self.is_in_run(number)) {
                 continue;
             }
-            let is_answered = told.answered.iter().any(|member| member.number() == number);
-            self.table.granted(number, is_answered);
+            self.table.granted(number, told.answers(number));
             self.table.change(number, |entry| entry.state = State::InRun);
             self.runs.join(number, first);
             match self.is_wanted(number) {

@@ -180,37 +180,39 @@ fn a_run_is_served_in_order_with_rising_tokens_and_released_once_by_its_name() {
     assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
 }
 
-/// Two attempts, of which the acquire of one was lost and sent again, and to which the lock was
-/// handed over as a run.
-fn granted_with_an_ambiguous(index: usize) -> (World, Vec<u64>, Command) {
+/// Two attempts to which the lock was handed over as a run. The acquire of one was lost and sent
+/// again, or is not answered yet.
+fn granted_with_an_open(index: usize, is_lost: bool) -> (World, Vec<u64>, Command) {
     let mut world = World::new();
     let (_, other) = world.waiting(0);
     let mut attempts = Vec::new();
-    let mut lost = None;
+    let mut open = None;
     for turn in 0..2 {
+        if turn != index {
+            attempts.push(world.begin(at(0), wish("a")));
+            continue;
+        }
         let begun = world.core.event(at(0)).begin(wish("a"), Told::default());
         let (attempt, ask) = begun.expect("it is open");
         let ask = ask.expect("none of this lock is on its way");
         attempts.push(attempt);
-        if turn != index {
-            world.answer(at(0), &ask);
-            continue;
-        }
         world.serve(HERE, at(0), &ask.command);
-        world.core.event(at(0)).unanswered(&ask, &StoreError::ambiguous("cut"));
-        world.run(at(150));
-        lost = Some(ask.command);
+        if is_lost {
+            world.core.event(at(0)).unanswered(&ask, &StoreError::ambiguous("cut"));
+            world.run(at(150));
+        }
+        open = Some(ask.command);
     }
     world.hand_over(at(200), &other);
     world.hear(at(200));
     world.due(at(200));
-    (world, attempts, lost.expect("one of them is lost"))
+    (world, attempts, open.expect("one of them is open"))
 }
 
 #[test]
 fn a_run_leaves_as_a_whole_where_a_copy_of_an_acquire_may_still_run() {
-    for ambiguous in [0, 1] {
-        let (mut world, attempts, lost) = granted_with_an_ambiguous(ambiguous);
+    for (ambiguous, is_lost) in [(0, true), (1, true), (0, false), (1, false)] {
+        let (mut world, attempts, open) = granted_with_an_open(ambiguous, is_lost);
         let (number, _) = world.take(at(201), attempts[0]).expect("its turn");
         assert_eq!(world.core.event(at(201)).release(number), GivenBack::InRun);
         let (number, _) = world.take(at(201), attempts[1]).expect("its turn");
@@ -221,9 +223,9 @@ fn a_run_leaves_as_a_whole_where_a_copy_of_an_acquire_may_still_run() {
         assert!(marks.eq(expected), "{leaving:?}");
         world.answer(at(202), &ask);
         assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
-        let late = world.serve(HERE, at(203), &lost);
+        let late = world.serve(HERE, at(203), &open);
         let Answer::Acquired(reply) = late else { panic!("{late:?}") };
-        assert_eq!(reply.outcome, [Acquired::Refused], "{ambiguous}");
+        assert_eq!(reply.outcome, [Acquired::Refused], "{ambiguous}, {is_lost}");
         assert_eq!(world.run(at(203)), []);
         assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
     }
@@ -231,7 +233,7 @@ fn a_run_leaves_as_a_whole_where_a_copy_of_an_acquire_may_still_run() {
 
 #[test]
 fn a_leave_of_a_whole_run_that_fails_is_repeated_as_such() {
-    let (mut world, attempts, _) = granted_with_an_ambiguous(0);
+    let (mut world, attempts, _) = granted_with_an_open(0, true);
     world.core.event(at(201)).cancel(attempts[0]);
     let (number, _) = world.take(at(201), attempts[1]).expect("its turn");
     let ask = world.core.event(at(202)).release(number).request().expect("it is the last");
