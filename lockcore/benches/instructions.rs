@@ -24,16 +24,7 @@ struct World {
 impl World {
     fn new() -> Self {
         let node = NodeId::from(7_u128);
-        let rules = Rules {
-            confirm_grants: false,
-            replicas: 0,
-            peers: false,
-            has_slots: false,
-            window: 64,
-            acquires: 256,
-            runs: 1,
-            seed: 7,
-        };
+        let rules = Rules { seed: 7, ..Rules::default() };
         Self { core: Core::new(node.clone(), rules), node, now_us: 1_000_000, counter: None }
     }
 

@@ -32,28 +32,41 @@ pub struct Participant {
     pub node: Option<String>,
     /// The demand that it holds or waits for. A lock that was made a read is a read.
     pub demand: Demand,
+    /// The time since it was first asked for: since its acquisition began, also if that has lost
+    /// its place since. By the server's clock, as its node knew it when it connected. `None` for
+    /// members of other programs. A hold may have waited for a part of it.
+    pub age: Option<Duration>,
     /// The time left of its lease; zero if it waits.
     pub lease: Duration,
+    /// Whether the lease is not confirmed: it is that of a hold that was handed over and has not
+    /// been renewed yet, or one of which two thirds or more have passed.
+    pub is_claim: bool,
 }
 
 impl LockInspection {
     pub(crate) fn new(inspection: Inspection) -> Self {
         let now_ms = inspection.now_us / 1_000;
+        let now_us = inspection.now_us;
         let holds = inspection.holds.iter();
         let live = inspection.waiters.iter().filter(|(_, deadline_ms)| *deadline_ms > now_ms);
         Self {
             holders: holds
-                .map(|(party, weight, left_ms)| Participant::new(party, *weight, *left_ms))
+                .map(|(party, weight, left_ms)| Participant::new(party, *weight, *left_ms, now_us))
                 .collect(),
-            waiters: live.map(|(party, _)| Participant::new(party, party.weight(), 0)).collect(),
+            waiters: live
+                .map(|(party, _)| Participant::new(party, party.weight(), 0, now_us))
+                .collect(),
             token: inspection.token,
         }
     }
 }
 
 impl Participant {
-    fn new(party: &Party, weight: u64, left_ms: u64) -> Self {
+    fn new(party: &Party, weight: u64, left_ms: u64, now_us: u64) -> Self {
         let ours = party.ours();
+        let age = |member: &Member| Duration::from_micros(now_us.saturating_sub(member.began_us()));
+        let is_claim =
+            |member: &Member| (1..=proto::claim_ms(member.lease_ms())).contains(&left_ms);
         let demand = ours.map_or(Demand::ALONE, Member::demand);
         Self {
             member: party.to_string(),
@@ -64,7 +77,9 @@ impl Participant {
                 Demand::ALONE if weight < demand.weight() => Demand::READ,
                 demand => demand,
             },
+            age: ours.map(age),
             lease: Duration::from_millis(left_ms),
+            is_claim: ours.is_some_and(is_claim),
         }
     }
 }

@@ -59,6 +59,9 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
         self.commands().borrow().is_up()
     }
 
+    /// The server's present time, as the node knows it since it connected, µs since the epoch.
+    fn now_us(&self) -> u64;
+
     /// Notes a token that a message told of this lock.
     fn note_token(&self, _lock: &LockName, _token: FencingToken) {}
 

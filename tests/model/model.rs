@@ -207,6 +207,8 @@ impl Locking {
             window: usize::MAX,
             acquires: self.scope.acquires,
             runs: self.scope.runs,
+            // Two states that differ in the time alone would be two.
+            born_us: None,
             seed: 0,
         }
     }

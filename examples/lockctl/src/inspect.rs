@@ -43,8 +43,12 @@ struct Who<'a> {
     label: Option<&'a str>,
     /// The demand: `lock`, `read`, or, for three of ten permits, `3/10`.
     demand: String,
+    /// The time since it was first asked for; null for members of other programs.
+    age_ms: Option<u64>,
     /// The rest of the lease; 0 for a waiter.
     lease_ms: u64,
+    /// Whether the lease is not confirmed.
+    is_claim: bool,
 }
 
 impl<'a> From<&'a Participant> for Who<'a> {
@@ -53,7 +57,9 @@ impl<'a> From<&'a Participant> for Who<'a> {
             member: &participant.member,
             label: participant.label.as_deref(),
             demand: demand(participant.demand),
+            age_ms: participant.age.map(milliseconds),
             lease_ms: milliseconds(participant.lease),
+            is_claim: participant.is_claim,
         }
     }
 }
@@ -86,21 +92,29 @@ fn people(key: &str, found: &LockInspection) -> String {
     let mut shown = match found.holders.as_slice() {
         [] => format!("{key} is free"),
         [holder] => {
-            format!("{key} is held by {}, lease {}{token}", described(holder), left(holder))
+            format!("{key} is held by {}, {}{token}", described(holder), left(holder))
         }
         holders => format!("{key} has {} holders{token}", holders.len()),
     };
     if let [_, _, ..] = found.holders.as_slice() {
         for holder in &found.holders {
-            let _ = write!(shown, "\n-  {}, lease {}", described(holder), left(holder));
+            let _ = write!(shown, "\n-  {}, {}", described(holder), left(holder));
         }
     }
     shown.push_str(&queue(&found.waiters));
     shown
 }
 
+/// The lease of a holder, and its age.
 fn left(holder: &Participant) -> String {
-    format!("{:.1} s", holder.lease.as_secs_f64())
+    let lease = if holder.is_claim { "claim" } else { "lease" };
+    format!("{lease} {:.1} s{}", holder.lease.as_secs_f64(), asked(holder))
+}
+
+/// The time since it was asked for.
+fn asked(participant: &Participant) -> String {
+    let age = participant.age.map(|age| format!(", asked {:.1} s ago", age.as_secs_f64()));
+    age.unwrap_or_default()
 }
 
 /// The label, after the demand if it is no lock.
@@ -120,7 +134,7 @@ fn queue(waiters: &[Participant]) -> String {
     let width = waiters.len().to_string().len();
     let mut shown = String::new();
     for (ahead, waiter) in waiters.iter().enumerate() {
-        let _ = write!(shown, "\n{:>width$}  {}", ahead + 1, described(waiter));
+        let _ = write!(shown, "\n{:>width$}  {}{}", ahead + 1, described(waiter), asked(waiter));
     }
     shown
 }

@@ -50,6 +50,19 @@ pub(crate) const REDISSON_MARKER: &str = "~1";
 /// of the most members of that run.
 const IN_RUN: &str = "w/";
 
+/// The bits of a member's number that count how often its attempt has lost its place. Above them is
+/// the number of the attempt: the time at which it began, µs since 2020.
+pub(crate) const ROUND_BITS: u32 = 12;
+
+/// The beginning of 2020, µs since the epoch.
+const FROM_US: u64 = 1_577_836_800_000_000;
+
+/// The number of an attempt that begins at this time, µs since the epoch. Of a clock that is wrong
+/// by decades, it leaves room for the attempts to come.
+pub(crate) fn attempt_at(now_us: u64) -> u64 {
+    now_us.saturating_sub(FROM_US).min(1 << 50)
+}
+
 /// Most members of a run.
 pub const MAX_RUN: usize = 64;
 
@@ -213,6 +226,12 @@ impl Member {
     /// Counts up within the node; never reused.
     pub fn number(&self) -> u64 {
         self.number
+    }
+
+    /// The time at which its attempt began, µs since the epoch, by the clock of the server as its
+    /// node knows it. Of two that began in the same µs, the later one has the next.
+    pub fn began_us(&self) -> u64 {
+        FROM_US + (self.number >> ROUND_BITS)
     }
 
     /// The full lease, ms.

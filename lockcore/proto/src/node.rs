@@ -70,13 +70,11 @@ use self::recent_releases::RecentReleases;
 use self::run::{Runs, ToldRun};
 use self::table::Table;
 use crate::error::{LockErrorKind, StoreError};
-use crate::member::{Member, NodeId};
+use crate::member::{self, Member, NodeId, ROUND_BITS};
 use crate::name::LockName;
 use crate::token::FencingToken;
 use crate::{Answer, Command, Event, Leaving, Left, Link, Mode, Released, Renewed};
 
-/// A member's number is its attempt's, and in the lowest bits how often the attempt lost its place.
-const ROUND_BITS: u32 = 20;
 /// Most events of one kind that are handled at once: others want the table too.
 const MAX_AT_ONCE: usize = 256;
 const TOO_MANY_AT_ONCE: &str =
@@ -103,6 +101,9 @@ pub struct Rules {
     /// Most members of a run of this node: so many that wait one behind the other for one lock are
     /// granted it together. 1 grants each of them alone. [`MAX_RUN`](crate::MAX_RUN) at most.
     pub runs: usize,
+    /// The server's time at the moment zero, µs since the epoch: attempts are numbered by the time
+    /// at which they begin. Without one they are counted.
+    pub born_us: Option<u64>,
     /// The seed of the random times that part requests which would be due together; zero parts
     /// none.
     pub seed: u64,
@@ -118,6 +119,7 @@ impl Default for Rules {
             window: 64,
             acquires: 256,
             runs: 1,
+            born_us: None,
             seed: 0,
         }
     }
@@ -268,8 +270,9 @@ impl<P: Mirror> Core<P> {
         if self.is_closed {
             return None;
         }
-        let attempt = self.next_attempt;
-        self.next_attempt += 1;
+        let by_time = |born_us| member::attempt_at(born_us + now.as_micros());
+        let attempt = self.rules.born_us.map_or(0, by_time).max(self.next_attempt);
+        self.next_attempt = attempt + 1;
         let number = attempt << ROUND_BITS;
         let run_limit = if self.is_for_run(&request) { self.rules.runs } else { 1 };
         let Request { lock, options, mode, label, demand } = request;

@@ -136,6 +136,7 @@ impl Driver {
             peers: settings.redisson_peers,
             has_slots: store.has_slots(),
             runs: settings.run_limit as usize,
+            born_us: Some(store.now_us()),
             seed: rand::random_range(1..=u64::MAX),
             ..Rules::default()
         };

@@ -267,6 +267,10 @@ impl Store for RedisStore {
         self.link.state()
     }
 
+    fn now_us(&self) -> u64 {
+        self.wire.server_time.now_us()
+    }
+
     fn note_token(&self, lock: &LockName, token: FencingToken) {
         let TimedWire { wire, server_time } = &*self.wire;
         server_time.note_token(token, (wire.slot(lock), self.link.servers()));

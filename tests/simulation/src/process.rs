@@ -268,6 +268,7 @@ impl Process {
             // Often too few for the callers.
             acquires: [1, 3, 256][(seed % 3) as usize],
             runs: [1, 2, 3, 8, 64][(seed / 3 % 5) as usize],
+            born_us: None,
             seed: seed | 1,
         };
         Self {

@@ -1,11 +1,13 @@
 //! The view of a lock and of a node for people.
 
 use lockcore::{Connection, Locks};
+use tokio::time::Instant;
 
 use crate::backend::{Backend, LONG, granted, ms, until_nothing_is_left, until_waiting, wait_as};
 
 on_every_store!(
     an_inspection_shows_holder_and_waiters_in_order_with_their_labels,
+    an_inspection_tells_for_how_long_each_one_has_asked,
     an_inspection_of_a_free_lock_shows_nobody_and_no_token,
     a_label_is_shown_as_it_was_given_and_cut_at_64_bytes_of_its_own,
     a_status_counts_what_waits_and_what_is_held,
@@ -34,6 +36,32 @@ async fn an_inspection_shows_holder_and_waiters_in_order_with_their_labels(backe
     guard.release().await.expect("held until now");
     granted(first).await.release().await.expect("held until now");
     granted(second).await.release().await.expect("held until now");
+}
+
+async fn an_inspection_tells_for_how_long_each_one_has_asked(backend: &Backend) {
+    let begun = Instant::now();
+    let one = backend.node().await;
+    let two = backend.node().await;
+    let guard = one.lock("key").await.expect("free");
+    let held = Instant::now();
+    let waiting = wait_as(1, &two, "key").await;
+    let queued = Instant::now();
+    for _ in 0..3 {
+        let asked = Instant::now();
+        let seen = two.inspect("key").await.expect("an inspection");
+        let (age, is_claim) = (seen.holders[0].age.expect("ours"), seen.holders[0].is_claim);
+        // The server told the time while the node connected.
+        assert!(age >= asked - held && age <= begun.elapsed(), "{age:?}");
+        assert!(!is_claim, "it did not wait");
+        let age = seen.waiters[0].age.expect("ours");
+        assert!(age >= asked - queued && age <= begun.elapsed(), "{age:?}");
+    }
+    guard.release().await.expect("held until now");
+    let guard = granted(waiting).await;
+    let asked = Instant::now();
+    let seen = one.inspect("key").await.expect("an inspection");
+    assert!(seen.holders[0].age.expect("ours") >= asked - queued, "it has waited for a part");
+    guard.release().await.expect("held until now");
 }
 
 async fn an_inspection_of_a_free_lock_shows_nobody_and_no_token(backend: &Backend) {

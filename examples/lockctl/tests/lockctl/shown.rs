@@ -29,6 +29,8 @@ async fn inspect_shows_holder_token_lease_and_waiters_in_order() {
     assert_eq!(names, ["holders", "token", "waiters"]);
     let first = &shape["holders"][0];
     assert_eq!((&first["label"], &first["demand"]), (&"first".into(), &"lock".into()));
+    assert!((1..=60_000).contains(&first["age_ms"].as_u64().expect("a number")), "{shape}");
+    assert_eq!(first["is_claim"], false);
     assert_eq!(shape["token"], Value::Null, "only the holder knows that of a lock");
     assert!((1..=60_000).contains(&first["lease_ms"].as_u64().expect("a number")), "{shape}");
     assert_eq!(shape["waiters"][0]["label"], "second");
@@ -38,7 +40,8 @@ async fn inspect_shows_holder_token_lease_and_waiters_in_order() {
 
     let people = run(&url, ["inspect", "shape"]).await;
     people.is(0);
-    for part in ["shape is held by first, lease", "1  second", "2  third"] {
+    let parts = ["shape is held by first, lease", "1  second, asked ", "2  third, asked "];
+    for part in parts {
         assert!(people.stdout.contains(part), "{people:?}");
     }
 }

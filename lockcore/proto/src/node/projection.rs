@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::due::DueWork;
-use super::{Core, MAX_AT_ONCE, ROUND_BITS};
+use super::{Core, MAX_AT_ONCE};
 use crate::member::Member;
+use crate::member::ROUND_BITS;
 use crate::name::LockName;
 use crate::node::entry::{Caller, Mirror, State};
 use crate::node::moment::Moment;

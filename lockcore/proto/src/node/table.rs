@@ -5,8 +5,9 @@ use std::collections::hash_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use super::{Core, Counts, ROUND_BITS};
+use super::{Core, Counts};
 use crate::member::Member;
+use crate::member::ROUND_BITS;
 use crate::name::LockName;
 use crate::node::entry::{Class, Entry, IndexKeys, Mirror, State};
 use crate::node::lease;

@@ -27,16 +27,7 @@ fn at(ms: u64) -> Moment {
 }
 
 fn core() -> Core<()> {
-    let rules = Rules {
-        confirm_grants: false,
-        replicas: 0,
-        peers: false,
-        has_slots: false,
-        window: 64,
-        acquires: ACQUIRES,
-        runs: 1,
-        seed: 7,
-    };
+    let rules = Rules { acquires: ACQUIRES, seed: 7, ..Rules::default() };
     Core::new(NodeId::from("AAAAAAAAAAAAAAAAAAAAAA"), rules)
 }
 

@@ -43,6 +43,10 @@ impl Listener for Deaf {
 }
 
 impl Store for Overtaking {
+    fn now_us(&self) -> u64 {
+        self.store.now_us()
+    }
+
     fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer> {
         let answer = self.store.run(lock, command);
         if !matches!(command, Command::Release { .. }) {

@@ -49,6 +49,10 @@ impl MemoryNode {
 }
 
 impl Store for MemoryNode {
+    fn now_us(&self) -> u64 {
+        self.shared.clock.now_us()
+    }
+
     fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer> {
         self.step(|state, now_us| state.run(lock, &self.node, self.peers, now_us, command))
     }

@@ -230,6 +230,10 @@ impl Store for ClusterStore {
         self.0.slots().owner(lock.slot()).is_some_and(|shard| shard.check(false).is_ok())
     }
 
+    fn now_us(&self) -> u64 {
+        self.0.slots().open().map(|shard| shard.store.now_us()).max().unwrap_or_default()
+    }
+
     fn note_token(&self, lock: &LockName, token: FencingToken) {
         if let Some(shard) = self.0.slots().owner(lock.slot()) {
             shard.store.note_token(lock, token);

@@ -24,9 +24,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use proto::FencingToken;
 use proto::wire::Floors;
+use tokio::time::Instant;
 use tracing::warn;
 
 /// A day in µs. Clocks that are kept at all differ by less.
@@ -42,6 +44,8 @@ pub(crate) struct ServerTime(Mutex<Counters>);
 struct Counters {
     /// As they begin for a counter of which nothing was seen yet.
     first: Times,
+    /// The moment of the last connect.
+    connected: Option<Instant>,
     /// Those of each slot; 0 is the slot of a server with one counter.
     by_slot: BTreeMap<u16, Times>,
 }
@@ -121,7 +125,8 @@ impl ServerTime {
     /// Remembers the time of the server with this number, to which nothing was sent yet.
     pub(crate) fn note_first(&self, now_us: u64, server: u64) {
         let mut counters = self.counters();
-        let Counters { first, by_slot } = &mut *counters;
+        counters.connected = Some(Instant::now());
+        let Counters { first, by_slot, .. } = &mut *counters;
         for times in by_slot.values_mut().chain([first]) {
             times.arrive(server);
             times.tick(now_us);
@@ -140,6 +145,13 @@ impl ServerTime {
         let times = counters.of(slot);
         times.elsewhere = times.elsewhere.max(before);
         times.taken = times.taken.max(before);
+    }
+
+    /// The present time of the server, going by the last connect.
+    pub(crate) fn now_us(&self) -> u64 {
+        let counters = self.counters();
+        let passed = counters.connected.map_or(Duration::ZERO, |connected| connected.elapsed());
+        counters.first.latest + passed.as_micros() as u64
     }
 
     /// Remembers a time that the server with this number told of a lock in this slot.
