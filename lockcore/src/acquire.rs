@@ -10,9 +10,10 @@ use std::time::Duration;
 use pin_project::{pin_project, pinned_drop};
 use proto::node::{Note, Outcome, Refusal, Request};
 use proto::{Demand, LockErrorKind, LockName, Mode};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, Sleep};
 
+use crate::class::Class;
 use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::node::{HoldCell, Node, later, timer};
@@ -50,9 +51,46 @@ pub struct Acquire {
 }
 
 impl Acquire {
-    pub(crate) fn new(node: &Arc<Node>, request: Result<Request, LockError>) -> Self {
+    pub(crate) fn new(
+        node: &Arc<Node>,
+        request: Result<Request, LockError>,
+        class: Arc<Class>,
+    ) -> Self {
         let is_of_permits = request.as_ref().is_ok_and(|request| request.demand.is_permits());
-        Self { attempt: Attempt::new(node, request), is_of_permits }
+        Self { attempt: Attempt::new(node, request, class), is_of_permits }
+    }
+
+    /// The number of waiters ahead, as the server last told it; 0 is next. `None` until it is
+    /// queued, also if it is granted at once.
+    ///
+    /// The server tells it when it queues the request, and again if that loses its place. Waiters
+    /// ahead that are served since then are not subtracted: at most so many are ahead. Does not ask
+    /// the server.
+    pub fn position(&self) -> Option<u64> {
+        self.attempt.cell.position()
+    }
+
+    /// The [position](Self::position), and each change of it, for a task that shows it. The channel
+    /// closes when the acquisition has ended and its guard, if it has one, is dropped.
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), lockcore::LockError> {
+    /// # let locks = lockcore::Locks::in_memory();
+    /// let acquire = locks.lock("seat:7");
+    /// let mut positions = acquire.positions();
+    /// tokio::spawn(async move {
+    ///     while positions.changed().await.is_ok() {
+    ///         println!("{:?} wait ahead", *positions.borrow_and_update());
+    ///     }
+    /// });
+    /// let guard = acquire.await?;
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
+    /// ```
+    pub fn positions(&self) -> watch::Receiver<Option<u64>> {
+        self.attempt.cell.positions()
     }
 }
 
@@ -97,8 +135,12 @@ pub struct TryAcquire {
 }
 
 impl TryAcquire {
-    pub(crate) fn new(node: &Arc<Node>, request: Result<Request, LockError>) -> Self {
-        Self { attempt: Attempt::new(node, request) }
+    pub(crate) fn new(
+        node: &Arc<Node>,
+        request: Result<Request, LockError>,
+        class: Arc<Class>,
+    ) -> Self {
+        Self { attempt: Attempt::new(node, request, class) }
     }
 }
 
@@ -123,6 +165,7 @@ type AttemptResult = Result<Option<LockGuard>, LockError>;
 #[pin_project(PinnedDrop)]
 struct Attempt {
     node: Arc<Node>,
+    cell: HoldCell,
     state: AttemptState,
     #[pin]
     timer: Option<Sleep>,
@@ -138,7 +181,7 @@ enum AttemptState {
 struct RunningAttempt {
     attempt: u64,
     lock: LockName,
-    mirror: HoldCell,
+    cell: HoldCell,
     demand: Demand,
     limit: Limit,
     span: tracing::Span,
@@ -157,13 +200,18 @@ enum Limit {
 }
 
 impl Attempt {
-    fn new(node: &Arc<Node>, request: Result<Request, LockError>) -> Self {
-        Self { node: Arc::clone(node), state: AttemptState::New(Some(request)), timer: None }
+    fn new(node: &Arc<Node>, request: Result<Request, LockError>, class: Arc<Class>) -> Self {
+        let state = AttemptState::New(Some(request));
+        Self { node: Arc::clone(node), cell: HoldCell::of(class), state, timer: None }
     }
 }
 
 /// Reserves one of this `Locks`' waiting slots. Attempts that do not wait need none.
-fn take_slot(node: &Node, request: &Request) -> Result<Option<OwnedSemaphorePermit>, LockError> {
+fn take_slot(
+    node: &Node,
+    request: &Request,
+    cell: &HoldCell,
+) -> Result<Option<OwnedSemaphorePermit>, LockError> {
     if request.mode == Mode::Try {
         return Ok(None);
     }
@@ -173,13 +221,14 @@ fn take_slot(node: &Node, request: &Request) -> Result<Option<OwnedSemaphorePerm
         let full =
             format!("this Locks has as many waiting attempts as its max_waiting allows ({limit})");
         let error = LockError::with_detail(LockErrorKind::QueueFull, full);
-        node.observer.note(&refused(&request.lock, &error));
+        node.observer.note(&refused(&request.lock, cell, &error));
         error
     })
 }
 
-fn refused(lock: &LockName, error: &LockError) -> Note {
-    Note::Refused { lock: lock.clone(), refusal: Refusal::Kind(error.kind()) }
+fn refused(lock: &LockName, cell: &HoldCell, error: &LockError) -> Note<HoldCell> {
+    let refusal = Refusal::Kind(error.kind());
+    Note::Refused { lock: lock.clone(), refusal, of: cell.clone() }
 }
 
 impl Limit {
@@ -209,20 +258,25 @@ impl Limit {
 }
 
 impl RunningAttempt {
-    fn begin(node: &Arc<Node>, request: Request, limit: Limit) -> Result<Self, LockError> {
+    fn begin(
+        node: &Arc<Node>,
+        request: Request,
+        cell: &HoldCell,
+        limit: Limit,
+    ) -> Result<Self, LockError> {
         let lock = request.lock.clone();
         let demand = request.demand;
         let span = node.observer.acquiring(&lock);
         let in_span = span.clone().entered();
-        let slot = take_slot(node, &request)?;
-        let mirror = HoldCell::default();
-        let begun = node.with(|core| core.begin(request, mirror.clone()));
+        let slot = take_slot(node, &request, cell)?;
+        let cell = cell.clone();
+        let begun = node.with(|core| core.begin(request, cell.clone()));
         let Some((attempt, ask)) = begun else { return Err(node.closed()) };
         if let Some(ask) = ask {
             node.send(ask);
         }
         drop(in_span);
-        Ok(Self { attempt, lock, mirror, demand, limit, span, _slot: slot })
+        Ok(Self { attempt, lock, cell, demand, limit, span, _slot: slot })
     }
 
     /// The outcome of the attempt, once there is one.
@@ -231,9 +285,9 @@ impl RunningAttempt {
             Outcome::Waits => None,
             Outcome::Granted { number, token, since } => {
                 let lock = self.lock.clone();
-                let mirror = self.mirror.clone();
+                let cell = self.cell.clone();
                 let grant = (number, token, since);
-                Some(Ok(Some(LockGuard::new(node, lock, mirror, self.demand, grant))))
+                Some(Ok(Some(LockGuard::new(node, lock, cell, self.demand, grant))))
             }
             Outcome::Refused(Refusal::Busy) => Some(Ok(None)),
             Outcome::Refused(Refusal::Kind(LockErrorKind::Closed)) => Some(Err(node.closed())),
@@ -263,7 +317,7 @@ impl RunningAttempt {
                 format!("no request has succeeded for {silence:?}"),
             ),
         };
-        node.observer.note(&refused(&self.lock, &error));
+        node.observer.note(&refused(&self.lock, &self.cell, &error));
         Err(error)
     }
 }
@@ -280,14 +334,15 @@ impl Future for Attempt {
             let request = request?;
             let limit = Limit::new(this.node, &request);
             this.timer.set(Some(timer(limit.earliest())));
-            *this.state = AttemptState::Running(RunningAttempt::begin(this.node, request, limit)?);
+            let running = RunningAttempt::begin(this.node, request, this.cell, limit)?;
+            *this.state = AttemptState::Running(running);
         }
         let AttemptState::Running(running) = this.state else {
             panic!("an acquisition is not polled after it is ready");
         };
         let _waiting = running.span.clone().entered();
         // First, so that what comes after the look wakes this task.
-        running.mirror.caller.register(cx.waker());
+        running.cell.caller.register(cx.waker());
         let attempt = running.attempt;
         // One that has just asked finds nothing yet: a look tells, at less cost than an event.
         let is_asking = has_just_asked && this.node.look(|core| core.is_asking(attempt));

@@ -145,6 +145,7 @@ impl LockGuard {
                 if let Some(hold) = &mut self.hold {
                     hold.token = token;
                     hold.demand = Demand::READ;
+                    hold.shared.reduce();
                 }
                 Ok(())
             }

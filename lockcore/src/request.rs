@@ -8,6 +8,7 @@ use proto::node::Request;
 use proto::{ConfigError, Demand, Label, LockErrorKind, LockName, Mode};
 
 use crate::acquire::{Acquire, TryAcquire};
+use crate::class::Class;
 use crate::error::LockError;
 use crate::node::Node;
 use crate::option_setters;
@@ -44,13 +45,15 @@ pub struct LockRequest {
     lock: Result<LockName, LockError>,
     options: LockOptions,
     label: Label,
+    class: Arc<Class>,
 }
 
 impl LockRequest {
     pub(crate) fn new(node: &Arc<Node>, lock: Result<LockName, LockError>) -> Self {
         let options = node.settings.defaults;
         let label = node.settings.label.clone();
-        Self { node: Arc::clone(node), lock, options, label }
+        let class = node.classes.unnamed();
+        Self { node: Arc::clone(node), lock, options, label, class }
     }
 
     option_setters! { options:
@@ -78,6 +81,19 @@ impl LockRequest {
     /// labels are cut.
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         self.label = Label::new(label.as_ref());
+        self
+    }
+
+    /// The class of this request in [metrics](crate::guide::observability), in
+    /// [`status_by_class`](crate::Locks::status_by_class) and in [`activity`](crate::Locks::activity);
+    /// `default` unless it is set. A class names a use of locks, such as a route or "wallet", of
+    /// which there are few. Names of locks are too many: a recorder of metrics keeps each class for
+    /// good.
+    ///
+    /// At most 64 bytes; the rest is cut. Requests of more than 1 000 classes of one `Locks` share
+    /// the class `other`.
+    pub fn class(mut self, class: impl AsRef<str>) -> Self {
+        self.class = self.node.classes.get(class.as_ref());
         self
     }
 
@@ -138,13 +154,14 @@ impl LockRequest {
 
     fn start(self, demand: Result<Demand, ConfigError>) -> Acquire {
         let node = Arc::clone(&self.node);
-        let mode = self.mode();
-        Acquire::new(&node, self.build(mode, demand))
+        let (mode, class) = (self.mode(), Arc::clone(&self.class));
+        Acquire::new(&node, self.build(mode, demand), class)
     }
 
     fn try_once(self, demand: Result<Demand, ConfigError>) -> TryAcquire {
         let node = Arc::clone(&self.node);
-        TryAcquire::new(&node, self.build(Mode::Try, demand))
+        let class = Arc::clone(&self.class);
+        TryAcquire::new(&node, self.build(Mode::Try, demand), class)
     }
 
     fn mode(&self) -> Mode {
@@ -175,6 +192,7 @@ impl fmt::Debug for LockRequest {
             .field("lock", &lock)
             .field("options", &self.options)
             .field("label", &self.label)
+            .field("class", &self.class.name)
             .finish_non_exhaustive()
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct AcquireKeys {
     options: Options,
     /// The request's own label; without one, the layer's is used.
     label: Option<Box<str>>,
+    /// The request's own class; without one, the layer's is used.
+    class: Option<Box<str>>,
     /// The time of the first acquire: the wait is for all keys together.
     began: Option<Instant>,
     /// The holds that the request has already.
@@ -83,12 +85,13 @@ impl AcquireKeys {
         config: &Arc<Config>,
         holds: Option<Arc<HoldRegistry>>,
     ) -> Self {
-        let Resolved { keys, options, label } = asked;
+        let Resolved { keys, options, label, class } = asked;
         Self {
             options: options.or(config.options),
             config: Arc::clone(config),
             keys,
             label,
+            class,
             began: None,
             holds,
             acquired: AcquiredKeys::default(),
@@ -147,6 +150,10 @@ impl AcquireKeys {
             };
             let request = match this.label.as_ref().or(this.config.label.as_ref()) {
                 Some(label) => request.label(label),
+                None => request,
+            };
+            let request = match this.class.as_ref().or(this.config.class.as_ref()) {
+                Some(class) => request.class(class),
                 None => request,
             };
             this.acquire.set(Some(request.acquire(want.demand)));

@@ -31,6 +31,7 @@
 //!   requests of one member are on their way whose order matters: a leave waits for the answer of
 //!   its acquire, and a release may overtake a renewal, whose answer then means nothing.
 
+mod activity;
 mod attempts;
 mod batch;
 mod clocks;
@@ -53,6 +54,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub use activity::{Activity, Stage};
 pub use batch::{Batch, batches, commands, is_of_one};
 pub use effect::{Ask, Effect, Note};
 pub use entry::{Mirror, Refusal, Request};
@@ -402,7 +404,7 @@ impl<P: Mirror> Core<P> {
     pub fn leak(&mut self, number: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
-        if !matches!(entry.state, State::Held(_) | State::Lost) {
+        if !matches!(entry.state, State::Held(_) | State::Lost { .. }) {
             return;
         }
         let mirror = entry.mirror.clone();

@@ -24,7 +24,7 @@ use std::time::Duration;
 use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt as _, TryFutureExt as _};
-use proto::node::{Ask, Batch, Core, Effect, Moment, Rules, batches, commands, is_of_one};
+use proto::node::{Ask, Batch, Core, Effect, Moment, Note, Rules, batches, commands, is_of_one};
 use proto::{Answer, Event, Label, Link, LockErrorKind, LockName, NodeId, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, watch};
@@ -34,6 +34,7 @@ use super::clock::Clock;
 use super::foreign;
 use super::hold_cell::HoldCell;
 use super::observe::Observer;
+use crate::class::Classes;
 use crate::error::LockError;
 use crate::options::LockOptions;
 use crate::store::{Listener, Store, begin};
@@ -67,6 +68,7 @@ pub(crate) struct Driver {
     pub(crate) runtime: Handle,
     pub(crate) clock: Clock,
     pub(crate) observer: Observer,
+    pub(crate) classes: Classes,
     table: Mutex<DriverState>,
     /// Something is due sooner than the background task knows.
     pub(super) wake: Notify,
@@ -150,6 +152,7 @@ impl Driver {
         Self {
             store,
             observer: Observer::new(id.clone(), settings.redact_names),
+            classes: Classes::default(),
             id,
             settings,
             runtime,
@@ -302,7 +305,12 @@ impl Driver {
                 Effect::Wake(mirror) => foreign::call("a waker", move || mirror.caller.wake()),
                 Effect::TellLost(mirror) => foreign::call("a waker", move || mirror.tell_lost()),
                 Effect::Reopen => self.store.reopen_subscription(),
-                Effect::Observe(note) => self.observer.note(&note),
+                Effect::Observe(note) => {
+                    if let Note::Queued { of, .. } = &note {
+                        foreign::call("a waker", || of.tell_position());
+                    }
+                    self.observer.note(&note);
+                }
             }
         }
     }

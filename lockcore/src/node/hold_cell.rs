@@ -9,7 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use futures_util::task::AtomicWaker;
 use proto::node::{Mirror, Moment};
 use proto::{Released, StoreError};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+
+use crate::class::Class;
 
 /// The deadline and the loss are written in the table's own sections, so that a guard needs no
 /// mutex to report its state.
@@ -26,11 +29,26 @@ pub(crate) struct Cell {
     returned: OnceLock<Result<Released, StoreError>>,
     lost: OnceLock<CancellationToken>,
     guards: AtomicUsize,
+    /// The class of its request; nothing where there is no caller.
+    class: Option<Arc<Class>>,
+    /// One more than the number of waiters that were ahead when the server queued it; zero if it
+    /// was not queued.
+    queued: AtomicU64,
+    positions: OnceLock<watch::Sender<Option<u64>>>,
+    /// The lock was made a read.
+    is_reduced: AtomicBool,
 }
 
 /// The cell of one attempt; clones are the same cell.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HoldCell(Arc<Cell>);
+
+impl HoldCell {
+    /// The cell of an attempt of this class.
+    pub(crate) fn of(class: Arc<Class>) -> Self {
+        Self(Arc::new(Cell { class: Some(class), ..Cell::default() }))
+    }
+}
 
 impl Deref for HoldCell {
     type Target = Cell;
@@ -48,6 +66,10 @@ impl Mirror for HoldCell {
 
     fn lose(&self) {
         self.is_lost.store(true, Ordering::Release);
+    }
+
+    fn queued(&self, ahead: u64) {
+        self.queued.store(ahead.saturating_add(1), Ordering::Release);
     }
 
     fn returned(&self, outcome: Result<Released, StoreError>) {
@@ -89,6 +111,41 @@ impl Cell {
     pub(crate) fn tell_lost(&self) {
         self.is_lost.store(true, Ordering::Release);
         self.lost().cancel();
+    }
+
+    /// The name of the class.
+    pub(crate) fn class_name(&self) -> Arc<str> {
+        self.class.as_ref().map_or_else(|| "".into(), |class| Arc::clone(&class.name))
+    }
+
+    /// The number of waiters that were ahead when the server last queued it.
+    pub(crate) fn position(&self) -> Option<u64> {
+        self.queued.load(Ordering::Acquire).checked_sub(1)
+    }
+
+    /// The positions that are told from now on, with the present one.
+    pub(crate) fn positions(&self) -> watch::Receiver<Option<u64>> {
+        let sender = self.positions.get_or_init(|| watch::Sender::new(None));
+        // One that is told before the sender is there tells nobody: this does.
+        self.tell_position();
+        sender.subscribe()
+    }
+
+    /// Tells the position to those that watch it. Wakes foreign code: never under a mutex. Of two
+    /// at once, the later one has the latest position in any case.
+    pub(crate) fn tell_position(&self) {
+        let Some(sender) = self.positions.get() else { return };
+        sender.send_if_modified(|told| std::mem::replace(told, self.position()) != *told);
+    }
+
+    /// Notes that the lock was made a read.
+    pub(crate) fn reduce(&self) {
+        self.is_reduced.store(true, Ordering::Release);
+    }
+
+    /// Whether the lock was made a read.
+    pub(crate) fn is_reduced(&self) -> bool {
+        self.is_reduced.load(Ordering::Acquire)
     }
 
     /// Counts one more guard.

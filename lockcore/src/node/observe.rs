@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::foreign;
+use super::hold_cell::HoldCell;
 use crate::unreachable_waiters::UnreachableWaiters;
 
 /// The code that gets all events and metrics, in words.
@@ -79,27 +80,27 @@ impl Observer {
     }
 
     /// Reports the note as event and metrics.
-    pub(crate) fn note(&self, note: &Note) {
+    pub(crate) fn note(&self, note: &Note<HoldCell>) {
         foreign::call(WATCHERS, || self.report(note));
     }
 
-    fn report(&self, note: &Note) {
+    fn report(&self, note: &Note<HoldCell>) {
         match note {
-            Note::Queued { lock, position } => {
+            Note::Queued { lock, position, .. } => {
                 debug!(lock = %self.name(lock), position, "queued");
                 record!("lockcore_queue_length", (position + 1) as f64);
             }
-            Note::Granted { lock, waited, handed_over } => {
+            Note::Granted { lock, waited, handed_over, .. } => {
                 debug!(lock = %self.name(lock), ?waited, handed_over, "granted");
                 record!("lockcore_wait_seconds", waited.as_secs_f64());
                 if *handed_over {
                     count!("lockcore_hand_offs_total");
                 }
             }
-            Note::Cancelled { lock, waited } => {
+            Note::Cancelled { lock, waited, .. } => {
                 debug!(lock = %self.name(lock), ?waited, "cancelled");
             }
-            Note::Refused { lock, refusal } => {
+            Note::Refused { lock, refusal, .. } => {
                 let cause = cause(refusal);
                 debug!(lock = %self.name(lock), cause, "refused");
                 count!("lockcore_refused_total", "cause" => cause);
@@ -120,7 +121,7 @@ impl Observer {
                 warn!(lock = %self.name(lock), kind = ?error.kind, error = %error.detail, "the hold could not be renewed yet");
                 count!("lockcore_renewals_total", "outcome" => "failed");
             }
-            Note::Lost { lock, held, why } => {
+            Note::Lost { lock, held, why, .. } => {
                 warn!(lock = %self.name(lock), ?held, why, "the hold is lost");
                 count!("lockcore_lost_total");
             }

@@ -51,6 +51,7 @@ macro_rules! on_every_store {
     };
 }
 
+mod activity;
 mod backend;
 mod cancellation;
 mod connection;
