@@ -283,10 +283,10 @@ impl RunningAttempt {
     fn outcome(&self, node: &Arc<Node>, outcome: Outcome) -> Option<AttemptResult> {
         match outcome {
             Outcome::Waits => None,
-            Outcome::Granted { number, token, since } => {
+            Outcome::Granted { number, token, since, waited } => {
                 let lock = self.lock.clone();
                 let cell = self.cell.clone();
-                let grant = (number, token, since);
+                let grant = (number, token, since, waited);
                 Some(Ok(Some(LockGuard::new(node, lock, cell, self.demand, grant))))
             }
             Outcome::Refused(Refusal::Busy) => Some(Ok(None)),
@@ -380,6 +380,7 @@ impl PinnedDrop for Attempt {
         if let AttemptState::Running(running) = this.state {
             let attempt = running.attempt;
             this.node.with(|core| core.cancel(attempt));
+            this.node.observer.cancelled(this.cell);
         }
     }
 }

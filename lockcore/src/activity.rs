@@ -95,7 +95,7 @@ impl Iterator for Activities {
                     lock: (!is_redacted).then(|| seen.lock.as_str().to_owned()),
                     label: Label::unescape(seen.member.label()),
                     demand,
-                    class: seen.mirror.class_name(),
+                    class: seen.mirror.class_label(),
                     state: ActivityState::new(seen.stage, seen.mirror),
                     age: now.since(seen.since),
                 });
@@ -152,7 +152,7 @@ impl Driver {
         while let Some(start) = from {
             from = self.look(|core| {
                 core.each_from(start, |seen| {
-                    let class = seen.mirror.class_name();
+                    let class = seen.mirror.class_label();
                     let status = classes.entry(class).or_insert_with_key(|class| ClassStatus {
                         class: Arc::clone(class),
                         waiting: 0,

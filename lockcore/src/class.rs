@@ -4,6 +4,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+#[cfg(feature = "metrics")]
+use crate::node::ClassMetrics;
+
 /// Most classes of one `Locks`, beside [`DEFAULT`] and [`OTHER`].
 const MAX_CLASSES: usize = 1_000;
 /// The longest name, in bytes.
@@ -17,11 +20,18 @@ const OTHER: &str = "other";
 #[derive(Debug)]
 pub(crate) struct Class {
     pub(crate) name: Arc<str>,
+    #[cfg(feature = "metrics")]
+    pub(crate) metrics: ClassMetrics,
 }
 
 impl Class {
     fn new(name: &str) -> Arc<Self> {
-        Arc::new(Self { name: name.into() })
+        let name = Arc::from(name);
+        Arc::new(Self {
+            #[cfg(feature = "metrics")]
+            metrics: ClassMetrics::new(&name),
+            name,
+        })
     }
 }
 

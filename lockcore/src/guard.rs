@@ -5,6 +5,7 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use proto::node::{GivenBack, Moment};
 use proto::{
@@ -41,6 +42,7 @@ struct SharedHold {
     demand: Demand,
     token: FencingToken,
     since: Moment,
+    waited: Duration,
 }
 
 impl SharedHold {
@@ -49,7 +51,9 @@ impl SharedHold {
     }
 
     fn observe_end(&self) {
-        self.node.observer.ended(&self.lock, || self.node.clock.now().since(self.since));
+        self.node
+            .observer
+            .ended(&self.lock, &self.shared, || self.node.clock.now().since(self.since));
     }
 }
 
@@ -73,11 +77,12 @@ impl LockGuard {
         lock: LockName,
         shared: HoldCell,
         demand: Demand,
-        (number, token, since): (u64, FencingToken, Moment),
+        (number, token, since, waited): (u64, FencingToken, Moment, Duration),
     ) -> Self {
         shared.add_guard();
         let node = Arc::clone(node);
-        Self { hold: Some(SharedHold { node, lock, shared, number, demand, token, since }) }
+        let hold = SharedHold { node, lock, shared, number, demand, token, since, waited };
+        Self { hold: Some(hold) }
     }
 
     /// The demand that is held.
@@ -172,6 +177,17 @@ impl LockGuard {
     /// [`LockKey`](crate::LockKey) says.
     pub fn key(&self) -> &str {
         self.hold().lock.as_str()
+    }
+
+    /// The time for which the acquisition waited.
+    pub fn waited(&self) -> Duration {
+        self.hold().waited
+    }
+
+    /// The number of waiters that were ahead when the acquisition was queued, as
+    /// [`Acquire::position`](crate::Acquire::position) had it. `None` if it was granted at once.
+    pub fn position(&self) -> Option<u64> {
+        self.hold().shared.position()
     }
 
     /// Whether the hold can no longer be relied on: its [deadline](Self::deadline) has passed

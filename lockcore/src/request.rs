@@ -84,14 +84,13 @@ impl LockRequest {
         self
     }
 
-    /// The class of this request in [metrics](crate::guide::observability), in
-    /// [`status_by_class`](crate::Locks::status_by_class) and in [`activity`](crate::Locks::activity);
-    /// `default` unless it is set. A class names a use of locks, such as a route or "wallet", of
-    /// which there are few. Names of locks are too many: a recorder of metrics keeps each class for
-    /// good.
+    /// Sets the class of this request in [metrics](crate::guide::observability), in
+    /// [`status_by_class`](crate::Locks::status_by_class) and in
+    /// [`activity`](crate::Locks::activity). The default is the class `default`.
     ///
-    /// At most 64 bytes; the rest is cut. Requests of more than 1 000 classes of one `Locks` share
-    /// the class `other`.
+    /// A class names a use of locks, such as a route or "wallet", of which there are few. Names of
+    /// locks are too many: a recorder of metrics keeps each class for good. At most 64 bytes; the
+    /// rest is cut. Requests of more than 1 000 classes of one `Locks` share the class `other`.
     pub fn class(mut self, class: impl AsRef<str>) -> Self {
         self.class = self.node.classes.get(class.as_ref());
         self

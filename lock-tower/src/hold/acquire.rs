@@ -39,6 +39,8 @@ pub(crate) struct AcquireKeys {
     current: Option<KeyDemand>,
     #[pin]
     acquire: Option<Acquire>,
+    /// The longest queue that the request was put behind.
+    position: Option<u64>,
     /// The losses of the acquired locks, while the next is waited for.
     losses: Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
@@ -97,12 +99,19 @@ impl AcquireKeys {
             acquired: AcquiredKeys::default(),
             current: None,
             acquire: None,
+            position: None,
             losses: Vec::new(),
         }
     }
 
     pub(crate) fn config(&self) -> &Arc<Config> {
         &self.config
+    }
+
+    /// The number of waiters that were ahead when the request was queued. Of several locks, the
+    /// longest queue counts.
+    pub(crate) fn position(&self) -> Option<u64> {
+        self.position
     }
 
     /// The registry of the request's holds; a new one if it has none.
@@ -120,8 +129,10 @@ impl AcquireKeys {
         let mut this = self.project();
         let stops = this.config.on_lost == OnLost::Stop;
         loop {
-            if let Some(acquire) = this.acquire.as_mut().as_pin_mut() {
-                let Poll::Ready(guard) = acquire.poll(cx)? else {
+            if let Some(mut acquire) = this.acquire.as_mut().as_pin_mut() {
+                let polled = acquire.as_mut().poll(cx);
+                *this.position = acquire.position().max(*this.position);
+                let Poll::Ready(guard) = polled? else {
                     return match stops && is_one_lost(this.acquired, this.losses, cx) {
                         true => Poll::Ready(Err(LockError::lost())),
                         false => Poll::Pending,

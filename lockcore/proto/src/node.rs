@@ -153,6 +153,8 @@ pub enum Outcome {
         token: FencingToken,
         /// The start of the hold.
         since: Moment,
+        /// The time from the attempt's begin to that of the hold.
+        waited: Duration,
     },
     /// No lock.
     Refused(Refusal),
@@ -337,11 +339,12 @@ impl<P: Mirror> Core<P> {
                 lease.doubted(now, self.doubt);
                 let token = lease.token;
                 let since = lease.since;
+                let waited = since.since(entry.started);
                 self.table.change(number, |entry| {
                     entry.state = State::Held(lease);
                     entry.caller = Caller::Gone;
                 });
-                Outcome::Granted { number, token, since }
+                Outcome::Granted { number, token, since, waited }
             }
             State::Missed => {
                 self.ask_in_background(number);

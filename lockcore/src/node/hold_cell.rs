@@ -113,8 +113,19 @@ impl Cell {
         self.lost().cancel();
     }
 
+    /// The class of its request.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn class(&self) -> Option<&Arc<Class>> {
+        self.class.as_ref()
+    }
+
     /// The name of the class.
-    pub(crate) fn class_name(&self) -> Arc<str> {
+    pub(crate) fn class_name(&self) -> &str {
+        self.class.as_ref().map_or("", |class| &class.name)
+    }
+
+    /// The name of the class, to keep.
+    pub(crate) fn class_label(&self) -> Arc<str> {
         self.class.as_ref().map_or_else(|| "".into(), |class| Arc::clone(&class.name))
     }
 
