@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep};
 use crate::class::Class;
 use crate::error::LockError;
 use crate::guard::LockGuard;
-use crate::node::{HoldCell, Node, later, timer};
+use crate::node::{HoldCell, Node, cause_of, later, timer};
 
 /// Without a wait limit, an attempt ends when nothing has succeeded for this long, or for the lease
 /// if that is longer.
@@ -55,9 +55,12 @@ impl Acquire {
         node: &Arc<Node>,
         request: Result<Request, LockError>,
         class: Arc<Class>,
+        names_holder: bool,
     ) -> Self {
         let is_of_permits = request.as_ref().is_ok_and(|request| request.demand.is_permits());
-        Self { attempt: Attempt::new(node, request, class), is_of_permits }
+        let mut attempt = Attempt::new(node, request, class);
+        attempt.names_holder = names_holder;
+        Self { attempt, is_of_permits }
     }
 
     /// The number of waiters ahead, as the server last told it; 0 is next. `None` until it is
@@ -166,6 +169,8 @@ type AttemptResult = Result<Option<LockGuard>, LockError>;
 struct Attempt {
     node: Arc<Node>,
     cell: HoldCell,
+    /// Whether the span of the wait is to have the labels of the holders.
+    names_holder: bool,
     state: AttemptState,
     #[pin]
     timer: Option<Sleep>,
@@ -202,7 +207,8 @@ enum Limit {
 impl Attempt {
     fn new(node: &Arc<Node>, request: Result<Request, LockError>, class: Arc<Class>) -> Self {
         let state = AttemptState::New(Some(request));
-        Self { node: Arc::clone(node), cell: HoldCell::of(class), state, timer: None }
+        let (node, cell) = (Arc::clone(node), HoldCell::of(class));
+        Self { node, cell, names_holder: false, state, timer: None }
     }
 }
 
@@ -261,14 +267,17 @@ impl RunningAttempt {
     fn begin(
         node: &Arc<Node>,
         request: Request,
-        cell: &HoldCell,
+        (cell, names_holder): (&HoldCell, bool),
         limit: Limit,
     ) -> Result<Self, LockError> {
         let lock = request.lock.clone();
         let demand = request.demand;
-        let span = node.observer.acquiring(&lock);
+        let span = node.observer.acquiring(&lock, cell);
         let in_span = span.clone().entered();
         let slot = take_slot(node, &request, cell)?;
+        if names_holder && !span.is_disabled() {
+            cell.name_holder(span.clone());
+        }
         let cell = cell.clone();
         let begun = node.with(|core| core.begin(request, cell.clone()));
         let Some((attempt, ask)) = begun else { return Err(node.closed()) };
@@ -287,7 +296,7 @@ impl RunningAttempt {
                 let lock = self.lock.clone();
                 let cell = self.cell.clone();
                 let grant = (number, token, since, waited);
-                Some(Ok(Some(LockGuard::new(node, lock, cell, self.demand, grant))))
+                Some(Ok(Some(LockGuard::new(node, lock, cell, self.demand, grant, &self.span))))
             }
             Outcome::Refused(Refusal::Busy) => Some(Ok(None)),
             Outcome::Refused(Refusal::Kind(LockErrorKind::Closed)) => Some(Err(node.closed())),
@@ -296,13 +305,26 @@ impl RunningAttempt {
         }
     }
 
+    /// Records the outcome in the span of the wait.
+    fn observe(&self, node: &Node, outcome: &AttemptResult) {
+        let outcome = match outcome {
+            Ok(Some(guard)) => Ok(guard.fencing_token().get()),
+            Ok(None) => Err("busy"),
+            Err(error) => Err(cause_of(error.kind())),
+        };
+        node.observer.acquired(&self.span, &self.cell, outcome);
+    }
+
     /// Ends an attempt whose time is up. A grant may have come in the same instant; then it counts.
     fn time_out(&self, node: &Arc<Node>) -> AttemptResult {
-        let (outcome, unanswered) = node.with(|core| {
-            let outcome = core.take(self.attempt);
-            let waits = matches!(outcome, Outcome::Waits);
-            (outcome, waits.then(|| core.cancel(self.attempt)).flatten())
-        });
+        let take = || {
+            node.with(|core| {
+                let outcome = core.take(self.attempt);
+                let waits = matches!(outcome, Outcome::Waits);
+                (outcome, waits.then(|| core.cancel(self.attempt)).flatten())
+            })
+        };
+        let (outcome, unanswered) = self.span.in_scope(take);
         if let Some(outcome) = self.outcome(node, outcome) {
             return outcome;
         }
@@ -317,7 +339,7 @@ impl RunningAttempt {
                 format!("no request has succeeded for {silence:?}"),
             ),
         };
-        node.observer.note(&refused(&self.lock, &self.cell, &error));
+        self.span.in_scope(|| node.observer.note(&refused(&self.lock, &self.cell, &error)));
         Err(error)
     }
 }
@@ -334,13 +356,15 @@ impl Future for Attempt {
             let request = request?;
             let limit = Limit::new(this.node, &request);
             this.timer.set(Some(timer(limit.earliest())));
-            let running = RunningAttempt::begin(this.node, request, this.cell, limit)?;
+            let running =
+                RunningAttempt::begin(this.node, request, (this.cell, *this.names_holder), limit)?;
             *this.state = AttemptState::Running(running);
         }
         let AttemptState::Running(running) = this.state else {
             panic!("an acquisition is not polled after it is ready");
         };
-        let _waiting = running.span.clone().entered();
+        // The wait alone: the span of the hold is the caller's.
+        let waiting = running.span.clone().entered();
         // First, so that what comes after the look wakes this task.
         running.cell.caller.register(cx.waker());
         let attempt = running.attempt;
@@ -350,7 +374,9 @@ impl Future for Attempt {
             true => Outcome::Waits,
             false => this.node.with(|core| core.take(attempt)),
         };
+        drop(waiting);
         if let Some(outcome) = running.outcome(this.node, outcome) {
+            running.observe(this.node, &outcome);
             *this.state = AttemptState::Done;
             this.timer.set(None);
             return Poll::Ready(outcome);
@@ -367,6 +393,7 @@ impl Future for Attempt {
                 continue;
             }
             let outcome = running.time_out(this.node);
+            running.observe(this.node, &outcome);
             *this.state = AttemptState::Done;
             return Poll::Ready(outcome);
         }
@@ -380,6 +407,7 @@ impl PinnedDrop for Attempt {
         if let AttemptState::Running(running) = this.state {
             let attempt = running.attempt;
             this.node.with(|core| core.cancel(attempt));
+            this.node.observer.acquired(&running.span, this.cell, Err("cancelled"));
             this.node.observer.cancelled(this.cell);
         }
     }

@@ -13,6 +13,7 @@ use proto::{
 };
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tracing::Span;
 
 use crate::error::LockError;
 use crate::node::{HoldCell, Node, TimedRequest, silent};
@@ -43,6 +44,8 @@ struct SharedHold {
     token: FencingToken,
     since: Moment,
     waited: Duration,
+    /// Open for as long as the hold lasts.
+    span: Span,
 }
 
 impl SharedHold {
@@ -78,10 +81,12 @@ impl LockGuard {
         shared: HoldCell,
         demand: Demand,
         (number, token, since, waited): (u64, FencingToken, Moment, Duration),
+        wait: &Span,
     ) -> Self {
         shared.add_guard();
         let node = Arc::clone(node);
-        let hold = SharedHold { node, lock, shared, number, demand, token, since, waited };
+        let span = node.observer.holding(&lock, &shared, token, wait);
+        let hold = SharedHold { node, lock, shared, number, demand, token, since, waited, span };
         Self { hold: Some(hold) }
     }
 
@@ -188,6 +193,12 @@ impl LockGuard {
     /// [`Acquire::position`](crate::Acquire::position) had it. `None` if it was granted at once.
     pub fn position(&self) -> Option<u64> {
         self.hold().shared.position()
+    }
+
+    /// The span `hold` of [`tracing`]: open until the last guard is dropped or released, and off
+    /// unless a subscriber takes spans at `debug`. For fields and links of your own.
+    pub fn span(&self) -> &Span {
+        &self.hold().span
     }
 
     /// Whether the hold can no longer be relied on: its [deadline](Self::deadline) has passed

@@ -20,3 +20,4 @@ pub(crate) use handle::Node;
 pub(crate) use hold_cell::HoldCell;
 #[cfg(feature = "metrics")]
 pub(crate) use observe::ClassMetrics;
+pub(crate) use observe::cause_of;

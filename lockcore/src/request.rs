@@ -46,6 +46,7 @@ pub struct LockRequest {
     options: LockOptions,
     label: Label,
     class: Arc<Class>,
+    names_holder: bool,
 }
 
 impl LockRequest {
@@ -53,7 +54,7 @@ impl LockRequest {
         let options = node.settings.defaults;
         let label = node.settings.label.clone();
         let class = node.classes.unnamed();
-        Self { node: Arc::clone(node), lock, options, label, class }
+        Self { node: Arc::clone(node), lock, options, label, class, names_holder: false }
     }
 
     option_setters! { options:
@@ -93,6 +94,18 @@ impl LockRequest {
     /// rest is cut. Requests of more than 1 000 classes of one `Locks` share the class `other`.
     pub fn class(mut self, class: impl AsRef<str>) -> Self {
         self.class = self.node.classes.get(class.as_ref());
+        self
+    }
+
+    /// Records the labels of the holders in the span `acquire`, as its field `holder`, when this
+    /// request is queued behind them. Where labels are trace contexts, that links the trace of one
+    /// that waits to that of the request it waits for: see
+    /// [`guide::observability`](crate::guide::observability).
+    ///
+    /// Off by default, since it costs an [inspection](crate::Locks::inspect) of each lock that is
+    /// waited for. It does nothing unless a subscriber takes spans at `debug`.
+    pub fn name_holder(mut self, names_holder: bool) -> Self {
+        self.names_holder = names_holder;
         self
     }
 
@@ -153,8 +166,8 @@ impl LockRequest {
 
     fn start(self, demand: Result<Demand, ConfigError>) -> Acquire {
         let node = Arc::clone(&self.node);
-        let (mode, class) = (self.mode(), Arc::clone(&self.class));
-        Acquire::new(&node, self.build(mode, demand), class)
+        let (mode, class, names_holder) = (self.mode(), Arc::clone(&self.class), self.names_holder);
+        Acquire::new(&node, self.build(mode, demand), class, names_holder)
     }
 
     fn try_once(self, demand: Result<Demand, ConfigError>) -> TryAcquire {

@@ -25,7 +25,7 @@ use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt as _, TryFutureExt as _};
 use proto::node::{Ask, Batch, Core, Effect, Moment, Note, Rules, batches, commands, is_of_one};
-use proto::{Answer, Event, Label, Link, LockErrorKind, LockName, NodeId, StoreError};
+use proto::{Answer, Command, Event, Label, Link, LockErrorKind, LockName, NodeId, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
@@ -306,13 +306,23 @@ impl Driver {
                 Effect::TellLost(mirror) => foreign::call("a waker", move || mirror.tell_lost()),
                 Effect::Reopen => self.store.reopen_subscription(),
                 Effect::Observe(note) => {
-                    if let Note::Queued { of, .. } = &note {
+                    if let Note::Queued { lock, of, .. } = &note {
                         foreign::call("a waker", || of.tell_position());
+                        self.name_holder(lock, of);
                     }
                     self.observer.note(&note);
                 }
             }
         }
+    }
+
+    /// Asks for the holders of a lock that an attempt waits for, if its span is to have them.
+    fn name_holder(self: &Arc<Self>, lock: &LockName, of: &HoldCell) {
+        let Some(span) = of.take_names_holder() else { return };
+        let (lock, sent, command) = (lock.clone(), self.clock.now(), Command::Inspect);
+        let driver = Arc::clone(self);
+        let ask = Ask { lock, command, sent, background: false };
+        self.send_then(ask, move |answer| driver.observer.held_by(&span, answer));
     }
 
     /// Sends requests in their order, those together that can go together, and takes in their

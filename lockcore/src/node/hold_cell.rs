@@ -2,15 +2,15 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use futures_util::task::AtomicWaker;
 use proto::node::{Mirror, Moment};
 use proto::{Released, StoreError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 use crate::class::Class;
 
@@ -37,6 +37,8 @@ pub(crate) struct Cell {
     positions: OnceLock<watch::Sender<Option<u64>>>,
     /// The lock was made a read.
     is_reduced: AtomicBool,
+    /// The span of the wait, if it is to have the labels of the holders.
+    names_holder: Mutex<Option<Span>>,
 }
 
 /// The cell of one attempt; clones are the same cell.
@@ -147,6 +149,16 @@ impl Cell {
     pub(crate) fn tell_position(&self) {
         let Some(sender) = self.positions.get() else { return };
         sender.send_if_modified(|told| std::mem::replace(told, self.position()) != *told);
+    }
+
+    /// Has the labels of the holders recorded in this span once the attempt is queued.
+    pub(crate) fn name_holder(&self, span: Span) {
+        *self.names_holder.lock().unwrap_or_else(PoisonError::into_inner) = Some(span);
+    }
+
+    /// Takes the span in which the labels of the holders are to be recorded. It is open until then.
+    pub(crate) fn take_names_holder(&self) -> Option<Span> {
+        self.names_holder.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Notes that the lock was made a read.

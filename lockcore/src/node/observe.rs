@@ -13,9 +13,10 @@ use std::time::Duration;
 use std::sync::Arc;
 
 use proto::node::{Note, Refusal};
-use proto::{LockErrorKind, LockName, NodeId};
+use proto::{Answer, FencingToken, Label, LockErrorKind, LockName, NodeId, StoreError};
 use tokio::time::Instant;
-use tracing::{debug, warn};
+use tracing::field::Empty;
+use tracing::{Span, debug, warn};
 
 use super::foreign;
 use super::hold_cell::HoldCell;
@@ -108,8 +109,51 @@ impl Observer {
     }
 
     /// The span in which an attempt waits.
-    pub(crate) fn acquiring(&self, lock: &LockName) -> tracing::Span {
-        tracing::debug_span!("acquire", lock = %self.name(lock))
+    pub(crate) fn acquiring(&self, lock: &LockName, of: &HoldCell) -> Span {
+        tracing::debug_span!(
+            "acquire", lock = %self.name(lock), class = of.class_name(),
+            position = Empty, holder = Empty, token = Empty, outcome = Empty
+        )
+    }
+
+    /// Records the end of a wait in its span.
+    pub(crate) fn acquired(&self, span: &Span, of: &HoldCell, outcome: Result<u64, &'static str>) {
+        if span.is_disabled() {
+            return;
+        }
+        drop(of.take_names_holder());
+        foreign::call(WATCHERS, || {
+            span.record("position", of.position());
+            span.record("token", outcome.ok());
+            span.record("outcome", outcome.err().unwrap_or("granted"));
+        });
+    }
+
+    /// Records the labels of the holders in the span of a wait.
+    pub(crate) fn held_by(&self, span: &Span, answer: Result<Answer, StoreError>) {
+        let Ok(Answer::Inspected(inspection)) = answer else { return };
+        let holders = inspection.holds.iter().filter_map(|(party, ..)| party.ours());
+        let labels: Vec<_> = holders.map(|member| Label::unescape(member.label())).collect();
+        foreign::call(WATCHERS, || {
+            span.record("holder", labels.join(" "));
+        });
+    }
+
+    /// The span of a hold, which follows that of its wait.
+    pub(crate) fn holding(
+        &self,
+        lock: &LockName,
+        of: &HoldCell,
+        token: FencingToken,
+        wait: &Span,
+    ) -> Span {
+        let mut span = Span::none();
+        foreign::call(WATCHERS, || {
+            let name = self.name(lock);
+            span = tracing::debug_span!("hold", lock = %name, class = of.class_name(), %token);
+            span.follows_from(wait);
+        });
+        span
     }
 
     /// Reports the end of a hold. The clock is read only for those that ask how long it was `held`.
@@ -207,11 +251,15 @@ impl Observer {
 }
 
 fn cause(refusal: &Refusal) -> &'static str {
-    let kind = match refusal {
-        Refusal::Busy => return "busy",
-        Refusal::Kind(kind) => *kind,
-        Refusal::Store(error) => error.kind,
-    };
+    match refusal {
+        Refusal::Busy => "busy",
+        Refusal::Kind(kind) => cause_of(*kind),
+        Refusal::Store(error) => cause_of(error.kind),
+    }
+}
+
+/// The name of an error in metrics, events and spans.
+pub(crate) fn cause_of(kind: LockErrorKind) -> &'static str {
     match kind {
         LockErrorKind::Timeout => "timeout",
         LockErrorKind::QueueFull => "queue_full",

@@ -76,3 +76,4 @@ mod section;
 mod set;
 mod sharing;
 mod shutdown;
+mod spans;
