@@ -25,6 +25,7 @@ pub(crate) struct Config {
     pub(crate) locks: Locks,
     pub(crate) options: Options,
     pub(crate) label: Option<Box<str>>,
+    pub(crate) class: Option<Box<str>>,
     pub(crate) on_lost: OnLost,
     pub(crate) fail_open: bool,
     pub(crate) release_in_background: bool,
@@ -36,6 +37,7 @@ impl Config {
             locks,
             options: Options::default(),
             label: None,
+            class: None,
             on_lost: OnLost::Stop,
             fail_open: false,
             release_in_background: false,
@@ -98,6 +100,14 @@ macro_rules! options {
         /// Names the requests for people who look at the queue. At most 64 bytes; the rest is cut.
         pub fn label(mut self, label: impl Into<Box<str>>) -> Self {
             self.config.label = Some(label.into());
+            self
+        }
+
+        /// Sets the class of the requests in metrics and in the status of the
+        /// [`Locks`](lockcore::Locks): a use of locks, such as a route or "wallet", of which there
+        /// are few. See [`LockRequest::class`](lockcore::LockRequest::class).
+        pub fn class(mut self, class: impl Into<Box<str>>) -> Self {
+            self.config.class = Some(class.into());
             self
         }
 

@@ -191,9 +191,11 @@
 //! # Observability
 //!
 //! One `tracing` event for each request that asks for a lock, at `debug`: `wait_ms`, `hold_ms`,
-//! `token` and `outcome` (`served`, a cause's code, `unlocked` or `cancelled`). lockcore's own
-//! events have the key, unless it is redacted. For clients there is
-//! [`server_timing`](HttpLockLayer::server_timing).
+//! `position` (the number of waiters that were ahead when it was queued), `token` and `outcome`
+//! (`served`, a cause's code, `unlocked` or `cancelled`). lockcore's own events have the key,
+//! unless it is redacted. For clients there is [`server_timing`](HttpLockLayer::server_timing), for
+//! handlers [`LockHandle::waited`] and [`LockHandle::position`]. A [`class`](HttpLockLayer::class)
+//! tells the uses of locks apart in lockcore's metrics.
 //!
 //! # Features
 //!

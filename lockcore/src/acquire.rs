@@ -10,12 +10,13 @@ use std::time::Duration;
 use pin_project::{pin_project, pinned_drop};
 use proto::node::{Note, Outcome, Refusal, Request};
 use proto::{Demand, LockErrorKind, LockName, Mode};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, Sleep};
 
+use crate::class::Class;
 use crate::error::LockError;
 use crate::guard::LockGuard;
-use crate::node::{HoldCell, Node, later, timer};
+use crate::node::{HoldCell, Node, cause_of, later, timer};
 
 /// Without a wait limit, an attempt ends when nothing has succeeded for this long, or for the lease
 /// if that is longer.
@@ -50,9 +51,49 @@ pub struct Acquire {
 }
 
 impl Acquire {
-    pub(crate) fn new(node: &Arc<Node>, request: Result<Request, LockError>) -> Self {
+    pub(crate) fn new(
+        node: &Arc<Node>,
+        request: Result<Request, LockError>,
+        class: Arc<Class>,
+        names_holder: bool,
+    ) -> Self {
         let is_of_permits = request.as_ref().is_ok_and(|request| request.demand.is_permits());
-        Self { attempt: Attempt::new(node, request), is_of_permits }
+        let mut attempt = Attempt::new(node, request, class);
+        attempt.names_holder = names_holder;
+        Self { attempt, is_of_permits }
+    }
+
+    /// The number of waiters ahead, as the server last told it; 0 is next. `None` until it is
+    /// queued, also if it is granted at once.
+    ///
+    /// The server tells it when it queues the request, and again if that loses its place. Waiters
+    /// ahead that are served since then are not subtracted: at most so many are ahead. Does not ask
+    /// the server.
+    pub fn position(&self) -> Option<u64> {
+        self.attempt.cell.position()
+    }
+
+    /// The [position](Self::position), and each change of it, for a task that shows it. The channel
+    /// closes when the acquisition has ended and its guard, if it has one, is dropped.
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), lockcore::LockError> {
+    /// # let locks = lockcore::Locks::in_memory();
+    /// let acquire = locks.lock("seat:7");
+    /// let mut positions = acquire.positions();
+    /// tokio::spawn(async move {
+    ///     while positions.changed().await.is_ok() {
+    ///         println!("{:?} wait ahead", *positions.borrow_and_update());
+    ///     }
+    /// });
+    /// let guard = acquire.await?;
+    /// # drop(guard);
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
+    /// ```
+    pub fn positions(&self) -> watch::Receiver<Option<u64>> {
+        self.attempt.cell.positions()
     }
 }
 
@@ -97,8 +138,12 @@ pub struct TryAcquire {
 }
 
 impl TryAcquire {
-    pub(crate) fn new(node: &Arc<Node>, request: Result<Request, LockError>) -> Self {
-        Self { attempt: Attempt::new(node, request) }
+    pub(crate) fn new(
+        node: &Arc<Node>,
+        request: Result<Request, LockError>,
+        class: Arc<Class>,
+    ) -> Self {
+        Self { attempt: Attempt::new(node, request, class) }
     }
 }
 
@@ -123,6 +168,9 @@ type AttemptResult = Result<Option<LockGuard>, LockError>;
 #[pin_project(PinnedDrop)]
 struct Attempt {
     node: Arc<Node>,
+    cell: HoldCell,
+    /// Whether the span of the wait is to have the labels of the holders.
+    names_holder: bool,
     state: AttemptState,
     #[pin]
     timer: Option<Sleep>,
@@ -138,7 +186,7 @@ enum AttemptState {
 struct RunningAttempt {
     attempt: u64,
     lock: LockName,
-    mirror: HoldCell,
+    cell: HoldCell,
     demand: Demand,
     limit: Limit,
     span: tracing::Span,
@@ -157,13 +205,19 @@ enum Limit {
 }
 
 impl Attempt {
-    fn new(node: &Arc<Node>, request: Result<Request, LockError>) -> Self {
-        Self { node: Arc::clone(node), state: AttemptState::New(Some(request)), timer: None }
+    fn new(node: &Arc<Node>, request: Result<Request, LockError>, class: Arc<Class>) -> Self {
+        let state = AttemptState::New(Some(request));
+        let (node, cell) = (Arc::clone(node), HoldCell::of(class));
+        Self { node, cell, names_holder: false, state, timer: None }
     }
 }
 
 /// Reserves one of this `Locks`' waiting slots. Attempts that do not wait need none.
-fn take_slot(node: &Node, request: &Request) -> Result<Option<OwnedSemaphorePermit>, LockError> {
+fn take_slot(
+    node: &Node,
+    request: &Request,
+    cell: &HoldCell,
+) -> Result<Option<OwnedSemaphorePermit>, LockError> {
     if request.mode == Mode::Try {
         return Ok(None);
     }
@@ -173,13 +227,14 @@ fn take_slot(node: &Node, request: &Request) -> Result<Option<OwnedSemaphorePerm
         let full =
             format!("this Locks has as many waiting attempts as its max_waiting allows ({limit})");
         let error = LockError::with_detail(LockErrorKind::QueueFull, full);
-        node.observer.note(&refused(&request.lock, &error));
+        node.observer.note(&refused(&request.lock, cell, &error));
         error
     })
 }
 
-fn refused(lock: &LockName, error: &LockError) -> Note {
-    Note::Refused { lock: lock.clone(), refusal: Refusal::Kind(error.kind()) }
+fn refused(lock: &LockName, cell: &HoldCell, error: &LockError) -> Note<HoldCell> {
+    let refusal = Refusal::Kind(error.kind());
+    Note::Refused { lock: lock.clone(), refusal, of: cell.clone() }
 }
 
 impl Limit {
@@ -209,31 +264,39 @@ impl Limit {
 }
 
 impl RunningAttempt {
-    fn begin(node: &Arc<Node>, request: Request, limit: Limit) -> Result<Self, LockError> {
+    fn begin(
+        node: &Arc<Node>,
+        request: Request,
+        (cell, names_holder): (&HoldCell, bool),
+        limit: Limit,
+    ) -> Result<Self, LockError> {
         let lock = request.lock.clone();
         let demand = request.demand;
-        let span = node.observer.acquiring(&lock);
+        let span = node.observer.acquiring(&lock, cell);
         let in_span = span.clone().entered();
-        let slot = take_slot(node, &request)?;
-        let mirror = HoldCell::default();
-        let begun = node.with(|core| core.begin(request, mirror.clone()));
+        let slot = take_slot(node, &request, cell)?;
+        if names_holder && !span.is_disabled() {
+            cell.name_holder(span.clone());
+        }
+        let cell = cell.clone();
+        let begun = node.with(|core| core.begin(request, cell.clone()));
         let Some((attempt, ask)) = begun else { return Err(node.closed()) };
         if let Some(ask) = ask {
             node.send(ask);
         }
         drop(in_span);
-        Ok(Self { attempt, lock, mirror, demand, limit, span, _slot: slot })
+        Ok(Self { attempt, lock, cell, demand, limit, span, _slot: slot })
     }
 
     /// The outcome of the attempt, once there is one.
     fn outcome(&self, node: &Arc<Node>, outcome: Outcome) -> Option<AttemptResult> {
         match outcome {
             Outcome::Waits => None,
-            Outcome::Granted { number, token, since } => {
+            Outcome::Granted { number, token, since, waited } => {
                 let lock = self.lock.clone();
-                let mirror = self.mirror.clone();
-                let grant = (number, token, since);
-                Some(Ok(Some(LockGuard::new(node, lock, mirror, self.demand, grant))))
+                let cell = self.cell.clone();
+                let grant = (number, token, since, waited);
+                Some(Ok(Some(LockGuard::new(node, lock, cell, self.demand, grant, &self.span))))
             }
             Outcome::Refused(Refusal::Busy) => Some(Ok(None)),
             Outcome::Refused(Refusal::Kind(LockErrorKind::Closed)) => Some(Err(node.closed())),
@@ -242,13 +305,26 @@ impl RunningAttempt {
         }
     }
 
+    /// Records the outcome in the span of the wait.
+    fn observe(&self, node: &Node, outcome: &AttemptResult) {
+        let outcome = match outcome {
+            Ok(Some(guard)) => Ok(guard.fencing_token().get()),
+            Ok(None) => Err("busy"),
+            Err(error) => Err(cause_of(error.kind())),
+        };
+        node.observer.acquired(&self.span, &self.cell, outcome);
+    }
+
     /// Ends an attempt whose time is up. A grant may have come in the same instant; then it counts.
     fn time_out(&self, node: &Arc<Node>) -> AttemptResult {
-        let (outcome, unanswered) = node.with(|core| {
-            let outcome = core.take(self.attempt);
-            let waits = matches!(outcome, Outcome::Waits);
-            (outcome, waits.then(|| core.cancel(self.attempt)).flatten())
-        });
+        let take = || {
+            node.with(|core| {
+                let outcome = core.take(self.attempt);
+                let waits = matches!(outcome, Outcome::Waits);
+                (outcome, waits.then(|| core.cancel(self.attempt)).flatten())
+            })
+        };
+        let (outcome, unanswered) = self.span.in_scope(take);
         if let Some(outcome) = self.outcome(node, outcome) {
             return outcome;
         }
@@ -263,7 +339,7 @@ impl RunningAttempt {
                 format!("no request has succeeded for {silence:?}"),
             ),
         };
-        node.observer.note(&refused(&self.lock, &error));
+        self.span.in_scope(|| node.observer.note(&refused(&self.lock, &self.cell, &error)));
         Err(error)
     }
 }
@@ -280,14 +356,17 @@ impl Future for Attempt {
             let request = request?;
             let limit = Limit::new(this.node, &request);
             this.timer.set(Some(timer(limit.earliest())));
-            *this.state = AttemptState::Running(RunningAttempt::begin(this.node, request, limit)?);
+            let running =
+                RunningAttempt::begin(this.node, request, (this.cell, *this.names_holder), limit)?;
+            *this.state = AttemptState::Running(running);
         }
         let AttemptState::Running(running) = this.state else {
             panic!("an acquisition is not polled after it is ready");
         };
-        let _waiting = running.span.clone().entered();
+        // The wait alone: the span of the hold is the caller's.
+        let waiting = running.span.clone().entered();
         // First, so that what comes after the look wakes this task.
-        running.mirror.caller.register(cx.waker());
+        running.cell.caller.register(cx.waker());
         let attempt = running.attempt;
         // One that has just asked finds nothing yet: a look tells, at less cost than an event.
         let is_asking = has_just_asked && this.node.look(|core| core.is_asking(attempt));
@@ -295,7 +374,9 @@ impl Future for Attempt {
             true => Outcome::Waits,
             false => this.node.with(|core| core.take(attempt)),
         };
+        drop(waiting);
         if let Some(outcome) = running.outcome(this.node, outcome) {
+            running.observe(this.node, &outcome);
             *this.state = AttemptState::Done;
             this.timer.set(None);
             return Poll::Ready(outcome);
@@ -312,6 +393,7 @@ impl Future for Attempt {
                 continue;
             }
             let outcome = running.time_out(this.node);
+            running.observe(this.node, &outcome);
             *this.state = AttemptState::Done;
             return Poll::Ready(outcome);
         }
@@ -325,6 +407,8 @@ impl PinnedDrop for Attempt {
         if let AttemptState::Running(running) = this.state {
             let attempt = running.attempt;
             this.node.with(|core| core.cancel(attempt));
+            this.node.observer.acquired(&running.span, this.cell, Err("cancelled"));
+            this.node.observer.cancelled(this.cell);
         }
     }
 }

@@ -5,6 +5,7 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use proto::node::{GivenBack, Moment};
 use proto::{
@@ -12,6 +13,7 @@ use proto::{
 };
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tracing::Span;
 
 use crate::error::LockError;
 use crate::node::{HoldCell, Node, TimedRequest, silent};
@@ -41,6 +43,9 @@ struct SharedHold {
     demand: Demand,
     token: FencingToken,
     since: Moment,
+    waited: Duration,
+    /// Open for as long as the hold lasts.
+    span: Span,
 }
 
 impl SharedHold {
@@ -49,7 +54,9 @@ impl SharedHold {
     }
 
     fn observe_end(&self) {
-        self.node.observer.ended(&self.lock, || self.node.clock.now().since(self.since));
+        self.node
+            .observer
+            .ended(&self.lock, &self.shared, || self.node.clock.now().since(self.since));
     }
 }
 
@@ -73,11 +80,14 @@ impl LockGuard {
         lock: LockName,
         shared: HoldCell,
         demand: Demand,
-        (number, token, since): (u64, FencingToken, Moment),
+        (number, token, since, waited): (u64, FencingToken, Moment, Duration),
+        wait: &Span,
     ) -> Self {
         shared.add_guard();
         let node = Arc::clone(node);
-        Self { hold: Some(SharedHold { node, lock, shared, number, demand, token, since }) }
+        let span = node.observer.holding(&lock, &shared, token, wait);
+        let hold = SharedHold { node, lock, shared, number, demand, token, since, waited, span };
+        Self { hold: Some(hold) }
     }
 
     /// The demand that is held.
@@ -145,6 +155,7 @@ impl LockGuard {
                 if let Some(hold) = &mut self.hold {
                     hold.token = token;
                     hold.demand = Demand::READ;
+                    hold.shared.reduce();
                 }
                 Ok(())
             }
@@ -171,6 +182,23 @@ impl LockGuard {
     /// [`LockKey`](crate::LockKey) says.
     pub fn key(&self) -> &str {
         self.hold().lock.as_str()
+    }
+
+    /// The time for which the acquisition waited.
+    pub fn waited(&self) -> Duration {
+        self.hold().waited
+    }
+
+    /// The number of waiters that were ahead when the acquisition was queued, as
+    /// [`Acquire::position`](crate::Acquire::position) had it. `None` if it was granted at once.
+    pub fn position(&self) -> Option<u64> {
+        self.hold().shared.position()
+    }
+
+    /// The span `hold` of [`tracing`]: open until the last guard is dropped or released, and off
+    /// unless a subscriber takes spans at `debug`. For fields and links of your own.
+    pub fn span(&self) -> &Span {
+        &self.hold().span
     }
 
     /// Whether the hold can no longer be relied on: its [deadline](Self::deadline) has passed

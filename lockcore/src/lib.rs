@@ -63,7 +63,9 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod acquire;
+mod activity;
 mod builder;
+mod class;
 #[cfg(feature = "redis")]
 mod cluster;
 #[cfg(feature = "redis")]
@@ -86,6 +88,7 @@ mod store;
 mod unreachable_waiters;
 
 pub use acquire::{Acquire, TryAcquire};
+pub use activity::{Activities, Activity, ActivityState, ClassStatus};
 pub use builder::LocksBuilder;
 #[cfg(feature = "redis")]
 pub use cluster::Cluster;

@@ -18,3 +18,6 @@ pub(crate) use deadline::{TimedRequest, silent, timer};
 pub(crate) use driver::{Driver, Inbox, Settings};
 pub(crate) use handle::Node;
 pub(crate) use hold_cell::HoldCell;
+#[cfg(feature = "metrics")]
+pub(crate) use observe::ClassMetrics;
+pub(crate) use observe::cause_of;

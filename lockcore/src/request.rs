@@ -8,6 +8,7 @@ use proto::node::Request;
 use proto::{ConfigError, Demand, Label, LockErrorKind, LockName, Mode};
 
 use crate::acquire::{Acquire, TryAcquire};
+use crate::class::Class;
 use crate::error::LockError;
 use crate::node::Node;
 use crate::option_setters;
@@ -44,13 +45,16 @@ pub struct LockRequest {
     lock: Result<LockName, LockError>,
     options: LockOptions,
     label: Label,
+    class: Arc<Class>,
+    names_holder: bool,
 }
 
 impl LockRequest {
     pub(crate) fn new(node: &Arc<Node>, lock: Result<LockName, LockError>) -> Self {
         let options = node.settings.defaults;
         let label = node.settings.label.clone();
-        Self { node: Arc::clone(node), lock, options, label }
+        let class = node.classes.unnamed();
+        Self { node: Arc::clone(node), lock, options, label, class, names_holder: false }
     }
 
     option_setters! { options:
@@ -78,6 +82,30 @@ impl LockRequest {
     /// labels are cut.
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         self.label = Label::new(label.as_ref());
+        self
+    }
+
+    /// Sets the class of this request in [metrics](crate::guide::observability), in
+    /// [`status_by_class`](crate::Locks::status_by_class) and in
+    /// [`activity`](crate::Locks::activity). The default is the class `default`.
+    ///
+    /// A class names a use of locks, such as a route or "wallet", of which there are few. Names of
+    /// locks are too many: a recorder of metrics keeps each class for good. At most 64 bytes; the
+    /// rest is cut. Requests of more than 1 000 classes of one `Locks` share the class `other`.
+    pub fn class(mut self, class: impl AsRef<str>) -> Self {
+        self.class = self.node.classes.get(class.as_ref());
+        self
+    }
+
+    /// Records the labels of the holders in the span `acquire`, as its field `holder`, when this
+    /// request is queued behind them. Where labels are trace contexts, that links the trace of one
+    /// that waits to that of the request it waits for: see
+    /// [`guide::observability`](crate::guide::observability).
+    ///
+    /// Off by default, since it costs an [inspection](crate::Locks::inspect) of each lock that is
+    /// waited for. It does nothing unless a subscriber takes spans at `debug`.
+    pub fn name_holder(mut self, names_holder: bool) -> Self {
+        self.names_holder = names_holder;
         self
     }
 
@@ -138,13 +166,14 @@ impl LockRequest {
 
     fn start(self, demand: Result<Demand, ConfigError>) -> Acquire {
         let node = Arc::clone(&self.node);
-        let mode = self.mode();
-        Acquire::new(&node, self.build(mode, demand))
+        let (mode, class, names_holder) = (self.mode(), Arc::clone(&self.class), self.names_holder);
+        Acquire::new(&node, self.build(mode, demand), class, names_holder)
     }
 
     fn try_once(self, demand: Result<Demand, ConfigError>) -> TryAcquire {
         let node = Arc::clone(&self.node);
-        TryAcquire::new(&node, self.build(Mode::Try, demand))
+        let class = Arc::clone(&self.class);
+        TryAcquire::new(&node, self.build(Mode::Try, demand), class)
     }
 
     fn mode(&self) -> Mode {
@@ -175,6 +204,7 @@ impl fmt::Debug for LockRequest {
             .field("lock", &lock)
             .field("options", &self.options)
             .field("label", &self.label)
+            .field("class", &self.class.name)
             .finish_non_exhaustive()
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct AcquireKeys {
     options: Options,
     /// The request's own label; without one, the layer's is used.
     label: Option<Box<str>>,
+    /// The request's own class; without one, the layer's is used.
+    class: Option<Box<str>>,
     /// The time of the first acquire: the wait is for all keys together.
     began: Option<Instant>,
     /// The holds that the request has already.
@@ -37,6 +39,8 @@ pub(crate) struct AcquireKeys {
     current: Option<KeyDemand>,
     #[pin]
     acquire: Option<Acquire>,
+    /// The longest queue that the request was put behind.
+    position: Option<u64>,
     /// The losses of the acquired locks, while the next is waited for.
     losses: Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
@@ -83,23 +87,31 @@ impl AcquireKeys {
         config: &Arc<Config>,
         holds: Option<Arc<HoldRegistry>>,
     ) -> Self {
-        let Resolved { keys, options, label } = asked;
+        let Resolved { keys, options, label, class } = asked;
         Self {
             options: options.or(config.options),
             config: Arc::clone(config),
             keys,
             label,
+            class,
             began: None,
             holds,
             acquired: AcquiredKeys::default(),
             current: None,
             acquire: None,
+            position: None,
             losses: Vec::new(),
         }
     }
 
     pub(crate) fn config(&self) -> &Arc<Config> {
         &self.config
+    }
+
+    /// The number of waiters that were ahead when the request was queued. Of several locks, the
+    /// longest queue counts.
+    pub(crate) fn position(&self) -> Option<u64> {
+        self.position
     }
 
     /// The registry of the request's holds; a new one if it has none.
@@ -117,8 +129,10 @@ impl AcquireKeys {
         let mut this = self.project();
         let stops = this.config.on_lost == OnLost::Stop;
         loop {
-            if let Some(acquire) = this.acquire.as_mut().as_pin_mut() {
-                let Poll::Ready(guard) = acquire.poll(cx)? else {
+            if let Some(mut acquire) = this.acquire.as_mut().as_pin_mut() {
+                let polled = acquire.as_mut().poll(cx);
+                *this.position = acquire.position().max(*this.position);
+                let Poll::Ready(guard) = polled? else {
                     return match stops && is_one_lost(this.acquired, this.losses, cx) {
                         true => Poll::Ready(Err(LockError::lost())),
                         false => Poll::Pending,
@@ -147,6 +161,10 @@ impl AcquireKeys {
             };
             let request = match this.label.as_ref().or(this.config.label.as_ref()) {
                 Some(label) => request.label(label),
+                None => request,
+            };
+            let request = match this.class.as_ref().or(this.config.class.as_ref()) {
+                Some(class) => request.class(class),
                 None => request,
             };
             this.acquire.set(Some(request.acquire(want.demand)));

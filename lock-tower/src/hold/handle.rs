@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockcore::{FencingToken, LockGuard};
 use tokio::time::Instant;
@@ -65,6 +66,17 @@ impl LockHandle {
     /// resource that checks tokens refuses.
     pub fn fencing_token(&self) -> FencingToken {
         self.held().token
+    }
+
+    /// The time for which the request waited for this lock.
+    pub fn waited(&self) -> Duration {
+        self.held().waited
+    }
+
+    /// The number of waiters that were ahead when the request was queued for this lock; `None` if
+    /// it was granted at once.
+    pub fn position(&self) -> Option<u64> {
+        self.held().position
     }
 
     /// Releases the lock before the response, and reports whether the hold lasted until then. A

@@ -65,9 +65,10 @@ impl LayerHolds {
         self.log.get_or_insert_with(RequestLog::begin)
     }
 
-    /// The time that the request has waited for its locks; `None` if it asked for none.
-    pub(crate) fn waited(&self) -> Option<Duration> {
-        self.log.as_ref().map(RequestLog::waited)
+    /// The time that the request has waited for its locks, and the number of waiters that were
+    /// ahead; `None` if it asked for none.
+    pub(crate) fn waited(&self) -> Option<(Duration, Option<u64>)> {
+        self.log.as_ref().map(|log| (log.waited(), log.position()))
     }
 
     /// Notes that the request was served, or refused for this error. Dropping the holds logs it.

@@ -1,6 +1,7 @@
 //! One hold of one request.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use lockcore::{Demand, FencingToken, LockGuard, LockKey, Locks};
 use tokio::time::Instant;
@@ -8,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::OnLost;
 use crate::hold::guard::Granted;
+use crate::key::KeyDemand;
 use crate::refusal::LockError;
 
 /// A hold, shared by its layer, the handles and detached work.
@@ -20,6 +22,8 @@ pub(crate) struct HoldRecord {
     pub(crate) key: LockKey,
     pub(crate) demand: Demand,
     pub(crate) token: FencingToken,
+    pub(crate) waited: Duration,
+    pub(crate) position: Option<u64>,
     pub(crate) on_lost: OnLost,
     locks: Locks,
     state: Mutex<RecordState>,
@@ -40,10 +44,11 @@ impl HoldRecord {
         locks: &Locks,
         on_lost: OnLost,
     ) -> Self {
-        let token = guard.fencing_token();
+        let (token, waited, position) = (guard.fencing_token(), guard.waited(), guard.position());
         let locks = locks.clone();
         let state = Mutex::new(RecordState::Held { guard, keepers: 1 });
-        Self { layer, number, key: want.key, demand: want.demand, token, on_lost, locks, state }
+        let KeyDemand { key, demand } = want;
+        Self { layer, number, key, demand, token, waited, position, on_lost, locks, state }
     }
 
     pub(crate) fn is_of(&self, locks: &Locks, key: &LockKey) -> bool {

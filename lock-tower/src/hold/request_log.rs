@@ -18,18 +18,37 @@ pub(crate) struct RequestLog {
     /// Known when the wait is over.
     waited: Option<Duration>,
     granted: Option<(Instant, u64)>,
+    /// The longest queue that it was put behind.
+    position: Option<u64>,
     outcome: &'static str,
 }
 
 impl RequestLog {
     pub(crate) fn begin() -> Self {
-        Self { asked: Instant::now(), waited: None, granted: None, outcome: "cancelled" }
+        Self {
+            asked: Instant::now(),
+            waited: None,
+            granted: None,
+            position: None,
+            outcome: "cancelled",
+        }
     }
 
     /// Notes a grant. Of several grants, the first counts.
     pub(crate) fn granted(&mut self, token: u64) {
         let (granted, _) = *self.granted.get_or_insert_with(|| (Instant::now(), token));
         self.waited.get_or_insert(granted - self.asked);
+    }
+
+    /// Notes the number of waiters that were ahead when the request was queued. Of several locks,
+    /// the longest queue counts.
+    pub(crate) fn queued(&mut self, position: Option<u64>) {
+        self.position = self.position.max(position);
+    }
+
+    /// The number of waiters that were ahead; `None` if the request was not queued.
+    pub(crate) fn position(&self) -> Option<u64> {
+        self.position
     }
 
     /// Adds one wait, of several that a request may have, with any outcome.
@@ -65,6 +84,7 @@ impl Drop for RequestLog {
         let wait_ms = self.waited().as_secs_f64() * 1e3;
         let hold_ms = self.granted.map(|(granted, _)| granted.elapsed().as_secs_f64() * 1e3);
         let token = self.granted.map(|(_, token)| token);
-        tracing::debug!(wait_ms, hold_ms, token, outcome = self.outcome, "lock");
+        let Self { position, outcome, .. } = self;
+        tracing::debug!(wait_ms, hold_ms, position, token, outcome, "lock");
     }
 }

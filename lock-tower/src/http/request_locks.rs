@@ -168,6 +168,7 @@ impl RequestLocks {
         drop(reader);
         scope.holds.log(scope.layer, |log| {
             log.add_wait(began.elapsed());
+            log.queued(acquire.position());
             if let Some(token) = acquired.as_ref().ok().and_then(AcquiredKeys::last_token) {
                 log.granted(token);
             }

@@ -38,8 +38,8 @@ pub(crate) fn respond<R: Body, E>(
             return Err(error);
         }
     };
-    if let Some(waited) = waited.filter(|_| response_options.server_timing) {
-        response.headers_mut().append("server-timing", server_timing(waited));
+    if let Some((waited, position)) = waited.filter(|_| response_options.server_timing) {
+        response.headers_mut().append("server-timing", server_timing(waited, position));
     }
     Ok(response)
 }
@@ -58,8 +58,11 @@ fn refusal<R>(response: &Response<R>) -> Option<&LockError> {
     response.extensions().get()
 }
 
-/// The wait in milliseconds, as W3C Server Timing writes it.
-fn server_timing(waited: Duration) -> HeaderValue {
-    let text = format!("lock;dur={:.1}", waited.as_secs_f64() * 1e3);
-    HeaderValue::try_from(text).expect("digits and a dot are visible ASCII")
+/// The wait in milliseconds and the position in the queue, as W3C Server Timing writes them.
+fn server_timing(waited: Duration, position: Option<u64>) -> HeaderValue {
+    let mut text = format!("lock;dur={:.1}", waited.as_secs_f64() * 1e3);
+    if let Some(position) = position {
+        text += &format!(", lock-queue;desc={position}");
+    }
+    HeaderValue::try_from(text).expect("digits and names are visible ASCII")
 }

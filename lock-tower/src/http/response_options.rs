@@ -75,8 +75,10 @@ pub(crate) use hold_until_body_end;
 /// The options of the layers for HTTP, on a type with a field `response_options`.
 macro_rules! response_options {
     () => {
-        /// Reports to the client the wait of its request: `Server-Timing: lock;dur=12.3`
-        /// (milliseconds). Off by default, since it shows every client how contended a key is.
+        /// Reports to the client the wait of its request, in milliseconds, and how many waiters
+        /// were ahead when it was queued: `Server-Timing: lock;dur=12.3, lock-queue;desc=4`. The
+        /// second part is left out if it was not queued. Off by default, since it shows every
+        /// client how contended a key is.
         pub fn server_timing(mut self) -> Self {
             self.response_options.server_timing = true;
             self

@@ -42,6 +42,7 @@ pub struct Keys {
     rest: Vec<NameDemand>,
     options: Options,
     label: Option<Box<str>>,
+    class: Option<Box<str>>,
 }
 
 /// A key and its demand; `None` as long as no demand is set.
@@ -95,7 +96,7 @@ impl Keys {
 
     pub(crate) fn of(first: Name) -> Self {
         let first = KeyDemand { key: first, demand: None };
-        Self { first, rest: Vec::new(), options: Options::default(), label: None }
+        Self { first, rest: Vec::new(), options: Options::default(), label: None, class: None }
     }
 
     /// Adds a lock. The same name twice is one lock.
@@ -186,6 +187,13 @@ impl Keys {
         self
     }
 
+    /// Sets the class of this request, in place of the layer's; see
+    /// [`LockRequest::class`](lockcore::LockRequest::class).
+    pub fn class(mut self, class: impl Into<Box<str>>) -> Self {
+        self.class = Some(class.into());
+        self
+    }
+
     /// Joins the locks of both, each with its demand; they are acquired together. Where both set an
     /// option, that of `self` counts.
     pub fn join(mut self, other: Self) -> Self {
@@ -193,6 +201,7 @@ impl Keys {
         self.rest.extend(other.rest);
         self.options = self.options.or(other.options);
         self.label = self.label.or(other.label);
+        self.class = self.class.or(other.class);
         self
     }
 
@@ -228,7 +237,7 @@ impl Keys {
             first = rest.pop().expect("it has at least the first");
         }
         let keys = Sorted { next: Some(first), rest };
-        Ok(Resolved { keys, options: self.options, label: self.label })
+        Ok(Resolved { keys, options: self.options, label: self.label, class: self.class })
     }
 }
 
@@ -238,6 +247,7 @@ pub(crate) struct Resolved {
     pub(crate) keys: Sorted,
     pub(crate) options: Options,
     pub(crate) label: Option<Box<str>>,
+    pub(crate) class: Option<Box<str>>,
 }
 
 /// Keys in the order in which every process acquires them.

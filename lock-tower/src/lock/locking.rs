@@ -150,6 +150,7 @@ impl<S: Service<Req>, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
                     let acquired = ready!(acquire.as_mut().poll(cx));
                     let mut caller = caller.take();
                     let mut layer_holds = layer_holds.take().unwrap_or_default();
+                    layer_holds.log().queued(acquire.position());
                     match acquired {
                         Ok(acquired) => {
                             let handle =

@@ -28,12 +28,16 @@ async fn the_wait_is_told_where_it_was_asked_for() {
         drop(guard);
         let answer = client.answer().await;
         assert!(answer.head.contains("db;dur=1"), "the handler's own stays");
-        let told = answer.head.split("lock;dur=").nth(1);
-        let told = told.map(|rest| rest.lines().next().unwrap().parse::<f64>().unwrap());
+        let told = answer.head.split("lock;dur=").nth(1).map(|rest| rest.lines().next().unwrap());
+        let (told, position) = told.and_then(|told| told.split_once(", ")).unzip();
+        assert_eq!(position, is_told.then_some("lock-queue;desc=0"));
+        let told = told.map(|told| told.parse::<f64>().unwrap());
         assert_eq!(told.is_some(), is_told);
         assert!(told.is_none_or(|told| told >= 20.0), "{told:?}");
         if is_told {
-            assert!(get(address, "//", "").await.head.contains("lock;dur="), "also a refusal's");
+            let refusal = get(address, "//", "").await.head;
+            assert!(refusal.contains("lock;dur="), "also a refusal's");
+            assert!(!refusal.contains("lock-queue"), "it was not queued");
         }
     }
 }

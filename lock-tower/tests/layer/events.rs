@@ -6,7 +6,9 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use lock_tests::queued;
+use lock_tower::{Keys, LockLayer};
 use lockcore::{LockErrorKind, Locks, MemoryStore};
+use tower::Layer as _;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
@@ -103,12 +105,16 @@ async fn wait_hold_and_token_are_told_when_the_request_ends() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     guard.release().await.unwrap();
     let (request, respond) = next(&mut handle).await;
+    let handle = request.lock.clone().unwrap();
+    assert_eq!(handle.position(), Some(0));
+    assert!((2_000..2_100).contains(&handle.waited().as_millis()), "{:?}", handle.waited());
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(log.ended().is_empty(), "it has not ended");
     respond.send_response(1);
     answer.await.unwrap().unwrap();
 
     let fields = log.one("served");
+    assert_eq!(fields["position"], "0");
     assert!((2_000.0..2_100.0).contains(&millis(&fields, "wait_ms")), "{fields:?}");
     assert!((3_000.0..3_100.0).contains(&millis(&fields, "hold_ms")), "{fields:?}");
     assert_eq!(fields["token"], request.lock.unwrap().fencing_token().to_string());
@@ -124,6 +130,7 @@ async fn every_way_out_has_its_outcome() {
     let guard = locks.lock("a").await.unwrap();
     send(&service, job("a", 1)).await.unwrap().unwrap_err();
     let fields = log.one("lock-busy");
+    assert_eq!(fields["position"], "0", "the queue that a refused one met");
     assert!(millis(&fields, "wait_ms") >= 1_000.0, "{fields:?}");
     assert!(!fields.contains_key("hold_ms") && !fields.contains_key("token"), "{fields:?}");
 
@@ -150,4 +157,22 @@ async fn every_way_out_has_its_outcome() {
     next(&mut handle).await.1.send_response(5);
     answer.await.unwrap().unwrap();
     assert!(log.ended().is_empty(), "a request without a key is not told of");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_class_is_that_of_the_key_and_else_that_of_the_layer() {
+    let locks = Locks::in_memory();
+    let class = |job: &Job| match job.number {
+        0 => Keys::one("a").join(Keys::one("b").class("wallet")),
+        _ => Keys::one("a"),
+    };
+    let (inner, mut handle) = tower_test::mock::pair::<Job, usize>();
+    let service = LockLayer::new(locks.clone(), class).class("orders").layer(inner);
+    for (number, class) in [(0, "wallet"), (1, "orders")] {
+        let answer = send(&service, job("a", number));
+        let (_, respond) = next(&mut handle).await;
+        assert!(locks.activity().all(|one| *one.class == *class), "{number}");
+        respond.send_response(1);
+        answer.await.unwrap().unwrap();
+    }
 }

@@ -31,6 +31,7 @@
 //!   requests of one member are on their way whose order matters: a leave waits for the answer of
 //!   its acquire, and a release may overtake a renewal, whose answer then means nothing.
 
+mod activity;
 mod attempts;
 mod batch;
 mod clocks;
@@ -53,6 +54,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub use activity::{Activity, Stage};
 pub use batch::{Batch, batches, commands, is_of_one};
 pub use effect::{Ask, Effect, Note};
 pub use entry::{Mirror, Refusal, Request};
@@ -153,6 +155,8 @@ pub enum Outcome {
         token: FencingToken,
         /// The start of the hold.
         since: Moment,
+        /// The time from the attempt's begin to that of the hold.
+        waited: Duration,
     },
     /// No lock.
     Refused(Refusal),
@@ -338,11 +342,12 @@ impl<P: Mirror> Core<P> {
                 lease.doubted(now, self.doubt);
                 let token = lease.token;
                 let since = lease.since;
+                let waited = since.since(entry.started);
                 self.table.change(number, |entry| {
                     entry.state = State::Held(lease);
                     entry.caller = Caller::Gone;
                 });
-                Outcome::Granted { number, token, since }
+                Outcome::Granted { number, token, since, waited }
             }
             State::Missed => {
                 self.ask_in_background(number);
@@ -405,7 +410,7 @@ impl<P: Mirror> Core<P> {
     pub fn leak(&mut self, number: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
-        if !matches!(entry.state, State::Held(_) | State::Lost) {
+        if !matches!(entry.state, State::Held(_) | State::Lost { .. }) {
             return;
         }
         let mirror = entry.mirror.clone();

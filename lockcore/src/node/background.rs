@@ -6,6 +6,7 @@
 //! - There is one such task for each node. It sleeps until the next thing is due, for a second at
 //!   most: timers stop while the machine is suspended, and leases do not. If nothing is due, it
 //!   sleeps until it is woken.
+//! - It sets the gauges, too, and comes once more for those that are not zero.
 //! - A tick changes a bounded number of entries, and sends all its requests before the next tick
 //!   sends its own. If there is more to do, the task yields first, so that callers get the mutex.
 //! - The task ends, and closes the store, once no handle of the node is left and every hold is
@@ -15,22 +16,49 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::Link;
+use proto::node::Moment;
 use tokio::sync::watch;
 
 use super::driver::Driver;
+#[cfg(feature = "metrics")]
+use super::observe::gauges::Gauges;
 
 /// The longest time without a look whether the machine was suspended.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// Ends every attempt when the runtime drops the task before its end: nothing could ever answer
-/// them.
-struct EndWithTheRuntime(Option<Arc<Driver>>);
+/// The node while the task runs. If the runtime drops the task before its end, it ends every
+/// attempt: nothing could ever answer them.
+struct RunningNode {
+    driver: Option<Arc<Driver>>,
+    #[cfg(feature = "metrics")]
+    gauges: Gauges,
+}
 
-impl Drop for EndWithTheRuntime {
-    fn drop(&mut self) {
-        if let Some(driver) = self.0.take() {
-            driver.end();
+impl RunningNode {
+    /// Sets the gauges. Returns the moment at which they are to be set again.
+    fn sample(&mut self) -> Option<Moment> {
+        #[cfg(feature = "metrics")]
+        if let Some(driver) = &self.driver {
+            return self.gauges.sample(driver);
         }
+        None
+    }
+
+    fn end(&mut self, of_runtime: bool) {
+        let Some(driver) = self.driver.take() else { return };
+        if of_runtime {
+            driver.end();
+        } else {
+            driver.store.close();
+        }
+        #[cfg(feature = "metrics")]
+        self.gauges.end(&driver);
+    }
+}
+
+impl Drop for RunningNode {
+    fn drop(&mut self) {
+        self.end(true);
     }
 }
 
@@ -39,7 +67,11 @@ pub(super) async fn run(
     driver: Arc<Driver>,
     (mut commands, mut subscription): (watch::Receiver<Link>, watch::Receiver<Link>),
 ) {
-    let mut end = EndWithTheRuntime(Some(Arc::clone(&driver)));
+    let mut running = RunningNode {
+        driver: Some(Arc::clone(&driver)),
+        #[cfg(feature = "metrics")]
+        gauges: Gauges::default(),
+    };
     let mut was_woken = true;
     loop {
         let (is_more, next) = driver.tick(LONGEST, was_woken);
@@ -51,6 +83,7 @@ pub(super) async fn run(
         if driver.is_over() {
             break;
         }
+        let next = [next, running.sample()].into_iter().flatten().min();
         tokio::select! {
             () = driver.wake.notified() => was_woken = true,
             () = until(next.map(|next| driver.clock.instant(next))) => was_woken = false,
@@ -58,8 +91,7 @@ pub(super) async fn run(
             Ok(()) = subscription.changed() => {}
         }
     }
-    end.0 = None;
-    driver.store.close();
+    running.end(false);
 }
 
 async fn until(at: Option<tokio::time::Instant>) {

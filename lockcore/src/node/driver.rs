@@ -24,8 +24,8 @@ use std::time::Duration;
 use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt as _, TryFutureExt as _};
-use proto::node::{Ask, Batch, Core, Effect, Moment, Rules, batches, commands, is_of_one};
-use proto::{Answer, Event, Label, Link, LockErrorKind, LockName, NodeId, StoreError};
+use proto::node::{Ask, Batch, Core, Effect, Moment, Note, Rules, batches, commands, is_of_one};
+use proto::{Answer, Command, Event, Label, Link, LockErrorKind, LockName, NodeId, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
@@ -34,6 +34,7 @@ use super::clock::Clock;
 use super::foreign;
 use super::hold_cell::HoldCell;
 use super::observe::Observer;
+use crate::class::Classes;
 use crate::error::LockError;
 use crate::options::LockOptions;
 use crate::store::{Listener, Store, begin};
@@ -67,6 +68,7 @@ pub(crate) struct Driver {
     pub(crate) runtime: Handle,
     pub(crate) clock: Clock,
     pub(crate) observer: Observer,
+    pub(crate) classes: Classes,
     table: Mutex<DriverState>,
     /// Something is due sooner than the background task knows.
     pub(super) wake: Notify,
@@ -151,6 +153,7 @@ impl Driver {
         Self {
             store,
             observer: Observer::new(id.clone(), settings.redact_names),
+            classes: Classes::default(),
             id,
             settings,
             runtime,
@@ -303,9 +306,24 @@ impl Driver {
                 Effect::Wake(mirror) => foreign::call("a waker", move || mirror.caller.wake()),
                 Effect::TellLost(mirror) => foreign::call("a waker", move || mirror.tell_lost()),
                 Effect::Reopen => self.store.reopen_subscription(),
-                Effect::Observe(note) => self.observer.note(&note),
+                Effect::Observe(note) => {
+                    if let Note::Queued { lock, of, .. } = &note {
+                        foreign::call("a waker", || of.tell_position());
+                        self.name_holder(lock, of);
+                    }
+                    self.observer.note(&note);
+                }
             }
         }
+    }
+
+    /// Asks for the holders of a lock that an attempt waits for, if its span is to have them.
+    fn name_holder(self: &Arc<Self>, lock: &LockName, of: &HoldCell) {
+        let Some(span) = of.take_names_holder() else { return };
+        let (lock, sent, command) = (lock.clone(), self.clock.now(), Command::Inspect);
+        let driver = Arc::clone(self);
+        let ask = Ask { lock, command, sent, background: false };
+        self.send_then(ask, move |answer| driver.observer.held_by(&span, answer));
     }
 
     /// Sends requests in their order, those together that can go together, and takes in their

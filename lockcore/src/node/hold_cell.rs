@@ -2,14 +2,17 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use futures_util::task::AtomicWaker;
 use proto::node::{Mirror, Moment};
 use proto::{Released, StoreError};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
+
+use crate::class::Class;
 
 /// The deadline and the loss are written in the table's own sections, so that a guard needs no
 /// mutex to report its state.
@@ -26,11 +29,28 @@ pub(crate) struct Cell {
     returned: OnceLock<Result<Released, StoreError>>,
     lost: OnceLock<CancellationToken>,
     guards: AtomicUsize,
+    /// The class of its request; nothing where there is no caller.
+    class: Option<Arc<Class>>,
+    /// One more than the number of waiters that were ahead when the server queued it; zero if it
+    /// was not queued.
+    queued: AtomicU64,
+    positions: OnceLock<watch::Sender<Option<u64>>>,
+    /// The lock was made a read.
+    is_reduced: AtomicBool,
+    /// The span of the wait, if it is to have the labels of the holders.
+    names_holder: Mutex<Option<Span>>,
 }
 
 /// The cell of one attempt; clones are the same cell.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct HoldCell(Arc<Cell>);
+
+impl HoldCell {
+    /// The cell of an attempt of this class.
+    pub(crate) fn of(class: Arc<Class>) -> Self {
+        Self(Arc::new(Cell { class: Some(class), ..Cell::default() }))
+    }
+}
 
 impl Deref for HoldCell {
     type Target = Cell;
@@ -48,6 +68,10 @@ impl Mirror for HoldCell {
 
     fn lose(&self) {
         self.is_lost.store(true, Ordering::Release);
+    }
+
+    fn queued(&self, ahead: u64) {
+        self.queued.store(ahead.saturating_add(1), Ordering::Release);
     }
 
     fn returned(&self, outcome: Result<Released, StoreError>) {
@@ -89,6 +113,62 @@ impl Cell {
     pub(crate) fn tell_lost(&self) {
         self.is_lost.store(true, Ordering::Release);
         self.lost().cancel();
+    }
+
+    /// The class of its request.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn class(&self) -> Option<&Arc<Class>> {
+        self.class.as_ref()
+    }
+
+    /// The name of the class.
+    pub(crate) fn class_name(&self) -> &str {
+        self.class.as_ref().map_or("", |class| &class.name)
+    }
+
+    /// The name of the class, to keep.
+    pub(crate) fn class_label(&self) -> Arc<str> {
+        self.class.as_ref().map_or_else(|| "".into(), |class| Arc::clone(&class.name))
+    }
+
+    /// The number of waiters that were ahead when the server last queued it.
+    pub(crate) fn position(&self) -> Option<u64> {
+        self.queued.load(Ordering::Acquire).checked_sub(1)
+    }
+
+    /// The positions that are told from now on, with the present one.
+    pub(crate) fn positions(&self) -> watch::Receiver<Option<u64>> {
+        let sender = self.positions.get_or_init(|| watch::Sender::new(None));
+        // One that is told before the sender is there tells nobody: this does.
+        self.tell_position();
+        sender.subscribe()
+    }
+
+    /// Tells the position to those that watch it. Wakes foreign code: never under a mutex. Of two
+    /// at once, the later one has the latest position in any case.
+    pub(crate) fn tell_position(&self) {
+        let Some(sender) = self.positions.get() else { return };
+        sender.send_if_modified(|told| std::mem::replace(told, self.position()) != *told);
+    }
+
+    /// Has the labels of the holders recorded in this span once the attempt is queued.
+    pub(crate) fn name_holder(&self, span: Span) {
+        *self.names_holder.lock().unwrap_or_else(PoisonError::into_inner) = Some(span);
+    }
+
+    /// Takes the span in which the labels of the holders are to be recorded. It is open until then.
+    pub(crate) fn take_names_holder(&self) -> Option<Span> {
+        self.names_holder.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Notes that the lock was made a read.
+    pub(crate) fn reduce(&self) {
+        self.is_reduced.store(true, Ordering::Release);
+    }
+
+    /// Whether the lock was made a read.
+    pub(crate) fn is_reduced(&self) -> bool {
+        self.is_reduced.load(Ordering::Acquire)
     }
 
     /// Counts one more guard.

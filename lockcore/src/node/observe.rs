@@ -3,15 +3,23 @@
 //! Lock names appear in events only (never as metric labels), and not at all when they are
 //! redacted.
 
+#[cfg(feature = "metrics")]
+pub(super) mod gauges;
+
 use std::fmt;
 use std::time::Duration;
 
+#[cfg(feature = "metrics")]
+use std::sync::Arc;
+
 use proto::node::{Note, Refusal};
-use proto::{LockErrorKind, LockName, NodeId};
+use proto::{Answer, FencingToken, Label, LockErrorKind, LockName, NodeId, StoreError};
 use tokio::time::Instant;
-use tracing::{debug, warn};
+use tracing::field::Empty;
+use tracing::{Span, debug, warn};
 
 use super::foreign;
+use super::hold_cell::HoldCell;
 use crate::unreachable_waiters::UnreachableWaiters;
 
 /// The code that gets all events and metrics, in words.
@@ -41,12 +49,47 @@ macro_rules! count {
     };
 }
 
-/// Records one value; nothing without the feature `metrics`.
+/// Records one value of an entry's class; nothing without the feature `metrics`.
 macro_rules! record {
-    ($name:literal, $value:expr) => {
+    ($of:expr, $metric:ident, $value:expr) => {
         #[cfg(feature = "metrics")]
-        metrics::histogram!($name).record($value);
+        if let Some(class) = $of.class() {
+            let value = $value;
+            metrics::with_recorder(|recorder| {
+                recorder.register_histogram(&class.metrics.$metric, &METADATA).record(value);
+            });
+        }
     };
+}
+
+/// The level and origin of the histograms.
+#[cfg(feature = "metrics")]
+static METADATA: metrics::Metadata<'static> =
+    metrics::Metadata::new(module_path!(), metrics::Level::INFO, Some(module_path!()));
+
+/// The names of a class's histograms with its label, made once: each acquire and release needs
+/// some.
+#[cfg(feature = "metrics")]
+#[derive(Debug)]
+pub(crate) struct ClassMetrics {
+    wait: metrics::Key,
+    hold: metrics::Key,
+    queue_length: metrics::Key,
+}
+
+#[cfg(feature = "metrics")]
+impl ClassMetrics {
+    pub(crate) fn new(class: &Arc<str>) -> Self {
+        let key = |name: &'static str| {
+            let label = metrics::Label::new("class", Arc::clone(class));
+            metrics::Key::from_parts(name, vec![label])
+        };
+        Self {
+            wait: key("lockcore_wait_seconds"),
+            hold: key("lockcore_hold_seconds"),
+            queue_length: key("lockcore_queue_length"),
+        }
+    }
 }
 
 /// Emits the events and metrics of one node, and remembers which warnings were given.
@@ -66,43 +109,95 @@ impl Observer {
     }
 
     /// The span in which an attempt waits.
-    pub(crate) fn acquiring(&self, lock: &LockName) -> tracing::Span {
-        tracing::debug_span!("acquire", lock = %self.name(lock))
+    pub(crate) fn acquiring(&self, lock: &LockName, of: &HoldCell) -> Span {
+        tracing::debug_span!(
+            "acquire", lock = %self.name(lock), class = of.class_name(),
+            position = Empty, holder = Empty, token = Empty, outcome = Empty
+        )
+    }
+
+    /// Records the end of a wait in its span.
+    pub(crate) fn acquired(&self, span: &Span, of: &HoldCell, outcome: Result<u64, &'static str>) {
+        if span.is_disabled() {
+            return;
+        }
+        drop(of.take_names_holder());
+        foreign::call(WATCHERS, || {
+            span.record("position", of.position());
+            span.record("token", outcome.ok());
+            span.record("outcome", outcome.err().unwrap_or("granted"));
+        });
+    }
+
+    /// Records the labels of the holders in the span of a wait.
+    pub(crate) fn held_by(&self, span: &Span, answer: Result<Answer, StoreError>) {
+        let Ok(Answer::Inspected(inspection)) = answer else { return };
+        let holders = inspection.holds.iter().filter_map(|(party, ..)| party.ours());
+        let labels: Vec<_> = holders.map(|member| Label::unescape(member.label())).collect();
+        foreign::call(WATCHERS, || {
+            span.record("holder", labels.join(" "));
+        });
+    }
+
+    /// The span of a hold, which follows that of its wait.
+    pub(crate) fn holding(
+        &self,
+        lock: &LockName,
+        of: &HoldCell,
+        token: FencingToken,
+        wait: &Span,
+    ) -> Span {
+        let mut span = Span::none();
+        foreign::call(WATCHERS, || {
+            let name = self.name(lock);
+            span = tracing::debug_span!("hold", lock = %name, class = of.class_name(), %token);
+            span.follows_from(wait);
+        });
+        span
     }
 
     /// Reports the end of a hold. The clock is read only for those that ask how long it was `held`.
-    pub(crate) fn ended(&self, lock: &LockName, held: impl Fn() -> Duration) {
+    pub(crate) fn ended(&self, lock: &LockName, of: &HoldCell, held: impl Fn() -> Duration) {
         foreign::call(WATCHERS, || {
-            debug!(lock = %self.name(lock), held = ?held(), "released");
-            record!("lockcore_hold_seconds", held().as_secs_f64());
+            debug!(lock = %self.name(lock), class = of.class_name(), held = ?held(), "released");
+            record!(of, hold, held().as_secs_f64());
+        });
+    }
+
+    /// Counts an attempt that its caller has dropped. Not by its note, which one that timed out has
+    /// as well.
+    pub(crate) fn cancelled(&self, _of: &HoldCell) {
+        foreign::call(WATCHERS, || {
+            count!("lockcore_cancelled_total", "class" => _of.class_label());
         });
     }
 
     /// Reports the note as event and metrics.
-    pub(crate) fn note(&self, note: &Note) {
+    pub(crate) fn note(&self, note: &Note<HoldCell>) {
         foreign::call(WATCHERS, || self.report(note));
     }
 
-    fn report(&self, note: &Note) {
+    fn report(&self, note: &Note<HoldCell>) {
         match note {
-            Note::Queued { lock, position } => {
-                debug!(lock = %self.name(lock), position, "queued");
-                record!("lockcore_queue_length", (position + 1) as f64);
+            Note::Queued { lock, position, of } => {
+                debug!(lock = %self.name(lock), class = of.class_name(), position, "queued");
+                record!(of, queue_length, (position + 1) as f64);
             }
-            Note::Granted { lock, waited, handed_over } => {
-                debug!(lock = %self.name(lock), ?waited, handed_over, "granted");
-                record!("lockcore_wait_seconds", waited.as_secs_f64());
+            Note::Granted { lock, waited, handed_over, of } => {
+                let class = of.class_name();
+                debug!(lock = %self.name(lock), class, ?waited, handed_over, "granted");
+                record!(of, wait, waited.as_secs_f64());
                 if *handed_over {
                     count!("lockcore_hand_offs_total");
                 }
             }
-            Note::Cancelled { lock, waited } => {
-                debug!(lock = %self.name(lock), ?waited, "cancelled");
+            Note::Cancelled { lock, waited, of } => {
+                debug!(lock = %self.name(lock), class = of.class_name(), ?waited, "cancelled");
             }
-            Note::Refused { lock, refusal } => {
+            Note::Refused { lock, refusal, of } => {
                 let cause = cause(refusal);
-                debug!(lock = %self.name(lock), cause, "refused");
-                count!("lockcore_refused_total", "cause" => cause);
+                debug!(lock = %self.name(lock), class = of.class_name(), cause, "refused");
+                count!("lockcore_refused_total", "cause" => cause, "class" => of.class_label());
             }
             Note::PlaceLost { lock } => {
                 warn!(lock = %self.name(lock), "the place in the queue is lost: it waits at the tail now");
@@ -120,9 +215,9 @@ impl Observer {
                 warn!(lock = %self.name(lock), kind = ?error.kind, error = %error.detail, "the hold could not be renewed yet");
                 count!("lockcore_renewals_total", "outcome" => "failed");
             }
-            Note::Lost { lock, held, why } => {
-                warn!(lock = %self.name(lock), ?held, why, "the hold is lost");
-                count!("lockcore_lost_total");
+            Note::Lost { lock, held, why, of } => {
+                warn!(lock = %self.name(lock), class = of.class_name(), ?held, why, "the hold is lost");
+                count!("lockcore_lost_total", "class" => of.class_label());
             }
             Note::LeaveFailed { lock, error } => {
                 warn!(
@@ -156,11 +251,15 @@ impl Observer {
 }
 
 fn cause(refusal: &Refusal) -> &'static str {
-    let kind = match refusal {
-        Refusal::Busy => return "busy",
-        Refusal::Kind(kind) => *kind,
-        Refusal::Store(error) => error.kind,
-    };
+    match refusal {
+        Refusal::Busy => "busy",
+        Refusal::Kind(kind) => cause_of(*kind),
+        Refusal::Store(error) => cause_of(error.kind),
+    }
+}
+
+/// The name of an error in metrics, events and spans.
+pub(crate) fn cause_of(kind: LockErrorKind) -> &'static str {
     match kind {
         LockErrorKind::Timeout => "timeout",
         LockErrorKind::QueueFull => "queue_full",

@@ -69,6 +69,8 @@ impl Mirror for Shared {
         self.0.is_lost.set(true);
     }
 
+    fn queued(&self, _ahead: u64) {}
+
     fn returned(&self, outcome: Result<Released, StoreError>) {
         self.0.outcome.set(Some(outcome.map_err(drop)));
     }

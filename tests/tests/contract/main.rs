@@ -51,6 +51,7 @@ macro_rules! on_every_store {
     };
 }
 
+mod activity;
 mod backend;
 mod cancellation;
 mod connection;
@@ -75,3 +76,4 @@ mod section;
 mod set;
 mod sharing;
 mod shutdown;
+mod spans;

@@ -1,33 +1,58 @@
 //! The values of the metrics, and the list of them all in the manual.
 
 use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::time::Duration;
 
-use lockcore::{LockErrorKind, Locks, MemoryStore};
-use metrics_exporter_prometheus::PrometheusBuilder;
+use futures_util::poll;
+use lock_tests::{RedisServer, eventually};
+use lockcore::{Acquire, LockErrorKind, LockGuard, Locks, MemoryStore};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
-use crate::backend::{granted, ms, wait_as};
+use crate::backend::{SOON, granted, ms, until_waiting, wait_as};
 
 /// Runs `work` on one thread and in paused time, with two nodes on one store in memory. Returns the
 /// metrics that it leaves.
 fn measured(work: impl AsyncFnOnce(Locks, Locks)) -> String {
-    let recorder = PrometheusBuilder::new().build_recorder();
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    let runtime = builder.enable_all().start_paused(true).build().expect("a runtime");
-    metrics::with_local_recorder(&recorder, || {
-        runtime.block_on(async {
-            let store = MemoryStore::new();
-            let [a, b] = [(); 2].map(|()| Locks::builder().on_memory(&store).expect("options"));
-            work(a, b).await;
-        });
-    });
-    recorder.handle().render()
+    recorded(true, async |recorded| {
+        let store = MemoryStore::new();
+        let [a, b] = [(); 2].map(|()| Locks::builder().on_memory(&store).expect("options"));
+        work(a, b).await;
+        recorded.render()
+    })
 }
 
-/// The value of a counter, or the number of values of a histogram; 0 if there is none.
+/// Runs `work` on one thread; it can look at the metrics so far.
+fn recorded<T>(is_paused: bool, work: impl AsyncFnOnce(PrometheusHandle) -> T) -> T {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().start_paused(is_paused).build().expect("a runtime");
+    metrics::with_local_recorder(&recorder, || runtime.block_on(work(recorder.handle())))
+}
+
+/// The value of a counter, or the number of values of a histogram, of all classes; 0 if there is
+/// none.
 fn count(measured: &str, name: &str) -> u64 {
-    let values = measured.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    values.map(|value| value.parse::<u64>().expect("a count")).sum()
+    let is_end = |c: char| c == ' ' || c == '{';
+    let lines = measured.lines().filter(|line| line.starts_with(name));
+    let values = lines.filter(|line| line[name.len()..].starts_with(is_end));
+    values
+        .map(|line| line.rsplit(' ').next().expect("a value").parse::<u64>().expect("a count"))
+        .sum()
+}
+
+/// The value with these very labels, if it was ever set.
+fn value(measured: &str, name: &str) -> Option<f64> {
+    let value = measured.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+    Some(value.parse().expect("a number"))
+}
+
+/// The gauges of a class: waiting, holding, and the oldest of each in whole seconds.
+fn gauges(measured: &str, class: &str) -> Option<[u64; 4]> {
+    let names = ["waiting", "holding", "oldest_wait_seconds", "oldest_hold_seconds"];
+    let of = |name| value(measured, &format!("lockcore_{name}{{class=\"{class}\"}}"));
+    let [Some(waiting), Some(holding), Some(wait), Some(hold)] = names.map(of) else { return None };
+    Some([waiting as u64, holding as u64, wait as u64, hold as u64])
 }
 
 #[test]
@@ -58,16 +83,192 @@ fn an_acquire_that_ends_without_the_lock_counts_by_its_cause() {
             let error = b.lock_timeout("key", ms(100)).await.expect_err("held");
             assert_eq!(error.kind(), LockErrorKind::Timeout);
         }
-        let waiting = wait_as(1, &b, "key").await;
+        let mut waiting = Box::pin(b.lock("key"));
+        assert!(poll!(waiting.as_mut()).is_pending());
         let error = b.key("key").queue_limit(1).lock().await.expect_err("full");
         assert_eq!(error.kind(), LockErrorKind::QueueFull);
         // A caller that cancels was not refused.
-        waiting.abort();
+        drop(waiting);
         drop(guard);
     });
-    let of = |cause| count(&refused, &format!("lockcore_refused_total{{cause=\"{cause}\"}}"));
-    assert_eq!([of("busy"), of("timeout"), of("queue_full")], [1, 2, 1], "{refused}");
+    let of = |cause| {
+        let name = format!("lockcore_refused_total{{cause=\"{cause}\",class=\"default\"}}");
+        value(&refused, &name)
+    };
+    assert_eq!([of("busy"), of("timeout"), of("queue_full")], [Some(1.0), Some(2.0), Some(1.0)]);
+    assert_eq!(count(&refused, "lockcore_cancelled_total"), 1);
     assert_eq!(refused.matches("lockcore_refused_total{").count(), 3, "{refused}");
+}
+
+#[test]
+fn each_class_has_its_own_waits_holds_and_ends() {
+    let told = measured(async |a, b| {
+        let guard = a.key("key").class("orders").lock().await.expect("free");
+        let waiting = tokio::spawn(b.key("key").class("wallet").lock());
+        until_waiting(1, &b, "key").await;
+        let mut cancelled = Box::pin(b.key("key").class("reports").lock());
+        assert!(poll!(cancelled.as_mut()).is_pending());
+        drop(cancelled);
+        assert!(a.force_release("key").await.expect("an answer"));
+        guard.lost().await;
+        drop(guard);
+        granted(waiting).await.release().await.expect("held");
+    });
+    let classes = |name: &str| -> Vec<&str> {
+        let prefix = format!("lockcore_{name}{{class=\"");
+        let lines = told.lines().filter_map(|line| line.strip_prefix(&prefix));
+        lines.map(|line| line.split('"').next().expect("a class")).collect()
+    };
+    let sorted = |name| {
+        let mut classes = classes(name);
+        classes.sort_unstable();
+        classes
+    };
+    assert_eq!(sorted("wait_seconds_count"), ["orders", "wallet"]);
+    assert_eq!(sorted("hold_seconds_count"), ["orders", "wallet"]);
+    assert_eq!(sorted("queue_length_count"), ["reports", "wallet"]);
+    assert_eq!(sorted("lost_total"), ["orders"]);
+    assert_eq!(sorted("cancelled_total"), ["reports"]);
+}
+
+#[test]
+fn gauges_show_the_waits_and_holds_of_a_class_and_the_oldest_of_each() {
+    recorded(true, async |recorded| {
+        let locks = Locks::in_memory();
+        let guard = locks.key("key").class("orders").lock().await.expect("free");
+        let mut waits = Vec::new();
+        for _ in 0..3 {
+            let mut wait = Box::pin(locks.key("key").class("wallet").lock());
+            assert!(poll!(wait.as_mut()).is_pending());
+            waits.push(wait);
+        }
+        tokio::time::sleep(ms(10_500)).await;
+        let told = recorded.render();
+        let [waiting, holding, oldest_wait, oldest_hold] = gauges(&told, "wallet").expect("set");
+        assert_eq!([waiting, holding, oldest_hold], [3, 0, 0]);
+        assert!((9..=10).contains(&oldest_wait), "{oldest_wait}");
+        let [waiting, holding, oldest_wait, oldest_hold] = gauges(&told, "orders").expect("set");
+        assert_eq!([waiting, holding, oldest_wait], [0, 1, 0]);
+        assert!((9..=10).contains(&oldest_hold), "{oldest_hold}");
+        drop((waits, guard));
+    });
+}
+
+/// Has a wait and a hold, ends both, and asserts that all gauges are zero soon after.
+fn is_zero_after(
+    end: impl AsyncFnOnce(&mut Option<Locks>, Pin<Box<Acquire>>, LockGuard),
+    is_connected: bool,
+) {
+    recorded(true, async |recorded| {
+        let mut locks = Some(Locks::builder().namespace("shop").in_memory());
+        let (guard, wait) = {
+            let locks = locks.as_ref().expect("it is there");
+            let guard = locks.lock("key").await.expect("free");
+            let mut wait = Box::pin(locks.lock("key"));
+            assert!(poll!(wait.as_mut()).is_pending());
+            (guard, wait)
+        };
+        tokio::time::sleep(ms(1_500)).await;
+        let of = |name: &str| {
+            let labels = "class=\"default\",namespace=\"shop\"";
+            value(&recorded.render(), &format!("lockcore_{name}{{{labels}}}")).expect("it is set")
+        };
+        assert_eq!([of("waiting"), of("holding")], [1.0, 1.0]);
+        end(&mut locks, wait, guard).await;
+        tokio::time::sleep(ms(1_500)).await;
+        for name in ["waiting", "holding", "oldest_wait_seconds", "oldest_hold_seconds"] {
+            assert_eq!(of(name), 0.0, "{name}");
+        }
+        let told = recorded.render();
+        assert_eq!(value(&told, "lockcore_releasing{namespace=\"shop\"}"), Some(0.0));
+        let connected = "lockcore_connected{connection=\"commands\",namespace=\"shop\"}";
+        assert_eq!(value(&told, connected), Some(f64::from(u8::from(is_connected))));
+    });
+}
+
+#[test]
+fn gauges_are_zero_once_nothing_waits_or_holds() {
+    is_zero_after(async |_, wait, guard| drop((wait, guard)), true);
+    is_zero_after(
+        async |_, wait, guard| {
+            guard.release().await.expect("held");
+            wait.await.expect("its turn").release().await.expect("held");
+        },
+        true,
+    );
+}
+
+#[test]
+fn gauges_are_zero_after_the_end_of_a_locks() {
+    is_zero_after(async |locks, wait, guard| drop((wait, guard, locks.take())), false);
+    is_zero_after(async |locks, wait, guard| drop((locks.take(), guard, wait)), false);
+}
+
+#[test]
+fn gauges_are_zero_after_the_end_of_a_runtime() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    metrics::with_local_recorder(&recorder, || {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().start_paused(true).build().expect("a runtime");
+        let guard = runtime.block_on(async {
+            let locks = Locks::in_memory();
+            let guard = locks.lock("key").await.expect("free");
+            tokio::time::sleep(ms(1_500)).await;
+            (locks, guard)
+        });
+        assert_eq!(gauges(&recorder.handle().render(), "default"), Some([0, 1, 0, 1]));
+        drop(runtime);
+        assert_eq!(gauges(&recorder.handle().render(), "default"), Some([0; 4]));
+        drop(guard);
+    });
+}
+
+#[test]
+fn an_idle_node_sets_no_gauge() {
+    recorded(true, async |recorded| {
+        let locks = Locks::in_memory();
+        locks.lock("key").await.expect("free").release().await.expect("held");
+        tokio::time::sleep(ms(2_500)).await;
+        metrics::gauge!("lockcore_releasing").set(7.0);
+        tokio::time::sleep(Duration::from_secs(3_600)).await;
+        assert_eq!(value(&recorded.render(), "lockcore_releasing"), Some(7.0));
+        // The next one is seen at once.
+        let guard = locks.lock("key").await.expect("free");
+        tokio::time::sleep(ms(100)).await;
+        assert_eq!(value(&recorded.render(), "lockcore_releasing"), Some(0.0));
+        drop(guard);
+    });
+}
+
+#[test]
+fn gauges_show_a_lost_connection_and_the_age_of_a_wait_without_one() {
+    recorded(false, async |recorded| {
+        let mut server = RedisServer::start();
+        let locks = Locks::connect(server.url()).await.expect("a node connects");
+        let connected = async |is_up: f64| {
+            eventually("it is told", SOON, async || {
+                let told = recorded.render();
+                let of = |of| value(&told, &format!("lockcore_connected{{connection=\"{of}\"}}"));
+                [of("commands"), of("subscription")] == [Some(is_up); 2]
+            })
+            .await;
+        };
+        connected(1.0).await;
+        server.kill();
+        connected(0.0).await;
+        // It is parked, and nothing else is due.
+        let mut wait = Box::pin(locks.lock("key"));
+        assert!(poll!(wait.as_mut()).is_pending());
+        eventually("its age grows", SOON, async || {
+            gauges(&recorded.render(), "default").is_some_and(|[_, _, age, _]| age >= 3)
+        })
+        .await;
+        drop(wait);
+        eventually("it is gone", SOON, async || {
+            gauges(&recorded.render(), "default").is_some_and(|seen| seen == [0; 4])
+        })
+        .await;
+    });
 }
 
 #[test]
@@ -92,7 +293,8 @@ fn the_manual_names_every_metric_and_no_other() {
         let starts = text.match_indices("lockcore_").map(|(at, _)| &text[at..]);
         starts.map(|name| name.split(|c| !is_part(c)).next().unwrap_or(name)).collect()
     }
-    let counted = names(include_str!("../../../lockcore/src/node/observe.rs"));
+    let mut counted = names(include_str!("../../../lockcore/src/node/observe.rs"));
+    counted.extend(names(include_str!("../../../lockcore/src/node/observe/gauges.rs")));
     assert_eq!(counted, names(include_str!("../../../lockcore/src/guide/observability.md")));
     assert!(counted.len() >= 10, "{counted:?}");
 }

@@ -141,6 +141,9 @@ impl<P: Mirror> Core<P> {
             _ => return,
         };
         let wants = entry.caller == Caller::Waits;
+        let of = entry.mirror.clone();
+        // In the section of the table: no older position is told after a newer one.
+        of.queued(position);
         self.table.change(number, |entry| {
             entry.state = State::Waiting;
             entry.anchor = ask.sent;
@@ -150,7 +153,7 @@ impl<P: Mirror> Core<P> {
         }
         let due = if is_poked { self.now } else { self.lease_end(number, first_end_ms) };
         self.table.touch_by(&ask.lock, due);
-        self.push(Effect::Observe(Note::Queued { lock: ask.lock.clone(), position }));
+        self.push(Effect::Observe(Note::Queued { lock: ask.lock.clone(), position, of }));
     }
 
     pub(super) fn acquire_failed(&mut self, member: &Member, error: &StoreError) {
@@ -178,7 +181,8 @@ impl<P: Mirror> Core<P> {
         if !entry.is_attempt() {
             return;
         }
-        let note = Note::Refused { lock: entry.lock.clone(), refusal: refusal.clone() };
+        let (lock, of) = (entry.lock.clone(), entry.mirror.clone());
+        let note = Note::Refused { lock, refusal: refusal.clone(), of };
         self.set_refusal(number, refusal);
         self.table.change(number, |entry| {
             entry.state = entry.gone(now);
@@ -198,7 +202,7 @@ impl<P: Mirror> Core<P> {
     pub(super) fn withdraw(&mut self, number: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
-        let lock = entry.lock.clone();
+        let (lock, of) = (entry.lock.clone(), entry.mirror.clone());
         let waited = now.since(entry.started);
         match entry.state {
             // Its answer will find it withdrawn: a leave must not overtake an acquire.
@@ -225,7 +229,7 @@ impl<P: Mirror> Core<P> {
                 return;
             }
         }
-        self.push(Effect::Observe(Note::Cancelled { lock, waited }));
+        self.push(Effect::Observe(Note::Cancelled { lock, waited, of }));
     }
 
     /// The server does not know this waiting member any more: its attempt goes on in the next

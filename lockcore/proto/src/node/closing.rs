@@ -36,7 +36,7 @@ impl<P: Mirror> Core<P> {
         // What is left on the server of a lost one, its guard would give back, which comes too late
         // now.
         let (numbers, next) =
-            self.part_of(from, |entry| is_hold(entry) || entry.state == State::Lost);
+            self.part_of(from, |entry| is_hold(entry) || matches!(entry.state, State::Lost { .. }));
         let taken = numbers.iter().filter(|number| is_hold(&self.table.entries()[number])).count();
         for number in numbers {
             self.set_refusal(number, Refusal::Kind(LockErrorKind::Closed));

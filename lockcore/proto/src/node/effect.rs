@@ -35,22 +35,22 @@ pub enum Effect<P> {
     /// The server does not count the subscription: open it anew.
     Reopen,
     /// Log and count.
-    Observe(Note),
+    Observe(Note<P>),
 }
 
-/// An event for logs and metrics.
+/// An event for logs and metrics; `of` is the driver's own part of the entry.
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the names say it")]
-pub enum Note {
-    Queued { lock: LockName, position: u64 },
-    Granted { lock: LockName, waited: Duration, handed_over: bool },
-    Cancelled { lock: LockName, waited: Duration },
-    Refused { lock: LockName, refusal: Refusal },
+pub enum Note<P> {
+    Queued { lock: LockName, position: u64, of: P },
+    Granted { lock: LockName, waited: Duration, handed_over: bool, of: P },
+    Cancelled { lock: LockName, waited: Duration, of: P },
+    Refused { lock: LockName, refusal: Refusal, of: P },
     PlaceLost { lock: LockName },
     Missed { lock: LockName },
     Renewed { lock: LockName },
     RenewalFailed { lock: LockName, error: StoreError },
-    Lost { lock: LockName, held: Duration, why: &'static str },
+    Lost { lock: LockName, held: Duration, why: &'static str, of: P },
     LeaveFailed { lock: LockName, error: StoreError },
     TouchFailed { lock: LockName, error: StoreError },
     PassedOver { lock: LockName, waiters: u64 },

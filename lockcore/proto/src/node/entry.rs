@@ -27,6 +27,9 @@ pub trait Mirror: Clone + Default {
     /// The hold is over without having been released.
     fn lose(&self);
 
+    /// The server has queued the attempt behind so many others.
+    fn queued(&self, ahead: u64);
+
     /// The hold is another member's of the same run. Tells whether the server still had it when it
     /// was given back, or why that is not known.
     fn returned(&self, outcome: Result<Released, StoreError>);
@@ -36,6 +39,8 @@ impl Mirror for () {
     fn certain_until(&self, _until: Moment, _is_answered: bool) {}
 
     fn lose(&self) {}
+
+    fn queued(&self, _ahead: u64) {}
 
     fn returned(&self, _outcome: Result<Released, StoreError>) {}
 }
@@ -77,7 +82,7 @@ pub(super) enum State {
     /// Given up: to be taken out, waiting or holding, until the server knows or has expired it.
     Leaving { due: Option<Moment>, pause_ms: u32, give_up: Moment },
     /// Lost, and its guard is still there.
-    Lost,
+    Lost { since: Moment },
     /// Kept by the server until its lease ends there.
     Leaked { until: Moment },
     /// Gone from the server.
@@ -201,7 +206,7 @@ impl<P: Mirror> Entry<P> {
             State::Releasing { .. } | State::Leaving { .. } => Some(Class::GivenBack),
             State::ConfirmingRun
             | State::Serving(_)
-            | State::Lost
+            | State::Lost { .. }
             | State::Leaked { .. }
             | State::Over => None,
         };
@@ -272,7 +277,7 @@ impl<P: Mirror> Entry<P> {
             State::Offered(lease) | State::Held(lease) => {
                 self.mirror.certain_until(lease.until(), lease.is_answered);
             }
-            State::Lost | State::Leaked { .. } => self.mirror.lose(),
+            State::Lost { .. } | State::Leaked { .. } => self.mirror.lose(),
             _ => {}
         }
     }

@@ -187,7 +187,7 @@ impl<P: Mirror> Core<P> {
         if !matches!(entry.state, State::Confirming { .. } | State::ConfirmingRun) {
             return self.renewal_failed(member, &refused("renewal"));
         }
-        let lock = entry.lock.clone();
+        let (lock, of) = (entry.lock.clone(), entry.mirror.clone());
         let refusal = Refusal::Store(refused("grant"));
         if let State::ConfirmingRun = entry.state {
             self.refuse_first(number, &refusal);
@@ -195,7 +195,7 @@ impl<P: Mirror> Core<P> {
             self.set_refusal(number, refusal.clone());
             self.table.change(number, |entry| entry.state = entry.leaving(now));
         }
-        self.push(Effect::Observe(Note::Refused { lock, refusal }));
+        self.push(Effect::Observe(Note::Refused { lock, refusal, of }));
     }
 
     pub(super) fn offer(
@@ -217,8 +217,8 @@ impl<P: Mirror> Core<P> {
         if !wants {
             return self.withdraw(number);
         }
-        self.push(Effect::Wake(mirror));
-        self.push(Effect::Observe(Note::Granted { lock, waited, handed_over }));
+        self.push(Effect::Wake(mirror.clone()));
+        self.push(Effect::Observe(Note::Granted { lock, waited, handed_over, of: mirror }));
     }
 
     /// An offer was not taken in time: it is given on, and its attempt goes on in the next round

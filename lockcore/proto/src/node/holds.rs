@@ -144,12 +144,13 @@ impl<P: Mirror> Core<P> {
     pub(super) fn tell_lost(&mut self, number: u64, why: &'static str) {
         let Some(entry) = self.table.get(number) else { return };
         let (State::Held(lease) | State::Offered(lease)) = &entry.state else { return };
-        let held = self.now.since(lease.since);
+        let since = lease.since;
+        let held = self.now.since(since);
         let lock = entry.lock.clone();
         let mirror = entry.mirror.clone();
-        self.table.change(number, |entry| entry.state = State::Lost);
-        self.push(Effect::TellLost(mirror));
-        self.push(Effect::Observe(Note::Lost { lock, held, why }));
+        self.table.change(number, |entry| entry.state = State::Lost { since });
+        self.push(Effect::TellLost(mirror.clone()));
+        self.push(Effect::Observe(Note::Lost { lock, held, why, of: mirror }));
     }
 
     /// A hold of the member was force-released. The message may overtake the answer that tells of

@@ -71,7 +71,7 @@ impl State {
             Self::Held(_) => Phase::Held,
             Self::Releasing { .. } => Phase::Releasing,
             Self::Leaving { .. } => Phase::Leaving,
-            Self::Lost => Phase::Lost,
+            Self::Lost { .. } => Phase::Lost,
             Self::Leaked { .. } => Phase::Leaked,
             Self::Over => Phase::Over,
         }

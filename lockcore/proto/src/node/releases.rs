@@ -29,7 +29,7 @@ impl<P: Mirror> Core<P> {
             State::Held(lease) if self.now >= lease.until() => {
                 self.lose(number, "its deadline has passed");
             }
-            State::Held(_) | State::Lost => {}
+            State::Held(_) | State::Lost { .. } => {}
             _ => return GivenBack::Nothing,
         }
         let released = match self.runs.hold_of(number) {

@@ -235,8 +235,8 @@ impl<P: Mirror> Core<P> {
         let waited = now.since(entry.started);
         self.table
             .change(number, |entry| entry.state = State::Offered(lease.of_member(token, now)));
-        self.push(Effect::Wake(mirror));
-        self.push(Effect::Observe(Note::Granted { lock, waited, handed_over }));
+        self.push(Effect::Wake(mirror.clone()));
+        self.push(Effect::Observe(Note::Granted { lock, waited, handed_over, of: mirror }));
         false
     }
 
@@ -447,7 +447,7 @@ impl<P: Mirror> Core<P> {
         self.table.change(first, |entry| {
             entry.state = match (guard, is_there) {
                 // Given back with the guard.
-                (Some(_), _) => State::Lost,
+                (Some(_), _) => State::Lost { since: now },
                 (None, true) => State::Releasing { due: Some(now) },
                 (None, false) => entry.gone(now),
             };

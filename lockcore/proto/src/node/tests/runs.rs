@@ -16,6 +16,8 @@ impl Mirror for Told {
 
     fn lose(&self) {}
 
+    fn queued(&self, _ahead: u64) {}
+
     fn returned(&self, outcome: Result<Released, StoreError>) {
         self.0.borrow_mut().push(outcome);
     }

@@ -1,0 +1,111 @@
+//! Classes of requests: the few names by which the uses of a `Locks` are told apart, where the
+//! names of locks are too many.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+#[cfg(feature = "metrics")]
+use crate::node::ClassMetrics;
+
+/// Most classes of one `Locks`, beside [`DEFAULT`] and [`OTHER`].
+const MAX_CLASSES: usize = 1_000;
+/// The longest name, in bytes.
+const MAX_BYTES: usize = 64;
+/// The class of requests that name none.
+const DEFAULT: &str = "default";
+/// The class of requests whose class is one too many.
+const OTHER: &str = "other";
+
+/// A class of requests.
+#[derive(Debug)]
+pub(crate) struct Class {
+    pub(crate) name: Arc<str>,
+    #[cfg(feature = "metrics")]
+    pub(crate) metrics: ClassMetrics,
+}
+
+impl Class {
+    fn new(name: &str) -> Arc<Self> {
+        let name = Arc::from(name);
+        Arc::new(Self {
+            #[cfg(feature = "metrics")]
+            metrics: ClassMetrics::new(&name),
+            name,
+        })
+    }
+}
+
+/// The classes of one `Locks`. They stay as long as it lives, so they are bounded.
+#[derive(Debug)]
+pub(crate) struct Classes {
+    default: Arc<Class>,
+    other: Arc<Class>,
+    named: Mutex<HashMap<Arc<str>, Arc<Class>>>,
+}
+
+impl Default for Classes {
+    fn default() -> Self {
+        Self { default: Class::new(DEFAULT), other: Class::new(OTHER), named: Mutex::default() }
+    }
+}
+
+impl Classes {
+    /// The class of requests that name none.
+    pub(crate) fn unnamed(&self) -> Arc<Class> {
+        Arc::clone(&self.default)
+    }
+
+    /// The class of this name, cut at a whole character if it is too long.
+    pub(crate) fn get(&self, name: &str) -> Arc<Class> {
+        let end = (0..=MAX_BYTES).rfind(|end| name.is_char_boundary(*end)).unwrap_or(0);
+        let class = match &name[..end] {
+            "" | DEFAULT => &self.default,
+            OTHER => &self.other,
+            name => {
+                let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(class) = named.get(name) {
+                    return Arc::clone(class);
+                }
+                if named.len() < MAX_CLASSES {
+                    let class = Class::new(name);
+                    named.insert(Arc::clone(&class.name), Arc::clone(&class));
+                    return class;
+                }
+                &self.other
+            }
+        };
+        Arc::clone(class)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_one_class_and_one_too_many_is_other() {
+        let classes = Classes::default();
+        for name in 0..MAX_CLASSES {
+            assert_eq!(*classes.get(&name.to_string()).name, *name.to_string());
+        }
+        for one_more in ["one more", "and another"] {
+            assert!(Arc::ptr_eq(&classes.get(one_more), &classes.get(OTHER)), "{one_more}");
+        }
+        assert!(Arc::ptr_eq(&classes.get("7"), &classes.get("7")));
+        assert_eq!(*classes.get("7").name, *"7", "those of before stay");
+        for unnamed in ["", DEFAULT] {
+            assert!(Arc::ptr_eq(&classes.get(unnamed), &classes.unnamed()));
+        }
+    }
+
+    #[test]
+    fn a_long_name_is_cut_at_a_whole_character() {
+        let classes = Classes::default();
+        let class = classes.get(&"é".repeat(40));
+        assert_eq!(*class.name, "é".repeat(32));
+        assert_eq!(
+            *classes.get(&format!("a{}", "é".repeat(40))).name,
+            format!("a{}", "é".repeat(31))
+        );
+    }
+}

@@ -1,0 +1,125 @@
+//! The gauges of one node: set while it waits or holds, once a second at most, and a last time when
+//! nothing is left.
+//!
+//! # Implementation notes
+//!
+//! - The background task sets them when it comes, and then says until when it has to come again:
+//!   not at all once all of them are zero. So an idle node has no timer, and no gauge stays behind.
+//! - They are read off the table each time. Nothing is counted up and down beside it, so nothing
+//!   can be forgotten at an await point.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics::{Label, gauge};
+use proto::node::{Core, Moment};
+
+use super::super::driver::Driver;
+use super::super::foreign;
+use super::WATCHERS;
+use crate::status::Connection;
+
+/// The time between two samples.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// The gauges that one node has set.
+#[derive(Debug, Default)]
+pub(crate) struct Gauges {
+    last: Option<Moment>,
+    /// The classes whose gauges are not zero.
+    classes: HashSet<Arc<str>>,
+    is_releasing: bool,
+}
+
+impl Gauges {
+    /// Sets the gauges, unless that was done within the last second. Returns the moment at which to
+    /// do so again although nothing else is due.
+    pub(crate) fn sample(&mut self, driver: &Driver) -> Option<Moment> {
+        let now = driver.clock.now();
+        let next = self.last.map(|last| last + EVERY).filter(|next| *next > now);
+        if next.is_some() {
+            return next;
+        }
+        self.last = Some(now);
+        foreign::call(WATCHERS, || self.set(driver));
+        let is_zero = self.classes.is_empty() && !self.is_releasing;
+        (!is_zero).then_some(now + EVERY)
+    }
+
+    /// Sets the gauges of a node that has ended to zero.
+    pub(crate) fn end(&mut self, driver: &Driver) {
+        foreign::call(WATCHERS, || {
+            for class in self.classes.drain() {
+                set_class(driver, &class, [0, 0], [0.0, 0.0]);
+            }
+            set_node(driver, 0, [false, false]);
+        });
+    }
+
+    fn set(&mut self, driver: &Driver) {
+        let before = std::mem::take(&mut self.classes);
+        for status in driver.status_by_class() {
+            let seconds = |age: Option<Duration>| age.unwrap_or_default().as_secs_f64();
+            let oldest = [seconds(status.oldest_wait), seconds(status.oldest_hold)];
+            set_class(driver, &status.class, [status.waiting, status.holding], oldest);
+            self.classes.insert(status.class);
+        }
+        for class in before.difference(&self.classes) {
+            set_class(driver, class, [0, 0], [0.0, 0.0]);
+        }
+        let releasing = driver.look(Core::counts).given_back;
+        let links = [driver.store.commands(), driver.store.subscription()];
+        set_node(driver, releasing, links.map(|link| Connection::of(&link) == Connection::Up));
+        self.is_releasing = releasing > 0;
+    }
+}
+
+fn set_node(driver: &Driver, releasing: usize, is_up: [bool; 2]) {
+    gauge!("lockcore_releasing", labels(driver, None)).set(releasing as f64);
+    for (connection, is_up) in ["commands", "subscription"].into_iter().zip(is_up) {
+        let labels = labels(driver, Some(Label::new("connection", connection)));
+        gauge!("lockcore_connected", labels).set(f64::from(u8::from(is_up)));
+    }
+}
+
+fn set_class(driver: &Driver, class: &Arc<str>, counts: [usize; 2], oldest: [f64; 2]) {
+    let labels = || labels(driver, Some(Label::new("class", Arc::clone(class))));
+    let [waiting, holding] = counts;
+    let [oldest_wait, oldest_hold] = oldest;
+    gauge!("lockcore_waiting", labels()).set(waiting as f64);
+    gauge!("lockcore_holding", labels()).set(holding as f64);
+    gauge!("lockcore_oldest_wait_seconds", labels()).set(oldest_wait);
+    gauge!("lockcore_oldest_hold_seconds", labels()).set(oldest_hold);
+}
+
+/// The labels of a gauge: that of the gauge, and the namespace, if there is one. It tells apart
+/// several `Locks` of a process.
+fn labels(driver: &Driver, own: Option<Label>) -> Vec<Label> {
+    let namespace = driver.settings.namespace.clone();
+    own.into_iter().chain(namespace.map(|name| Label::new("namespace", name))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::locks::Locks;
+
+    // While the server is away, nothing of an attempt is due by itself.
+    #[tokio::test(start_paused = true)]
+    async fn gauges_are_to_be_set_again_until_they_are_zero() {
+        let locks = Locks::in_memory();
+        let mut gauges = Gauges::default();
+        let mut sample = || {
+            let next = gauges.sample(&locks.node);
+            next.map(|next| next.since(locks.node.clock.now()))
+        };
+        let guard = locks.lock("key").await.expect("free");
+        assert_eq!(sample(), Some(EVERY));
+        drop(guard);
+        tokio::time::sleep(EVERY / 4).await;
+        assert_eq!(sample(), Some(EVERY - EVERY / 4), "they were set lately");
+        tokio::time::sleep(EVERY).await;
+        assert_eq!(sample(), None);
+    }
+}
