@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use proto::node::{Ask, GivenBack, Outcome as End, Request};
+use proto::node::{Ask, GivenBack, Outcome as End, Phase, Request};
 use proto::{Answer, Command, Demand, Label, Member, Mode, Renewal, Renewed, StoreError, Terms};
 
 use crate::agenda::{Place, What};
@@ -118,8 +118,12 @@ impl World {
         let now = self.now;
         let process = &mut self.processes[place.slot];
         let turn = process.turns[caller];
-        if let Caller::Waits { woken, .. } = &mut process.callers[caller] {
-            woken.get_or_insert(now);
+        if let Caller::Waits { attempt, woken, .. } = &mut process.callers[caller] {
+            let number = process.core.round(*attempt);
+            // Or it is its turn to be sent.
+            if number.is_some_and(|n| process.core.phase(n) == Some(Phase::Offered)) {
+                woken.get_or_insert(now);
+            }
         }
         self.at(now + late, place, What::Look { caller, turn });
     }

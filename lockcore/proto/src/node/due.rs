@@ -173,6 +173,7 @@ impl<P: Mirror> Core<P> {
             }
         });
         self.background(ask);
+        self.show_run(number);
     }
 
     pub(super) fn send(&mut self, number: u64, leaving: &mut BTreeMap<LockName, Vec<Leaving>>) {

@@ -22,7 +22,25 @@ pub(super) struct Run<P> {
     pub(super) returned: Vec<(Moment, P)>,
     /// The number under which the attempt of the first goes on, if its caller waits.
     pub(super) of_first: Option<u64>,
+    /// The moment at which the server was last told which members have been served.
+    pub(super) told: Moment,
     pub(super) handed_over: bool,
+}
+
+impl<P> Run<P> {
+    /// The members that are not served any more, by their numbers on the server.
+    pub(super) fn done(&self) -> impl Iterator<Item = u64> {
+        let first = self.members.first().copied();
+        let ours = move |number: &u64| match self.of_first {
+            Some(of_first) if Some(*number) == first => of_first,
+            _ => *number,
+        };
+        let is_done = move |number: &u64| {
+            let number = ours(number);
+            self.served != Some(number) && !self.rest.iter().any(|(next, _)| *next == number)
+        };
+        self.members.iter().copied().filter(is_done)
+    }
 }
 
 /// The numbers that are given back with the hold of this number, and these members.

@@ -19,7 +19,7 @@
 //!   to the first renewal, or to the release, that is sent after that. One renewal is on its way at
 //!   a time, so it answers for all that have come meanwhile.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::Core;
@@ -28,13 +28,16 @@ use crate::error::StoreError;
 use crate::member::Member;
 use crate::name::LockName;
 use crate::node::effect::{Effect, Note};
-use crate::node::entry::{Caller, Mirror, Refusal, Request, State};
+use crate::node::entry::{Caller, Entry, Mirror, Refusal, Request, State};
 use crate::node::lease::{self, Lease};
 use crate::node::moment::Moment;
 use crate::node::run::{Run, ToldRun, members_of};
 use crate::terms::Renewal;
 use crate::token;
 use crate::{Demand, Grant, Leaving, Mode, Released};
+
+/// The server is told as often which members of a run were served.
+const SHOWN_EVERY: Duration = Duration::from_secs(1);
 
 impl<P: Mirror> Core<P> {
     fn is_waiting(&self, number: u64) -> bool {
@@ -154,7 +157,8 @@ impl<P: Mirror> Core<P> {
         }
         self.table.change(first, |entry| entry.state = State::ConfirmingRun);
         let (members, rest, returned) = (members_of(first, members), VecDeque::new(), Vec::new());
-        let run = Run { members, served: None, rest, returned, of_first, handed_over };
+        let told = self.now;
+        let run = Run { members, served: None, rest, returned, of_first, told, handed_over };
         self.runs.insert(first, run);
     }
 
@@ -328,6 +332,28 @@ impl<P: Mirror> Core<P> {
         let told = ToldRun { hold: None, answered: &[], numbers, token: *token, left_ms: *left_ms };
         self.list_run(first, told);
         self.serve_run(first, sent, left);
+    }
+
+    /// Lets members that were served leave the run on the server, now and then: an inspection shows
+    /// the first that is there. The others keep the hold, so nothing depends on it.
+    pub(super) fn show_run(&mut self, first: u64) {
+        let now = self.now;
+        let has_room = self.has_room();
+        let Some(run) = self.runs.get_mut(first) else { return };
+        if !has_room || now.since(run.told) < SHOWN_EVERY || run.served.is_none() {
+            return;
+        }
+        run.told = now;
+        let done: Vec<u64> = run.done().collect();
+        let Some(Entry { lock, member, .. }) = self.table.get(first) else { return };
+        let leaving = |number: u64| Leaving {
+            member: member.renumbered(number),
+            ambiguous: self.table.get(number).is_some_and(Entry::may_run_again),
+        };
+        let leaving: Vec<_> = done.into_iter().map(leaving).collect();
+        if !leaving.is_empty() {
+            self.leave(BTreeMap::from([(lock.clone(), leaving)]));
+        }
     }
 
     /// The answer to a renewal of the hold of a run.

@@ -246,6 +246,40 @@ fn a_leave_of_a_whole_run_that_fails_is_repeated_as_such() {
     assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
 }
 
+/// An inspection shows the first of a run's members that is there.
+#[test]
+fn with_a_renewal_the_server_is_told_which_members_were_served() {
+    for ambiguous in [false, true] {
+        let (mut world, attempts) = match ambiguous {
+            false => World::granted(2),
+            true => {
+                let (world, attempts, _) = granted_with_an_open(0, true);
+                (world, attempts)
+            }
+        };
+        let (number, _) = world.take(at(201), attempts[0]).expect("its turn");
+        world.core.event(at(202)).dropped(number);
+        let (number, _) = world.take(at(203), attempts[1]).expect("its turn");
+        let told = world.run(at(5_300));
+        let leaving = told.iter().find_map(|command| match command {
+            Command::Leave { leaving } => Some(leaving.as_slice()),
+            _ => None,
+        });
+        let [Leaving { member, ambiguous: is_buried }] = leaving.expect("one leaves") else {
+            panic!("{told:?}")
+        };
+        let [first, second] = [0, 1].map(|index| attempts[index] << ROUND_BITS);
+        assert_eq!((member.number(), *is_buried), (first, ambiguous));
+        assert_eq!(world.lock.run(), [second]);
+        assert_eq!(world.run(at(5_301)), [], "once is enough");
+        assert!(world.core.event(at(5_400)).until(number).is_some_and(|until| until > at(10_000)));
+        let ask = world.core.event(at(5_400)).release(number).request().expect("it is the last");
+        world.answer(at(5_400), &ask);
+        assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
+        assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
+    }
+}
+
 #[test]
 fn members_that_are_cancelled_are_skipped_without_a_command() {
     let (mut world, attempts) = World::granted(4);
