@@ -41,7 +41,7 @@ use crate::status::{Connection, ServerStatus};
 use crate::store::{Listener, Recipient, Store, StoreFuture};
 use acl::AclCheck;
 use link::{CommandLink, Judged, Sender};
-use native::{Acquires, Place};
+use native::Place;
 use server_time::ServerTime;
 use setup::Extras;
 use subscription::{Channels, Subscription};
@@ -104,7 +104,7 @@ impl RedisStore {
         let wire = Arc::new(TimedWire {
             wire,
             server_time: Arc::clone(&server_time),
-            acquires: Acquires::default(),
+            acquires: Arc::default(),
         });
         let Wire { node, prefix, .. } = &wire.wire;
         let closed = CancellationToken::new();
@@ -217,12 +217,12 @@ impl<T: Send + 'static> Running<T> {
         }
         let (wire, place) = (Arc::clone(wire), Place::of(lock));
         if let Some(free) = wire.wire.free_acquire(asked)
-            && wire.acquires.begin(place)
+            && let Some(transaction) = wire.acquires.begin(place)
         {
-            let transaction = native::transaction(&free);
-            return link.clone().send(sender, transaction, move |sender, answer| {
+            let commands = native::commands(&free);
+            return link.clone().send(sender, commands, move |sender, answer| {
                 self.take_transaction(place, sender, answer);
-                wire.acquires.end(place);
+                transaction.end();
             });
         }
         let script = move || self.send_script(sender);
@@ -234,7 +234,7 @@ impl<T: Send + 'static> Running<T> {
     /// Takes the answer of an acquire of a lock that may have been free, or asks the script.
     fn take_transaction(mut self, place: Place, sender: Sender, answer: Judged) {
         let Unsent { wire, asked, .. } = &self.request;
-        let Some(free) = wire.wire.free_acquire(asked) else { return };
+        let Some(free) = wire.wire.free_acquire(asked) else { return self.send_script(sender) };
         match native::Outcome::read(&free, self.floors.floor_us, answer) {
             native::Outcome::Granted(answer) => self.take(&sender, Ok(Ok(answer))),
             native::Outcome::Unanswered(answer) => self.take(&sender, answer),

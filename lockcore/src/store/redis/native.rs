@@ -14,16 +14,19 @@
 //!   another member's.
 //! - A lock that is held or waited for costs one more round trip this way. So it is taken only for
 //!   names that the last acquire found free. Acquires of the same name wait meanwhile, for they
-//!   would overtake the one that has to ask the script.
+//!   would overtake the one that has to ask the script. They are written to its connection after
+//!   it, also if that is replaced meanwhile: there the server runs all of them or none.
+//! - Of the answers only the last one counts. One that is no answer of a transaction shows that one
+//!   went missing; it is never read as a script's.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use proto::LockName;
-use proto::wire::FreeAcquire;
+use proto::wire::{FreeAcquire, nonsense};
 use redis::Value;
 
 use super::call::Packed;
@@ -93,13 +96,14 @@ impl Acquires {
         }
     }
 
-    /// Whether a transaction may be sent: the name was free, and none is on its way. Then it is.
-    pub(super) fn begin(&self, place: Place) -> bool {
+    /// A transaction that may be sent: the name was free, and no other one is on its way.
+    pub(super) fn begin(self: &Arc<Self>, place: Place) -> Option<Transaction> {
         if self.busy.has(place) {
-            return false;
+            return None;
         }
         let _deferred = self.deferred();
-        !self.on_its_way.set(place, true)
+        let is_free = !self.on_its_way.set(place, true);
+        is_free.then(|| Transaction { acquires: Arc::clone(self), place, is_over: false })
     }
 
     /// Has an acquire sent after the transaction that is on its way. Returns it if there is none.
@@ -119,28 +123,49 @@ impl Acquires {
         None
     }
 
-    /// The transaction was answered: sends all that waited for it, in order.
-    pub(super) fn end(&self, place: Place) {
-        loop {
-            let mut deferred = self.deferred();
-            // Without any, as nearly always, nothing has to be hashed.
-            let next = if deferred.is_empty() { None } else { deferred.remove(&place) };
-            let Some(next) = next else {
-                self.on_its_way.set(place, false);
-                return;
-            };
-            drop(deferred);
-            next.into_iter().for_each(|acquire| acquire());
-        }
-    }
-
     fn deferred(&self) -> MutexGuard<'_, HashMap<Place, Vec<Deferred>>> {
         self.deferred.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The transaction.
-pub(super) fn transaction(free: &FreeAcquire<'_>) -> Packed {
+/// A transaction on its way. One that is dropped, since the runtime ends, drops those that wait.
+pub(super) struct Transaction {
+    acquires: Arc<Acquires>,
+    place: Place,
+    is_over: bool,
+}
+
+impl Transaction {
+    /// Ends it once it was answered: sends all that waited for it, in order.
+    pub(super) fn end(mut self) {
+        while let Some(next) = self.next() {
+            next.into_iter().for_each(|acquire| acquire());
+        }
+    }
+
+    /// Those that wait. Without any it is over, so that none comes later.
+    fn next(&mut self) -> Option<Vec<Deferred>> {
+        let mut deferred = self.acquires.deferred();
+        // Without any, as nearly always, nothing has to be hashed.
+        let next = if deferred.is_empty() { None } else { deferred.remove(&self.place) };
+        if next.is_none() {
+            self.acquires.on_its_way.set(self.place, false);
+            self.is_over = true;
+        }
+        next
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        while !self.is_over {
+            drop(self.next());
+        }
+    }
+}
+
+/// The commands of the transaction.
+pub(super) fn commands(free: &FreeAcquire<'_>) -> Packed {
     let (door, member, counter) =
         (free.door.as_bytes(), free.member.as_bytes(), free.counter.as_bytes());
     let mut lease = itoa::Buffer::new();
@@ -182,9 +207,9 @@ impl Outcome {
                     }
                 }
                 [Value::Nil, Value::Int(_), _] => Self::AskScript { may_hold: false },
-                // Nonsense to the script's reader as well.
-                _ => Self::Unanswered(Ok(Ok(Value::Array(told)))),
+                _ => Self::Unanswered(Err(nonsense())),
             },
+            Ok(Ok(_)) => Self::Unanswered(Err(nonsense())),
             Ok(Err(error)) if error.code() == Some("EXECABORT") => {
                 Self::AskScript { may_hold: false }
             }
@@ -199,6 +224,7 @@ impl Outcome {
 
 #[cfg(test)]
 mod tests {
+    use proto::wire::is_nonsense;
     use proto::{LockErrorKind, StoreError};
     use redis::RedisError;
 
@@ -234,13 +260,21 @@ mod tests {
 
     #[test]
     fn an_answer_of_another_one_or_of_no_known_form_grants_nothing() {
+        let granted = Value::Array(vec![Value::BulkString("granted".into()), Value::Int(0)]);
+        let of = |answer| Outcome::read(&FREE, FLOOR, Ok(Ok(answer)));
         for told in [
             read(Value::Okay, Value::Int(101), "~2other"),
             read(Value::Okay, Value::Nil, "~2me"),
-            Outcome::read(&FREE, FLOOR, Ok(Ok(Value::Okay))),
-            Outcome::read(&FREE, FLOOR, Ok(Ok(Value::Array(vec![Value::Okay])))),
+            of(Value::Okay),
+            of(Value::Array(vec![Value::Okay])),
+            // A script would say so.
+            of(Value::Int(29_000 << 20)),
+            of(Value::BulkString("1~2me".into())),
+            of(granted),
         ] {
-            assert!(matches!(told, Outcome::Unanswered(Ok(Ok(_)))), "{told:?}");
+            let is_nonsense =
+                matches!(&told, Outcome::Unanswered(Err(error)) if is_nonsense(error));
+            assert!(is_nonsense, "{told:?}");
         }
     }
 
@@ -262,41 +296,56 @@ mod tests {
 
     #[test]
     fn a_transaction_is_tried_where_the_name_was_last_free_and_no_other_is_on_its_way() {
-        let acquires = Acquires::default();
+        let acquires = Arc::new(Acquires::default());
         let [a, b] = ["a", "b"].map(|name| Place::of(&LockName::from(name)));
-        assert!(acquires.begin(a) && !acquires.begin(a) && acquires.begin(b));
-        acquires.end(a);
+        let first = acquires.begin(a).expect("free");
+        let _other = acquires.begin(b).expect("free");
+        assert!(acquires.begin(a).is_none());
+        first.end();
         acquires.note(a, false);
-        assert!(!acquires.begin(a));
+        assert!(acquires.begin(a).is_none());
         acquires.note(a, true);
-        assert!(acquires.begin(a) && !acquires.begin(b));
+        assert!(acquires.begin(a).is_some() && acquires.begin(b).is_none());
     }
 
     #[test]
     fn those_that_wait_for_a_transaction_are_sent_after_it_in_order() {
-        let acquires = std::sync::Arc::new(Acquires::default());
-        let sent = std::sync::Arc::new(Mutex::new(Vec::new()));
+        let acquires = Arc::new(Acquires::default());
+        let sent = Arc::new(Mutex::new(Vec::new()));
         let [a, b] = ["a", "b"].map(|name| Place::of(&LockName::from(name)));
         let send = |number: u32| {
             let sent = sent.clone();
             move || sent.lock().unwrap().push(number)
         };
-        assert!(acquires.begin(a));
+        let transaction = acquires.begin(a).expect("free");
         assert!(acquires.defer(b, send(0)).is_some(), "no transaction");
         assert!(acquires.defer(a, send(1)).is_none());
         // One that comes while the others are sent is sent after them.
         let (more, again) = (send(3), acquires.clone());
         assert!(acquires.defer(a, move || assert!(again.defer(a, more).is_none())).is_none());
         assert!(acquires.defer(a, send(2)).is_none());
-        acquires.end(a);
+        transaction.end();
         assert_eq!(*sent.lock().unwrap(), [1, 2, 3]);
         assert!(acquires.defer(a, send(4)).is_some(), "it is over");
     }
 
     #[test]
+    fn a_transaction_that_is_dropped_leaves_nothing_that_waits_for_it() {
+        let acquires = Arc::new(Acquires::default());
+        let a = Place::of(&LockName::from("a"));
+        let transaction = acquires.begin(a).expect("free");
+        let waits = Arc::new(());
+        let held = Arc::clone(&waits);
+        assert!(acquires.defer(a, move || panic!("{held:?} is sent")).is_none());
+        drop(transaction);
+        assert_eq!(Arc::strong_count(&waits), 1);
+        assert!(acquires.begin(a).is_some());
+    }
+
+    #[test]
     fn the_commands_of_the_transaction_are_those_that_redis_rs_would_write() {
         let mut written = Vec::new();
-        let packed = transaction(&FREE);
+        let packed = commands(&FREE);
         packed.write(&mut written);
         let mut pipe = redis::pipe();
         pipe.atomic().cmd("SET").arg(FREE.door).arg(FREE.member).arg("NX").arg("PX").arg(30_000);

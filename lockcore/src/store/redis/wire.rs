@@ -14,7 +14,7 @@ use super::server_time::ServerTime;
 pub(super) struct TimedWire {
     pub(super) wire: Wire,
     pub(super) server_time: Arc<ServerTime>,
-    pub(super) acquires: Acquires,
+    pub(super) acquires: Arc<Acquires>,
 }
 
 impl TimedWire {
