@@ -54,6 +54,8 @@ impl Lane {
         let locks = &self.locks;
         let redis = &mut self.redis;
         let key = format!("k{place}");
+        // Once more: a name that shares its place in the table of free ones may have been busy.
+        release(held(locks, &key, LONG).await).await;
         let cut = arm(&self.proxy);
         let lock = soon("the lock", locks.key(&key).lease(LONG).lock()).await;
         let guard = lock.unwrap_or_else(|error| panic!("cut at {place}: {error}"));

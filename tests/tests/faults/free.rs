@@ -110,22 +110,25 @@ async fn without_the_right_to_a_transaction_a_free_lock_takes_a_script() {
     }
 }
 
-// The commands of a transaction whose first one is refused run by themselves.
+// The commands of a transaction whose `MULTI` is refused run by themselves, and without `EXEC` none.
 #[tokio::test]
 async fn a_lock_is_granted_once_after_the_right_to_a_transaction_was_taken_away() {
     let server = RedisServer::start();
     let mut redis = Raw::connect(&server.url()).await;
-    redis.ask::<()>(&set_user("locker", |_| false)).await;
-    redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("locker").arg("+multi").arg("+exec")).await;
     let url = format!("redis://locker:PASSWORD@{}/", server.address());
-    let locks = Locks::builder().namespace("shop").connect(&url).await.expect("accepted");
-    redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("locker").arg("-multi")).await;
-    let first = held(&locks, "k", LONG).await;
-    let before = first.fencing_token();
-    assert_eq!(first.state(), HoldState::Held);
-    release(first).await;
-    let second = held(&locks, "k", LONG).await;
-    assert!(second.fencing_token() > before);
-    release(second).await;
-    nothing_left(&mut redis, "shop:k").await;
+    for right in ["multi", "exec"] {
+        redis.ask::<()>(&set_user("locker", |_| false)).await;
+        redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("locker").arg("+multi").arg("+exec")).await;
+        let locks = Locks::builder().namespace("shop").connect(&url).await.expect("accepted");
+        let less = format!("-{right}");
+        redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("locker").arg(less)).await;
+        let first = held(&locks, "k", LONG).await;
+        let before = first.fencing_token();
+        assert_eq!(first.state(), HoldState::Held);
+        release(first).await;
+        let second = held(&locks, "k", LONG).await;
+        assert!(second.fencing_token() > before);
+        release(second).await;
+        nothing_left(&mut redis, "shop:k").await;
+    }
 }
