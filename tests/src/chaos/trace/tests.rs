@@ -490,6 +490,7 @@ fn a_transaction_is_judged_as_the_script_in_its_place() {
     let overtaken = free(calm().takes(ANN).queues(BEN)).tries(CAT);
     overtaken.finds(&[What::Law(Law::F5), What::Law(Law::F1)]);
     free(calm().tries(ANN)).tries(ANN).finds(&[What::Law(Law::S5)]);
+    calm().takes(ANN).wait(1_000).tries(ANN).grants(&[(1, ANN), (2, ANN)]);
     let set = |ms: u32| format!("SET DOOR {ANN} NX PX {ms}");
     let drawn = |set: String| calm().transaction(&format!("{set}; INCR lock:tokens"));
     drawn(set(1_000)).finds(&[]);
@@ -526,6 +527,8 @@ fn the_next_to_write_a_door_that_may_have_ended_shows_whether_it_was_set_anew() 
     doubt().run("unlock", ANN, "DEL DOOR").tries(CAT).grants(&[(1, ANN), (3, CAT)]);
     doubt().run("leave", BEN, &format!("PSETEX DOOR 60001 -{ANN}")).grants(&[(1, ANN)]);
     doubt().takes(CAT).grants(&[(1, ANN), (3, CAT)]);
+    let other = doubt().tries(CAT).run("lock", BEN, &marked(CAT, 60_999));
+    other.grants(&[(1, ANN), (3, CAT)]);
     // It had ended.
     doubt().run("lock", CAT, &marked(BEN, 60_999)).grants(taken);
     doubt().run("extend", BEN, "PEXPIRE DOOR 1000").grants(taken);
