@@ -110,7 +110,8 @@ async fn without_the_right_to_a_transaction_a_free_lock_takes_a_script() {
     }
 }
 
-// The commands of a transaction whose `MULTI` is refused run by themselves, and without `EXEC` none.
+// The commands of a transaction whose `MULTI` is refused run by themselves. Without `EXEC`, none
+// does.
 #[tokio::test]
 async fn a_lock_is_granted_once_after_the_right_to_a_transaction_was_taken_away() {
     let server = RedisServer::start();
