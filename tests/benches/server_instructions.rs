@@ -112,12 +112,42 @@ impl Bench {
 
     /// Runs a command on each lock, and counts its instructions.
     async fn count(&mut self, what: &str, node: &Node, locks: &[LockName], commands: Vec<Command>) {
+        let run = async |bench: &mut Self| {
+            for (lock, command) in locks.iter().zip(commands) {
+                bench.run(node, lock, command).await;
+            }
+        };
+        self.count_all(what, run).await;
+    }
+
+    /// The same of the transactions in the place of the script, where a lock is free.
+    async fn count_free(
+        &mut self,
+        what: &str,
+        node: &Node,
+        locks: &[LockName],
+        commands: Vec<Command>,
+    ) {
+        let run = async |bench: &mut Self| {
+            for (lock, command) in locks.iter().zip(commands) {
+                let asked = Asked::One(lock.clone(), command);
+                let free = node.wire.free_acquire(&asked).expect("a lock");
+                let mut transaction = redis::pipe();
+                transaction.atomic().cmd("SET").arg(free.door).arg(free.member);
+                transaction.arg("NX").arg("PX").arg(free.lease_ms);
+                transaction.cmd("INCR").arg(free.counter).cmd("GET").arg(free.door);
+                bench.redis.run(&transaction).await;
+            }
+        };
+        self.count_all(what, run).await;
+    }
+
+    /// Counts the instructions of some work on each lock.
+    async fn count_all(&mut self, what: &str, work: impl AsyncFnOnce(&mut Self)) {
         if self.is_counting {
             self.begin().await;
         }
-        for (lock, command) in locks.iter().zip(commands) {
-            self.run(node, lock, command).await;
-        }
+        work(self).await;
         if !self.is_counting {
             return;
         }
@@ -207,6 +237,10 @@ fn members(node: &mut Node, demand: Demand) -> Vec<Member> {
 async fn of_locks(bench: &mut Bench, here: &mut Node, there: &mut Node) {
     let locks = bench.names();
     let held = members(here, Demand::ALONE);
+    bench
+        .count_free("lock: acquire of a free one, without a script", here, &locks, ask(&held))
+        .await;
+    bench.forget_locks().await;
     bench.count("lock: acquire", here, &locks, ask(&held)).await;
     bench.count("lock: renew", here, &locks, each(&held, renew)).await;
     bench.count("lock: confirm", here, &locks, each(&held, confirm)).await;

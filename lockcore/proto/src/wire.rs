@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use message::message;
-pub use queue::script as queue_script;
+pub use queue::{FreeAcquire, script as queue_script};
 pub use scripts::Script;
 pub use value::{Value, is_nonsense, nonsense};
 
@@ -146,6 +146,19 @@ impl Wire {
             (Asked::Together(commands), true) => redisson::together(&borrowed(commands), context),
         };
         written.ok_or_else(no_such_command)
+    }
+
+    /// The same without a script, as far as it goes.
+    ///
+    /// Nothing where there is no such way: beside JVMs, and in a Redis Cluster, where a counter
+    /// that is made while its slot moves would stop the move.
+    pub fn free_acquire<'a>(&self, asked: &'a Asked) -> Option<FreeAcquire<'a>> {
+        match asked {
+            Asked::One(lock, command) if !self.peers && !self.has_slots => {
+                FreeAcquire::of(lock, command)
+            }
+            _ => None,
+        }
     }
 
     /// The call of the script that tries every right of the others, on the keys of `probe`. Unless

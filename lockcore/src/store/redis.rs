@@ -10,6 +10,7 @@ mod connector;
 mod failure;
 mod hello;
 mod link;
+mod native;
 mod preflight;
 mod same_server;
 pub(crate) mod server_time;
@@ -40,6 +41,7 @@ use crate::status::{Connection, ServerStatus};
 use crate::store::{Listener, Recipient, Store, StoreFuture};
 use acl::AclCheck;
 use link::{CommandLink, Judged, Sender};
+use native::Place;
 use server_time::ServerTime;
 use setup::Extras;
 use subscription::{Channels, Subscription};
@@ -99,7 +101,11 @@ impl RedisStore {
             has_slots,
         } = settings;
         let wire = Wire { node, prefix, peers, has_slots, of_error: failure::of_text };
-        let wire = Arc::new(TimedWire { wire, server_time: Arc::clone(&server_time) });
+        let wire = Arc::new(TimedWire {
+            wire,
+            server_time: Arc::clone(&server_time),
+            acquires: Arc::default(),
+        });
         let Wire { node, prefix, .. } = &wire.wire;
         let closed = CancellationToken::new();
         // Ends the tasks of a store that is not finished, too.
@@ -181,7 +187,10 @@ impl<T: Send + 'static> Unsent<T> {
     pub(crate) fn send(self, then: Recipient<T>) {
         let link = self.link.clone();
         link.with_sender(move |sender| match sender {
-            Ok(sender) => Running { request: self, then }.send(sender),
+            Ok(sender) => {
+                let floors = self.wire.floors(&self.asked, sender.server);
+                Running { request: self, then, floors, may_hold: false }.send(sender);
+            }
             Err(error) => then(Err(error)),
         });
     }
@@ -191,40 +200,85 @@ impl<T: Send + 'static> Unsent<T> {
 struct Running<T> {
     request: Unsent<T>,
     then: Recipient<T>,
+    /// The floors of the commands. Known only when they are written: they depend on the server.
+    floors: Floors,
+    /// Whether their member may hold the lock, also if they are refused.
+    may_hold: bool,
 }
 
 impl<T: Send + 'static> Running<T> {
     fn send(self, sender: Sender) {
         let Unsent { wire, link, asked, .. } = &self.request;
-        // Written only now: it depends on the server to which it goes.
-        let floors = wire.floors(asked, sender.server);
-        let call: Scripted = match wire.wire.write(asked, floors) {
+        let Asked::One(lock, Command::Acquire { .. }) = asked else {
+            return self.send_script(sender);
+        };
+        if !link.may_transact(&sender) {
+            return self.send_script(sender);
+        }
+        let (wire, place) = (Arc::clone(wire), Place::of(lock));
+        if let Some(free) = wire.wire.free_acquire(asked)
+            && let Some(transaction) = wire.acquires.begin(place)
+        {
+            let commands = native::commands(&free);
+            return link.clone().send(sender, commands, move |sender, answer| {
+                self.take_transaction(place, sender, answer);
+                transaction.end();
+            });
+        }
+        let script = move || self.send_script(sender);
+        if let Some(script) = wire.acquires.defer(place, script) {
+            script();
+        }
+    }
+
+    /// Takes the answer of an acquire of a lock that may have been free, or asks the script.
+    fn take_transaction(mut self, place: Place, sender: Sender, answer: Judged) {
+        let Unsent { wire, asked, .. } = &self.request;
+        let Some(free) = wire.wire.free_acquire(asked) else { return self.send_script(sender) };
+        match native::Outcome::read(&free, self.floors.floor_us, answer) {
+            native::Outcome::Granted(answer) => self.take(&sender, Ok(Ok(answer))),
+            native::Outcome::Unanswered(answer) => self.take(&sender, answer),
+            native::Outcome::AskScript { may_hold } => {
+                // Until the script grants it: whatever the reason is may last.
+                wire.acquires.note(place, false);
+                self.may_hold = may_hold;
+                self.send_script(sender);
+            }
+        }
+    }
+
+    fn send_script(self, sender: Sender) {
+        let Unsent { wire, link, asked, .. } = &self.request;
+        let call: Scripted = match wire.wire.write(asked, self.floors) {
             Ok(call) => call,
             Err(error) => return (self.then)(Err(error)),
         };
         link.clone().send(sender, call.command, move |sender, answer| match answer {
-            Ok(Err(error)) if is_unknown(&error) => self.send_source(sender, floors),
-            answer => self.take((floors, &sender), answer),
+            Ok(Err(error)) if is_unknown(&error) => self.send_source(sender),
+            answer => self.take(&sender, answer),
         });
     }
 
     /// Sends it once more to a server that has forgotten the script: it did not run.
-    fn send_source(self, sender: Sender, floors: Floors) {
+    fn send_source(self, sender: Sender) {
         let Unsent { wire, link, asked, .. } = &self.request;
-        match wire.wire.write::<Scripted>(asked, floors) {
+        match wire.wire.write::<Scripted>(asked, self.floors) {
             Ok(call) => link.clone().send(sender, call.by_source(), move |sender, answer| {
-                self.take((floors, &sender), answer);
+                self.take(&sender, answer);
             }),
             Err(error) => (self.then)(Err(error)),
         }
     }
 
-    fn take(self, (floors, sender): (Floors, &Sender), answer: Judged) {
+    fn take(self, sender: &Sender, answer: Judged) {
         let Unsent { wire, link, asked, read } = &self.request;
-        let answer = link::finished(answer)
-            .and_then(|answer| read(wire, asked, (floors, sender.server), &answer));
-        if answer.as_ref().is_err_and(is_nonsense) {
-            link.distrust(sender.generation);
+        let mut answer = link::finished(answer)
+            .and_then(|answer| read(wire, asked, (self.floors, sender.server), &answer));
+        if let Err(error) = &mut answer {
+            error.may_have_run |= self.may_hold;
+            if is_nonsense(error) {
+                link.distrust(sender.generation);
+            }
         }
         (self.then)(answer);
     }

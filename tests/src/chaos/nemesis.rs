@@ -136,16 +136,16 @@ impl Nemesis {
     /// Does a fault that concerns no process, and undoes it. Counts the fault if it has struck.
     pub(super) async fn strike(&mut self, action: &Action, proxy: &Proxy, server: &RedisServer) {
         let (name, fault) = match *action {
-            Action::CutRequest(at) => ("cut within a request", proxy.cut_request(at, is_script)),
-            Action::CutReply(at) => ("cut within a reply", proxy.cut_reply(at, is_script)),
+            Action::CutRequest(at) => ("cut within a request", proxy.cut_request(at, is_step)),
+            Action::CutReply(at) => ("cut within a reply", proxy.cut_reply(at, is_step)),
             Action::LoseRequest => ("request lost", proxy.lose_request(is_script)),
-            Action::LoseReply => ("reply lost", proxy.lose_reply(is_script)),
+            Action::LoseReply => ("reply lost", proxy.lose_reply(is_step)),
             Action::HoldRequest(ms) => {
-                let fault = proxy.hold_request(is_script);
+                let fault = proxy.hold_request(is_step);
                 return self.hold("request late", fault, ms).await;
             }
             Action::HoldReply(ms) => {
-                let fault = proxy.hold_reply(is_script);
+                let fault = proxy.hold_reply(is_step);
                 return self.hold("reply late", fault, ms).await;
             }
             Action::Repeat => ("repeated at once", proxy.repeat(is_script)),
@@ -242,6 +242,13 @@ impl Nemesis {
             self.count("client killed");
         }
     }
+}
+
+/// Whether the request is a script, or one of the commands of a transaction. These are written
+/// together: none is lost alone, and none comes twice.
+fn is_step(request: &Request) -> bool {
+    let commands = ["MULTI", "SET", "INCR", "GET", "EXEC"];
+    is_script(request) || commands.into_iter().any(|command| request.is(command))
 }
 
 fn is_script(request: &Request) -> bool {

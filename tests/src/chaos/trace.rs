@@ -3,6 +3,12 @@
 //!
 //! This is the server's own order, exactly: of enqueues as of grants. The trace knows the keys and
 //! rules of the protocol's page, and of the scripts no more than their names.
+//!
+//! # Implementation notes
+//!
+//! - MONITOR does not show whether a `SET NX` took effect. The state of the lock says so, except in
+//!   the few milliseconds in which the door may have expired. Then all steps from this one on wait,
+//!   in their order, until one of them shows it.
 
 mod lock;
 #[cfg(test)]
@@ -35,6 +41,13 @@ const SCRIPTS: [&str; 12] = [
     "leave",
     "force_release",
 ];
+/// The name of a step that is no script: the transaction that acquires a free lock.
+const TRANSACTION: &str = "transaction";
+
+/// Whether the step asks for a lock.
+fn is_acquire(name: &str) -> bool {
+    ["lock", "acquire", "acquire_all", TRANSACTION].contains(&name)
+}
 
 /// A grant as the server gave it.
 #[derive(Clone, Debug)]
@@ -64,6 +77,8 @@ pub(super) struct Trace {
     /// The counter of tokens.
     counter: u64,
     script: Option<Script>,
+    /// The steps that are not judged yet: whether the first had an effect is not known.
+    undecided: VecDeque<Script>,
     /// The last scripts, for the report of a violation.
     recent: VecDeque<Script>,
     pub(super) grants: Vec<ServerGrant>,
@@ -83,10 +98,32 @@ struct Script {
     name: &'static str,
     args: HashSet<String>,
     lines: Vec<Line>,
-    /// The value of the counter after the script.
+    /// The values of the counter before and after the script.
+    before: u64,
     counter: u64,
     /// The tokens of its messages.
     told: Vec<u64>,
+}
+
+impl Script {
+    fn is_transaction(&self) -> bool {
+        self.name == TRANSACTION
+    }
+
+    /// Whether this later script shows that the door was set for `member`, or still that of
+    /// `before`. Nothing if the script does not write the door.
+    fn shows(&self, lock: usize, member: &str, before: Option<&str>) -> Option<bool> {
+        let writes = ["PSETEX", "SET", "PEXPIRE", "PEXPIREAT", "DEL"];
+        let is_it = |line: &&Line| {
+            line.lock == lock && line.key == Key::Door && writes.contains(&line.command.as_str())
+        };
+        let line = self.lines.iter().find(is_it).filter(|_| !self.is_transaction())?;
+        Some(match line.holders().first() {
+            Some(holder) if *holder == member => true,
+            Some(holder) if Some(*holder) == before => false,
+            _ => !is_acquire(self.name) && self.args.contains(member),
+        })
+    }
 }
 
 /// One command of a script on a key of one of the locks.
@@ -183,7 +220,7 @@ pub(super) struct Step<'a> {
 
 impl Step<'_> {
     pub(super) fn is_acquire(&self) -> bool {
-        ["lock", "acquire", "acquire_all"].contains(&self.name)
+        is_acquire(self.name)
     }
 
     /// Whether it releases the hold of this member.
@@ -208,6 +245,7 @@ impl Trace {
             locks,
             counter: 0,
             script: None,
+            undecided: VecDeque::new(),
             recent: VecDeque::new(),
             grants: Vec::new(),
             named: 0,
@@ -229,14 +267,23 @@ impl Trace {
             self.inside(at, line);
             return;
         }
-        self.finish();
-        if line.is("EVALSHA") || line.is("EVAL") {
-            let args = (3..line.args.len()).map(|index| line.text(index)).collect();
-            let name = self.scripts.get(&line.text(1)).copied().unwrap_or_default();
-            let lines = Vec::new();
-            let told = Vec::new();
-            let counter = self.counter;
-            self.script = Some(Script { at, name, args, lines, told, counter });
+        // The commands of a transaction run one behind the other, as those of a script do.
+        let is_of_transaction = line.is("SET") || line.is("INCR");
+        let goes_on = line.is("INCR") && self.script.as_ref().is_some_and(Script::is_transaction);
+        if !goes_on {
+            self.finish_script();
+        }
+        let begun = match line.is("EVALSHA") || line.is("EVAL") {
+            true => Some(self.scripts.get(&line.text(1)).copied().unwrap_or_default()),
+            false => (is_of_transaction && !goes_on).then_some(TRANSACTION),
+        };
+        if let Some(name) = begun {
+            let args = (2..line.args.len()).map(|index| line.text(index)).collect();
+            let (lines, told, before) = (Vec::new(), Vec::new(), self.counter);
+            self.script = Some(Script { at, name, args, lines, before, counter: before, told });
+        }
+        if is_of_transaction {
+            self.inside(at, line);
         }
     }
 
@@ -264,19 +311,63 @@ impl Trace {
         script.lines.extend(found);
     }
 
-    /// Follows the last script to its end.
+    /// Follows all that was fed to its end.
     pub(super) fn finish(&mut self) {
+        self.finish_script();
+        while !self.undecided.is_empty() {
+            // No other one shows it any more.
+            self.follow_next(self.had_effect().unwrap_or(true));
+        }
+    }
+
+    /// Follows the last script to its end, if it is known whether those before had an effect.
+    fn finish_script(&mut self) {
         let Some(script) = self.script.take() else { return };
+        self.counter = script.counter;
+        if !self.is_judged {
+            self.count(&script);
+            return;
+        }
+        self.undecided.push_back(script);
+        while let Some(had_effect) = self.had_effect() {
+            self.follow_next(had_effect);
+        }
+    }
+
+    /// Whether the first of the undecided steps had an effect. Nothing if that is not known yet.
+    fn had_effect(&self) -> Option<bool> {
+        let first = self.undecided.front()?;
+        let Some(set) = first.lines.first().filter(|_| first.is_transaction()) else {
+            return Some(true);
+        };
+        let lock = &self.locks[set.lock];
+        lock.is_free(set.at).or_else(|| {
+            let member = *set.holders().first()?;
+            let over = set.at + lock::lease_ms(member) * 1_000;
+            let mut later = self.undecided.iter().skip(1);
+            later.find_map(|step| match step.at > over {
+                true => Some(true),
+                false => step.shows(set.lock, member, lock.holder()),
+            })
+        })
+    }
+
+    fn count(&mut self, script: &Script) {
         for line in script.lines.iter().filter(|line| line.is(Key::Door, "PSETEX")) {
             self.named += 1;
             self.with_run += u64::from(line.args.get(1).is_some_and(|text| text.contains('\n')));
         }
-        if !self.is_judged {
-            return;
+    }
+
+    /// Judges the first of the undecided steps.
+    fn follow_next(&mut self, had_effect: bool) {
+        let Some(mut script) = self.undecided.pop_front() else { return };
+        if !had_effect {
+            script.lines.clear();
         }
+        self.count(&script);
         let known = self.violations.len();
         let lines = &script.lines;
-        let before = std::mem::replace(&mut self.counter, script.counter);
         let step = Step {
             at: script.at,
             by: lines.last().map_or(script.at, |line| line.at),
@@ -284,8 +375,8 @@ impl Trace {
             args: &script.args,
             passed: lines.iter().flat_map(Line::passed).collect(),
             held: lines.iter().flat_map(Line::holders).collect(),
-            issued: issued(before, &script),
-            above: before,
+            issued: issued(&script),
+            above: script.before,
             told: &script.told,
         };
         self.passed_over += step.passed.len() as u64;
@@ -316,23 +407,30 @@ impl Trace {
         let text = line.text(1);
         let (key, name, node) = split_key(&text)?;
         let lock = *self.names.get(name)? as usize;
-        let command = line.text(0).to_ascii_uppercase();
-        let args = (2..line.args.len()).map(|index| line.text(index)).collect();
+        let mut command = line.text(0).to_ascii_uppercase();
+        let mut args: Vec<String> = (2..line.args.len()).map(|index| line.text(index)).collect();
+        // The words of the one command for the other.
+        if let ("SET", [member, nx, _, ms]) = (&*command, &*args)
+            && nx == "NX"
+        {
+            args = vec![ms.clone(), member.clone()];
+            command = "PSETEX".to_owned();
+        }
         Some(Line { at, lock, key, command, args, node: node.to_owned() })
     }
 }
 
 /// The token that a script has drawn: the last number of the counter, but those of newcomers'
 /// places, which are drawn last.
-fn issued(before: u64, script: &Script) -> Option<u64> {
+fn issued(script: &Script) -> Option<u64> {
     let queued = script.lines.iter().filter(|line| line.is(Key::Queue, "ZADD"));
     let places: HashSet<u64> =
         queued.flat_map(Line::scores).map(|(place, _)| place as u64).collect();
     let mut token = script.counter;
-    while token != before && places.contains(&token) {
+    while token != script.before && places.contains(&token) {
         token -= 1;
     }
-    (token != before).then_some(token)
+    (token != script.before).then_some(token)
 }
 
 /// A report of the last scripts on a lock.

@@ -13,6 +13,7 @@ mod fenced;
 mod flooded;
 mod flushed;
 mod forged;
+mod free;
 mod half_open;
 mod idle;
 mod killed;

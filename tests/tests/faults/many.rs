@@ -23,6 +23,8 @@ async fn three_thousand_who_ask_at_once_are_sent_in_portions_and_queue_in_their_
     // Requests without an answer do not time out while the proxy is frozen.
     let builder = Locks::builder().request_timeout(Duration::from_secs(60));
     let locks = soon("a connection", builder.connect(setup.proxy.url())).await.expect("it stands");
+    // From now on it knows that the lock is busy, and asks the script at once.
+    soon("an answer", locks.try_lock("k")).await.expect("an answer");
     let before = CommandStats::read(&mut setup.redis).await;
     setup.proxy.freeze(Connections::Commands, Flow::Replies).await;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_tests::eventually;
+use lock_tests::{Request, eventually};
 use lockcore::{LockErrorKind, Locks};
 use tokio::time::{Instant, sleep};
 
@@ -18,11 +18,26 @@ const HEALED: Duration = Duration::from_secs(5);
 // T5: `x` got the grant of `free2`, with its token, while another process held `x`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_lock_gets_the_grant_of_another_one() {
+    no_other_grant(true, runs("lock")).await;
+    for command in ["MULTI", "SET", "INCR", "GET", "EXEC"] {
+        no_other_grant(false, |request| request.is(command)).await;
+    }
+}
+
+/// Swallows one answer of the acquire of a free lock, which was busy when it was last asked for and
+/// so takes a script, or was not.
+async fn no_other_grant(was_busy: bool, is_struck: impl Fn(&Request) -> bool + Send + 'static) {
     let mut setup = setup().await;
     let near = setup.direct().await;
     let far = setup.through().await;
+    release(held(&far, "other", LONG).await).await; // the counter is there
+    if was_busy {
+        let guard = held(&near, "free1", LONG).await;
+        assert!(soon("an answer", far.try_lock("free1")).await.expect("an answer").is_none());
+        release(guard).await;
+    }
     let guard = held(&near, "x", LONG).await;
-    let fault = setup.proxy.swallow_reply(runs("lock"));
+    let fault = setup.proxy.swallow_reply(is_struck);
     let first = tokio::spawn(far.lock("free1"));
     soon("the fault", fault.struck()).await;
     let x = tokio::spawn(far.lock("x"));

@@ -7,6 +7,7 @@ use std::time::Duration;
 use lock_tests::acl::{manual_acl, manual_commands, set_user};
 use lock_tests::{Raw, RedisServer, eventually};
 use lockcore::{LockError, LockErrorKind, Locks};
+use proto::wire::scripts;
 use redis::{Cmd, Value, cmd};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -173,6 +174,38 @@ fn deploy_rules() -> Vec<&'static str> {
 #[test]
 fn the_line_in_deploy_is_that_of_the_manual() {
     assert_eq!(deploy_rules(), manual_acl().split(' ').skip(3).collect::<Vec<_>>());
+}
+
+// The scripts that draw several numbers at once, or put one back, run rarely.
+#[tokio::test]
+async fn the_line_in_the_manual_has_every_command_of_the_scripts() {
+    let (_server, mut redis, _url) = server().await;
+    let allowed = allowed();
+    let is_allowed = |name: &str| allowed.iter().any(|right| right.split('|').next() == Some(name));
+    let mut missing = BTreeSet::new();
+    for script in scripts::usual(false) {
+        let is_word =
+            |word: &&str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase());
+        for word in script.source.split('\'').filter(is_word) {
+            // The others are options of commands.
+            let told: Vec<Value> = redis.ask(cmd("COMMAND").arg("INFO").arg(word)).await;
+            if told != [Value::Nil] && !is_allowed(&word.to_lowercase()) {
+                missing.insert(word);
+            }
+        }
+    }
+    assert_eq!(missing, BTreeSet::new());
+}
+
+#[tokio::test]
+async fn a_node_that_comes_later_acquires_with_the_rights_of_the_line() {
+    let (server, mut redis, url) = server().await;
+    for _ in 0..2 {
+        // Its floor is above the counter: the number that it draws is put back.
+        let locks = connect(&url).await;
+        soon(soon(locks.lock("k")).await.expect("free").release()).await.expect("held");
+    }
+    nothing_was_denied(&server, &mut redis).await;
 }
 
 #[tokio::test]

@@ -11,6 +11,8 @@ use crate::{Command, Mode};
 
 /// The keys that a script is given: the others are named after the door.
 pub(super) const KEYS: usize = 2;
+/// The numbers from which on Lua is not exact.
+const END_OF_TOKENS: u64 = 1 << 53;
 /// The lease that is not sent.
 const USUAL_LEASE_MS: u64 = 30_000;
 /// The queue limit that is not sent.
@@ -46,6 +48,38 @@ pub fn script(command: &Command) -> &'static Script {
         (Command::Leave { .. }, _) => &scripts.leave,
         (Command::ForceRelease { .. }, _) => &scripts.force_release,
         (Command::Inspect, _) => &scripts.inspect,
+    }
+}
+
+/// The acquire of a lock, as far as it can be done without a script: the lock is free if its door
+/// is not there, and then it takes `SET NX` on the door, and a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FreeAcquire<'a> {
+    /// The key to set, if it is not there.
+    pub door: &'a str,
+    /// Its value.
+    pub member: &'a str,
+    /// The time after which it ends, in ms.
+    pub lease_ms: u64,
+    /// The key whose next number is the token.
+    pub counter: &'static str,
+}
+
+impl<'a> FreeAcquire<'a> {
+    pub(super) fn of(lock: &'a LockName, command: &'a Command) -> Option<Self> {
+        let Command::Acquire { members, .. } = command else { return None };
+        let member = members.first().filter(|_| is_whole(command))?;
+        let (door, lease_ms) = (lock.door(), member.lease_ms());
+        Some(Self { door, member: member.as_str(), lease_ms, counter: COUNTER })
+    }
+
+    /// The answer of the script in its place; nothing if this is no token for a node with this
+    /// floor.
+    pub fn answer(&self, token: i64, floor_us: u64) -> Option<String> {
+        let token = u64::try_from(token).ok().filter(|token| *token < END_OF_TOKENS)?;
+        let ahead = token.checked_sub(floor_us).filter(|ahead| *ahead > 0)?;
+        let mut digits = itoa::Buffer::new();
+        Some([digits.format(ahead), self.member].concat())
     }
 }
 

@@ -140,8 +140,10 @@ fn read(answer: Value) -> Option<(Vec<RefusedRight>, Extras)> {
     });
     let refused = refusals.collect();
     let Some(extras) = extras else {
-        // Before 7.0 a right shows only when it is used; CLIENT SETINFO came later.
-        let tried = Extras { info: true, load: true, identity: true, kill: true, introduce: false };
+        // Before 7.0 a right shows only when it is used. CLIENT SETINFO came later, and MULTI
+        // may not be refused alone.
+        let tried =
+            Extras { info: true, load: true, identity: true, kill: true, ..Extras::default() };
         return Some((refused, tried));
     };
     let may = |name: &str| extras.iter().any(|extra| extra == name);
@@ -151,6 +153,7 @@ fn read(answer: Value) -> Option<(Vec<RefusedRight>, Extras)> {
         identity: may("client|info"),
         kill: may("client|kill"),
         introduce: may("client|setinfo"),
+        transact: may("multi") && may("exec"),
     };
     Some((refused, extras))
 }

@@ -6,13 +6,15 @@ use std::io::Write as _;
 use proto::wire::{Call, Script, Value};
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
-/// A command as it goes over the wire.
+/// A command as it goes over the wire, or several of which the last answer counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Packed {
-    /// The number of its words.
+    /// The number of its words; 0 if they are several commands.
     words: usize,
-    /// The words, each with its length in front and a line's end behind.
+    /// The words, each with its length in front and a line's end behind; or the whole commands.
     bytes: Vec<u8>,
+    /// The number of its answers.
+    pub(crate) answers: usize,
 }
 
 /// The call of a script by its digest.
@@ -24,23 +26,40 @@ pub(crate) struct Scripted {
 
 impl Packed {
     fn with_capacity(size: usize) -> Self {
-        Self { words: 0, bytes: Vec::with_capacity(size) }
+        Self { words: 0, bytes: Vec::with_capacity(size), answers: 1 }
+    }
+
+    /// Several commands with so many answers, of about this size.
+    pub(crate) fn transaction(answers: usize, size: usize) -> Self {
+        Self { answers, ..Self::with_capacity(size) }
+    }
+
+    /// Adds to a transaction as it is.
+    pub(crate) fn append(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Adds a word to a transaction.
+    pub(crate) fn word(&mut self, word: &[u8]) {
+        self.append(b"$");
+        self.append(itoa::Buffer::new().format(word.len()).as_bytes());
+        self.append(b"\r\n");
+        self.append(word);
+        self.append(b"\r\n");
     }
 
     fn add(&mut self, word: &[u8]) {
         self.words += 1;
-        self.bytes.push(b'$');
-        self.bytes.extend_from_slice(itoa::Buffer::new().format(word.len()).as_bytes());
-        self.bytes.extend_from_slice(b"\r\n");
-        self.bytes.extend_from_slice(word);
-        self.bytes.extend_from_slice(b"\r\n");
+        self.word(word);
     }
 
     /// Writes the whole command.
     pub(crate) fn write(&self, to: &mut Vec<u8>) {
-        to.push(b'*');
-        to.extend_from_slice(itoa::Buffer::new().format(self.words).as_bytes());
-        to.extend_from_slice(b"\r\n");
+        if self.words > 0 {
+            to.push(b'*');
+            to.extend_from_slice(itoa::Buffer::new().format(self.words).as_bytes());
+            to.extend_from_slice(b"\r\n");
+        }
         to.extend_from_slice(&self.bytes);
     }
 

@@ -105,6 +105,11 @@ impl Connection {
         }
     }
 
+    /// Whether it is our own, which also sends transactions.
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self, Self::Own(_))
+    }
+
     /// Ends our own: the requests that are on their way fail. One of redis-rs ends with its last
     /// clone.
     pub(crate) fn end(&self) {

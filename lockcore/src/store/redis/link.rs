@@ -214,12 +214,18 @@ impl CommandLink {
         finished(self.ask(Packed::from(&command)).await)
     }
 
+    /// Whether a transaction can be sent: its commands go together, and have an answer each.
+    pub(crate) fn may_transact(&self, sender: &Sender) -> bool {
+        sender.connection.is_own() && self.0.setup.may_transact()
+    }
+
     async fn ask(&self, command: Packed) -> Judged {
         let sender = self.sender().await?;
         answer_to(|then| self.send(sender, command, |_, answer| then(answer))).await
     }
 
-    /// Sends a command at once. Its connection stays until it is answered.
+    /// Sends a command at once, or a transaction, of which the last answer is taken. Its connection
+    /// stays until it is answered.
     pub(crate) fn send(
         &self,
         sender: Sender,

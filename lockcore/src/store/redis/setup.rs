@@ -36,6 +36,8 @@ pub(crate) struct Extras {
     pub(crate) kill: bool,
     /// CLIENT SETINFO, with the name of this library.
     pub(crate) introduce: bool,
+    /// MULTI and EXEC, to acquire a free lock without a script.
+    pub(crate) transact: bool,
 }
 
 /// A connection as its server knows it. The id alone is another's after a restart or a failover.
@@ -62,6 +64,11 @@ impl ConnectionSetup {
     /// The rights of the user beyond the least, once for all connections.
     pub(crate) fn allow(&self, extras: Extras) {
         let _ = self.extras.set(extras);
+    }
+
+    /// Whether a free lock can be acquired by a transaction.
+    pub(crate) fn may_transact(&self) -> bool {
+        self.extras.get().is_some_and(|extras| extras.transact)
     }
 
     /// Ends the `old` connection, so that each of its requests has run by then or never will; names

@@ -3,16 +3,18 @@
 use std::sync::Arc;
 
 use proto::wire::{Asked, Floors, Wire};
-use proto::{Answer, Answers, StoreError};
+use proto::{Acquired, Answer, Answers, StoreError};
 use redis::Value;
 
 use super::call::value;
+use super::native::{Acquires, Place};
 use super::server_time::ServerTime;
 
 /// The way of a node to write and read, and the tokens and times that it has seen.
 pub(super) struct TimedWire {
     pub(super) wire: Wire,
     pub(super) server_time: Arc<ServerTime>,
+    pub(super) acquires: Arc<Acquires>,
 }
 
 impl TimedWire {
@@ -25,6 +27,9 @@ impl TimedWire {
     ) -> Result<Answer, StoreError> {
         let answer = self.wire.answer(asked, floors, &value(answer))?;
         self.note(&answer, (self.slot(asked), server));
+        if let (Asked::One(lock, _), Answer::Acquired(reply)) = (asked, &answer) {
+            self.acquires.note(Place::of(lock), reply.outcome == [Acquired::Granted]);
+        }
         Ok(answer)
     }
 

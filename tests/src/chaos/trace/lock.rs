@@ -94,7 +94,7 @@ pub(in crate::chaos) fn who(member: &str) -> Option<(u32, u32)> {
     read_label(Member::parse(member)?.label())
 }
 
-fn lease_ms(member: &str) -> i64 {
+pub(super) fn lease_ms(member: &str) -> i64 {
     member.split(':').nth(2).and_then(|lease| lease.parse().ok()).unwrap_or(0)
 }
 
@@ -144,6 +144,22 @@ impl Hold {
 }
 
 impl Lock {
+    /// Whether there is no door at this time. Nothing where it may just have expired.
+    pub(super) fn is_free(&self, at: i64) -> Option<bool> {
+        let margin = if self.is_marked { MARGIN_MS * 1_000 } else { 0 };
+        let (from, by) = match (self.parts, self.holds.first()) {
+            (Some(parts), _) => (parts.ends - ROUNDING_US, parts.ends.saturating_add(ROUNDING_US)),
+            (None, Some(hold)) => (hold.ends_from + margin, hold.ends_by + margin),
+            (None, None) => return Some(true),
+        };
+        (at < from || at > by).then_some(at > by)
+    }
+
+    /// The member that holds everything, or did so last.
+    pub(super) fn holder(&self) -> Option<&str> {
+        self.holds.first().map(|hold| hold.member.as_str())
+    }
+
     /// Forgets keys that have expired before the step.
     pub(super) fn expire(&mut self, step: &Step<'_>) {
         if self.parts.is_some_and(|parts| parts.ends <= step.at) {

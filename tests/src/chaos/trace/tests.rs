@@ -20,6 +20,8 @@ const FIRST: u64 = 1_600_000_000_000_000;
 struct Scene {
     trace: Trace,
     now: u64,
+    /// The time between two scripts, µs.
+    pace: u64,
     place: u64,
 }
 
@@ -30,20 +32,36 @@ fn token(number: u64) -> u64 {
 
 impl Scene {
     fn new(passes_allowed: bool) -> Self {
-        Self { trace: Trace::new(passes_allowed), now: START, place: 0 }.run(
-            "acquire",
-            "",
-            &format!("SET lock:tokens {FIRST}"),
-        )
+        let trace = Trace::new(passes_allowed);
+        let scene = Self { trace, now: START, pace: 10_000, place: 0 };
+        scene.run("acquire", "", &format!("SET lock:tokens {FIRST}"))
     }
 
     /// Runs this script, with these arguments and commands, `;` between them.
-    fn run(mut self, script: &str, args: &str, commands: &str) -> Self {
-        self.now += 10_000;
+    fn run(self, script: &str, args: &str, commands: &str) -> Self {
+        let script = scripts::of_queue().get(script).expect("a script of the protocol");
+        let call = format!("EVALSHA {} 1 DOOR {args}", script.digest);
+        self.feed((&Source::Client("c".to_owned()), &call), (&Source::Lua, commands))
+    }
+
+    /// Runs these commands as a transaction.
+    fn transaction(self, commands: &str) -> Self {
+        let client = Source::Client("c".to_owned());
+        self.feed((&client, "MULTI"), (&client, &format!("{commands}; EXEC")))
+    }
+
+    /// Tries to acquire the lock for `member`, if it is free.
+    fn tries(self, member: &str) -> Self {
+        self.transaction(&format!("SET DOOR {member} NX PX 1000; INCR lock:tokens; GET DOOR"))
+    }
+
+    /// Runs a command, and then those of another source, `;` between them.
+    fn feed(mut self, (source, first): (&Source, &str), (of, commands): (&Source, &str)) -> Self {
+        self.now += self.pace;
         let name = "torture-0";
         let patience = |node: &str| crate::patience_key(name, &node.repeat(22));
         let passed = |node: &str| crate::passed_key(name, &node.repeat(22));
-        let mut line = |source, text: &str| {
+        let mut line = |source: &Source, text: &str| {
             let text = text
                 .replace("DOOR", &door_key(name))
                 .replace("QUEUE", &queue_key(name))
@@ -60,19 +78,26 @@ impl Scene {
             let words = text.split_whitespace().map(|word| word.replace('_', " "));
             let args = words.map(String::into_bytes).collect();
             let time_us = self.now;
+            let source = source.clone();
             self.trace.feed(&MonitorLine { time_us, database: 0, source, args });
         };
-        let script = scripts::of_queue().get(script).expect("a script of the protocol");
-        let digest = &script.digest;
-        line(Source::Client("c".to_owned()), &format!("EVALSHA {digest} 1 DOOR {args}"));
+        line(source, first);
         for command in commands.split(';').filter(|command| !command.trim().is_empty()) {
-            line(Source::Lua, command);
+            line(of, command);
         }
         self
     }
 
     fn wait(mut self, ms: u64) -> Self {
         self.now += ms * 1_000;
+        self
+    }
+
+    /// Waits for the end of a lease that was granted in the last step: the next ones come within
+    /// the time in which it may have ended or not.
+    fn until_doubt(mut self) -> Self {
+        self.now += 999_000;
+        self.pace = 100;
         self
     }
 
@@ -120,6 +145,16 @@ impl Scene {
             .collect();
         let door = format!("SET DOOR *{used}:{} PXAT LATER", token(number));
         self.run("release", member, &format!("{drawn} {granted} ZREM HELD {member}; {door}"))
+    }
+
+    /// Checks who was granted the lock, with which tokens.
+    #[track_caller]
+    fn grants(self, expected: &[(u64, &str)]) -> Trace {
+        let trace = self.finds(&[]);
+        let known: Vec<_> = trace.grants.iter().map(|grant| (grant.token, grant.who)).collect();
+        let of = |(number, member): &(u64, &str)| (token(*number), who(member));
+        assert_eq!(known, expected.iter().map(of).collect::<Vec<_>>());
+        trace
     }
 
     #[track_caller]
@@ -433,4 +468,76 @@ fn one_that_shares_and_comes_back_after_its_end_is_found() {
     ended().takes(CAT).queues(REN).finds(&[What::Law(Law::S5)]);
     let left = || calm().run("leave", REN, &format!("ZADD GONE 5 {REN}"));
     left().joins(REN, 1, 1).finds(&[What::Law(Law::S5)]);
+}
+
+#[test]
+fn a_transaction_takes_a_lock_without_a_door_and_else_draws_a_number_only() {
+    let scene = calm().tries(ANN).tries(BEN).run("unlock", ANN, "DEL DOOR").tries(CAT);
+    let trace = scene.grants(&[(1, ANN), (3, CAT)]);
+    assert_eq!(trace.grants[1].ends, START as i64 + 50_000 + 1_000_000 + 2_000);
+    assert_eq!((trace.named, trace.counter), (2, token(3)));
+    // Behind its mark a door outlives the lease, and one of parts the last of theirs.
+    let marked = calm().takes(ANN).run("lock", BEN, &format!("PSETEX DOOR 60990 +{ANN}"));
+    let late = marked.wait(1_000).tries(CAT).run("acquire", BEN, "DEL DOOR");
+    late.tries(CAT).grants(&[(1, ANN), (3, CAT)]);
+    calm().joins(REN, 1, 1).wait(1_000).tries(CAT).grants(&[(1, REN)]);
+    calm().takes(ANN).wait(1_000).tries(CAT).grants(&[(1, ANN), (2, CAT)]);
+}
+
+#[test]
+fn a_transaction_is_judged_as_the_script_in_its_place() {
+    let free = |scene: Scene| scene.run("unlock", ANN, "DEL DOOR");
+    let overtaken = free(calm().takes(ANN).queues(BEN)).tries(CAT);
+    overtaken.finds(&[What::Law(Law::F5), What::Law(Law::F1)]);
+    free(calm().tries(ANN)).tries(ANN).finds(&[What::Law(Law::S5)]);
+    calm().takes(ANN).wait(1_000).tries(ANN).grants(&[(1, ANN), (2, ANN)]);
+    let set = |ms: u32| format!("SET DOOR {ANN} NX PX {ms}");
+    let drawn = |set: String| calm().transaction(&format!("{set}; INCR lock:tokens"));
+    drawn(set(1_000)).finds(&[]);
+    drawn(set(1_001)).finds(&[What::Law(Law::T2)]);
+    calm().transaction(&set(1_000)).finds(&[What::Law(Law::S3)]);
+    calm().tries(ANN).wait(900).takes(BEN).finds(&[What::Law(Law::S4), What::Law(Law::S1)]);
+    calm().tries(ANN).run("unlock", BEN, "DEL DOOR").finds(&[What::Law(Law::S4)]);
+    // Its number is the server's next, also where it is not used.
+    let lower = format!("SET lock:tokens {}", token(1));
+    let give = format!("{lower}; ZREM QUEUE {CAT}; PSETEX DOOR 60333 +{CAT}");
+    let scene = calm().takes(ANN).queues(CAT).tries(BEN);
+    scene.run("unlock", ANN, &give).finds(&[What::Law(Law::S3)]);
+}
+
+#[test]
+fn the_commands_of_others_are_no_part_of_a_transaction() {
+    let alone = calm().transaction("INCR lock:tokens");
+    assert_eq!(alone.finds(&[]).counter, token(1));
+    let both = format!("SET DOOR {ANN} NX PX 1000; INCR lock:tokens; GET DOOR; EXEC; MULTI;");
+    let again = format!("SET DOOR {BEN} NX PX 1000; INCR lock:tokens");
+    calm().transaction(&format!("{both} {again}")).grants(&[(1, ANN)]);
+    let scene = calm().takes(ANN).transaction("INCR lock:tokens");
+    scene.run("unlock", ANN, "DEL DOOR").tries(BEN).grants(&[(1, ANN), (3, BEN)]);
+}
+
+#[test]
+fn the_next_to_write_a_door_that_may_have_ended_shows_whether_it_was_set_anew() {
+    let doubt = || calm().takes(ANN).until_doubt().tries(BEN);
+    let marked = |member: &str, ms: u32| format!("PSETEX DOOR {ms} +{member}");
+    let taken = &[(1, ANN), (2, BEN)];
+    // The lease went on.
+    doubt().run("lock", BEN, &marked(ANN, 60_001)).grants(&[(1, ANN)]);
+    doubt().run("extend", ANN, "PEXPIRE DOOR 1000").grants(&[(1, ANN)]);
+    doubt().run("unlock", ANN, "DEL DOOR").tries(CAT).grants(&[(1, ANN), (3, CAT)]);
+    doubt().run("leave", BEN, &format!("PSETEX DOOR 60001 -{ANN}")).grants(&[(1, ANN)]);
+    doubt().takes(CAT).grants(&[(1, ANN), (3, CAT)]);
+    let other = doubt().tries(CAT).run("lock", BEN, &marked(CAT, 60_999));
+    other.grants(&[(1, ANN), (3, CAT)]);
+    // It had ended.
+    doubt().run("lock", CAT, &marked(BEN, 60_999)).grants(taken);
+    doubt().run("extend", BEN, "PEXPIRE DOOR 1000").grants(taken);
+    doubt().run("unlock", BEN, "DEL DOOR").tries(CAT).grants(&[(1, ANN), (2, BEN), (3, CAT)]);
+    doubt().run("confirm", BEN, &format!("PSETEX DOOR 1000 {BEN}")).grants(taken);
+    // Those that only look, and those that try, show nothing.
+    doubt().run("lock", BEN, "GET DOOR").tries(CAT).tries(BEN).grants(taken);
+    let scene = doubt().tries(CAT).run("lock", BEN, "GET DOOR");
+    scene.run("extend", CAT, "PEXPIRE DOOR 1000").grants(&[(1, ANN), (3, CAT)]);
+    // So do those that come once its lease would be over.
+    doubt().wait(1_100).takes(CAT).grants(&[(1, ANN), (2, BEN), (3, CAT)]);
 }

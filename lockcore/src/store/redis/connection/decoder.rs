@@ -95,6 +95,8 @@ fn part(bytes: &[u8], room: usize) -> Result<Option<(Part, usize)>, RedisError> 
     let value = match kind {
         b':' => Value::Int(number(text)?),
         b'+' if text == b"OK" => Value::Okay,
+        // Three of four answers of a transaction: of no use, and not worth an allocation.
+        b'+' if text == b"QUEUED" => Value::Nil,
         b'+' => Value::SimpleString(utf8(text)?.to_owned()),
         // Rare, and redis-rs has the names of errors.
         b'-' => redis::parse_redis_value(&bytes[..taken])?,

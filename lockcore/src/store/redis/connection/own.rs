@@ -6,7 +6,7 @@
 //!   for it. Else the reader writes it: it has just woken those whose answers came together, and
 //!   writes once for all that they send.
 //! - A request whose time is over keeps its place: its answer, if there is one, is dropped in its
-//!   order, and never given to the next.
+//!   order, and never given to the next. So are the answers of a transaction but for the last.
 //! - The requests of one connection have the same time each, so they end in the order in which they
 //!   were sent, and the reader needs one timer for all.
 //! - Answers are handed out by the reader alone, and without the mutex: a recipient may send, drop
@@ -74,6 +74,8 @@ struct Outgoing {
 
 struct Pending {
     deadline: Instant,
+    /// The number of answers that are still to come. The last one is the recipient's.
+    answers: usize,
     /// Gone once the time of the request is over.
     recipient: Option<Recipient>,
 }
@@ -127,7 +129,8 @@ impl OwnConnection {
         match state.send(command, self.0.0.timeout) {
             Ok((deadline, reader)) => {
                 let recipient: Recipient = Box::new(recipient);
-                state.pending.push_back(Pending { deadline, recipient: Some(recipient) });
+                let answers = command.answers;
+                state.pending.push_back(Pending { deadline, answers, recipient: Some(recipient) });
                 drop(state);
                 if let Some(reader) = reader {
                     reader.wake();
@@ -262,7 +265,7 @@ struct Reader<S> {
     filled: usize,
     /// Decoded, and not handed out; empty between two reads, as the next one.
     values: Vec<Value>,
-    answered: Vec<(Pending, Value)>,
+    answered: Vec<(Recipient, Value)>,
     /// It let others go first when it ran last.
     lets_go: bool,
     /// Never later than the end of the first request's time.
@@ -335,7 +338,7 @@ impl<S: AsyncRead> Reader<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Hands out the answers that are whole, and counts them.
+    /// Hands out the answers that are whole, and counts those that were taken.
     fn hand_out(&mut self) -> Result<usize, RedisError> {
         let mut left = &self.bytes[..self.filled];
         let decoded = loop {
@@ -354,24 +357,28 @@ impl<S: AsyncRead> Reader<S> {
             self.bytes.truncate(READ);
             self.bytes.shrink_to(READ);
         }
-        let answers = self.values.len();
+        let mut is_unasked = false;
         let mut state = self.shared.state();
-        self.answered.extend(self.values.drain(..).map_while(|value| {
-            let pending = state.pending.pop_front()?;
-            Some((pending, value))
-        }));
+        for value in self.values.drain(..) {
+            match state.pending.front_mut() {
+                Some(pending) if pending.answers > 1 => pending.answers -= 1,
+                Some(_) => {
+                    // Without a recipient, its time is over.
+                    let recipient = state.pending.pop_front().and_then(|asked| asked.recipient);
+                    self.answered.extend(recipient.map(|recipient| (recipient, value)));
+                }
+                None => is_unasked = true,
+            }
+        }
+        let answers = self.answered.len();
         // Several wake several: they send before this writes for all.
         state.reader_comes |= answers > 1;
         drop(state);
-        let asked = self.answered.len();
-        for (pending, value) in self.answered.drain(..) {
-            // Without one its time is over.
-            if let Some(recipient) = pending.recipient {
-                recipient(Ok(value));
-            }
+        for (recipient, value) in self.answered.drain(..) {
+            recipient(Ok(value));
         }
         decoded?;
-        if asked < answers { Err(unasked()) } else { Ok(answers) }
+        if is_unasked { Err(unasked()) } else { Ok(answers) }
     }
 
     /// Ends the requests whose time is over.

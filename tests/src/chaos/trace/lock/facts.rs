@@ -47,7 +47,7 @@ impl<'a> Evidence for Facts<'a> {
 
     fn kind(&self) -> Kind {
         match self.step.name {
-            "lock" | "acquire" | "acquire_all" => Kind::Acquire { is_refused: false },
+            _ if self.step.is_acquire() => Kind::Acquire { is_refused: false },
             "extend" | "renew" | "confirm" => Kind::Extend,
             "reduce" => Kind::Lower,
             "unlock" | "release" | "leave" | "force_release" => Kind::End,

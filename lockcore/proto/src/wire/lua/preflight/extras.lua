@@ -12,7 +12,7 @@ end
 local extras = {}
 for _, command in ipairs({
   { 'INFO' }, { 'SCRIPT', 'LOAD', '' }, { 'CLIENT', 'INFO' }, { 'CLIENT', 'KILL', 'ID', '1' },
-  { 'CLIENT', 'SETINFO', 'LIB-NAME', '' },
+  { 'CLIENT', 'SETINFO', 'LIB-NAME', '' }, { 'MULTI' }, { 'EXEC' },
 }) do
   local known, allowed = pcall(may, unpack(command))
   if known and allowed then

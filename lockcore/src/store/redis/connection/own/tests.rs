@@ -83,6 +83,34 @@ async fn an_error_within_a_list_is_that_of_its_request_alone() {
 }
 
 #[tokio::test]
+async fn a_transaction_gets_the_last_of_its_answers_wherever_they_are_cut() {
+    let answers = b"+OK\r\n-READONLY no\r\n+QUEUED\r\n*1\r\n:7\r\n$1\r\na\r\n";
+    for cut in 0..=answers.len() {
+        let (connection, mut server) = pair(1 << 10);
+        let mut transaction = Packed::transaction(4, 100);
+        transaction.append(b"*1\r\n$5\r\nMULTI\r\n*1\r\n$1\r\nA\r\n*1\r\n$1\r\nB\r\n");
+        transaction.append(b"*1\r\n$4\r\nEXEC\r\n");
+        let mut sent_bytes = Vec::new();
+        transaction.write(&mut sent_bytes);
+        let (tell, told) = oneshot::channel();
+        connection.give(&tokio::runtime::Handle::current(), transaction, |answer| {
+            tell.send(answer).expect("the test listens");
+        });
+        let next = sent(&connection, "next");
+        let mut bytes = vec![0; sent_bytes.len()];
+        soon(server.read_exact(&mut bytes)).await.expect("the transaction comes");
+        assert_eq!(bytes, sent_bytes);
+        reads(&mut server, &["next"]).await;
+        let (now, later) = answers.split_at(cut);
+        server.write_all(now).await.expect("it is open");
+        settle().await;
+        server.write_all(later).await.expect("it is open");
+        assert_eq!(soon(told).await.expect("told"), Ok(Value::Array(vec![Value::Int(7)])));
+        assert_eq!(soon(next).await.expect("no panic"), Ok(text("a")));
+    }
+}
+
+#[tokio::test]
 async fn a_request_is_written_by_its_caller_if_nothing_is_on_its_way() {
     let (connection, mut server) = pair(1 << 10);
     settle().await;
