@@ -17,7 +17,7 @@ pub struct Deadline(pub Instant);
 pub enum DeadlineSource {
     /// `grpc-timeout`, as gRPC writes it: `100m` is 100 ms.
     GrpcTimeout,
-    /// `x-envoy-expected-rq-timeout-ms`, which Envoy adds to what it forwards.
+    /// `x-envoy-expected-rq-timeout-ms`, which Envoy adds to a request that it forwards.
     Envoy,
     /// A header with whole milliseconds.
     Header(HeaderName),
