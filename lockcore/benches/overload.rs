@@ -19,7 +19,7 @@ const HOLD: Duration = Duration::from_millis(2);
 const WARM_UP: Duration = Duration::from_secs(2);
 const MEASURED: Duration = Duration::from_secs(5);
 
-/// What became of the attempts.
+/// The numbers of attempts by their outcome.
 #[derive(Debug, Default)]
 struct Outcomes {
     served: AtomicU64,
