@@ -40,7 +40,8 @@ use crate::rejection::LockedRejection;
 /// }
 /// ```
 ///
-/// `Option<Locked<E>>` waits just as long. It is `None` if the wait times out or the queue is full.
+/// `Option<Locked<E>>` waits just as long. It is `None` if the wait times out, the queue is full
+/// or the request is refused early.
 ///
 /// `M` is the mode in which `E` is locked. [`ReadLocked`], [`WriteLocked`] and [`PermitLocked`]
 /// have other modes.
@@ -324,7 +325,10 @@ fn optional<T, R>(locked: Result<T, LockedRejection<R>>) -> Result<Option<T>, Lo
     match locked {
         Ok(locked) => Ok(Some(locked)),
         Err(LockedRejection::Lock(error))
-            if matches!(error.cause(), Cause::Busy | Cause::LimitReached | Cause::QueueFull) =>
+            if matches!(
+                error.cause(),
+                Cause::Busy | Cause::LimitReached | Cause::QueueFull | Cause::WaitTooLong
+            ) =>
         {
             Ok(None)
         }

@@ -26,6 +26,7 @@ pub(crate) struct Config {
     pub(crate) options: Options,
     pub(crate) label: Option<Box<str>>,
     pub(crate) class: Option<Box<str>>,
+    pub(crate) refuses_early: bool,
     pub(crate) on_lost: OnLost,
     pub(crate) fail_open: bool,
     pub(crate) release_in_background: bool,
@@ -38,6 +39,7 @@ impl Config {
             options: Options::default(),
             label: None,
             class: None,
+            refuses_early: false,
             on_lost: OnLost::Stop,
             fail_open: false,
             release_in_background: false,
@@ -108,6 +110,16 @@ macro_rules! options {
         /// are few. See [`LockRequest::class`](lockcore::LockRequest::class).
         pub fn class(mut self, class: impl Into<Box<str>>) -> Self {
             self.config.class = Some(class.into());
+            self
+        }
+
+        /// Refuses a request at once ([`Cause::WaitTooLong`](crate::Cause::WaitTooLong), 503) where
+        /// the queue is so long that it would hardly be served within its [wait](Self::wait), as
+        /// the lengths of past holds of its [class](Self::class) tell. `Retry-After` then is the
+        /// time that the queue is expected to take, also for requests whose wait times out. Off by
+        /// default. See [`LockRequest::refuse_early`](lockcore::LockRequest::refuse_early).
+        pub fn refuse_early(mut self) -> Self {
+            self.config.refuses_early = true;
             self
         }
 

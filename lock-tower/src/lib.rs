@@ -188,6 +188,12 @@
 //! [`Refusals`]. The typed [`LockError`] is in the extensions of the refusal, so that layers
 //! outside can distinguish it from an answer.
 //!
+//! # Overload
+//!
+//! With [`refuse_early`](HttpLockLayer::refuse_early) a request that would hardly be served within
+//! its wait is refused at once, and with [`deadline_from`](HttpLockLayer::deadline_from) no request
+//! waits for longer than its caller does. See [`lockcore::guide::overload`].
+//!
 //! # Observability
 //!
 //! One `tracing` event for each request that asks for a lock, at `debug`: `wait_ms`, `hold_ms`,
@@ -241,6 +247,7 @@ pub use refusal::{Cause, LockError};
 #[cfg(feature = "http")]
 pub use {
     self::http::body::LockBody,
+    self::http::deadline::{Deadline, DeadlineSource},
     self::http::detach::{Detach, DetachFuture, DetachLayer},
     self::http::extensions::InExtensions,
     self::http::future::HttpLockFuture,

@@ -31,6 +31,7 @@ const SILENCE: Duration = Duration::from_secs(15);
 ///
 /// # Errors
 /// [`Timeout`](LockErrorKind::Timeout), [`QueueFull`](LockErrorKind::QueueFull),
+/// [`WaitTooLong`](LockErrorKind::WaitTooLong) where it refuses early,
 /// [`Unavailable`](LockErrorKind::Unavailable) and every other [`LockErrorKind`] but `Lost`. While
 /// the store is unavailable or read-only, it asks again until the wait is over, then ends with that
 /// error. Without a wait limit it does so once no request of this `Locks` has succeeded for 15 s,
@@ -55,12 +56,15 @@ impl Acquire {
         node: &Arc<Node>,
         request: Result<Request, LockError>,
         class: Arc<Class>,
-        names_holder: bool,
     ) -> Self {
         let is_of_permits = request.as_ref().is_ok_and(|request| request.demand.is_permits());
-        let mut attempt = Attempt::new(node, request, class);
-        attempt.names_holder = names_holder;
-        Self { attempt, is_of_permits }
+        Self { attempt: Attempt::new(node, request, class), is_of_permits }
+    }
+
+    /// Sets the options that are this node's own.
+    pub(crate) fn set(&mut self, names_holder: bool, refuses_early: bool) {
+        self.attempt.names_holder = names_holder;
+        self.attempt.refuses_early = refuses_early;
     }
 
     /// The number of waiters ahead, as the server last told it; 0 is next. `None` until it is
@@ -171,6 +175,8 @@ struct Attempt {
     cell: HoldCell,
     /// Whether the span of the wait is to have the labels of the holders.
     names_holder: bool,
+    /// Whether it is refused where its wait would be too long.
+    refuses_early: bool,
     state: AttemptState,
     #[pin]
     timer: Option<Sleep>,
@@ -208,7 +214,7 @@ impl Attempt {
     fn new(node: &Arc<Node>, request: Result<Request, LockError>, class: Arc<Class>) -> Self {
         let state = AttemptState::New(Some(request));
         let (node, cell) = (Arc::clone(node), HoldCell::of(class));
-        Self { node, cell, names_holder: false, state, timer: None }
+        Self { node, cell, names_holder: false, refuses_early: false, state, timer: None }
     }
 }
 
@@ -230,6 +236,16 @@ fn take_slot(
         node.observer.note(&refused(&request.lock, cell, &error));
         error
     })
+}
+
+/// Lowers the queue limit of a request to that of its prediction: the server knows the queue.
+fn predict(request: &mut Request, cell: &HoldCell) {
+    let Some((wait, class)) = request.options.wait.zip(cell.class()) else { return };
+    let limit = request.options.queue_limit;
+    if let Some(prediction) = class.predict(wait, limit, request.demand) {
+        request.options.queue_limit = prediction.queue_limit;
+        cell.predict(prediction);
+    }
 }
 
 fn refused(lock: &LockName, cell: &HoldCell, error: &LockError) -> Note<HoldCell> {
@@ -266,8 +282,9 @@ impl Limit {
 impl RunningAttempt {
     fn begin(
         node: &Arc<Node>,
-        request: Request,
-        (cell, names_holder): (&HoldCell, bool),
+        mut request: Request,
+        cell: &HoldCell,
+        (names_holder, refuses_early): (bool, bool),
         limit: Limit,
     ) -> Result<Self, LockError> {
         let lock = request.lock.clone();
@@ -275,6 +292,9 @@ impl RunningAttempt {
         let span = node.observer.acquiring(&lock, cell);
         let in_span = span.clone().entered();
         let slot = take_slot(node, &request, cell)?;
+        if refuses_early && request.mode == Mode::Wait {
+            predict(&mut request, cell);
+        }
         if names_holder && !span.is_disabled() {
             cell.name_holder(span.clone());
         }
@@ -300,7 +320,11 @@ impl RunningAttempt {
             }
             Outcome::Refused(Refusal::Busy) => Some(Ok(None)),
             Outcome::Refused(Refusal::Kind(LockErrorKind::Closed)) => Some(Err(node.closed())),
-            Outcome::Refused(Refusal::Kind(kind)) => Some(Err(LockError::new(kind))),
+            Outcome::Refused(Refusal::Kind(kind)) => {
+                let error = LockError::new(self.cell.kind_of(kind));
+                let queue = self.cell.prediction().map(|by| by.wait(by.queue_limit.into()));
+                Some(Err(error.retry_after_queue(queue)))
+            }
             Outcome::Refused(Refusal::Store(error)) => Some(Err(node.error(error))),
         }
     }
@@ -308,7 +332,10 @@ impl RunningAttempt {
     /// Records the outcome in the span of the wait.
     fn observe(&self, node: &Node, outcome: &AttemptResult) {
         let outcome = match outcome {
-            Ok(Some(guard)) => Ok(guard.fencing_token().get()),
+            Ok(Some(guard)) => {
+                node.observer.predicted(&self.cell, guard.waited());
+                Ok(guard.fencing_token().get())
+            }
             Ok(None) => Err("busy"),
             Err(error) => Err(cause_of(error.kind())),
         };
@@ -330,7 +357,11 @@ impl RunningAttempt {
         }
         let error = match (unanswered, self.limit) {
             (Some(error), _) => node.error(error),
-            (None, Limit::At(_)) => LockError::new(LockErrorKind::Timeout),
+            (None, Limit::At(_)) => {
+                let ahead = self.cell.prediction().zip(self.cell.position());
+                let queue = ahead.map(|(by, ahead)| by.wait(ahead));
+                LockError::new(LockErrorKind::Timeout).retry_after_queue(queue)
+            }
             (None, Limit::Once(_)) => {
                 LockError::with_detail(LockErrorKind::Unavailable, "it did not answer in time")
             }
@@ -356,8 +387,13 @@ impl Future for Attempt {
             let request = request?;
             let limit = Limit::new(this.node, &request);
             this.timer.set(Some(timer(limit.earliest())));
-            let running =
-                RunningAttempt::begin(this.node, request, (this.cell, *this.names_holder), limit)?;
+            let running = RunningAttempt::begin(
+                this.node,
+                request,
+                this.cell,
+                (*this.names_holder, *this.refuses_early),
+                limit,
+            )?;
             *this.state = AttemptState::Running(running);
         }
         let AttemptState::Running(running) = this.state else {

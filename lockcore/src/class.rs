@@ -1,8 +1,16 @@
 //! Classes of requests: the few names by which the uses of a `Locks` are told apart, where the
 //! names of locks are too many.
 
+mod hold_times;
+
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use proto::Demand;
+
+use self::hold_times::HoldTimes;
 
 #[cfg(feature = "metrics")]
 use crate::node::ClassMetrics;
@@ -22,6 +30,9 @@ pub(crate) struct Class {
     pub(crate) name: Arc<str>,
     #[cfg(feature = "metrics")]
     pub(crate) metrics: ClassMetrics,
+    /// Whether a request of the class refuses early: else nobody needs the lengths of its holds.
+    is_predicted: AtomicBool,
+    holds: Mutex<HoldTimes>,
 }
 
 impl Class {
@@ -31,7 +42,53 @@ impl Class {
             #[cfg(feature = "metrics")]
             metrics: ClassMetrics::new(&name),
             name,
+            is_predicted: AtomicBool::new(false),
+            holds: Mutex::default(),
         })
+    }
+}
+
+impl Class {
+    /// Counts a hold, if waits of the class are predicted.
+    pub(crate) fn held(&self, time: impl FnOnce() -> Duration) {
+        if self.is_predicted.load(Ordering::Relaxed) {
+            let time = time();
+            self.holds.lock().unwrap_or_else(PoisonError::into_inner).add(time);
+        }
+    }
+
+    /// The prediction for a request that is to wait so long at most, and behind so many, once
+    /// enough holds are known. From now on the holds of the class are counted.
+    pub(crate) fn predict(&self, wait: Duration, limit: u32, demand: Demand) -> Option<Prediction> {
+        self.is_predicted.store(true, Ordering::Relaxed);
+        let hold = self.holds.lock().unwrap_or_else(PoisonError::into_inner).estimate()?;
+        let at_once = (demand.limit() / demand.weight()).max(1);
+        let ahead = wait.as_secs_f64() / hold.low.as_secs_f64() * at_once as f64;
+        // From a float it saturates. One that finds nobody ahead need not wait for a whole hold.
+        let queue_limit = (ahead as u32).saturating_add(1);
+        let is_limit = queue_limit < limit;
+        let queue_limit = queue_limit.min(limit);
+        Some(Prediction { queue_limit, is_limit, mean: hold.mean, at_once })
+    }
+}
+
+/// The waits of a request, as the lengths of past holds let expect them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Prediction {
+    /// Most waiters, itself included, with which it may still be served within its wait.
+    pub(crate) queue_limit: u32,
+    /// Whether this is the limit, and not a lower one of the request.
+    pub(crate) is_limit: bool,
+    mean: Duration,
+    /// How many such requests hold at a time.
+    at_once: u64,
+}
+
+impl Prediction {
+    /// The expected wait of one that has so many waiters ahead.
+    pub(crate) fn wait(&self, ahead: u64) -> Duration {
+        let seconds = self.mean.as_secs_f64() * ahead as f64 / self.at_once as f64;
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 }
 

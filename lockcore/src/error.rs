@@ -19,15 +19,20 @@ pub struct LockError {
     detail: Option<Arc<str>>,
     source: Option<Arc<dyn Error + Send + Sync>>,
     is_of_permits: bool,
+    /// The hint, where the queue is known.
+    retry_after: Option<Duration>,
 }
+
+/// The longest hint: a queue that is longer than this may be another one by then.
+const LONGEST_HINT: Duration = Duration::from_secs(30);
 
 impl LockError {
     pub(crate) fn new(kind: LockErrorKind) -> Self {
-        Self { kind, detail: None, source: None, is_of_permits: false }
+        Self { kind, detail: None, source: None, is_of_permits: false, retry_after: None }
     }
 
     pub(crate) fn with_detail(kind: LockErrorKind, detail: impl Into<Arc<str>>) -> Self {
-        Self { kind, detail: Some(detail.into()), source: None, is_of_permits: false }
+        Self { detail: Some(detail.into()), ..Self::new(kind) }
     }
 
     /// The same error of the server at this address.
@@ -67,10 +72,20 @@ impl LockError {
         self.retry_after().is_some()
     }
 
-    /// The time to wait before trying again, as a hint; `None` if trying again does not help.
+    /// The same error, with the time that the queue is expected to take.
+    pub(crate) fn retry_after_queue(self, queue: Option<Duration>) -> Self {
+        let retry_after = queue.map(|queue| queue.clamp(Duration::from_secs(1), LONGEST_HINT));
+        Self { retry_after, ..self }
+    }
+
+    /// The time to wait before trying again, as a hint; `None` if trying again does not help. The
+    /// time that the queue is expected to take, 30 s at most, where the request [refuses
+    /// early](crate::LockRequest::refuse_early); else a second or two.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.kind {
-            LockErrorKind::Timeout | LockErrorKind::QueueFull => Some(Duration::from_secs(1)),
+            LockErrorKind::Timeout | LockErrorKind::QueueFull | LockErrorKind::WaitTooLong => {
+                Some(self.retry_after.unwrap_or(Duration::from_secs(1)))
+            }
             LockErrorKind::Unavailable | LockErrorKind::ReadOnly | LockErrorKind::OutOfMemory => {
                 Some(Duration::from_secs(2))
             }
@@ -108,10 +123,9 @@ impl Error for LockError {
 impl From<KeyError> for LockError {
     fn from(error: KeyError) -> Self {
         Self {
-            kind: LockErrorKind::InvalidKey,
             detail: Some(error.to_string().into()),
             source: Some(Arc::new(error)),
-            is_of_permits: false,
+            ..Self::new(LockErrorKind::InvalidKey)
         }
     }
 }
@@ -119,10 +133,9 @@ impl From<KeyError> for LockError {
 impl From<ConfigError> for LockError {
     fn from(error: ConfigError) -> Self {
         Self {
-            kind: LockErrorKind::InvalidOption,
             detail: Some(error.to_string().into()),
             source: Some(Arc::new(error)),
-            is_of_permits: false,
+            ..Self::new(LockErrorKind::InvalidOption)
         }
     }
 }

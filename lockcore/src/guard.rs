@@ -54,9 +54,11 @@ impl SharedHold {
     }
 
     fn observe_end(&self) {
-        self.node
-            .observer
-            .ended(&self.lock, &self.shared, || self.node.clock.now().since(self.since));
+        let held = || self.node.clock.now().since(self.since);
+        if let Some(class) = self.shared.class() {
+            class.held(held);
+        }
+        self.node.observer.ended(&self.lock, &self.shared, held);
     }
 }
 

@@ -47,6 +47,7 @@ pub struct LockRequest {
     label: Label,
     class: Arc<Class>,
     names_holder: bool,
+    refuses_early: bool,
 }
 
 impl LockRequest {
@@ -54,7 +55,8 @@ impl LockRequest {
         let options = node.settings.defaults;
         let label = node.settings.label.clone();
         let class = node.classes.unnamed();
-        Self { node: Arc::clone(node), lock, options, label, class, names_holder: false }
+        let (names_holder, refuses_early) = (false, false);
+        Self { node: Arc::clone(node), lock, options, label, class, names_holder, refuses_early }
     }
 
     option_setters! { options:
@@ -106,6 +108,20 @@ impl LockRequest {
     /// waited for. It does nothing unless a subscriber takes spans at `debug`.
     pub fn name_holder(mut self, names_holder: bool) -> Self {
         self.names_holder = names_holder;
+        self
+    }
+
+    /// Refuses the request at once, with [`WaitTooLong`](LockErrorKind::WaitTooLong), where the
+    /// queue is so long that it would hardly be served within its [wait](Self::wait): where the
+    /// waiters ahead times a hold, as nine of ten last longer, exceed the wait. The server decides,
+    /// by the length of its queue. The error's [`retry_after`](LockError::retry_after) is the time
+    /// that the queue is expected to take.
+    ///
+    /// Estimates are those of the [class](Self::class) on this `Locks`, and begin with its first
+    /// request that refuses early. Until 100 holds are known, and without a wait limit, none is
+    /// refused. [`guide::overload`](crate::guide::overload) has the limits of an estimate.
+    pub fn refuse_early(mut self, refuses_early: bool) -> Self {
+        self.refuses_early = refuses_early;
         self
     }
 
@@ -166,8 +182,11 @@ impl LockRequest {
 
     fn start(self, demand: Result<Demand, ConfigError>) -> Acquire {
         let node = Arc::clone(&self.node);
-        let (mode, class, names_holder) = (self.mode(), Arc::clone(&self.class), self.names_holder);
-        Acquire::new(&node, self.build(mode, demand), class, names_holder)
+        let (mode, class) = (self.mode(), Arc::clone(&self.class));
+        let (names_holder, refuses_early) = (self.names_holder, self.refuses_early);
+        let mut acquire = Acquire::new(&node, self.build(mode, demand), class);
+        acquire.set(names_holder, refuses_early);
+        acquire
     }
 
     fn try_once(self, demand: Result<Demand, ConfigError>) -> TryAcquire {

@@ -31,6 +31,8 @@ pub(crate) struct AcquireKeys {
     label: Option<Box<str>>,
     /// The request's own class; without one, the layer's is used.
     class: Option<Box<str>>,
+    /// The end of the wait, whatever the options say.
+    deadline: Option<Instant>,
     /// The time of the first acquire: the wait is for all keys together.
     began: Option<Instant>,
     /// The holds that the request has already.
@@ -87,13 +89,14 @@ impl AcquireKeys {
         config: &Arc<Config>,
         holds: Option<Arc<HoldRegistry>>,
     ) -> Self {
-        let Resolved { keys, options, label, class } = asked;
+        let Resolved { keys, options, label, class, deadline } = asked;
         Self {
             options: options.or(config.options),
             config: Arc::clone(config),
             keys,
             label,
             class,
+            deadline,
             began: None,
             holds,
             acquired: AcquiredKeys::default(),
@@ -155,10 +158,16 @@ impl AcquireKeys {
                 continue;
             }
             let request = this.options.apply(locks.key(&want.key));
-            let request = match this.options.wait() {
-                Wait::Forever => request.wait_forever(),
-                Wait::AtMost(wait) => request.wait(remaining(wait, this.began)),
+            let left = this.deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            let request = match (this.options.wait(), left) {
+                (Wait::Forever, None) => request.wait_forever(),
+                (Wait::Forever, Some(left)) => request.wait(left),
+                (Wait::AtMost(wait), left) => {
+                    let wait = remaining(wait, this.began);
+                    request.wait(left.map_or(wait, |left| left.min(wait)))
+                }
             };
+            let request = request.refuse_early(this.config.refuses_early);
             let request = match this.label.as_ref().or(this.config.label.as_ref()) {
                 Some(label) => request.label(label),
                 None => request,

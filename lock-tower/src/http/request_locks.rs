@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::Extensions;
+use http::request::Parts;
 use lockcore::LockGuard;
 use tokio::time::Instant;
 
@@ -47,6 +48,8 @@ pub struct RequestLocks {
 pub(crate) struct Scope {
     config: Arc<Config>,
     response_options: Arc<ResponseOptions>,
+    /// The end of each wait, if the request's caller has a deadline.
+    deadline: Option<Instant>,
     /// The body to read while the request waits, if it has to be read.
     body: Option<Arc<dyn PollAhead>>,
     holds: Arc<HoldRegistry>,
@@ -154,6 +157,10 @@ impl RequestLocks {
 
     async fn wait_for(&self, keys: Keys) -> Result<AcquiredKeys, LockError> {
         let scope = &*self.scope;
+        let keys = match scope.deadline {
+            Some(deadline) => keys.wait_until(deadline),
+            None => keys,
+        };
         let asked = keys.resolve()?;
         scope.holds.log(scope.layer, |_| ()).ok_or_else(too_late)?;
         let mut acquire =
@@ -198,13 +205,15 @@ impl Scope {
         config: &Arc<Config>,
         response_options: Arc<ResponseOptions>,
         body: Option<Arc<dyn PollAhead>>,
-        extensions: &mut Extensions,
+        parts: &mut Parts,
     ) -> LayerHolds {
+        let deadline = response_options.deadlines.of(&parts.headers, &parts.extensions);
+        let extensions = &mut parts.extensions;
         let holds = holds(extensions).cloned().unwrap_or_default();
         let config = Arc::clone(config);
         let layer = holds.open_scope();
         let layer_holds = LayerHolds::new(&config, &holds, layer);
-        let scope = Arc::new(Self { config, response_options, body, holds, layer });
+        let scope = Arc::new(Self { config, response_options, deadline, body, holds, layer });
         extensions.insert(RequestLocks { scope });
         layer_holds
     }

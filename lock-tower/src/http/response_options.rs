@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 
+use crate::http::deadline::Deadlines;
 use crate::http::read_ahead::ReadBounds;
 use crate::refusal::http::Refusals;
 
@@ -14,6 +15,7 @@ pub(crate) struct ResponseOptions {
     pub(crate) hold_until_body_end: bool,
     pub(crate) server_timing: bool,
     pub(crate) read_ahead: ReadBounds,
+    pub(crate) deadlines: Deadlines,
     /// Whether the layer is switched off.
     pub(crate) passes_all: bool,
 }
@@ -81,6 +83,25 @@ macro_rules! response_options {
         /// client how contended a key is.
         pub fn server_timing(mut self) -> Self {
             self.response_options.server_timing = true;
+            self
+        }
+
+        /// Ends the wait of a request when its caller's deadline is near: at the earliest deadline
+        /// of these sources, less the [`handler_reserve`](Self::handler_reserve), and never after
+        /// the [`wait`](Self::wait). A request whose time has passed does not wait. None by
+        /// default: a client chooses what it sends, and can shorten its own wait alone.
+        pub fn deadline_from(
+            mut self,
+            sources: impl IntoIterator<Item = crate::DeadlineSource>,
+        ) -> Self {
+            self.response_options.deadlines.sources.extend(sources);
+            self
+        }
+
+        /// The part of a caller's time that the handler needs: a wait ends so long before the
+        /// deadline. Zero by default.
+        pub fn handler_reserve(mut self, reserve: std::time::Duration) -> Self {
+            self.response_options.deadlines.reserve = reserve;
             self
         }
 

@@ -67,6 +67,16 @@ where
             true => Ok(None),
             false => self.key.extract_key(&request),
         };
+        let deadlines = &self.response_options.deadlines;
+        let keys = match keys {
+            Ok(Some(keys)) => {
+                Ok(Some(match deadlines.of(request.headers(), request.extensions()) {
+                    Some(deadline) => keys.wait_until(deadline),
+                    None => keys,
+                }))
+            }
+            keys => keys,
+        };
         let response_options = match keys {
             Ok(None) => None,
             _ => Some(self.response_options.of_request(request.headers())),

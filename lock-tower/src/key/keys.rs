@@ -1,6 +1,7 @@
 //! The locks of one request, with the request's own options.
 
 use lockcore::{Demand, LockKey, LockOptions};
+use tokio::time::Instant;
 
 use crate::key::KeyError;
 use crate::options::Options;
@@ -43,6 +44,7 @@ pub struct Keys {
     options: Options,
     label: Option<Box<str>>,
     class: Option<Box<str>>,
+    deadline: Option<Instant>,
 }
 
 /// A key and its demand; `None` as long as no demand is set.
@@ -96,7 +98,8 @@ impl Keys {
 
     pub(crate) fn of(first: Name) -> Self {
         let first = KeyDemand { key: first, demand: None };
-        Self { first, rest: Vec::new(), options: Options::default(), label: None, class: None }
+        let (options, label, class, deadline) = (Options::default(), None, None, None);
+        Self { first, rest: Vec::new(), options, label, class, deadline }
     }
 
     /// Adds a lock. The same name twice is one lock.
@@ -194,6 +197,13 @@ impl Keys {
         self
     }
 
+    /// Ends the wait of this request at this time, if its [wait](Self::wait) does not end before.
+    /// One whose time has passed does not wait. Of several deadlines, the earliest counts.
+    pub fn wait_until(mut self, deadline: Instant) -> Self {
+        self.deadline = Some(self.deadline.map_or(deadline, |other| other.min(deadline)));
+        self
+    }
+
     /// Joins the locks of both, each with its demand; they are acquired together. Where both set an
     /// option, that of `self` counts.
     pub fn join(mut self, other: Self) -> Self {
@@ -202,7 +212,10 @@ impl Keys {
         self.options = self.options.or(other.options);
         self.label = self.label.or(other.label);
         self.class = self.class.or(other.class);
-        self
+        match other.deadline {
+            Some(deadline) => self.wait_until(deadline),
+            None => self,
+        }
     }
 
     /// The names, in the order in which they were given.
@@ -237,7 +250,8 @@ impl Keys {
             first = rest.pop().expect("it has at least the first");
         }
         let keys = Sorted { next: Some(first), rest };
-        Ok(Resolved { keys, options: self.options, label: self.label, class: self.class })
+        let Self { options, label, class, deadline, .. } = self;
+        Ok(Resolved { keys, options, label, class, deadline })
     }
 }
 
@@ -248,6 +262,8 @@ pub(crate) struct Resolved {
     pub(crate) options: Options,
     pub(crate) label: Option<Box<str>>,
     pub(crate) class: Option<Box<str>>,
+    /// The end of the wait, whatever the options say.
+    pub(crate) deadline: Option<Instant>,
 }
 
 /// Keys in the order in which every process acquires them.

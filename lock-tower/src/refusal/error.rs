@@ -58,6 +58,9 @@ pub enum Cause {
     LimitReached,
     /// The queue of this key is full.
     QueueFull,
+    /// The queue of this key is so long that the request would hardly be served within its wait;
+    /// see [`refuse_early`](crate::HttpLockLayer::refuse_early).
+    WaitTooLong,
     /// The request has to wait, and its body is larger than the bound on [reading
     /// ahead](crate::HttpLockLayer::read_ahead).
     BodyLimit,
@@ -152,6 +155,7 @@ impl LockError {
         match self.kind() {
             LockErrorKind::Timeout => Cause::Busy,
             LockErrorKind::QueueFull => Cause::QueueFull,
+            LockErrorKind::WaitTooLong => Cause::WaitTooLong,
             LockErrorKind::Lost => Cause::Lost,
             LockErrorKind::InvalidKey => Cause::BadKey,
             LockErrorKind::InvalidOption
@@ -197,6 +201,7 @@ impl Cause {
             Self::Busy => "lock-busy",
             Self::LimitReached => "lock-limit-reached",
             Self::QueueFull => "lock-queue-full",
+            Self::WaitTooLong => "lock-wait-too-long",
             Self::BodyLimit => "lock-body-limit",
             Self::ReadAheadFull => "lock-read-ahead-full",
             Self::Unavailable => "lock-unavailable",
@@ -210,11 +215,12 @@ impl Cause {
     /// The code of gRPC, for `tonic::Code::from_i32`.
     pub fn grpc_code(self) -> i32 {
         match self {
-            Self::Busy | Self::ReadAheadFull | Self::Unavailable => 14, // UNAVAILABLE
+            // UNAVAILABLE
+            Self::Busy | Self::WaitTooLong | Self::ReadAheadFull | Self::Unavailable => 14,
             Self::LimitReached | Self::QueueFull | Self::BodyLimit => 8, // RESOURCE_EXHAUSTED
-            Self::Lost => 10,                                           // ABORTED
-            Self::BadKey | Self::KeySpelling => 3,                      // INVALID_ARGUMENT
-            Self::Internal => 13,                                       // INTERNAL
+            Self::Lost => 10,                                            // ABORTED
+            Self::BadKey | Self::KeySpelling => 3,                       // INVALID_ARGUMENT
+            Self::Internal => 13,                                        // INTERNAL
         }
     }
 
@@ -224,6 +230,9 @@ impl Cause {
             Self::Busy => "Another request for the same resource is being served. Try again.",
             Self::LimitReached => "The limit of requests for this resource is reached. Try again.",
             Self::QueueFull => "Too many requests for the same resource are waiting. Try again.",
+            Self::WaitTooLong => {
+                "The request would wait for its resource for longer than it can. Try again later."
+            }
             Self::BodyLimit => {
                 "The request has to wait for its resource, and its body is too large for that. Try again."
             }

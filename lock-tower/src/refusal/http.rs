@@ -26,6 +26,7 @@ use crate::refusal::{Cause, LockError};
 /// | [`Busy`](Cause::Busy) | 423 Locked | yes | UNAVAILABLE |
 /// | [`LimitReached`](Cause::LimitReached) | 429 Too Many Requests | yes | RESOURCE_EXHAUSTED |
 /// | [`QueueFull`](Cause::QueueFull) | 429 Too Many Requests | yes | RESOURCE_EXHAUSTED |
+/// | [`WaitTooLong`](Cause::WaitTooLong) | 503 Service Unavailable | yes | UNAVAILABLE |
 /// | [`BodyLimit`](Cause::BodyLimit) | 413 Content Too Large | yes | RESOURCE_EXHAUSTED |
 /// | [`ReadAheadFull`](Cause::ReadAheadFull) | 503 Service Unavailable | yes | UNAVAILABLE |
 /// | [`Unavailable`](Cause::Unavailable) | 503 Service Unavailable | where it may pass by itself | UNAVAILABLE |
@@ -227,7 +228,9 @@ fn default_status(cause: Cause) -> StatusCode {
         Cause::Busy => StatusCode::LOCKED,
         Cause::LimitReached | Cause::QueueFull => StatusCode::TOO_MANY_REQUESTS,
         Cause::BodyLimit => StatusCode::PAYLOAD_TOO_LARGE,
-        Cause::ReadAheadFull | Cause::Unavailable | Cause::Lost => StatusCode::SERVICE_UNAVAILABLE,
+        Cause::WaitTooLong | Cause::ReadAheadFull | Cause::Unavailable | Cause::Lost => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         Cause::BadKey | Cause::KeySpelling => StatusCode::BAD_REQUEST,
         Cause::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }

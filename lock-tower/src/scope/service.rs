@@ -69,9 +69,8 @@ where
             }
             false => (RequestBody::open(body), None),
         };
-        let extensions = &mut parts.extensions;
         let layer_holds =
-            Scope::enter(&self.config, Arc::clone(&response_options), ahead, extensions);
+            Scope::enter(&self.config, Arc::clone(&response_options), ahead, &mut parts);
         let future = self.inner.call(Request::from_parts(parts, body));
         LockScopeFuture::new(Section::new(future, layer_holds, outlives), response_options)
     }

@@ -5,6 +5,7 @@
 mod body;
 mod bounds;
 mod cancel;
+mod deadline;
 mod events;
 mod forms;
 mod keys;

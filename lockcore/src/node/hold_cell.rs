@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use futures_util::task::AtomicWaker;
 use proto::node::{Mirror, Moment};
-use proto::{Released, StoreError};
+use proto::{LockErrorKind, Released, StoreError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
-use crate::class::Class;
+use crate::class::{Class, Prediction};
 
 /// The deadline and the loss are written in the table's own sections, so that a guard needs no
 /// mutex to report its state.
@@ -37,6 +37,8 @@ pub(crate) struct Cell {
     positions: OnceLock<watch::Sender<Option<u64>>>,
     /// The lock was made a read.
     is_reduced: AtomicBool,
+    /// The prediction of the wait, if it is to be refused early.
+    prediction: OnceLock<Prediction>,
     /// The span of the wait, if it is to have the labels of the holders.
     names_holder: Mutex<Option<Span>>,
 }
@@ -116,7 +118,6 @@ impl Cell {
     }
 
     /// The class of its request.
-    #[cfg(feature = "metrics")]
     pub(crate) fn class(&self) -> Option<&Arc<Class>> {
         self.class.as_ref()
     }
@@ -159,6 +160,26 @@ impl Cell {
     /// Takes the span in which the labels of the holders are to be recorded. It is open until then.
     pub(crate) fn take_names_holder(&self) -> Option<Span> {
         self.names_holder.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Sets the prediction of the wait.
+    pub(crate) fn predict(&self, prediction: Prediction) {
+        let _ = self.prediction.set(prediction);
+    }
+
+    /// The prediction of the wait, if it is to be refused early.
+    pub(crate) fn prediction(&self) -> Option<&Prediction> {
+        self.prediction.get()
+    }
+
+    /// The error of a refusal by the node or the server, which know no reason for a queue limit.
+    pub(crate) fn kind_of(&self, refusal: LockErrorKind) -> LockErrorKind {
+        match self.prediction() {
+            Some(Prediction { is_limit: true, .. }) if refusal == LockErrorKind::QueueFull => {
+                LockErrorKind::WaitTooLong
+            }
+            _ => refusal,
+        }
     }
 
     /// Notes that the lock was made a read.

@@ -75,6 +75,7 @@ pub(crate) struct ClassMetrics {
     wait: metrics::Key,
     hold: metrics::Key,
     queue_length: metrics::Key,
+    prediction_error: metrics::Key,
 }
 
 #[cfg(feature = "metrics")]
@@ -88,6 +89,7 @@ impl ClassMetrics {
             wait: key("lockcore_wait_seconds"),
             hold: key("lockcore_hold_seconds"),
             queue_length: key("lockcore_queue_length"),
+            prediction_error: key("lockcore_wait_prediction_error_seconds"),
         }
     }
 }
@@ -126,6 +128,16 @@ impl Observer {
             span.record("position", of.position());
             span.record("token", outcome.ok());
             span.record("outcome", outcome.err().unwrap_or("granted"));
+        });
+    }
+
+    /// Records the error of the prediction of a wait that has ended with the lock.
+    pub(crate) fn predicted(&self, of: &HoldCell, waited: Duration) {
+        let Some((prediction, ahead)) = of.prediction().zip(of.position()) else { return };
+        let error = prediction.wait(ahead).as_secs_f64() - waited.as_secs_f64();
+        foreign::call(WATCHERS, || {
+            debug!(class = of.class_name(), error_s = error, "predicted");
+            record!(of, prediction_error, error);
         });
     }
 
@@ -195,7 +207,7 @@ impl Observer {
                 debug!(lock = %self.name(lock), class = of.class_name(), ?waited, "cancelled");
             }
             Note::Refused { lock, refusal, of } => {
-                let cause = cause(refusal);
+                let cause = cause(of, refusal);
                 debug!(lock = %self.name(lock), class = of.class_name(), cause, "refused");
                 count!("lockcore_refused_total", "cause" => cause, "class" => of.class_label());
             }
@@ -250,10 +262,10 @@ impl Observer {
     }
 }
 
-fn cause(refusal: &Refusal) -> &'static str {
+fn cause(of: &HoldCell, refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::Busy => "busy",
-        Refusal::Kind(kind) => cause_of(*kind),
+        Refusal::Kind(kind) => cause_of(of.kind_of(*kind)),
         Refusal::Store(error) => cause_of(error.kind),
     }
 }
@@ -263,6 +275,7 @@ pub(crate) fn cause_of(kind: LockErrorKind) -> &'static str {
     match kind {
         LockErrorKind::Timeout => "timeout",
         LockErrorKind::QueueFull => "queue_full",
+        LockErrorKind::WaitTooLong => "wait_too_long",
         LockErrorKind::Unavailable => "unavailable",
         LockErrorKind::ReadOnly => "read_only",
         LockErrorKind::Denied => "denied",

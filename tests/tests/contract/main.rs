@@ -75,5 +75,6 @@ mod runtime;
 mod section;
 mod set;
 mod sharing;
+mod shedding;
 mod shutdown;
 mod spans;

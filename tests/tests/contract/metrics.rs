@@ -132,6 +132,38 @@ fn each_class_has_its_own_waits_holds_and_ends() {
 }
 
 #[test]
+fn a_predicted_wait_counts_by_its_error_and_an_early_refusal_by_its_cause() {
+    let told = measured(async |a, _| {
+        let early = || a.key("key").class("orders").wait(ms(60_000)).refuse_early(true);
+        for _ in 0..100 {
+            let guard = early().lock().await.expect("free");
+            tokio::time::sleep(ms(10)).await;
+            guard.release().await.expect("held");
+        }
+        let guard = a.lock("key").await.expect("free");
+        let mut waits: Vec<_> = (0..3).map(|_| Box::pin(early().lock())).collect();
+        for wait in &mut waits {
+            assert!(poll!(wait.as_mut()).is_pending());
+        }
+        let error = early().wait(ms(1)).lock().await.expect_err("three are ahead");
+        assert_eq!(error.kind(), LockErrorKind::WaitTooLong);
+        tokio::time::sleep(ms(1_000)).await;
+        drop(guard);
+        for wait in waits {
+            wait.await.expect("its turn").release().await.expect("held");
+        }
+    });
+    let name = |name: &str| format!("lockcore_{name}{{class=\"orders\"}}");
+    // Nobody had to be waited for in the first hundred.
+    assert_eq!(value(&told, &name("wait_prediction_error_seconds_count")), Some(3.0));
+    // Expected: 0, 10 and 20 ms. It was a second each.
+    let sum = value(&told, &name("wait_prediction_error_seconds_sum")).expect("it is there");
+    assert!((-3.1..-2.9).contains(&sum), "{sum}");
+    let refused = "lockcore_refused_total{cause=\"wait_too_long\",class=\"orders\"}";
+    assert_eq!(value(&told, refused), Some(1.0), "{told}");
+}
+
+#[test]
 fn gauges_show_the_waits_and_holds_of_a_class_and_the_oldest_of_each() {
     recorded(true, async |recorded| {
         let locks = Locks::in_memory();

@@ -1,0 +1,154 @@
+//! The deadlines of callers, and refusals before a wait that would be too long.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use futures_util::poll;
+use http::{HeaderName, Request, Response};
+use http_body_util::{BodyExt as _, Empty};
+use lock_tower::{
+    ByPath, Cause, Deadline, DeadlineSource, HttpLockLayer, Keys, LockError, LockScopeLayer,
+    RequestLocks,
+};
+use lockcore::Locks;
+use tokio::time::Instant;
+use tower::{Layer as _, ServiceExt as _, service_fn};
+
+type Body = Empty<bytes::Bytes>;
+
+const WAIT: Duration = Duration::from_secs(10);
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn sources() -> [DeadlineSource; 3] {
+    let header = HeaderName::from_static("x-budget-ms");
+    [DeadlineSource::GrpcTimeout, DeadlineSource::Header(header), DeadlineSource::Extension]
+}
+
+/// The cause of the refusal of a request for the key `/a`, and how long it waited.
+async fn refused(layer: HttpLockLayer<ByPath>, request: Request<Body>) -> (Cause, Duration) {
+    let service =
+        layer.layer(service_fn(async |_| Ok::<_, Infallible>(Response::new(Body::new()))));
+    let began = Instant::now();
+    let response = service.oneshot(request).await.unwrap();
+    let error = response.extensions().get::<LockError>().expect("a refusal");
+    (error.cause(), began.elapsed())
+}
+
+fn request(name: &'static str, value: &'static str) -> Request<Body> {
+    Request::get("/a").header(name, value).body(Body::new()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_waits_until_its_callers_deadline_and_never_longer_than_the_wait() {
+    let locks = Locks::in_memory();
+    let guard = locks.lock("/a").await.unwrap();
+    let layer = || HttpLockLayer::new(locks.clone(), ByPath::new()).wait(WAIT);
+    let timed = || layer().deadline_from(sources()).handler_reserve(ms(200));
+    let mut in_extensions = request("x", "y");
+    in_extensions.extensions_mut().insert(Deadline(Instant::now() + ms(3_000)));
+    let cases = [
+        (layer(), request("grpc-timeout", "1S"), WAIT),
+        (timed(), request("grpc-timeout", "1S"), ms(800)),
+        (timed(), request("x-budget-ms", "2000"), ms(1_800)),
+        (timed(), request("x-budget-ms", "100"), ms(0)),
+        (timed(), request("x-budget-ms", "60000"), WAIT),
+        (timed(), request("x-budget-ms", "soon"), WAIT),
+        (timed(), request("x-envoy-expected-rq-timeout-ms", "1"), WAIT),
+        (timed().wait_forever(), request("grpc-timeout", "30S"), ms(29_800)),
+    ];
+    for (number, (layer, request, wait)) in cases.into_iter().enumerate() {
+        let (cause, waited) = refused(layer, request).await;
+        assert_eq!(cause, Cause::Busy, "{number}");
+        assert!((wait..wait + ms(20)).contains(&waited), "{number}: {waited:?}");
+    }
+    in_extensions.extensions_mut().insert(Deadline(Instant::now() + ms(3_000)));
+    let (_, waited) = refused(timed(), in_extensions).await;
+    assert!((ms(2_800)..ms(2_820)).contains(&waited), "{waited:?}");
+    drop(guard);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_asked_for_inside_waits_until_the_deadline_of_the_request() {
+    let locks = Locks::in_memory();
+    let guard = locks.lock("a").await.unwrap();
+    let layer = LockScopeLayer::new(locks.clone()).deadline_from(sources());
+    let service = layer.layer(service_fn(async |request: Request<_>| {
+        let taken = RequestLocks::of(request.extensions()).unwrap();
+        tokio::time::sleep(ms(400)).await; // the deadline is that of the request, not of the wait
+        let began = Instant::now();
+        let error = taken.lock(Keys::one("a")).await.unwrap_err();
+        assert_eq!(error.cause(), Cause::Busy);
+        assert!((ms(600)..ms(620)).contains(&began.elapsed()), "{:?}", began.elapsed());
+        Ok::<_, Infallible>(Response::new(Body::new()))
+    }));
+    service.oneshot(request("grpc-timeout", "1S")).await.unwrap();
+    drop(guard);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_earliest_of_several_deadlines_counts() {
+    let locks = Locks::in_memory();
+    let guard = locks.lock("a").await.unwrap();
+    for order in 0..3 {
+        let began = Instant::now();
+        let at = |millis| Keys::one("a").wait_until(began + ms(millis));
+        let keys = match order {
+            0 => at(100).wait_until(began + ms(500)),
+            1 => at(500).join(at(100)),
+            _ => at(100).join(at(500)),
+        };
+        let layer = LockScopeLayer::new(locks.clone());
+        let service = layer.layer(service_fn(move |request: Request<_>| {
+            let keys = keys.clone();
+            async move {
+                let taken = RequestLocks::of(request.extensions()).unwrap();
+                taken.lock(keys).await.unwrap_err();
+                Ok::<_, Infallible>(Response::new(Body::new()))
+            }
+        }));
+        service.oneshot(request("x", "y")).await.unwrap();
+        assert!((ms(100)..ms(120)).contains(&began.elapsed()), "{order}: {:?}", began.elapsed());
+    }
+    drop(guard);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_would_be_too_long_is_refused_with_503_and_the_time_of_the_queue() {
+    let locks = Locks::in_memory();
+    let layer = HttpLockLayer::new(locks.clone(), ByPath::new()).wait(ms(100)).refuse_early();
+    let handler = service_fn(async |_| {
+        tokio::time::sleep(ms(50)).await;
+        Ok::<_, Infallible>(Response::new(Body::new()))
+    });
+    let service = layer.clone().layer(handler);
+    for _ in 0..100 {
+        assert_eq!(service.clone().oneshot(request("x", "y")).await.unwrap().status(), 200);
+    }
+    let guard = locks.lock("/a").await.unwrap();
+    let mut waiting = Vec::new();
+    for _ in 0..200 {
+        let mut acquire = Box::pin(locks.lock("/a"));
+        assert!(poll!(acquire.as_mut()).is_pending());
+        waiting.push(acquire);
+    }
+    let began = Instant::now();
+    let response = service.oneshot(request("x", "y")).await.unwrap();
+    assert!(began.elapsed() < ms(20), "{:?}", began.elapsed());
+    assert_eq!(response.status(), 503);
+    let after: u64 = response.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((1..=2).contains(&after), "a wait of 100 ms is a short queue: {after}");
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    let body = String::from_utf8(body.to_vec()).unwrap();
+    assert!(body.contains(r#""code":"lock-wait-too-long""#), "{body}");
+
+    let grpc = layer.grpc().layer(handler).oneshot(request("x", "y")).await.unwrap();
+    assert_eq!(
+        (&grpc.headers()["grpc-status"], grpc.status().as_u16()),
+        (&"14".parse().unwrap(), 200)
+    );
+    assert!(grpc.headers().contains_key("grpc-retry-pushback-ms"));
+    drop((waiting, guard));
+}

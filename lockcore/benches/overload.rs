@@ -1,0 +1,92 @@
+//! A lock with more callers than it can serve, each of which tries again at once: how many holds a
+//! second are left of those with few callers.
+//!
+//! Target: at least 0.95 with requests that are refused early.
+#![allow(clippy::print_stdout, missing_docs)]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lockcore::{LockErrorKind, Locks};
+use support::{Server, runtimes};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+const HOLD: Duration = Duration::from_millis(2);
+const WARM_UP: Duration = Duration::from_secs(2);
+const MEASURED: Duration = Duration::from_secs(5);
+
+/// The numbers of attempts by their outcome.
+#[derive(Debug, Default)]
+struct Outcomes {
+    served: AtomicU64,
+    timed_out: AtomicU64,
+    refused: AtomicU64,
+}
+
+impl Outcomes {
+    fn now(&self) -> [u64; 3] {
+        [&self.served, &self.timed_out, &self.refused].map(|count| count.load(Ordering::Relaxed))
+    }
+}
+
+async fn call(locks: Locks, wait: Duration, is_early: bool, outcomes: Arc<Outcomes>) {
+    loop {
+        let request = locks.key("hot").class("hot").queue_limit(100_000).wait(wait);
+        match request.refuse_early(is_early).lock().await {
+            Ok(guard) => {
+                sleep(HOLD).await;
+                drop(guard);
+                outcomes.served.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) if error.kind() == LockErrorKind::Timeout => {
+                outcomes.timed_out.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(_) => drop(outcomes.refused.fetch_add(1, Ordering::Relaxed)),
+        }
+        // Instant, but not without a point at which others run.
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Outcomes a second, of so many callers.
+async fn scene(url: &str, callers: usize, wait: Duration, is_early: bool) -> [f64; 3] {
+    let locks = Locks::connect(url).await.expect("the server is up");
+    let outcomes = Arc::new(Outcomes::default());
+    let mut calls = JoinSet::new();
+    for _ in 0..callers {
+        calls.spawn(call(locks.clone(), wait, is_early, Arc::clone(&outcomes)));
+    }
+    sleep(WARM_UP).await;
+    let (before, began) = (outcomes.now(), Instant::now());
+    sleep(MEASURED).await;
+    let (after, seconds) = (outcomes.now(), began.elapsed().as_secs_f64());
+    calls.shutdown().await;
+    locks.shutdown(Duration::ZERO).await;
+    std::array::from_fn(|index| (after[index] - before[index]) as f64 / seconds)
+}
+
+fn main() {
+    let server = Server::start();
+    let url = server.url();
+    let [(_, runtime), _] = runtimes();
+    runtime.block_on(async {
+        for _ in 0..2 {
+            let [calm, ..] = scene(&url, 8, Duration::from_secs(60), false).await;
+            println!("calm: {calm:.0} a second");
+            for wait in [100, 300].map(Duration::from_millis) {
+                for is_early in [false, true] {
+                    let [served, timed_out, refused] = scene(&url, 1_000, wait, is_early).await;
+                    let ratio = served / calm;
+                    println!(
+                        "wait {wait:?}, refuses early: {is_early:<5} {ratio:.2} of calm, a second: \
+                         {served:.0} served, {timed_out:.0} timed out, {refused:.0} refused"
+                    );
+                }
+            }
+        }
+    });
+}
