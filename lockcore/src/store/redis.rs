@@ -326,7 +326,7 @@ impl Store for RedisStore {
     }
 
     fn note_token(&self, lock: &LockName, token: FencingToken) {
-        let TimedWire { wire, server_time } = &*self.wire;
+        let TimedWire { wire, server_time, .. } = &*self.wire;
         server_time.note_token(token, (wire.slot(lock), self.link.servers()));
     }
 

@@ -247,9 +247,13 @@ impl<P: Mirror> Entry<P> {
     }
 
     /// The state once nothing of it is left on the server: over, unless a copy of its acquire may
-    /// still run there, which a tombstone refuses.
+    /// still run there, which a tombstone refuses, or may have run since its hold was
+    /// force-released, which has queued it anew.
     pub(super) fn gone(&self, now: Moment) -> State {
-        if self.may_run_again() { self.leaving(now) } else { State::Over }
+        match self.may_run_again() || self.answered.is_some() {
+            true => self.leaving(now),
+            false => State::Over,
+        }
     }
 
     pub(super) fn is_attempt(&self) -> bool {

@@ -193,6 +193,20 @@ fn what_was_revoked_before_its_acquire_was_answered_leaves_a_tombstone() {
     assert!(leaving[0].ambiguous && leaving[0].member == member);
 }
 
+// Found by the simulation: the copy had run between the force release and its message.
+#[test]
+fn what_was_revoked_after_an_answer_that_came_later_than_its_grant_leaves() {
+    let (mut core, _, ask, granted) = asking();
+    let member = member_of(&ask);
+    core.event(at(1)).heard(told(&member, 30_000));
+    core.event(at(2)).replied(&ask, &granted);
+    core.drain();
+    revoke(&mut core, at(3), &member);
+    let [leave] = ticked(&mut core, at(3)).try_into().expect("one request");
+    let leaving = vec![Leaving { member, ambiguous: false }];
+    assert_eq!(leave.command, Command::Leave { leaving });
+}
+
 // A proxy may run an acquire twice before it passes the answer on: if the first hold was
 // force-released meanwhile, the second copy waits.
 #[test]
