@@ -494,7 +494,9 @@ fn said_to_hold(command: &Command, answer: &Answer) -> Vec<Who> {
             held.map(|(member, _)| who(member)).collect()
         }
         (Command::Confirm { member } | Command::Reduce { member, .. }, Answer::Renewed(reply)) => {
-            let is_held = reply.outcome == [Renewed::Held];
+            // The hold of a run may have the name of one that has left.
+            let is_of_run = reply.grants.iter().any(|grant| !grant.run.is_empty());
+            let is_held = reply.outcome == [Renewed::Held] && !is_of_run;
             is_held.then(|| who(member)).into_iter().collect()
         }
         (Command::Touch { members }, Answer::Touched(reply)) => {
