@@ -11,7 +11,7 @@ use crate::acquire::{Acquire, TryAcquire};
 use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::inspection::LockInspection;
-use crate::key::LockKey;
+use crate::key::{self, LockKey};
 use crate::node::{Node, TimedRequest};
 use crate::request::LockRequest;
 use crate::shutdown::Shutdown;
@@ -343,6 +343,24 @@ impl Locks {
     /// The identity of this node. It is part of each of its holds and queue entries.
     pub fn node(&self) -> &NodeId {
         &self.node.id
+    }
+
+    /// The name by which this `Locks` acquires a lock, of the lock's name in the store:
+    /// [`Activity::lock`](crate::Activity::lock), [`BusyLock::lock`](crate::BusyLock::lock) or
+    /// [`LockGuard::key`]. `None` for one that is outside of its namespace.
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), lockcore::LockError> {
+    /// let locks = lockcore::Locks::builder().namespace("shop").in_memory();
+    /// let guard = locks.lock("50% {off}").await?;
+    /// assert_eq!(guard.key(), "shop:50%25 %7Boff%7D");
+    /// assert_eq!(locks.name_of(guard.key()).as_deref(), Some("50% {off}"));
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
+    /// ```
+    pub fn name_of(&self, lock: &str) -> Option<String> {
+        key::name_of(lock, self.node.settings.namespace.as_deref())
     }
 
     /// Ends this node: refuses new acquisitions, leaves all queues, waits up to `timeout` for all
