@@ -8,7 +8,6 @@
 #![allow(missing_docs)]
 #![allow(clippy::print_stdout, reason = "the figures")]
 
-use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use lock_tests::protocol::{self, PREFIX};
@@ -188,10 +187,6 @@ fn confirm(member: &Member) -> Command {
     Command::Confirm { member: member.clone() }
 }
 
-fn glance(_member: &Member) -> Command {
-    Command::Inspect { from: 0, most: NonZeroU32::MIN }
-}
-
 fn touch(member: &Member) -> Command {
     Command::Touch { members: vec![member.clone()] }
 }
@@ -222,9 +217,6 @@ async fn of_locks(bench: &mut Bench, here: &mut Node, there: &mut Node) {
     bench.count("lock: enqueue, first", here, &locks, ask(&first)).await;
     let second = members(there, Demand::ALONE);
     bench.count("lock: enqueue, second", there, &locks, ask(&second)).await;
-    bench
-        .count("lock: inspect, the first two of three", there, &locks, each(&second, glance))
-        .await;
     bench.count("lock: touch", there, &locks, each(&second, touch)).await;
     bench.count("lock: renew with waiters", here, &locks, each(&held, renew)).await;
     let third = members(there, Demand::ALONE);
