@@ -132,7 +132,7 @@ impl LockView {
                 @if let Some(token) = self.token { div { dt { "token" } dd.small { (token) } } }
             }
             (table("holders", "Held by",
-                &["Label", "Asked for", "Lease left", "Holds", "Node"],
+                &["Label", "Asked", "Lease left", "Holds", "Node"],
                 html! {
                     @for holder in &self.holders { (holder.holder()) }
                     @if is_free { tr { td colspan="5" { "Nobody." } } }
@@ -194,7 +194,7 @@ impl Member {
         html! {
             tr {
                 th scope="row" { (self.name()) }
-                td.number { (optional_age(self.age_ms)) " ago" }
+                td.number { (optional_age(self.age_ms)) @if self.age_ms.is_some() { " ago" } }
                 td.number {
                     (age(self.lease_ms))
                     @if self.is_claim { " " span.soft { "not confirmed" } }

@@ -188,8 +188,8 @@ impl View<'_> {
         let Overview { is_complete, steps, took_ms, errors, .. } = self.overview;
         html! {
             p.note {
-                (count(self.found as u64)) " locks were found in " (count((*steps).into()))
-                " steps and " (age(*took_ms)) ". "
+                "Locks found: " (count(self.found as u64)) ", in " (age(*took_ms)) ". Steps: "
+                (count((*steps).into())) ". "
                 @if !is_complete { strong { "There may be more: the search was not finished. " } }
                 "In each step the server looks at some 1 000 of all its keys, or at 64 locks: about "
                 "a millisecond of its time. "
@@ -206,7 +206,7 @@ impl View<'_> {
                 }
             }
             (table("busy", "Held or waited for",
-                &["Lock", "Waiting", "Next has waited", "Held by", "Asked for", "Lease left"],
+                &["Lock", "Waiting", "Next has waited", "Held by", "Asked", "Lease left"],
                 html! {
                     @for lock in &self.locks { (lock.row()) }
                     @if self.locks.is_empty() { tr { td colspan="6" { "None." } } }
@@ -254,7 +254,7 @@ impl Busy {
                     @if let Some(holder) = &self.holder { (text(holder)) }
                     @if self.holding > 1 { " " span.soft { "and " (count(self.holding - 1)) " more" } }
                 }
-                td.number { (optional_age(self.held_ms)) }
+                td.number { (optional_age(self.held_ms)) @if self.held_ms.is_some() { " ago" } }
                 td.number { (optional_age(self.lease_ms)) }
             }
         }

@@ -61,8 +61,10 @@ pub(super) fn frame(page: Page, title: &str, live: Option<Markup>, rest: Markup)
                     div.title {
                         h1 { (title) }
                         @if live.is_some() {
-                            p #link .pill role="status" { "Not live" }
-                            button #pause type="button" hidden { "Pause" }
+                            div {
+                                p #link .pill role="status" { "Not live" }
+                                button #pause type="button" hidden { "Pause" }
+                            }
                         }
                     }
                     @if let Some(live) = live {

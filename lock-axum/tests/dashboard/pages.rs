@@ -81,7 +81,7 @@ async fn the_overview_shows_the_locks_of_all_processes_in_the_order_that_is_aske
     assert_eq!(names(&pages.json("overview?by=oldest-hold").await), ["old", "hot"]);
     assert_eq!(names(&pages.json("overview?by=oldest-wait&most=1").await), ["hot"]);
     let page = pages.html("overview").await;
-    assert!(page.contains("job-7") && page.contains("2 locks were found in"), "{page}");
+    assert!(page.contains("job-7") && page.contains("Locks found: 2, in "), "{page}");
 }
 
 #[tokio::test]
