@@ -102,7 +102,8 @@ impl Survey {
     /// # Cancel safety
     /// Changes nothing. A page whose future is dropped is read again by the next call.
     pub async fn next_page(&mut self) -> Result<Option<Vec<BusyLock>>, LockError> {
-        if self.locks.node.settings.redisson_peers {
+        if self.locks.node.settings.redisson_peers && !self.searches.is_empty() {
+            self.searches.clear();
             let detail = "the keys of locks that JVMs share cannot be found: inspect them by name";
             return Err(LockError::with_detail(LockErrorKind::Unsupported, detail));
         }
@@ -150,5 +151,62 @@ impl Locks {
 impl fmt::Debug for Survey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Survey").field("found", &self.found.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proto::StoreError;
+
+    use super::*;
+    use crate::store::StoreFuture;
+
+    /// A server with one key, which every step tells.
+    #[derive(Debug)]
+    struct TellsItAgain(LockName);
+
+    impl Search for TellsItAgain {
+        fn step(&self, cursor: u64) -> StoreFuture<(Vec<LockName>, u64)> {
+            let names = vec![self.0.clone(), self.0.clone()];
+            StoreFuture::ready(Ok((names, (cursor + 1) % 3)))
+        }
+    }
+
+    /// A server that does not answer.
+    #[derive(Debug)]
+    struct Silent;
+
+    impl Search for Silent {
+        fn step(&self, _cursor: u64) -> StoreFuture<(Vec<LockName>, u64)> {
+            StoreFuture::ready(Err(StoreError::ambiguous("no answer")))
+        }
+    }
+
+    fn survey(locks: &Locks, searches: [Arc<dyn Search>; 2]) -> Survey {
+        Survey { searches: searches.into(), ..locks.survey() }
+    }
+
+    #[tokio::test]
+    async fn a_lock_that_servers_tell_again_and_again_is_told_once() {
+        let locks = Locks::in_memory();
+        let _guard = locks.lock("key").await.unwrap();
+        let search = Arc::new(TellsItAgain(LockName::from("key")));
+        let mut survey = survey(&locks, [Arc::clone(&search) as _, search]);
+        let mut pages = Vec::new();
+        while let Some(page) = survey.next_page().await.unwrap() {
+            pages.push(page.len());
+        }
+        assert_eq!(pages, [1, 0, 0, 0, 0, 0]);
+    }
+
+    #[tokio::test]
+    async fn a_server_without_an_answer_keeps_no_other_from_its_own() {
+        let locks = Locks::in_memory();
+        let _guard = locks.lock("key").await.unwrap();
+        let search = Arc::new(TellsItAgain(LockName::from("key")));
+        let mut survey = survey(&locks, [Arc::new(Silent), search]);
+        let error = survey.next_page().await.unwrap_err();
+        assert_eq!(error.kind(), LockErrorKind::Unavailable);
+        assert_eq!(survey.next_page().await.unwrap().map(|page| page.len()), Some(1));
     }
 }

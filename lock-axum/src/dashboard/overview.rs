@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::extract::{Query, State};
 use axum::response::Response;
-use lockcore::{BusyLock, Locks};
+use lockcore::{BusyLock, LockError, Locks};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
@@ -108,7 +108,7 @@ pub(super) struct Overview {
     /// Servers that did not answer.
     errors: Vec<String>,
     #[serde(skip)]
-    failure: Option<lockcore::LockError>,
+    failure: Option<LockError>,
 }
 
 #[derive(Debug, Serialize)]
@@ -166,13 +166,11 @@ impl Overview {
                     break;
                 }
                 Ok(Some(page)) => found.extend(page.into_iter().map(|lock| Busy::of(locks, lock))),
-                // Without a server, each call fails anew.
-                Err(error) if error.kind() == lockcore::LockErrorKind::Unsupported => {
-                    failure = Some(error);
-                    break;
-                }
                 Err(error) => {
-                    errors.push(error.to_string());
+                    let text = error.to_string();
+                    if !errors.contains(&text) {
+                        errors.push(text);
+                    }
                     failure = Some(error);
                 }
             }
