@@ -107,6 +107,22 @@ async fn many_open_pages_cost_the_server_as_much_as_one_and_closed_ones_nothing(
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_task_of_open_pages_ends_with_the_last_of_them() {
+    let locks = Locks::in_memory();
+    let pages = Pages::of(&locks);
+    // The node itself has started.
+    drop(locks.lock("key").await.unwrap());
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    let mut open = Events::of(pages.get("node", EVENTS).await);
+    let other = Events::of(pages.get("lock?name=key", EVENTS).await);
+    open.next().await.unwrap();
+    assert_eq!(tasks(), before + 1, "one for all");
+    drop((open, other));
+    eventually("it has ended", SOON, async || tasks() == before).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_different_page_too_many_stands_still_until_another_is_closed() {
     let pages = Pages::of(&Locks::in_memory());
     let mut open = Vec::new();
