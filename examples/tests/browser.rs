@@ -1,9 +1,12 @@
-//! The ticket office's page in a real Chromium, as a person sees it and clicks it.
+//! The pages of the ticket office and of the dashboard in a real Chromium, as a person sees and
+//! clicks them.
 //!
 //! It needs Debian's `chromium` and `chromium-driver`, or the like of other systems; `scripts/test
-//! --browser` sees to it. Screenshots are left in the target directory, `ticket-office-*.png`.
+//! --browser` sees to it. Screenshots are left in the target directory, `ticket-office-*.png`
+//! and `dashboard-*.png`.
 
 mod browser {
+    mod dashboard;
     pub(crate) mod driver;
     pub(crate) mod tab;
 }

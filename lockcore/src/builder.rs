@@ -174,7 +174,8 @@ impl LocksBuilder {
         self
     }
 
-    /// Keeps the names of locks out of the logs.
+    /// Keeps the names of locks out of the logs, of [`activity`](Locks::activity) and of
+    /// [`survey`](Locks::survey).
     pub fn redact_names(mut self, redact: bool) -> Self {
         self.redact_names = redact;
         self

@@ -85,6 +85,17 @@ impl LockKey {
     }
 }
 
+/// The name of which this is the text in the store; nothing for a text outside of the namespace, or
+/// one that no name has.
+pub(crate) fn name_of(stored: &str, namespace: Option<&str>) -> Option<String> {
+    let encoded = match namespace {
+        Some(namespace) => stored.strip_prefix(namespace)?.strip_prefix(':')?,
+        None => stored,
+    };
+    let name = encoded.replace("%7B", "{").replace("%7D", "}").replace("%25", "%");
+    (encode(&name) == encoded && validate(&name).is_ok()).then_some(name)
+}
+
 impl fmt::Debug for LockKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("LockKey").field(&self.as_str()).finish()
@@ -257,5 +268,26 @@ mod tests {
         assert!(said[1].contains("514 bytes: use at most 512"), "{}", said[1]);
         assert!(said[2].contains("control character at byte 1"), "{}", said[2]);
         assert!(LockKey::new("x".repeat(512)).is_ok());
+    }
+
+    #[test]
+    fn a_name_is_read_off_its_text_in_the_store_and_off_no_other() {
+        for name in ["order:42", "50% {off}", "%7B", "%257B", "%", "日本", "a:b"] {
+            let key = LockKey::new(name).unwrap();
+            for namespace in [None, Some("shop")] {
+                let stored = key.resolve(namespace);
+                assert_eq!(name_of(stored.as_str(), namespace).as_deref(), Some(name));
+            }
+        }
+        for (other, namespace) in [
+            ("", None),
+            ("{a}", None),
+            ("50%", None),
+            ("%7b", None),
+            ("a", Some("shop")),
+            ("shopa", Some("shop")),
+        ] {
+            assert_eq!(name_of(other, namespace), None, "{other}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The front door: a cloneable handle on one store.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use crate::acquire::{Acquire, TryAcquire};
 use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::inspection::LockInspection;
-use crate::key::LockKey;
+use crate::key::{self, LockKey};
 use crate::node::{Node, TimedRequest};
 use crate::request::LockRequest;
 use crate::shutdown::Shutdown;
@@ -236,7 +237,41 @@ impl Locks {
         K: TryInto<LockKey>,
         LockError: From<K::Error>,
     {
-        match self.ask(self.name(key)?, Command::Inspect).await? {
+        self.inspect_by(key, Command::INSPECT).await
+    }
+
+    /// As [`inspect`](Self::inspect), with at most `most` holders and at most `most` waiters, of
+    /// which the first `from` in the queue are left out. It costs the server as much as it shows,
+    /// however many wait; a `most` of 0 counts as 1.
+    ///
+    /// # Errors
+    /// [`LockError`] if the key is bad or the store cannot answer.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with timers.
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn inspect_part<K>(
+        &self,
+        key: K,
+        from: u32,
+        most: u32,
+    ) -> Result<LockInspection, LockError>
+    where
+        K: TryInto<LockKey>,
+        LockError: From<K::Error>,
+    {
+        let most = NonZeroU32::new(most).unwrap_or(NonZeroU32::MIN);
+        self.inspect_by(key, Command::Inspect { from, most }).await
+    }
+
+    async fn inspect_by<K>(&self, key: K, command: Command) -> Result<LockInspection, LockError>
+    where
+        K: TryInto<LockKey>,
+        LockError: From<K::Error>,
+    {
+        match self.ask(self.name(key)?, command).await? {
             Answer::Inspected(inspection) => Ok(LockInspection::new(inspection)),
             _ => Err(LockError::new(LockErrorKind::Protocol)),
         }
@@ -269,7 +304,7 @@ impl Locks {
         }
     }
 
-    async fn ask(&self, lock: LockName, command: Command) -> Result<Answer, LockError> {
+    pub(crate) async fn ask(&self, lock: LockName, command: Command) -> Result<Answer, LockError> {
         if self.node.has_ended() {
             return Err(self.node.closed());
         }
@@ -308,6 +343,24 @@ impl Locks {
     /// The identity of this node. It is part of each of its holds and queue entries.
     pub fn node(&self) -> &NodeId {
         &self.node.id
+    }
+
+    /// The name by which this `Locks` acquires a lock, of the lock's name in the store:
+    /// [`Activity::lock`](crate::Activity::lock), [`BusyLock::lock`](crate::BusyLock::lock) or
+    /// [`LockGuard::key`]. `None` for one that is outside of its namespace.
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), lockcore::LockError> {
+    /// let locks = lockcore::Locks::builder().namespace("shop").in_memory();
+    /// let guard = locks.lock("50% {off}").await?;
+    /// assert_eq!(guard.key(), "shop:50%25 %7Boff%7D");
+    /// assert_eq!(locks.name_of(guard.key()).as_deref(), Some("50% {off}"));
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
+    /// ```
+    pub fn name_of(&self, lock: &str) -> Option<String> {
+        key::name_of(lock, self.node.settings.namespace.as_deref())
     }
 
     /// Ends this node: refuses new acquisitions, leaves all queues, waits up to `timeout` for all

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use fantoccini::actions::{InputSource as _, KeyAction, KeyActions};
+use fantoccini::key::Key;
 use fantoccini::{Client, Locator};
 use lock_tests::eventually;
 use serde_json::{Value, json};
@@ -10,14 +12,14 @@ use crate::office::SOON;
 
 pub(crate) struct Tab {
     client: Client,
-    /// The address of the console's log: WebDriver proper cannot ask for it.
-    log: String,
+    /// The address of the session, for what WebDriver proper cannot ask for.
+    session: String,
 }
 
 impl Tab {
     pub(crate) async fn new(client: Client, driver: &str) -> Self {
         let session = client.session_id().await.expect("it can be asked").expect("it has begun");
-        Self { client, log: format!("{driver}/session/{session}/se/log") }
+        Self { client, session: format!("{driver}/session/{session}") }
     }
 
     pub(crate) async fn click(&self, selector: &str) {
@@ -85,13 +87,63 @@ impl Tab {
         std::fs::write(target.join(name), image).expect("the target directory can be written");
     }
 
+    /// Asks chromedriver for something that other browsers do not have.
+    async fn ask(&self, path: &str, body: Value) -> Value {
+        let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+        let answer = client.post(format!("{}/{path}", self.session)).json(&body).send().await;
+        let mut answer: Value = answer.expect("it answers").json().await.expect("it is JSON");
+        answer["value"].take()
+    }
+
+    /// The roles and names of all parts of the page, as a screen reader finds them.
+    pub(crate) async fn accessibility_tree(&self) -> Vec<(String, String)> {
+        let command = json!({ "cmd": "Accessibility.getFullAXTree", "params": {} });
+        let tree = self.ask("goog/cdp/execute", command).await;
+        let nodes = tree["nodes"].as_array().expect("a tree").iter();
+        let shown = nodes.filter(|node| node["ignored"] == false);
+        let text = |value: &Value| value["value"].as_str().unwrap_or_default().to_owned();
+        shown.map(|node| (text(&node["role"]), text(&node["name"]))).collect()
+    }
+
+    pub(crate) async fn open(&self, url: &str) {
+        self.client.goto(url).await.expect("it opens the page");
+    }
+
+    /// Presses keys, on the part that has the focus.
+    pub(crate) async fn press(&self, key: Key) {
+        // The part itself may be replaced meanwhile.
+        let value = char::from(key);
+        let keys = KeyActions::new("keyboard".to_owned());
+        let keys = keys.then(KeyAction::Down { value }).then(KeyAction::Up { value });
+        self.client.perform_actions(keys).await.expect("it can be pressed");
+    }
+
+    /// Presses Tab until the focus is on a part with this id or text.
+    pub(crate) async fn tab_to(&self, part: &str) {
+        let mut seen = Vec::new();
+        for _ in 0..40 {
+            self.press(Key::Tab).await;
+            let focused = self.focused().await;
+            if focused == part {
+                return;
+            }
+            seen.push(focused);
+        }
+        panic!("the keyboard does not reach {part:?}: {seen:?}");
+    }
+
+    /// The id of the part that has the focus, or else its text.
+    pub(crate) async fn focused(&self) -> String {
+        let part = "document.activeElement";
+        let mut named = self.strings(&format!("[{part}.id || {part}.textContent.trim()]")).await;
+        named.pop().unwrap_or_default()
+    }
+
     /// The errors and warnings of the console, among them all that the browser did not load or
     /// allow.
     async fn errors(&self) -> Vec<String> {
-        let client = reqwest::Client::builder().no_proxy().build().expect("a client");
-        let log = client.post(&self.log).json(&json!({ "type": "browser" })).send().await;
-        let log: Value = log.expect("it answers").json().await.expect("it is JSON");
-        let log = log["value"].as_array().expect("it has a log");
+        let log = self.ask("se/log", json!({ "type": "browser" })).await;
+        let log = log.as_array().expect("it has a log");
         let bad =
             log.iter().filter(|entry| entry["level"] == "SEVERE" || entry["level"] == "WARNING");
         bad.map(|entry| entry["message"].as_str().unwrap_or_default().to_owned()).collect()

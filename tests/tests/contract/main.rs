@@ -78,3 +78,4 @@ mod sharing;
 mod shedding;
 mod shutdown;
 mod spans;
+mod survey;

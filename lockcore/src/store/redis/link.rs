@@ -219,6 +219,12 @@ impl CommandLink {
         sender.connection.is_own() && self.0.setup.may_transact()
     }
 
+    /// Runs a command on this very connection.
+    pub(crate) async fn run_on(&self, sender: Sender, command: Cmd) -> Result<Value, StoreError> {
+        let command = Packed::from(&command);
+        finished(answer_to(|then| self.send(sender, command, |_, answer| then(answer))).await)
+    }
+
     async fn ask(&self, command: Packed) -> Judged {
         let sender = self.sender().await?;
         answer_to(|then| self.send(sender, command, |_, answer| then(answer))).await

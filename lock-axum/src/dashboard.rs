@@ -1,0 +1,168 @@
+//! Pages that show the locks to operators, to be nested into a router of yours.
+//!
+//! **They have no authentication of their own.** They show the names of locks and the labels of all
+//! requests to everyone who can open them. Nest them only behind the authentication that your
+//! service has for its operators, or on a listener of their own that only operators reach.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() {
+//! use axum::Router;
+//! use axum::extract::Request;
+//! use axum::middleware::{Next, from_fn};
+//! use axum::response::Response;
+//! use http::StatusCode;
+//! use lock_axum::Locks;
+//! use lock_axum::dashboard::Dashboard;
+//!
+//! /// Stands for the authentication of your service.
+//! async fn only_operators(request: Request, next: Next) -> Result<Response, StatusCode> {
+//!     match request.headers().get("authorization") {
+//!         Some(secret) if secret == "Bearer of-the-operators" => Ok(next.run(request).await),
+//!         _ => Err(StatusCode::UNAUTHORIZED),
+//!     }
+//! }
+//!
+//! let locks = Locks::builder().namespace("shop").in_memory();
+//! let dashboard = Dashboard::new(locks).into_router().layer(from_fn(only_operators));
+//! let app: Router = Router::new().nest("/admin/locks", dashboard);
+//! # use tower::ServiceExt as _;
+//! # let get = |path: &str| axum::extract::Request::get(path);
+//! # let request = get("/admin/locks/node").body(axum::body::Body::empty()).unwrap();
+//! # assert_eq!(app.clone().oneshot(request).await.unwrap().status(), 401);
+//! # let request = get("/admin/locks/node").header("authorization", "Bearer of-the-operators");
+//! # let request = request.body(axum::body::Body::empty()).unwrap();
+//! # assert_eq!(app.oneshot(request).await.unwrap().status(), 200);
+//! # }
+//! ```
+//!
+//! # Pages
+//!
+//! | path | shows | costs |
+//! |---|---|---|
+//! | `node` | this process: its connections, its waits and holds, by class and one by one | the server nothing |
+//! | `lock?name=order:42` | one lock: its holders, and its queue with positions and ages | the server as much as it shows, however many wait |
+//! | `overview` | all locks of the namespace that are held or waited for: those with the longest queue, the oldest wait or the oldest hold first | a [survey](lockcore::Survey::next_page) of at most 1 000 locks or 2 seconds; one at a time, and at most one in 2 seconds |
+//! | `release` | by POST, if it is [switched on](Dashboard::allow_release): releases all holds of a lock | |
+//!
+//! The path at which the dashboard is nested leads to `node`. `from` and `most` choose a part of a
+//! list: 100 entries by default, at most 1 000. A page that does not show all says so.
+//!
+//! Each path answers with JSON to `Accept: application/json`, and to `Accept: text/event-stream`
+//! with the events by which an open page of `node` or `lock` changes each second. However many
+//! pages are open, one task serves them, and ends with the last of them. At most 16 *different* pages
+//! change at a time; the events of one more are refused (503), and it stands still. Such a response ends after a minute, and the browser asks again: a graceful shutdown of
+//! your server waits that long at most.
+//!
+//! The pages can be read without JavaScript, load nothing from elsewhere, and say so to the browser
+//! by a content security policy. With [`redact_names`](lockcore::LocksBuilder::redact_names) they
+//! name no lock. The name of a lock that an operator looks at is in the address of its page, which
+//! access logs may have.
+
+mod accept;
+mod live;
+mod lock;
+mod node;
+mod overview;
+mod page;
+mod refusal;
+mod release;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, OriginalUri};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use http::StatusCode;
+use http::header::LOCATION;
+use lockcore::Locks;
+use serde::Deserialize;
+
+use live::Live;
+use overview::LastSurvey;
+
+/// Most bytes of the form that releases a lock.
+const MAX_FORM: usize = 8 << 10;
+
+/// The pages that show the locks of a [`Locks`], and of its store.
+///
+/// They have no authentication: see [the module](self).
+#[derive(Debug, Clone)]
+pub struct Dashboard {
+    locks: Locks,
+    allows_release: bool,
+}
+
+impl Dashboard {
+    /// Pages that only show.
+    pub fn new(locks: Locks) -> Self {
+        Self { locks, allows_release: false }
+    }
+
+    /// Whether operators can release a lock by force, as [`Locks::force_release`] does it: its
+    /// holders are not stopped, and only a resource that checks fencing tokens refuses their
+    /// writes. Off by default: then the answer is 403.
+    ///
+    /// The form has a token that is also in a cookie, so that no other site can send it for an
+    /// operator who is signed in, and a request that the browser says is from another site is
+    /// refused.
+    pub fn allow_release(mut self, allow: bool) -> Self {
+        self.allows_release = allow;
+        self
+    }
+
+    /// The routes, to [nest](Router::nest) at a path of their own.
+    pub fn into_router<S: Clone + Send + Sync + 'static>(self) -> Router<S> {
+        let Self { locks, allows_release } = self;
+        let (live, survey) = (Live::default(), LastSurvey::default());
+        let board = Arc::new(Board { locks, allows_release, live, survey });
+        Router::new()
+            .route("/", get(to_node))
+            .route("/node", get(node::show))
+            .route("/lock", get(lock::show))
+            .route("/overview", get(overview::show))
+            .route("/release", post(release::release))
+            .route("/dashboard.css", get(page::css))
+            .route("/dashboard.js", get(page::js))
+            .layer(DefaultBodyLimit::max(MAX_FORM))
+            .with_state(board)
+    }
+}
+
+/// The state of all pages.
+#[derive(Debug)]
+struct Board {
+    locks: Locks,
+    allows_release: bool,
+    live: Live,
+    survey: LastSurvey,
+}
+
+/// The part of a list that is shown.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(default)]
+struct Part {
+    from: u32,
+    most: u32,
+}
+
+impl Default for Part {
+    fn default() -> Self {
+        Self { from: 0, most: 100 }
+    }
+}
+
+impl Part {
+    /// The most entries: no answer is larger, whoever asks.
+    fn most(self) -> u32 {
+        self.most.clamp(1, 1_000)
+    }
+}
+
+/// `GET /`: relative, as all links are, so that the pages work behind a proxy that changes paths.
+async fn to_node(OriginalUri(uri): OriginalUri) -> Response {
+    let folder = uri.path().rsplit('/').next().unwrap_or_default();
+    let node = if folder.is_empty() { "node".to_owned() } else { format!("{folder}/node") };
+    (StatusCode::TEMPORARY_REDIRECT, [(LOCATION, node)]).into_response()
+}

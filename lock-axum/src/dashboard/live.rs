@@ -1,0 +1,120 @@
+//! The events by which open pages change.
+//!
+//! # Implementation notes
+//!
+//! - One task renders each topic once a second, however many pages show it, and ends when no page
+//!   is open. It decides that under the mutex under which a page opens: so no page is left without
+//!   it.
+//! - A page that reads slowly skips events: there is only ever the last one.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::future::join_all;
+use futures_util::stream::{self, Stream};
+use http::StatusCode;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::accept::Form;
+use super::refusal::Refusal;
+use super::{Board, lock, node};
+
+/// The time between two events.
+const PERIOD: Duration = Duration::from_secs(1);
+/// The time between empty events, which find closed pages.
+const ALIVE: Duration = Duration::from_secs(10);
+/// The life of a response: a graceful shutdown of the server waits for it.
+const LIFE: Duration = Duration::from_secs(60);
+/// The pause after which a browser asks again.
+const RETRY: Duration = Duration::from_millis(500);
+/// Most topics at a time.
+const MAX_TOPICS: usize = 16;
+
+/// A part of a page that changes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Topic {
+    Node,
+    Lock { name: String, from: u32, most: u32 },
+}
+
+impl Topic {
+    /// Its present markup.
+    async fn render(&self, board: &Board) -> Arc<str> {
+        match self {
+            Self::Node => node::fragment(board),
+            Self::Lock { name, from, most } => lock::fragment(board, name, (*from, *most)).await,
+        }
+        .into_string()
+        .into()
+    }
+}
+
+/// The topics of open pages.
+#[derive(Debug, Default)]
+pub(super) struct Live(Mutex<Topics>);
+
+#[derive(Debug, Default)]
+struct Topics {
+    watched: HashMap<Topic, watch::Sender<Arc<str>>>,
+    ticker: Option<JoinHandle<()>>,
+}
+
+impl Live {
+    fn topics(&self) -> MutexGuard<'_, Topics> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The events of a topic.
+pub(super) fn events(board: &Arc<Board>, topic: Topic) -> Response {
+    let mut topics = board.live.topics();
+    topics.watched.retain(|_, sender| sender.receiver_count() > 0);
+    if topics.watched.len() >= MAX_TOPICS && !topics.watched.contains_key(&topic) {
+        let sentence = "Too many different pages are open already.";
+        return Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "watchers-full", sentence)
+            .into_response(Form::Events);
+    }
+    let new = || watch::Sender::new(Arc::from(""));
+    let receiver = topics.watched.entry(topic).or_insert_with(new).subscribe();
+    // A task that has panicked is finished, too.
+    if topics.ticker.as_ref().is_none_or(JoinHandle::is_finished) {
+        topics.ticker = Some(tokio::spawn(tick(Arc::clone(board))));
+    }
+    drop(topics);
+    Sse::new(changes(receiver)).keep_alive(KeepAlive::new().interval(ALIVE)).into_response()
+}
+
+fn changes(receiver: watch::Receiver<Arc<str>>) -> impl Stream<Item = Result<Event, Infallible>> {
+    stream::unfold((receiver, Instant::now() + LIFE), async |(mut receiver, end)| {
+        timeout_at(end, receiver.changed()).await.ok()?.ok()?;
+        let markup = Arc::clone(&receiver.borrow_and_update());
+        // As JSON: the markup may have any character, and an event may not.
+        let event = Event::default().retry(RETRY).json_data(&*markup).ok()?;
+        Some((Ok(event), (receiver, end)))
+    })
+}
+
+async fn tick(board: Arc<Board>) {
+    loop {
+        sleep(PERIOD).await;
+        let watched: Vec<_> = {
+            let mut topics = board.live.topics();
+            topics.watched.retain(|_, sender| sender.receiver_count() > 0);
+            if topics.watched.is_empty() {
+                topics.ticker = None;
+                return;
+            }
+            topics.watched.iter().map(|(topic, sender)| (topic.clone(), sender.clone())).collect()
+        };
+        let renew = async |(topic, sender): (Topic, watch::Sender<Arc<str>>)| {
+            sender.send_replace(topic.render(&board).await);
+        };
+        join_all(watched.into_iter().map(renew)).await;
+    }
+}

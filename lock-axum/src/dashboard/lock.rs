@@ -1,0 +1,233 @@
+//! The page of one lock: its holders and its queue.
+
+use std::sync::Arc;
+
+use axum::extract::{Query, State};
+use axum::response::Response;
+use http::HeaderMap;
+use lockcore::{LockError, LockInspection, Locks, Participant};
+use maud::{Markup, html};
+use serde::{Deserialize, Serialize};
+
+use super::accept::Form;
+use super::live::{self, Topic};
+use super::page::{
+    self, Page, age, count, demand, frame, lock_path, ms, optional_age, table, text, visible,
+};
+use super::refusal::Refusal;
+use super::release::{self, Token};
+use super::{Board, Part};
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Which {
+    name: String,
+    /// Whether it was just released from here.
+    released: Option<bool>,
+    #[serde(default)]
+    from: u32,
+    most: Option<u32>,
+}
+
+/// `GET /lock`
+pub(super) async fn show(
+    form: Form,
+    headers: HeaderMap,
+    Query(Which { name, released, from, most }): Query<Which>,
+    State(board): State<Arc<Board>>,
+) -> Response {
+    let most = Part { from, most: most.unwrap_or(Part::default().most) }.most();
+    if form == Form::Events {
+        return live::events(&board, Topic::Lock { name, from, most });
+    }
+    let view = match LockView::read(&board.locks, name, (from, most)).await {
+        Ok(view) => view,
+        Err(error) => return Refusal::of_lock(error).into_response(form),
+    };
+    let token = board.allows_release.then(|| Token::of(&headers));
+    if form == Form::Json {
+        let answer = page::json(&view.with_token(token.as_ref()));
+        return release::with_cookie(answer, token);
+    }
+    let title = visible(&view.name);
+    let rest = html! {
+        @match released {
+            Some(true) => p.note role="status" { "Its holds were released by force." },
+            Some(false) => p.note role="status" { "It was free: nothing was released." },
+            None => {}
+        }
+        @if let Some(token) = &token { (release::form(&view.name, token)) }
+    };
+    release::with_cookie(frame(Page::Lock, &title, Some(view.markup()), rest), token)
+}
+
+/// The present view as a part of the page.
+pub(super) async fn fragment(board: &Board, name: &str, part: (u32, u32)) -> Markup {
+    match LockView::read(&board.locks, name.to_owned(), part).await {
+        Ok(view) => view.markup(),
+        Err(error) => html! { p.trouble { (error) } },
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct LockView {
+    /// The name by which this process acquires it.
+    name: String,
+    holding: u64,
+    holders: Vec<Member>,
+    token: Option<u64>,
+    waiting: u64,
+    from: u32,
+    waiters: Vec<Member>,
+    #[serde(skip)]
+    most: u32,
+    /// The token of the form that releases it, where that is allowed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    release_token: Option<String>,
+}
+
+/// A holder or a waiter.
+#[derive(Debug, Serialize)]
+struct Member {
+    member: String,
+    label: Option<String>,
+    node: Option<String>,
+    demand: String,
+    /// The time since it was first asked for.
+    age_ms: Option<u64>,
+    /// The rest of the lease; 0 for a waiter.
+    lease_ms: u64,
+    is_claim: bool,
+}
+
+impl LockView {
+    async fn read(
+        locks: &Locks,
+        name: String,
+        (from, most): (u32, u32),
+    ) -> Result<Self, LockError> {
+        let found: LockInspection = locks.inspect_part(name.as_str(), from, most).await?;
+        Ok(Self {
+            name,
+            holding: found.holding,
+            holders: found.holders.into_iter().map(Member::from).collect(),
+            token: found.token.map(u64::from),
+            waiting: found.waiting,
+            from,
+            waiters: found.waiters.into_iter().map(Member::from).collect(),
+            most,
+            release_token: None,
+        })
+    }
+
+    fn with_token(self, token: Option<&Token>) -> Self {
+        Self { release_token: token.map(|token| token.as_str().to_owned()), ..self }
+    }
+
+    fn markup(&self) -> Markup {
+        let is_free = self.holders.is_empty();
+        html! {
+            dl.tally {
+                div.holding { dt { "holding" } dd { (count(self.holding)) } }
+                div.waiting { dt { "waiting" } dd { (count(self.waiting)) } }
+                @if let Some(token) = self.token { div { dt { "token" } dd.small { (token) } } }
+            }
+            (table("holders", "Held by",
+                &["Label", "Asked", "Lease left", "Holds", "Node"],
+                html! {
+                    @for holder in &self.holders { (holder.holder()) }
+                    @if is_free { tr { td colspan="5" { "Nobody." } } }
+                }))
+            @if self.holding > self.holders.len() as u64 && !is_free {
+                p.note {
+                    (count(self.holders.len() as u64)) " of up to " (count(self.holding))
+                    " are shown, those whose leases end first."
+                }
+            }
+            (table("waiters", "Waiting, in order",
+                &["Place", "Label", "For", "Asks for", "Node"],
+                html! {
+                    @for (place, waiter) in (u64::from(self.from) + 1..).zip(&self.waiters) {
+                        (waiter.waiter(place))
+                    }
+                    @if self.waiters.is_empty() { tr { td colspan="5" { "Nobody." } } }
+                }))
+            (self.pages())
+        }
+    }
+
+    /// Says which part of the queue is shown, and leads to the others.
+    fn pages(&self) -> Markup {
+        let (from, most) = (u64::from(self.from), u64::from(self.most));
+        let last = from + self.waiters.len() as u64;
+        let is_whole = from == 0 && self.waiting <= most;
+        html! {
+            @if !is_whole {
+                p.note {
+                    @if self.waiters.is_empty() { "None" }
+                    @else { "Places " (count(from + 1)) " to " (count(last)) }
+                    " of " (count(self.waiting)) "."
+                    @if from > 0 {
+                        " " a #before href=(lock_path(&self.name, from.saturating_sub(most))) {
+                            "Those before"
+                        }
+                    }
+                    @if last < self.waiting && !self.waiters.is_empty() {
+                        " " a #behind href=(lock_path(&self.name, from + most)) { "Those behind" }
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Member {
+    /// The label, or the whole text of a member of another program.
+    fn name(&self) -> Markup {
+        text(self.label.as_deref().unwrap_or(&self.member))
+    }
+
+    fn node(&self) -> Markup {
+        html! { @if let Some(node) = &self.node { code { (node) } } }
+    }
+
+    fn holder(&self) -> Markup {
+        html! {
+            tr {
+                th scope="row" { (self.name()) }
+                td.number { (optional_age(self.age_ms)) @if self.age_ms.is_some() { " ago" } }
+                td.number {
+                    (age(self.lease_ms))
+                    @if self.is_claim { " " span.soft { "not confirmed" } }
+                }
+                td { (self.demand) }
+                td { (self.node()) }
+            }
+        }
+    }
+
+    fn waiter(&self, place: u64) -> Markup {
+        html! {
+            tr {
+                td.number { (count(place)) }
+                th scope="row" { (self.name()) }
+                td.number { (optional_age(self.age_ms)) }
+                td { (self.demand) }
+                td { (self.node()) }
+            }
+        }
+    }
+}
+
+impl From<Participant> for Member {
+    fn from(participant: Participant) -> Self {
+        Self {
+            demand: demand(participant.demand),
+            age_ms: participant.age.map(ms),
+            lease_ms: ms(participant.lease),
+            is_claim: participant.is_claim,
+            member: participant.member,
+            label: participant.label,
+            node: participant.node,
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The page of this process: its connections, its waits and holds.
+
+use std::sync::Arc;
+
+use axum::extract::{Query, State};
+use axum::response::Response;
+use lockcore::{Activity, ActivityState, ClassStatus, Connection, Locks, ServerStatus, Status};
+use maud::{Markup, html};
+use serde::Serialize;
+
+use super::accept::Form;
+use super::live::{self, Topic};
+use super::page::{
+    self, Page, age, count, demand, frame, lock_link, ms, optional_age, table, text,
+};
+use super::{Board, Part};
+
+/// `GET /node`
+pub(super) async fn show(
+    form: Form,
+    Query(part): Query<Part>,
+    State(board): State<Arc<Board>>,
+) -> Response {
+    match form {
+        Form::Html => frame(Page::Node, "This process", Some(fragment(&board)), html! {}),
+        Form::Json => page::json(&NodeView::of(&board.locks, part)),
+        Form::Events => live::events(&board, Topic::Node),
+    }
+}
+
+/// The present view as a part of the page.
+pub(super) fn fragment(board: &Board) -> Markup {
+    NodeView::of(&board.locks, Part::default()).markup()
+}
+
+#[derive(Debug, Serialize)]
+struct NodeView {
+    node: String,
+    commands: Link,
+    subscription: Link,
+    waiting: usize,
+    holding: usize,
+    releasing: usize,
+    places_lost: u64,
+    servers: Vec<Server>,
+    classes: Vec<Class>,
+    from: u32,
+    activity: Vec<One>,
+}
+
+/// A connection: null while it is up, and else the reason why it is down.
+#[derive(Debug, Serialize)]
+struct Link {
+    down: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Server {
+    address: String,
+    commands: Link,
+    subscription: Link,
+    silent_for_ms: u64,
+    unanswered: Option<usize>,
+    slots: Option<u16>,
+}
+
+#[derive(Debug, Serialize)]
+struct Class {
+    class: String,
+    waiting: usize,
+    holding: usize,
+    oldest_wait_ms: Option<u64>,
+    oldest_hold_ms: Option<u64>,
+}
+
+/// A wait or a hold.
+#[derive(Debug, Serialize)]
+struct One {
+    /// The name in the store; null where names are redacted.
+    lock: Option<String>,
+    /// The name by which this process acquires it.
+    name: Option<String>,
+    label: String,
+    demand: String,
+    class: String,
+    state: &'static str,
+    /// The number of waiters ahead.
+    position: Option<u64>,
+    age_ms: u64,
+}
+
+impl NodeView {
+    fn of(locks: &Locks, part: Part) -> Self {
+        let Status {
+            commands,
+            subscription,
+            waiting,
+            holding,
+            releasing,
+            places_lost,
+            servers,
+            ..
+        } = locks.status();
+        let activity = locks.activity().skip(part.from as usize).take(part.most() as usize);
+        Self {
+            node: locks.node().to_string(),
+            commands: commands.into(),
+            subscription: subscription.into(),
+            waiting,
+            holding,
+            releasing,
+            places_lost,
+            servers: servers.into_iter().map(Server::from).collect(),
+            classes: locks.status_by_class().into_iter().map(Class::from).collect(),
+            from: part.from,
+            activity: activity.map(|one| One::of(locks, one)).collect(),
+        }
+    }
+
+    fn markup(&self) -> Markup {
+        let all = self.waiting + self.holding;
+        let is_cut = all > self.activity.len();
+        html! {
+            dl.tally {
+                div.waiting { dt { "waiting" } dd { (count(self.waiting as u64)) } }
+                div.holding { dt { "holding" } dd { (count(self.holding as u64)) } }
+                div { dt { "releasing" } dd { (count(self.releasing as u64)) } }
+                div { dt { "places lost" } dd { (count(self.places_lost)) } }
+            }
+            @for (name, link) in [("commands", &self.commands), ("grants", &self.subscription)] {
+                @if let Some(reason) = &link.down {
+                    p.trouble { "The connection for " (name) " is down: " (text(reason)) }
+                }
+            }
+            (table("activity", "Waits and holds of this process",
+                &["Lock", "State", "Age", "Label", "Asks for", "Class"],
+                html! {
+                    @for one in &self.activity { (one.row()) }
+                    @if self.activity.is_empty() { tr { td colspan="6" { "None." } } }
+                }))
+            @if is_cut {
+                p.note {
+                    "The oldest " (count(self.activity.len() as u64)) " of "
+                    (count(all as u64)) " are shown. As JSON, "
+                    code { "?from=" } " and " code { "&most=" } " choose others."
+                }
+            }
+            (table("classes", "By class",
+                &["Class", "Waiting", "Oldest wait", "Holding", "Oldest hold"],
+                html! {
+                    @for class in &self.classes { (class.row()) }
+                    @if self.classes.is_empty() { tr { td colspan="5" { "None." } } }
+                }))
+            @if !self.servers.is_empty() {
+                (table("servers", "Servers",
+                    &["Address", "Commands", "Grants", "Last answer", "Unanswered", "Slots"],
+                    html! { @for server in &self.servers { (server.row()) } }))
+            }
+            p.soft { "Node " code { (self.node) } }
+        }
+    }
+}
+
+impl One {
+    fn of(locks: &Locks, one: Activity) -> Self {
+        let (state, position) = match one.state {
+            ActivityState::Waiting { position } => ("waiting", position),
+            ActivityState::Holding => ("holding", None),
+            ActivityState::Lost => ("lost", None),
+        };
+        Self {
+            name: one.lock.as_deref().and_then(|lock| locks.name_of(lock)),
+            lock: one.lock,
+            label: one.label,
+            demand: demand(one.demand),
+            class: one.class.to_string(),
+            state,
+            position,
+            age_ms: ms(one.age),
+        }
+    }
+
+    fn row(&self) -> Markup {
+        html! {
+            tr {
+                th scope="row" { (lock_link(self.lock.as_deref(), self.name.as_deref())) }
+                td {
+                    span.state.(self.state) { (self.state) }
+                    @if let Some(ahead) = self.position { " " span.soft { (count(ahead)) " ahead" } }
+                }
+                td.number { (age(self.age_ms)) }
+                td { (text(&self.label)) }
+                td { (self.demand) }
+                td { (text(&self.class)) }
+            }
+        }
+    }
+}
+
+impl Class {
+    fn row(&self) -> Markup {
+        html! {
+            tr {
+                th scope="row" { (text(&self.class)) }
+                td.number { (count(self.waiting as u64)) }
+                td.number { (optional_age(self.oldest_wait_ms)) }
+                td.number { (count(self.holding as u64)) }
+                td.number { (optional_age(self.oldest_hold_ms)) }
+            }
+        }
+    }
+}
+
+impl From<ClassStatus> for Class {
+    fn from(status: ClassStatus) -> Self {
+        Self {
+            class: status.class.to_string(),
+            waiting: status.waiting,
+            holding: status.holding,
+            oldest_wait_ms: status.oldest_wait.map(ms),
+            oldest_hold_ms: status.oldest_hold.map(ms),
+        }
+    }
+}
+
+impl Server {
+    fn row(&self) -> Markup {
+        html! {
+            tr {
+                th scope="row" { (text(&self.address)) }
+                td { (self.commands.markup()) }
+                td { (self.subscription.markup()) }
+                td.number { (age(self.silent_for_ms)) " ago" }
+                td.number { (self.unanswered.map_or_else(|| "–".into(), |many| many.to_string())) }
+                td.number { (self.slots.map_or_else(|| "–".into(), |slots| slots.to_string())) }
+            }
+        }
+    }
+}
+
+impl From<ServerStatus> for Server {
+    fn from(status: ServerStatus) -> Self {
+        Self {
+            address: status.address,
+            commands: status.commands.into(),
+            subscription: status.subscription.into(),
+            silent_for_ms: ms(status.silent_for),
+            unanswered: status.unanswered,
+            slots: status.slots,
+        }
+    }
+}
+
+impl Link {
+    fn markup(&self) -> Markup {
+        match &self.down {
+            None => html! { span.state.holding { "up" } },
+            Some(reason) => html! { span.state.lost { "down" } " " (text(reason)) },
+        }
+    }
+}
+
+impl From<Connection> for Link {
+    fn from(connection: Connection) -> Self {
+        match connection {
+            Connection::Up => Self { down: None },
+            Connection::Down { reason } => Self { down: Some(reason) },
+        }
+    }
+}

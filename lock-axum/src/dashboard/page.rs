@@ -1,0 +1,245 @@
+//! The frame of each page, its style and its script, and how times and texts of others are shown.
+
+use std::time::Duration;
+
+use axum::response::{IntoResponse, Response};
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, VARY,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use lockcore::Demand;
+use maud::{DOCTYPE, Markup, html};
+use serde::Serialize;
+
+/// The page loads only from here, and has nothing inline: a label that were taken for markup could
+/// do nothing.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+                      img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+
+/// The pages in the navigation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Page {
+    Node,
+    Overview,
+    Lock,
+    Refusal,
+}
+
+/// A whole page. The part that changes while it is open is `live`, if it can.
+pub(super) fn frame(page: Page, title: &str, live: Option<Markup>, rest: Markup) -> Response {
+    let link = |of: Page, path: &str, text: &str| {
+        html! { a href=(path) aria-current=[(of == page).then_some("page")] { (text) } }
+    };
+    let whole = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) " – locks" }
+                link rel="icon" href="data:,";
+                link rel="stylesheet" href="dashboard.css";
+                script src="dashboard.js" defer {}
+            }
+            body {
+                header {
+                    p.brand { "Locks" }
+                    nav aria-label="Pages" {
+                        (link(Page::Node, "node", "This process"))
+                        (link(Page::Overview, "overview", "All locks"))
+                    }
+                    form.look action="lock" method="get" role="search" {
+                        label for="name" { "Name of a lock" }
+                        input #name name="name" maxlength="512" required autocomplete="off"
+                            autocapitalize="none" spellcheck="false";
+                        button type="submit" { "Look" }
+                    }
+                }
+                main {
+                    div.title {
+                        h1 { (title) }
+                        @if live.is_some() {
+                            div {
+                                p #link .pill role="status" { "Not live" }
+                                button #pause type="button" hidden { "Pause" }
+                            }
+                        }
+                    }
+                    @if let Some(live) = live {
+                        noscript { p.note { "Reload the page to see the present state." } }
+                        div #live { (live) }
+                    }
+                    (rest)
+                }
+            }
+        }
+    };
+    (secured("text/html; charset=utf-8", "no-store"), whole.into_string()).into_response()
+}
+
+/// The same for programs.
+pub(super) fn json(value: &impl Serialize) -> Response {
+    let text = serde_json::to_string(value).unwrap_or_default();
+    (secured("application/json", "no-store"), text).into_response()
+}
+
+/// `GET /dashboard.css`
+pub(super) async fn css() -> Response {
+    let text = include_str!("dashboard.css");
+    (secured("text/css; charset=utf-8", "no-cache"), text).into_response()
+}
+
+/// `GET /dashboard.js`
+pub(super) async fn js() -> Response {
+    let text = include_str!("dashboard.js");
+    (secured("text/javascript; charset=utf-8", "no-cache"), text).into_response()
+}
+
+/// The headers of each answer.
+pub(super) fn secured(kind: &'static str, cached: &'static str) -> HeaderMap {
+    let headers: [(HeaderName, &str); 6] = [
+        (CONTENT_TYPE, kind),
+        (CACHE_CONTROL, cached),
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (REFERRER_POLICY, "same-origin"), // with less, the form would have no origin
+        (VARY, "accept"),
+    ];
+    headers.into_iter().map(|(name, value)| (name, HeaderValue::from_static(value))).collect()
+}
+
+/// A table that can be scrolled by itself, also with the keyboard.
+pub(super) fn table(id: &str, title: &str, heads: &[&str], rows: Markup) -> Markup {
+    html! {
+        section aria-labelledby=(id) {
+            h2 id=(id) { (title) }
+            div.scroll id={ (id) "-rows" } tabindex="0" role="region" aria-labelledby=(id) {
+                table {
+                    thead { tr { @for head in heads { th scope="col" { (head) } } } }
+                    tbody { (rows) }
+                }
+            }
+        }
+    }
+}
+
+/// A link to the page of a lock, with the text of its name in the store.
+pub(super) fn lock_link(lock: Option<&str>, name: Option<&str>) -> Markup {
+    match (lock, name) {
+        (None, _) => html! { span.soft { "hidden" } },
+        (Some(lock), None) => text(lock),
+        (Some(lock), Some(name)) => html! { a href=(lock_path(name, 0)) { (text(lock)) } },
+    }
+}
+
+pub(super) fn lock_path(name: &str, from: u64) -> String {
+    // The encoding of forms, which every byte can pass.
+    let mut path = String::from("lock?name=");
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                path.push(char::from(byte));
+            }
+            byte => path.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    if from > 0 {
+        path.push_str(&format!("&from={from}"));
+    }
+    path
+}
+
+/// A text of others: control characters are visible, and it changes the direction of no other text.
+pub(super) fn text(text: &str) -> Markup {
+    html! { bdi { (visible(text)) } }
+}
+
+pub(super) fn visible(text: &str) -> String {
+    let mut visible = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            // Also marks that change the direction of what follows.
+            '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => {
+                visible.extend(character.escape_unicode());
+            }
+            character if character.is_control() => visible.extend(character.escape_default()),
+            character => visible.push(character),
+        }
+    }
+    visible
+}
+
+/// A demand as programs and people know it: `lock`, `read`, or `3/10` for three of ten permits.
+pub(super) fn demand(demand: Demand) -> String {
+    match demand {
+        Demand::ALONE => "lock".to_owned(),
+        Demand::READ => "read".to_owned(),
+        permits => format!("{}/{}", permits.weight(), permits.limit()),
+    }
+}
+
+pub(super) fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A time for people, with two figures or so.
+pub(super) fn age(ms: u64) -> String {
+    match (ms / 1_000, ms) {
+        (0, ms) => format!("{ms} ms"),
+        (seconds @ 1..=59, ms) => format!("{seconds}.{} s", ms % 1_000 / 100),
+        (seconds @ 60..=3_599, _) => format!("{} min {:02} s", seconds / 60, seconds % 60),
+        (seconds @ 3_600..=86_399, _) => {
+            format!("{} h {:02} min", seconds / 3_600, seconds % 3_600 / 60)
+        }
+        (seconds, _) => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3_600),
+    }
+}
+
+pub(super) fn optional_age(ms: Option<u64>) -> String {
+    ms.map_or_else(|| "–".to_owned(), age)
+}
+
+/// A number with its thousands apart.
+pub(super) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut spaced = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            spaced.push('\u{202f}');
+        }
+        spaced.push(digit);
+    }
+    spaced
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_told_in_the_units_of_its_size() {
+        for (ms, told) in [
+            (0, "0 ms"),
+            (999, "999 ms"),
+            (1_050, "1.0 s"),
+            (59_999, "59.9 s"),
+            (61_000, "1 min 01 s"),
+            (3_725_000, "1 h 02 min"),
+            (200_000_000, "2 d 7 h"),
+        ] {
+            assert_eq!(age(ms), told);
+        }
+        assert_eq!(optional_age(None), "–");
+    }
+
+    #[test]
+    fn a_text_of_others_is_escaped_and_stays_in_its_place() {
+        let hostile = "<b>&\"'\r\n\u{202e}x\0";
+        let shown = text(hostile).into_string();
+        assert_eq!(shown, "<bdi>&lt;b&gt;&amp;&quot;'\\r\\n\\u{202e}x\\u{0}</bdi>");
+        assert_eq!(lock_path("a b&c=d/é#?", 7), "lock?name=a%20b%26c%3Dd%2F%C3%A9%23%3F&from=7");
+        assert_eq!(count(1_234_567), "1\u{202f}234\u{202f}567");
+    }
+}

@@ -1,0 +1,53 @@
+//! Refusals of the dashboard, as a page or as problem+json.
+
+use axum::response::{IntoResponse as _, Response};
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, StatusCode};
+use lockcore::LockError;
+use maud::html;
+use serde_json::json;
+
+use super::accept::Form;
+use super::page::{Page, frame, secured};
+
+/// A refusal, with a code for programs and a sentence for people.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    status: StatusCode,
+    code: &'static str,
+    sentence: String,
+}
+
+impl Refusal {
+    pub(super) fn new(status: StatusCode, code: &'static str, sentence: impl Into<String>) -> Self {
+        Self { status, code, sentence: sentence.into() }
+    }
+
+    /// The refusal of an error of the store or of a bad name, with the status and the code that the
+    /// lock layers give it.
+    pub(super) fn of_lock(error: LockError) -> Self {
+        let sentence = error.to_string();
+        let error = lock_tower::LockError::from(error);
+        Self { status: error.status(), code: error.cause().code(), sentence }
+    }
+
+    /// The response in this form. Events do not begin: their reader asks again later.
+    pub(super) fn into_response(self, form: Form) -> Response {
+        let Self { status, code, sentence } = self;
+        if form == Form::Html {
+            let rest = html! { p.trouble role="alert" { (sentence) } p.soft { (code) } };
+            let page = frame(Page::Refusal, "This is not possible", None, rest);
+            return (status, page).into_response();
+        }
+        let body = json!({
+            "type": "about:blank",
+            "title": status.canonical_reason(),
+            "status": status.as_u16(),
+            "detail": sentence,
+            "code": code,
+        });
+        let mut headers = secured("application/json", "no-store");
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        (status, headers, body.to_string()).into_response()
+    }
+}

@@ -1,0 +1,146 @@
+//! The form that releases a lock by force, and its protection against forms of other sites.
+//!
+//! # Implementation notes
+//!
+//! - The token stands in the form and in a cookie that other sites cannot set or read. It is not
+//!   kept here: behind a balancer, the form may be of another process than the one that it is sent
+//!   to.
+//! - Browsers say where a request comes from. That alone would do for those of today; the token is
+//!   for the others.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use axum::Form as Fields;
+use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
+use http::header::{COOKIE, HOST, LOCATION, ORIGIN, SET_COOKIE};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use maud::{Markup, html};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::Board;
+use super::accept::Form;
+use super::page::{self, lock_path};
+use super::refusal::Refusal;
+
+const NAME: &str = "lock-dashboard";
+/// The length of a token: 128 bits.
+const DIGITS: usize = 32;
+
+/// The token of a browser.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Token {
+    text: String,
+    /// Whether the browser has it already.
+    is_known: bool,
+}
+
+impl Token {
+    /// The token that the browser has, or a new one.
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        Self::read(headers).unwrap_or_else(|| {
+            let mut text = String::with_capacity(DIGITS);
+            // Memory takes all that is written.
+            let _ = write!(text, "{:032x}", rand::random::<u128>());
+            Self { text, is_known: false }
+        })
+    }
+
+    fn read(headers: &HeaderMap) -> Option<Self> {
+        let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
+        let mut pairs = cookies.flat_map(|value| value.split(';')).map(str::trim);
+        let text = pairs.find_map(|pair| pair.strip_prefix(NAME)?.strip_prefix('='))?;
+        let is_token = text.len() == DIGITS && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_token.then(|| Self { text: text.to_owned(), is_known: true })
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+/// Lets the browser keep the token, if it is new.
+pub(super) fn with_cookie(mut response: Response, token: Option<Token>) -> Response {
+    if let Some(Token { text, is_known: false }) = token
+        && let Ok(cookie) =
+            HeaderValue::try_from(format!("{NAME}={text}; HttpOnly; SameSite=Strict"))
+    {
+        response.headers_mut().append(SET_COOKIE, cookie);
+    }
+    response
+}
+
+/// The form. It is sent only after a second step, also without JavaScript.
+pub(super) fn form(name: &str, token: &Token) -> Markup {
+    html! {
+        details.release {
+            summary { "Release by force" }
+            p {
+                "The holders lose the lock, and the next waiters have it. "
+                strong { "Their work is not stopped" }
+                ": only a resource that checks fencing tokens refuses their writes."
+            }
+            form action="release" method="post" {
+                input type="hidden" name="name" value=(name);
+                input type="hidden" name="token" value=(token.as_str());
+                button type="submit" { "Release all holds now" }
+            }
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Release {
+    name: String,
+    token: String,
+}
+
+/// `POST /release`
+pub(super) async fn release(
+    form: Form,
+    State(board): State<Arc<Board>>,
+    headers: HeaderMap,
+    Fields(Release { name, token }): Fields<Release>,
+) -> Response {
+    if let Err(refusal) = check(&board, &headers, &token) {
+        return refusal.into_response(form);
+    }
+    match board.locks.force_release(name.as_str()).await {
+        Err(error) => Refusal::of_lock(error).into_response(form),
+        Ok(released) if form == Form::Json => page::json(&json!({ "released": released })),
+        Ok(released) => {
+            let back = format!("{}&released={released}", lock_path(&name, 0));
+            (StatusCode::SEE_OTHER, [(LOCATION, back)]).into_response()
+        }
+    }
+}
+
+fn check(board: &Board, headers: &HeaderMap, token: &str) -> Result<(), Refusal> {
+    let refused = |code, sentence: &str| Err(Refusal::new(StatusCode::FORBIDDEN, code, sentence));
+    if !board.allows_release {
+        return refused("release-off", "This dashboard only shows: releases are switched off.");
+    }
+    if !is_from_here(headers) {
+        return refused("request-of-another-site", "The request came from another site.");
+    }
+    if Token::read(headers).is_none_or(|known| known.text != token) {
+        let sentence = "The form is not one of this browser: open the page of the lock again.";
+        return refused("token-invalid", sentence);
+    }
+    Ok(())
+}
+
+/// Whether the browser says that the request comes from a page of this very origin. A program says
+/// nothing, and no site can make it send what it does not know.
+fn is_from_here(headers: &HeaderMap) -> bool {
+    if let Some(site) = headers.get("sec-fetch-site") {
+        return site == "same-origin";
+    }
+    let Some(origin) = headers.get(ORIGIN) else { return true };
+    let origin = origin.to_str().ok().and_then(|origin| origin.parse::<Uri>().ok());
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+    let authority = origin.as_ref().and_then(Uri::authority).map(|authority| authority.as_str());
+    authority.is_some() && authority == host
+}

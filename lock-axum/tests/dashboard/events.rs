@@ -1,0 +1,140 @@
+//! The events by which open pages change.
+
+use std::time::Duration;
+
+use axum::body::BodyDataStream;
+use axum::response::Response;
+use futures_util::StreamExt as _;
+use lock_tests::{CommandStats, Raw, RedisServer, eventually};
+use lockcore::Locks;
+
+use crate::support::{Pages, SOON, read, wait};
+
+const EVENTS: &str = "text/event-stream";
+
+/// The markup of events, one after the other.
+struct Events(BodyDataStream);
+
+impl Events {
+    fn of(response: Response) -> Self {
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers()["content-type"], "text/event-stream");
+        Self(response.into_body().into_data_stream())
+    }
+
+    /// The next event; nothing once the response has ended.
+    async fn next(&mut self) -> Option<String> {
+        loop {
+            let chunk = self.0.next().await?.unwrap();
+            let text = std::str::from_utf8(&chunk).unwrap();
+            let data: Vec<_> =
+                text.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+            match data.as_slice() {
+                [] => {} // an empty event finds a page that was closed
+                [data] => return Some(serde_json::from_str(data).unwrap()),
+                _ => panic!("one line an event: {text}"),
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_open_page_is_told_each_second_how_it_looks_now() {
+    let locks = Locks::in_memory();
+    let guard = locks.key("key").label("a\r\nb").lock().await.unwrap();
+    let pages = Pages::of(&locks);
+    let mut node = Events::of(pages.get("node", EVENTS).await);
+    let mut lock = Events::of(pages.get("lock?name=key", EVENTS).await);
+    assert!(node.next().await.unwrap().contains("a\\r\\nb"));
+    assert!(lock.next().await.unwrap().contains("a\\r\\nb"));
+    let _waiting = wait(&locks, "key", "<waiter>", 1).await;
+    eventually("the waiter is told", SOON, async || {
+        let (node, lock) = (node.next().await.unwrap(), lock.next().await.unwrap());
+        node.contains("&lt;waiter&gt;") && lock.contains("&lt;waiter&gt;")
+    })
+    .await;
+    drop(guard);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_events_of_a_page_end_after_a_minute() {
+    let pages = Pages::of(&Locks::in_memory());
+    let begun = tokio::time::Instant::now();
+    let mut events = Events::of(pages.get("node", EVENTS).await);
+    let mut told = 0;
+    while events.next().await.is_some() {
+        told += 1;
+    }
+    assert_eq!(begun.elapsed().as_secs(), 60);
+    assert!((55..=60).contains(&told), "{told}");
+}
+
+#[tokio::test]
+async fn many_open_pages_cost_the_server_as_much_as_one_and_closed_ones_nothing() {
+    let server = RedisServer::start();
+    let mut redis = Raw::connect(&server.url()).await;
+    let locks = Locks::connect(server.url()).await.unwrap();
+    let pages = Pages::of(&locks);
+    let mut open = Vec::new();
+    for _ in 0..50 {
+        open.push(Events::of(pages.get("lock?name=key", EVENTS).await));
+    }
+    for events in &mut open {
+        assert!(events.next().await.unwrap().contains("Nobody."));
+    }
+    let before = CommandStats::read(&mut redis).await;
+    let begun = std::time::Instant::now();
+    for _ in 0..3 {
+        for events in &mut open {
+            events.next().await.unwrap();
+        }
+    }
+    let calls = |stats: &CommandStats| stats.calls("evalsha") + stats.calls("eval");
+    let sent = CommandStats::read(&mut redis).await.since(&before);
+    let seconds = begun.elapsed().as_secs() + 2;
+    assert!((3..=2 * seconds).contains(&calls(&sent)), "{} in {seconds} s", calls(&sent));
+
+    drop(open);
+    eventually("the task has ended", SOON, async || {
+        let before = CommandStats::read(&mut redis).await;
+        tokio::time::sleep(Duration::from_millis(2_500)).await;
+        calls(&CommandStats::read(&mut redis).await.since(&before)) == 0
+    })
+    .await;
+    // And begins anew.
+    let mut again = Events::of(pages.get("lock?name=key", EVENTS).await);
+    assert!(again.next().await.unwrap().contains("Nobody."));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_task_of_open_pages_ends_with_the_last_of_them() {
+    let locks = Locks::in_memory();
+    let pages = Pages::of(&locks);
+    // The node itself has started.
+    drop(locks.lock("key").await.unwrap());
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    let mut open = Events::of(pages.get("node", EVENTS).await);
+    let other = Events::of(pages.get("lock?name=key", EVENTS).await);
+    open.next().await.unwrap();
+    assert_eq!(tasks(), before + 1, "one for all");
+    drop((open, other));
+    eventually("it has ended", SOON, async || tasks() == before).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_different_page_too_many_stands_still_until_another_is_closed() {
+    let pages = Pages::of(&Locks::in_memory());
+    let mut open = Vec::new();
+    for number in 0..16 {
+        open.push(Events::of(pages.get(&format!("lock?name={number}"), EVENTS).await));
+    }
+    let mut same = Events::of(pages.get("lock?name=3", EVENTS).await);
+    assert!(same.next().await.is_some(), "that of another page is no new one");
+    let (status, text) = read(pages.get("lock?name=16", EVENTS).await).await;
+    assert_eq!(status, 503);
+    assert!(text.contains("watchers-full"), "{text}");
+    assert!(pages.html("lock?name=16").await.contains("Nobody."), "it is shown");
+    open.pop();
+    Events::of(pages.get("lock?name=16", EVENTS).await);
+}

@@ -1,0 +1,225 @@
+//! The pages, and the same as JSON.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Request;
+use lock_tests::{CommandStats, Raw, RedisServer, eventually};
+use lockcore::{Locks, MemoryStore};
+use serde_json::{Value, json};
+
+use crate::support::{Pages, SOON, read, wait};
+
+const HOSTILE: &str = "<script>alert(1)</script>\"'&\r\n\u{202e}x";
+
+#[tokio::test]
+async fn the_page_of_this_process_shows_its_waits_and_holds_by_class_and_one_by_one() {
+    let locks = Locks::builder().namespace("shop").in_memory();
+    let _guard = locks.key("order:42").class("pay").label("web-1").lock().await.unwrap();
+    let _waiting = wait(&locks, "order:42", "web-2", 1).await;
+    let pages = Pages::of(&locks);
+    let seen = pages.json("node").await;
+    assert_eq!(seen["node"], locks.node().as_str());
+    assert_eq!((&seen["holding"], &seen["waiting"]), (&json!(1), &json!(1)));
+    assert_eq!(seen["commands"], json!({ "down": null }));
+    assert_eq!(seen["activity"][0]["lock"], "shop:order:42");
+    assert_eq!(seen["activity"][0]["name"], "order:42");
+    assert_eq!(seen["activity"][0]["state"], "holding");
+    assert_eq!(seen["activity"][1]["label"], "web-2");
+    assert_eq!(seen["classes"][1]["class"], "pay");
+    assert_eq!(pages.json("node?from=1").await["activity"].as_array().unwrap().len(), 1);
+    let page = pages.html("node").await;
+    for part in ["web-1", "web-2", "pay", "shop:order:42", "href=\"lock?name=order%3A42\""] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+}
+
+#[tokio::test]
+async fn the_page_of_a_lock_shows_its_holders_and_its_queue_in_order() {
+    let locks = Locks::in_memory();
+    let guard = locks.key("doc 1").label("web-1").read().await.unwrap();
+    let _first = wait(&locks, "doc 1", "first", 1).await;
+    let _second = wait(&locks, "doc 1", "second", 2).await;
+    let pages = Pages::of(&locks);
+    let seen = pages.json("lock?name=doc%201").await;
+    assert_eq!((&seen["name"], &seen["holding"]), (&json!("doc 1"), &json!(1)));
+    assert_eq!(seen["holders"][0]["label"], "web-1");
+    assert_eq!(seen["holders"][0]["demand"], "read");
+    assert_eq!(seen["token"], u64::from(guard.fencing_token()));
+    assert_eq!(seen["waiters"][0]["label"], "first");
+    assert_eq!(seen["waiters"][1]["label"], "second");
+    assert!(seen["waiters"][0]["age_ms"].is_u64());
+    let page = pages.html("lock?name=doc%201").await;
+    assert!(page.find("first") < page.find("second"), "{page}");
+    let free = pages.json("lock?name=free").await;
+    assert_eq!((&free["holders"], &free["waiting"]), (&json!([]), &json!(0)));
+    assert!(pages.html("lock?name=free").await.contains("Nobody."));
+}
+
+#[tokio::test]
+async fn the_overview_shows_the_locks_of_all_processes_in_the_order_that_is_asked_for() {
+    let store = MemoryStore::new();
+    let [here, there] = [(); 2].map(|()| Locks::builder().on_memory(&store).unwrap());
+    let mut held = vec![there.key("old").label("job-7").lock().await.unwrap()];
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    held.push(here.lock("hot").await.unwrap());
+    let _waits = [wait(&there, "hot", "a", 1).await, wait(&here, "hot", "b", 2).await];
+    let pages = Pages::of(&here);
+    let names = |seen: &Value| -> Vec<String> {
+        let locks = seen["locks"].as_array().unwrap().iter();
+        locks.map(|lock| lock["lock"].as_str().unwrap().to_owned()).collect()
+    };
+    let seen = pages.json("overview").await;
+    assert_eq!(names(&seen), ["hot", "old"]);
+    assert_eq!((&seen["found"], &seen["is_complete"]), (&json!(2), &json!(true)));
+    assert_eq!(
+        (&seen["locks"][0]["waiting"], &seen["locks"][0]["holding"]),
+        (&json!(2), &json!(1))
+    );
+    assert!(seen["locks"][0]["next_waits_ms"].is_u64());
+    assert_eq!(seen["locks"][1]["holder"], "job-7");
+    assert_eq!(names(&pages.json("overview?by=oldest-hold").await), ["old", "hot"]);
+    assert_eq!(names(&pages.json("overview?by=oldest-wait&most=1").await), ["hot"]);
+    let page = pages.html("overview").await;
+    assert!(page.contains("job-7") && page.contains("Locks found: 2, in "), "{page}");
+}
+
+#[tokio::test]
+async fn a_text_of_others_is_text_on_every_page() {
+    let locks = Locks::builder().namespace("<b>shop</b>").in_memory();
+    let hostile = "<i>{x}</i>";
+    let _guard = locks.key(hostile).label(HOSTILE).class(HOSTILE).lock().await.unwrap();
+    let _waiting = wait(&locks, hostile, HOSTILE, 1).await;
+    let pages = Pages::of(&locks);
+    for path in ["node", "overview", "lock?name=%3Ci%3E%7Bx%7D%3C/i%3E"] {
+        let page = pages.html(path).await;
+        let shown = "&lt;script&gt;alert(1)&lt;/script&gt;&quot;'&amp;\\r\\n\\u{202e}x";
+        assert!(page.contains(shown), "{path}: {page}");
+        for markup in ["<script>", "<i>", "<b>", "\u{202e}"] {
+            assert!(!page.contains(markup), "{markup} on {path}: {page}");
+        }
+    }
+    assert_eq!(pages.json("node").await["activity"][0]["label"], HOSTILE, "as it was set");
+}
+
+#[tokio::test]
+async fn every_answer_says_that_nothing_is_loaded_from_elsewhere_and_no_page_is_kept() {
+    let pages = Pages::of(&Locks::in_memory());
+    for (path, accept, kind, kept) in [
+        ("node", "text/html", "text/html; charset=utf-8", "no-store"),
+        ("node", "application/json", "application/json", "no-store"),
+        ("overview", "*/*", "text/html; charset=utf-8", "no-store"),
+        ("lock?name=x", "text/html", "text/html; charset=utf-8", "no-store"),
+        ("lock?name=", "application/json", "application/problem+json", "no-store"),
+        ("dashboard.css", "text/css", "text/css; charset=utf-8", "no-cache"),
+        ("dashboard.js", "*/*", "text/javascript; charset=utf-8", "no-cache"),
+    ] {
+        let response = pages.get(path, accept).await;
+        let header = |name: &str| response.headers()[name].to_str().unwrap().to_owned();
+        assert_eq!((header("content-type"), header("cache-control")), (kind.into(), kept.into()));
+        assert!(header("content-security-policy").starts_with("default-src 'none'; "), "{path}");
+        assert_eq!(header("x-content-type-options"), "nosniff");
+        assert_eq!(header("vary"), "accept");
+        let (_, text) = read(response).await;
+        for inline in ["http://", "https://", " style=", " onclick="] {
+            assert!(!text.contains(inline), "{inline} in {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn names_that_are_to_be_redacted_are_on_no_page() {
+    let locks = Locks::builder().redact_names(true).in_memory();
+    let _guard = locks.key("secret").label("web-1").lock().await.unwrap();
+    let pages = Pages::of(&locks);
+    for path in ["node", "overview"] {
+        for accept in ["text/html", "application/json"] {
+            let (_, text) = read(pages.get(path, accept).await).await;
+            assert!(text.contains("web-1") && !text.contains("secret"), "{path}: {text}");
+        }
+    }
+    assert_eq!(pages.json("lock?name=secret").await["holders"][0]["label"], "web-1");
+}
+
+#[tokio::test]
+async fn the_root_leads_to_the_first_page_wherever_the_dashboard_is_nested() {
+    let pages = Pages::of(&Locks::in_memory());
+    let root = Request::get("/admin/locks").body(Body::empty()).unwrap();
+    let response = pages.ask(root).await;
+    assert_eq!(response.status(), 307);
+    assert_eq!(response.headers()["location"], "locks/node", "relative to /admin/");
+}
+
+#[tokio::test]
+async fn errors_are_pages_and_problems_with_the_codes_of_the_layers() {
+    let locks = Locks::in_memory();
+    let pages = Pages::of(&locks);
+    let (status, text) = read(pages.get("lock?name=%00", "text/html").await).await;
+    assert_eq!(status, 400);
+    assert!(text.contains("control character") && text.contains("lock-key-invalid"), "{text}");
+    let (status, _) = read(pages.get("lock", "text/html").await).await;
+    assert_eq!(status, 400, "no name");
+    let peers = Locks::builder().redisson_peers(true).in_memory();
+    let (status, text) = read(Pages::of(&peers).get("overview", "application/json").await).await;
+    assert_eq!(status, 500);
+    assert!(text.contains("inspect them by name"), "{text}");
+    locks.shutdown(Duration::ZERO).await;
+    for path in ["overview", "lock?name=x"] {
+        let (status, text) = read(pages.get(path, "application/json").await).await;
+        assert_eq!(status, 503, "{path}: {text}");
+        let problem: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(problem["code"], "lock-unavailable");
+    }
+}
+
+#[tokio::test]
+async fn ten_thousand_waiters_are_told_in_parts() {
+    let locks = Locks::builder().max_waiting(20_000).in_memory();
+    let _guard = locks.lock("hot").await.unwrap();
+    let wait = || Box::pin(locks.key("hot").queue_limit(20_000).lock());
+    let mut waits: Vec<_> = (0..10_000).map(|_| wait()).collect();
+    for wait in &mut waits {
+        assert!(futures_util::poll!(wait.as_mut()).is_pending());
+    }
+    eventually("all wait", SOON, async || {
+        locks.inspect_part("hot", 0, 1).await.unwrap().waiting == 10_000
+    })
+    .await;
+    let pages = Pages::of(&locks);
+    let page = pages.html("lock?name=hot").await;
+    assert!(page.contains("Places 1 to 100 of 10\u{202f}000."), "{page}");
+    assert!(page.contains("href=\"lock?name=hot&amp;from=100\""), "{page}");
+    assert!(page.len() < 60_000, "{} bytes", page.len());
+    let page = pages.html("lock?name=hot&from=9990").await;
+    assert!(page.contains("Places 9\u{202f}991 to 10\u{202f}000 of"), "{page}");
+    assert!(page.contains("Those before") && !page.contains("Those behind"), "{page}");
+    let page = pages.html("node").await;
+    assert!(page.contains("The oldest 100 of 10\u{202f}001 are shown."), "{page}");
+    assert!(page.len() < 60_000, "{} bytes", page.len());
+
+    let mut members = Vec::new();
+    for from in (0..10_000).step_by(1_000) {
+        let seen = pages.json(&format!("lock?name=hot&from={from}&most=1000000")).await;
+        assert_eq!(seen["waiting"], 10_000);
+        let waiters = seen["waiters"].as_array().unwrap();
+        members.extend(waiters.iter().map(|one| one["member"].as_str().unwrap().to_owned()));
+    }
+    let whole = locks.inspect("hot").await.unwrap();
+    assert!(whole.waiters.iter().map(|one| &one.member).eq(&members), "each once, in order");
+}
+
+#[tokio::test]
+async fn those_who_ask_for_the_overview_at_the_same_time_share_a_survey() {
+    let server = RedisServer::start();
+    let mut redis = Raw::connect(&server.url()).await;
+    let locks = Locks::connect(server.url()).await.unwrap();
+    let _guard = locks.lock("key").await.unwrap();
+    let pages = Pages::of(&locks);
+    let before = CommandStats::read(&mut redis).await;
+    let asked = (0..20).map(|_| pages.json("overview"));
+    for seen in futures_util::future::join_all(asked).await {
+        assert_eq!(seen["locks"][0]["lock"], "key");
+    }
+    let sent = CommandStats::read(&mut redis).await.since(&before);
+    assert_eq!(sent.calls("scan"), 1);
+}

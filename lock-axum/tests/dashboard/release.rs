@@ -1,0 +1,124 @@
+//! The form that releases a lock by force.
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use lock_axum::dashboard::Dashboard;
+use lockcore::Locks;
+use serde_json::Value;
+
+use crate::support::{Pages, read};
+
+fn switched_on(locks: &Locks) -> Pages {
+    Pages::with(Dashboard::new(locks.clone()).allow_release(true))
+}
+
+/// The token in the form, and the cookie with it.
+async fn opened(pages: &Pages) -> (String, String) {
+    let response = pages.get("lock?name=key", "text/html").await;
+    let cookie = response.headers()["set-cookie"].to_str().unwrap().to_owned();
+    assert!(cookie.ends_with("; HttpOnly; SameSite=Strict"), "{cookie}");
+    let cookie = cookie.split(';').next().unwrap().to_owned();
+    let (_, page) = read(response).await;
+    let (_, rest) = page.split_once("name=\"token\" value=\"").unwrap();
+    (rest.split('"').next().unwrap().to_owned(), cookie)
+}
+
+/// Sends the form, with these headers.
+async fn send(pages: &Pages, token: &str, headers: &[(&str, &str)]) -> Response {
+    let mut request = Request::post("/admin/locks/release")
+        .header("host", "ops.example")
+        .header("content-type", "application/x-www-form-urlencoded");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let body = format!("name=key&token={token}");
+    pages.ask(request.body(Body::from(body)).unwrap()).await
+}
+
+#[tokio::test]
+async fn a_dashboard_releases_nothing_unless_it_is_switched_on() {
+    let locks = Locks::in_memory();
+    let guard = locks.lock("key").await.unwrap();
+    let pages = Pages::of(&locks);
+    let response = pages.get("lock?name=key", "text/html").await;
+    assert!(!response.headers().contains_key("set-cookie"));
+    assert!(!read(response).await.1.contains("Release"));
+    // Also with a token that fits.
+    let token = "0".repeat(32);
+    let cookie = format!("lock-dashboard={token}");
+    let (status, text) = read(send(&pages, &token, &[("cookie", &cookie)]).await).await;
+    assert_eq!(status, 403);
+    assert!(text.contains("release-off"), "{text}");
+    assert!(!guard.is_lost());
+}
+
+#[tokio::test]
+async fn a_form_of_this_browser_releases_the_lock_and_leads_back_to_its_page() {
+    let locks = Locks::in_memory();
+    let guard = locks.lock("key").await.unwrap();
+    let pages = switched_on(&locks);
+    let (token, cookie) = opened(&pages).await;
+    let (other, _) = opened(&pages).await;
+    assert_ne!(token, other, "each browser has its own");
+    let headers = [("cookie", &*cookie), ("sec-fetch-site", "same-origin")];
+    let response = send(&pages, &token, &headers).await;
+    assert_eq!(response.status(), 303);
+    let back = response.headers()["location"].to_str().unwrap().to_owned();
+    assert_eq!(back, "lock?name=key&released=true");
+    guard.lost().await;
+    assert!(pages.html(&back).await.contains("released by force"));
+
+    // A browser that has the cookie keeps it; a lock that is free has nothing to release.
+    let request = Request::get("/admin/locks/lock?name=key").header("cookie", &cookie);
+    let response = pages.ask(request.body(Body::empty()).unwrap()).await;
+    assert!(!response.headers().contains_key("set-cookie"));
+    assert!(read(response).await.1.contains(&token));
+    let headers = [("cookie", &*cookie), ("accept", "application/json")];
+    let (status, text) = read(send(&pages, &token, &headers).await).await;
+    assert_eq!((status.as_u16(), &*text), (200, r#"{"released":false}"#));
+    // Behind a balancer the form may be of another process.
+    let elsewhere = switched_on(&locks);
+    assert_eq!(send(&elsewhere, &token, &[("cookie", &cookie)]).await.status(), 303);
+    let seen = pages.json("lock?name=key").await;
+    assert_eq!(seen["release_token"].as_str().map(str::len), Some(32));
+}
+
+#[tokio::test]
+async fn a_form_of_another_site_or_without_its_token_releases_nothing() {
+    let locks = Locks::in_memory();
+    let guard = locks.lock("key").await.unwrap();
+    let pages = switched_on(&locks);
+    let (token, cookie) = opened(&pages).await;
+    let cookie = ("cookie", &*cookie);
+    let other = "f".repeat(32);
+    let (site, of_token) = ("request-of-another-site", "token-invalid");
+    let short = ("cookie", "lock-dashboard=");
+    let cases: [(&str, &[(&str, &str)], &str); 12] = [
+        (&token, &[cookie, ("sec-fetch-site", "cross-site")], site),
+        (&token, &[cookie, ("sec-fetch-site", "same-site")], site),
+        (&token, &[cookie, ("sec-fetch-site", "none")], site),
+        (&token, &[cookie, ("origin", "https://evil.example")], site),
+        (&token, &[cookie, ("origin", "https://ops.example.evil.example")], site),
+        (&token, &[cookie, ("origin", "null")], site),
+        (&token, &[], of_token),
+        ("", &[cookie], of_token),
+        (&other, &[cookie], of_token),
+        ("", &[short], of_token),
+        (&token, &[("cookie", "other=1; xlock-dashboard=1")], of_token),
+        ("x", &[("cookie", "lock-dashboard=x")], of_token),
+    ];
+    for (token, headers, code) in cases {
+        let headers: Vec<_> =
+            headers.iter().copied().chain([("accept", "application/json")]).collect();
+        let (status, text) = read(send(&pages, token, &headers).await).await;
+        let problem: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((status.as_u16(), problem["code"].as_str()), (403, Some(code)), "{headers:?}");
+    }
+    assert!(!guard.is_lost());
+    let get = Request::get("/admin/locks/release?name=key").body(Body::empty()).unwrap();
+    assert_eq!(pages.ask(get).await.status(), 405, "no link releases");
+    let own = [cookie, ("origin", "https://ops.example")];
+    assert_eq!(send(&pages, &token, &own).await.status(), 303, "that of its own does");
+    guard.lost().await;
+}
