@@ -13,6 +13,12 @@ pub struct LockInspection {
     pub holders: Vec<Participant>,
     /// The waiters, the next one first. Without those whose process has been silent for 15 s.
     pub waiters: Vec<Participant>,
+    /// The number of holds, also of those that are not shown. Reads and permits whose leases have
+    /// ended count until another request needs their room.
+    pub holding: u64,
+    /// The number of waiters, also of those that are not shown. Those whose process has ended count
+    /// until a command meets them.
+    pub waiting: u64,
     /// The token that the holders share. `None` for a lock, whose token only its holder knows,
     /// unless JVMs share its queue.
     pub token: Option<FencingToken>,
@@ -56,6 +62,8 @@ impl LockInspection {
             waiters: live
                 .map(|(party, _)| Participant::new(party, party.weight(), 0, now_us))
                 .collect(),
+            holding: inspection.holding,
+            waiting: inspection.waiting,
             token: inspection.token,
         }
     }

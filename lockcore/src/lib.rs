@@ -85,6 +85,7 @@ mod set;
 mod shutdown;
 mod status;
 mod store;
+mod survey;
 mod unreachable_waiters;
 
 pub use acquire::{Acquire, TryAcquire};
@@ -108,3 +109,4 @@ pub use set::{AcquireAll, LockSet};
 pub use shutdown::Shutdown;
 pub use status::{Connection, ServerStatus, Status};
 pub use store::memory::MemoryStore;
+pub use survey::{BusyLock, Survey};

@@ -1,5 +1,6 @@
 //! The front door: a cloneable handle on one store.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -236,7 +237,41 @@ impl Locks {
         K: TryInto<LockKey>,
         LockError: From<K::Error>,
     {
-        match self.ask(self.name(key)?, Command::Inspect).await? {
+        self.inspect_by(key, Command::INSPECT).await
+    }
+
+    /// As [`inspect`](Self::inspect), with at most `most` holders and at most `most` waiters, of
+    /// which the first `from` in the queue are left out. It costs the server as much as it shows,
+    /// however many wait; a `most` of 0 counts as 1.
+    ///
+    /// # Errors
+    /// [`LockError`] if the key is bad or the store cannot answer.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with timers.
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn inspect_part<K>(
+        &self,
+        key: K,
+        from: u32,
+        most: u32,
+    ) -> Result<LockInspection, LockError>
+    where
+        K: TryInto<LockKey>,
+        LockError: From<K::Error>,
+    {
+        let most = NonZeroU32::new(most).unwrap_or(NonZeroU32::MIN);
+        self.inspect_by(key, Command::Inspect { from, most }).await
+    }
+
+    async fn inspect_by<K>(&self, key: K, command: Command) -> Result<LockInspection, LockError>
+    where
+        K: TryInto<LockKey>,
+        LockError: From<K::Error>,
+    {
+        match self.ask(self.name(key)?, command).await? {
             Answer::Inspected(inspection) => Ok(LockInspection::new(inspection)),
             _ => Err(LockError::new(LockErrorKind::Protocol)),
         }
@@ -269,7 +304,7 @@ impl Locks {
         }
     }
 
-    async fn ask(&self, lock: LockName, command: Command) -> Result<Answer, LockError> {
+    pub(crate) async fn ask(&self, lock: LockName, command: Command) -> Result<Answer, LockError> {
         if self.node.has_ended() {
             return Err(self.node.closed());
         }

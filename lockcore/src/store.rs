@@ -10,6 +10,7 @@ pub(crate) mod redis;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use futures_util::FutureExt as _;
@@ -76,6 +77,12 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
         Vec::new()
     }
 
+    /// The servers on which locks of this namespace may be, each to be searched for them.
+    fn searches(&self, namespace: Option<&str>) -> Vec<Arc<dyn Search>> {
+        let _ = namespace;
+        Vec::new()
+    }
+
     /// The connection on which grants arrive.
     fn subscription(&self) -> watch::Receiver<Link>;
 
@@ -84,6 +91,13 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Ends the store's background work and closes its connections.
     fn close(&self);
+}
+
+/// The search of one server for the names of locks.
+pub(crate) trait Search: Send + Sync + fmt::Debug + 'static {
+    /// Looks at some of the server's keys. Returns the names of locks that may be held or waited
+    /// for, and the cursor of the next step. The first step has the cursor 0, and so has the end.
+    fn step(&self, cursor: u64) -> StoreFuture<(Vec<LockName>, u64)>;
 }
 
 /// Receives the events that a server sends to a node unasked. Called from the store's own tasks: it

@@ -132,7 +132,9 @@ impl Locking {
                 let ambiguous = leaving.iter().filter(is_marked).map(|one| id(&one.member));
                 Ask::Leave { members, ambiguous: together(ambiguous) }
             }
-            Command::ForceRelease { .. } | Command::Inspect => unreachable!("no node asks for it"),
+            Command::ForceRelease { .. } | Command::Inspect { .. } => {
+                unreachable!("no node asks for it")
+            }
         };
         put(state, Packet::Request { node, ask, sent: state.now, is_late: false });
     }

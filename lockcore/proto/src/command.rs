@@ -60,10 +60,18 @@ pub enum Command {
         member: Option<Member>,
     },
     /// Reads holders and queue.
-    Inspect,
+    Inspect {
+        /// Waiters at the head of the queue that are left out.
+        from: u32,
+        /// Most waiters, and most holders.
+        most: NonZeroU32,
+    },
 }
 
 impl Command {
+    /// Reads all holders and the whole queue.
+    pub const INSPECT: Self = Self::Inspect { from: 0, most: NonZeroU32::MAX };
+
     /// The holders that it renews.
     pub fn renews(&self) -> &[Member] {
         match self {

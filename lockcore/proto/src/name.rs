@@ -28,6 +28,12 @@ impl LockName {
         }
     }
 
+    /// The name of which this is the door, braces and all; nothing for any other key.
+    pub fn of_door(key: &str) -> Option<Self> {
+        let name = key.strip_prefix(DOOR)?.strip_prefix('{')?.strip_suffix('}')?;
+        (!name.contains(['{', '}'])).then(|| Self { door: Arc::from(key), is_braced: true })
+    }
+
     /// The slot of its keys in a Redis Cluster.
     pub fn slot(&self) -> u16 {
         slot::of_key(&self.door)
@@ -73,6 +79,19 @@ mod tests {
             let lock = LockName::from(name);
             assert_eq!(lock.door(), Key::door(&lock).to_string());
             assert_eq!((lock.as_str(), LockName::from(lock.as_str())), (name, lock.clone()));
+        }
+    }
+
+    #[test]
+    fn a_name_is_read_off_its_door_and_off_no_other_key() {
+        for name in ["order:42", "", "日本"] {
+            let lock = LockName::from(name);
+            assert_eq!(LockName::of_door(lock.door()), Some(lock));
+        }
+        for other in
+            ["lock:{a}:queue", "lock:{a}:{b}", "lock:a", "lock:{a", "xlock:{a}", "lock:tokens:{7}"]
+        {
+            assert_eq!(LockName::of_door(other), None, "{other}");
         }
     }
 }

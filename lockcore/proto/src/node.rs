@@ -538,7 +538,7 @@ impl<P: Mirror> Core<P> {
                 self.push(Effect::Observe(Note::TouchFailed { lock, error: error.clone() }));
             }
             // Its caller asks again, or gives the hold back.
-            Command::Reduce { .. } | Command::ForceRelease { .. } | Command::Inspect => {}
+            Command::Reduce { .. } | Command::ForceRelease { .. } | Command::Inspect { .. } => {}
         }
     }
 

@@ -261,7 +261,9 @@ impl QueueState {
             Command::ForceRelease { member } => {
                 Answer::Released(self.force_release(call, member.as_ref()))
             }
-            Command::Inspect => Answer::Inspected(self.inspect(call.now_us)),
+            Command::Inspect { from, most } => {
+                Answer::Inspected(self.inspect(call.now_us).excerpt(*from, *most))
+            }
         }
     }
 

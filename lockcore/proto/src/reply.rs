@@ -1,5 +1,7 @@
 //! The parts of commands and answers.
 
+use std::num::NonZeroU32;
+
 use crate::member::{Member, Party};
 use crate::token::FencingToken;
 
@@ -161,8 +163,23 @@ pub struct Inspection {
     pub holds: Vec<(Party, u64, u64)>,
     /// The queue in order, with each waiter's deadline (ms since the epoch, by the server's clock).
     pub waiters: Vec<(Party, u64)>,
+    /// The number of holds, also of those that are not shown and of parts whose lease has ended.
+    pub holding: u64,
+    /// The number of members in the queue, also of those that are not shown.
+    pub waiting: u64,
     /// The last token that was given out, if it is still remembered.
     pub token: Option<FencingToken>,
     /// The server's time, µs since the epoch.
     pub now_us: u64,
+}
+
+impl Inspection {
+    /// The same with at most so many holders, and at most so many waiters behind the first `from`.
+    pub(crate) fn excerpt(mut self, from: u32, most: NonZeroU32) -> Self {
+        let most = most.get() as usize;
+        self.holds.truncate(most);
+        self.waiters.drain(..self.waiters.len().min(from as usize));
+        self.waiters.truncate(most);
+        self
+    }
 }

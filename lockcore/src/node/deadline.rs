@@ -122,12 +122,20 @@ impl Driver {
 
     /// Whether the store answers.
     pub(crate) async fn ping(self: &Arc<Self>) -> Result<(), LockError> {
+        let store = Arc::clone(&self.store);
+        self.in_time(async move { store.ping().await }).await
+    }
+
+    /// Runs a request of the store that no core has to know of.
+    pub(crate) async fn in_time<T: Send + 'static>(
+        &self,
+        request: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, LockError> {
         if self.has_ended() {
             return Err(self.closed());
         }
         let timer = timer(self.answer_deadline());
-        let store = Arc::clone(&self.store);
-        let task = self.runtime.spawn(async move { store.ping().await });
+        let task = self.runtime.spawn(request);
         tokio::select! {
             biased;
             answer = task => match answer {

@@ -320,7 +320,7 @@ impl Driver {
     /// Asks for the holders of a lock that an attempt waits for, if its span is to have them.
     fn name_holder(self: &Arc<Self>, lock: &LockName, of: &HoldCell) {
         let Some(span) = of.take_names_holder() else { return };
-        let (lock, sent, command) = (lock.clone(), self.clock.now(), Command::Inspect);
+        let (lock, sent, command) = (lock.clone(), self.clock.now(), Command::INSPECT);
         let driver = Arc::clone(self);
         let ask = Ask { lock, command, sent, background: false };
         self.send_then(ask, move |answer| driver.observer.held_by(&span, answer));

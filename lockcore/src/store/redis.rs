@@ -12,6 +12,7 @@ mod hello;
 mod link;
 mod preflight;
 mod same_server;
+mod search;
 pub(crate) mod server_time;
 mod setup;
 mod subscription;
@@ -37,9 +38,10 @@ pub(crate) use tls::Certificates;
 
 use crate::error::LockError;
 use crate::status::{Connection, ServerStatus};
-use crate::store::{Listener, Recipient, Store, StoreFuture};
+use crate::store::{Listener, Recipient, Search, Store, StoreFuture};
 use acl::AclCheck;
 use link::{CommandLink, Judged, Sender};
+use search::RedisSearch;
 use server_time::ServerTime;
 use setup::Extras;
 use subscription::{Channels, Subscription};
@@ -282,6 +284,10 @@ impl Store for RedisStore {
 
     fn server_status(&self) -> Vec<ServerStatus> {
         vec![self.status(None)]
+    }
+
+    fn searches(&self, namespace: Option<&str>) -> Vec<Arc<dyn Search>> {
+        vec![Arc::new(RedisSearch::new(&self.link, namespace))]
     }
 
     fn subscription(&self) -> watch::Receiver<Link> {

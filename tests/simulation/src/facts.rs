@@ -145,7 +145,7 @@ impl Evidence for Facts<'_> {
                 ends || leaving.iter().any(|leaving| is_it(&leaving.member))
             }
             Command::ForceRelease { member } => member.as_ref().is_none_or(is_it),
-            Command::Inspect => false,
+            Command::Inspect { .. } => false,
         }
     }
 

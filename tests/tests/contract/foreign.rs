@@ -106,6 +106,7 @@ fn panics_of(locks: &Locks, guard: LockGuard) -> Vec<String> {
         panic_of(locks.all(["free", "other"])),
         panic_of(locks.with("free", async |_| ())),
         panic_of(locks.inspect("held")),
+        panic_of(async { locks.survey().next_page().await }),
         panic_of(locks.force_release("held")),
         panic_of(locks.ping()),
         panic_of(guard.release()),

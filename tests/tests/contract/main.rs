@@ -77,3 +77,4 @@ mod set;
 mod sharing;
 mod shutdown;
 mod spans;
+mod survey;

@@ -63,7 +63,10 @@ impl<L: Layout> Draw<'_, L> {
                 let one = !L::PEERS && self.random.chance(70);
                 Command::ForceRelease { member: one.then(|| self.likely_holder()) }
             }
-            _ => Command::Inspect,
+            _ => Command::Inspect {
+                from: self.random.below(3) as u32,
+                most: NonZeroU32::MIN.saturating_add(self.random.below(4) as u32),
+            },
         }
     }
 

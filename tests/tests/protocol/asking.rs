@@ -116,7 +116,7 @@ impl Node {
     }
 
     pub(crate) async fn inspect(&self) -> Inspection {
-        let Answer::Inspected(found) = self.answer(Command::Inspect).await else { unreachable!() };
+        let Answer::Inspected(found) = self.answer(Command::INSPECT).await else { unreachable!() };
         found
     }
 }

@@ -157,7 +157,7 @@ async fn ask_everything(
         8 => ("leave", leave(&[(waiting, true)])),
         9 => ("leave of a holder", leave(&[(holder, true)])),
         10 => ("force release", Command::ForceRelease { member: None }),
-        11 => ("inspect", Command::Inspect),
+        11 => ("inspect", Command::INSPECT),
         12 if !node.peers => {
             let read = node.member_for(Demand::READ, 30_000);
             ("read", acquire(&read, Mode::Wait, 10))

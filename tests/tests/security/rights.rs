@@ -68,6 +68,19 @@ async fn the_line_in_the_manual_is_enough_for_every_public_operation() {
     nothing_was_denied(&server, &mut redis).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_survey_needs_a_right_of_its_own_and_names_it() {
+    let (_server, mut redis, url) = server().await;
+    let locks = connect(&url).await;
+    let _guard = soon(locks.lock("k")).await.expect("free");
+    let error = soon(locks.survey().next_page()).await.expect_err("not allowed");
+    assert_eq!(error.kind(), LockErrorKind::Denied);
+    assert!(error.to_string().ends_with("allow +scan"), "{error}");
+    redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("locks").arg("+scan")).await;
+    let page = soon(locks.survey().next_page()).await.expect("allowed").expect("a page");
+    assert_eq!(page[0].lock.as_deref(), Some("shop:k"));
+}
+
 async fn nothing_was_denied(server: &RedisServer, redis: &mut Raw) {
     // Before 7.0 only an attempt shows a denied command.
     let tried: &[&str] =

@@ -475,7 +475,10 @@ impl QueueState {
             None => self.holds.iter().map(held).filter(|(.., left_ms)| *left_ms > 0).collect(),
         };
         let deadline = |member: &Member| self.patience.get(member.node()).copied().unwrap_or(0);
+        let holding = if self.whole(now_ms).is_some() { 1 } else { self.holds.len() };
         Inspection {
+            holding: holding as u64,
+            waiting: self.queue.len() as u64,
             holds,
             waiters: self.queue.iter().map(|(_, one)| (one.into(), deadline(one))).collect(),
             // Without holds, which were lost, the token of the door is that of none.

@@ -186,6 +186,8 @@ impl LockState {
             holds: hold.into_iter().collect(),
             waiters: self.queue.iter().map(waits).collect(),
             token: self.token.as_ref().map(|token| token.value),
+            holding: self.hold.is_some().into(),
+            waiting: self.queue.len() as u64,
             now_us,
         }
     }

@@ -23,7 +23,9 @@ impl LockState {
             Command::ForceRelease { member } => {
                 Answer::Released(self.force_release(call, member.as_ref()))
             }
-            Command::Inspect => Answer::Inspected(self.inspect(call.now_us)),
+            Command::Inspect { from, most } => {
+                Answer::Inspected(self.inspect(call.now_us).excerpt(*from, *most))
+            }
         }
     }
 }

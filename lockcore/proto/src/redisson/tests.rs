@@ -114,7 +114,7 @@ impl Bench {
     }
 
     fn inspect(&mut self) -> Inspection {
-        let Answer::Inspected(found) = self.run('z', Command::Inspect) else { unreachable!() };
+        let Answer::Inspected(found) = self.run('z', Command::INSPECT) else { unreachable!() };
         found
     }
 

@@ -57,6 +57,22 @@ impl fmt::Display for Key<'_> {
     }
 }
 
+/// The pattern of the doors in a namespace, or of all without one; other keys may match it.
+pub fn doors_pattern(namespace: Option<&str>) -> String {
+    let mut pattern = String::from("lock:{");
+    if let Some(namespace) = namespace {
+        for character in namespace.chars() {
+            if matches!(character, '*' | '?' | '[' | ']' | '\\' | '^' | '-') {
+                pattern.push('\\');
+            }
+            pattern.push(character);
+        }
+        pattern.push(':');
+    }
+    pattern.push_str("*}");
+    pattern
+}
+
 /// The key that says that a member was given up.
 #[derive(Debug)]
 pub struct Tombstone<'a> {

@@ -45,7 +45,7 @@ pub fn script(command: &Command) -> &'static Script {
         (Command::Touch { .. }, _) => &scripts.touch,
         (Command::Leave { .. }, _) => &scripts.leave,
         (Command::ForceRelease { .. }, _) => &scripts.force_release,
-        (Command::Inspect, _) => &scripts.inspect,
+        (Command::Inspect { .. }, _) => &scripts.inspect,
     }
 }
 
@@ -77,7 +77,10 @@ pub(super) fn command<C: Call>(lock: &LockName, context: Context<'_>, command: &
             add_unusual(&mut call, None, context);
             return call;
         }
-        Command::Inspect => return call,
+        Command::Inspect { from, most } => {
+            call.number((*from).into()).number(most.get().into());
+            return call;
+        }
         _ => {}
     }
     call.text(context.node.as_str())
@@ -186,6 +189,6 @@ fn add_members(call: &mut impl Call, command: &Command) {
                 call.text(member.as_str());
             }
         }
-        Command::Inspect => {}
+        Command::Inspect { .. } => {}
     }
 }

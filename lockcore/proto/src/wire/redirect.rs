@@ -181,7 +181,7 @@ mod tests {
         let ask = || Redirect::Ask(Some(place("target")));
         let renew = Command::Renew { members: Vec::new() };
         assert_eq!(route(renew).after(ask()), Step::Asking(place("target")));
-        for other in [acquire(), Command::Touch { members: Vec::new() }, Command::Inspect] {
+        for other in [acquire(), Command::Touch { members: Vec::new() }, Command::INSPECT] {
             assert_eq!(route(other).after(ask()), Step::Pause);
         }
     }

@@ -61,7 +61,7 @@ pub(super) fn command<C: Call>(
             call
         }
         Command::ForceRelease { member: None } => call(&scripts.force_release, &[]),
-        Command::Inspect => call(&scripts.inspect, &[]),
+        Command::Inspect { .. } => call(&scripts.inspect, &[]),
         Command::Renew { .. } | Command::Confirm { .. } | Command::Touch { .. } => {
             return together(&[(lock, command)], context);
         }

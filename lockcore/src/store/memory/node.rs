@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use super::SharedStore;
 use super::state::MemoryState;
-use crate::store::{Store, StoreFuture};
+use crate::store::{Search, Store, StoreFuture};
 
 /// Connected from its creation until it is closed or dropped.
 pub(super) struct MemoryNode {
@@ -74,6 +74,12 @@ impl Store for MemoryNode {
         self.link.subscribe()
     }
 
+    fn searches(&self, namespace: Option<&str>) -> Vec<Arc<dyn Search>> {
+        let prefix = namespace.map(|namespace| format!("{namespace}:")).unwrap_or_default();
+        let (shared, node) = (Arc::clone(&self.shared), self.node.clone());
+        vec![Arc::new(MemorySearch { shared, node, prefix })]
+    }
+
     fn subscription(&self) -> watch::Receiver<Link> {
         self.link.subscribe()
     }
@@ -110,6 +116,32 @@ impl Drop for MemoryNode {
 impl fmt::Debug for MemoryNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryNode").field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+/// The search of the store, which is one step.
+struct MemorySearch {
+    shared: Arc<SharedStore>,
+    node: NodeId,
+    /// The first part of the names.
+    prefix: String,
+}
+
+impl Search for MemorySearch {
+    fn step(&self, _cursor: u64) -> StoreFuture<(Vec<LockName>, u64)> {
+        let state = self.shared.state();
+        if !state.nodes.contains_key(self.node.as_str()) {
+            return StoreFuture::ready(Err(closed()));
+        }
+        let names = state.locks.keys().filter(|(_, peers)| !peers).map(|(name, _)| name);
+        let names = names.filter(|name| name.as_str().starts_with(&self.prefix));
+        StoreFuture::ready(Ok((names.cloned().collect(), 0)))
+    }
+}
+
+impl fmt::Debug for MemorySearch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemorySearch").finish_non_exhaustive()
     }
 }
 

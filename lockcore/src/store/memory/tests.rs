@@ -304,7 +304,7 @@ async fn locks_of_a_burst_are_forgotten_although_only_few_follow() {
 fn looking_at_a_lock_does_not_make_it_remembered() {
     let memory = MemoryStore::new();
     let (a, lock) = (Process::on(&memory), lock_named("x"));
-    run(&a.store, &lock, Command::Inspect).expect("the store answers");
+    run(&a.store, &lock, Command::INSPECT).expect("the store answers");
     a.release(&lock, 1);
     assert!(memory.shared.state().locks.is_empty());
 }

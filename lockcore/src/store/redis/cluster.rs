@@ -39,7 +39,7 @@ use crate::cluster::Cluster;
 use crate::credentials::Provider;
 use crate::error::LockError;
 use crate::status::ServerStatus;
-use crate::store::{Listener, Store, StoreFuture};
+use crate::store::{Listener, Search, Store, StoreFuture};
 
 /// The settings of a store on a Cluster.
 pub(crate) struct ClusterSettings {
@@ -250,6 +250,12 @@ impl Store for ClusterStore {
         let mut all: Vec<_> = counted.into_iter().map(of).collect();
         all.sort_by(|a, b| a.address.cmp(&b.address));
         all
+    }
+
+    /// The primaries that serve a slot now.
+    fn searches(&self, namespace: Option<&str>) -> Vec<Arc<dyn Search>> {
+        let shards: Vec<_> = self.0.slots().serving().cloned().collect();
+        shards.iter().flat_map(|shard| shard.store.searches(namespace)).collect()
     }
 
     fn subscription(&self) -> watch::Receiver<Link> {

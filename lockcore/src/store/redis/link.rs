@@ -214,6 +214,12 @@ impl CommandLink {
         finished(self.ask(Packed::from(&command)).await)
     }
 
+    /// Runs a command on this very connection.
+    pub(crate) async fn run_on(&self, sender: Sender, command: Cmd) -> Result<Value, StoreError> {
+        let command = Packed::from(&command);
+        finished(answer_to(|then| self.send(sender, command, |_, answer| then(answer))).await)
+    }
+
     async fn ask(&self, command: Packed) -> Judged {
         let sender = self.sender().await?;
         answer_to(|then| self.send(sender, command, |_, answer| then(answer))).await

@@ -149,7 +149,7 @@ fn keys(lock: &LockName, peers: bool, command: Command) -> Vec<Vec<u8>> {
 
 /// The door as it is written to a server, and the names that the scripts make of it.
 fn queue_keys(lock: &LockName) -> Vec<Vec<u8>> {
-    let written = keys(lock, false, Command::Inspect);
+    let written = keys(lock, false, Command::INSPECT);
     let [door, counter] = &written[..] else { panic!("{written:?}") };
     assert_eq!(*door, format!("lock:{{{}}}", lock.as_str()).into_bytes());
     assert_eq!(counter, b"lock:tokens");

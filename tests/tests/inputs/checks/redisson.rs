@@ -21,7 +21,7 @@ pub(crate) fn check(bytes: &[u8]) {
         Command::Release { member: ours() },
         Command::ForceRelease { member: None },
         Command::Leave { leaving: Vec::new() },
-        Command::Inspect,
+        Command::INSPECT,
     ];
     for command in commands {
         match (&command, answer(true, &command, &value)) {
@@ -39,7 +39,7 @@ pub(crate) fn check(bytes: &[u8]) {
                 Ok(Answer::Released(reply)),
             ) => verify(&value, &reply, None),
             (Command::Leave { .. }, Ok(Answer::Left(reply))) => verify(&value, &reply, None),
-            (Command::Inspect, Ok(Answer::Inspected(found))) => inspected(&value, &found),
+            (Command::Inspect { .. }, Ok(Answer::Inspected(found))) => inspected(&value, &found),
             (_, Ok(other)) => panic!("{other:?} to {command:?}"),
         }
     }

@@ -23,7 +23,7 @@ pub(crate) fn check(bytes: &[u8]) {
                 assert!(members.len() == 1 && text(&value).is_some_and(|told| told.ends_with('s')));
             }
             (_, Err(error)) => refused(&error),
-            (Command::Inspect, Ok(Answer::Inspected(found))) => {
+            (Command::Inspect { .. }, Ok(Answer::Inspected(found))) => {
                 let is_said = |party: &str| texts(&value).contains(&party);
                 assert!(found.holds.iter().all(|(party, ..)| is_said(party.as_str())));
                 assert!(found.waiters.iter().all(|(party, _)| is_said(party.as_str())));
@@ -54,7 +54,7 @@ fn acquire(members: Vec<Member>) -> Command {
 }
 
 fn commands() -> Vec<Command> {
-    let mut commands = vec![Command::ForceRelease { member: None }, Command::Inspect];
+    let mut commands = vec![Command::ForceRelease { member: None }, Command::INSPECT];
     for demand in ["w", "r", "2/10"] {
         let member = member(demand);
         let leaving = vec![Leaving { member: member.clone(), ambiguous: false }];
@@ -84,7 +84,7 @@ fn is_answer_to(command: &Command, answer: &Answer) -> bool {
         }
         Command::Touch { .. } => matches!(answer, Answer::Touched(_)),
         Command::Leave { .. } => matches!(answer, Answer::Left(_)),
-        Command::Inspect => matches!(answer, Answer::Inspected(_)),
+        Command::Inspect { .. } => matches!(answer, Answer::Inspected(_)),
     }
 }
 

@@ -197,7 +197,7 @@ impl History {
             }
             95..98 => Command::Reduce { member: holder(dice), weight: NonZeroU32::MIN },
             98 => Command::ForceRelease { member: dice.chance(70).then(|| one(dice)) },
-            _ => Command::Inspect,
+            _ => Command::INSPECT,
         }
     }
 
@@ -394,7 +394,7 @@ impl History {
         }
         assert!(token >= last, "{token} after {last}\n{told}");
         self.count("token again", usize::from(token == last && !granted.is_empty()));
-        assert!(!matches!(command, Command::Inspect), "{told}");
+        assert!(!matches!(command, Command::Inspect { .. }), "{told}");
         self.last = (token, !is_lock);
     }
 

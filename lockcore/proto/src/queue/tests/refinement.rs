@@ -184,7 +184,7 @@ fn choose(dice: &mut Dice, mutex: &Mutex, members: &mut Vec<Member>, by: char) -
         0..7 if mutex.aside.values().all(|aside| *aside != member) && there.contains(&member) => {
             Command::Acquire { members: vec![member], mode: Mode::Wait, queue_limit: 1_000 }
         }
-        0..7 => Command::Inspect,
+        0..7 => Command::INSPECT,
         7..30 => Command::Release { member },
         30..34 => Command::Renew { members: vec![member] },
         34..38 => Command::Confirm { member },
@@ -246,7 +246,7 @@ fn compare(
             assert_eq!(reply.outcome == Released::Released, is_held, "{told}");
             format!("force {:?}", reply.outcome)
         }
-        (Command::Inspect, Answer::Inspected(found)) => {
+        (Command::Inspect { .. }, Answer::Inspected(found)) => {
             let held = mutex
                 .holder
                 .iter()

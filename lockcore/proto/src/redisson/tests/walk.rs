@@ -120,7 +120,7 @@ impl Walk {
             Command::Confirm { .. }
             | Command::Reduce { .. }
             | Command::ForceRelease { .. }
-            | Command::Inspect => NODES[self.random.below(4) as usize],
+            | Command::Inspect { .. } => NODES[self.random.below(4) as usize],
         };
         self.lock.state.expire(self.lock.now());
         let before = self.lock.state.clone();

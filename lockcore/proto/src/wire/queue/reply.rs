@@ -78,7 +78,7 @@ fn read(command: &Command, context: Context<'_>, answer: &Value<'_>) -> Option<A
         Command::Leave { leaving } => {
             Answer::Left(of_each(left(answer, leaving.len())?, leaving.len(), Vec::len)?)
         }
-        Command::Inspect => Answer::Inspected(inspection(answer)?),
+        Command::Inspect { .. } => Answer::Inspected(inspection(answer)?),
     })
 }
 
@@ -252,12 +252,14 @@ fn touched(answer: &Value<'_>, members: &[Member]) -> Option<Reply<Touched>> {
 
 fn inspection(answer: &Value<'_>) -> Option<Inspection> {
     let Value::List(parts) = answer else { return None };
-    let [token, clock, Value::List(holds), Value::List(weights), waiting, deadlines] =
-        parts.as_slice()
+    let [token, clock, holds, weights, waiters, deadlines, holding, waiting] = parts.as_slice()
     else {
         return None;
     };
-    let (Value::List(waiting), Value::List(deadlines)) = (waiting, deadlines) else {
+    let lists = (holds, weights, waiters, deadlines);
+    let (Value::List(holds), Value::List(weights), Value::List(waiters), Value::List(deadlines)) =
+        lists
+    else {
         return None;
     };
     let now_us: u64 = clock.text()?.parse().ok()?;
@@ -274,7 +276,9 @@ fn inspection(answer: &Value<'_>) -> Option<Inspection> {
         holds: (holds.chunks(2).zip(weights).map(held))
             .filter(|hold| hold.as_ref().is_none_or(|(.., left_ms)| *left_ms > 0))
             .collect::<Option<_>>()?,
-        waiters: waiting.iter().zip(deadlines).map(waits).collect::<Option<_>>()?,
+        waiters: waiters.iter().zip(deadlines).map(waits).collect::<Option<_>>()?,
+        holding: holding.integer()?,
+        waiting: waiting.integer()?,
         token: optional_token(token)?,
         now_us,
     })

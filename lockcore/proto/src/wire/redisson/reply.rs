@@ -29,7 +29,9 @@ pub(crate) fn answer(
             released(answer).map(Answer::Released)
         }
         Command::Leave { .. } => left(answer).map(Answer::Left),
-        Command::Inspect => inspection(answer).map(Answer::Inspected),
+        Command::Inspect { from, most } => {
+            inspection(answer).map(|all| Answer::Inspected(all.excerpt(*from, *most)))
+        }
         Command::Renew { .. } | Command::Confirm { .. } | Command::Touch { .. } => {
             return answers(&[command], of_error, answer)?.pop().unwrap_or_else(|| Err(nonsense()));
         }
@@ -226,6 +228,8 @@ fn inspection(answer: &Value<'_>) -> Option<Inspection> {
     let left_ms = left.integer()?;
     let holder = holder.text().map(Party::from);
     Some(Inspection {
+        holding: holder.is_some().into(),
+        waiting: members.len() as u64,
         holds: holder
             .into_iter()
             .map(|holder| (holder.clone(), holder.weight(), left_ms))

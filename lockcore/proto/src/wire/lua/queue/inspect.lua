@@ -1,7 +1,10 @@
--- KEYS: door, counter of tokens. Answers the token of parts, the server's time, holders with the
--- ends of their leases, what each hold weighs, waiting members, up to when each is believed alive.
+-- KEYS: door, counter of tokens. ARGV: how many waiting members are left out, and the most of them
+-- and of holders that are told. Answers the token of parts, the server's time, holders with the ends
+-- of their leases, what each hold weighs, waiting members, up to when each is believed alive, and
+-- how many hold and wait.
 local call, door, counter = redis.call, KEYS[1], KEYS[2]
 local node, floor, elsewhere, prefix = '', 0, 0, ''
+local from, most = tonumber(ARGV[1]), tonumber(ARGV[2])
 
 --#include queue/state
 return (function()
@@ -19,12 +22,13 @@ if whole then
   whole = served or whole
   leases, weights = { whole, text_of(now + whole_left) }, { ALL }
 else
-  leases = call('ZRANGE', H, 0, -1, 'WITHSCORES')
+  -- One whose lease has ended stays until its room is needed, but holds nothing.
+  leases = call('ZRANGEBYSCORE', H, '(' .. text_of(now), '+inf', 'WITHSCORES', 'LIMIT', 0, most)
   for i = 1, #leases, 2 do
     weights[#weights + 1] = weight_of(leases[i], call('ZSCORE', R, leases[i]))
   end
 end
-local members, deadlines, of_node = call('ZRANGE', Q, 0, -1), {}, {}
+local members, deadlines, of_node = call('ZRANGE', Q, from, from + most - 1), {}, {}
 for i, member in ipairs(members) do
   local of = parse(member)
   if not of then
@@ -36,5 +40,5 @@ for i, member in ipairs(members) do
   end
   deadlines[i] = of_node[of]
 end
-return { token or false, clock, leases, weights, members, deadlines }
+return { token or false, clock, leases, weights, members, deadlines, whole and 1 or hold_count, size }
 end)()

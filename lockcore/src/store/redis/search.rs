@@ -1,0 +1,67 @@
+//! The search of one server for the doors of locks, by SCAN: it looks at all keys of the database,
+//! some at a time.
+//!
+//! # Implementation notes
+//!
+//! - A cursor means something to one server alone: where another one has taken its place, the search
+//!   ends with an error.
+
+use std::fmt;
+
+use proto::wire::keys::doors_pattern;
+use proto::{LockErrorKind, LockName, StoreError};
+use redis::Value;
+
+use super::link::CommandLink;
+use crate::store::{Search, StoreFuture};
+
+/// The number of keys that a server looks at in one step: a fraction of a millisecond.
+const STEP: usize = 1_000;
+
+/// The search of a server.
+pub(super) struct RedisSearch {
+    link: CommandLink,
+    /// The number of the server.
+    server: u64,
+    pattern: String,
+}
+
+impl RedisSearch {
+    pub(super) fn new(link: &CommandLink, namespace: Option<&str>) -> Self {
+        Self { link: link.clone(), server: link.servers(), pattern: doors_pattern(namespace) }
+    }
+}
+
+impl Search for RedisSearch {
+    fn step(&self, cursor: u64) -> StoreFuture<(Vec<LockName>, u64)> {
+        let mut scan = redis::cmd("SCAN");
+        scan.arg(cursor).arg("MATCH").arg(&self.pattern).arg("COUNT").arg(STEP);
+        scan.arg("TYPE").arg("string");
+        let (link, server) = (self.link.clone(), self.server);
+        StoreFuture::pending(async move {
+            let sender = link.sender().await?;
+            if sender.server != server {
+                let detail = "another server has taken the place of the one that was searched";
+                return Err(StoreError::refused(LockErrorKind::Unavailable, detail));
+            }
+            let answer = link.run_on(sender, scan).await?;
+            read(&answer).ok_or_else(|| {
+                let detail = "the answer to SCAN has an unexpected form";
+                StoreError::refused(LockErrorKind::Protocol, detail)
+            })
+        })
+    }
+}
+
+/// The names of locks among the keys that were found, and the next cursor.
+fn read(answer: &Value) -> Option<(Vec<LockName>, u64)> {
+    let (cursor, keys): (u64, Vec<Vec<u8>>) = redis::from_redis_value_ref(answer).ok()?;
+    let name = |key: &Vec<u8>| LockName::of_door(std::str::from_utf8(key).ok()?);
+    Some((keys.iter().filter_map(name).collect(), cursor))
+}
+
+impl fmt::Debug for RedisSearch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisSearch").field("pattern", &self.pattern).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,154 @@
+//! All locks of the store that are held or waited for, found page by page.
+
+use std::collections::{HashSet, VecDeque};
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use proto::{Answer, Command, LockErrorKind, LockName};
+
+use crate::error::LockError;
+use crate::inspection::LockInspection;
+use crate::locks::Locks;
+use crate::store::Search;
+
+/// Most locks of a page, which are inspected at the same time.
+const PAGE: usize = 64;
+
+/// The holders and waiters of a lock that are inspected.
+const MOST: NonZeroU32 = NonZeroU32::MIN;
+
+/// A lock that is held or waited for; found by [`Locks::survey`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BusyLock {
+    /// The name of the lock in the store, as [`LockGuard::key`](crate::LockGuard::key) has it.
+    /// `None` where [`redact_names`](crate::LocksBuilder::redact_names) is set.
+    pub lock: Option<String>,
+    /// The numbers of its holders and waiters, and of each the first: the holder whose lease ends
+    /// first, and the waiter that is next.
+    pub inspection: LockInspection,
+}
+
+/// The search of [`Locks::survey`].
+pub struct Survey {
+    locks: Locks,
+    /// The servers that are still to be searched, the first of them from this cursor on.
+    searches: VecDeque<Arc<dyn Search>>,
+    cursor: u64,
+    /// The names that are still to be inspected.
+    names: Vec<LockName>,
+    /// All names that were found: a server may tell a key twice.
+    found: HashSet<LockName>,
+}
+
+impl Locks {
+    /// Finds the locks of this namespace that are held or waited for, by any process. For
+    /// operators: see [`Survey::next_page`].
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), lockcore::LockError> {
+    /// # let locks = lockcore::Locks::in_memory();
+    /// # let guard = locks.lock("order:42").await?;
+    /// let mut survey = locks.survey();
+    /// let mut found = Vec::new();
+    /// while let Some(page) = survey.next_page().await? {
+    ///     found.extend(page);
+    ///     if found.len() >= 1_000 {
+    ///         break; // enough for a screen
+    ///     }
+    /// }
+    /// found.sort_by_key(|lock| std::cmp::Reverse(lock.inspection.waiting));
+    /// # assert_eq!(found[0].lock.as_deref(), Some(guard.key()));
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
+    /// ```
+    pub fn survey(&self) -> Survey {
+        let namespace = self.node.settings.namespace.as_deref();
+        Survey {
+            searches: self.node.store.searches(namespace).into(),
+            locks: self.clone(),
+            cursor: 0,
+            names: Vec::new(),
+            found: HashSet::new(),
+        }
+    }
+}
+
+impl Survey {
+    /// The next locks, at most 64 and in no order; `None` at the end. A page may be empty: other
+    /// programs have many keys.
+    ///
+    /// Each page is one `SCAN` of a server, over some 1 000 keys of its database, or an inspection
+    /// of each of up to 64 locks. Stop when you have seen enough. Each lock was held or waited for
+    /// when its page was read, and is told once; one that begins or ends meanwhile may be left out.
+    /// The names that were found are kept until the survey is dropped.
+    ///
+    /// The store is searched on each server of a Redis Cluster, one after the other. Keys of other
+    /// programs are skipped, also those at which a lock could be.
+    ///
+    /// # Errors
+    /// [`LockError`] if a server cannot answer. The next call then goes on behind that page, or
+    /// with the next server. [`Denied`](LockErrorKind::Denied) if the user lacks the right `+scan`;
+    /// [`Unsupported`](LockErrorKind::Unsupported) with
+    /// [`redisson_peers`](crate::LocksBuilder::redisson_peers): nothing in the keys of JVMs tells
+    /// them from those of other programs until they are named.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with timers.
+    ///
+    /// # Cancel safety
+    /// Changes nothing. A page whose future is dropped is read again by the next call.
+    pub async fn next_page(&mut self) -> Result<Option<Vec<BusyLock>>, LockError> {
+        if self.locks.node.settings.redisson_peers {
+            let detail = "the keys of locks that JVMs share cannot be found: inspect them by name";
+            return Err(LockError::with_detail(LockErrorKind::Unsupported, detail));
+        }
+        if self.names.is_empty() {
+            let Some(search) = self.searches.front() else { return Ok(None) };
+            let step = self.locks.node.in_time(search.step(self.cursor)).await;
+            let (names, cursor) = step.inspect_err(|_| self.search_next())?;
+            self.cursor = cursor;
+            if cursor == 0 {
+                self.search_next();
+            }
+            let Self { names: unseen, found, .. } = self;
+            unseen.extend(names.into_iter().filter(|name| found.insert(name.clone())));
+        }
+        let rest = self.names.len().saturating_sub(PAGE);
+        let page = self.names[rest..].iter().map(|name| self.locks.look_at(name.clone()));
+        let page = join_all(page).await;
+        self.names.truncate(rest);
+        let page: Result<Vec<_>, _> = page.into_iter().filter_map(Result::transpose).collect();
+        page.map(Some)
+    }
+
+    fn search_next(&mut self) {
+        self.cursor = 0;
+        self.searches.pop_front();
+    }
+}
+
+impl Locks {
+    /// The lock, if it is one and is busy.
+    async fn look_at(&self, name: LockName) -> Result<Option<BusyLock>, LockError> {
+        let is_redacted = self.node.settings.redact_names;
+        let lock = (!is_redacted).then(|| name.as_str().to_owned());
+        let inspection = match self.ask(name, Command::Inspect { from: 0, most: MOST }).await {
+            Ok(Answer::Inspected(inspection)) => LockInspection::new(inspection),
+            Ok(_) => return Err(LockError::new(LockErrorKind::Protocol)),
+            Err(error) if error.kind() == LockErrorKind::WrongType => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let is_busy = !inspection.holders.is_empty() || inspection.waiting > 0;
+        Ok(is_busy.then_some(BusyLock { lock, inspection }))
+    }
+}
+
+impl fmt::Debug for Survey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Survey").field("found", &self.found.len()).finish_non_exhaustive()
+    }
+}
