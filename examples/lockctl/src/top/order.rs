@@ -8,7 +8,7 @@ use lockcore::{BusyLock, Participant};
 
 use super::seen::Seen;
 
-/// What makes a lock a busy one.
+/// The measure of how busy a lock is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Order {
     /// The longest queue
