@@ -11,6 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use lockcore::{Demand, LockKey, MAX_LEASE, MIN_LEASE};
 
 use crate::exit::{self, Failure};
+use crate::top::Order;
 
 /// The longest wait, a year in seconds: a longer one is a slip of the finger.
 const MAX_WAIT: f64 = 365.0 * 24.0 * 60.0 * 60.0;
@@ -51,6 +52,24 @@ const STATUS_CODES: &str = "\
 Exit status: 0 if locks can be acquired at all of them, 69 if not; then stderr has the address of one \
 that cannot be used, and the reason.";
 
+const COST: &str = "\
+--all searches the keys of each server with SCAN, 1 000 at a time, and inspects each busy lock, at most \
+20 000 of them. It changes nothing. Locks whose queue JVMs share are not found: name them.
+
+Exit status: 0; 69 if a server cannot answer: those of the others are shown.";
+
+const TOP: &str = "\
+Keys: up, down, page up, page down, home, end; Enter looks into a lock, Esc goes back; / looks into one by \
+its name; s sorts by the longest queue, the oldest wait, the oldest hold; q or Ctrl-C ends.
+
+HELD FOR is the time for which lockctl has seen it held, after '>' if it was held already when lockctl \
+began. ASKED is the time since the holder first asked for it. TURN IN is reckoned from the turns that were \
+seen since you looked into the lock.
+
+Each look searches the keys of each server with SCAN, 1 000 at a time, and inspects each busy lock, at most \
+20 000 of them; the pause after it is four times as long, a second at least. It changes nothing. A server that \
+cannot answer is named, and asked again. Locks whose queue JVMs share are not found: name them.";
+
 /// Fair locks on Redis: one holder at a time, in the order of arrival, across machines.
 #[derive(Parser)]
 #[command(name = "lockctl", version)]
@@ -80,6 +99,12 @@ pub(crate) enum Command {
     Exec(Exec),
     /// Shows the holders of a name and its waiters
     Inspect(Inspect),
+    /// Shows the holders of names, or of all locks
+    #[command(after_help = COST)]
+    Holders(Holders),
+    /// Shows the busiest locks, and refreshes them every second
+    #[command(after_help = TOP)]
+    Top(Top),
     /// Ends all holds of a name
     Release(Release),
     /// Connects to the servers, and shows them
@@ -173,6 +198,40 @@ pub(crate) struct Inspect {
 }
 
 #[derive(Args)]
+pub(crate) struct Holders {
+    /// The names of locks
+    #[arg(
+        value_name = "KEY",
+        required_unless_present = "all",
+        value_parser = OsStringValueParser::new().try_map(|text| key(&text))
+    )]
+    pub(crate) keys: Vec<String>,
+
+    /// All locks that are held, in the order of their names
+    #[arg(long)]
+    pub(crate) all: bool,
+
+    /// Print JSON, for programs: one line for each lock
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct Top {
+    /// A lock to look into at once
+    #[arg(value_name = "KEY", value_parser = OsStringValueParser::new().try_map(|text| key(&text)))]
+    pub(crate) key: Option<String>,
+
+    /// The locks that come first
+    #[arg(long = "sort", value_name = "BY", value_enum, default_value = "queue")]
+    pub(crate) order: Order,
+
+    /// Print JSON, for programs: one line for each look, with the first 100 locks
+    #[arg(long, conflicts_with = "key")]
+    pub(crate) json: bool,
+}
+
+#[derive(Args)]
 #[command(after_help = "Exit status: 0 if the name was held, 1 if it was free.")]
 pub(crate) struct Release {
     /// Required, because the holder is not stopped and may still be at work
@@ -221,7 +280,7 @@ impl NotUsable {
             (
                 ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand,
                 ..,
-            ) => "a command is missing: exec, inspect, release or status; see lockctl --help"
+            ) => "a command is missing: exec, holders, inspect, release, status or top; see lockctl --help"
                 .to_owned(),
             // The first paragraph names the mistake; the others are tips and the usage.
             _ => {
@@ -342,7 +401,7 @@ mod tests {
             (&["inspect"], "KEY"),
             (&["inspect", ""], "KEY"),
             (&["unlock", "k"], "unlock"),
-            (&[], "exec, inspect, release or status"),
+            (&[], "exec, holders, inspect, release, status or top"),
         ];
         for (arguments, named) in cases {
             let message = message(arguments);

@@ -1,17 +1,15 @@
 //! `lockctl inspect`: the holders of a name and its waiters.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
-use std::time::Duration;
 
-use lockcore::{Demand, LockError, LockInspection, Locks, Participant};
+use lockcore::{LockError, LockInspection, Locks, Participant};
 use serde::Serialize;
 
 use crate::arguments::Inspect;
 use crate::connect;
 use crate::exit::{self, Failure};
-use crate::progress::name;
-use crate::text;
+use crate::participant::{Who, asked, described, left};
+use crate::{stdout, text};
 
 pub(crate) async fn run(redis: &str, inspect: Inspect) -> Result<u8, Failure> {
     let locks = connect::once(redis, Locks::builder()).await?;
@@ -20,13 +18,8 @@ pub(crate) async fn run(redis: &str, inspect: Inspect) -> Result<u8, Failure> {
         |error: LockError| Failure::new(exit::code(error.kind()), format!("{key}: {error}"));
     let found = locks.inspect(key.as_str()).await.map_err(failed)?;
     let shown = if inspect.json { json(&found)? } else { people(&key, &found) };
-    match writeln!(io::stdout().lock(), "{shown}") {
-        // The reader has seen enough.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(exit::FAILED, format!("writing to stdout: {error}")))
-        }
-        _ => Ok(exit::OK),
-    }
+    stdout::print(&shown)?;
+    Ok(exit::OK)
 }
 
 /// The JSON that programs rely on.
@@ -37,53 +30,12 @@ struct Shape<'a> {
     waiters: Vec<Who<'a>>,
 }
 
-#[derive(Serialize)]
-struct Who<'a> {
-    member: &'a str,
-    label: Option<&'a str>,
-    /// The demand: `lock`, `read`, or, for three of ten permits, `3/10`.
-    demand: String,
-    /// The time since it was first asked for; null for members of other programs.
-    age_ms: Option<u64>,
-    /// The rest of the lease; 0 for a waiter.
-    lease_ms: u64,
-    /// Whether the lease is not confirmed.
-    is_claim: bool,
-}
-
-impl<'a> From<&'a Participant> for Who<'a> {
-    fn from(participant: &'a Participant) -> Self {
-        Self {
-            member: &participant.member,
-            label: participant.label.as_deref(),
-            demand: demand(participant.demand),
-            age_ms: participant.age.map(milliseconds),
-            lease_ms: milliseconds(participant.lease),
-            is_claim: participant.is_claim,
-        }
-    }
-}
-
-fn demand(demand: Demand) -> String {
-    match demand {
-        Demand::ALONE => "lock".to_owned(),
-        Demand::READ => "read".to_owned(),
-        permits => format!("{}/{}", permits.weight(), permits.limit()),
-    }
-}
-
-fn milliseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
 fn json(found: &LockInspection) -> Result<String, Failure> {
-    let shape = Shape {
+    stdout::json(&Shape {
         holders: found.holders.iter().map(Who::from).collect(),
         token: found.token.map(u64::from),
         waiters: found.waiters.iter().map(Who::from).collect(),
-    };
-    serde_json::to_string(&shape)
-        .map_err(|error| Failure::new(exit::FAILED, format!("writing JSON: {error}")))
+    })
 }
 
 fn people(key: &str, found: &LockInspection) -> String {
@@ -103,27 +55,6 @@ fn people(key: &str, found: &LockInspection) -> String {
     }
     shown.push_str(&queue(&found.waiters));
     shown
-}
-
-/// The lease of a holder, and its age.
-fn left(holder: &Participant) -> String {
-    let lease = if holder.is_claim { "claim" } else { "lease" };
-    format!("{lease} {:.1} s{}", holder.lease.as_secs_f64(), asked(holder))
-}
-
-/// The time since it was asked for.
-fn asked(participant: &Participant) -> String {
-    let age = participant.age.map(|age| format!(", asked {:.1} s ago", age.as_secs_f64()));
-    age.unwrap_or_default()
-}
-
-/// The label, after the demand if it is no lock.
-fn described(participant: &Participant) -> String {
-    let name = name(participant);
-    text::one_line(&match participant.demand {
-        Demand::ALONE => name.to_owned(),
-        other => format!("{}: {name}", demand(other)),
-    })
 }
 
 /// The waiters with their places, the next one first.

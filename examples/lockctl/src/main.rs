@@ -5,17 +5,22 @@
 
 mod arguments;
 mod become_command;
+mod busy;
 mod child;
 mod connect;
 mod exec;
 mod exit;
+mod holders;
 mod inspect;
+mod participant;
 mod process_tree;
 mod progress;
 mod release;
 mod signals;
 mod status;
+mod stdout;
 mod text;
+mod top;
 
 use std::process::ExitCode;
 
@@ -54,6 +59,8 @@ async fn run(Arguments { redis, command }: Arguments) -> Result<u8, Failure> {
     match command {
         Command::Exec(exec) => exec::run(&redis, exec).await,
         Command::Inspect(inspect) => inspect::run(&redis, inspect).await,
+        Command::Holders(holders) => holders::run(&redis, holders).await,
+        Command::Top(top) => top::run(&redis, top).await,
         Command::Release(release) => release::run(&redis, release).await,
         Command::Status => status::run(&redis).await,
         Command::Become(command) => Err(become_command::run(&command)),

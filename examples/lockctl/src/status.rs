@@ -1,24 +1,18 @@
 //! `lockctl status`: the servers that locks are on.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 
 use lockcore::{Connection, Locks, ServerStatus};
 
 use crate::connect;
 use crate::exit::{self, Failure};
-use crate::text;
+use crate::{stdout, text};
 
 pub(crate) async fn run(redis: &str) -> Result<u8, Failure> {
     let locks = connect::once(redis, Locks::builder()).await?;
     let shown: Vec<_> = locks.status().servers.iter().map(line).collect();
-    match writeln!(io::stdout().lock(), "{}", shown.join("\n")) {
-        // The reader has seen enough.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(exit::FAILED, format!("writing to stdout: {error}")))
-        }
-        _ => Ok(exit::OK),
-    }
+    stdout::print(&shown.join("\n"))?;
+    Ok(exit::OK)
 }
 
 fn line(server: &ServerStatus) -> String {

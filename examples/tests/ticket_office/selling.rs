@@ -99,7 +99,7 @@ async fn it_is_healthy_and_counts() {
         "ticket_office_fenced_total 0",
         "ticket_office_connected 1",
         "# TYPE lockcore_wait_seconds histogram",
-        "lockcore_wait_seconds_count{class=\"default\"} 1",
+        "lockcore_wait_seconds_count{class=\"seats\"} 1",
     ] {
         assert!(metrics.text.lines().any(|other| other == line), "{line}: {}", metrics.text);
     }

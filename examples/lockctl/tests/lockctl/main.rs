@@ -3,8 +3,11 @@
 mod cluster;
 mod command;
 mod common;
+mod holders;
 mod lost;
 mod shown;
 mod signals;
+mod terminal;
+mod top;
 mod usage;
 mod wait;

@@ -3,15 +3,14 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use lock_tests::{RedisServer, signal};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use tokio::time::{Instant, timeout};
 
 use crate::common::{Running, SOON, lockctl, run, server, wait, waiting};
+use crate::terminal::pair;
 
 #[tokio::test]
 async fn a_lock_that_is_held_is_75_after_the_wait() {
@@ -88,16 +87,7 @@ async fn on_a_terminal_the_place_and_the_holder_are_shown_and_cleared() {
     let holder =
         Running::start(&url, &["--label", "web-1:812"], "order:42", "echo; exec cat").await;
 
-    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("there are some");
-    grantpt(&terminal).expect("it is ours");
-    unlockpt(&terminal).expect("it is ours");
-    let name = ptsname(&terminal, Vec::new()).expect("it has a name");
-    let other_end = File::options()
-        .read(true)
-        .write(true)
-        .custom_flags(OpenptFlags::NOCTTY.bits().cast_signed())
-        .open(name.to_str().expect("its name is ASCII"))
-        .expect("it can be opened");
+    let (mut terminal, other_end) = pair();
     let mut process = lockctl(&url, ["exec", "order:42", "--", "true"])
         .env("TERM", "xterm")
         .stderr(other_end)
@@ -107,7 +97,6 @@ async fn on_a_terminal_the_place_and_the_holder_are_shown_and_cleared() {
     let holder_id = holder.pid();
     // Ends when no process has the other end open any more.
     let shown = tokio::task::spawn_blocking(move || {
-        let mut terminal = File::from(terminal);
         let mut shown = Vec::new();
         let mut chunk = [0; 1024];
         let mut told = false;

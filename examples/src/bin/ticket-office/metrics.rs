@@ -12,8 +12,9 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 
 use crate::office::Office;
 
-const SECONDS: [f64; 10] = [0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0];
-const PLACES: [f64; 6] = [1.0, 2.0, 5.0, 10.0, 20.0, 100.0];
+const SECONDS: [f64; 14] =
+    [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0];
+const PLACES: [f64; 10] = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0];
 
 /// The time between two rounds in which samples become buckets; they are kept until then.
 const UPKEEP: Duration = Duration::from_secs(5);

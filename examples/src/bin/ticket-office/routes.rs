@@ -12,6 +12,7 @@ use crate::{buying, events, metrics, page, status};
 
 pub(crate) fn routes(office: Office, flags: &Flags) -> Router {
     let scope = LockScopeLayer::new(office.locks.clone())
+        .class("seats")
         .wait(flags.max_wait)
         .lease(flags.lease)
         .queue_limit(flags.queue_limit)

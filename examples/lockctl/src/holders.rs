@@ -1,0 +1,83 @@
+//! `lockctl holders`: the holders of some names, or of all locks that are held.
+
+use std::fmt::Write as _;
+
+use lockcore::{LockError, LockInspection, Locks};
+use serde::Serialize;
+
+use crate::arguments::Holders;
+use crate::busy::{self, Look};
+use crate::connect;
+use crate::exit::{self, Failure};
+use crate::participant::{Who, described, left};
+use crate::{stdout, text};
+
+pub(crate) async fn run(redis: &str, holders: Holders) -> Result<u8, Failure> {
+    let locks = connect::once(redis, Locks::builder()).await?;
+    let show = if holders.json { json } else { people };
+    for key in &holders.keys {
+        let found = inspect(&locks, key).await?;
+        if !stdout::print(&show(key, &found)?)? {
+            return Ok(exit::OK);
+        }
+    }
+    if !holders.all {
+        return Ok(exit::OK);
+    }
+    let mut look = Look::at(&locks).await;
+    look.locks.retain(|lock| lock.inspection.holding > 0);
+    look.locks.sort_unstable_by(|one, other| one.lock.cmp(&other.lock));
+    for lock in &look.locks {
+        let name = busy::name(lock);
+        // The look has only the first of several holders.
+        let all = match lock.inspection.holding {
+            1 => None,
+            _ => Some(inspect(&locks, name).await?),
+        };
+        if !stdout::print(&show(name, all.as_ref().unwrap_or(&lock.inspection))?)? {
+            return Ok(exit::OK);
+        }
+    }
+    if look.is_cut {
+        exit::warn(&format!("these are the first {}: there are more", look.locks.len()));
+    }
+    match look.trouble {
+        None => Ok(exit::OK),
+        Some(error) => Err(Failure::new(exit::code(error.kind()), format!("--all: {error}"))),
+    }
+}
+
+async fn inspect(locks: &Locks, key: &str) -> Result<LockInspection, Failure> {
+    let failed =
+        |error: LockError| Failure::new(exit::code(error.kind()), format!("{key}: {error}"));
+    // Of the waiters only the number is shown.
+    locks.inspect_part(key, u32::MAX, u32::MAX).await.map_err(failed)
+}
+
+fn people(key: &str, found: &LockInspection) -> Result<String, Failure> {
+    let key = text::one_line(key);
+    let mut shown = match found.holders.as_slice() {
+        [] => format!("{key}  free"),
+        holders => {
+            let line = |holder| format!("{key}  {}, {}", described(holder), left(holder));
+            holders.iter().map(line).collect::<Vec<_>>().join("\n")
+        }
+    };
+    if found.waiting > 0 {
+        let _ = write!(shown, ", {} waiting", found.waiting);
+    }
+    Ok(shown)
+}
+
+/// The JSON that programs rely on.
+#[derive(Serialize)]
+struct Shape<'a> {
+    lock: &'a str,
+    holders: Vec<Who<'a>>,
+    waiting: u64,
+}
+
+fn json(key: &str, found: &LockInspection) -> Result<String, Failure> {
+    let holders = found.holders.iter().map(Who::from).collect();
+    stdout::json(&Shape { lock: key, holders, waiting: found.waiting })
+}

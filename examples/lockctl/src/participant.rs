@@ -1,0 +1,70 @@
+//! A holder or a waiter, for people and for programs.
+
+use std::time::Duration;
+
+use lockcore::{Demand, Participant};
+use serde::Serialize;
+
+use crate::progress::name;
+use crate::text;
+
+/// The JSON that programs rely on.
+#[derive(Serialize)]
+pub(crate) struct Who<'a> {
+    member: &'a str,
+    label: Option<&'a str>,
+    /// The demand: `lock`, `read`, or, for three of ten permits, `3/10`.
+    demand: String,
+    /// The time since it was first asked for; null for members of other programs.
+    age_ms: Option<u64>,
+    /// The rest of the lease; 0 for a waiter.
+    lease_ms: u64,
+    /// Whether the lease is not confirmed.
+    is_claim: bool,
+}
+
+impl<'a> From<&'a Participant> for Who<'a> {
+    fn from(participant: &'a Participant) -> Self {
+        Self {
+            member: &participant.member,
+            label: participant.label.as_deref(),
+            demand: demand(participant.demand),
+            age_ms: participant.age.map(milliseconds),
+            lease_ms: milliseconds(participant.lease),
+            is_claim: participant.is_claim,
+        }
+    }
+}
+
+pub(crate) fn demand(demand: Demand) -> String {
+    match demand {
+        Demand::ALONE => "lock".to_owned(),
+        Demand::READ => "read".to_owned(),
+        permits => format!("{}/{}", permits.weight(), permits.limit()),
+    }
+}
+
+pub(crate) fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The lease of a holder, and its age.
+pub(crate) fn left(holder: &Participant) -> String {
+    let lease = if holder.is_claim { "claim" } else { "lease" };
+    format!("{lease} {:.1} s{}", holder.lease.as_secs_f64(), asked(holder))
+}
+
+/// The time since it was asked for.
+pub(crate) fn asked(participant: &Participant) -> String {
+    let age = participant.age.map(|age| format!(", asked {:.1} s ago", age.as_secs_f64()));
+    age.unwrap_or_default()
+}
+
+/// The label, after the demand if it is no lock.
+pub(crate) fn described(participant: &Participant) -> String {
+    let name = name(participant);
+    text::one_line(&match participant.demand {
+        Demand::ALONE => name.to_owned(),
+        other => format!("{}: {name}", demand(other)),
+    })
+}

@@ -1,0 +1,24 @@
+//! Lines on stdout.
+
+use std::io::{self, Write as _};
+
+use serde::Serialize;
+
+use crate::exit::{self, Failure};
+
+/// Prints these lines. Returns whether they are read: a reader that has seen enough closes the
+/// pipe.
+pub(crate) fn print(lines: &str) -> Result<bool, Failure> {
+    let mut stdout = io::stdout().lock();
+    match writeln!(stdout, "{lines}").and_then(|()| stdout.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::new(exit::FAILED, format!("writing to stdout: {error}"))),
+    }
+}
+
+/// The value as one line of JSON.
+pub(crate) fn json(value: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string(value)
+        .map_err(|error| Failure::new(exit::FAILED, format!("writing JSON: {error}")))
+}

@@ -1,0 +1,102 @@
+//! One lock, looked into.
+
+use std::time::Duration;
+
+use lockcore::{LockError, LockInspection, Locks};
+use tokio::time::Instant;
+
+use super::WAITERS;
+use super::seen::Seen;
+
+/// The holders of a lock and its waiters at one time.
+#[derive(Debug)]
+pub(super) struct Look {
+    name: String,
+    found: Result<LockInspection, LockError>,
+    took: Duration,
+    at: Instant,
+}
+
+impl Look {
+    pub(super) async fn at(locks: &Locks, name: &str) -> Self {
+        let began = Instant::now();
+        let found = locks.inspect_part(name, 0, WAITERS).await;
+        Self { name: name.to_owned(), found, took: began.elapsed(), at: Instant::now() }
+    }
+}
+
+/// A lock that is looked into.
+#[derive(Debug)]
+pub(super) struct One {
+    pub(super) name: String,
+    /// The last inspection, with its time and length.
+    pub(super) last: Option<(LockInspection, Instant, Duration)>,
+    /// The reason why there is no later one.
+    pub(super) trouble: Option<LockError>,
+    pub(super) seen: Seen,
+    turns: Turns,
+    /// The first waiter that is shown.
+    pub(super) from: usize,
+}
+
+impl One {
+    pub(super) fn new(name: String) -> Self {
+        let (seen, turns) = (Seen::new(), Turns::default());
+        Self { name, last: None, trouble: None, seen, turns, from: 0 }
+    }
+
+    pub(super) fn take(&mut self, look: Look) {
+        if look.name != self.name {
+            return; // it was on its way when another one was chosen
+        }
+        match look.found {
+            Ok(found) => {
+                self.seen.note(found.holders.iter(), look.at, true);
+                self.turns.note(&found, look.at);
+                self.last = Some((found, look.at, look.took));
+                self.trouble = None;
+            }
+            Err(error) => self.trouble = Some(error),
+        }
+    }
+
+    /// The time until the turn of the waiter behind `ahead` others, if the queue goes on as it was
+    /// seen to.
+    pub(super) fn turn_in(&self, ahead: usize) -> Option<Duration> {
+        let turns = u32::try_from(ahead).ok()?.saturating_add(1);
+        Some(self.turns.each()? * turns)
+    }
+}
+
+/// The turns of a queue that were seen.
+#[derive(Debug, Default)]
+struct Turns {
+    began: Option<Instant>,
+    last: Option<Instant>,
+    count: u32,
+    waiters: Vec<String>,
+}
+
+impl Turns {
+    /// The waiters in front of the first that still waits have had their turns, or have left.
+    fn note(&mut self, found: &LockInspection, at: Instant) {
+        let waiters: Vec<_> = found.waiters.iter().map(|waiter| waiter.member.clone()).collect();
+        let turns = match waiters.first() {
+            Some(first) => self.waiters.iter().position(|waiter| waiter == first),
+            None => None,
+        };
+        let turns = turns.unwrap_or(self.waiters.len());
+        self.began.get_or_insert(at);
+        if turns > 0 {
+            self.count += u32::try_from(turns).unwrap_or(u32::MAX);
+            self.last = Some(at);
+        }
+        self.waiters = waiters;
+    }
+
+    /// The length of a turn. Two turns at least: the first one was seen in part.
+    fn each(&self) -> Option<Duration> {
+        let (began, last) = (self.began?, self.last?);
+        (self.count >= 2).then(|| last.duration_since(began) / self.count)
+    }
+}

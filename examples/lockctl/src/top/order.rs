@@ -1,0 +1,59 @@
+//! The order of locks: the busiest first.
+
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use lockcore::{BusyLock, Participant};
+
+use super::seen::Seen;
+
+/// The measure of how busy a lock is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Order {
+    /// The longest queue
+    Queue,
+    /// The oldest wait
+    Wait,
+    /// The oldest hold
+    Hold,
+}
+
+impl Order {
+    pub(super) fn next(self) -> Self {
+        match self {
+            Self::Queue => Self::Wait,
+            Self::Wait => Self::Hold,
+            Self::Hold => Self::Queue,
+        }
+    }
+
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Self::Queue => "longest queue",
+            Self::Wait => "oldest wait",
+            Self::Hold => "oldest hold",
+        }
+    }
+
+    pub(super) fn sort(self, locks: &mut [BusyLock], seen: &Seen) {
+        locks.sort_by_cached_key(|lock| {
+            let found = &lock.inspection;
+            let wait = age(found.waiters.first());
+            let asked = age(found.holders.first());
+            let name = lock.lock.clone();
+            Reverse(match self {
+                Self::Queue => (u128::from(found.waiting), wait, Reverse(name)),
+                Self::Wait => (wait.as_nanos(), Duration::ZERO, Reverse(name)),
+                Self::Hold => {
+                    let held = found.holders.first().and_then(|holder| seen.held(holder));
+                    (held.map_or(0, |held| held.time.as_nanos()), asked, Reverse(name))
+                }
+            })
+        });
+    }
+}
+
+fn age(participant: Option<&Participant>) -> Duration {
+    participant.and_then(|participant| participant.age).unwrap_or_default()
+}

@@ -1,0 +1,152 @@
+//! The state of the screen, and its changes by keys and looks.
+
+use lockcore::LockKey;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::one::{self, One};
+use super::order::Order;
+use super::seen::Seen;
+use crate::busy::{self, Look};
+
+/// The rows that a key for a page moves by.
+const PAGE: usize = 10;
+
+/// The state of the screen.
+#[derive(Debug)]
+pub(super) struct View {
+    pub(super) order: Order,
+    /// The last look that saw locks, in order.
+    pub(super) look: Option<Look>,
+    /// The reason why there is no later one.
+    pub(super) trouble: Option<String>,
+    pub(super) seen: Seen,
+    pub(super) selected: usize,
+    /// The lock that is looked into.
+    pub(super) one: Option<One>,
+    /// The name of a lock that is being typed.
+    pub(super) typed: Option<String>,
+}
+
+impl View {
+    pub(super) fn new(order: Order, name: Option<String>) -> Self {
+        let one = name.map(One::new);
+        let (look, trouble, typed) = (None, None, None);
+        Self { order, look, trouble, seen: Seen::new(), selected: 0, one, typed }
+    }
+
+    /// The lock to look into.
+    pub(super) fn wanted(&self) -> Option<String> {
+        self.one.as_ref().map(|one| one.name.clone())
+    }
+
+    pub(super) fn take(&mut self, mut look: Look) {
+        let is_whole = look.trouble.is_none() && !look.is_cut;
+        self.trouble = look.trouble.as_ref().map(ToString::to_string);
+        if self.trouble.is_some() && look.locks.is_empty() {
+            // Those of before tell more than that none can be seen now.
+            self.seen.pause();
+            return;
+        }
+        let holders = look.locks.iter().filter_map(|lock| lock.inspection.holders.first());
+        self.seen.note(holders, look.at, is_whole);
+        let selected = self.selected_name().map(str::to_owned);
+        self.order.sort(&mut look.locks, &self.seen);
+        self.look = Some(look);
+        self.select(selected);
+    }
+
+    pub(super) fn take_one(&mut self, look: one::Look) {
+        if let Some(one) = &mut self.one {
+            one.take(look);
+        }
+    }
+
+    /// Whether to go on after this key.
+    pub(super) fn press(&mut self, key: Option<KeyEvent>) -> bool {
+        let Some(key) = key else { return true };
+        if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
+            return false;
+        }
+        match (self.typed.is_some(), self.one.is_some()) {
+            (true, _) => self.type_name(key.code),
+            (_, true) => self.press_in_one(key.code),
+            _ => self.press_in_list(key.code),
+        }
+    }
+
+    fn type_name(&mut self, key: KeyCode) -> bool {
+        let Some(typed) = &mut self.typed else { return true };
+        match key {
+            KeyCode::Char(c) => typed.push(c),
+            KeyCode::Backspace => drop(typed.pop()),
+            KeyCode::Enter if LockKey::new(typed.as_str()).is_ok() => {
+                self.one = self.typed.take().map(One::new);
+                self.seen.pause();
+            }
+            KeyCode::Esc => self.typed = None,
+            _ => {}
+        }
+        true
+    }
+
+    fn press_in_one(&mut self, key: KeyCode) -> bool {
+        let Some(one) = &mut self.one else { return true };
+        let last = one.last.as_ref().map_or(0, |(found, ..)| found.waiters.len().saturating_sub(1));
+        match key {
+            KeyCode::Char('q') => return false,
+            KeyCode::Esc | KeyCode::Backspace | KeyCode::Left => self.one = None,
+            key => one.from = moved(one.from, last, key),
+        }
+        true
+    }
+
+    fn press_in_list(&mut self, key: KeyCode) -> bool {
+        let last = self.look.as_ref().map_or(0, |look| look.locks.len().saturating_sub(1));
+        match key {
+            KeyCode::Char('q') | KeyCode::Esc => return false,
+            KeyCode::Char('s') => {
+                self.order = self.order.next();
+                if let Some(look) = &mut self.look {
+                    self.order.sort(&mut look.locks, &self.seen);
+                }
+                self.selected = 0;
+            }
+            KeyCode::Char('/') => self.typed = Some(String::new()),
+            KeyCode::Enter | KeyCode::Right => {
+                self.one = self.selected_name().map(|name| One::new(name.to_owned()));
+                self.seen.pause();
+            }
+            key => self.selected = moved(self.selected, last, key),
+        }
+        true
+    }
+
+    fn selected_name(&self) -> Option<&str> {
+        self.look.as_ref()?.locks.get(self.selected).map(busy::name)
+    }
+
+    /// Follows a lock to its new row.
+    fn select(&mut self, name: Option<String>) {
+        let locks = self.look.as_ref().map_or(&[][..], |look| &look.locks);
+        // The first row stays: it is the busiest lock, whichever that is.
+        let row = match (self.selected, name) {
+            (0, _) | (_, None) => None,
+            (_, Some(name)) => locks.iter().position(|lock| busy::name(lock) == name),
+        };
+        self.selected = row.unwrap_or(self.selected).min(locks.len().saturating_sub(1));
+    }
+}
+
+/// The row after a key that moves.
+fn moved(row: usize, last: usize, key: KeyCode) -> usize {
+    let row = match key {
+        KeyCode::Down | KeyCode::Char('j') => row.saturating_add(1),
+        KeyCode::Up | KeyCode::Char('k') => row.saturating_sub(1),
+        KeyCode::PageDown => row.saturating_add(PAGE),
+        KeyCode::PageUp => row.saturating_sub(PAGE),
+        KeyCode::Home => 0,
+        KeyCode::End => last,
+        _ => row,
+    };
+    row.min(last)
+}

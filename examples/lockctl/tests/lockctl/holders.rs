@@ -1,0 +1,73 @@
+//! The output of `holders`.
+
+use lock_tests::{Raw, RedisServer, queued};
+use lockcore::Locks;
+use serde_json::Value;
+
+use crate::common::{run, server};
+
+/// A label that would clear the screen, and begin a line.
+const HOSTILE: &str = "\u{1b}[2J\nroot";
+
+#[tokio::test]
+async fn the_holders_of_names_are_lines_with_label_lease_age_and_the_number_of_waiters() {
+    let url = server().url();
+    let locks = Locks::builder().label(HOSTILE).connect(&url).await.expect("the server is up");
+    let _hold = locks.lock("holders:1").await.expect("it is free");
+    let waiter = tokio::spawn(locks.lock("holders:1").into_future());
+    queued(&locks, "holders:1", 1).await;
+    let _read = locks.read("holders:2").await.expect("it is free");
+    let _other = locks.read("holders:2").await.expect("it is read");
+
+    let shown = run(&url, ["holders", "holders:1", "holders:2", "holders:3"]).await;
+    shown.is(0);
+    let lines: Vec<_> = shown.stdout.lines().collect();
+    let [one, two, three, free] = lines[..] else { panic!("{shown:?}") };
+    assert!(one.starts_with(r"holders:1  \u{1b}[2J\nroot, lease "), "{one}");
+    assert!(one.contains(", asked ") && one.ends_with(", 1 waiting"), "{one}");
+    for read in [two, three] {
+        assert!(read.starts_with(r"holders:2  read: \u{1b}[2J\nroot, lease "), "{read}");
+    }
+    assert_eq!(free, "holders:3  free");
+
+    let shown = run(&url, ["holders", "--json", "holders:1", "holders:3"]).await;
+    shown.is(0);
+    let lines: Vec<Value> =
+        shown.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!((&lines[0]["lock"], &lines[0]["waiting"]), (&"holders:1".into(), &1.into()));
+    assert_eq!(lines[0]["holders"][0]["label"], HOSTILE);
+    assert_eq!((&lines[1]["lock"], &lines[1]["waiting"]), (&"holders:3".into(), &0.into()));
+    assert_eq!(lines[1]["holders"], Value::Array(Vec::new()));
+    waiter.abort();
+}
+
+#[tokio::test]
+async fn all_locks_of_a_server_are_found_by_name_and_nothing_else() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let mut redis = Raw::connect(&url).await;
+    let shop = Locks::builder().namespace("shop").label("web").connect(&url).await.expect("up");
+    let _one = shop.lock("b").await.expect("it is free");
+    let _two = (shop.read("a").await.expect("it is free"), shop.read("a").await.expect("read"));
+    redis.ask::<()>(redis::cmd("SET").arg("lock:{mine}").arg("an application's")).await;
+    let shown = run(&url, ["holders", "--all"]).await;
+    shown.is(0);
+    let names: Vec<_> = shown.stdout.lines().filter_map(|line| line.split("  ").next()).collect();
+    assert_eq!(names, ["shop:a", "shop:a", "shop:b"], "{shown:?}");
+}
+
+#[tokio::test]
+async fn of_too_many_locks_the_first_are_shown_and_that_there_are_more() {
+    let server = RedisServer::start();
+    let url = server.url();
+    let locks = Locks::connect(&url).await.expect("the server is up");
+    let _hold = locks.lock("model").await.expect("it is free");
+    let mut redis = Raw::connect(&url).await;
+    let member = redis.get("lock:{model}").await.expect("it is held");
+    let copies =
+        "for i = 1, 20000 do redis.call('SET', 'lock:{' .. i .. '}', ARGV[1], 'PX', 300000) end";
+    redis.ask::<()>(redis::cmd("EVAL").arg(copies).arg(0).arg(member)).await;
+    let shown = run(&url, ["holders", "--all"]).await;
+    assert_eq!((shown.code, shown.stdout.lines().count()), (Some(0), 20_000));
+    shown.says(0, "the first 20000: there are more");
+}

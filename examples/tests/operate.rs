@@ -1,0 +1,98 @@
+//! The board and the alert rules of `docs/operate`, beside two running offices.
+//!
+//! Those that are ignored need Prometheus; `scripts/test --prometheus` sees to it.
+
+mod operate {
+    pub(crate) mod expressions;
+    pub(crate) mod offices;
+    pub(crate) mod prometheus;
+    pub(crate) mod scrape;
+}
+#[path = "ticket_office/office.rs"]
+#[allow(dead_code, reason = "the other tests use the rest of it")]
+mod office;
+#[path = "ticket_office/scratch.rs"]
+#[allow(dead_code, reason = "the other tests use the rest of it")]
+mod scratch;
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use lock_tests::{eventually, eventually_some};
+use office::SOON;
+use operate::expressions::{Selector, board, folder, groupings, rules, selectors};
+use operate::offices::Offices;
+use operate::prometheus::Prometheus;
+use operate::scrape::Scrape;
+
+#[tokio::test]
+async fn every_series_of_the_board_and_the_rules_is_in_a_scrape_of_two_offices_in_trouble() {
+    let mut offices = Offices::open().await;
+    offices.trouble().await;
+    let scrape = Scrape::of(&offices.scrape().await);
+    let texts = board().into_iter().map(|query| query.expression).chain([rules()]);
+    let mut named = 0;
+    for text in texts {
+        for Selector { metric, labels } in selectors(&text) {
+            named += 1;
+            let found = scrape.has(&metric, &labels);
+            assert!(found, "{metric} with {labels:?} is not in the scrape:\n{scrape}");
+        }
+        for label in groupings(&text) {
+            let known = ["job", "instance", "le"].contains(&label.as_str());
+            assert!(known || scrape.labels().contains(&label), "no series has a label {label}");
+        }
+    }
+    assert!(named > 35, "only {named} series are named: are they still found in the files?");
+}
+
+#[test]
+fn every_alert_has_a_section_in_the_manual() {
+    let readme = std::fs::read_to_string(folder().join("README.md")).expect("it is there");
+    let sections: BTreeSet<_> =
+        readme.lines().filter_map(|line| line.strip_prefix("### ")).collect();
+    let rules = rules();
+    let alerts = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert_eq!(sections, alerts);
+}
+
+#[test]
+#[ignore = "needs Prometheus: scripts/test --prometheus"]
+fn the_rules_are_well_formed_and_fire_when_they_should() {
+    let tests = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/operate/alerts.test.yml");
+    let alerts = folder().join("alerts.yml");
+    for (verb, file) in [("check", alerts.as_path()), ("test", tests.as_ref())] {
+        let ended = Command::new("promtool").args([verb, "rules"]).arg(file).output();
+        let ended = ended.expect("promtool is on PATH");
+        assert!(ended.status.success(), "promtool {verb} rules: {ended:?}");
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs Prometheus: scripts/test --prometheus"]
+async fn a_prometheus_that_scrapes_two_offices_in_trouble_answers_each_query_and_raises_alerts() {
+    let mut offices = Offices::open().await;
+    let prometheus = Prometheus::start(&[&offices.one, &offices.two]).await;
+    // Nothing is lost yet, and all of it is known: an alert needs the change.
+    prometheus.until_up(2).await;
+    offices.trouble().await;
+    let alerts = ["LockLost", "LockPlacesLost", "LockRenewalsFail"];
+    eventually("the alerts are raised", SOON, async || {
+        let raised: BTreeSet<_> = prometheus.alerts().await;
+        alerts.iter().all(|alert| raised.contains(*alert))
+    })
+    .await;
+    for query in board() {
+        let expression = query.expression.replace("$__rate_interval", "2m");
+        let expression = expression.replace("$job", ".+").replace("$class", ".+");
+        let shown = format!("'{}' shows {expression}", query.title);
+        let found = eventually_some(&shown, SOON, async || {
+            Some(prometheus.ask(&expression).await).filter(|found| !found.is_empty())
+        });
+        for series in found.await {
+            for label in &query.legend {
+                assert!(series.contains(label), "'{}' has no {label}: {series:?}", query.title);
+            }
+        }
+    }
+}
