@@ -1,7 +1,7 @@
 //! Pages that show the locks to operators, to be nested into a router of yours.
 //!
 //! **They have no authentication of their own.** They show the names of locks and the labels of all
-//! requests to everyone who can open them. Nest them only behind the authentication that your
+//! requests to everybody that can open them. Nest them only behind the authentication that your
 //! service has for its operators, or on a listener of their own that only operators reach.
 //!
 //! ```
@@ -50,9 +50,10 @@
 //!
 //! Each path answers with JSON to `Accept: application/json`, and to `Accept: text/event-stream`
 //! with the events by which an open page of `node` or `lock` changes each second. However many
-//! pages are open, one task serves them, and ends with the last of them. At most 16 *different* pages
-//! change at a time; the events of one more are refused (503), and it stands still. Such a response ends after a minute, and the browser asks again: a graceful shutdown of
-//! your server waits that long at most.
+//! pages are open, one task serves them, and ends with the last of them. At most 16 *different*
+//! pages change at a time; the events of one more are refused (503), and it stands still. Such a
+//! response ends after a minute, and the browser asks again: a graceful shutdown of your server
+//! waits that long at most.
 //!
 //! The pages can be read without JavaScript, load nothing from elsewhere, and say so to the browser
 //! by a content security policy. With [`redact_names`](lockcore::LocksBuilder::redact_names) they
@@ -154,7 +155,7 @@ impl Default for Part {
 }
 
 impl Part {
-    /// The most entries: no answer is larger, whoever asks.
+    /// The most entries of an answer.
     fn most(self) -> u32 {
         self.most.clamp(1, 1_000)
     }

@@ -12,7 +12,7 @@ use crate::office::SOON;
 
 pub(crate) struct Tab {
     client: Client,
-    /// The address of the session, for what WebDriver proper cannot ask for.
+    /// The address of the session, for questions that WebDriver itself does not have.
     session: String,
 }
 

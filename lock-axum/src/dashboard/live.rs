@@ -95,7 +95,7 @@ fn changes(receiver: watch::Receiver<Arc<str>>) -> impl Stream<Item = Result<Eve
         timeout_at(end, receiver.changed()).await.ok()?.ok()?;
         let markup = Arc::clone(&receiver.borrow_and_update());
         // As JSON: the markup may have any character, and an event may not.
-        let event = Event::default().retry(RETRY).json_data(&*markup).ok()?;
+        let event = Event::default().retry(RETRY).data(serde_json::to_string(&*markup).ok()?);
         Some((Ok(event), (receiver, end)))
     })
 }

@@ -20,10 +20,10 @@ use super::{Board, Part};
 /// The bounds of a survey.
 const MOST_LOCKS: usize = 1_000;
 const LONGEST: Duration = Duration::from_secs(2);
-/// The age up to which a survey is shown again, to whoever asks.
+/// The age up to which a survey is shown again.
 const FRESH: Duration = Duration::from_secs(2);
 
-/// The last survey. One runs at a time: those who ask meanwhile are shown the same.
+/// The last survey. One runs at a time, and requests that come meanwhile are shown the same.
 #[derive(Debug, Default)]
 pub(super) struct LastSurvey(Mutex<Option<(Instant, Arc<Overview>)>>);
 

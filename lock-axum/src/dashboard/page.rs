@@ -160,7 +160,7 @@ pub(super) fn visible(text: &str) -> String {
     let mut visible = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
-            // Also marks that change the direction of what follows.
+            // Also marks that change the direction of the text behind them.
             '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => {
                 visible.extend(character.escape_unicode());
             }

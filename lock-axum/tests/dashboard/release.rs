@@ -94,7 +94,8 @@ async fn a_form_of_another_site_or_without_its_token_releases_nothing() {
     let other = "f".repeat(32);
     let (site, of_token) = ("request-of-another-site", "token-invalid");
     let short = ("cookie", "lock-dashboard=");
-    let cases: [(&str, &[(&str, &str)], &str); 12] = [
+    type Headers<'a> = &'a [(&'a str, &'a str)];
+    let cases: [(&str, Headers<'_>, &str); 12] = [
         (&token, &[cookie, ("sec-fetch-site", "cross-site")], site),
         (&token, &[cookie, ("sec-fetch-site", "same-site")], site),
         (&token, &[cookie, ("sec-fetch-site", "none")], site),

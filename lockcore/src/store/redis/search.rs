@@ -3,8 +3,8 @@
 //!
 //! # Implementation notes
 //!
-//! - A cursor means something to one server alone: where another one has taken its place, the search
-//!   ends with an error.
+//! - A cursor means something to one server alone: where another one has taken its place, the
+//!   search ends with an error.
 
 use std::fmt;
 
