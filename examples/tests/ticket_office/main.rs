@@ -13,4 +13,6 @@ mod office;
 mod redis;
 mod scratch;
 mod selling;
+mod sse;
 mod stale;
+mod waiting;

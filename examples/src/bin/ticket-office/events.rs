@@ -17,7 +17,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// The time between two empty events: they find closed pages, and keep proxies from closing open
 /// ones.
-const ALIVE: Duration = Duration::from_secs(10);
+pub(crate) const ALIVE: Duration = Duration::from_secs(10);
 
 pub(crate) async fn events(State(office): State<Office>) -> Response {
     match office.board.watch() {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use lockcore::{MAX_LEASE, MIN_LEASE};
+use lockcore::{LockOptions, MAX_LEASE, MIN_LEASE};
 
 /// The longest payment: while it lasts, the seat's queue stands still.
 pub(crate) const MAX_PAY: Duration = Duration::from_secs(30);
@@ -69,7 +69,7 @@ pub(crate) struct Flags {
         allow_negative_numbers = true,
         value_parser = wait
     )]
-    pub(crate) max_wait: Duration,
+    max_wait: Duration,
 
     /// The lease of a seat's lock in seconds; renewed while a purchase runs
     #[arg(
@@ -80,7 +80,7 @@ pub(crate) struct Flags {
         allow_negative_numbers = true,
         value_parser = lease
     )]
-    pub(crate) lease: Duration,
+    lease: Duration,
 
     /// The most buyers that may wait for one seat
     #[arg(
@@ -91,7 +91,7 @@ pub(crate) struct Flags {
         allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..)
     )]
-    pub(crate) queue_limit: u32,
+    queue_limit: u32,
 
     // A help text and no doc comment, where brackets would be links.
     #[arg(
@@ -121,6 +121,11 @@ impl Flags {
             Some(path) => Some(path.clone()),
             None => self.redis().map(|_| PathBuf::from("ticket-office.sqlite")),
         }
+    }
+
+    /// The options of each seat's lock.
+    pub(crate) fn options(&self) -> LockOptions {
+        LockOptions::new().wait(self.max_wait).lease(self.lease).queue_limit(self.queue_limit)
     }
 
     /// The length of a payment unless the order sets another.

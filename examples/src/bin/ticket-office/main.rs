@@ -22,6 +22,7 @@ mod seats;
 mod shutdown;
 mod start;
 mod status;
+mod waiting;
 
 use std::process::ExitCode;
 

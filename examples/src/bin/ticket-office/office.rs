@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::FromRef;
-use lockcore::{LockError, LockInspection, Locks};
+use lockcore::{LockError, LockInspection, LockOptions, Locks};
 
 use crate::board::Board;
 use crate::metrics::Metrics;
@@ -17,6 +17,8 @@ pub(crate) struct Office {
     pub(crate) seats: Seats,
     pub(crate) board: Board,
     pub(crate) metrics: Arc<Metrics>,
+    /// The wait, the lease and the queue limit of each seat's lock.
+    pub(crate) options: LockOptions,
     /// The length of a payment unless the order sets another.
     pub(crate) pay: Duration,
 }

@@ -6,22 +6,20 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use lock_axum::{LockScopeLayer, OnLost};
 
-use crate::flags::Flags;
 use crate::office::Office;
-use crate::{buying, events, metrics, page, status};
+use crate::{buying, events, metrics, page, status, waiting};
 
-pub(crate) fn routes(office: Office, flags: &Flags) -> Router {
+pub(crate) fn routes(office: Office) -> Router {
     let scope = LockScopeLayer::new(office.locks.clone())
-        .wait(flags.max_wait)
-        .lease(flags.lease)
-        .queue_limit(flags.queue_limit)
+        .options(office.options)
         // A buyer has paid: the database decides by the token which one may still write.
         .on_lost(OnLost::Continue);
     let buying = Router::new()
         .route("/seats/{id}/buy", post(buying::buy))
-        .layer(DefaultBodyLimit::max(16 << 10))
         .route_layer(scope)
-        .route_layer(from_fn_with_state(office.clone(), buying::stir));
+        .route_layer(from_fn_with_state(office.clone(), buying::stir))
+        .route("/seats/{id}/buy/events", post(waiting::buy))
+        .layer(DefaultBodyLimit::max(16 << 10));
     Router::new()
         .route("/", get(page::html))
         .route("/page.css", get(page::css))

@@ -54,10 +54,11 @@ pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
 
     let seats = Seats::new(database, flags.seats);
     let board = Board::start(locks.clone(), seats.clone());
-    let office = Office { locks, seats, board, metrics, pay: flags.pay() };
+    let office =
+        Office { locks, seats, board, metrics, options: flags.options(), pay: flags.pay() };
     say::news(description(&flags));
     say::news(format_args!("open http://{}/", reachable(address)));
-    shutdown::serve(listener, routes(office.clone(), &flags), office, signals).await;
+    shutdown::serve(listener, routes(office.clone()), office, signals).await;
     Ok(())
 }
 
