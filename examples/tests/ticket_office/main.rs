@@ -6,6 +6,7 @@ mod cluster;
 mod crowd;
 mod events;
 mod failover;
+mod faults;
 mod flags;
 mod hang_up;
 mod line;

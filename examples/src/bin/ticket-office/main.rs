@@ -8,6 +8,7 @@ mod board;
 mod buying;
 mod database;
 mod events;
+mod faults;
 mod flags;
 mod metrics;
 mod office;

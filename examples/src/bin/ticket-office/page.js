@@ -22,6 +22,7 @@ function connect(pause) {
     link("live", "Live");
   });
   events.addEventListener("hall", (event) => show(JSON.parse(event.data)));
+  events.addEventListener("faults", (event) => showFaults(JSON.parse(event.data)));
   events.addEventListener("error", () => {
     link("lost", "Reconnecting…");
     // The browser comes back by itself, but not where the server answered with an error.
@@ -43,6 +44,7 @@ function show(change) {
     const seat = seats.get(view.seat) ?? add(view.seat);
     seat.view = view;
     draw(seat);
+    drawQueue(view);
   }
   const views = [...seats.values()].map((seat) => seat.view);
   const count = (test) => views.filter(test).length;

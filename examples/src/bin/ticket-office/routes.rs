@@ -7,7 +7,7 @@ use axum::routing::{get, post};
 use lock_axum::{LockScopeLayer, OnLost};
 
 use crate::office::Office;
-use crate::{buying, events, metrics, page, status, waiting};
+use crate::{buying, events, faults, metrics, page, status, waiting};
 
 pub(crate) fn routes(office: Office) -> Router {
     let scope = LockScopeLayer::new(office.locks.clone())
@@ -24,11 +24,13 @@ pub(crate) fn routes(office: Office) -> Router {
         .route("/", get(page::html))
         .route("/page.css", get(page::css))
         .route("/page.js", get(page::js))
+        .route("/faults.js", get(page::faults_js))
         .route("/events", get(events::events))
         .route("/seats", get(status::seats))
         .route("/locks/{id}", get(status::lock))
         .route("/healthz", get(status::health))
         .route("/metrics", get(metrics::metrics))
         .merge(buying)
+        .merge(faults::routes())
         .with_state(office)
 }
