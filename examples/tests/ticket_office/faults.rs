@@ -117,7 +117,7 @@ async fn a_killed_holder_and_a_killed_waiter_do_not_stop_the_queue() {
 
 #[tokio::test]
 async fn the_late_write_of_a_frozen_holder_is_refused_and_counted() {
-    let stage = Stage::open(1_000).await;
+    let stage = Stage::open(3_000).await;
     stage.start(1).await;
     let old = stage.until(1, "paying", 0).await;
     stage.fault(1, "freeze").await;

@@ -1,4 +1,5 @@
-// The fault panel: shows the buyers' processes, and sends faults. Absent unless the server has it.
+// The fault panel: shows the buyers' processes, and sends faults. Hidden unless the server has it.
+// Loaded before page.js, which uses it.
 "use strict";
 
 const processes = new Map(); // number -> its item
@@ -92,5 +93,3 @@ async function sendFault(path) {
   }
   $("faults-error").textContent = error;
 }
-
-$("faults-start").addEventListener("click", () => sendFault(""));

@@ -253,4 +253,5 @@ $("buyer").addEventListener("change", () => localStorage.setItem("buyer", $("buy
 setInterval(() => {
   for (const seat of seats.values()) if ((seat.buying?.ahead ?? null) !== null) draw(seat);
 }, 1_000);
+$("faults-start").addEventListener("click", () => sendFault(""));
 connect(500);
