@@ -210,6 +210,9 @@ async fn a_visitor_freezes_a_buyer_and_sees_its_late_write_refused() {
     let phone = driver.open(&office.url("/"), 360, 2_000).await;
     phone.until_text("#faults-refused", "1").await;
     phone.until_text_has("#buyer-4 .doing", "killed").await;
+    let places =
+        r#"[...document.querySelectorAll("[data-place^=place]")].map((entry) => entry.id)"#;
+    assert_ne!(phone.strings(places).await, Vec::<String>::new());
     let wide = phone.number("document.documentElement.scrollWidth").await;
     assert!(wide <= 360, "it scrolls sideways: {wide}");
     assert_eq!(phone.strings(SMALL).await, Vec::<String>::new());

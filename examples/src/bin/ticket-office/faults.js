@@ -20,6 +20,7 @@ function showFaults(panel) {
     if (!shown.has(number)) entry.remove(), processes.delete(number);
   }
   panel.buyers.forEach(drawProcess);
+  drawPlaces();
   const reports = panel.reports.map(({ name, ...report }) => item(`${name}: ${describe(report)}`, kind(report)));
   if (reports.length > 0) $("faults-reports").replaceChildren(...reports);
 }
@@ -74,9 +75,9 @@ function kind(report) {
 }
 
 // The places of the buyers are those of the seat's queue.
-function drawQueue(view) {
-  if (view.seat !== faultsSeat) return;
-  const place = new Map(view.waiters.map((name, index) => [name, index + 1]));
+function drawPlaces() {
+  const waiters = seats.get(faultsSeat)?.view.waiters ?? [];
+  const place = new Map(waiters.map((name, index) => [name, index + 1]));
   for (const entry of processes.values()) {
     const number = place.get(entry.querySelector("strong").textContent);
     entry.dataset.place = number === undefined ? "" : `place ${number}`;

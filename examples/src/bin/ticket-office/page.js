@@ -44,8 +44,8 @@ function show(change) {
     const seat = seats.get(view.seat) ?? add(view.seat);
     seat.view = view;
     draw(seat);
-    drawQueue(view);
   }
+  drawPlaces();
   const views = [...seats.values()].map((seat) => seat.view);
   const count = (test) => views.filter(test).length;
   $("sold").textContent = count((view) => view.buyer !== null);

@@ -148,8 +148,10 @@ impl Shared {
             Fault::Kill => process.child.start_kill(),
             Fault::Freeze => process.freeze(),
             Fault::Thaw => process.signal(Signal::CONT),
-            Fault::CutOff => Ok(process.relay.cut(true)),
-            Fault::Reconnect => Ok(process.relay.cut(false)),
+            Fault::CutOff | Fault::Reconnect => {
+                process.relay.cut(fault == Fault::CutOff);
+                Ok(())
+            }
         };
         if done.is_ok() {
             self.panel.send_modify(|panel| panel.fault(number, fault));
