@@ -152,13 +152,4 @@ impl Tab {
     pub(crate) async fn assert_no_errors(&self) {
         assert_eq!(self.errors().await, Vec::<String>::new());
     }
-
-    /// Asserts that there are complaints, all of them about this.
-    pub(crate) async fn assert_errors_only_about(&self, part: &str) {
-        let errors = self.errors().await;
-        assert!(
-            !errors.is_empty() && errors.iter().all(|error| error.contains(part)),
-            "{errors:?}"
-        );
-    }
 }

@@ -8,39 +8,24 @@ use tokio::time::timeout;
 
 use crate::office::{Office, SOON};
 use crate::scratch::Scratch;
+use crate::sse::Events;
 
 /// A watcher of the page, and the board that it has seen so far.
 struct Watcher {
-    response: reqwest::Response,
-    unread: String,
+    events: Events,
     seats: Vec<Value>,
     trouble: Value,
 }
 
 impl Watcher {
     async fn new(office: &Office) -> Self {
-        let response = office.ask("/events").send().await.expect("it answers");
-        assert_eq!(response.status(), 200);
-        assert_eq!(response.headers()["content-type"], "text/event-stream");
-        Self { response, unread: String::new(), seats: Vec::new(), trouble: Value::Null }
+        let events = Events::of(office.ask("/events")).await;
+        Self { events, seats: Vec::new(), trouble: Value::Null }
     }
 
     /// Takes one event in, and returns the numbers of the seats in it.
     async fn next(&mut self) -> Vec<u64> {
-        let event = loop {
-            if let Some((event, rest)) = self.unread.split_once("\n\n") {
-                let event = event.to_owned();
-                self.unread = rest.to_owned();
-                break event;
-            }
-            let chunk = timeout(SOON, self.response.chunk()).await.expect("an event comes");
-            let chunk = chunk.expect("it can be read").expect("it has not ended");
-            self.unread.push_str(std::str::from_utf8(&chunk).expect("it is text"));
-        };
-        let Some(data) = event.lines().find_map(|line| line.strip_prefix("data: ")) else {
-            return Vec::new(); // only a sign of life
-        };
-        let change: Value = serde_json::from_str(data).expect("it is JSON");
+        let change = self.events.expect("hall").await;
         self.trouble = change["trouble"].clone();
         let seats = change["seats"].as_array().expect("an array");
         for seat in seats {

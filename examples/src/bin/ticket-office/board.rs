@@ -46,6 +46,8 @@ pub(crate) struct View {
 #[derive(Debug, Clone)]
 struct Hall {
     seats: Vec<Arc<View>>,
+    /// The time at which the last look at each queue began.
+    looked: Vec<Instant>,
     /// The reason why no seat can be bought now, for people.
     trouble: Option<&'static str>,
     at: Instant,
@@ -81,7 +83,8 @@ impl Board {
             watchers: Arc::new(Semaphore::new(WATCHERS)),
         });
         let empty = (1..=seats.count()).map(|seat| Arc::new(View { seat, ..View::default() }));
-        let hall = Hall { seats: empty.collect(), trouble: None, at: long_ago() };
+        let looked = vec![long_ago(); seats.count() as usize];
+        let hall = Hall { seats: empty.collect(), looked, trouble: None, at: long_ago() };
         let (sender, receiver) = watch::channel(Arc::new(hall));
         let watch = Watch { locks, seats, shared: Arc::clone(&shared), sender, turn: 0 };
         let task = tokio::spawn(watch.run()).abort_handle();
@@ -109,6 +112,12 @@ impl Board {
             self.shared.wake.notify_one();
         }
         Some(Watcher { hall, known: None, waits: is_old, _permit: permit })
+    }
+
+    /// Adds a watcher of one seat's queue; `None` if there are too many.
+    pub(crate) fn queue(&self, seat: u32) -> Option<Queue> {
+        let permit = Arc::clone(&self.shared.watchers).try_acquire_owned().ok()?;
+        Some(Queue { hall: self.hall.clone(), seat, _permit: permit })
     }
 
     /// Ends the board, and the streams of all watchers.
@@ -159,6 +168,29 @@ impl Watcher {
                 return change;
             }
         }
+    }
+}
+
+/// A watcher of one seat's queue.
+pub(crate) struct Queue {
+    hall: watch::Receiver<Arc<Hall>>,
+    seat: u32,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Queue {
+    /// Waits until the board has looked again; `false` when it has ended.
+    pub(crate) async fn changed(&mut self) -> bool {
+        self.hall.changed().await.is_ok()
+    }
+
+    /// The number of waiters ahead of this one, in a look that began after `since`; `None` if it
+    /// was not seen. The most, if several have its name.
+    pub(crate) fn ahead(&self, waiter: &str, since: Instant) -> Option<u64> {
+        let hall = self.hall.borrow();
+        let index = self.seat as usize - 1;
+        let view = hall.seats.get(index).filter(|_| hall.looked.get(index) > Some(&since))?;
+        view.line.ahead(waiter)
     }
 }
 
@@ -241,6 +273,7 @@ impl Watch {
     async fn look(&self, lines: BTreeSet<u32>) -> Hall {
         let mut hall = Hall::clone(&self.sender.borrow());
         hall.trouble = None;
+        let began = Instant::now();
         match self.seats.all().await {
             Ok(seats) => {
                 for (view, seat) in hall.seats.iter_mut().zip(seats) {
@@ -263,6 +296,7 @@ impl Watch {
                 let line = Line::from(inspection.ok()?);
                 if let Some(view) = hall.seats.get_mut(seat as usize - 1) {
                     change(view, View { line, ..View::clone(view) });
+                    hall.looked[seat as usize - 1] = began;
                 }
             }
             Some(())

@@ -14,8 +14,8 @@ use crate::seat::SeatId;
 
 /// The seat of the path, and the order of the body.
 pub(crate) struct Purchase {
-    seat: SeatId,
-    order: Order,
+    pub(crate) seat: SeatId,
+    pub(crate) order: Order,
 }
 
 impl FromRequest<Office> for Purchase {

@@ -1,14 +1,17 @@
-//! `GET /events`: the board as server-sent events, everything first and then the changes.
+//! `GET /events`: the board as server-sent events, everything first and then the changes; with
+//! `--faults` also the panel.
 
+use std::future::pending;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream::{self, Stream};
+use futures_util::stream;
 use http::StatusCode;
 
 use crate::board::Watcher;
+use crate::faults::{Crew, Panel, PanelWatcher};
 use crate::office::Office;
 use crate::problem::Problem;
 
@@ -17,25 +20,41 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// The time between two empty events: they find closed pages, and keep proxies from closing open
 /// ones.
-const ALIVE: Duration = Duration::from_secs(10);
+pub(crate) const ALIVE: Duration = Duration::from_secs(10);
 
 pub(crate) async fn events(State(office): State<Office>) -> Response {
-    match office.board.watch() {
-        Some(watcher) => {
-            let alive = KeepAlive::new().interval(ALIVE);
-            Sse::new(changes(watcher)).keep_alive(alive).into_response()
-        }
-        None => {
-            let detail = "Too many watch already. Try again later.";
-            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "watchers-full", detail).into_response()
-        }
+    let Some(board) = office.board.watch() else {
+        let detail = "Too many watch already. Try again later.";
+        let code = "watchers-full";
+        return Problem::new(StatusCode::SERVICE_UNAVAILABLE, code, detail).into_response();
+    };
+    let changes = Changes { board, faults: office.faults.as_ref().map(Crew::watch) };
+    let events = stream::unfold(changes, Changes::next);
+    Sse::new(events).keep_alive(KeepAlive::new().interval(ALIVE)).into_response()
+}
+
+/// The changes for one page.
+struct Changes {
+    board: Watcher,
+    faults: Option<PanelWatcher>,
+}
+
+impl Changes {
+    /// The next event; `None` when the board has ended.
+    async fn next(mut self) -> Option<(Result<Event, axum::Error>, Self)> {
+        let event = tokio::select! {
+            change = self.board.next() => Event::default().event("hall").json_data(change?),
+            panel = panel(&mut self.faults) => Event::default().event("faults").json_data(panel),
+        };
+        Some((event.map(|event| event.retry(RETRY)), self))
     }
 }
 
-fn changes(watcher: Watcher) -> impl Stream<Item = Result<Event, axum::Error>> {
-    stream::unfold(watcher, async |mut watcher| {
-        let change = watcher.next().await?;
-        let event = Event::default().event("hall").retry(RETRY).json_data(change);
-        Some((event, watcher))
-    })
+async fn panel(faults: &mut Option<PanelWatcher>) -> Panel {
+    if let Some(watcher) = faults
+        && let Some(panel) = watcher.next().await
+    {
+        return panel;
+    }
+    pending().await
 }

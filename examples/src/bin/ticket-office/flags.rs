@@ -1,11 +1,12 @@
-//! The flags of the command line, each with an environment variable.
+//! The flags of the command line, each with an environment variable but `--faults`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::faults;
 use clap::Parser;
-use lockcore::{MAX_LEASE, MIN_LEASE};
+use lockcore::{LockOptions, MAX_LEASE, MIN_LEASE};
 
 /// The longest payment: while it lasts, the seat's queue stands still.
 pub(crate) const MAX_PAY: Duration = Duration::from_secs(30);
@@ -69,7 +70,7 @@ pub(crate) struct Flags {
         allow_negative_numbers = true,
         value_parser = wait
     )]
-    pub(crate) max_wait: Duration,
+    max_wait: Duration,
 
     /// The lease of a seat's lock in seconds; renewed while a purchase runs
     #[arg(
@@ -80,7 +81,7 @@ pub(crate) struct Flags {
         allow_negative_numbers = true,
         value_parser = lease
     )]
-    pub(crate) lease: Duration,
+    lease: Duration,
 
     /// The most buyers that may wait for one seat
     #[arg(
@@ -91,7 +92,7 @@ pub(crate) struct Flags {
         allow_negative_numbers = true,
         value_parser = clap::value_parser!(u32).range(1..)
     )]
-    pub(crate) queue_limit: u32,
+    queue_limit: u32,
 
     // A help text and no doc comment, where brackets would be links.
     #[arg(
@@ -106,12 +107,52 @@ pub(crate) struct Flags {
         hide_env_values = true // it may hold a password
     )]
     redis: Option<String>,
+
+    /// Shows a panel that starts buyers as processes, and kills, freezes and cuts them off. For
+    /// demonstrations: only on a loopback address, with one Redis and a database that is a file
+    #[arg(long)]
+    faults: bool,
+
+    /// The name of the buyer that this process is, for the panel.
+    #[arg(long, hide = true, env = faults::NAME, hide_env = true)]
+    faults_buyer: Option<String>,
+
+    /// The relay of that buyer.
+    #[arg(long, hide = true, env = faults::REDIS, hide_env = true)]
+    faults_redis: Option<String>,
 }
 
 impl Flags {
     /// The Redis to use; `REDIS_URL=` is none.
     pub(crate) fn redis(&self) -> Option<&str> {
-        self.redis.as_deref().filter(|url| !url.is_empty())
+        self.faults_redis.as_deref().or(self.redis.as_deref()).filter(|url| !url.is_empty())
+    }
+
+    /// The Redis of the fault panel, if that is on.
+    ///
+    /// # Errors
+    /// A sentence, if it must not be on.
+    pub(crate) fn faults(&self) -> Result<Option<&str>, String> {
+        if !self.faults {
+            return Ok(None);
+        }
+        if !self.listen.ip().is_loopback() {
+            return Err(format!("--faults: {} is no loopback address", self.listen));
+        }
+        if self.database().is_none() {
+            return Err("--faults: its buyers need a database that is a file".into());
+        }
+        let redis = self.redis().filter(|url| faults::split_url(url).is_some());
+        redis.map(Some).ok_or_else(|| "--faults: its buyers need a redis:// URL".into())
+    }
+
+    /// The name of the buyer that this process is.
+    pub(crate) fn buyer(&self) -> Option<&str> {
+        self.faults_buyer.as_deref()
+    }
+
+    pub(crate) fn lease(&self) -> Duration {
+        self.lease
     }
 
     /// The database's file; none for one in memory.
@@ -121,6 +162,11 @@ impl Flags {
             Some(path) => Some(path.clone()),
             None => self.redis().map(|_| PathBuf::from("ticket-office.sqlite")),
         }
+    }
+
+    /// The options of each seat's lock.
+    pub(crate) fn options(&self) -> LockOptions {
+        LockOptions::new().wait(self.max_wait).lease(self.lease).queue_limit(self.queue_limit)
     }
 
     /// The length of a payment unless the order sets another.

@@ -8,6 +8,7 @@ mod board;
 mod buying;
 mod database;
 mod events;
+mod faults;
 mod flags;
 mod metrics;
 mod office;
@@ -22,6 +23,7 @@ mod seats;
 mod shutdown;
 mod start;
 mod status;
+mod waiting;
 
 use std::process::ExitCode;
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::FromRef;
-use lockcore::{LockError, LockInspection, Locks};
+use lockcore::{LockError, LockInspection, LockOptions, Locks};
 
 use crate::board::Board;
+use crate::faults::Crew;
 use crate::metrics::Metrics;
 use crate::seats::Seats;
 
@@ -17,6 +18,10 @@ pub(crate) struct Office {
     pub(crate) seats: Seats,
     pub(crate) board: Board,
     pub(crate) metrics: Arc<Metrics>,
+    /// The buyers of the fault panel; `None` where that is off.
+    pub(crate) faults: Option<Crew>,
+    /// The wait, the lease and the queue limit of each seat's lock.
+    pub(crate) options: LockOptions,
     /// The length of a payment unless the order sets another.
     pub(crate) pay: Duration,
 }

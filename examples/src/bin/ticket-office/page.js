@@ -22,6 +22,7 @@ function connect(pause) {
     link("live", "Live");
   });
   events.addEventListener("hall", (event) => show(JSON.parse(event.data)));
+  events.addEventListener("faults", (event) => showFaults(JSON.parse(event.data)));
   events.addEventListener("error", () => {
     link("lost", "Reconnecting…");
     // The browser comes back by itself, but not where the server answered with an error.
@@ -44,6 +45,7 @@ function show(change) {
     seat.view = view;
     draw(seat);
   }
+  drawPlaces();
   const views = [...seats.values()].map((seat) => seat.view);
   const count = (test) => views.filter(test).length;
   $("sold").textContent = count((view) => view.buyer !== null);
@@ -82,6 +84,13 @@ function draw({ number, card, view, buying }) {
   } else {
     who.textContent = view.holder ?? "";
   }
+  const place = card.querySelector(".place");
+  const ahead = buying?.ahead ?? null;
+  place.hidden = ahead === null;
+  if (ahead !== null) {
+    const waited = Math.floor((Date.now() - buying.since) / 1000);
+    place.textContent = `You: ${ahead === 0 ? "next" : `${ahead} ahead`}, ${waited} s`;
+  }
   const line = card.querySelector(".line");
   line.hidden = view.waiters.length === 0;
   line.querySelector(".count").textContent = `${view.waiters.length} waiting`;
@@ -118,7 +127,7 @@ function waiter(name) {
 function label(view, now, buying) {
   if (buying !== null) {
     // Who pays is served to the end, whether they stay or not.
-    return view.holder === buying.buyer ? ["Paying…", ""] : ["Leave queue", "leave"];
+    return buying.paying ? ["Paying…", ""] : ["Leave queue", "leave"];
   }
   if (now === "sold") return ["Sold", ""];
   return now === "free" ? ["Buy", "buy"] : ["Join queue", "queue"];
@@ -144,23 +153,22 @@ function press(seat) {
 }
 
 async function buy(seat, buyer) {
-  seat.buying = { buyer, abort: new AbortController() };
+  // `ahead` is null until the server has queued the buyer, and again when it is their turn.
+  seat.buying = { buyer, abort: new AbortController(), ahead: null, since: Date.now(), paying: false };
   underway += 1;
   draw(seat);
   try {
-    const response = await fetch(`/seats/${seat.number}/buy`, {
+    const response = await fetch(`/seats/${seat.number}/buy/events`, {
       method: "POST",
       headers: { "content-type": "application/json" },
       body: JSON.stringify({ buyer }),
       signal: seat.buying.abort.signal,
     });
-    const answer = await response.json();
-    if (response.ok) {
-      const waited = (answer.waited_ms / 1000).toFixed(1);
-      tell("good", `Seat ${answer.seat} is yours, ${answer.buyer}. You waited ${waited} s; fencing token ${answer.token}.`);
-    } else {
-      tell("bad", words(seat.number, response, answer));
+    if (!response.ok) {
+      tell("bad", words(seat.number, await response.json()));
+      return;
     }
+    await follow(seat, response);
   } catch (error) {
     const left = error.name === "AbortError";
     tell(left ? "" : "bad", left
@@ -173,10 +181,49 @@ async function buy(seat, buyer) {
   }
 }
 
-function words(number, response, problem) {
-  const after = response.headers.get("retry-after");
-  const again = after === null ? "" : ` Try again in ${after} s.`;
-  switch (response.status) {
+// Shows the events of a purchase, to the last one.
+async function follow(seat, response) {
+  for await (const [name, data] of events(response)) {
+    switch (name) {
+      case "place":
+        Object.assign(seat.buying, { ahead: data.ahead, since: Date.now() - data.waited_ms });
+        break;
+      case "turn":
+        Object.assign(seat.buying, { ahead: null, paying: true });
+        break;
+      case "ticket": {
+        const waited = (data.waited_ms / 1000).toFixed(1);
+        tell("good", `Seat ${data.seat} is yours, ${data.buyer}. You waited ${waited} s; fencing token ${data.token}.`);
+        return;
+      }
+      case "problem":
+        tell("bad", words(seat.number, data));
+        return;
+    }
+    draw(seat);
+  }
+  throw new Error("no outcome");
+}
+
+// The events of a response. `EventSource` has no POST.
+async function* events(response) {
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let unread = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const parts = (unread + value).split("\n\n");
+    unread = parts.pop();
+    for (const part of parts) {
+      const field = (name) => part.split("\n").find((line) => line.startsWith(`${name}: `))?.slice(name.length + 2);
+      if (field("event") !== undefined) yield [field("event"), JSON.parse(field("data"))];
+    }
+  }
+}
+
+function words(number, problem) {
+  const again = problem.retry_after === undefined ? "" : ` Try again in ${problem.retry_after} s.`;
+  switch (problem.status) {
     case 423: return `Timed out waiting for seat ${number}.${again}`;
     case 429: return `The queue for seat ${number} is full.${again}`;
     case 503: return problem.code === "lock-lost"
@@ -203,4 +250,8 @@ function tell(kind, text) {
 $("who").addEventListener("submit", (event) => event.preventDefault());
 $("buyer").value = localStorage.getItem("buyer") ?? "";
 $("buyer").addEventListener("change", () => localStorage.setItem("buyer", $("buyer").value.trim()));
+setInterval(() => {
+  for (const seat of seats.values()) if ((seat.buying?.ahead ?? null) !== null) draw(seat);
+}, 1_000);
+$("faults-start").addEventListener("click", () => sendFault(""));
 connect(500);

@@ -1,4 +1,4 @@
-//! The page: three files in the program itself, so there is nothing to build and nothing to
+//! The page: four files in the program itself, so there is nothing to build and nothing to
 //! install.
 
 use axum::response::{IntoResponse, Response};
@@ -22,6 +22,11 @@ pub(crate) async fn css() -> Response {
 /// `GET /page.js`
 pub(crate) async fn js() -> Response {
     file("text/javascript; charset=utf-8", include_str!("page.js"))
+}
+
+/// `GET /faults.js`
+pub(crate) async fn faults_js() -> Response {
+    file("text/javascript; charset=utf-8", include_str!("faults.js"))
 }
 
 fn file(kind: &'static str, text: &'static str) -> Response {

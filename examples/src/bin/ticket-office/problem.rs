@@ -1,14 +1,18 @@
 //! Refusals of the office's own, in the shape that those of the locks have:
 //! `application/problem+json`.
 
+use axum::body::to_bytes;
 use axum::response::{IntoResponse, Response};
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use lock_axum::LockError;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::database::DatabaseError;
 use crate::say;
+
+/// More than any refusal or ticket has, in bytes.
+const MAX_BODY: usize = 64 << 10;
 
 /// A refusal, with a code for programs and a sentence for people.
 #[derive(Debug)]
@@ -59,4 +63,17 @@ impl IntoResponse for Problem {
 /// The response to an error of the locks, as the lock layer itself answers it.
 pub(crate) fn of_locks(error: impl Into<LockError>) -> Response {
     error.into().into_response()
+}
+
+/// The body of a response as JSON, with its `Retry-After` as `retry_after`, in seconds: for an event
+/// in place of the response.
+pub(crate) async fn body_of(response: Response) -> Value {
+    let after = response.headers().get(RETRY_AFTER).and_then(|seconds| seconds.to_str().ok());
+    let after: Option<u64> = after.and_then(|seconds| seconds.parse().ok());
+    let body = to_bytes(response.into_body(), MAX_BODY).await.unwrap_or_default();
+    let mut body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    if let (Some(after), Some(body)) = (after, body.as_object_mut()) {
+        body.insert("retry_after".into(), after.into());
+    }
+    body
 }

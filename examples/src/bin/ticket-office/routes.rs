@@ -6,32 +6,32 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use lock_axum::{LockScopeLayer, OnLost};
 
-use crate::flags::Flags;
 use crate::office::Office;
-use crate::{buying, events, metrics, page, status};
+use crate::{buying, events, faults, metrics, page, status, waiting};
 
-pub(crate) fn routes(office: Office, flags: &Flags) -> Router {
+pub(crate) fn routes(office: Office) -> Router {
     let scope = LockScopeLayer::new(office.locks.clone())
         .class("seats")
-        .wait(flags.max_wait)
-        .lease(flags.lease)
-        .queue_limit(flags.queue_limit)
+        .options(office.options)
         // A buyer has paid: the database decides by the token which one may still write.
         .on_lost(OnLost::Continue);
     let buying = Router::new()
         .route("/seats/{id}/buy", post(buying::buy))
-        .layer(DefaultBodyLimit::max(16 << 10))
         .route_layer(scope)
-        .route_layer(from_fn_with_state(office.clone(), buying::stir));
+        .route_layer(from_fn_with_state(office.clone(), buying::stir))
+        .route("/seats/{id}/buy/events", post(waiting::buy))
+        .layer(DefaultBodyLimit::max(16 << 10));
     Router::new()
         .route("/", get(page::html))
         .route("/page.css", get(page::css))
         .route("/page.js", get(page::js))
+        .route("/faults.js", get(page::faults_js))
         .route("/events", get(events::events))
         .route("/seats", get(status::seats))
         .route("/locks/{id}", get(status::lock))
         .route("/healthz", get(status::health))
         .route("/metrics", get(metrics::metrics))
         .merge(buying)
+        .merge(faults::routes())
         .with_state(office)
 }

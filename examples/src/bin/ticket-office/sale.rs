@@ -45,8 +45,12 @@ pub(crate) async fn sell(
         return Err(overtaken(&office, seat));
     }
     office.metrics.sold();
-    let waited_ms = u64::try_from(waited.as_millis()).unwrap_or(u64::MAX);
+    let waited_ms = milliseconds(waited);
     Ok(Ticket { seat, buyer: order.buyer, token: token.into(), waited_ms })
+}
+
+pub(crate) fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn overtaken(office: &Office, seat: u32) -> Problem {

@@ -16,6 +16,9 @@ const BUYER: &str = "SELECT buyer FROM seats WHERE seat = ?1";
 /// Sells the seat only while no buyer with a newer token has begun.
 const SELL: &str = "UPDATE seats SET buyer = ?3 WHERE seat = ?1 AND token = ?2";
 
+/// Makes the seat free again, while no newer holder has begun.
+const HAND_BACK: &str = "UPDATE seats SET buyer = NULL WHERE seat = ?1 AND token = ?2";
+
 const ALL: &str = "SELECT seat, buyer, token FROM seats WHERE seat <= ?1 ORDER BY seat";
 
 /// One seat as the public may see it.
@@ -56,6 +59,10 @@ impl Seats {
 
     pub(crate) fn count(&self) -> u32 {
         self.count
+    }
+
+    pub(crate) fn database(&self) -> &Database {
+        &self.database
     }
 
     pub(crate) async fn all(&self) -> Result<Vec<Seat>, DatabaseError> {
@@ -106,6 +113,16 @@ impl Seats {
         let values = (seat, i64::from(token), buyer);
         Ok(self.database.run(move |connection| connection.execute(SELL, values)).await? == 1)
     }
+
+    /// Hands a seat back that was sold by this token.
+    pub(crate) async fn hand_back(
+        &self,
+        seat: u32,
+        token: FencingToken,
+    ) -> Result<(), DatabaseError> {
+        let values = (seat, i64::from(token));
+        self.database.run(move |connection| connection.execute(HAND_BACK, values)).await.map(drop)
+    }
 }
 
 #[cfg(test)]
@@ -145,6 +162,19 @@ mod tests {
         assert!(seats.sell(1, token(20), "fresh".into()).await.unwrap());
         assert!(!seats.sell(1, token(10), "stale".into()).await.unwrap());
         assert_eq!(seats.all().await.unwrap()[0].buyer.as_deref(), Some("fresh"));
+    }
+
+    #[tokio::test]
+    async fn a_seat_that_was_handed_back_is_free_for_newer_tokens_alone() {
+        let seats = seats().await;
+        assert_eq!(seats.begin(1, token(10)).await.unwrap(), Begun::Free);
+        assert!(seats.sell(1, token(10), "Ann".into()).await.unwrap());
+        seats.hand_back(1, token(9)).await.unwrap();
+        assert_eq!(seats.all().await.unwrap()[0].buyer.as_deref(), Some("Ann"));
+        seats.hand_back(1, token(10)).await.unwrap();
+        assert_eq!(seats.all().await.unwrap()[0].buyer, None);
+        assert_eq!(seats.begin(1, token(10)).await.unwrap(), Begun::Overtaken);
+        assert_eq!(seats.begin(1, token(11)).await.unwrap(), Begun::Free);
     }
 
     #[tokio::test]

@@ -58,6 +58,9 @@ pub(crate) async fn serve(
     let finish = async {
         drop(close);
         office.board.close();
+        if let Some(faults) = &office.faults {
+            faults.end();
+        }
         office.locks.shutdown(MAX_PAY + LAST).await;
         // A client that does not take its answer, or sends half a request, is not waited for.
         let _ = timeout(LAST, server).await;

@@ -8,6 +8,7 @@ use tokio::net::TcpListener;
 
 use crate::board::Board;
 use crate::database::Database;
+use crate::faults::{self, Crew};
 use crate::flags::Flags;
 use crate::metrics::Metrics;
 use crate::office::Office;
@@ -36,14 +37,22 @@ impl Failure {
     }
 }
 
-/// Opens the office, and closes it on a signal.
 pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
+    match flags.buyer() {
+        Some(name) => {
+            faults::run_buyer(name, locks(&flags).await?, seats(&flags).await?, &flags).await;
+            Ok(())
+        }
+        None => open(flags).await,
+    }
+}
+
+/// Opens the office, and closes it on a signal.
+async fn open(flags: Flags) -> Result<(), Failure> {
+    let faults = flags.faults().map_err(|message| Failure { code: USAGE, message })?;
     let signals = Signals::listen().map_err(|error| Failure::new(format!("signals: {error}")))?;
     let metrics = Metrics::install().map_err(|error| Failure::new(format!("metrics: {error}")))?;
-    let path = flags.database();
-    let database = Database::open(path.clone(), flags.seats)
-        .await
-        .map_err(|error| Failure::new(error.about(path.as_deref())))?;
+    let seats = seats(&flags).await?;
     let locks = locks(&flags).await?;
     let listener = TcpListener::bind(flags.listen)
         .await
@@ -52,13 +61,23 @@ pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
         .local_addr()
         .map_err(|error| Failure::new(format!("--listen {}: {error}", flags.listen)))?;
 
-    let seats = Seats::new(database, flags.seats);
+    let faults =
+        faults.map(|url| Crew::new(url.to_owned(), metrics.clone(), flags.seats, flags.lease()));
     let board = Board::start(locks.clone(), seats.clone());
-    let office = Office { locks, seats, board, metrics, pay: flags.pay() };
+    let office =
+        Office { locks, seats, board, metrics, faults, options: flags.options(), pay: flags.pay() };
     say::news(description(&flags));
     say::news(format_args!("open http://{}/", reachable(address)));
-    shutdown::serve(listener, routes(office.clone(), &flags), office, signals).await;
+    shutdown::serve(listener, routes(office.clone()), office, signals).await;
     Ok(())
+}
+
+async fn seats(flags: &Flags) -> Result<Seats, Failure> {
+    let path = flags.database();
+    let database = Database::open(path.clone(), flags.seats)
+        .await
+        .map_err(|error| Failure::new(error.about(path.as_deref())))?;
+    Ok(Seats::new(database, flags.seats))
 }
 
 /// Makes the locks, on Redis if one is named, else in memory.

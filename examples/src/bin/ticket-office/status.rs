@@ -23,6 +23,11 @@ impl Line {
     pub(crate) fn is_empty(&self) -> bool {
         self.holder.is_none() && self.waiters.is_empty()
     }
+
+    /// The number of waiters ahead of the last one with this name.
+    pub(crate) fn ahead(&self, waiter: &str) -> Option<u64> {
+        self.waiters.iter().rposition(|name| name == waiter).map(|place| place as u64)
+    }
 }
 
 impl From<LockInspection> for Line {

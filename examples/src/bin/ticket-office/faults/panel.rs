@@ -1,0 +1,149 @@
+//! The panel as a page shows it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use super::Fault;
+use crate::sale;
+
+/// The most reports that are kept.
+const MOST_REPORTS: usize = 12;
+
+/// The most buyers that are shown; those that have ended first make room.
+const MOST_SHOWN: usize = 12;
+
+/// A report of a buyer's process: a line of JSON on its stdout.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "stage", rename_all = "kebab-case")]
+pub(super) enum Report {
+    /// Has not reported yet.
+    Starting,
+    /// Asks for the seat.
+    Waiting,
+    /// Holds the seat's lock, and pays.
+    Paying { token: u64 },
+    /// Has written, and has handed the seat back.
+    Written { token: u64 },
+    /// The database has refused the write: a holder with a newer token was there.
+    Refused { token: u64 },
+    /// Was not served.
+    NotServed { detail: String },
+    /// A visitor has bought the seat for good.
+    Sold,
+}
+
+/// A buyer's process.
+#[derive(Debug, Clone, Serialize)]
+struct Buyer {
+    number: u32,
+    name: String,
+    pid: Option<u32>,
+    is_frozen: bool,
+    is_cut_off: bool,
+    is_killed: bool,
+    has_ended: bool,
+    last: Report,
+}
+
+/// A report, and its buyer.
+#[derive(Debug, Clone, Serialize)]
+struct Entry {
+    name: String,
+    #[serde(flatten)]
+    report: Report,
+}
+
+/// The buyers, and their writes.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct Panel {
+    seat: u32,
+    lease_ms: u64,
+    /// The number of writes that the database has taken.
+    written: u64,
+    /// The number of stale writes that it has refused.
+    refused: u64,
+    buyers: Vec<Buyer>,
+    /// The latest writes and refusals, the newest first.
+    reports: VecDeque<Entry>,
+}
+
+impl Panel {
+    pub(super) fn new(seat: u32, lease: Duration) -> Self {
+        Self {
+            seat,
+            lease_ms: sale::milliseconds(lease),
+            written: 0,
+            refused: 0,
+            buyers: Vec::new(),
+            reports: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, number: u32, name: String, pid: Option<u32>) {
+        if self.buyers.len() >= MOST_SHOWN
+            && let Some(ended) = self.buyers.iter().position(|buyer| buyer.has_ended)
+        {
+            self.buyers.remove(ended);
+        }
+        self.buyers.push(Buyer {
+            number,
+            name,
+            pid,
+            is_frozen: false,
+            is_cut_off: false,
+            is_killed: false,
+            has_ended: false,
+            last: Report::Starting,
+        });
+    }
+
+    pub(super) fn fault(&mut self, number: u32, fault: Fault) {
+        let Some(buyer) = self.buyer(number) else { return };
+        match fault {
+            Fault::Kill => buyer.is_killed = true,
+            Fault::Freeze => buyer.is_frozen = true,
+            Fault::Thaw => buyer.is_frozen = false,
+            Fault::CutOff => buyer.is_cut_off = true,
+            Fault::Reconnect => buyer.is_cut_off = false,
+        }
+    }
+
+    pub(super) fn end(&mut self, number: u32) {
+        if let Some(buyer) = self.buyer(number) {
+            buyer.has_ended = true;
+        }
+    }
+
+    fn buyer(&mut self, number: u32) -> Option<&mut Buyer> {
+        self.buyers.iter_mut().find(|buyer| buyer.number == number)
+    }
+
+    pub(super) fn take(&mut self, number: u32, report: Report) {
+        match report {
+            Report::Written { .. } => self.written += 1,
+            Report::Refused { .. } => self.refused += 1,
+            _ => {}
+        }
+        let Some(buyer) = self.buyer(number) else { return };
+        let name = buyer.name.clone();
+        buyer.last = report.clone();
+        if !matches!(report, Report::Waiting | Report::Paying { .. }) {
+            self.reports.push_front(Entry { name, report });
+            self.reports.truncate(MOST_REPORTS);
+        }
+    }
+}
+
+/// A watcher of the panel.
+pub(crate) struct PanelWatcher(pub(super) watch::Receiver<Panel>);
+
+impl PanelWatcher {
+    /// The panel, at once and then after each change; `None` when it has ended.
+    pub(crate) async fn next(&mut self) -> Option<Panel> {
+        self.0.changed().await.ok()?;
+        Some(self.0.borrow_and_update().clone())
+    }
+}
