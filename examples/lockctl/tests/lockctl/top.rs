@@ -52,7 +52,8 @@ async fn the_busiest_lock_is_first_and_can_be_looked_into_and_labels_steer_nothi
     let server = RedisServer::start();
     let crowd = Crowd::gather(&server.url()).await;
     let mut terminal = Terminal::start(&server.url(), &["top"]);
-    terminal.until(&["2 busy locks, 2 waiting; longest queue first", "web-1"]).await;
+    let first = "2 busy locks, 2 waiting; longest queue first";
+    terminal.until(&[first, "server answers in ", "web-1"]).await;
     let lines = terminal.lines();
     assert!(lines[3].starts_with("hot "), "{lines:?}");
     assert!(lines[4].starts_with("quiet ") && lines[4].contains(r"\u{1b}[2J\nroot"), "{lines:?}");
@@ -202,6 +203,7 @@ async fn its_json_has_a_line_for_each_look_and_ends_with_its_reader() {
     assert_eq!(names(&line), ["hot", "quiet"]);
     assert_eq!((&line["busy"], &line["waiting"]), (&2.into(), &2.into()));
     assert_eq!((&line["error"], &line["is_cut"]), (&Value::Null, &false.into()));
+    assert!(line["ping_ms"].as_f64().is_some_and(|ping| ping > 0.0), "{line}");
     let hot = &line["locks"][0];
     assert_eq!((&hot["waiting"], &hot["holding"]), (&2.into(), &1.into()));
     assert_eq!(
