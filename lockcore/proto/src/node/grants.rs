@@ -64,7 +64,11 @@ impl<P: Mirror> Core<P> {
             };
             return self.granted(number, *token, *left_ms, source);
         }
-        if self.recent_releases.since(number, ask.sent) {
+        // The members of a run are gone here at the moment at which its release is sent. Its answer
+        // tells of a later hold: a server that has taken over knew a member as a waiter.
+        let is_release = matches!(ask.command, Command::Release { .. } | Command::Leave { .. });
+        let sent = if is_release { ask.sent + Duration::from_micros(1) } else { ask.sent };
+        if self.recent_releases.since(number, sent) {
             // An answer that its release has overtaken: there is nothing left to give back.
             return;
         }

@@ -280,6 +280,24 @@ fn with_a_renewal_the_server_is_told_which_members_were_served() {
     }
 }
 
+// Found by the simulation: the server had forgotten the grant of the run, and all before it.
+#[test]
+fn a_member_that_the_release_of_its_run_is_granted_to_leaves() {
+    let (mut world, attempts) = World::granted(2);
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    world.core.event(at(3)).dropped(number);
+    let (number, _) = world.take(at(4), attempts[1]).expect("its turn");
+    let ask = world.core.event(at(5)).release(number).request().expect("it is the last");
+    let Command::Release { member } = &ask.command else { panic!("{ask:?}") };
+    let last = member.renumbered(attempts[1] << ROUND_BITS);
+    let told = reply(Released::Released, Duration::ZERO, Some(&last));
+    world.core.event(at(6)).replied(&ask, &Answer::Released(told));
+    let asked = world.run(at(6));
+    let leaving = vec![Leaving { member: last, ambiguous: false }];
+    assert_eq!(asked, [Command::Leave { leaving }]);
+    assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
+}
+
 #[test]
 fn members_that_are_cancelled_are_skipped_without_a_command() {
     let (mut world, attempts) = World::granted(4);
