@@ -65,8 +65,8 @@ pub(crate) fn of_locks(error: impl Into<LockError>) -> Response {
     error.into().into_response()
 }
 
-/// The body of a response as JSON, with its `Retry-After` as `retry_after`, in seconds: for an event
-/// in place of the response.
+/// The body of a response as JSON, with its `Retry-After` as `retry_after`, in seconds: for an
+/// event in place of the response.
 pub(crate) async fn body_of(response: Response) -> Value {
     let after = response.headers().get(RETRY_AFTER).and_then(|seconds| seconds.to_str().ok());
     let after: Option<u64> = after.and_then(|seconds| seconds.parse().ok());

@@ -71,8 +71,6 @@ pub(crate) fn split(url: &str) -> Option<(&str, String, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn a_url_is_split_around_its_server() {
         let split = |url| {
