@@ -1,8 +1,8 @@
 //! The processes of the buyers.
 //!
 //! # Implementation notes
-//! - A process is waited for only once it is out of `running`: a signal that is sent to one that
-//!   is there, under the mutex, reaches no later process with its id.
+//! - A process is waited for only once it is out of `running`. So a signal that is sent to one that
+//!   is found there, under the mutex, goes to this process and to no later one with its number.
 //! - A buyer is frozen while this process holds the write lock of the database: one that were
 //!   frozen within a write would keep all others from writing.
 //! - A buyer ends with the office, however that ends: its stdin ends then, and a frozen one is
