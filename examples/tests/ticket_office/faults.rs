@@ -216,10 +216,15 @@ async fn without_the_flag_there_is_no_panel_and_with_it_only_where_it_can_do_no_
     answer(office.post("/faults/buyers", "text/plain", "")).await.refuses(404, "faults-off");
     let redis = "redis://127.0.0.1:1/";
     for arguments in [
-        ["--faults", "--listen=0.0.0.0:0", "--database=x", &format!("--redis={redis}")],
+        ["--faults", "--listen=0.0.0.0:0", "--database=/nowhere/x", &format!("--redis={redis}")],
         ["--faults", "--listen=127.0.0.1:0", "--database=:memory:", &format!("--redis={redis}")],
-        ["--faults", "--listen=127.0.0.1:0", "--database=x", "--redis="],
-        ["--faults", "--listen=127.0.0.1:0", "--database=x", "--redis=redis+cluster://127.0.0.1"],
+        ["--faults", "--listen=127.0.0.1:0", "--database=/nowhere/x", "--redis="],
+        [
+            "--faults",
+            "--listen=127.0.0.1:0",
+            "--database=/nowhere/x",
+            "--redis=redis+cluster://127.0.0.1",
+        ],
     ] {
         let ended = command(&arguments).output();
         let ended = tokio::time::timeout(Duration::from_secs(30), ended).await.expect("it ends");

@@ -56,7 +56,10 @@ async fn a_buyer_sees_its_place_fall_its_turn_and_its_ticket() {
 #[tokio::test]
 async fn a_buyer_whose_connection_drops_is_gone_and_leaves_nothing_behind() {
     let server = RedisServer::start();
-    let office = Office::open(&["--redis", &server.url(), "--database", ":memory:"]).await;
+    // Its wait would not end by itself while this test looks.
+    let url = server.url();
+    let arguments = ["--redis", &url, "--database", ":memory:", "--max-wait", "3600"];
+    let office = Office::open(&arguments).await;
     let hold = others(&server).await.lock("seat:1").await.expect("it is free");
     let mut ann = follow(&office, 1, "Ann").await;
     ann.expect("place").await;
