@@ -97,10 +97,7 @@ async fn only_seats_that_change_are_sent() {
 async fn what_another_process_does_is_seen_too() {
     let server = RedisServer::start();
     let scratch = Scratch::new();
-    let url = server.url();
-    let database = scratch.database();
-    let arguments = ["--redis", &url, "--database", &database];
-    let (here, there) = tokio::join!(Office::open(&arguments), Office::open(&arguments));
+    let (here, there) = Office::two(&server, &scratch, &[]).await;
     let mut watcher = Watcher::new(&here).await;
     watcher.next().await;
     let paying = tokio::spawn(there.buy(5, "Ann", 2_000));

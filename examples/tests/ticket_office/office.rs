@@ -3,12 +3,14 @@
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use lock_tests::{Leash, eventually};
+use lock_tests::{Leash, RedisServer, eventually};
 use reqwest::{Client, RequestBuilder, Response};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
+
+use crate::scratch::Scratch;
 
 /// A bound for events that come at once on an idle machine.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
@@ -44,6 +46,17 @@ impl Office {
     /// Opens an office on a port of its own; returns once it is open.
     pub(crate) async fn open(arguments: &[&str]) -> Self {
         Self::run(command(arguments).env("TICKET_OFFICE_LISTEN", "127.0.0.1:0")).await
+    }
+
+    /// Opens two offices that sell the same seats, with these options.
+    pub(crate) async fn two(
+        server: &RedisServer,
+        scratch: &Scratch,
+        options: &[&str],
+    ) -> (Self, Self) {
+        let (url, database) = (server.url(), scratch.database());
+        let arguments = [&["--redis", &url, "--database", &database], options].concat();
+        tokio::join!(Self::open(&arguments), Self::open(&arguments))
     }
 
     pub(crate) async fn run(command: &mut Command) -> Self {

@@ -66,10 +66,7 @@ async fn processes_that_start_at_once_share_a_fresh_database() {
 async fn two_processes_have_one_line() {
     let server = RedisServer::start();
     let scratch = Scratch::new();
-    let url = server.url();
-    let database = scratch.database();
-    let arguments = ["--redis", &url, "--database", &database];
-    let (here, there) = tokio::join!(Office::open(&arguments), Office::open(&arguments));
+    let (here, there) = Office::two(&server, &scratch, &[]).await;
     let first = tokio::spawn(here.buy(1, "Ann", 1_500));
     there.until_line(1, Some("Ann"), &[]).await;
     let second = tokio::spawn(there.buy(1, "Bob", 0));

@@ -24,10 +24,7 @@ async fn begun(seats: &Connection, after: i64) -> i64 {
 async fn who_wakes_up_after_the_lease_cannot_sell_what_another_has_sold() {
     let server = RedisServer::start();
     let scratch = Scratch::new();
-    let url = server.url();
-    let database = scratch.database();
-    let arguments = ["--redis", &url, "--database", &database, "--lease", "2"];
-    let (asleep, awake) = tokio::join!(Office::open(&arguments), Office::open(&arguments));
+    let (asleep, awake) = Office::two(&server, &scratch, &["--lease", "2"]).await;
     let stale = tokio::spawn(asleep.buy(1, "Stale", 1_500));
     begun(&scratch.connect(), 0).await;
     signal::stop(asleep.pid());
@@ -46,10 +43,7 @@ async fn who_wakes_up_after_the_lease_cannot_sell_what_another_has_sold() {
 async fn who_wakes_up_while_another_still_pays_cannot_sell_either() {
     let server = RedisServer::start();
     let scratch = Scratch::new();
-    let url = server.url();
-    let database = scratch.database();
-    let arguments = ["--redis", &url, "--database", &database, "--lease", "2"];
-    let (asleep, awake) = tokio::join!(Office::open(&arguments), Office::open(&arguments));
+    let (asleep, awake) = Office::two(&server, &scratch, &["--lease", "2"]).await;
     let stale = tokio::spawn(asleep.buy(1, "Stale", 1_500));
     let seats = scratch.connect();
     let old = begun(&seats, 0).await;

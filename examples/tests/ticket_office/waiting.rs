@@ -23,10 +23,7 @@ async fn others(server: &RedisServer) -> Locks {
 async fn a_buyer_sees_its_place_fall_its_turn_and_its_ticket() {
     let server = RedisServer::start();
     let scratch = Scratch::new();
-    let url = server.url();
-    let database = scratch.database();
-    let arguments = ["--redis", &url, "--database", &database];
-    let (here, there) = tokio::join!(Office::open(&arguments), Office::open(&arguments));
+    let (here, there) = Office::two(&server, &scratch, &[]).await;
     let hold = others(&server).await.lock("seat:1").await.expect("it is free");
     let first = tokio::spawn(there.buy(1, "Bob", 0));
     here.until_line(1, Some("the test"), &["Bob"]).await;
