@@ -160,7 +160,7 @@ async fn an_operator_finds_the_hottest_lock_its_holder_and_its_line_and_releases
 #[ignore = "needs Chromium: scripts/test --browser"]
 async fn the_keyboard_alone_reaches_everything_and_keeps_its_place_while_the_page_changes() {
     let service = Service::start().await;
-    let _guards = service.busy().await;
+    let mut guards = service.busy().await;
     let driver = Driver::start().await;
     let tab = driver.open(&service.url("/node"), 1280, 900).await;
     tab.until_text("#link", "Live").await;
@@ -170,7 +170,17 @@ async fn the_keyboard_alone_reaches_everything_and_keeps_its_place_while_the_pag
     {
         tab.tab_to(part).await;
     }
-    // The link that has the focus is replaced each second, and has it still.
+    // The table changes around the link that has the focus.
+    let first = service.waiting("wallet:7", 1).await;
+    tab.until_text("#activity-rows tbody tr:nth-child(4) td", "waiting 0 ahead").await;
+    tab.tab_to("shop:wallet:7").await;
+    drop(guards.swap_remove(0));
+    drop(first);
+    tab.until_text("#activity-rows tbody tr:first-child th", "shop:wallet:7").await;
+    assert_eq!(tab.focused().await, "shop:wallet:7", "the row in front is gone");
+    guards.push(service.here.key("order:42").label("web-1:8080").lock().await.expect("free"));
+    tab.until_text("#activity-rows tbody tr:nth-child(3) th", "shop:order:42").await;
+    tab.tab_to("shop:order:42").await;
     let waiting = service.waiting("order:42", 1).await;
     tab.until_text("#activity-rows tbody tr:nth-child(4) td", "waiting 0 ahead").await;
     assert_eq!(tab.focused().await, "shop:order:42");
@@ -232,7 +242,8 @@ async fn it_fits_a_phone_and_a_desk_with_ten_thousand_waiters() {
         }
         tab.open(&service.url("/lock?name=order%3A42")).await;
         tab.until_text_has("#live .note", "Places 1 to 100 of 10\u{202f}000.").await;
-        tab.click("#behind").await;
+        // Also a slow click counts: the page changes each second.
+        tab.click_for("#behind", Duration::from_millis(2_500)).await;
         tab.until_text_has("#live .note", "Places 101 to 200 of 10\u{202f}000.").await;
         tab.assert_no_errors().await;
     }

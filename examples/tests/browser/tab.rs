@@ -1,8 +1,11 @@
 //! One browser with the page, and the actions of a person.
 
 use std::path::Path;
+use std::time::Duration;
 
-use fantoccini::actions::{InputSource as _, KeyAction, KeyActions};
+use fantoccini::actions::{
+    InputSource as _, KeyAction, KeyActions, MOUSE_BUTTON_LEFT, MouseActions, PointerAction,
+};
 use fantoccini::key::Key;
 use fantoccini::{Client, Locator};
 use lock_tests::eventually;
@@ -116,6 +119,24 @@ impl Tab {
         let keys = KeyActions::new("keyboard".to_owned());
         let keys = keys.then(KeyAction::Down { value }).then(KeyAction::Up { value });
         self.client.perform_actions(keys).await.expect("it can be pressed");
+    }
+
+    /// Clicks an element with a press that lasts so long.
+    pub(crate) async fn click_for(&self, selector: &str, duration: Duration) {
+        let element = self.client.wait().at_most(SOON).for_element(Locator::Css(selector)).await;
+        let (x, y) = (0.0, 0.0);
+        let at = PointerAction::MoveToElement {
+            element: element.expect("it is there"),
+            duration: None,
+            x,
+            y,
+        };
+        let mouse = MouseActions::new("mouse".to_owned())
+            .then(at)
+            .then(PointerAction::Down { button: MOUSE_BUTTON_LEFT })
+            .pause(duration)
+            .then(PointerAction::Up { button: MOUSE_BUTTON_LEFT });
+        self.client.perform_actions(mouse).await.expect("it can be clicked");
     }
 
     /// Presses Tab until the focus is on a part with this id or text.

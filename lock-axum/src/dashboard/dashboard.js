@@ -41,27 +41,53 @@ function connect() {
   });
 }
 
-// The focus, and how far tables are scrolled, stay where they are.
 function show(markup) {
-  const held = document.activeElement;
-  const place = live.contains(held) ? place_of(held) : null;
-  const scrolled = [...live.querySelectorAll(".scroll")].map((part) => [part.id, part.scrollLeft]);
-  live.innerHTML = markup;
-  for (const [id, left] of scrolled) {
-    const part = document.getElementById(id);
-    if (part !== null) part.scrollLeft = left;
+  const fresh = document.createElement("template");
+  fresh.innerHTML = markup;
+  update(live, fresh.content);
+}
+
+// Changes only the parts that differ: a part that is clicked, has the focus or is scrolled stays.
+function update(old, fresh) {
+  const kept = new Set([...fresh.childNodes].map(key));
+  for (const child of [...old.childNodes]) {
+    if (!kept.has(key(child))) child.remove();
   }
-  if (place !== null) find(place)?.focus({ preventScroll: true });
+  let at = old.firstChild;
+  for (const child of [...fresh.childNodes]) {
+    if (at === null || key(at) !== key(child)) {
+      old.insertBefore(child, at);
+    } else {
+      change(at, child);
+      at = at.nextSibling;
+    }
+  }
+  while (at !== null) {
+    const next = at.nextSibling;
+    at.remove();
+    at = next;
+  }
 }
 
-// A link is the one to its page; all else that has the focus has an id.
-function place_of(element) {
-  return element.id !== "" ? { id: element.id } : { href: element.getAttribute("href") };
+// A row with a link is that of its lock, whichever rows come and go in front of it.
+function key(node) {
+  const link = node.nodeName === "TR" ? node.querySelector("a") : null;
+  return `${node.nodeName} ${node.id ?? ""} ${link?.getAttribute("href") ?? ""}`;
 }
 
-function find({ id, href }) {
-  if (id !== undefined) return document.getElementById(id);
-  return [...live.querySelectorAll("a")].find((link) => link.getAttribute("href") === href);
+function change(old, fresh) {
+  if (old.isEqualNode(fresh)) return;
+  if (old.nodeType === Node.TEXT_NODE) {
+    old.data = fresh.data;
+    return;
+  }
+  for (const { name } of [...old.attributes]) {
+    if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+  }
+  for (const { name, value } of fresh.attributes) {
+    if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  }
+  update(old, fresh);
 }
 
 function press() {
