@@ -80,7 +80,7 @@ use http::header::LOCATION;
 use lockcore::Locks;
 use serde::Deserialize;
 
-use live::Live;
+use live::{Live, Topic};
 use overview::LastSurvey;
 
 /// Most bytes of the form that releases a lock.
@@ -138,6 +138,18 @@ struct Board {
     allows_release: bool,
     live: Live,
     survey: LastSurvey,
+}
+
+impl Board {
+    /// The present markup of a part of a page that changes.
+    async fn render(&self, topic: &Topic) -> Arc<str> {
+        match topic {
+            Topic::Node => node::fragment(self),
+            Topic::Lock { name, from, most } => lock::fragment(self, name, (*from, *most)).await,
+        }
+        .into_string()
+        .into()
+    }
 }
 
 /// The part of a list that is shown.

@@ -106,7 +106,7 @@ async fn on_screen(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         if let Err(error) = terminal.draw(|frame| screen::draw(frame, &view, Instant::now())) {
-            // The terminal is gone: nobody looks at it.
+            // The terminal is gone.
             let is_gone = error.kind() == io::ErrorKind::BrokenPipe || error.raw_os_error() == EIO;
             return if is_gone { Ok(exit::OK) } else { Err(error) };
         }
@@ -133,7 +133,7 @@ async fn on_screen(
 /// The error of a terminal that was closed.
 const EIO: Option<i32> = Some(rustix::io::Errno::IO.raw_os_error());
 
-/// Looks at all locks, or at the one that is wanted, until nobody wants to know.
+/// Looks at all locks, or at the one that is wanted, until the receiver is dropped.
 async fn look(
     locks: Locks,
     mut wants: watch::Receiver<Option<String>>,

@@ -21,9 +21,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::Board;
 use super::accept::Form;
 use super::refusal::Refusal;
-use super::{Board, lock, node};
 
 /// The time between two events.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -41,18 +41,6 @@ const MAX_TOPICS: usize = 16;
 pub(super) enum Topic {
     Node,
     Lock { name: String, from: u32, most: u32 },
-}
-
-impl Topic {
-    /// Its present markup.
-    async fn render(&self, board: &Board) -> Arc<str> {
-        match self {
-            Self::Node => node::fragment(board),
-            Self::Lock { name, from, most } => lock::fragment(board, name, (*from, *most)).await,
-        }
-        .into_string()
-        .into()
-    }
 }
 
 /// The topics of open pages.
@@ -113,7 +101,7 @@ async fn tick(board: Arc<Board>) {
             topics.watched.iter().map(|(topic, sender)| (topic.clone(), sender.clone())).collect()
         };
         let renew = async |(topic, sender): (Topic, watch::Sender<Arc<str>>)| {
-            sender.send_replace(topic.render(&board).await);
+            sender.send_replace(board.render(&topic).await);
         };
         join_all(watched.into_iter().map(renew)).await;
     }

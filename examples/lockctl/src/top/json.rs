@@ -49,7 +49,7 @@ struct Busy<'a> {
     next: Option<Who<'a>>,
 }
 
-/// Prints a line after each look, until nobody reads them.
+/// Prints a line after each look, until the reader has closed its end.
 pub(super) async fn run(locks: &Locks, order: Order) -> Result<u8, Failure> {
     let mut seen = Seen::new();
     loop {
