@@ -256,6 +256,8 @@ async fn of_locks(bench: &mut Bench, here: &mut Node, there: &mut Node) {
     let third = members(there, Demand::ALONE);
     bench.count("lock: enqueue, behind its own", there, &locks, ask(&third)).await;
     bench.count("lock: leave", there, &locks, each(&third, leave)).await;
+    let tried = members(there, Demand::ALONE);
+    bench.count("lock: try where it is held", there, &locks, each(&tried, try_now)).await;
     bench.count("lock: hand-off within a process", here, &locks, each(&held, release)).await;
     bench.count("lock: hand-off to another", here, &locks, each(&first, release)).await;
     bench.count("lock: release with a mark", there, &locks, each(&second, release)).await;

@@ -23,6 +23,8 @@ const ROUND_MS: u64 = 30_000;
 const FRESH_MS: u64 = 10_000;
 /// The life of the set of members that were passed over, from the last time that one was.
 const PASSED_MS: u64 = 15_000;
+/// The time between two looks for members without patience in a full queue.
+const SWEPT_MS: u64 = 1_000;
 /// Members that one command looks at: about a millisecond's work.
 const LOOKED_AT: usize = 200;
 
@@ -37,6 +39,8 @@ pub struct QueueState {
     pub queue_ends_ms: Option<u64>,
     /// Up to when the waiting members of each node are believed alive.
     pub patience: BTreeMap<Box<str>, u64>,
+    /// Up to when members without patience are not looked for again in a full queue.
+    pub swept_until_ms: Option<u64>,
     /// The members of each node that were passed over.
     pub passed: BTreeMap<Box<str>, Passed>,
     /// The members that hold parts, and when each lease ends. A hold whose lease has ended counts
@@ -279,6 +283,7 @@ impl QueueState {
             self.reduced.clear();
         }
         self.patience.retain(|_, at_ms| *at_ms > now_ms);
+        self.swept_until_ms.take_if(|at_ms| *at_ms <= now_ms);
         self.passed.retain(|_, passed| passed.ends_ms > now_ms && !passed.members.is_empty());
         let ended: Vec<Member> = self.gone.passed(now_ms).cloned().collect();
         for member in &ended {

@@ -34,6 +34,7 @@ use super::clock::Clock;
 use super::foreign;
 use super::hold_cell::HoldCell;
 use super::observe::Observer;
+use super::refusal_pace::RefusalPace;
 use crate::class::Classes;
 use crate::error::LockError;
 use crate::options::LockOptions;
@@ -69,6 +70,7 @@ pub(crate) struct Driver {
     pub(crate) clock: Clock,
     pub(crate) observer: Observer,
     pub(crate) classes: Classes,
+    pub(crate) refusals: RefusalPace,
     table: Mutex<DriverState>,
     /// Something is due sooner than the background task knows.
     pub(super) wake: Notify,
@@ -154,6 +156,7 @@ impl Driver {
             store,
             observer: Observer::new(id.clone(), settings.redact_names),
             classes: Classes::default(),
+            refusals: RefusalPace::default(),
             id,
             settings,
             runtime,

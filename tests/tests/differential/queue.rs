@@ -138,6 +138,7 @@ impl Layout for Queue {
             ends.extend([ends_ms, ends_ms.saturating_sub(MARGIN_MS)]);
         }
         ends.extend(lock.patience.values());
+        ends.extend(lock.swept_until_ms);
         ends.extend(lock.passed.values().map(|passed| passed.ends_ms));
         ends.extend(lock.holds.iter().chain(lock.gone.iter()).map(|(ends_ms, _)| ends_ms));
         ends
@@ -177,6 +178,8 @@ impl Layout for Queue {
         let lock = &mut state.lock;
         let held: Vec<Member> = lock.holds.iter().map(|(_, member)| member.clone()).collect();
         let waiting: Vec<&Member> = lock.queue.iter().map(|(_, member)| member).collect();
+        // A full queue that was looked at a moment ago.
+        lock.swept_until_ms = random.chance(30).then_some(now_ms + 500);
         match random.below(8) {
             // A lease that has ended.
             0..3 if !held.is_empty() => lock.holds.set(random.one_of(&held), now_ms - 2),
@@ -321,6 +324,7 @@ impl Layout for Queue {
         }
         near.settle_end(&mut expected.queue_ends_ms, actual.queue_ends_ms);
         near.settle_end(&mut expected.holds_end_ms, actual.holds_end_ms);
+        near.settle_end(&mut expected.swept_until_ms, actual.swept_until_ms);
         // A hold of everything that was reduced has the end of the door.
         for (told_ms, member) in actual.holds.iter() {
             if let Some(mut ends_ms) = expected.holds.get(member) {

@@ -154,7 +154,7 @@ fn pass_of_queue(state: &mut QueueState, ms: u64) {
     }
     earlier(&mut state.holds, ms);
     earlier(&mut state.gone, ms);
-    state.patience.values_mut().for_each(|at_ms| *at_ms -= ms);
+    state.patience.values_mut().chain(&mut state.swept_until_ms).for_each(|at_ms| *at_ms -= ms);
     state.passed.values_mut().for_each(|passed| passed.ends_ms -= ms);
 }
 

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::advance::Advanced;
-use super::{Call, Door, Held, MARGIN_MS, Mark, Message, QueueState, ROUND_MS};
+use super::{Call, Door, Held, MARGIN_MS, Mark, Message, QueueState, ROUND_MS, SWEPT_MS};
 use crate::demand::{ALL, Demand};
 use crate::member::{Member, NodeId, Party};
 use crate::{
@@ -21,8 +21,6 @@ struct Asking<'a> {
     newcomers: Vec<&'a Member>,
     /// The end of the walk along the queue, which is made once in a command, as reclaim is.
     advanced: Option<Advanced>,
-    /// Whether members whose patience has ended were dropped from a full queue, once as well.
-    is_swept: bool,
 }
 
 impl Asking<'_> {
@@ -33,7 +31,6 @@ impl Asking<'_> {
             outcomes: Vec::with_capacity(members),
             newcomers: Vec::new(),
             advanced: None,
-            is_swept: false,
         }
     }
 }
@@ -177,8 +174,10 @@ impl QueueState {
             return Acquired::Busy;
         }
         let limit = asking.queue_limit as usize;
-        if self.queue.len() >= limit && !std::mem::replace(&mut asking.is_swept, true) {
+        // A look at so many costs as much as many refusals. Once one has looked, others need not.
+        if self.queue.len() >= limit && self.swept_until_ms.is_none() {
             self.sweep(call, &asking.newcomers);
+            self.swept_until_ms = Some(call.now_ms() + SWEPT_MS);
         }
         if self.queue.len() >= limit {
             return Acquired::Full;

@@ -10,7 +10,7 @@ use crate::wire::message::run_of;
 use crate::wire::outcome;
 use crate::wire::value::{Value, fencing_token, nonsense};
 use crate::{
-    Acquired, Answer, Answers, Command, Grant, Inspection, Left, Presence, Released, Renewed,
+    Acquired, Answer, Answers, Command, Grant, Inspection, Left, Mode, Presence, Released, Renewed,
     Reply, Touched,
 };
 
@@ -56,6 +56,10 @@ pub(crate) fn renewals(locks: usize, answer: &Value<'_>) -> Result<Answers, Stor
 
 fn read(command: &Command, context: Context<'_>, answer: &Value<'_>) -> Option<Answer> {
     Some(match command {
+        Command::Acquire { members, mode, .. } if matches!(answer, Value::Integer(0)) => {
+            let outcome = if *mode == Mode::Try { Acquired::Busy } else { Acquired::Full };
+            Answer::Acquired(short(vec![outcome; members.len()]))
+        }
         Command::Acquire { members, .. } => Answer::Acquired(match members.as_slice() {
             [member] => acquired(answer, member, context)?,
             members => of_each(all_acquired(answer, members.len())?, members.len(), Vec::len)?,

@@ -14,7 +14,7 @@ local places = size > 0 and call('ZMSCORE', Q, unpack(members)) or {}
 local newcomers, index = {}, {}
 -- Once in a command: the walk along the queue, nothing before it and whether it came to the end
 -- then; a look at the patience, and one at that of others where the queue is full.
-local is_end, is_raise_settled, is_swept
+local is_end, is_raise_settled, is_full_settled, is_swept
 
 -- Tells the member what it holds.
 local function told(member, ms)
@@ -64,9 +64,12 @@ local function wait(member, place)
   if not is_waiting and queue_limit == 0 then
     return 'busy'
   end
-  if not is_waiting and size >= queue_limit and not is_swept then
-    is_swept = true
-    sweep()
+  if not is_waiting and size >= queue_limit and not is_full_settled then
+    is_full_settled = true
+    is_swept = call('EXISTS', door .. ':swept') == 0
+    if is_swept then
+      sweep()
+    end
   end
   if not is_waiting and size >= queue_limit then
     return 'full'
@@ -141,6 +144,10 @@ if foreign_key then
 end
 if not is_all_refused then
   write(newcomers[1] or is_any_granted, newcomers)
+  if is_swept then
+    -- Another program's key stays as it is.
+    call('SET', door .. ':swept', '1', 'PX', '1000', 'NX')
+  end
 end
 for i, member in ipairs(members) do
   if outcomes[i] == 'queued' then
