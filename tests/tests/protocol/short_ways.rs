@@ -268,6 +268,11 @@ async fn the_silent_in_a_full_queue_are_looked_for_once_a_second(mut bench: Benc
     refused(&a, 2).await;
     bench.end_patience(&waiting[0]).await;
     refused(&a, 2).await;
+    // Also where one of several has room.
+    let asking = [(); 2].map(|()| a.member_for(Demand::ALONE, 30_000));
+    let outcomes = a.acquire_all(&asking.each_ref(), Mode::Wait, 3).await.outcome;
+    assert_eq!(outcomes, [Acquired::Queued { position: 2 }, Acquired::Full]);
+    a.leave(&asking[0]).await;
     assert_eq!(bench.queue().await, waiting);
     bench.pass(1_001).await;
     let newcomer = a.member_for(Demand::ALONE, 30_000);

@@ -145,8 +145,8 @@ end
 if not is_all_refused then
   write(newcomers[1] or is_any_granted, newcomers)
   if is_swept then
-    -- Another program's key stays as it is.
-    call('SET', door .. ':swept', '1', 'PX', '1000', 'NX')
+    -- It was not there, so it is no other program's.
+    call('PSETEX', door .. ':swept', '1000', '1')
   end
 end
 for i, member in ipairs(members) do
