@@ -201,6 +201,10 @@ fn acquire(member: &Member, mode: Mode) -> Command {
     Command::Acquire { members: vec![member.clone()], mode, queue_limit: QUEUE_LIMIT }
 }
 
+fn try_now(member: &Member) -> Command {
+    acquire(member, Mode::Try)
+}
+
 fn each(members: &[Member], command: impl Fn(&Member) -> Command) -> Vec<Command> {
     members.iter().map(command).collect()
 }
