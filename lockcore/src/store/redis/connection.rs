@@ -83,7 +83,7 @@ impl Connection {
                 connection.clone().send_packed_command(&command.into()).await
             }
         };
-        answer.and_then(Value::extract_error)
+        answer.and_then(checked)
     }
 
     /// Sends a command at once, and has its answer taken by `then`: by a task of this runtime, or
@@ -96,7 +96,7 @@ impl Connection {
     ) {
         match self {
             Self::Own(connection) => connection.give(&command, move |answer| {
-                then(answer.and_then(Value::extract_error));
+                then(answer.and_then(checked));
             }),
             Self::Theirs(_) => {
                 let connection = self.clone();
@@ -136,5 +136,20 @@ impl Connection {
                 connection.send_packed_command(&redis::cmd("PING")).now_or_never()?.err()
             }
         }
+    }
+}
+
+/// The answer, or the error that stands within it. redis-rs makes a list anew to look into it.
+fn checked(answer: Value) -> Answered {
+    if has_error(&answer) { answer.extract_error() } else { Ok(answer) }
+}
+
+fn has_error(answer: &Value) -> bool {
+    match answer {
+        Value::Nil | Value::Okay | Value::Int(_) => false,
+        Value::BulkString(_) | Value::SimpleString(_) => false,
+        Value::Array(parts) => parts.iter().any(has_error),
+        // An error, or a form of the newer protocol, which has more of them.
+        _ => true,
     }
 }
