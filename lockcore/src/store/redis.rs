@@ -27,7 +27,6 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use proto::wire::{Asked, Floors, Wire, is_nonsense, no_such_command, scripts};
 use proto::{Answer, Answers, Command, FencingToken, Label, Link, LockName, NodeId, StoreError};
-use redis::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -39,7 +38,7 @@ pub(crate) use tls::Certificates;
 
 use crate::error::LockError;
 use crate::status::{Connection, ServerStatus};
-use crate::store::{Listener, Recipient, Search, Store, StoreFuture};
+use crate::store::{Listener, Search, Store, StoreFuture};
 use acl::AclCheck;
 use link::{CommandLink, Judged, Sender};
 use native::Place;
@@ -47,7 +46,7 @@ use search::RedisSearch;
 use server_time::ServerTime;
 use setup::Extras;
 use subscription::{Channels, Subscription};
-use wire::TimedWire;
+use wire::{Reading, TimedWire};
 
 /// The settings of a store on Redis.
 pub(crate) struct RedisSettings {
@@ -170,9 +169,9 @@ impl RedisStore {
     }
 
     /// Runs the script of these commands, and reads its answer.
-    fn call<T>(&self, asked: Asked, read: ReadAnswer<T>) -> StoreFuture<T> {
+    fn call<T>(&self, asked: Asked, reading: Reading<T>) -> StoreFuture<T> {
         let (wire, link) = (Arc::clone(&self.wire), self.link.clone());
-        StoreFuture::Unsent(Some(Unsent { wire, link, asked, read }))
+        StoreFuture::Unsent(Some(Unsent { wire, link, asked, reading }))
     }
 }
 
@@ -181,12 +180,12 @@ pub(crate) struct Unsent<T> {
     wire: Arc<TimedWire>,
     link: CommandLink,
     asked: Asked,
-    read: ReadAnswer<T>,
+    reading: Reading<T>,
 }
 
 impl<T: Send + 'static> Unsent<T> {
     /// Sends them, at once if the connection stands, and has the answer taken by `then`.
-    pub(crate) fn send(self, then: Recipient<T>) {
+    pub(crate) fn send(self, then: impl FnOnce(Result<T, StoreError>) + Send + 'static) {
         let link = self.link.clone();
         link.with_sender(move |sender| match sender {
             Ok(sender) => {
@@ -199,16 +198,21 @@ impl<T: Send + 'static> Unsent<T> {
 }
 
 /// Commands on their way.
-struct Running<T> {
+struct Running<T, F> {
     request: Unsent<T>,
-    then: Recipient<T>,
+    /// Takes the answer.
+    then: F,
     /// The floors of the commands. Known only when they are written: they depend on the server.
     floors: Floors,
     /// Whether their member may hold the lock, also if they are refused.
     may_hold: bool,
 }
 
-impl<T: Send + 'static> Running<T> {
+impl<T, F> Running<T, F>
+where
+    T: Send + 'static,
+    F: FnOnce(Result<T, StoreError>) + Send + 'static,
+{
     fn send(self, sender: Sender) {
         let Unsent { wire, link, asked, .. } = &self.request;
         let Asked::One(lock, Command::Acquire { .. }) = asked else {
@@ -235,10 +239,14 @@ impl<T: Send + 'static> Running<T> {
 
     /// Takes the answer of an acquire of a lock that may have been free, or asks the script.
     fn take_transaction(mut self, place: Place, sender: Sender, answer: Judged) {
-        let Unsent { wire, asked, .. } = &self.request;
+        let Unsent { wire, asked, reading, .. } = &self.request;
         let Some(free) = wire.wire.free_acquire(asked) else { return self.send_script(sender) };
         match native::Outcome::read(&free, self.floors.floor_us, answer) {
-            native::Outcome::Granted(answer) => self.take(&sender, Ok(Ok(answer))),
+            native::Outcome::Granted(answer) => {
+                wire.note(asked, &answer, sender.server);
+                wire.acquires.note(place, true);
+                (self.then)(Ok((reading.only)(answer)));
+            }
             native::Outcome::Unanswered(answer) => self.take(&sender, answer),
             native::Outcome::AskScript { may_hold } => {
                 // Until the script grants it: whatever the reason is may last.
@@ -273,9 +281,9 @@ impl<T: Send + 'static> Running<T> {
     }
 
     fn take(self, sender: &Sender, answer: Judged) {
-        let Unsent { wire, link, asked, read } = &self.request;
+        let Unsent { wire, link, asked, reading } = &self.request;
         let mut answer = link::finished(answer)
-            .and_then(|answer| read(wire, asked, (self.floors, sender.server), &answer));
+            .and_then(|answer| (reading.read)(wire, asked, (self.floors, sender.server), &answer));
         if let Err(error) = &mut answer {
             error.may_have_run |= self.may_hold;
             if is_nonsense(error) {
@@ -286,21 +294,18 @@ impl<T: Send + 'static> Running<T> {
     }
 }
 
-/// Reads the answer to these commands.
-type ReadAnswer<T> = fn(&TimedWire, &Asked, (Floors, u64), &Value) -> Result<T, StoreError>;
-
 impl Store for RedisStore {
     fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer> {
-        self.call(Asked::one((lock, command)), TimedWire::answer)
+        self.call(Asked::one((lock, command)), wire::ONE)
     }
 
     fn run_together(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers> {
         let mut scripts = self.wire.wire.by_script(commands);
         match (scripts.len(), scripts.pop()) {
-            (1, Some(asked)) => self.call(asked, TimedWire::answers),
+            (1, Some(asked)) => self.call(asked, wire::EACH),
             (_, last) => {
                 let each = scripts.into_iter().chain(last);
-                let each: Vec<_> = each.map(|asked| self.call(asked, TimedWire::answer)).collect();
+                let each: Vec<_> = each.map(|asked| self.call(asked, wire::ONE)).collect();
                 StoreFuture::pending(async move { Ok(join_all(each).await) })
             }
         }

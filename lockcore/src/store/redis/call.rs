@@ -6,6 +6,9 @@ use std::io::Write as _;
 use proto::wire::{Call, Script, Value};
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
+/// The bytes around a word, with those of its length.
+const AROUND: usize = 24;
+
 /// A command as it goes over the wire, or several of which the last answer counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Packed {
@@ -41,6 +44,7 @@ impl Packed {
 
     /// Adds a word to a transaction.
     pub(crate) fn word(&mut self, word: &[u8]) {
+        self.bytes.reserve(word.len() + AROUND);
         self.append(b"$");
         self.append(itoa::Buffer::new().format(word.len()).as_bytes());
         self.append(b"\r\n");
@@ -102,8 +106,10 @@ impl From<&Packed> for Cmd {
 impl Call for Scripted {
     fn begin(script: &'static Script, keys: usize) -> Self {
         let mut command = Packed::with_capacity(512 + 64 * keys);
-        command.add(b"EVALSHA");
-        command.add(script.digest.as_bytes());
+        command.words = 2;
+        command.append(b"$7\r\nEVALSHA\r\n$40\r\n");
+        command.append(script.digest.as_bytes());
+        command.append(b"\r\n");
         command.add(itoa::Buffer::new().format(keys).as_bytes());
         Self { script, command }
     }

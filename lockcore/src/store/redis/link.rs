@@ -335,9 +335,10 @@ impl SharedLink {
         let current = self.current();
         let Current { generation, server, .. } = *current;
         let connection = current.connection.clone()?;
-        let is_idle = current.last_success.elapsed() >= IDLE;
+        // Our own tells it for nothing.
+        let is_looked_at = connection.is_own() || current.last_success.elapsed() >= IDLE;
         drop(current);
-        if is_idle && let Some(error) = connection.why_closed() {
+        if is_looked_at && let Some(error) = connection.why_closed() {
             self.broke(generation, &why(&error));
             return None;
         }

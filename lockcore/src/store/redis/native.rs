@@ -20,12 +20,11 @@
 //!   went missing; it is never read as a script's.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use proto::LockName;
+use proto::{Answer, LockName};
 use proto::wire::{FreeAcquire, nonsense};
 use redis::Value;
 
@@ -68,9 +67,10 @@ pub(super) struct Place(usize);
 
 impl Place {
     pub(super) fn of(lock: &LockName) -> Self {
-        let mut hasher = DefaultHasher::new();
-        lock.hash(&mut hasher);
-        Self(hasher.finish() as usize % PLACES)
+        // FNV: of names that meet, the one costs the other a round trip at most.
+        let mix = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        let hash = lock.as_str().bytes().fold(0xcbf2_9ce4_8422_2325, mix);
+        Self((hash >> 32) as usize % PLACES)
     }
 }
 
@@ -166,17 +166,16 @@ impl Drop for Transaction {
 
 /// The commands of the transaction.
 pub(super) fn commands(free: &FreeAcquire<'_>) -> Packed {
-    let (door, member, counter) =
-        (free.door.as_bytes(), free.member.as_bytes(), free.counter.as_bytes());
+    let (door, member) = (free.door.as_bytes(), free.member.as_str().as_bytes());
     let mut lease = itoa::Buffer::new();
     let mut packed = Packed::transaction(5, 192 + 2 * door.len() + member.len());
     packed.append(b"*1\r\n$5\r\nMULTI\r\n*6\r\n$3\r\nSET\r\n");
     packed.word(door);
     packed.word(member);
     packed.append(b"$2\r\nNX\r\n$2\r\nPX\r\n");
-    packed.word(lease.format(free.lease_ms).as_bytes());
+    packed.word(lease.format(free.member.lease_ms()).as_bytes());
     packed.append(b"*2\r\n$4\r\nINCR\r\n");
-    packed.word(counter);
+    packed.word(free.counter.as_bytes());
     packed.append(b"*2\r\n$3\r\nGET\r\n");
     packed.word(door);
     packed.append(b"*1\r\n$4\r\nEXEC\r\n");
@@ -187,7 +186,7 @@ pub(super) fn commands(free: &FreeAcquire<'_>) -> Packed {
 #[derive(Debug, PartialEq)]
 pub(super) enum Outcome {
     /// The member holds the lock; this is the answer that the script would have given.
-    Granted(Value),
+    Granted(Answer),
     /// The script has to be asked. The member may hold the lock if `may_hold`.
     AskScript { may_hold: bool },
     /// No answer, or none of a known form.
@@ -199,12 +198,10 @@ impl Outcome {
         match answer {
             Ok(Ok(Value::Array(told))) => match &*told {
                 [Value::Okay, Value::Int(token), Value::BulkString(door)]
-                    if *door == free.member.as_bytes() =>
+                    if *door == free.member.as_str().as_bytes() =>
                 {
-                    match free.answer(*token, floor_us) {
-                        Some(answer) => Self::Granted(Value::BulkString(answer.into_bytes())),
-                        None => Self::AskScript { may_hold: true },
-                    }
+                    let granted = free.answer(*token, floor_us).map(Self::Granted);
+                    granted.unwrap_or(Self::AskScript { may_hold: true })
                 }
                 [Value::Nil, Value::Int(_), _] => Self::AskScript { may_hold: false },
                 _ => Self::Unanswered(Err(nonsense())),
@@ -224,19 +221,26 @@ impl Outcome {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use proto::wire::is_nonsense;
-    use proto::{LockErrorKind, StoreError};
+    use proto::{Acquired, Demand, Label, LockErrorKind, Member, NodeId, StoreError};
     use redis::RedisError;
 
     use super::*;
 
-    const FREE: FreeAcquire<'_> =
-        FreeAcquire { door: "lock:{a}", member: "~2me", lease_ms: 30_000, counter: "lock:tokens" };
+    static MEMBER: LazyLock<Member> = LazyLock::new(|| {
+        Member::new(&NodeId::from(7_u128), 7, 30_000, Demand::ALONE, &Label::new("me"))
+    });
     const FLOOR: u64 = 100;
+
+    fn free() -> FreeAcquire<'static> {
+        FreeAcquire { door: "lock:{a}", member: &MEMBER, counter: "lock:tokens" }
+    }
 
     fn read(set: Value, token: Value, door: &str) -> Outcome {
         let told = vec![set, token, Value::BulkString(door.into())];
-        Outcome::read(&FREE, FLOOR, Ok(Ok(Value::Array(told))))
+        Outcome::read(&free(), FLOOR, Ok(Ok(Value::Array(told))))
     }
 
     fn refused(code: &str) -> RedisError {
@@ -245,26 +249,32 @@ mod tests {
 
     #[test]
     fn a_free_lock_is_granted_with_a_token_above_the_floor_alone() {
-        let granted = |ahead: &str| Outcome::Granted(Value::BulkString(ahead.into()));
-        assert_eq!(read(Value::Okay, Value::Int(101), "~2me"), granted("1~2me"));
+        let me = MEMBER.as_str();
+        let Outcome::Granted(Answer::Acquired(reply)) = read(Value::Okay, Value::Int(101), me)
+        else {
+            panic!("it is granted")
+        };
+        assert_eq!(reply.outcome, [Acquired::Granted]);
+        let [grant] = &*reply.grants else { panic!("one grant: {reply:?}") };
+        assert_eq!((&grant.member, grant.token.get(), grant.left_ms), (&*MEMBER, 101, 30_000));
         for token in [100, 7, -1, 1 << 53, i64::MAX] {
-            let told = read(Value::Okay, Value::Int(token), "~2me");
+            let told = read(Value::Okay, Value::Int(token), me);
             assert_eq!(told, Outcome::AskScript { may_hold: true }, "{token}");
         }
         let busy = read(Value::Nil, Value::Int(101), "~2other");
         assert_eq!(busy, Outcome::AskScript { may_hold: false });
         // A copy of this acquire may have run: the script tells its own.
-        let own = read(Value::Nil, Value::Int(101), "~2me");
+        let own = read(Value::Nil, Value::Int(101), me);
         assert_eq!(own, Outcome::AskScript { may_hold: false });
     }
 
     #[test]
     fn an_answer_of_another_one_or_of_no_known_form_grants_nothing() {
         let granted = Value::Array(vec![Value::BulkString("granted".into()), Value::Int(0)]);
-        let of = |answer| Outcome::read(&FREE, FLOOR, Ok(Ok(answer)));
+        let of = |answer| Outcome::read(&free(), FLOOR, Ok(Ok(answer)));
         for told in [
             read(Value::Okay, Value::Int(101), "~2other"),
-            read(Value::Okay, Value::Nil, "~2me"),
+            read(Value::Okay, Value::Nil, MEMBER.as_str()),
             of(Value::Okay),
             of(Value::Array(vec![Value::Okay])),
             // A script would say so.
@@ -280,7 +290,7 @@ mod tests {
 
     #[test]
     fn after_a_refusal_the_script_is_asked_and_without_an_answer_it_is_not() {
-        let of = |answer| Outcome::read(&FREE, FLOOR, answer);
+        let of = |answer| Outcome::read(&free(), FLOOR, answer);
         let aborted = of(Ok(Err(refused("EXECABORT"))));
         assert_eq!(aborted, Outcome::AskScript { may_hold: false });
         for code in ["ERR", "WRONGTYPE"] {
@@ -345,11 +355,12 @@ mod tests {
     #[test]
     fn the_commands_of_the_transaction_are_those_that_redis_rs_would_write() {
         let mut written = Vec::new();
-        let packed = commands(&FREE);
+        let packed = commands(&free());
         packed.write(&mut written);
         let mut pipe = redis::pipe();
-        pipe.atomic().cmd("SET").arg(FREE.door).arg(FREE.member).arg("NX").arg("PX").arg(30_000);
-        pipe.cmd("INCR").arg(FREE.counter).cmd("GET").arg(FREE.door);
+        let FreeAcquire { door, counter, .. } = free();
+        pipe.atomic().cmd("SET").arg(door).arg(MEMBER.as_str()).arg("NX").arg("PX").arg(30_000);
+        pipe.cmd("INCR").arg(counter).cmd("GET").arg(door);
         assert_eq!(written, pipe.get_packed_pipeline());
         assert_eq!(packed.answers, 5);
     }
