@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use message::message;
-pub use queue::{FreeAcquire, script as queue_script};
+pub use queue::{FreeAcquire, FreeRelease, script as queue_script};
 pub use scripts::Script;
 pub use value::{Value, is_nonsense, nonsense};
 
@@ -156,6 +156,17 @@ impl Wire {
         match asked {
             Asked::One(lock, command) if !self.peers && !self.has_slots => {
                 FreeAcquire::of(lock, command)
+            }
+            _ => None,
+        }
+    }
+
+    /// The same of a release. Nothing in a Redis Cluster, where a server to which a slot moves serves
+    /// one command of those that ask for it, and not the script after it.
+    pub fn free_release<'a>(&self, asked: &'a Asked) -> Option<FreeRelease<'a>> {
+        match asked {
+            Asked::One(lock, command) if !self.peers && !self.has_slots => {
+                FreeRelease::of(lock, command)
             }
             _ => None,
         }

@@ -9,7 +9,7 @@ use crate::demand::Demand;
 use crate::member::Member;
 use crate::name::LockName;
 use crate::token::FencingToken;
-use crate::{Acquired, Answer, Command, Mode};
+use crate::{Acquired, Answer, Command, Mode, Released};
 
 /// The keys that a script is given: the others are named after the door.
 pub(super) const KEYS: usize = 2;
@@ -79,6 +79,28 @@ impl<'a> FreeAcquire<'a> {
         }
         let outcome = vec![Acquired::Granted];
         Some(Answer::Acquired(reply::held(self.member.clone(), token, outcome)))
+    }
+}
+
+/// The release of a lock, as far as it can be done without a script: nobody waits for it if its door
+/// is no more than the member, and then the door is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FreeRelease<'a> {
+    /// The key to delete, if it has this value.
+    pub door: &'a str,
+    /// The value.
+    pub member: &'a Member,
+}
+
+impl<'a> FreeRelease<'a> {
+    pub(super) fn of(lock: &'a LockName, command: &'a Command) -> Option<Self> {
+        let Command::Release { member } = command else { return None };
+        is_whole(command).then(|| Self { door: lock.door(), member })
+    }
+
+    /// The answer of the script in its place, where the door was deleted.
+    pub fn answer() -> Answer {
+        Answer::Released(reply::short(Released::Released))
     }
 }
 

@@ -12,7 +12,7 @@ const AROUND: usize = 24;
 /// A command as it goes over the wire, or several of which the last answer counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Packed {
-    /// The number of its words; 0 if they are several commands.
+    /// The number of its words; 0 if the bytes are whole commands.
     words: usize,
     /// The words, each with its length in front and a line's end behind; or the whole commands.
     bytes: Vec<u8>,
@@ -32,22 +32,28 @@ impl Packed {
         Self { words: 0, bytes: Vec::with_capacity(size), answers: 1 }
     }
 
-    /// Several commands with so many answers, of about this size.
-    pub(crate) fn transaction(answers: usize, size: usize) -> Self {
+    /// Whole commands with so many answers, of about this size.
+    pub(crate) fn whole(answers: usize, size: usize) -> Self {
         Self { answers, ..Self::with_capacity(size) }
     }
 
-    /// Adds to a transaction as it is.
+    /// Adds to whole commands as it is.
     pub(crate) fn append(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Adds a word to a transaction.
+    /// Adds a word to whole commands.
     pub(crate) fn word(&mut self, word: &[u8]) {
         self.bytes.reserve(word.len() + AROUND);
-        self.append(b"$");
-        self.append(itoa::Buffer::new().format(word.len()).as_bytes());
-        self.append(b"\r\n");
+        // Nearly all have two digits.
+        if let length @ 10..=99 = word.len() {
+            let [tens, ones] = [length / 10, length % 10].map(|digit| b'0' + digit as u8);
+            self.append(&[b'$', tens, ones, b'\r', b'\n']);
+        } else {
+            self.append(b"$");
+            self.append(itoa::Buffer::new().format(word.len()).as_bytes());
+            self.append(b"\r\n");
+        }
         self.append(word);
         self.append(b"\r\n");
     }

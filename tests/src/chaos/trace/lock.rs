@@ -186,7 +186,9 @@ impl Lock {
                     parts.ends = number(0) * 1_000;
                 }
             }
-            (Key::Door, "DEL") => {
+            // Of another door or a marked one it changes nothing.
+            (Key::Door, "DELIFEQ") if self.is_marked || self.holder() != Some(arg(0)) => {}
+            (Key::Door, "DEL" | "DELIFEQ") => {
                 self.parts = None;
                 for member in self.members() {
                     self.ended(step, line, &member);

@@ -200,7 +200,7 @@ pub(super) fn held<T>(member: Member, token: FencingToken, outcome: T) -> Reply<
 }
 
 /// A short answer: nothing else happened.
-fn short<T>(outcome: T) -> Reply<T> {
+pub(super) fn short<T>(outcome: T) -> Reply<T> {
     Reply {
         outcome,
         grants: Vec::new(),

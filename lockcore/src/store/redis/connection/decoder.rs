@@ -21,7 +21,6 @@ const MAX_LINE: usize = 16 << 10;
 const MAX_DIGITS: usize = 18;
 /// The answer to a command of a transaction.
 const QUEUED: &[u8] = b"+QUEUED\r\n";
-const OK: &[u8] = b"+OK\r\n";
 
 /// The state between two reads: the lists that are not whole yet, the outermost first.
 #[derive(Debug, Default)]
@@ -51,6 +50,11 @@ impl Decoder {
     /// # Errors
     /// The bytes are no answer, or that of no end. Nothing that follows can be decoded.
     pub(crate) fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<Value>, RedisError> {
+        // Four of five answers of a transaction. These are of no use, and not worth an allocation.
+        if self.open.is_empty() && bytes.starts_with(QUEUED) {
+            *bytes = &bytes[QUEUED.len()..];
+            return Ok(Some(Value::Nil));
+        }
         loop {
             let Some((part, taken)) = part(bytes, MAX_ANSWER - self.size)? else {
                 return Ok(None);
@@ -64,7 +68,9 @@ impl Decoder {
                     if self.open.len() == MAX_DEPTH || length > (MAX_ANSWER - self.size) / PART {
                         return Err(malformed("lists that are too deep or too long"));
                     }
-                    self.open.push(OpenList { length, parts: Vec::new() });
+                    // Most are short; the length alone reserves nothing.
+                    let parts = Vec::with_capacity(length.min(8));
+                    self.open.push(OpenList { length, parts });
                     continue;
                 }
             };
@@ -93,19 +99,13 @@ impl Decoder {
 
 /// The part at the front of the bytes, and how many it takes; at most `room`.
 fn part(bytes: &[u8], room: usize) -> Result<Option<(Part, usize)>, RedisError> {
-    // Four of five answers of a transaction. These are of no use, and not worth an allocation.
-    if bytes.starts_with(QUEUED) {
-        return Ok(Some((Part::Whole(Value::Nil), QUEUED.len())));
-    }
-    if bytes.starts_with(OK) {
-        return Ok(Some((Part::Whole(Value::Okay), OK.len())));
-    }
     let Some((kind, rest)) = bytes.split_first() else { return Ok(None) };
     let Some(length) = line(rest)? else { return Ok(None) };
     let text = &rest[..length];
     let taken = 1 + length + 2;
     let value = match kind {
         b':' => Value::Int(number(text)?),
+        b'+' if text == b"OK" => Value::Okay,
         b'+' => Value::SimpleString(utf8(text)?.to_owned()),
         // Rare, and redis-rs has the names of errors.
         b'-' => redis::parse_redis_value(&bytes[..taken])?,
