@@ -162,21 +162,18 @@ async fn a_lock_for_which_nobody_waits_is_released_without_a_script_where_the_se
     assert_eq!(released(redis, &before).await, without_a_script);
     nothing_left(redis, "k").await;
 
-    // One waits: the script hands over, and is asked at once the next time.
-    for tried in [u64::from(compares), 0] {
-        let guard = held(&locks, "k", LONG).await;
-        let waiting = queued(&other, "k", LONG, redis).await;
-        let before = CommandStats::read(redis).await;
-        release(guard).await;
-        let granted = soon("the grant", waiting).await.expect("no panic").expect("granted");
-        assert_eq!(released(redis, &before).await, (tried, 1));
-        release(granted).await;
-    }
-    // The acquire before found it free once more.
+    // One waits: the script hands over.
     let guard = held(&locks, "k", LONG).await;
+    let waiting = queued(&other, "k", LONG, redis).await;
     let before = CommandStats::read(redis).await;
     release(guard).await;
-    assert_eq!(released(redis, &before).await, without_a_script);
+    let granted = soon("the grant", waiting).await.expect("no panic").expect("granted");
+    assert_eq!(released(redis, &before).await, (without_a_script.0, 1));
+    // Its own acquire found it busy: the script is asked at once.
+    let before = CommandStats::read(redis).await;
+    release(granted).await;
+    assert_eq!(released(redis, &before).await, (0, 1));
+    nothing_left(redis, "k").await;
 }
 
 #[tokio::test]
@@ -202,6 +199,6 @@ async fn a_lock_is_released_after_the_right_to_compare_was_taken_away() {
     }
     let before = CommandStats::read(&mut redis).await;
     release(guard).await;
-    assert_eq!(released(&mut redis, &before).await.1, 1);
+    assert!(released(&mut redis, &before).await.1 > 0);
     nothing_left(&mut redis, "shop:k").await;
 }

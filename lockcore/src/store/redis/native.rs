@@ -259,9 +259,10 @@ fn is_refusal(error: &RedisError) -> bool {
 mod tests {
     use std::sync::LazyLock;
 
-    use super::*;
     use proto::wire::is_nonsense;
     use proto::{Acquired, Demand, Label, LockErrorKind, Member, NodeId, StoreError};
+
+    use super::*;
 
     static MEMBER: LazyLock<Member> = LazyLock::new(|| {
         Member::new(&NodeId::from(7_u128), 7, 30_000, Demand::ALONE, &Label::new("me"))
