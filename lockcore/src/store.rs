@@ -190,7 +190,7 @@ impl<T: Send + 'static> StoreFuture<T> {
             #[cfg(feature = "redis")]
             Self::Unsent(request) => {
                 if let Some(request) = request {
-                    request.send(Box::new(then));
+                    request.send(then);
                 }
             }
         }

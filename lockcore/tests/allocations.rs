@@ -28,7 +28,7 @@ fn a_lock_and_its_release_allocate_little() {
     let counted = allocation_counter::measure(|| runtime.block_on(pairs(&locks)));
     // A fraction is left for timers and buffers that grow now and then.
     let each = counted.count_total / PAIRS;
-    // Some are the price of several members in one command: lists of one, and an index by lock. Two
-    // are that of an acquire without a script: its answer is a list, which is read as a script's.
-    assert!(each <= 19, "{each} allocations, {} bytes", counted.bytes_total / PAIRS);
+    // Some are the price of several members in one command: lists of one, and an index by lock. One
+    // is that of an acquire without a script: its answer is a list.
+    assert!(each <= 15, "{each} allocations, {} bytes", counted.bytes_total / PAIRS);
 }

@@ -133,8 +133,8 @@ impl Bench {
                 let asked = Asked::One(lock.clone(), command);
                 let free = node.wire.free_acquire(&asked).expect("a lock");
                 let mut transaction = redis::pipe();
-                transaction.atomic().cmd("SET").arg(free.door).arg(free.member);
-                transaction.arg("NX").arg("PX").arg(free.lease_ms);
+                transaction.atomic().cmd("SET").arg(free.door).arg(free.member.as_str());
+                transaction.arg("NX").arg("PX").arg(free.member.lease_ms());
                 transaction.cmd("INCR").arg(free.counter).cmd("GET").arg(free.door);
                 bench.redis.run(&transaction).await;
             }

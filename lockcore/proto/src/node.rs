@@ -290,29 +290,23 @@ impl<P: Mirror> Core<P> {
         // Those that ask for one lock at once go together with the next tick, which is due now. Of
         // other locks, none takes the room of those that came before.
         let room = self.rules.acquires.saturating_sub(self.asking);
-        let is_next = self.table.unsent().len() < room && !self.table.is_asked_for(&lock);
-        let state = match is_next {
-            true => State::Asking { error: None, poked: false },
-            false => State::Unsent,
+        let has_room = self.table.unsent().len() < room;
+        let entry = Entry {
+            lock,
+            member,
+            options,
+            mode,
+            state: State::Unsent,
+            caller: Caller::Waits,
+            ambiguous: false,
+            unanswered: false,
+            answered: None,
+            revoked: None,
+            anchor: now,
+            started: now,
+            mirror,
         };
-        self.table.insert(
-            number,
-            Entry {
-                lock,
-                member,
-                options,
-                mode,
-                state,
-                caller: Caller::Waits,
-                ambiguous: false,
-                unanswered: false,
-                answered: None,
-                revoked: None,
-                anchor: now,
-                started: now,
-                mirror,
-            },
-        );
+        let is_next = self.table.begin(number, entry, has_room);
         let ask = is_next.then(|| self.ask(number)).flatten();
         Some((attempt, ask))
     }

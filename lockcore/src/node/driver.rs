@@ -209,7 +209,7 @@ impl Driver {
 
     /// As [`send`](Self::send), and then calls `then` with the answer, unless the runtime ends
     /// before.
-    pub(super) fn send_then(
+    pub(crate) fn send_then(
         self: &Arc<Self>,
         ask: Ask,
         then: impl FnOnce(Result<Answer, StoreError>) + Send + 'static,

@@ -6,13 +6,13 @@ use super::keys::{COUNTER, SlotCounter};
 use super::scripts::{self, Script};
 use super::{Call, Context};
 use crate::demand::Demand;
+use crate::member::Member;
 use crate::name::LockName;
-use crate::{Command, Mode};
+use crate::token::FencingToken;
+use crate::{Acquired, Answer, Command, Mode, Released};
 
 /// The keys that a script is given: the others are named after the door.
 pub(super) const KEYS: usize = 2;
-/// The numbers from which on Lua is not exact.
-const END_OF_TOKENS: u64 = 1 << 53;
 /// The lease that is not sent.
 const USUAL_LEASE_MS: u64 = 30_000;
 /// The queue limit that is not sent.
@@ -57,10 +57,8 @@ pub fn script(command: &Command) -> &'static Script {
 pub struct FreeAcquire<'a> {
     /// The key to set, if it is not there.
     pub door: &'a str,
-    /// Its value.
-    pub member: &'a str,
-    /// The time after which it ends, in ms.
-    pub lease_ms: u64,
+    /// Its value, which ends after its lease.
+    pub member: &'a Member,
     /// The key whose next number is the token.
     pub counter: &'static str,
 }
@@ -69,17 +67,40 @@ impl<'a> FreeAcquire<'a> {
     pub(super) fn of(lock: &'a LockName, command: &'a Command) -> Option<Self> {
         let Command::Acquire { members, .. } = command else { return None };
         let member = members.first().filter(|_| is_whole(command))?;
-        let (door, lease_ms) = (lock.door(), member.lease_ms());
-        Some(Self { door, member: member.as_str(), lease_ms, counter: COUNTER })
+        Some(Self { door: lock.door(), member, counter: COUNTER })
     }
 
     /// The answer of the script in its place; nothing if this is no token for a node with this
     /// floor.
-    pub fn answer(&self, token: i64, floor_us: u64) -> Option<String> {
-        let token = u64::try_from(token).ok().filter(|token| *token < END_OF_TOKENS)?;
-        let ahead = token.checked_sub(floor_us).filter(|ahead| *ahead > 0)?;
-        let mut digits = itoa::Buffer::new();
-        Some([digits.format(ahead), self.member].concat())
+    pub fn answer(&self, token: i64, floor_us: u64) -> Option<Answer> {
+        let token = FencingToken::try_from(u64::try_from(token).ok()?).ok()?;
+        if token.get() <= floor_us {
+            return None;
+        }
+        let outcome = vec![Acquired::Granted];
+        Some(Answer::Acquired(reply::held(self.member.clone(), token, outcome)))
+    }
+}
+
+/// The release of a lock, as far as it can be done without a script: nobody waits for it if its door
+/// is no more than the member, and then the door is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FreeRelease<'a> {
+    /// The key to delete, if it has this value.
+    pub door: &'a str,
+    /// The value.
+    pub member: &'a Member,
+}
+
+impl<'a> FreeRelease<'a> {
+    pub(super) fn of(lock: &'a LockName, command: &'a Command) -> Option<Self> {
+        let Command::Release { member } = command else { return None };
+        is_whole(command).then(|| Self { door: lock.door(), member })
+    }
+
+    /// The answer of the script in its place, where the door was deleted.
+    pub fn answer() -> Answer {
+        Answer::Released(reply::short(Released::Released))
     }
 }
 

@@ -154,6 +154,7 @@ fn read(answer: Value) -> Option<(Vec<RefusedRight>, Extras)> {
         kill: may("client|kill"),
         introduce: may("client|setinfo"),
         transact: may("multi") && may("exec"),
+        compare: may("delifeq"),
     };
     Some((refused, extras))
 }

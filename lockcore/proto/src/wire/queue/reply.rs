@@ -197,8 +197,14 @@ fn confirmed(
     }
 }
 
+/// The member holds for its whole lease, and nothing else happened.
+pub(super) fn held<T>(member: Member, token: FencingToken, outcome: T) -> Reply<T> {
+    let left_ms = member.lease_ms();
+    Reply { grants: vec![Grant { member, token, left_ms, run: Vec::new() }], ..short(outcome) }
+}
+
 /// A short answer: nothing else happened.
-fn short<T>(outcome: T) -> Reply<T> {
+pub(super) fn short<T>(outcome: T) -> Reply<T> {
     Reply {
         outcome,
         grants: Vec::new(),
