@@ -99,7 +99,8 @@ macro_rules! options {
             self
         }
 
-        /// Names the requests for people who look at the queue. At most 64 bytes; the rest is cut.
+        /// Sets the label of the requests in [`inspect`](lockcore::Locks::inspect), for operators.
+        /// At most 64 bytes; the rest is cut.
         pub fn label(mut self, label: impl Into<Box<str>>) -> Self {
             self.config.label = Some(label.into());
             self

@@ -431,7 +431,7 @@ impl Future for Attempt {
         };
         // The wait alone: the span of the hold is the caller's.
         let waiting = running.span.clone().entered();
-        // First, so that what comes after the look wakes this task.
+        // First, so that an event after the look wakes this task.
         running.cell.caller.register(cx.waker());
         let attempt = running.attempt;
         // One that has just asked finds nothing yet: a look tells, at less cost than an event.

@@ -1,4 +1,4 @@
-//! How a `Locks` is made.
+//! The builder of a `Locks`.
 
 #[cfg(feature = "deadpool")]
 mod pool;
@@ -181,7 +181,7 @@ impl LocksBuilder {
         self
     }
 
-    /// How long one request to the server may take; 2 s by default, 50 ms to a minute. A request
+    /// The longest time of one request to the server; 2 s by default, 50 ms to a minute. A request
     /// that takes longer fails. A PING then shows whether its connection has to be replaced. Keep
     /// it well below a third of the shortest lease, else one slow answer can cost the hold.
     pub fn request_timeout(mut self, timeout: Duration) -> Self {

@@ -80,7 +80,7 @@ pub(crate) struct Prediction {
     /// Whether this is the limit, and not a lower one of the request.
     pub(crate) is_limit: bool,
     mean: Duration,
-    /// How many such requests hold at a time.
+    /// The number of such requests that hold at a time.
     at_once: u64,
 }
 

@@ -59,19 +59,19 @@ pub struct LockOptions {
     max_hold: Option<Duration>,
 }
 
-/// How long an acquisition waits at most. For lock-tower.
+/// The longest wait of an acquisition. For lock-tower.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// So long; zero tries once.
+    /// A limit; zero tries once.
     AtMost(Duration),
-    /// Without a limit.
+    /// No limit.
     Forever,
 }
 
 impl LockOptions {
-    /// Nothing is set: everything is left to the defaults of the `Locks`, and in the end to those
-    /// [above](Self).
+    /// Options of which none is set: all are left to the defaults of the `Locks`, and in the end to
+    /// those [above](Self).
     pub const fn new() -> Self {
         Self { lease: None, renewal: None, wait: None, queue_limit: None, max_hold: None }
     }
@@ -103,7 +103,7 @@ impl LockOptions {
         self
     }
 
-    /// How long to wait at most. Zero tries once.
+    /// Sets the longest wait. Zero tries once.
     pub const fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(Wait::AtMost(wait));
         self
@@ -115,7 +115,7 @@ impl LockOptions {
         self
     }
 
-    /// How many waiters the queue may have at most, this one included. At least 1.
+    /// Sets the most waiters that the queue may have, this one included. At least 1.
     pub const fn queue_limit(mut self, queue_limit: u32) -> Self {
         self.queue_limit = Some(queue_limit);
         self

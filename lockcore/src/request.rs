@@ -111,11 +111,11 @@ impl LockRequest {
         self
     }
 
-    /// Refuses the request at once, with [`WaitTooLong`](LockErrorKind::WaitTooLong), where the
-    /// queue is so long that it would hardly be served within its [wait](Self::wait): where the
-    /// waiters ahead times a hold, as nine of ten last longer, exceed the wait. The server decides,
-    /// by the length of its queue. The error's [`retry_after`](LockError::retry_after) is the time
-    /// that the queue is expected to take.
+    /// Refuses the request at once, with [`WaitTooLong`](LockErrorKind::WaitTooLong), if it would
+    /// hardly be served within its [wait](Self::wait): if the number of waiters ahead, times a
+    /// short hold (nine of ten last longer), exceeds the wait. The server decides, by the length of
+    /// its queue. The error's [`retry_after`](LockError::retry_after) is the time that the queue is
+    /// expected to take.
     ///
     /// Estimates are those of the [class](Self::class) on this `Locks`, and begin with its first
     /// request that refuses early. Until 100 holds are known, and without a wait limit, none is
@@ -125,9 +125,9 @@ impl LockRequest {
         self
     }
 
-    /// Waits for the demand, at most for the [wait](Self::wait). Until that many are free, the free
-    /// ones stay free: smaller demands do not pass a larger one. Errors, panics and cancel safety:
-    /// see [`Acquire`].
+    /// Acquires the demand, and waits for it at most for the [wait](Self::wait). Permits that are
+    /// too few for it stay free meanwhile: smaller demands do not pass a larger one. Errors, panics
+    /// and cancel safety: see [`Acquire`].
     pub fn acquire(self, demand: Demand) -> Acquire {
         self.start(Ok(demand))
     }

@@ -19,7 +19,7 @@ use crate::options::{LockOptions, Wait};
 const MAX_KEYS: usize = 32;
 
 impl Locks {
-    /// Waits for all of these locks, and holds them together.
+    /// Acquires all of these locks, and holds them together.
     ///
     /// They are acquired one after the other, in the sorted order of their names, in whichever
     /// order they are given. So two sets never wait for each other, and neither do a set and the
@@ -59,8 +59,8 @@ impl Locks {
         self.all_with(keys, LockOptions::new())
     }
 
-    /// The same with options. The [wait](LockOptions::wait) is for all of them together. Errors and
-    /// cancel safety are those of [`all`](Self::all).
+    /// As [`all`](Self::all), with options. The [wait](LockOptions::wait) is for all of them
+    /// together. Errors and cancel safety are those of [`all`](Self::all).
     pub fn all_with<I>(&self, keys: I, options: LockOptions) -> AcquireAll
     where
         I: IntoIterator,

@@ -41,7 +41,7 @@ pub(crate) struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// Notes in the record what the command did, and which laws it broke.
+    /// Records the effects of the command, and the laws that it broke.
     pub(crate) fn judge(&self, state: &mut State) {
         state.record.broken = 0;
         let granted = self.granted();
@@ -140,7 +140,7 @@ impl Step<'_> {
             let Some(before) = self.hold_of(self.was, &self.before, member) else { continue };
             let is_gone = self.was.is_gone(self.model, member);
             let expected = if is_gone { refused } else { told };
-            // Another member of the command may have been granted what is free.
+            // Another member of the command may have been granted the free weight.
             let is_alone = self.asking() == 1 << member;
             let is_same = self.hold_of(self.is, &self.after, member) == Some(before)
                 && (granted.is_empty() || !is_alone && !granted.contains(&member));

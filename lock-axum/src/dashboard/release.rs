@@ -132,8 +132,8 @@ fn check(board: &Board, headers: &HeaderMap, token: &str) -> Result<(), Refusal>
     Ok(())
 }
 
-/// Whether the browser says that the request comes from a page of this very origin. A program says
-/// nothing, and no site can make it send what it does not know.
+/// Whether the browser says that the request comes from a page of this very origin. A program
+/// sends neither header: then the token alone decides.
 fn is_from_here(headers: &HeaderMap) -> bool {
     if let Some(site) = headers.get("sec-fetch-site") {
         return site == "same-origin";

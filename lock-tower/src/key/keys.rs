@@ -183,8 +183,8 @@ impl Keys {
         self
     }
 
-    /// Names this request for people who look at the queue, in place of the layer's label. At most
-    /// 64 bytes; the rest is cut.
+    /// Sets the label of this request in [`inspect`](lockcore::Locks::inspect), for operators, in
+    /// place of the layer's. At most 64 bytes; the rest is cut.
     pub fn label(mut self, label: impl Into<Box<str>>) -> Self {
         self.label = Some(label.into());
         self

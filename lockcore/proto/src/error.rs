@@ -18,8 +18,8 @@ pub enum LockErrorKind {
     /// attempt that does not wait was not sent within the `request_timeout`, since this `Locks` had
     /// too many others to send.
     QueueFull,
-    /// So many waiters are ahead that the wait would be longer than the caller's, as the lengths of
-    /// past holds tell. Only where the request refuses early.
+    /// The queue is so long that the wait would exceed the caller's, judged by the lengths of past
+    /// holds. Only where the request refuses early.
     WaitTooLong,
     /// The store is disconnected, or did not answer within the
     /// `request_timeout`. If the caller's wait is shorter than that and ends first, the error is a

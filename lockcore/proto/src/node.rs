@@ -583,7 +583,7 @@ impl<P: Mirror> Core<P> {
             self.recent_releases.reconnected();
         }
         if !self.is_up() {
-            // Their return is what to wait for.
+            // Nothing is sent until they are back.
             self.retry_at = None;
             return;
         }

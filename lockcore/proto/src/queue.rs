@@ -35,9 +35,9 @@ pub struct QueueState {
     pub door: Option<Door>,
     /// The waiting members with their places.
     pub queue: SortedSet<Member>,
-    /// When the queue expires.
+    /// The expiry of the queue.
     pub queue_ends_ms: Option<u64>,
-    /// Up to when the waiting members of each node are believed alive.
+    /// The end of each node's patience: up to then its waiting members are believed alive.
     pub patience: BTreeMap<Box<str>, u64>,
     /// Up to when members without patience are not looked for again in a full queue.
     pub swept_until_ms: Option<u64>,
@@ -48,9 +48,9 @@ pub struct QueueState {
     pub holds: SortedSet<Member>,
     /// The weights of holds that were reduced.
     pub reduced: BTreeMap<Member, u64>,
-    /// When holds and reduced weights expire.
+    /// The expiry of holds and reduced weights.
     pub holds_end_ms: Option<u64>,
-    /// Tombstones, and when each ends.
+    /// Tombstones, each with its end.
     pub gone: SortedSet<Member>,
 }
 
@@ -59,7 +59,7 @@ pub struct QueueState {
 pub struct Passed {
     /// The members.
     pub members: SortedSet<Member>,
-    /// When they are forgotten.
+    /// The end of the record.
     pub ends_ms: u64,
 }
 
@@ -68,7 +68,7 @@ pub struct Passed {
 pub enum Message {
     /// Members of the node were granted.
     Grants {
-        /// Whose channel.
+        /// The node of the channel.
         node: NodeId,
         /// The token of all these holds.
         token: FencingToken,
@@ -77,7 +77,7 @@ pub enum Message {
     },
     /// A run of members of the node was granted.
     Run {
-        /// Whose channel.
+        /// The node of the channel.
         node: NodeId,
         /// The token of the first; each of the others has the next.
         token: FencingToken,
@@ -88,7 +88,7 @@ pub enum Message {
     },
     /// Members of the node were force-released. The caller's own are told in this way, too.
     Revoked {
-        /// Whose channel.
+        /// The node of the channel.
         node: NodeId,
         /// The members' numbers.
         numbers: Vec<u64>,
@@ -127,7 +127,7 @@ pub struct Call<'a> {
     /// The latest time that the caller has seen on servers before this one, µs since the epoch; 0
     /// if there was none. They may have granted holds that this one does not know.
     pub elsewhere_us: u64,
-    /// How much it may do.
+    /// The most that it may do.
     pub bounds: Bounds,
     /// The messages, in order.
     pub messages: Vec<Message>,

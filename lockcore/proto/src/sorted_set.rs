@@ -26,7 +26,7 @@ impl<M: Hash> Hash for SortedSet<M> {
 }
 
 impl<M: Clone + Ord> SortedSet<M> {
-    /// How many members there are.
+    /// The number of members.
     pub fn len(&self) -> usize {
         self.by_member.len()
     }

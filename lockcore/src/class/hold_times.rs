@@ -1,4 +1,4 @@
-//! How long the holds of a class last: a histogram whose past decays.
+//! The lengths of the holds of a class: a histogram whose past decays.
 //!
 //! # Implementation notes
 //!

@@ -1,4 +1,4 @@
-//! Where the node's moments come from: tokio's clock, which tests can pause, and the time for which
+//! The source of the node's moments: tokio's clock, which tests can pause, and the time for which
 //! the machine was suspended, which no timer counts.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -366,7 +366,7 @@ impl Driver {
         each: Result<(Vec<Result<Answer, StoreError>>, u32), StoreError>,
     ) {
         let (answers, replicas) = each.unwrap_or_else(|error| (vec![Err(error); batch.len()], 0));
-        // As in `answered`: what it tells of a lease may be old.
+        // As in `answered`: its news of a lease may be old.
         self.event(Clock::look, |core| {
             for (ask, answer) in batch.iter().zip(&answers) {
                 match answer {
@@ -381,7 +381,7 @@ impl Driver {
         self: &Arc<Self>,
         answers: impl IntoIterator<Item = (&'a Ask, &'a Result<Answer, StoreError>)>,
     ) {
-        // What it tells of a lease may be old: the machine may have been suspended since it was
+        // Its news of a lease may be old: the machine may have been suspended since it was
         // asked for.
         self.event(Clock::look, |core| {
             for (ask, answer) in answers {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proto::node::{Ask, GivenBack, Outcome as End, Phase, Request};
 use proto::{Answer, Command, Demand, Label, Member, Mode, Renewal, Renewed, StoreError, Terms};
 
-use crate::agenda::{Place, What};
+use crate::event_queue::{Place, What};
 use crate::fault::Fault;
 use crate::judge::Guard;
 use crate::process::{Caller, Open, Shared};

@@ -9,7 +9,7 @@ use proto::{
     Acquired, Answer, Command, Event, FencingToken, Grant, Member, Presence, Renewed, TOMBSTONE_MS,
 };
 
-use crate::agenda::Place;
+use crate::event_queue::Place;
 use crate::facts::{Before, Facts};
 use crate::process::{Seen, Shared};
 use crate::resource::{NEWCOMER_MS, TOUCHED_MS};
@@ -485,7 +485,7 @@ impl World {
     }
 }
 
-/// Whom the answer says to hold, of those that the command is for.
+/// The members of the command that hold, by the answer.
 fn said_to_hold(command: &Command, answer: &Answer) -> Vec<Who> {
     match (command, answer) {
         (Command::Acquire { members, .. }, Answer::Acquired(reply)) => {

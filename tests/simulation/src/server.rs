@@ -7,8 +7,8 @@ use proto::{
     Released, Reply, StoreError,
 };
 
-use crate::agenda::{Place, Sent, What};
 use crate::dice::Dice;
+use crate::event_queue::{Place, Sent, What};
 use crate::facts::Before;
 use crate::fault::Fault;
 use crate::judge::{Who, who};

@@ -1,4 +1,4 @@
-//! Free locks, which take no script: what then is in the way of a grant.
+//! Free locks, which take no script: the events that may be in the way of a grant.
 
 use lock_tests::acl::set_user;
 use lock_tests::{COUNTER, CommandStats, Raw, RedisServer, door_key};

@@ -78,7 +78,7 @@ impl<P: Mirror> Core<P> {
                 self.pause = (self.pause * 2).min(LAST_RETRY);
                 return budget;
             };
-            // Parked again at once, without a subscription: its return is what to wait for.
+            // Parked again at once, without a subscription, until that is back.
             if !self.is_up() && self.table.entries()[&number].mode == Mode::Wait {
                 self.retry_at = None;
                 return budget;

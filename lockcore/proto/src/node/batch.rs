@@ -1,5 +1,5 @@
-//! Which requests go out together: renewals in one script, touches in one script, acquires of one
-//! lock in one command.
+//! The requests that go out together: renewals in one script, touches in one script, acquires of
+//! one lock in one command.
 //!
 //! # Implementation notes
 //!

@@ -37,7 +37,7 @@ impl<P: Mirror> Core<P> {
             self.grant_in_reply(ask, grant);
         }
         if reply.more {
-            // For no member in particular: what is left to do, the server knows.
+            // For no member in particular: the server knows the rest.
             let command = Command::Touch { members: Vec::new() };
             let ask = Ask { lock: ask.lock.clone(), command, sent: self.now, background: true };
             self.background(ask);

@@ -53,8 +53,8 @@ pub(super) struct Table<P> {
     sends: ByTime,
     touches: ByTime<LockName>,
     unsent: BTreeSet<u64>,
-    /// How many acquires of each lock are on their way, or are to be sent. Hashed, so that a lock
-    /// that comes and goes allocates nothing.
+    /// The number of acquires of each lock that are on their way, or are to be sent. Hashed, so
+    /// that a lock that comes and goes allocates nothing.
     asked_for: HashMap<LockName, usize>,
     parked: BTreeSet<u64>,
     counts: Counts,

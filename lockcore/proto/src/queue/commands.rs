@@ -61,7 +61,7 @@ impl QueueState {
             }
         }
         if members.iter().all(|member| self.is_gone(member)) {
-            // Nothing is written, not even what is mended.
+            // Nothing is written, not even the mended parts.
             let mut mended = self.clone();
             mended.look(call);
             return mended.answer(call, vec![Acquired::Refused; members.len()]);

@@ -4,7 +4,7 @@
 //! # Implementation notes
 //!
 //! - A shard is the store of one server, with its own connections, subscription and times. So
-//!   presence is what it is on one server: a script counts who listens at the primary that runs it.
+//!   presence is as on one server: a script counts who listens at the primary that runs it.
 //!   The channels name the server, because a Cluster carries each message to all of its servers.
 
 mod following;

@@ -16,7 +16,7 @@ use crate::{
 
 /// A position in a short answer is below this.
 const POSITIONS: i64 = 1 << 20;
-const FOREIGN_DOOR: &str = "the key lock:{…} holds what does not belong to a lock";
+const FOREIGN_DOOR: &str = "the key lock:{…} holds data that does not belong to a lock";
 
 /// The answer to the command.
 ///
@@ -108,7 +108,7 @@ fn acquired(
     all(answer, |word, number| Some(vec![outcome::acquired(word, number)?]))
 }
 
-/// So many members are queued behind a lock, one behind the other.
+/// The answer of members that are all queued behind a lock, one behind the other.
 fn queued(packed: i64, members: usize) -> Option<Reply<Vec<Acquired>>> {
     behind_lock(packed, |first| {
         (first..).take(members).map(|position| Acquired::Queued { position }).collect()

@@ -1,5 +1,5 @@
--- The long way of an acquire. Before it, besides what common needs: members, queue_limit. After it:
--- the outcome of each member, and the positions of those that are queued.
+-- The long way of an acquire. Before it, besides the needs of common: members, queue_limit. After
+-- it: the outcome of each member, and the positions of those that are queued.
 
 --#include queue/common
 
@@ -16,7 +16,7 @@ local newcomers, index = {}, {}
 -- then; a look at the patience, and one at that of others where the queue is full.
 local is_end, is_raise_settled, is_full_settled, is_swept
 
--- Tells the member what it holds.
+-- Tells the member of its hold.
 local function told(member, ms)
   is_granted[member] = true
   grants[#grants + 1] = member

@@ -1,27 +1,25 @@
-//! The allocations of a lock and its release, on Redis.
-//! The test starts a server of its own.
-#![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
+//! The allocations of a lock and its release, on Redis. A binary of its own: they are counted by
+//! its allocator.
 
-#[path = "../benches/support.rs"]
-mod support;
-
+use lock_tests::RedisServer;
 use lockcore::Locks;
-use support::Server;
 
 const PAIRS: u64 = 50;
 
 async fn pairs(locks: &Locks) {
     for _ in 0..PAIRS {
-        locks.lock("allocations").await.unwrap().release().await.unwrap();
+        let guard = locks.lock("allocations").await.expect("free");
+        guard.release().await.expect("held");
     }
 }
 
 #[test]
 fn a_lock_and_its_release_allocate_little() {
-    let server = Server::start();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let server = RedisServer::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime starts");
     let locks = runtime.block_on(async {
-        let locks = Locks::connect(server.url()).await.unwrap();
+        let locks = Locks::connect(server.url()).await.expect("the server is up");
         pairs(&locks).await;
         locks
     });

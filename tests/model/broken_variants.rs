@@ -1,4 +1,4 @@
-//! The laws are not blind: each wrong variant breaks the law that it should.
+//! Broken variants: each one breaks the law that it should.
 
 use stateright::{Checker, HasDiscoveries, Model};
 
