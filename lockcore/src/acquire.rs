@@ -32,6 +32,7 @@ const SILENCE: Duration = Duration::from_secs(15);
 /// # Errors
 /// [`Timeout`](LockErrorKind::Timeout), [`QueueFull`](LockErrorKind::QueueFull),
 /// [`WaitTooLong`](LockErrorKind::WaitTooLong) where it refuses early,
+/// [`Superseded`](LockErrorKind::Superseded) where only [the newest](crate::WhenBusy) waits,
 /// [`Unavailable`](LockErrorKind::Unavailable) and every other [`LockErrorKind`] but `Lost`. While
 /// the store is unavailable or read-only, it asks again until the wait is over, then ends with that
 /// error. Without a wait limit it does so once no request of this `Locks` has succeeded for 15 s,

@@ -142,6 +142,8 @@ impl LocksBuilder {
         queue_limit,
         /// The default [`max_hold`](LockOptions::max_hold).
         max_hold,
+        /// The default [`when_busy`](LockOptions::when_busy).
+        when_busy,
     }
 
     /// Renews every grant that arrives as a message before its guard is returned: one round trip

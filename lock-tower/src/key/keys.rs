@@ -175,6 +175,9 @@ impl Keys {
         /// The longest hold of this request; see
         /// [`LockLayer::max_hold`](crate::LockLayer::max_hold).
         max_hold,
+        /// The course of this request if its key is taken; see
+        /// [`LockLayer::when_busy`](crate::LockLayer::when_busy).
+        when_busy,
     }
 
     /// Sets several options at once. An option that they leave open stays as it is.

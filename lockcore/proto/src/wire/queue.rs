@@ -6,6 +6,7 @@ use super::keys::{COUNTER, SlotCounter};
 use super::scripts::{self, Script};
 use super::{Call, Context};
 use crate::demand::Demand;
+use crate::member::Member;
 use crate::name::LockName;
 use crate::{Command, Mode};
 
@@ -24,6 +25,7 @@ const USUAL_PREFIX: &str = "lockcore";
 fn is_whole(command: &Command) -> bool {
     match command {
         Command::Release { member } => member.demand() == Demand::ALONE,
+        Command::Acquire { members, .. } if keeps_newest(members) => false,
         Command::Acquire { members, .. } | Command::Renew { members } => {
             matches!(&**members, [one] if one.demand() == Demand::ALONE)
         }
@@ -31,11 +33,18 @@ fn is_whole(command: &Command) -> bool {
     }
 }
 
+/// Whether it is asked for one of which only the newest waits: such a member is never asked for
+/// together with others.
+fn keeps_newest(members: &[Member]) -> bool {
+    matches!(members, [one] if one.keeps_newest())
+}
+
 /// The script that runs the command.
 pub fn script(command: &Command) -> &'static Script {
     let scripts = scripts::of_queue();
     match (command, is_whole(command)) {
         (Command::Acquire { .. }, true) => &scripts.lock,
+        (Command::Acquire { members, .. }, _) if keeps_newest(members) => &scripts.acquire_newest,
         (Command::Acquire { members, .. }, false) if members.len() == 1 => &scripts.acquire,
         (Command::Acquire { .. }, false) => &scripts.acquire_all,
         (Command::Release { .. }, true) => &scripts.unlock,

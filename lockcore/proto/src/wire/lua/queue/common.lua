@@ -27,6 +27,11 @@ local function parse(member)
   end
 end
 
+-- Whether it is one of which only the newest waits.
+local function keeps_newest(member)
+  return string.match(member, '^~2[^:]*():%d+:%d+:w/0:') == 25
+end
+
 --#include foreign_key
 
 local function text_of(number)
@@ -545,6 +550,7 @@ local function write(needs_memory, newcomers)
   write_queue(newcomers)
   write_door()
   publish('r', revoked)
+  publish('s', superseded)
   -- Beside a run nothing else is granted.
   publish((run == '' and 'p ' or 'w ') .. (issued or token or ''), told)
 end
