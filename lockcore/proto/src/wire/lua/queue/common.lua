@@ -27,11 +27,6 @@ local function parse(member)
   end
 end
 
--- Whether it is one of which only the newest waits.
-local function keeps_newest(member)
-  return string.match(member, '^~2[^:]*():%d+:%d+:w/0:') == 25
-end
-
 --#include foreign_key
 
 local function text_of(number)

@@ -59,6 +59,11 @@ local function sweep()
   end
 end
 
+-- Whether it is one of which only the newest waits.
+local function keeps_newest(member)
+  return string.match(member, '^~2[^:]*():%d+:%d+:w/0:') == 25
+end
+
 -- The members that leave the queue for this one, among the last that wait.
 local function older_than(member)
   local older, looked_at = {}, 0

@@ -60,7 +60,8 @@ for i, member in ipairs(members) do
       size = places[i] and size or size + 1
     end
   else
-    letters[i] = has_gone and keeps_newest(member) and call('ZSCORE', G, member) and 'd' or 'g'
+    local keeps_newest = string.match(member, '^~2[^:]*():%d+:%d+:w/0:') == 25
+    letters[i] = has_gone and keeps_newest and call('ZSCORE', G, member) and 'd' or 'g'
   end
 end
 table.sort(returned, function(a, b)
