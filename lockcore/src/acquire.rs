@@ -73,7 +73,8 @@ impl Acquire {
     ///
     /// The server tells it when it queues the request, and again if that loses its place. Waiters
     /// ahead that are served since then are not subtracted: at most so many are ahead. Does not ask
-    /// the server.
+    /// the server: the requests by which a place is kept alive do not tell it, since a rank costs
+    /// the server a look at the queue for each waiter. [`inspect`](crate::Locks::inspect) tells.
     pub fn position(&self) -> Option<u64> {
         self.attempt.cell.position()
     }

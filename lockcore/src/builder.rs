@@ -46,6 +46,7 @@ pub struct LocksBuilder {
     namespace: Option<Arc<str>>,
     channel_prefix: Arc<str>,
     label: Option<Label>,
+    class: Option<Box<str>>,
     defaults: LockOptions,
     confirm_grants: bool,
     replicas: Option<(u32, Duration)>,
@@ -82,6 +83,7 @@ impl LocksBuilder {
             namespace: None,
             channel_prefix: Arc::from("lockcore"),
             label: None,
+            class: None,
             defaults: LockOptions::new(),
             confirm_grants: false,
             replicas: None,
@@ -119,6 +121,13 @@ impl LocksBuilder {
     /// of its connections: at most 64 bytes, longer labels are cut. `host:pid` by default.
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         self.label = Some(Label::new(label.as_ref()));
+        self
+    }
+
+    /// The [class](crate::LockRequest::class) of acquisitions that name none, also of
+    /// [sets](Locks::all). At most 64 bytes; the rest is cut. The default is `default`.
+    pub fn class(mut self, class: impl Into<Box<str>>) -> Self {
+        self.class = Some(class.into());
         self
     }
 
@@ -273,6 +282,7 @@ impl LocksBuilder {
         let settings = Settings {
             namespace: self.namespace,
             label: self.label.unwrap_or_else(label_of_this_process),
+            class: self.class.unwrap_or_default(),
             defaults: self.defaults,
             confirm_grants: self.confirm_grants,
             replicas: self.replicas.map_or(0, |(count, _)| count),

@@ -95,7 +95,8 @@ impl LockRequest {
 
     /// Sets the class of this request in [metrics](crate::guide::observability), in
     /// [`status_by_class`](crate::Locks::status_by_class) and in
-    /// [`activity`](crate::Locks::activity). The default is the class `default`.
+    /// [`activity`](crate::Locks::activity). The default is that of the
+    /// [`Locks`](crate::LocksBuilder::class), or else the class `default`.
     ///
     /// A class names a use of locks, such as a route or "wallet", of which there are few. Names of
     /// locks are too many: a recorder of metrics keeps each class for good. At most 64 bytes; the

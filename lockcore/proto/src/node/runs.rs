@@ -32,7 +32,7 @@ use crate::node::entry::{Caller, Entry, Mirror, Refusal, Request, State};
 use crate::node::lease::{self, Lease};
 use crate::node::moment::Moment;
 use crate::node::run::{Run, ToldRun, members_of};
-use crate::terms::{Renewal, WhenBusy};
+use crate::terms::Renewal;
 use crate::token;
 use crate::{Demand, Grant, Leaving, Mode, Released};
 
@@ -62,8 +62,7 @@ impl<P: Mirror> Core<P> {
         }
         // A hold that ends by itself ends for its holder, and for no other: it is served alone.
         let ends_by_itself = options.renewal == Renewal::Fixed || options.max_hold.is_some();
-        let waits = *mode == Mode::Wait && options.when_busy == WhenBusy::Wait;
-        *demand == Demand::ALONE && waits && !ends_by_itself
+        *demand == Demand::ALONE && *mode == Mode::Wait && !ends_by_itself
     }
 
     /// Whether the member is gone once these have left: of a run's hold, once all members have.

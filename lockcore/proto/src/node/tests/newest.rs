@@ -103,6 +103,19 @@ fn a_place_that_is_lost_is_asked_for_again() {
 
 /// The message is of a server that another has replaced since.
 #[test]
+fn a_grant_that_is_confirmed_first_is_not_given_up() {
+    let mut core = core();
+    let (attempt, member) = waiting(&mut core);
+    core.event(at(1)).heard(told(&member, 10));
+    let asks = sent(&mut core);
+    assert!(matches!(asks[0].command, Command::Confirm { .. }));
+    core.event(at(2)).heard(superseded(&member));
+    assert!(matches!(core.event(at(3)).take(attempt), Outcome::Waits));
+    assert_eq!(core.counts().attempts, 1);
+}
+
+/// The same, of one that is handed out.
+#[test]
 fn a_hold_is_not_touched() {
     let mut core = core();
     let (attempt, member) = waiting(&mut core);
