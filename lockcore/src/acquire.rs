@@ -33,6 +33,7 @@ const SILENCE: Duration = Duration::from_secs(15);
 /// [`Timeout`](LockErrorKind::Timeout), [`QueueFull`](LockErrorKind::QueueFull),
 /// [`WaitTooLong`](LockErrorKind::WaitTooLong) where it refuses early (both are told at a
 /// [pace](crate::guide::overload#a-pace-for-refusals)),
+/// [`Superseded`](LockErrorKind::Superseded) where only [the newest](crate::WhenBusy) waits,
 /// [`Unavailable`](LockErrorKind::Unavailable) and every other [`LockErrorKind`] but `Lost`. While
 /// the store is unavailable or read-only, it asks again until the wait is over, then ends with that
 /// error. Without a wait limit it does so once no request of this `Locks` has succeeded for 15 s,
@@ -73,7 +74,8 @@ impl Acquire {
     ///
     /// The server tells it when it queues the request, and again if that loses its place. Waiters
     /// ahead that are served since then are not subtracted: at most so many are ahead. Does not ask
-    /// the server.
+    /// the server: the requests by which a place is kept alive do not tell it, since a rank costs
+    /// the server a look at the queue for each waiter. [`inspect`](crate::Locks::inspect) tells.
     pub fn position(&self) -> Option<u64> {
         self.attempt.cell.position()
     }

@@ -46,6 +46,7 @@ pub struct LocksBuilder {
     namespace: Option<Arc<str>>,
     channel_prefix: Arc<str>,
     label: Option<Label>,
+    class: Option<Box<str>>,
     defaults: LockOptions,
     confirm_grants: bool,
     replicas: Option<(u32, Duration)>,
@@ -82,6 +83,7 @@ impl LocksBuilder {
             namespace: None,
             channel_prefix: Arc::from("lockcore"),
             label: None,
+            class: None,
             defaults: LockOptions::new(),
             confirm_grants: false,
             replicas: None,
@@ -122,6 +124,13 @@ impl LocksBuilder {
         self
     }
 
+    /// The [class](crate::LockRequest::class) of acquisitions that name none, also of
+    /// [sets](Locks::all). At most 64 bytes; the rest is cut. The default is `default`.
+    pub fn class(mut self, class: impl Into<Box<str>>) -> Self {
+        self.class = Some(class.into());
+        self
+    }
+
     /// The options of acquisitions that do not set their own. An option that they leave open stays
     /// as it is.
     pub fn defaults(mut self, defaults: LockOptions) -> Self {
@@ -142,6 +151,8 @@ impl LocksBuilder {
         queue_limit,
         /// The default [`max_hold`](LockOptions::max_hold).
         max_hold,
+        /// The default [`when_busy`](LockOptions::when_busy).
+        when_busy,
     }
 
     /// Renews every grant that arrives as a message before its guard is returned: one round trip
@@ -271,6 +282,7 @@ impl LocksBuilder {
         let settings = Settings {
             namespace: self.namespace,
             label: self.label.unwrap_or_else(label_of_this_process),
+            class: self.class.unwrap_or_default(),
             defaults: self.defaults,
             confirm_grants: self.confirm_grants,
             replicas: self.replicas.map_or(0, |(count, _)| count),

@@ -102,7 +102,7 @@ pub use inspection::{LockInspection, Participant};
 pub use key::{KeyError, LockKey, MAX_KEY_BYTES};
 pub use locks::Locks;
 pub use options::{LockOptions, MAX_LEASE, MIN_LEASE, Wait};
-pub use proto::{ConfigError, Demand, FencingToken, LockErrorKind, NodeId, TokenError};
+pub use proto::{ConfigError, Demand, FencingToken, LockErrorKind, NodeId, TokenError, WhenBusy};
 pub use request::LockRequest;
 #[cfg(feature = "redis")]
 pub use sentinels::Sentinels;

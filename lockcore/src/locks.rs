@@ -362,6 +362,12 @@ impl Locks {
         key::name_of(lock, self.node.settings.namespace.as_deref())
     }
 
+    /// Whether the names of locks are kept out of logs, as
+    /// [`redact_names`](crate::LocksBuilder::redact_names) asks: for logs of your own.
+    pub fn redacts_names(&self) -> bool {
+        self.node.settings.redact_names
+    }
+
     /// Ends this node: refuses new acquisitions, leaves all queues, waits up to `timeout` for all
     /// guards to be released or dropped, then releases the remaining holds, whose guards are lost.
     /// With a `timeout` of zero it does not wait for guards.

@@ -211,6 +211,21 @@ fn a_read_that_was_a_lock_and_keeps_its_token_is_seen() {
     breaks_among(variant, budget, &[0, 1], wants, &[properties::RISING]);
 }
 
+const ALL_NEWEST: &[Want] = &[Want::Newest, Want::Newest, Want::Newest];
+
+#[test]
+fn an_older_one_that_waits_beside_a_newer_one_is_seen() {
+    let homes = &[0, 1, 2];
+    breaks_among(Variant::KeepsTheOlder, CALM, homes, ALL_NEWEST, &[properties::PLACE]);
+}
+
+#[test]
+fn one_that_left_for_a_newer_one_and_is_back_is_seen() {
+    let (homes, budget) = (&[0, 1, 2], Budget { losses: 1, ..NOTHING });
+    let laws = &[properties::AGAIN, properties::PLACE, properties::WORDS];
+    breaks_among(Variant::BringsBackTheSuperseded, budget, homes, ALL_NEWEST, laws);
+}
+
 #[test]
 fn a_read_that_is_renewed_after_its_end_is_seen() {
     let wants = &[Want::Read, Want::Lock];

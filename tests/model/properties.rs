@@ -180,7 +180,7 @@ fn clean(model: &Locking, state: &State) -> bool {
 
 /// Whether, once everything has arrived, no node waits for an answer, and the waiters need only
 /// time and their next question: one of them holds the lock when all releases have run and all
-/// holds without a caller have ended.
+/// holds without a caller have ended, unless all have left the queue for a newer one.
 fn unstuck(model: &Locking, state: &State) -> bool {
     if !state.network.is_empty() {
         return true;
@@ -237,8 +237,12 @@ fn unstuck(model: &Locking, state: &State) -> bool {
             }
         }
     }
+    let mut still_wait = false;
     for (node, number) in open {
         let told = ask(Ask::Touch { members: 1 << model.id_of(node, number) }, node);
+        // One that has left the queue for a newer one learns of it.
+        let is_told = matches!(told.outcome, Outcome::Touched { superseded: 1.., .. });
+        still_wait |= !is_told;
         if matches!(told.outcome, Outcome::Touched { gone, .. } if gone != 0) {
             // The attempt goes on under a number that no member has had.
             let member = node * NUMBERS + NUMBERS - 1;
@@ -246,5 +250,5 @@ fn unstuck(model: &Locking, state: &State) -> bool {
         }
     }
     let books = server.books(model, now_ms);
-    books.live().any(|held| !state.nodes[node_of(held.member)].is_dead)
+    !still_wait || books.live().any(|held| !state.nodes[node_of(held.member)].is_dead)
 }

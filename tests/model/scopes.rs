@@ -4,7 +4,7 @@ use crate::model::{Scope, Want};
 use crate::state::Budget;
 use crate::{NOTHING, exhaust, two};
 
-use Want::{Lock, Permits, Read};
+use Want::{Lock, Newest, Permits, Read};
 
 const CRASHED_OR_CANCELLED: Budget = Budget { crashes: 1, cancels: 1, ..NOTHING };
 
@@ -181,4 +181,29 @@ fn a_run_of_two_whose_node_is_cut_off_keeps_every_law() {
 #[test]
 fn runs_whose_members_come_back_keep_every_law() {
     exhaust("a run of two, one of them twice", in_runs(&[0, 1, 1], &[1, 2, 1], NOTHING));
+}
+
+#[test]
+fn three_locks_of_which_only_the_newest_waits_keep_every_law() {
+    let budget = Budget { losses: 1, ..NOTHING };
+    exhaust("three locks, the newest waits, lost and late requests", three(&[Newest; 3], budget));
+}
+
+#[test]
+fn locks_of_which_only_the_newest_waits_that_crash_and_cancel_keep_every_law() {
+    let scope = three(&[Newest; 3], CRASHED_OR_CANCELLED);
+    exhaust("three locks, the newest waits, crashed and cancelled", scope);
+}
+
+#[test]
+fn locks_of_which_only_the_newest_waits_that_are_passed_over_keep_every_law() {
+    let scope = three(&[Newest; 3], Budget { cuts: 1, ..NOTHING });
+    exhaust("three locks, the newest waits, cut off", scope);
+}
+
+/// One waits for its turn between two of which only the newest waits.
+#[test]
+fn a_lock_among_those_of_which_only_the_newest_waits_keeps_every_law() {
+    let scope = Scope { operations: &[2, 1, 1], ..three(&[Newest, Lock, Newest], NOTHING) };
+    exhaust("a lock among two of which the newest waits", scope);
 }

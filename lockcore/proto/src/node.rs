@@ -74,6 +74,7 @@ use self::table::Table;
 use crate::error::{LockErrorKind, StoreError};
 use crate::member::{self, Member, NodeId, ROUND_BITS};
 use crate::name::LockName;
+use crate::terms::WhenBusy;
 use crate::token::FencingToken;
 use crate::{Answer, Command, Event, Leaving, Left, Link, Mode, Released, Renewed};
 
@@ -284,6 +285,9 @@ impl<P: Mirror> Core<P> {
         let lease_ms = options.lease_ms();
         let member = match self.rules.peers {
             true => Member::redisson(node, number, lease_ms, &label),
+            false if mode == Mode::Wait && options.when_busy == WhenBusy::KeepNewest => {
+                Member::keeping_newest(node, number, lease_ms, &label)
+            }
             false if run_limit > 1 => Member::in_run(node, number, lease_ms, run_limit, &label),
             false => Member::new(node, number, lease_ms, demand, &label),
         };
@@ -555,6 +559,11 @@ impl<P: Mirror> Core<P> {
                     if self.table.entries().contains_key(&number) {
                         self.revoked(number);
                     }
+                }
+            }
+            Event::Superseded { numbers } => {
+                for number in numbers {
+                    self.superseded(number);
                 }
             }
             Event::Poked { number } => self.poked(number),

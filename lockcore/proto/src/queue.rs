@@ -93,6 +93,14 @@ pub enum Message {
         /// The members' numbers.
         numbers: Vec<u64>,
     },
+    /// Waiting members have left the queue for a newer one. The caller's own are told in this way,
+    /// too.
+    Superseded {
+        /// Whose channel.
+        node: NodeId,
+        /// The members' numbers.
+        numbers: Vec<u64>,
+    },
 }
 
 /// The most that one command does, so that no script keeps the server from others for long.

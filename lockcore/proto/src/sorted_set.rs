@@ -79,7 +79,7 @@ impl<M: Clone + Ord> SortedSet<M> {
     }
 
     /// All, the lowest score first.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, &M)> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, &M)> {
         self.in_order.iter().map(|(score, member)| (*score, member))
     }
 }

@@ -45,6 +45,8 @@ use crate::store::{Listener, Store, begin};
 pub(crate) struct Settings {
     pub(crate) namespace: Option<Arc<str>>,
     pub(crate) label: Label,
+    /// The class of requests that name none; `default` if it is empty.
+    pub(crate) class: Box<str>,
     pub(crate) defaults: LockOptions,
     pub(crate) confirm_grants: bool,
     /// A grant or a renewal counts once so many replicas have it.
@@ -155,7 +157,7 @@ impl Driver {
         Self {
             store,
             observer: Observer::new(id.clone(), settings.redact_names),
-            classes: Classes::default(),
+            classes: Classes::new(&settings.class),
             refusals: RefusalPace::default(),
             id,
             settings,

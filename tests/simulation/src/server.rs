@@ -305,6 +305,7 @@ fn event(message: Message) -> (NodeId, Event) {
             (node, Event::GrantedRun { token, left_ms, numbers })
         }
         Message::Revoked { node, numbers } => (node, Event::Revoked { numbers }),
+        Message::Superseded { node, numbers } => (node, Event::Superseded { numbers }),
     }
 }
 

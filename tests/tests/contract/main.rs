@@ -53,6 +53,7 @@ macro_rules! on_every_store {
 
 mod activity;
 mod backend;
+mod busy;
 mod cancellation;
 mod connection;
 mod dropped;

@@ -48,7 +48,9 @@ fn lua_and_rust_agree_on_what_is_another_program_s_and_leave_it_alone() {
 /// Bounds that a sequence reaches.
 const SMALL: Bounds = Bounds { granted: 2, looked_at: 5, reclaimed: 2 };
 
-const MET: [&str; 5] = ["Confirmed", "a revocation", RUN, SEVERAL, MORE];
+const MET: [&str; 7] = ["Confirmed", "a revocation", RUN, SEVERAL, MORE, SUPERSEDED, FOUND];
+const SUPERSEDED: &str = "a newer one";
+const FOUND: &str = "Superseded";
 const RUN: &str = "a run";
 const SEVERAL: &str = "several grants in a message";
 const MORE: &str = "more";
@@ -95,8 +97,9 @@ impl Layout for Queue {
         // commands get far enough for more than one.
         let rare: &[_] = match kind {
             Kind::Locks => &[SEVERAL, MORE],
-            Kind::Strange => &[SEVERAL, MORE, RUN],
-            // Two neighbours of one node that both ask for everything.
+            Kind::Strange => &[SEVERAL, MORE, RUN, SUPERSEDED, FOUND],
+            // Two that both ask for everything; of one node, and neighbours.
+            Kind::Semaphore | Kind::MixedLimits => &[RUN, SUPERSEDED, FOUND],
             _ => &[RUN],
         };
         [&MET, rare]
@@ -292,6 +295,7 @@ impl Layout for Queue {
                 Message::Grants { grants, .. } if grants.len() > 1 => met.push(SEVERAL),
                 Message::Revoked { .. } => met.push("a revocation"),
                 Message::Run { .. } => met.push(RUN),
+                Message::Superseded { .. } => met.push(SUPERSEDED),
                 Message::Grants { .. } => {}
             }
         }
@@ -365,6 +369,10 @@ fn text(message: &Message) -> layout::Message {
         Message::Revoked { node, numbers } => {
             let numbers = numbers.iter().map(|number| format!(" {number}"));
             (grants_channel(node), format!("r{}", numbers.collect::<String>()))
+        }
+        Message::Superseded { node, numbers } => {
+            let numbers = numbers.iter().map(|number| format!(" {number}"));
+            (grants_channel(node), format!("s{}", numbers.collect::<String>()))
         }
     }
 }

@@ -24,6 +24,7 @@ const USUAL_PREFIX: &str = "lockcore";
 fn is_whole(command: &Command) -> bool {
     match command {
         Command::Release { member } => member.demand() == Demand::ALONE,
+        Command::Acquire { members, .. } if keeps_newest(members) => false,
         Command::Acquire { members, .. } | Command::Renew { members } => {
             matches!(&**members, [one] if one.demand() == Demand::ALONE)
         }
@@ -31,11 +32,18 @@ fn is_whole(command: &Command) -> bool {
     }
 }
 
+/// Whether it is asked for one of which only the newest waits: such a member is never asked for
+/// together with others.
+fn keeps_newest(members: &[Member]) -> bool {
+    matches!(members, [one] if one.keeps_newest())
+}
+
 /// The script that runs the command.
 pub fn script(command: &Command) -> &'static Script {
     let scripts = scripts::of_queue();
     match (command, is_whole(command)) {
         (Command::Acquire { .. }, true) => &scripts.lock,
+        (Command::Acquire { members, .. }, _) if keeps_newest(members) => &scripts.acquire_newest,
         (Command::Acquire { members, .. }, false) if members.len() == 1 => &scripts.acquire,
         (Command::Acquire { .. }, false) => &scripts.acquire_all,
         (Command::Release { .. }, true) => &scripts.unlock,

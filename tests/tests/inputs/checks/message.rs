@@ -74,6 +74,10 @@ fn any(payload: &[u8]) {
                 None => assert!(written.split(' ').map(number).eq(numbers.into_iter().map(Some))),
             }
         }
+        Event::Superseded { numbers } => {
+            let written = text.strip_prefix("s ").expect("it begins with an s");
+            assert!(written.split(' ').map(number).eq(numbers.into_iter().map(Some)), "{text:?}");
+        }
         Event::Poked { .. } | Event::Resubscribed => panic!("no payload says that"),
     }
 }

@@ -545,6 +545,7 @@ local function write(needs_memory, newcomers)
   write_queue(newcomers)
   write_door()
   publish('r', revoked)
+  publish('s', superseded)
   -- Beside a run nothing else is granted.
   publish((run == '' and 'p ' or 'w ') .. (issued or token or ''), told)
 end
