@@ -26,8 +26,8 @@
 //! minute, as the life of an unanswered connection is.
 
 mod act;
-mod broken_variants;
 mod books;
+mod broken_variants;
 mod event;
 mod facts;
 mod model;
