@@ -157,8 +157,8 @@ impl Wire {
         FreeAcquire::of(lock, command)
     }
 
-    /// The same of a release. Nothing in a Redis Cluster, where a server to which a slot moves serves
-    /// one command of those that ask for it, and not the script after it.
+    /// The same of a release. Nothing in a Redis Cluster, where a server to which a slot moves
+    /// serves one command of those that ask for it, and not the script after it.
     pub fn free_release<'a>(&self, asked: &'a Asked) -> Option<FreeRelease<'a>> {
         let (lock, command) = self.without_script(asked)?;
         FreeRelease::of(lock, command)

@@ -308,6 +308,7 @@ where
         }
     }
 
+    #[allow(clippy::boxed_local, reason = "without its box all of it would be copied once more")]
     fn finish(self: Box<Self>, answer: Judged) {
         let Unsent { wire, link, asked, reading } = &self.request;
         let told = (self.floors, self.sender.server);

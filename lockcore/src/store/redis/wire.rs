@@ -17,10 +17,13 @@ pub(super) struct TimedWire {
     pub(super) acquires: Arc<Acquires>,
 }
 
+/// Reads the answer to these commands, from the server with this number.
+type ReadAnswer<T> = fn(&TimedWire, &Asked, (Floors, u64), &Value) -> Result<T, StoreError>;
+
 /// The way to read the answer to some commands.
 pub(super) struct Reading<T> {
-    /// Reads it, from the server with this number.
-    pub(super) read: fn(&TimedWire, &Asked, (Floors, u64), &Value) -> Result<T, StoreError>,
+    /// Reads it.
+    pub(super) read: ReadAnswer<T>,
     /// The same, where the answer to the only command is read already.
     pub(super) only: fn(Answer) -> T,
 }
