@@ -74,6 +74,10 @@ fn any(payload: &[u8]) {
                 None => assert!(written.split(' ').map(number).eq(numbers.into_iter().map(Some))),
             }
         }
+        Event::Superseded { numbers } => {
+            let written = text.strip_prefix("s ").expect("one that left begins with an s");
+            assert!(written.split(' ').map(number).eq(numbers.into_iter().map(Some)));
+        }
         Event::Poked { .. } | Event::Resubscribed => panic!("no payload says that"),
     }
 }
@@ -144,6 +148,8 @@ fn round_trip(source: &mut Source<'_>) {
     assert_eq!(message(text.as_bytes(), &node), Some(expected).filter(|_| !is_last));
     let event = message(format!("r {number} 7").as_bytes(), &node);
     assert_eq!(event, Some(Event::Revoked { numbers: vec![number, 7] }));
+    let event = message(format!("s {number} 7").as_bytes(), &node);
+    assert_eq!(event, Some(Event::Superseded { numbers: vec![number, 7] }));
     let event = message(format!("r {member}").as_bytes(), &node);
     assert_eq!(event, Some(Event::Revoked { numbers: vec![number] }));
 }
