@@ -105,10 +105,10 @@ impl Dashboard {
     /// not stopped, and only a resource that checks fencing tokens refuses their writes. Off by
     /// default: then the answer is 403.
     ///
-    /// Each release that found a hold is an event of `tracing` at `warn`, with the name of the lock,
-    /// unless names are redacted, the labels of its holders, and the address of the browser, if the
-    /// router is served [with it](Router::into_make_service_with_connect_info). Which operator it
-    /// was is for your authentication to log.
+    /// Each release that found a hold is an event of `tracing` at `warn`: with the name of the
+    /// lock, unless names are redacted, the labels of its holders, and the address of the browser,
+    /// if the router is served [with it](Router::into_make_service_with_connect_info). Which
+    /// operator it was is for your authentication to log.
     ///
     /// The form has a token that is also in a cookie, so that no other site can send it for an
     /// operator who is signed in, and a request that the browser says is from another site is

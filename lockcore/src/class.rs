@@ -3,7 +3,7 @@
 
 mod hold_times;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -94,6 +94,9 @@ impl Prediction {
 
 /// The name, cut at a whole character if it is too long.
 fn cut(name: &str) -> &str {
+    if name.len() <= MAX_BYTES {
+        return name;
+    }
     let end = (0..=MAX_BYTES).rfind(|end| name.is_char_boundary(*end)).unwrap_or(0);
     &name[..end]
 }
@@ -103,7 +106,7 @@ fn cut(name: &str) -> &str {
 pub(crate) struct Classes {
     default: Arc<Class>,
     other: Arc<Class>,
-    named: Mutex<HashMap<Arc<str>, Arc<Class>>>,
+    named: Mutex<BTreeMap<Arc<str>, Arc<Class>>>,
 }
 
 impl Default for Classes {

@@ -155,8 +155,9 @@ enum Course {
 }
 
 impl AcquireAll {
-    /// Sets the class of all these acquisitions, as [`LockRequest::class`](crate::LockRequest::class)
-    /// does of one. Once it has been polled, this does nothing.
+    /// Sets the class of all these acquisitions, as
+    /// [`LockRequest::class`](crate::LockRequest::class) does of one. Once it has been polled, this
+    /// does nothing.
     pub fn class(mut self, new: impl Into<Box<str>>) -> Self {
         if let Course::New { class, .. } = &mut self.0 {
             *class = Some(new.into());
