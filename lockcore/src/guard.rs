@@ -439,7 +439,7 @@ impl RunningRelease {
         if timer.is_none() {
             *timer = node.timer_elsewhere(node.answer_deadline());
         }
-        // First, so that what comes after the look wakes this task.
+        // First, so that an outcome after the look wakes this task.
         shared.caller.register(cx.waker());
         match shared.outcome() {
             Some(Ok(outcome)) => Poll::Ready(ended(shared, *outcome == Released::Released)),

@@ -39,7 +39,7 @@ pub struct QueueState {
     pub queue_ends_ms: Option<u64>,
     /// The end of each node's patience: up to then its waiting members are believed alive.
     pub patience: BTreeMap<Box<str>, u64>,
-    /// Up to when members without patience are not looked for again in a full queue.
+    /// The end of the time for which members without patience are not looked for in a full queue.
     pub swept_until_ms: Option<u64>,
     /// The members of each node that were passed over.
     pub passed: BTreeMap<Box<str>, Passed>,
@@ -96,7 +96,7 @@ pub enum Message {
     /// Waiting members have left the queue for a newer one. The caller's own are told in this way,
     /// too.
     Superseded {
-        /// Whose channel.
+        /// The node on whose channel it is sent.
         node: NodeId,
         /// The members' numbers.
         numbers: Vec<u64>,

@@ -1,4 +1,4 @@
-//! How many refusals of attempts that would have waited are told a second.
+//! The pace at which refusals are told of attempts that would have waited.
 //!
 //! Callers that try again at once, however many, would else keep the process busy with attempts and
 //! refusals: all tasks that are ready are polled before a holder whose time has come. A caller that

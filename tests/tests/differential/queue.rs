@@ -100,7 +100,7 @@ impl Layout for Queue {
             Kind::Strange => &[SEVERAL, MORE, RUN, SUPERSEDED, FOUND],
             // Two that both ask for everything; of one node, and neighbours.
             Kind::Semaphore | Kind::MixedLimits => &[RUN, SUPERSEDED, FOUND],
-            // What was superseded is found by its tombstone, which damage takes away.
+            // A superseded member is found by its tombstone, which damage takes away.
             Kind::Damaged => &[RUN, FOUND],
             _ => &[RUN],
         };

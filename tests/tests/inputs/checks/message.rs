@@ -53,7 +53,7 @@ fn any(payload: &[u8]) {
     let heard = message(payload, &NodeId::from(NODE));
     let Some(event) = heard else { return };
     assert_eq!(message(payload, &another(payload)).is_some(), !payload.contains(&b'~'));
-    let text = std::str::from_utf8(payload).expect("what is no text is nothing");
+    let text = std::str::from_utf8(payload).expect("bytes that are no text are no event");
     match event {
         Event::Granted { token, grants } => {
             let told = grants.iter().flat_map(|(number, left_ms)| [*number, *left_ms]);
