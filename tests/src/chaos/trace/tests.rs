@@ -515,7 +515,7 @@ fn a_release_without_a_script_ends_the_hold_of_its_member_where_nobody_waits() {
     deletes(calm().tries(ANN), BEN).tries(CAT).grants(&[(1, ANN)]);
     let marked = calm().tries(ANN).run("lock", BEN, &format!("PSETEX DOOR 60900 +{ANN}"));
     deletes(marked, ANN).tries(CAT).grants(&[(1, ANN)]);
-    deletes(calm().joins(REN, 1, 1), REN).joins(RON, 1, 2).finds(&[]);
+    deletes(calm().joins(REN, 1, 1), REN).joins(RON, 2, 1).finds(&[]);
 }
 
 #[test]
