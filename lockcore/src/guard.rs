@@ -17,7 +17,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tracing::Span;
 
 use crate::error::LockError;
-use crate::node::{HoldCell, Node, TimedRequest, silent};
+use crate::node::{Driver, HoldCell, Node, TimedRequest, silent};
 use crate::request::NOT_WITH_PEERS;
 
 /// A held lock, read or permits, as [`demand`](Self::demand) tells. Dropping it releases it in the
@@ -332,8 +332,9 @@ impl LockGuard {
                 return Release(Progress::Done(Some(Err(LockError::new(LockErrorKind::Lost)))));
             }
         }
-        let SharedHold { node, shared, .. } = hold;
-        Release(Progress::Running(RunningRelease { node, shared, timer: None }))
+        // A release that nobody polls keeps no node.
+        let driver = Arc::clone(&*hold.node);
+        Release(Progress::Running(RunningRelease { driver, shared: hold.shared, timer: None }))
     }
 
     /// Drops the guard without releasing the lock: the lock stays taken, without further renewals,
@@ -428,25 +429,25 @@ enum Progress {
 /// one's of the same run, of the next one that tells.
 #[derive(Debug)]
 struct RunningRelease {
-    node: Arc<Node>,
+    driver: Arc<Driver>,
     shared: HoldCell,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl RunningRelease {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LockError>> {
-        let Self { node, shared, timer } = self;
+        let Self { driver, shared, timer } = self;
         if timer.is_none() {
-            *timer = node.timer_elsewhere(node.answer_deadline());
+            *timer = driver.timer_elsewhere(driver.answer_deadline());
         }
         // First, so that an outcome after the look wakes this task.
         shared.caller.register(cx.waker());
         match shared.outcome() {
             Some(Ok(outcome)) => Poll::Ready(ended(shared, *outcome == Released::Released)),
             // The release goes on in the background.
-            Some(Err(error)) if !shared.was_lost() => Poll::Ready(Err(node.error(error.clone()))),
+            Some(Err(error)) if !shared.was_lost() => Poll::Ready(Err(driver.error(error.clone()))),
             Some(Err(_)) => Poll::Ready(ended(shared, false)),
-            None if node.has_ended() => Poll::Ready(Err(node.closed())),
+            None if driver.has_ended() => Poll::Ready(Err(driver.closed())),
             None => match timer {
                 Some(timer) => timer.as_mut().poll(cx).map(|()| Err(silent())),
                 None => Poll::Pending,
