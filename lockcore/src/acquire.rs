@@ -337,10 +337,12 @@ impl RunningAttempt {
     /// The instant at which the caller is told this outcome, if that is later than now.
     fn told_at(&self, node: &Node, outcome: &AttemptResult) -> Option<Instant> {
         use LockErrorKind::{QueueFull, WaitTooLong};
-        let is_refused =
-            matches!(outcome, Err(error) if matches!(error.kind(), QueueFull | WaitTooLong));
+        let Err(error) = outcome else { return None };
+        if !matches!(error.kind(), QueueFull | WaitTooLong) {
+            return None;
+        }
         let now = Instant::now();
-        let at = is_refused.then(|| node.refusals.next(now, self.limit.instant(node)))?;
+        let at = node.refusals.next(now, self.limit.instant(node));
         (at > now).then_some(at)
     }
 

@@ -332,7 +332,7 @@ impl LockGuard {
                 return Release(Progress::Done(Some(Err(LockError::new(LockErrorKind::Lost)))));
             }
         }
-        // A release that nobody polls keeps no node.
+        // An unpolled release keeps no node.
         let driver = Arc::clone(&*hold.node);
         Release(Progress::Running(RunningRelease { driver, shared: hold.shared, timer: None }))
     }

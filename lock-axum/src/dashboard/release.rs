@@ -129,7 +129,7 @@ async fn release_all(
     name: &str,
     remote: Option<SocketAddr>,
 ) -> Result<bool, LockError> {
-    // Afterwards nobody knows whose holds they were.
+    // Before the release: after it, the server has forgotten the holders.
     let holders = board.locks.inspect_part(name, 0, MOST_LOGGED).await?.holders;
     let released = board.locks.force_release(name).await?;
     if released {

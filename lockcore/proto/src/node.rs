@@ -295,21 +295,7 @@ impl<P: Mirror> Core<P> {
         // other locks, none takes the room of those that came before.
         let room = self.rules.acquires.saturating_sub(self.asking);
         let has_room = self.table.unsent().len() < room;
-        let entry = Entry {
-            lock,
-            member,
-            options,
-            mode,
-            state: State::Unsent,
-            caller: Caller::Waits,
-            ambiguous: false,
-            unanswered: false,
-            answered: None,
-            revoked: None,
-            anchor: now,
-            started: now,
-            mirror,
-        };
+        let entry = Entry::new(lock, member, options, mode, now, mirror);
         let is_next = self.table.begin(number, entry, has_room);
         let ask = is_next.then(|| self.ask(number)).flatten();
         Some((attempt, ask))

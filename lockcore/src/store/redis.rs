@@ -216,7 +216,7 @@ struct Running<T, F> {
 enum Step {
     /// The acquire of a lock that may be free, without a script.
     Acquire(Place, Transaction),
-    /// The release of a lock for which nobody may wait, without a script.
+    /// The release of a lock that may have no waiters, without a script.
     Release(Place),
     /// A script by its digest.
     Script,
@@ -260,7 +260,7 @@ where
         }
     }
 
-    /// Releases a lock without a script if it is likely that nobody waits for it.
+    /// Releases a lock without a script if it is likely to have no waiters.
     fn release(mut self: Box<Self>, place: Place) {
         let Unsent { wire, asked, .. } = &self.request;
         let free = wire.wire.free_release(asked).filter(|_| !wire.acquires.is_busy(place));

@@ -88,20 +88,11 @@ impl<P: Mirror> Core<P> {
         let now = self.now;
         let number = member.number();
         let lease = Duration::from_millis(member.lease_ms());
+        let options = Terms { lease, ..Terms::default() };
         let stray = Entry {
-            lock,
-            member,
-            options: Terms { lease, ..Terms::default() },
-            mode: Mode::Try,
             state: State::Over,
             caller: Caller::Gone,
-            ambiguous: false,
-            unanswered: false,
-            answered: None,
-            revoked: None,
-            anchor: now,
-            started: now,
-            mirror: P::default(),
+            ..Entry::new(lock, member, options, Mode::Try, now, P::default())
         };
         self.table.insert(number, stray);
     }

@@ -90,7 +90,7 @@ impl<'a> FreeAcquire<'a> {
     }
 }
 
-/// The release of a lock, as far as it can be done without a script: nobody waits for it if its
+/// The release of a lock, as far as it can be done without a script: it has no waiters if its
 /// door is no more than the member, and then the door is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FreeRelease<'a> {

@@ -18,9 +18,9 @@
 //!   would overtake the one that has to ask the script. They are written to its connection after
 //!   it, also if that is replaced meanwhile: there the server runs all of them or none.
 //! - The release is the first short way of its script: a door that is no more than the member has
-//!   no mark, so nobody waits. Where it is anything else nothing has changed, and the script is
-//!   called as if nothing had been sent. A hand-over takes one more round trip then, so it is for
-//!   names that the last acquire or release did not find busy.
+//!   no mark, so it has no waiters. Where it is anything else nothing has changed, and the script
+//!   is called as if nothing had been sent. A hand-over takes one more round trip then, so it is
+//!   for names that the last acquire or release did not find busy.
 //! - Of the answers only the last one counts. One that is no answer of a transaction shows that one
 //!   went missing; it is never read as a script's.
 

@@ -38,7 +38,7 @@ pub(crate) struct Extras {
     pub(crate) introduce: bool,
     /// MULTI and EXEC, to acquire a free lock without a script.
     pub(crate) transact: bool,
-    /// DELIFEQ, to release a lock for which nobody waits without a script. Servers before Valkey 9
+    /// DELIFEQ, to release a lock that has no waiters without a script. Servers before Valkey 9
     /// do not know it.
     pub(crate) compare: bool,
 }
