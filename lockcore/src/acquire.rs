@@ -244,7 +244,7 @@ fn take_slot(
 }
 
 /// Lowers the queue limit of a request to that of its prediction: the server knows the queue.
-fn predict(request: &mut Request, cell: &HoldCell) {
+fn predict(request: &mut Request, cell: &mut HoldCell) {
     let Some((wait, class)) = request.options.wait.zip(cell.class()) else { return };
     let limit = request.options.queue_limit;
     if let Some(prediction) = class.predict(wait, limit, request.demand) {
@@ -288,7 +288,7 @@ impl RunningAttempt {
     fn begin(
         node: &Arc<Node>,
         mut request: Request,
-        cell: &HoldCell,
+        cell: &mut HoldCell,
         (names_holder, refuses_early): (bool, bool),
         limit: Limit,
     ) -> Result<Self, LockError> {

@@ -1,5 +1,6 @@
 //! The guard: proof of a hold, which is released with the last guard of it.
 
+use std::cell::LazyCell;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -55,11 +56,12 @@ impl SharedHold {
     }
 
     fn observe_end(&self) {
-        let held = || self.node.clock.now().since(self.since);
+        // One look at the clock for all that ask.
+        let held = LazyCell::new(|| self.node.clock.now().since(self.since));
         if let Some(class) = self.shared.class() {
-            class.held(held);
+            class.held(|| *held);
         }
-        self.node.observer.ended(&self.lock, &self.shared, held);
+        self.node.observer.ended(&self.lock, &self.shared, || *held);
     }
 }
 
@@ -437,9 +439,6 @@ struct RunningRelease {
 impl RunningRelease {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LockError>> {
         let Self { driver, shared, timer } = self;
-        if timer.is_none() {
-            *timer = driver.timer_elsewhere(driver.answer_deadline());
-        }
         // First, so that an outcome after the look wakes this task.
         shared.caller.register(cx.waker());
         match shared.outcome() {
@@ -448,10 +447,15 @@ impl RunningRelease {
             Some(Err(error)) if !shared.was_lost() => Poll::Ready(Err(driver.error(error.clone()))),
             Some(Err(_)) => Poll::Ready(ended(shared, false)),
             None if driver.has_ended() => Poll::Ready(Err(driver.closed())),
-            None => match timer {
-                Some(timer) => timer.as_mut().poll(cx).map(|()| Err(silent())),
-                None => Poll::Pending,
-            },
+            None => {
+                if timer.is_none() {
+                    *timer = driver.timer_elsewhere();
+                }
+                match timer {
+                    Some(timer) => timer.as_mut().poll(cx).map(|()| Err(silent())),
+                    None => Poll::Pending,
+                }
+            }
         }
     }
 }

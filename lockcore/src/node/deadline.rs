@@ -55,7 +55,7 @@ impl TimedRequest {
     /// # Panics
     /// As [`timer`].
     pub(crate) fn ask(driver: &Arc<Driver>, ask: Ask) -> Self {
-        let timer = driver.timer_elsewhere(driver.answer_deadline());
+        let timer = driver.timer_elsewhere();
         let (answer, request) = oneshot::channel();
         // Without a receiver, nothing is left of the caller.
         driver.send_then(ask, |told| drop(answer.send(told)));
@@ -94,7 +94,7 @@ impl Driver {
     }
 
     /// The time at which a caller no longer waits for the answer to a request sent now.
-    pub(crate) fn answer_deadline(&self) -> Instant {
+    fn answer_deadline(&self) -> Instant {
         later(Instant::now(), self.longest_answer())
     }
 
@@ -103,10 +103,10 @@ impl Driver {
         Handle::try_current().is_ok_and(|polling| polling.id() == self.runtime.id())
     }
 
-    /// A timer on another runtime than the node's. On the node's own the store's time-outs come
-    /// first.
-    pub(crate) fn timer_elsewhere(&self, at: Instant) -> Option<Pin<Box<Sleep>>> {
-        (!self.is_own_runtime()).then(|| Box::pin(timer(at)))
+    /// A timer on another runtime than the node's, for the answer to a request sent now. On the
+    /// node's own the store's time-outs come first.
+    pub(crate) fn timer_elsewhere(&self) -> Option<Pin<Box<Sleep>>> {
+        (!self.is_own_runtime()).then(|| Box::pin(timer(self.answer_deadline())))
     }
 
     /// Whether the store answers.

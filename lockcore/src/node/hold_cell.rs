@@ -39,7 +39,7 @@ pub(crate) struct Cell {
     /// The lock was made a read.
     is_reduced: AtomicBool,
     /// The prediction of the wait, if it is to be refused early.
-    prediction: OnceLock<Prediction>,
+    prediction: Option<Prediction>,
     /// The span of the wait, if it is to have the labels of the holders.
     names_holder: Mutex<Option<Span>>,
 }
@@ -52,6 +52,12 @@ impl HoldCell {
     /// The cell of an attempt of this class.
     pub(crate) fn of(class: Arc<Class>) -> Self {
         Self(Arc::new(Cell { class: Some(class), ..Cell::default() }))
+    }
+
+    /// Sets the prediction of the wait, before the attempt begins.
+    pub(crate) fn predict(&mut self, prediction: Prediction) {
+        let cell = Arc::get_mut(&mut self.0).expect("nobody has it before the attempt begins");
+        cell.prediction = Some(prediction);
     }
 }
 
@@ -171,14 +177,9 @@ impl Cell {
         self.names_holder.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Sets the prediction of the wait.
-    pub(crate) fn predict(&self, prediction: Prediction) {
-        let _ = self.prediction.set(prediction);
-    }
-
     /// The prediction of the wait, if it is to be refused early.
     pub(crate) fn prediction(&self) -> Option<&Prediction> {
-        self.prediction.get()
+        self.prediction.as_ref()
     }
 
     /// The error of a refusal by the node or the server, which know no reason for a queue limit.
