@@ -54,7 +54,7 @@ async fn call(locks: Locks, holds: Holds, start: Instant, waits: Waits) {
     }
 }
 
-/// So many of ten are at most this.
+/// The value that `part` of ten values do not exceed.
 fn of_ten(sorted: &[f64], part: usize) -> f64 {
     sorted[(sorted.len() - 1) * part / 10]
 }
