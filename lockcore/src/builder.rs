@@ -101,8 +101,8 @@ impl LocksBuilder {
 
     /// Puts `namespace:` before every lock's name, so that no name from a request can be a key
     /// outside of the namespace. 1 to 64 bytes, without colon, braces, percent sign or control
-    /// characters. A Redis user with few rights needs all keys of its namespace; connecting checks
-    /// that.
+    /// characters. A Redis user with few rights needs the right to all keys of its namespace;
+    /// connecting checks that.
     pub fn namespace(mut self, namespace: impl AsRef<str>) -> Self {
         self.namespace = Some(Arc::from(namespace.as_ref()));
         self
@@ -117,8 +117,9 @@ impl LocksBuilder {
         self
     }
 
-    /// Names this process's holders and waiters in [`inspect`](Locks::inspect), and `CLIENT LIST`
-    /// of its connections: at most 64 bytes, longer labels are cut. `host:pid` by default.
+    /// Names this process's holders and waiters in [`inspect`](Locks::inspect), and its connection
+    /// for commands in `CLIENT LIST`: at most 64 bytes, longer labels are cut. `host:pid` by
+    /// default.
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         self.label = Some(Label::new(label.as_ref()));
         self
@@ -163,9 +164,9 @@ impl LocksBuilder {
     }
 
     /// Hands a grant out only once `count` replicas of the primary have acknowledged it, each time
-    /// within `timeout`: a failover to one of them then knows it. A grant that too few replicas
-    /// have is released, and refused with [`Unavailable`](crate::LockErrorKind::Unavailable), which
-    /// says how many acknowledged it.
+    /// within `timeout`: after a failover to one of these replicas, the new primary knows the
+    /// grant. A grant that too few replicas have is released, and refused with
+    /// [`Unavailable`](crate::LockErrorKind::Unavailable), which says how many acknowledged it.
     ///
     /// A renewal counts in the same way: a guard's [deadline](crate::LockGuard::deadline) is that
     /// of the last renewal that `count` replicas have. So a hold is lost when fewer than `count`
@@ -214,17 +215,18 @@ impl LocksBuilder {
     }
 
     /// The most waiters of this `Locks` that are granted a lock together, 1 to 64; 1 by default,
-    /// which grants it to each of them alone. So many of them that wait one behind the other, for
-    /// the whole lock, are a *run*: this process serves them one after the other, without asking
-    /// the server between them.
+    /// which grants it to each of them alone. Waiters that are next to each other in the queue, all
+    /// for the whole lock, are a *run*, up to this number: this process serves them one after the
+    /// other, without asking the server between them.
     ///
     /// The order of a queue stays as it is, as do tokens, deadlines and losses: each guard in a run
-    /// has its own. Where the hold is lost, those that were not served ask again, at the end of the
-    /// queue. So they do after a [force release](Locks::force_release), a
-    /// [leak](crate::LockGuard::leak) and a [downgrade](crate::LockGuard::downgrade) of one before
-    /// them. [`inspect`](Locks::inspect) shows the first of a run as the holder. A hold with a
-    /// [fixed lease](LockOptions::fixed_lease) or a [longest hold](LockOptions::max_hold) is in no
-    /// run, and there are none with [`redisson_peers`](Self::redisson_peers).
+    /// has its own. Where the hold is lost, the waiters of the run that were not served ask again,
+    /// at the end of the queue. The same is true after a [force release](Locks::force_release), and
+    /// after a [leak](crate::LockGuard::leak) or a [downgrade](crate::LockGuard::downgrade) of an
+    /// earlier guard of the run. [`inspect`](Locks::inspect) shows the first of a run as the
+    /// holder. A hold with a [fixed lease](LockOptions::fixed_lease) or a [longest
+    /// hold](LockOptions::max_hold) is in no run, and there are no runs with
+    /// [`redisson_peers`](Self::redisson_peers).
     pub fn run_limit(mut self, members: u32) -> Self {
         self.run_limit = members;
         self

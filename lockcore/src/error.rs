@@ -12,7 +12,7 @@ use crate::key::KeyError;
 
 /// The reason why a lock was not acquired, was lost or could not be released.
 ///
-/// Branch on [`kind`](Self::kind); the text is for people and names the remedy.
+/// Branch on [`kind`](Self::kind); the text is for people, and names the remedy where there is one.
 #[derive(Clone)]
 pub struct LockError {
     kind: LockErrorKind,
@@ -61,7 +61,7 @@ impl LockError {
     }
 
     /// Whether permits were asked for. A [`Timeout`](LockErrorKind::Timeout) then says that too few
-    /// permits came free within the wait, and not that one other holder has a lock.
+    /// permits became free within the wait, and not that another request holds the lock.
     pub fn is_of_permits(&self) -> bool {
         self.is_of_permits
     }

@@ -68,8 +68,8 @@ impl SharedHold {
 /// The state of a hold, as its guard knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HoldState {
-    /// Held. The server is connected as far as the last request knew, and has answered the last
-    /// renewal. Nothing is sent to find out.
+    /// Held. As far as the last request showed, the server is connected, and it has answered the
+    /// last renewal. Nothing is sent to find out.
     Held,
     /// The server is unreachable, has refused the last renewal or did not answer it within the
     /// [request timeout](crate::LocksBuilder::request_timeout); the lease has not expired yet.
@@ -100,18 +100,18 @@ impl LockGuard {
         self.hold().demand
     }
 
-    /// Makes a read of a lock in one step: no other lock comes in between, and the reads at the
+    /// Turns a lock into a read in one step: no other lock comes in between, and the reads at the
     /// head of the queue are granted. The read has a token of its own, above that of the lock.
     ///
     /// There is no upgrade: two reads that both want to be alone would wait for each other for
     /// ever.
     ///
     /// # Errors
-    /// [`DowngradeError`] with the guard, which is still held unless it
-    /// [is lost](Self::is_lost). After [`Unavailable`](LockErrorKind::Unavailable) it may be a read
-    /// already: ask again, or release it. [`InvalidOption`](LockErrorKind::InvalidOption) if other
-    /// guards share the lock, or if it is no lock. [`Unsupported`](LockErrorKind::Unsupported)
-    /// beside JVMs.
+    /// [`DowngradeError`] with the guard, which is still held unless it [is lost](Self::is_lost).
+    /// After [`Unavailable`](LockErrorKind::Unavailable) it may be a read already: ask again, or
+    /// release it. [`InvalidOption`](LockErrorKind::InvalidOption) if other guards share the lock,
+    /// or if it is no lock. [`Unsupported`](LockErrorKind::Unsupported) with
+    /// [`redisson_peers`](crate::LocksBuilder::redisson_peers).
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.
@@ -176,7 +176,7 @@ impl LockGuard {
     /// earlier hold of the lock. Reads that are held together have the same, as long as no lock is
     /// granted or downgraded and no server is replaced between them.
     ///
-    /// Permits have none, since others hold some at the same time. Theirs is 0, which a resource
+    /// Permits have no token, since others hold permits at the same time: it is 0, which a resource
     /// that checks tokens refuses.
     pub fn fencing_token(&self) -> FencingToken {
         let SharedHold { demand, token, .. } = self.hold();
@@ -343,10 +343,11 @@ impl LockGuard {
     /// until its lease expires. For "not again for a while", and for work that outlives this
     /// process.
     ///
-    /// Returns until when the lock stays taken for certain. Renewals keep that at two thirds of a
-    /// lease or more. But a lock that the holder before handed over has a third of its lease, 10 s
-    /// at most, until its first renewal, which comes after half of that. Where the time matters,
-    /// look at the [`deadline`](Self::deadline) first. Other guards on the same hold are lost.
+    /// Returns the time until which the lock stays taken for certain. Renewals keep that at two
+    /// thirds of a lease or more. But a lock that was handed over has only its
+    /// [claim](crate::guide::leases) until its first renewal, which comes after half of the claim.
+    /// Where the time matters, look at the [`deadline`](Self::deadline) first. Other guards on the
+    /// same hold are lost.
     pub fn leak(self) -> Instant {
         let deadline = self.deadline();
         let hold = self.into_hold();
@@ -378,7 +379,7 @@ impl fmt::Debug for LockGuard {
     }
 }
 
-/// A lock that was not made a read.
+/// A lock that was not turned into a read.
 #[derive(Debug)]
 pub struct DowngradeError {
     error: LockError,
@@ -416,7 +417,7 @@ impl From<DowngradeError> for LockError {
     }
 }
 
-/// The future of [`LockGuard::release`]. The release runs on whether or not this is polled.
+/// The future of [`LockGuard::release`]. The release continues even if this is not polled.
 #[must_use = "the release goes on, but only this future tells whether the hold lasted"]
 #[derive(Debug)]
 pub struct Release(Progress);

@@ -8,8 +8,7 @@ use proto::{Demand, FencingToken, Inspection, Label, Member, Party};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInspection {
-    /// The holders, the one whose lease ends first in front: one that is alone, or reads and
-    /// permits.
+    /// The holders, in the order in which their leases end: one lock, or reads and permits.
     pub holders: Vec<Participant>,
     /// The waiters, the next one first. Without those whose process has been silent for 15 s.
     pub waiters: Vec<Participant>,
@@ -39,13 +38,14 @@ pub struct Participant {
     /// The demand that it holds or waits for. A lock that was made a read is a read.
     pub demand: Demand,
     /// The time since it was first asked for: since its acquisition began, also if that has lost
-    /// its place since. By the server's clock, as its node knew it when it connected. `None` for
-    /// members of other programs. A hold may have waited for a part of it.
+    /// its place since. By the server's clock, as its node knew it when it connected. The age of a
+    /// hold includes its wait. `None` for members of other programs.
     pub age: Option<Duration>,
     /// The time left of its lease; zero if it waits.
     pub lease: Duration,
-    /// Whether the lease is not confirmed: it is that of a hold that was handed over and has not
-    /// been renewed yet, or one of which two thirds or more have passed.
+    /// Whether the lease is not confirmed: that of a hold that was handed over and has not been
+    /// renewed yet. The time left tells it, so it is also `true` of a lease of which two thirds or
+    /// more have passed.
     pub is_claim: bool,
 }
 

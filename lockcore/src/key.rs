@@ -13,10 +13,10 @@ pub const MAX_KEY_BYTES: usize = 512;
 /// The validated name of a lock.
 ///
 /// Methods that take a key accept a `&str`, a `String` or a `LockKey`. A plain name such as
-/// `order:42` is the key in Redis, as it is. Braces and the percent sign are percent-encoded,
-/// because Redis Cluster reads `{…}` as "this part chooses the slot". So a name from a request can
-/// neither choose the slot nor leave the namespace of the [`Locks`](crate::Locks), and distinct
-/// names have distinct keys.
+/// `order:42` stands in the key in Redis as it is: `lock:{order:42}`. Braces and the percent sign
+/// are percent-encoded, because Redis Cluster reads `{…}` as "this part chooses the slot". So a
+/// name from a request can neither choose the slot nor leave the namespace of the
+/// [`Locks`](crate::Locks), and distinct names have distinct keys.
 ///
 /// ```
 /// use lockcore::LockKey;

@@ -14,9 +14,9 @@ pub const MIN_LEASE: Duration = Duration::from_millis(100);
 /// The longest lease: a day.
 pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The options of an acquisition. An option that is not set is left to the next: that of a request
-/// to the [defaults](crate::LocksBuilder::defaults) of its `Locks`, and these to the defaults
-/// below.
+/// The options of an acquisition. An option that a request does not set is that of the
+/// [defaults](crate::LocksBuilder::defaults) of its `Locks`; one that these do not set has the
+/// default below.
 ///
 /// | option | default |
 /// |---|---|

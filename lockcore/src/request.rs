@@ -107,9 +107,8 @@ impl LockRequest {
     }
 
     /// Records the labels of the holders in the span `acquire`, as its field `holder`, when this
-    /// request is queued behind them. Where labels are trace contexts, that links the trace of one
-    /// that waits to that of the request it waits for: see
-    /// [`guide::observability`](crate::guide::observability).
+    /// request is queued behind them. Where labels are trace contexts, that links the trace of this
+    /// request to that of the holder: see [`guide::observability`](crate::guide::observability).
     ///
     /// Off by default, since it costs an [inspection](crate::Locks::inspect) of each lock that is
     /// waited for. It does nothing unless a subscriber takes spans at `debug`.

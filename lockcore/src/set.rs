@@ -138,7 +138,7 @@ async fn any_lost(guards: &[LockGuard]) {
     select_all(guards.iter().map(|guard| Box::pin(guard.lost()))).await;
 }
 
-/// Waits for several locks; made by [`Locks::all`], which says how it ends.
+/// Waits for several locks; made by [`Locks::all`], which has its errors, panics and cancel safety.
 #[must_use = "a future does nothing until it is polled"]
 pub struct AcquireAll(Course);
 

@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::error::ConfigError;
 
-/// All that there is of a name together. Every sum of weights stays exact in Lua.
+/// The whole of a name. Every sum of weights stays exact in Lua.
 pub const ALL: u32 = 1 << 30;
 
 /// The part of a name that is asked for. All demands of one name wait in one queue and exclude each
@@ -34,9 +34,9 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// All that there is: beside no other.
+    /// A lock: the whole name, beside no other demand.
     pub const ALONE: Self = Self { weight: ALL, limit: ALL };
-    /// Beside any number of others that are not alone.
+    /// A read: beside any number of demands that are no lock.
     pub const READ: Self = Self { weight: 1, limit: ALL };
 
     /// `count` of `limit` permits.
@@ -67,8 +67,8 @@ impl Demand {
         self.limit < ALL
     }
 
-    /// Whether a hold of it does for the other demand, too: one alone for one alone and for a read,
-    /// and a read for a read. Permits are counted, so none do for others.
+    /// Whether a hold of it suffices for the other demand, too: a lock for a lock and for a read,
+    /// and a read for a read. Permits are counted, so they suffice for no other demand.
     pub fn covers(self, other: Self) -> bool {
         !self.is_permits() && (self == other || self == Self::ALONE && other == Self::READ)
     }

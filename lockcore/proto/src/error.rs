@@ -13,20 +13,19 @@ pub enum LockErrorKind {
     InvalidOption,
     /// The lock was not acquired within the caller's wait.
     Timeout,
-    /// As many waiters are queued for this lock as its
-    /// `queue_limit` allows, or for all locks of this `Locks` as `max_waiting` allows. Also: an
-    /// attempt that does not wait was not sent within the `request_timeout`, since this `Locks` had
-    /// too many others to send.
+    /// As many waiters are queued for this lock as its `queue_limit` allows, or for all locks of
+    /// this `Locks` as `max_waiting` allows. Also: an attempt that does not wait was not sent
+    /// within the `request_timeout`, since this `Locks` had too many others to send.
     QueueFull,
-    /// The queue is so long that the wait would exceed the caller's, judged by the lengths of past
-    /// holds. Only where the request refuses early.
+    /// The queue is so long that the request would wait for longer than its limit, judged by the
+    /// lengths of past holds. Only where the request refuses early.
     WaitTooLong,
     /// A newer request of the same lock waits in its place. Only where both keep the newest.
     Superseded,
-    /// The store is disconnected, or did not answer within the
-    /// `request_timeout`. If the caller's wait is shorter than that and ends first, the error is a
-    /// [`Timeout`](Self::Timeout). Also: the server is loading its data, or fewer replicas
-    /// acknowledged the grant than `require_replicas` asks for.
+    /// The store is disconnected, or did not answer within the `request_timeout`. If the caller's
+    /// wait is shorter than that and ends first, the error is a [`Timeout`](Self::Timeout). Also:
+    /// the server is loading its data, or fewer replicas acknowledged the grant than
+    /// `require_replicas` asks for.
     Unavailable,
     /// The server refuses writes: it is a replica, has too few replicas, or cannot save to disk.
     ReadOnly,
@@ -39,9 +38,8 @@ pub enum LockErrorKind {
     /// The server does not support the lock: it is too old, or in a mode that the URL does not
     /// name, such as Redis Cluster.
     Unsupported,
-    /// The hold ended before it was released: its lease expired, it reached
-    /// its `max_hold`, it was force-released or leaked, the `Locks` was shut down, or the server no
-    /// longer knows it.
+    /// The hold ended before it was released: its lease expired, it reached its `max_hold`, it was
+    /// force-released or leaked, the `Locks` was shut down, or the server no longer knows it.
     Lost,
     /// The `Locks` was shut down, or its runtime has ended.
     Closed,
@@ -50,7 +48,7 @@ pub enum LockErrorKind {
 }
 
 impl LockErrorKind {
-    /// One sentence that names the fault and the remedy.
+    /// One sentence that names the fault, and the remedy where there is one.
     pub fn sentence(self) -> &'static str {
         match self {
             Self::InvalidKey => "invalid lock name",

@@ -71,8 +71,8 @@ impl Locks {
     /// sentinels names, and only if it says itself that it is the primary. When a connection
     /// breaks, the server refuses a write as a replica does, or the sentinels name another primary
     /// (looked at every two seconds), the primary is looked for anew: holds are renewed there at
-    /// once, and waiting attempts keep their places if the new primary knows them, else they go on
-    /// at the tail.
+    /// once, and waiters keep their places if the new primary knows them, else they go on at the
+    /// tail.
     ///
     /// Replication is asynchronous: grants and releases of the old primary's last moments may be
     /// unknown to the new one. A second holder is then possible until the first one's lease ends;
@@ -93,9 +93,9 @@ impl Locks {
     /// Each lock lives on the primary that serves the slot of its name; the order of its waiters,
     /// its tokens and its leases are those of that primary. A primary that fails costs its own
     /// locks only. While a slot moves, its locks are refused for some milliseconds, and the
-    /// requests are sent again within their time. After a failover, holds are renewed and waiting
-    /// attempts asked for anew, as with [`from_sentinels`](Self::from_sentinels), and as little is
-    /// certain.
+    /// requests are sent again within their time. After a failover, holds are renewed and waiters
+    /// ask again, as with [`from_sentinels`](Self::from_sentinels), and grants may be lost in the
+    /// same way.
     ///
     /// There are two connections for each primary. Queues cannot be shared with JVMs:
     /// [`redisson_peers`](crate::LocksBuilder::redisson_peers) is an
@@ -121,9 +121,9 @@ impl LocksBuilder {
     ///
     /// Open connections stay, also when their password is removed: no hold is lost by it. A
     /// connection that is refused because the password just changed is tried again, and the
-    /// provider called again. That is often, and on the runtime: it returns a value that another
-    /// task or a file watcher keeps up to date, and neither blocks nor panics. Sentinels have their
-    /// own credentials, in their URLs. With a pool, it is for the subscription only.
+    /// provider called again. It is called often, on the runtime, so it neither blocks nor panics:
+    /// let it return a value that another task or a file watcher keeps up to date. Sentinels have
+    /// their own credentials, in their URLs. With a pool, it is for the subscription only.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), lockcore::LockError> {
