@@ -78,7 +78,7 @@
 //! | [`PermitLocked<E>`](PermitLocked) | the same, one permit of the limit of `E` ([`Limited`]) | the same |
 //! | [`LockedBody<K, E>`](LockedBody) | the lock that `K` names, when the body has been read as `E` | the same |
 //! | [`OwnedLock<E>`](OwnedLock) | as `Locked` | it is dropped |
-//! | `Option<Locked<E>>` | as `Locked`; busy, no permit or a full queue is `None`, all else refuses | the same |
+//! | `Option<Locked<E>>` | as `Locked`; `None` if the wait times out, the queue is full or the request is refused early, all else refuses | the same |
 //! | [`lock_by`]`(\|Path(id): Path<u64>\| ..)` | around a route, without a struct and without a change of the handler | the same |
 //!
 //! **All of these need a [`LockScopeLayer`] around the router.** Under an [`HttpLockLayer`] alone
@@ -124,9 +124,10 @@
 //! one: `Locked<(A, B)>` sorts them.
 //!
 //! The same key twice in one request, from a lock layer outside, another extractor or a tuple, is
-//! one hold. (Not after an `OwnedLock`: the layer does not know when that is released.) Permits are
-//! counted instead, and a [`WriteLocked`] of a name that the request reads already is refused at
-//! once.
+//! one hold. (Not after an `OwnedLock`: the layer does not know when that is released. Nor is a
+//! lock that the handler acquires from a `Locks` shared: it waits for this hold. Take
+//! [`reenter`](Locked::reenter).) Permits are counted instead, and a [`WriteLocked`] of a name that
+//! the request reads already is refused at once.
 //!
 //! # In the handler
 //!
@@ -166,7 +167,7 @@
 //! | the queue is full | 429, with `Retry-After` |
 //! | on HTTP/2 the body is too large to be [read while the request waits](LockScopeLayer::read_ahead) | 413, with `Retry-After` |
 //! | on HTTP/2 the bodies of requests that wait take [all the room of the layer](LockScopeLayer::read_ahead_total) | 503, with `Retry-After` |
-//! | Redis is unavailable | 503 |
+//! | Redis is unavailable, or the request is [refused early](LockScopeLayer::refuse_early) | 503 |
 //! | the hold is lost while the handler runs | 503 |
 //! | the key cannot be a lock's name | 400 |
 //! | no layer; a write of a name that the same request reads | 500 |

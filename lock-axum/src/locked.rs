@@ -171,8 +171,8 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
         self.handles.iter().any(LockHandle::is_lost)
     }
 
-    /// Completes when a hold is lost. This is of use under
-    /// [`OnLost::Continue`](crate::OnLost::Continue). Otherwise the handler is dropped then.
+    /// Completes when a hold is lost. It is for handlers under
+    /// [`OnLost::Continue`](crate::OnLost::Continue): otherwise the handler is dropped at the loss.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.

@@ -45,7 +45,7 @@
 //! |---|---|---|---|
 //! | for | HTTP: axum, tonic, hyper | the same | any request |
 //! | the key is read | by the layer, from the request | further inside, by an extractor or a handler with [`RequestLocks`] | by the layer |
-//! | a refusal is | a response ([`Refusals`]: 423, 429, 413, 503, 400, 500) | an error of [`RequestLocks`]; [`Refusals`] turn it into a response | an error: `S::Error: From<LockError>` |
+//! | a refusal is | a response ([`Refusals`]: 423, 429, 409, 413, 503, 400, 500) | an error of [`RequestLocks`]; [`Refusals`] turn it into a response | an error: `S::Error: From<LockError>` |
 //! | the lock is held until | the response, or [the end of its body](HttpLockLayer::hold_until_body_end) | the same | the response |
 //! | the response's type | `Response<LockBody<B>>` | the same | unchanged |
 //! | the [`LockHandle`] | in the request's extensions | the result of [`RequestLocks::lock`] | where [`carry`](LockLayer::carry) puts it |
@@ -60,7 +60,7 @@
 //! The rest of this page describes the layers that read the key. In a scope the same happens from
 //! the moment at which the handler asks for a lock.
 //!
-//! # One at a time, readers together, at most so many
+//! # One at a time, readers together, at most *n*
 //!
 //! The demand of a request belongs to its key, and all layers follow it:
 //!
@@ -75,7 +75,7 @@
 //! [`Demand`](lockcore::Demand).
 //!
 //! A read costs as many round trips as a lock. Where a `GET` takes less time than these, answer it
-//! without a read.
+//! without acquiring a read.
 //!
 //! # When
 //!
@@ -145,8 +145,10 @@
 //! - **Nested locks on different keys can deadlock**, until one of the waits times out. Acquire
 //!   several keys at once with a tuple: they are sorted. The same key twice in one request shares
 //!   one hold, unless the first one is a guard from [`RequestLocks::guards`], or the second layer
-//!   is a [`LockLayer`] that does not find the first one's handle ([`CarryHandle::outer`]): that
-//!   one waits for the first until it times out. Permits are counted, not shared. A demand that the
+//!   is a [`LockLayer`] that does not find the first one's handle ([`CarryHandle::outer`]): then
+//!   the second waits for the first until it times out. A lock that the handler acquires from a
+//!   `Locks` waits for the request's own hold, too, and without a limit unless one is set: take
+//!   [`LockHandle::reenter`] in its place. Permits are counted, not shared. A demand that the
 //!   request's hold does not cover is [refused at once](Clash): it would wait for itself, or for a
 //!   request that waits for it.
 //! - **HTTP/2 and gRPC** multiplex: a request that waits holds a stream, not a connection. Its body
@@ -177,8 +179,8 @@
 //!   [`max_hold`](HttpLockLayer::max_hold). A stream whose hold is lost before its end ends with
 //!   ABORTED.
 //! - tonic's own `timeout` and `concurrency_limit_per_connection` are outside all layers of yours.
-//!   Calls that wait for a lock count against the latter, so calls for other keys can be blocked by
-//!   them. Use `tower::limit::ConcurrencyLimitLayer` inside the lock instead.
+//!   Calls that wait for a lock count against the latter, so they can block calls for other keys.
+//!   Use `tower::limit::ConcurrencyLimitLayer` inside the lock instead.
 //! - The windows of HTTP/2 need no settings. [`read_ahead`](HttpLockLayer::read_ahead) bounds how
 //!   much of a waiting call's body is buffered.
 //!
@@ -192,9 +194,9 @@
 //!
 //! With [`refuse_early`](HttpLockLayer::refuse_early) a request that would hardly be served within
 //! its wait is refused at once, and with [`deadline_from`](HttpLockLayer::deadline_from) no request
-//! waits for longer than its caller does. [`when_busy`](HttpLockLayer::when_busy) refuses requests
-//! for a key that is taken, or lets only the newest of them wait. See
-//! [`lockcore::guide::overload`].
+//! waits for longer than its caller does: it is refused as one whose wait times out.
+//! [`when_busy`](HttpLockLayer::when_busy) refuses requests for a key that is taken, or lets only
+//! the newest of them wait. See [`lockcore::guide::overload`].
 //!
 //! # Observability
 //!

@@ -100,8 +100,8 @@ impl RequestLocks {
     }
 
     /// Waits for the locks and gives their guards to the caller, for work that outlives the
-    /// response. A lock that the request has already is shared. A lock that the caller has from
-    /// here is not: only the caller sees its end.
+    /// response. A lock that the request has already is shared. A lock that an earlier call of this
+    /// method has returned is not: only its caller knows when that ends.
     ///
     /// # Errors
     /// As [`lock`](Self::lock).

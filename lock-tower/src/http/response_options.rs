@@ -88,8 +88,9 @@ macro_rules! response_options {
 
         /// Ends the wait of a request when its caller's deadline is near: at the earliest deadline
         /// of these sources, less the [`handler_reserve`](Self::handler_reserve), and never after
-        /// the [`wait`](Self::wait). A request whose time has passed does not wait. None by
-        /// default: a client chooses its deadline, and can shorten no wait but its own.
+        /// the [`wait`](Self::wait). A request whose time has passed does not wait. A wait that
+        /// ends in this way is refused as one that times out: [`Busy`](crate::Cause::Busy), 423. No
+        /// source by default. A client that chooses its deadline can shorten no wait but its own.
         pub fn deadline_from(
             mut self,
             sources: impl IntoIterator<Item = crate::DeadlineSource>,
@@ -98,7 +99,7 @@ macro_rules! response_options {
             self
         }
 
-        /// The part of a caller's time that the handler needs: a wait ends so long before the
+        /// The part of a caller's time that the handler needs: a wait ends that long before the
         /// deadline. Zero by default.
         pub fn handler_reserve(mut self, reserve: std::time::Duration) -> Self {
             self.response_options.deadlines.reserve = reserve;

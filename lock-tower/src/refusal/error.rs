@@ -80,8 +80,9 @@ pub enum Cause {
     /// The request's key is one of several spellings of a name: another one is to be used.
     KeySpelling,
     /// The server is set up wrongly: an option or a number of permits is out of its range, a layer
-    /// is missing, one request has two demands of one name ([`Clash`]), a name beside JVMs is read
-    /// or counted, or the lock's key is another program's.
+    /// is missing, one request has two demands of one name ([`Clash`]), a read or permits are asked
+    /// for with [`redisson_peers`](lockcore::LocksBuilder::redisson_peers), or the lock's key is
+    /// another program's.
     Internal,
 }
 

@@ -9,8 +9,8 @@ use crate::key::{ExtractKey, KeyError, Keys};
 /// The path of the request, in its [canonical](canonical_path) spelling: `/orders/42` and
 /// `/orders/4%32` are one key.
 ///
-/// A handler that parses a part of the path takes several texts for one value. A key of the text
-/// would be one lock for each of them, and a client could choose. So:
+/// A handler that parses a part of the path takes several texts for one value. If the key was the
+/// text, each of them would be a lock of its own, among which a client could choose. So:
 ///
 /// - **Numbers** have one spelling. `/orders/07`, `/orders/+7` and `/orders/-0` are refused with
 ///   400 and the code `lock-key-spelling`. [`verbatim`](Self::verbatim) allows them, for paths
