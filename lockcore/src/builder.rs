@@ -157,7 +157,7 @@ impl LocksBuilder {
     }
 
     /// Renews every grant that arrives as a message before its guard is returned: one round trip
-    /// more per hand-over. For servers where other programs could publish to the grants channels.
+    /// more per hand-off. For servers where other programs could publish to the grants channels.
     pub fn confirm_grants(mut self, confirm: bool) -> Self {
         self.confirm_grants = confirm;
         self
@@ -238,9 +238,9 @@ impl LocksBuilder {
     /// Without it, a JVM and this process do **not** exclude each other, since their keys differ.
     /// With it, all are served in the order in which they came. There are locks alone then: reads,
     /// permits and downgrades are [`Unsupported`](crate::LockErrorKind::Unsupported). It costs one
-    /// pattern subscription per `Locks`, a longer way for hand-overs, and two exceptions from
-    /// "every key expires": the keys of a queue live as long as it has a waiter, and each lock's
-    /// fencing token stays for good, since an `RFencedLock` continues from it.
+    /// pattern subscription per `Locks`, a longer way for hand-offs, and two exceptions from "every
+    /// key expires": the keys of a queue live as long as it has a waiter, and each lock's fencing
+    /// token stays for good, since an `RFencedLock` continues from it.
     ///
     /// Set it alike in every process that shares a lock: with and without it are two locks. A Redis
     /// user needs other rights, see [`guide::redis`](crate::guide::redis). The project's
