@@ -63,7 +63,7 @@ Keys: up, down, page up, page down, home, end; Enter looks into a lock, Esc goes
 its name; s sorts by the longest queue, the oldest wait, the oldest hold; q or Ctrl-C ends.
 
 HELD FOR is the time for which lockctl has seen it held, after '>' if it was held already when lockctl \
-began. ASKED is the time since the holder first asked for it. TURN IN is reckoned from the turns that were \
+began. ASKED is the time since the holder first asked for it. TURN IN is estimated from the turns that were \
 seen since you looked into the lock.
 
 Each look searches the keys of each server with SCAN, 1 000 at a time, and inspects each busy lock, at most \
@@ -347,9 +347,8 @@ fn permits(text: &OsStr) -> Result<Demand, String> {
         (Ok(count), Ok(limit)) => Demand::permits(count, limit).ok(),
         _ => None,
     };
-    demand.ok_or_else(|| {
-        format!("'{text}' is not 1 or more of as many or more, of less than 2^30: 3/10")
-    })
+    demand
+        .ok_or_else(|| format!("'{text}' is not N/LIMIT such as 3/10, with 1 <= N <= LIMIT < 2^30"))
 }
 
 #[cfg(test)]
