@@ -77,8 +77,8 @@ macro_rules! options {
             /// A lease that is never renewed. A handler that takes longer loses its hold. See
             /// [`LockOptions::fixed_lease`](lockcore::LockOptions::fixed_lease).
             fixed_lease,
-            /// The most requests that may wait for one key, over all processes. One more is refused
-            /// at once. The default is that of the [`Locks`](lockcore::Locks).
+            /// The most requests that may wait for one key, over all processes. A further one is
+            /// refused at once. The default is that of the [`Locks`](lockcore::Locks).
             queue_limit,
             /// The longest hold. After it the hold is lost, as [`on_lost`](Self::on_lost)
             /// describes. Under [`Stop`](crate::OnLost::Stop) the handler is dropped (a body that

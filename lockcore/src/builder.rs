@@ -202,7 +202,7 @@ impl LocksBuilder {
     }
 
     /// The most attempts of this `Locks` that may wait at the same time, for all locks together;
-    /// 100 000 by default, at least 1. One more is refused with
+    /// 100 000 by default, at least 1. A further one is refused with
     /// [`QueueFull`](crate::LockErrorKind::QueueFull), even if its lock is free: nothing is sent to
     /// find out. Attempts that do not wait (`try_lock`, a wait of zero) do not count.
     ///
