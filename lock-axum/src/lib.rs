@@ -214,8 +214,8 @@ pub use path::{ByMatchedPath, by_path};
 pub use rejection::{LockedBodyRejection, LockedRejection};
 
 pub use lock_tower::{
-    ByHeader, Cause, DetachLayer, ExtractKeyExt, HttpLockLayer, IntoKeys, KeyError, Keys,
-    LockError, LockHandle, LockScopeLayer, OnLost, Refusals, RequestBody, RequestLocks,
-    ServiceBuilderExt,
+    ByHeader, Cause, Deadline, DeadlineSource, DetachLayer, ExtractKeyExt, HttpLockLayer, IntoKeys,
+    KeyError, Keys, LockError, LockHandle, LockScopeLayer, OnLost, Refusals, RequestBody,
+    RequestLocks, ServiceBuilderExt,
 };
-pub use lockcore::{FencingToken, LockGuard, Locks};
+pub use lockcore::{FencingToken, LockGuard, Locks, WhenBusy};

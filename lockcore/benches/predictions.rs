@@ -109,7 +109,8 @@ mod recorder {
     use std::sync::Arc;
 
     use metrics::{
-        Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit,
+        Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString,
+        Unit,
     };
 
     thread_local! {

@@ -52,9 +52,8 @@ impl LockKey {
     ///
     /// For a lock shared with a service on Redisson whose name has braces or a percent sign: only
     /// with [`redisson_peers`](crate::LocksBuilder::redisson_peers), else it is
-    /// [`Unsupported`](crate::LockErrorKind::Unsupported) where it is used. In
-    /// Redis Cluster a name with an unbalanced brace puts the keys of one lock into different
-    /// slots. The name must not come from a request, since it is outside of every namespace.
+    /// [`Unsupported`](crate::LockErrorKind::Unsupported) where it is used. The name must not come
+    /// from a request, since it is outside of every namespace.
     ///
     /// # Errors
     /// As [`LockKey::new`].

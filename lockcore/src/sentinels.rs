@@ -40,7 +40,7 @@ pub struct Sentinels {
 impl Sentinels {
     /// Names the primary as its sentinels know it, and the sentinels: a URL each, with their user
     /// and password if they have any, `rediss://` if they speak TLS. Name all of them:
-    /// while one can be reached, the primary is found.
+    /// to connect, a majority has to answer; from then on one that can be reached is enough.
     pub fn new<S: AsRef<str>>(
         primary_name: impl AsRef<str>,
         sentinels: impl IntoIterator<Item = S>,

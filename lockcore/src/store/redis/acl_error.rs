@@ -56,12 +56,12 @@ impl AclError {
             }
             MissingRight::Key => {
                 "allow ~lock:{NAME}* for the lock's name, and ~lock:tokens, in a Redis Cluster \
-                 ~lock:tokens:*; beside JVMs ~NAME and \
+                 ~lock:tokens:*; with redisson_peers ~NAME and \
                  ~redisson_lock_*:{NAME}"
                     .to_owned()
             }
             MissingRight::Channel => {
-                "allow the grants channels, and beside JVMs &redisson_lock__channel:*".to_owned()
+                "allow the grants channels, and with redisson_peers allchannels".to_owned()
             }
         }
     }
