@@ -46,7 +46,7 @@ const SILENCE: Duration = Duration::from_secs(15);
 /// Dropping it at any point leaves the queue, or releases the lock if it had just been granted.
 /// Nothing stays behind. Its place in the queue is lost: a new acquire queues at the tail.
 #[pin_project]
-#[must_use = "futures do nothing unless polled"]
+#[must_use = "an acquisition does nothing until it is awaited: write `.await`, and keep the guard"]
 pub struct Acquire {
     #[pin]
     attempt: Attempt,
@@ -133,7 +133,7 @@ impl fmt::Debug for Acquire {
 /// # Cancel safety
 /// As [`Acquire`].
 #[pin_project]
-#[must_use = "futures do nothing unless polled"]
+#[must_use = "an acquisition does nothing until it is awaited: write `.await`, and keep the guard"]
 pub struct TryAcquire {
     #[pin]
     attempt: Attempt,
