@@ -233,8 +233,8 @@ impl LocksBuilder {
         self
     }
 
-    /// Gives each request the trace context of its caller as [label](crate::LockRequest::label), in
-    /// place of this [`Locks`'s](Self::label), and links the span of each wait to the requests that
+    /// Labels each request with the trace context of its caller, in place of the
+    /// [label](Self::label) of this `Locks`, and links the span of each wait to the requests that
     /// hold the lock. A request, or a layer, that sets a label keeps that one.
     ///
     /// Off by default. With it [`name_holder`](crate::LockRequest::name_holder) is on for all
