@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Programs that do not compile, and the sentences of ours that are part of the compiler's message.
-const FIXTURES: [(&str, &str, &[&str]); 8] = [
+const FIXTURES: [(&str, &str, &[&str]); 9] = [
     (
         "number",
         include_str!("messages/number.rs"),
@@ -26,11 +26,20 @@ const FIXTURES: [(&str, &str, &[&str]); 8] = [
         include_str!("messages/closure.rs"),
         &["`lock_by` needs a closure of one to four extractors that returns a key"],
     ),
-    ("key", include_str!("messages/key.rs"), &["is not a key", "return a `String`"]),
+    (
+        "key",
+        include_str!("messages/key.rs"),
+        &["does not say which lock a request needs", "such a closure returns a `String`"],
+    ),
     (
         "limit",
         include_str!("messages/limit.rs"),
         &["`Tenant` does not say how many permits there are", "impl Limited for Tenant"],
+    ),
+    (
+        "name",
+        include_str!("messages/name.rs"),
+        &["`&str` does not say which lock a request needs", "a closure that returns the name"],
     ),
     (
         "permit",

@@ -26,6 +26,7 @@ pub(crate) struct Config {
     pub(crate) options: Options,
     pub(crate) label: Option<Box<str>>,
     pub(crate) class: Option<Box<str>>,
+    pub(crate) names_holder: bool,
     pub(crate) refuses_early: bool,
     pub(crate) on_lost: OnLost,
     pub(crate) fail_open: bool,
@@ -39,6 +40,7 @@ impl Config {
             options: Options::default(),
             label: None,
             class: None,
+            names_holder: false,
             refuses_early: false,
             on_lost: OnLost::Stop,
             fail_open: false,
@@ -115,6 +117,14 @@ macro_rules! options {
         /// are few. See [`LockRequest::class`](lockcore::LockRequest::class).
         pub fn class(mut self, class: impl Into<Box<str>>) -> Self {
             self.config.class = Some(class.into());
+            self
+        }
+
+        /// Records the labels of the holders in the span `acquire` of a request that waits for
+        /// them, at the cost of a request to the server. Off by default. See
+        /// [`LockRequest::name_holder`](lockcore::LockRequest::name_holder).
+        pub fn name_holder(mut self) -> Self {
+            self.config.names_holder = true;
             self
         }
 

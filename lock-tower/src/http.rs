@@ -2,6 +2,7 @@
 //! the locks of a request.
 
 pub(crate) mod body;
+pub(crate) mod caller;
 pub(crate) mod deadline;
 pub(crate) mod detach;
 pub(crate) mod extensions;

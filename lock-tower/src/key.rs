@@ -58,6 +58,7 @@ pub use prefix::Prefixed;
     message = "`{Self}` does not say which lock a request needs",
     label = "not an `ExtractKey`",
     note = "take an extractor such as `ByPath::new()`, or a closure that returns the name: `|request: &Request<_>| format!(..)`",
+    note = "such a closure returns a `String`, `&'static str`, `LockKey` or `Keys`, or an `Option` or `Result` of these",
     note = "a limit of permits is a `u32`, or a closure that reads it: `|request: &Request<_>| -> u32 {{ .. }}`"
 )]
 pub trait ExtractKey<Req> {
@@ -68,6 +69,7 @@ pub trait ExtractKey<Req> {
     fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<Req, F, K> ExtractKey<Req> for F
 where
     F: Fn(&Req) -> K,

@@ -46,7 +46,7 @@ const SILENCE: Duration = Duration::from_secs(15);
 /// Dropping it at any point leaves the queue, or releases the lock if it had just been granted.
 /// Nothing stays behind. Its place in the queue is lost: a new acquire queues at the tail.
 #[pin_project]
-#[must_use = "futures do nothing unless polled"]
+#[must_use = "an acquisition does nothing until it is awaited: write `.await`, and keep the guard"]
 pub struct Acquire {
     #[pin]
     attempt: Attempt,
@@ -58,15 +58,10 @@ impl Acquire {
         node: &Arc<Node>,
         request: Result<Request, LockError>,
         class: Arc<Class>,
+        local: LocalOptions,
     ) -> Self {
         let is_of_permits = request.as_ref().is_ok_and(|request| request.demand.is_permits());
-        Self { attempt: Attempt::new(node, request, class), is_of_permits }
-    }
-
-    /// Sets the options that are this node's own.
-    pub(crate) fn set(&mut self, names_holder: bool, refuses_early: bool) {
-        self.attempt.names_holder = names_holder;
-        self.attempt.refuses_early = refuses_early;
+        Self { attempt: Attempt::new(node, request, class, local), is_of_permits }
     }
 
     /// The number of waiters ahead, as the server last told it; 0 is next. `None` until it is
@@ -138,7 +133,7 @@ impl fmt::Debug for Acquire {
 /// # Cancel safety
 /// As [`Acquire`].
 #[pin_project]
-#[must_use = "futures do nothing unless polled"]
+#[must_use = "an acquisition does nothing until it is awaited: write `.await`, and keep the guard"]
 pub struct TryAcquire {
     #[pin]
     attempt: Attempt,
@@ -149,8 +144,9 @@ impl TryAcquire {
         node: &Arc<Node>,
         request: Result<Request, LockError>,
         class: Arc<Class>,
+        local: LocalOptions,
     ) -> Self {
-        Self { attempt: Attempt::new(node, request, class) }
+        Self { attempt: Attempt::new(node, request, class, local) }
     }
 }
 
@@ -176,13 +172,21 @@ type AttemptResult = Result<Option<LockGuard>, LockError>;
 struct Attempt {
     node: Arc<Node>,
     cell: HoldCell,
-    /// Whether the span of the wait is to have the labels of the holders.
-    names_holder: bool,
-    /// Whether it is refused where its wait would be too long.
-    refuses_early: bool,
+    local: LocalOptions,
     state: AttemptState,
     #[pin]
     timer: Option<Sleep>,
+}
+
+/// The options of an attempt that concern its own node alone.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LocalOptions {
+    /// Whether it has a label of its own, which a trace context does not replace.
+    pub(crate) is_labelled: bool,
+    /// Whether the span of the wait is to have the labels of the holders.
+    pub(crate) names_holder: bool,
+    /// Whether it is refused where its wait would be too long.
+    pub(crate) refuses_early: bool,
 }
 
 enum AttemptState {
@@ -216,10 +220,15 @@ enum Limit {
 }
 
 impl Attempt {
-    fn new(node: &Arc<Node>, request: Result<Request, LockError>, class: Arc<Class>) -> Self {
+    fn new(
+        node: &Arc<Node>,
+        request: Result<Request, LockError>,
+        class: Arc<Class>,
+        local: LocalOptions,
+    ) -> Self {
         let state = AttemptState::New(Some(request));
         let (node, cell) = (Arc::clone(node), HoldCell::of(class));
-        Self { node, cell, names_holder: false, refuses_early: false, state, timer: None }
+        Self { node, cell, local, state, timer: None }
     }
 }
 
@@ -289,19 +298,25 @@ impl RunningAttempt {
         node: &Arc<Node>,
         mut request: Request,
         cell: &mut HoldCell,
-        (names_holder, refuses_early): (bool, bool),
+        local: LocalOptions,
         limit: Limit,
     ) -> Result<Self, LockError> {
         let lock = request.lock.clone();
         let demand = request.demand;
+        if !local.is_labelled
+            && let Some(label) = node.observer.trace_label()
+        {
+            request.label = label;
+        }
         let span = node.observer.acquiring(&lock, cell);
         let in_span = span.clone().entered();
         let slot = take_slot(node, &request, cell)?;
-        if refuses_early && request.mode == Mode::Wait {
+        let waits = request.mode == Mode::Wait;
+        if local.refuses_early && waits {
             predict(&mut request, cell);
         }
-        if names_holder && !span.is_disabled() {
-            cell.name_holder(span.clone());
+        if local.names_holder && waits && !span.is_disabled() {
+            cell.name_holder(span.clone(), request.label.clone());
         }
         let cell = cell.clone();
         let begun = node.with(|core| core.begin(request, cell.clone()));
@@ -418,13 +433,7 @@ impl Future for Attempt {
             let request = request?;
             let limit = Limit::new(this.node, &request);
             this.timer.set(Some(timer(limit.earliest())));
-            let running = RunningAttempt::begin(
-                this.node,
-                request,
-                this.cell,
-                (*this.names_holder, *this.refuses_early),
-                limit,
-            )?;
+            let running = RunningAttempt::begin(this.node, request, this.cell, *this.local, limit)?;
             *this.state = AttemptState::Running(running);
         }
         if let AttemptState::Refused(_) = this.state {

@@ -23,6 +23,7 @@ use crate::store::Store;
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "redis")]
 use crate::store::redis::Certificates;
+use crate::trace_links::TraceLinks;
 
 /// Makes a [`Locks`] with other settings than the defaults.
 ///
@@ -55,6 +56,7 @@ pub struct LocksBuilder {
     max_waiting: u32,
     redisson_peers: bool,
     run_limit: u32,
+    trace_links: Option<Arc<dyn TraceLinks>>,
     #[cfg(feature = "redis")]
     certificates: Certificates,
     #[cfg(feature = "redis")]
@@ -92,6 +94,7 @@ impl LocksBuilder {
             max_waiting: 100_000,
             redisson_peers: false,
             run_limit: 1,
+            trace_links: None,
             #[cfg(feature = "redis")]
             certificates: Certificates::default(),
             #[cfg(feature = "redis")]
@@ -232,6 +235,18 @@ impl LocksBuilder {
         self
     }
 
+    /// Labels each request with the trace context of its caller, in place of the
+    /// [label](Self::label) of this `Locks`, and links the span of each wait to the requests that
+    /// hold the lock. A request, or a layer, that sets a label keeps that one.
+    ///
+    /// Off by default. With it [`name_holder`](crate::LockRequest::name_holder) is on for all
+    /// requests, at the cost that is told there. Trace contexts are shown to all that may inspect.
+    /// Requests that differ in their labels are in no [run](Self::run_limit) together.
+    pub fn trace_links(mut self, links: impl TraceLinks) -> Self {
+        self.trace_links = Some(Arc::new(links));
+        self
+    }
+
     /// Shares each lock's queue with JVMs that use Redisson's `getFairLock` on the same name; off
     /// by default.
     ///
@@ -292,6 +307,7 @@ impl LocksBuilder {
             request_timeout: self.request_timeout,
             redisson_peers: self.redisson_peers,
             run_limit: self.run_limit,
+            trace_links: self.trace_links,
             max_waiting: self.max_waiting,
             waiting: Arc::new(Semaphore::new(slots)),
         };

@@ -29,7 +29,10 @@ use crate::request::NOT_WITH_PEERS;
 /// not granted the lock to another client. [`guide::leases`](crate::guide::leases) has the
 /// exceptions, such as a failover. A guard cannot stop work that goes on after the loss:
 /// for that, give the [fencing token](Self::fencing_token) to the resource that you write to.
-#[must_use = "a guard that is dropped releases the lock at once"]
+///
+/// `let _ = locks.lock(name).await?` drops the guard at once; `let _guard = …` keeps it. The lint
+/// `let_underscore_drop` of rustc, which is off by default, finds the first.
+#[must_use = "a guard that is dropped releases the lock at once: write `let guard = …`, since `_` drops it, too"]
 pub struct LockGuard {
     /// Taken only by methods that consume the guard.
     hold: Option<SharedHold>,
@@ -418,7 +421,7 @@ impl From<DowngradeError> for LockError {
 }
 
 /// The future of [`LockGuard::release`]. The release continues even if this is not polled.
-#[must_use = "the release goes on, but only this future tells whether the hold lasted"]
+#[must_use = "only this future tells whether the hold lasted until the release: write `.await`"]
 #[derive(Debug)]
 pub struct Release(Progress);
 

@@ -87,6 +87,8 @@ mod shutdown;
 mod status;
 mod store;
 mod survey;
+mod trace_links;
+mod trace_parent;
 mod unreachable_waiters;
 
 pub use acquire::{Acquire, TryAcquire};
@@ -111,3 +113,5 @@ pub use shutdown::Shutdown;
 pub use status::{Connection, ServerStatus, Status};
 pub use store::memory::MemoryStore;
 pub use survey::{BusyLock, Survey};
+pub use trace_links::TraceLinks;
+pub use trace_parent::TraceParent;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use proto::node::Request;
 use proto::{ConfigError, Demand, Label, LockErrorKind, LockName, Mode, WhenBusy};
 
-use crate::acquire::{Acquire, TryAcquire};
+use crate::acquire::{Acquire, LocalOptions, TryAcquire};
 use crate::class::Class;
 use crate::error::LockError;
 use crate::node::Node;
@@ -50,8 +50,7 @@ pub struct LockRequest {
     options: LockOptions,
     label: Label,
     class: Arc<Class>,
-    names_holder: bool,
-    refuses_early: bool,
+    local: LocalOptions,
 }
 
 impl LockRequest {
@@ -59,8 +58,9 @@ impl LockRequest {
         let options = node.settings.defaults;
         let label = node.settings.label.clone();
         let class = node.classes.unnamed();
-        let (names_holder, refuses_early) = (false, false);
-        Self { node: Arc::clone(node), lock, options, label, class, names_holder, refuses_early }
+        let names_holder = node.settings.trace_links.is_some();
+        let local = LocalOptions { is_labelled: false, names_holder, refuses_early: false };
+        Self { node: Arc::clone(node), lock, options, label, class, local }
     }
 
     option_setters! { options:
@@ -87,9 +87,11 @@ impl LockRequest {
     }
 
     /// Names this waiter or holder in [`inspect`](crate::Locks::inspect): at most 64 bytes, longer
-    /// labels are cut.
+    /// labels are cut. A [`TraceParent`](crate::TraceParent) fits. The default is the label of the
+    /// [`Locks`](crate::LocksBuilder::label).
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         self.label = Label::new(label.as_ref());
+        self.local.is_labelled = true;
         self
     }
 
@@ -107,13 +109,15 @@ impl LockRequest {
     }
 
     /// Records the labels of the holders in the span `acquire`, as its field `holder`, when this
-    /// request is queued behind them. Where labels are trace contexts, that links the trace of this
-    /// request to that of the holder: see [`guide::observability`](crate::guide::observability).
+    /// request is queued behind them. Where labels are trace contexts, that tells the trace of the
+    /// request that it waits for: see
+    /// [`guide::observability`](crate::guide::observability#the-request-that-holds-the-lock).
     ///
-    /// Off by default, since it costs an [inspection](crate::Locks::inspect) of each lock that is
-    /// waited for. It does nothing unless a subscriber takes spans at `debug`.
+    /// Off by default, except with [`trace_links`](crate::LocksBuilder::trace_links), since it
+    /// costs an [inspection](crate::Locks::inspect) of each lock that is waited for. It does
+    /// nothing unless a subscriber takes spans at `debug`.
     pub fn name_holder(mut self, names_holder: bool) -> Self {
-        self.names_holder = names_holder;
+        self.local.names_holder = names_holder;
         self
     }
 
@@ -127,7 +131,7 @@ impl LockRequest {
     /// request that refuses early. Until 100 holds are known, and without a wait limit, none is
     /// refused. [`guide::overload`](crate::guide::overload) has the limits of an estimate.
     pub fn refuse_early(mut self, refuses_early: bool) -> Self {
-        self.refuses_early = refuses_early;
+        self.local.refuses_early = refuses_early;
         self
     }
 
@@ -189,16 +193,15 @@ impl LockRequest {
     fn start(self, demand: Result<Demand, ConfigError>) -> Acquire {
         let node = Arc::clone(&self.node);
         let class = Arc::clone(&self.class);
-        let (names_holder, refuses_early) = (self.names_holder, self.refuses_early);
-        let mut acquire = Acquire::new(&node, self.build(Mode::Wait, demand), class);
-        acquire.set(names_holder, refuses_early);
-        acquire
+        let local = self.local;
+        Acquire::new(&node, self.build(Mode::Wait, demand), class, local)
     }
 
     fn try_once(self, demand: Result<Demand, ConfigError>) -> TryAcquire {
         let node = Arc::clone(&self.node);
         let class = Arc::clone(&self.class);
-        TryAcquire::new(&node, self.build(Mode::Try, demand), class)
+        let local = self.local;
+        TryAcquire::new(&node, self.build(Mode::Try, demand), class, local)
     }
 
     /// A request that waits, unless its options say that it does not.

@@ -139,7 +139,7 @@ async fn any_lost(guards: &[LockGuard]) {
 }
 
 /// Waits for several locks; made by [`Locks::all`], which has its errors, panics and cancel safety.
-#[must_use = "a future does nothing until it is polled"]
+#[must_use = "an acquisition does nothing until it is awaited: write `.await`, and keep the set"]
 pub struct AcquireAll(Course);
 
 enum Course {
@@ -190,7 +190,7 @@ impl fmt::Debug for AcquireAll {
 }
 
 /// Several held locks; acquired by [`Locks::all`]. Dropping it releases them in the background.
-#[must_use = "locks whose guards are dropped are released at once"]
+#[must_use = "locks whose guards are dropped are released at once: write `let set = …`, since `_` drops it, too"]
 #[derive(Debug)]
 pub struct LockSet {
     guards: Vec<LockGuard>,

@@ -171,6 +171,11 @@ impl AcquireKeys {
                 }
             };
             let request = request.refuse_early(*this.refuses_early);
+            let request = match this.config.names_holder {
+                true => request.name_holder(true),
+                // Left to the `Locks`.
+                false => request,
+            };
             let request = match this.label.as_ref().or(this.config.label.as_ref()) {
                 Some(label) => request.label(label),
                 None => request,

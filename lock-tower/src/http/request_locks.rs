@@ -17,6 +17,7 @@ use crate::hold::detach::{Keepers, detach};
 use crate::hold::handle::LockHandle;
 use crate::hold::layer_holds::LayerHolds;
 use crate::hold::registry::HoldRegistry;
+use crate::http::caller::Caller;
 use crate::http::request_body::PollAhead;
 use crate::http::response_options::ResponseOptions;
 use crate::key::Keys;
@@ -48,8 +49,7 @@ pub struct RequestLocks {
 pub(crate) struct Scope {
     config: Arc<Config>,
     response_options: Arc<ResponseOptions>,
-    /// The end of each wait, if the request's caller has a deadline.
-    deadline: Option<Instant>,
+    caller: Caller,
     /// The body to read while the request waits, if it has to be read.
     body: Option<Arc<dyn PollAhead>>,
     holds: Arc<HoldRegistry>,
@@ -157,11 +157,7 @@ impl RequestLocks {
 
     async fn wait_for(&self, keys: Keys) -> Result<AcquiredKeys, LockError> {
         let scope = &*self.scope;
-        let keys = match scope.deadline {
-            Some(deadline) => keys.wait_until(deadline),
-            None => keys,
-        };
-        let asked = keys.resolve()?;
+        let asked = scope.caller.apply(keys).resolve()?;
         scope.holds.log(scope.layer, |_| ()).ok_or_else(too_late)?;
         let mut acquire =
             pin!(AcquireKeys::new(asked, &scope.config, Some(Arc::clone(&scope.holds))));
@@ -207,13 +203,13 @@ impl Scope {
         body: Option<Arc<dyn PollAhead>>,
         parts: &mut Parts,
     ) -> LayerHolds {
-        let deadline = response_options.deadlines.of(&parts.headers, &parts.extensions);
+        let caller = response_options.caller(&parts.headers, &parts.extensions);
         let extensions = &mut parts.extensions;
         let holds = holds(extensions).cloned().unwrap_or_default();
         let config = Arc::clone(config);
         let layer = holds.open_scope();
         let layer_holds = LayerHolds::new(&config, &holds, layer);
-        let scope = Arc::new(Self { config, response_options, deadline, body, holds, layer });
+        let scope = Arc::new(Self { config, response_options, caller, body, holds, layer });
         extensions.insert(RequestLocks { scope });
         layer_holds
     }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use http::HeaderMap;
+use http::{Extensions, HeaderMap};
 
+use crate::http::caller::{Caller, trace_parent};
 use crate::http::deadline::Deadlines;
 use crate::http::read_ahead::ReadBounds;
 use crate::refusal::http::Refusals;
@@ -16,6 +17,8 @@ pub(crate) struct ResponseOptions {
     pub(crate) server_timing: bool,
     pub(crate) read_ahead: ReadBounds,
     pub(crate) deadlines: Deadlines,
+    /// Whether the header `traceparent` is the label of a request.
+    pub(crate) labels_by_trace: bool,
     /// Whether the layer is switched off.
     pub(crate) passes_all: bool,
 }
@@ -27,6 +30,14 @@ impl ResponseOptions {
         match self.refusals.of_request(headers) {
             Some(refusals) => Arc::new(Self { refusals, ..Self::clone(self) }),
             None => Arc::clone(self),
+        }
+    }
+
+    /// The caller of the request with these headers and extensions, as far as it is believed.
+    pub(crate) fn caller(&self, headers: &HeaderMap, extensions: &Extensions) -> Caller {
+        Caller {
+            deadline: self.deadlines.of(headers, extensions),
+            trace: self.labels_by_trace.then(|| trace_parent(headers)).flatten(),
         }
     }
 }
@@ -103,6 +114,22 @@ macro_rules! response_options {
         /// deadline. Zero by default.
         pub fn handler_reserve(mut self, reserve: std::time::Duration) -> Self {
             self.response_options.deadlines.reserve = reserve;
+            self
+        }
+
+        /// Labels a request with its header `traceparent` ([W3C Trace
+        /// Context](https://www.w3.org/TR/trace-context/)), in place of the layer's
+        /// [`label`](Self::label): the label of a holder then tells the trace of the request that
+        /// holds, and with [`name_holder`](Self::name_holder) the span of one that waits has it.
+        /// Off by default: a client can send the trace of another, and labels are shown to all that
+        /// may inspect.
+        ///
+        /// A header that is no [`TraceParent`](lockcore::TraceParent), or that is there twice, is
+        /// ignored, as the specification demands: a trace does not decide whether a request is
+        /// served. Where your own spans have traces,
+        /// [`trace_links`](lockcore::LocksBuilder::trace_links) needs no header.
+        pub fn label_by_trace(mut self) -> Self {
+            self.response_options.labels_by_trace = true;
             self
         }
 

@@ -67,16 +67,8 @@ where
             true => Ok(None),
             false => self.key.extract_key(&request),
         };
-        let deadlines = &self.response_options.deadlines;
-        let keys = match keys {
-            Ok(Some(keys)) => {
-                Ok(Some(match deadlines.of(request.headers(), request.extensions()) {
-                    Some(deadline) => keys.wait_until(deadline),
-                    None => keys,
-                }))
-            }
-            keys => keys,
-        };
+        let caller = || self.response_options.caller(request.headers(), request.extensions());
+        let keys = keys.map(|keys| keys.map(|keys| caller().apply(keys)));
         let response_options = match keys {
             Ok(None) => None,
             _ => Some(self.response_options.of_request(request.headers())),

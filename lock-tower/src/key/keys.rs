@@ -194,6 +194,12 @@ impl Keys {
         self
     }
 
+    /// Sets the label, unless there is one.
+    pub(crate) fn label_if_none(mut self, label: &str) -> Self {
+        self.label.get_or_insert_with(|| label.into());
+        self
+    }
+
     /// Sets the class of this request, in place of the layer's; see
     /// [`LockRequest::class`](lockcore::LockRequest::class).
     pub fn class(mut self, class: impl Into<Box<str>>) -> Self {

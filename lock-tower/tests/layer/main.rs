@@ -18,3 +18,4 @@ mod scope;
 mod share;
 mod support;
 mod switch;
+mod trace;

@@ -39,6 +39,7 @@ use crate::class::Classes;
 use crate::error::LockError;
 use crate::options::LockOptions;
 use crate::store::{Listener, Store, begin};
+use crate::trace_links::TraceLinks;
 
 /// The settings of all locks of one `Locks`.
 #[derive(Debug, Clone)]
@@ -56,6 +57,7 @@ pub(crate) struct Settings {
     pub(crate) redisson_peers: bool,
     /// The most members of a run.
     pub(crate) run_limit: u32,
+    pub(crate) trace_links: Option<Arc<dyn TraceLinks>>,
     pub(crate) max_waiting: u32,
     /// The slots of attempts that wait: `max_waiting` of them.
     pub(crate) waiting: Arc<Semaphore>,
@@ -156,7 +158,7 @@ impl Driver {
         };
         Self {
             store,
-            observer: Observer::new(id.clone(), settings.redact_names),
+            observer: Observer::new(id.clone(), &settings),
             classes: Classes::new(&settings.class),
             refusals: RefusalPace::default(),
             id,
@@ -324,11 +326,11 @@ impl Driver {
 
     /// Asks for the holders of a lock that an attempt waits for, if its span is to have them.
     fn name_holder(self: &Arc<Self>, lock: &LockName, of: &HoldCell) {
-        let Some(span) = of.take_names_holder() else { return };
+        let Some(wait) = of.take_names_holder() else { return };
         let (lock, sent, command) = (lock.clone(), self.clock.now(), Command::INSPECT);
         let driver = Arc::clone(self);
         let ask = Ask { lock, command, sent, background: false };
-        self.send_then(ask, move |answer| driver.observer.held_by(&span, answer));
+        self.send_then(ask, move |answer| driver.observer.held_by(&wait, answer));
     }
 
     /// Sends requests in their order, those together that can go together, and takes in their

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use futures_util::task::AtomicWaker;
 use proto::node::{Mirror, Moment};
-use proto::{LockErrorKind, Released, StoreError};
+use proto::{Label, LockErrorKind, Released, StoreError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
@@ -40,8 +40,8 @@ pub(crate) struct Cell {
     is_reduced: AtomicBool,
     /// The prediction of the wait, if it is to be refused early.
     prediction: Option<Prediction>,
-    /// The span of the wait, if it is to have the labels of the holders.
-    names_holder: Mutex<Option<Span>>,
+    /// The span of the wait, if it is to have the labels of the holders, and its request's label.
+    names_holder: Mutex<Option<(Span, Label)>>,
 }
 
 /// The cell of one attempt; clones are the same cell.
@@ -167,13 +167,15 @@ impl Cell {
         sender.send_if_modified(|told| std::mem::replace(told, self.position()) != *told);
     }
 
-    /// Has the labels of the holders recorded in this span once the attempt is queued.
-    pub(crate) fn name_holder(&self, span: Span) {
-        *self.names_holder.lock().unwrap_or_else(PoisonError::into_inner) = Some(span);
+    /// Has the labels of the holders recorded in this span once the attempt is queued, which has
+    /// this label.
+    pub(crate) fn name_holder(&self, span: Span, label: Label) {
+        *self.names_holder.lock().unwrap_or_else(PoisonError::into_inner) = Some((span, label));
     }
 
-    /// Takes the span in which the labels of the holders are to be recorded. It is open until then.
-    pub(crate) fn take_names_holder(&self) -> Option<Span> {
+    /// Takes the span in which the labels of the holders are to be recorded, and the label of its
+    /// request. The span is open until then.
+    pub(crate) fn take_names_holder(&self) -> Option<(Span, Label)> {
         self.names_holder.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 

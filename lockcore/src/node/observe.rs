@@ -7,10 +7,8 @@
 pub(super) mod gauges;
 
 use std::fmt;
-use std::time::Duration;
-
-#[cfg(feature = "metrics")]
 use std::sync::Arc;
+use std::time::Duration;
 
 use proto::node::{Note, Refusal};
 use proto::{Answer, FencingToken, Label, LockErrorKind, LockName, NodeId, StoreError};
@@ -18,12 +16,14 @@ use tokio::time::Instant;
 use tracing::field::Empty;
 use tracing::{Span, debug, warn};
 
+use super::driver::Settings;
 use super::foreign;
 use super::hold_cell::HoldCell;
+use crate::trace_links::TraceLinks;
 use crate::unreachable_waiters::UnreachableWaiters;
 
 /// The code that gets all events and metrics, in words.
-const WATCHERS: &str = "a tracing subscriber or a metrics recorder";
+const WATCHERS: &str = "a tracing subscriber, TraceLinks or a metrics recorder";
 
 /// A lock's name as it may be logged.
 struct LoggedName<'a> {
@@ -98,16 +98,30 @@ impl ClassMetrics {
 pub(crate) struct Observer {
     node: NodeId,
     redact_names: bool,
+    trace_links: Option<Arc<dyn TraceLinks>>,
     unreachable_waiters: UnreachableWaiters,
 }
 
 impl Observer {
-    pub(super) fn new(node: NodeId, redact_names: bool) -> Self {
-        Self { node, redact_names, unreachable_waiters: UnreachableWaiters::default() }
+    pub(super) fn new(node: NodeId, settings: &Settings) -> Self {
+        Self {
+            node,
+            redact_names: settings.redact_names,
+            trace_links: settings.trace_links.clone(),
+            unreachable_waiters: UnreachableWaiters::default(),
+        }
     }
 
     fn name<'a>(&self, lock: &'a LockName) -> LoggedName<'a> {
         LoggedName { lock, redact: self.redact_names }
+    }
+
+    /// The trace context of the caller as a label, if requests are linked and it has one.
+    pub(crate) fn trace_label(&self) -> Option<Label> {
+        let links = self.trace_links.as_ref()?;
+        let mut current = None;
+        foreign::call(WATCHERS, || current = links.current());
+        current.map(|context| Label::new(context.as_ref()))
     }
 
     /// The span in which an attempt waits.
@@ -141,13 +155,20 @@ impl Observer {
         });
     }
 
-    /// Records the labels of the holders in the span of a wait.
-    pub(crate) fn held_by(&self, span: &Span, answer: Result<Answer, StoreError>) {
+    /// Records the labels of the holders in the span of a wait, and links it to those that are
+    /// trace contexts. Not to the label of its own request: that may have been granted the lock
+    /// since, or may hold a part of the name already.
+    pub(crate) fn held_by(&self, wait: &(Span, Label), answer: Result<Answer, StoreError>) {
+        let (span, own) = wait;
         let Ok(Answer::Inspected(inspection)) = answer else { return };
         let holders = inspection.holds.iter().filter_map(|(party, ..)| party.ours());
         let labels: Vec<_> = holders.map(|member| Label::unescape(member.label())).collect();
         foreign::call(WATCHERS, || {
             span.record("holder", labels.join(" "));
+            let Some(links) = &self.trace_links else { return };
+            let others = labels.iter().filter(|label| *label != own.as_str());
+            let contexts = others.filter_map(|label| label.parse().ok());
+            contexts.for_each(|holder| links.link(span, &holder));
         });
     }
 

@@ -60,7 +60,7 @@ struct Inner {
 
 /// A subscriber that lives on: of a single one tracing asks the thread that first comes to a span,
 /// which may have none.
-static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Spans::default()));
+pub(crate) static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Spans::default()));
 
 impl Spans {
     /// Records the spans of this thread while the guard lives.

@@ -16,7 +16,9 @@ facts! {
         a_try_supersedes_none_and_a_full_queue_has_room_for_one_in_place_of_another,
         one_that_finds_the_queue_full_supersedes_none,
         a_free_lock_is_granted_and_one_that_waits_is_granted_in_its_turn,
+        those_behind_a_head_that_is_superseded_are_granted,
         of_a_long_queue_the_last_two_hundred_are_looked_at,
+        one_that_is_granted_by_the_same_command_is_none_of_those_that_are_looked_at,
     ],
 }
 
@@ -141,6 +143,16 @@ async fn a_free_lock_is_granted_and_one_that_waits_is_granted_in_its_turn(mut be
     bench.everything_expires().await;
 }
 
+async fn those_behind_a_head_that_is_superseded_are_granted(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    let held = a.hold_for(Demand::READ, 30_000).await;
+    b.queue_newest().await;
+    let behind = b.queue_for(Demand::READ, 30_000).await;
+    let newer = a.queue_newest().await;
+    bench.assert_held(&[&held, &behind]).await;
+    assert_eq!(bench.queue().await, [newer]);
+}
+
 async fn of_a_long_queue_the_last_two_hundred_are_looked_at(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     a.hold(30_000).await;
@@ -156,4 +168,21 @@ async fn of_a_long_queue_the_last_two_hundred_are_looked_at(mut bench: Bench) {
     let newest = a.queue_newest().await;
     let queue = bench.queue().await;
     assert!(queue.contains(&newer) && queue.last() == Some(&newest));
+}
+
+async fn one_that_is_granted_by_the_same_command_is_none_of_those_that_are_looked_at(
+    mut bench: Bench,
+) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    a.hold(30_000).await;
+    let next = b.queue(30_000).await;
+    let older = b.queue_newest().await;
+    for _ in 0..200 {
+        a.queue(30_000).await;
+    }
+    bench.end_lease().await;
+    let newest = a.queue_newest().await;
+    let queue = bench.queue().await;
+    assert_eq!(bench.holder().await, Some(next));
+    assert!(queue.contains(&older) && queue.last() == Some(&newest));
 }

@@ -289,7 +289,8 @@ fn invalid(error: &RedisError) -> LockError {
         return LockError::with_detail(LockErrorKind::InvalidOption, advice);
     }
     let detail = format!(
-        "the Redis URL is not valid ({}): write redis://[user[:password]@]host[:port][/db]",
+        "the Redis URL is not valid ({}): write redis://[user[:password]@]host[:port][/db]; for \
+         sentinels redis+sentinel://host:port/primary-name, for a Cluster redis+cluster://host:port",
         error.category()
     );
     LockError::with_detail(LockErrorKind::InvalidOption, detail)
@@ -322,6 +323,17 @@ mod tests {
     use redis::{IntoConnectionInfo as _, ProtocolVersion};
 
     use super::*;
+
+    #[test]
+    fn the_error_of_a_url_says_how_to_write_each_kind_and_not_the_password() {
+        for url in ["http://u:secret@h/", "h:6379", "", "redis-sentinel://:secret@h/name"] {
+            let error = read_url(url).unwrap_err().to_string();
+            for form in ["redis://[user", "redis+sentinel://host:port/", "redis+cluster://host"] {
+                assert!(error.contains(form), "{url}: {error}");
+            }
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
 
     #[test]
     fn what_a_client_has_set_stays_and_the_rest_is_tuned() {

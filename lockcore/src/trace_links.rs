@@ -1,0 +1,25 @@
+//! The way to the tracing system of an application.
+
+use std::fmt;
+
+use tracing::Span;
+
+use crate::trace_parent::TraceParent;
+
+/// Links the wait of a request to the request that holds the lock, in the tracing system of an
+/// application: for [`LocksBuilder::trace_links`](crate::LocksBuilder::trace_links).
+/// [`guide::observability`](crate::guide::observability#the-request-that-holds-the-lock) has an
+/// implementation with OpenTelemetry.
+///
+/// Both methods are called often, and by tasks that serve others: they should not block. A panic of
+/// theirs is caught and logged, and the request continues without the link.
+pub trait TraceLinks: fmt::Debug + Send + Sync + 'static {
+    /// The trace context of the current request; `None` outside of a trace. Called at the first
+    /// poll of each acquisition that has no label of its own, in the span of its caller.
+    fn current(&self) -> Option<TraceParent>;
+
+    /// Links `wait`, the span `acquire` of a request that waits, to the request that holds the lock
+    /// when the other is queued. Called for each holder of reads and permits, and for none that has
+    /// the trace context of the request that waits.
+    fn link(&self, wait: &Span, holder: &TraceParent);
+}
