@@ -17,10 +17,11 @@ use crate::class::Class;
 use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::node::{HoldCell, Node, cause_of, later, timer};
+use crate::quorum::{Ascent, Climb};
 
 /// Without a wait limit, an attempt ends when nothing has succeeded for this long, or for the lease
 /// if that is longer.
-const SILENCE: Duration = Duration::from_secs(15);
+pub(crate) const SILENCE: Duration = Duration::from_secs(15);
 
 /// Waits for a lock in order of arrival; made by [`Locks::lock`](crate::Locks::lock),
 /// [`Locks::lock_timeout`](crate::Locks::lock_timeout) and
@@ -47,7 +48,7 @@ const SILENCE: Duration = Duration::from_secs(15);
 #[must_use = "futures do nothing unless polled"]
 pub struct Acquire {
     #[pin]
-    attempt: Attempt,
+    way: Way,
     is_of_permits: bool,
 }
 
@@ -58,13 +59,19 @@ impl Acquire {
         class: Arc<Class>,
     ) -> Self {
         let is_of_permits = request.as_ref().is_ok_and(|request| request.demand.is_permits());
-        Self { attempt: Attempt::new(node, request, class), is_of_permits }
+        Self { way: Way::Node(Attempt::new(node, request, class)), is_of_permits }
+    }
+
+    /// An acquisition by a majority.
+    pub(crate) fn climb(ascent: Result<Ascent, LockError>) -> Self {
+        Self { way: Way::Quorum(Climb::new(ascent)), is_of_permits: false }
     }
 
     /// Sets the options that are this node's own.
     pub(crate) fn set(&mut self, names_holder: bool, refuses_early: bool) {
-        self.attempt.names_holder = names_holder;
-        self.attempt.refuses_early = refuses_early;
+        if let Way::Node(attempt) = &mut self.way {
+            attempt.set(names_holder, refuses_early);
+        }
     }
 
     /// The number of waiters ahead, as the server last told it; 0 is next. `None` until it is
@@ -74,7 +81,10 @@ impl Acquire {
     /// ahead that are served since then are not subtracted: at most so many are ahead. Does not ask
     /// the server.
     pub fn position(&self) -> Option<u64> {
-        self.attempt.cell.position()
+        match &self.way {
+            Way::Node(attempt) => attempt.cell.position(),
+            Way::Quorum(climb) => *climb.positions().borrow(),
+        }
     }
 
     /// The [position](Self::position), and each change of it, for a task that shows it. The channel
@@ -97,7 +107,10 @@ impl Acquire {
     /// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
     /// ```
     pub fn positions(&self) -> watch::Receiver<Option<u64>> {
-        self.attempt.cell.positions()
+        match &self.way {
+            Way::Node(attempt) => attempt.positions(),
+            Way::Quorum(climb) => climb.positions(),
+        }
     }
 }
 
@@ -107,7 +120,7 @@ impl Future for Acquire {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let is_of_permits = *this.is_of_permits;
-        this.attempt.poll(cx).map(|outcome| {
+        this.way.poll(cx).map(|outcome| {
             let taken = || LockError::with_detail(LockErrorKind::Timeout, "it is taken");
             let guard = outcome.and_then(|guard| guard.ok_or_else(taken));
             guard.map_err(|error| error.of_permits(is_of_permits))
@@ -117,7 +130,7 @@ impl Future for Acquire {
 
 impl fmt::Debug for Acquire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Acquire").field("attempt", &self.attempt).finish()
+        f.debug_struct("Acquire").field("attempt", &self.way).finish()
     }
 }
 
@@ -138,7 +151,7 @@ impl fmt::Debug for Acquire {
 #[must_use = "futures do nothing unless polled"]
 pub struct TryAcquire {
     #[pin]
-    attempt: Attempt,
+    way: Way,
 }
 
 impl TryAcquire {
@@ -147,7 +160,12 @@ impl TryAcquire {
         request: Result<Request, LockError>,
         class: Arc<Class>,
     ) -> Self {
-        Self { attempt: Attempt::new(node, request, class) }
+        Self { way: Way::Node(Attempt::new(node, request, class)) }
+    }
+
+    /// One try by a majority.
+    pub(crate) fn climb(ascent: Result<Ascent, LockError>) -> Self {
+        Self { way: Way::Quorum(Climb::new(ascent)) }
     }
 }
 
@@ -155,22 +173,39 @@ impl Future for TryAcquire {
     type Output = Result<Option<LockGuard>, LockError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().attempt.poll(cx)
+        self.project().way.poll(cx)
     }
 }
 
 impl fmt::Debug for TryAcquire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TryAcquire").field("attempt", &self.attempt).finish()
+        f.debug_struct("TryAcquire").field("attempt", &self.way).finish()
     }
 }
 
 /// The result of an attempt; `None` is "busy", for attempts that do not wait.
-type AttemptResult = Result<Option<LockGuard>, LockError>;
+pub(crate) type AttemptResult = Result<Option<LockGuard>, LockError>;
 
 /// The common part of `Acquire` and `TryAcquire`.
+#[pin_project(project = WayProjection)]
+#[derive(Debug)]
+enum Way {
+    Node(#[pin] Attempt),
+    Quorum(Climb),
+}
+
+impl Way {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<AttemptResult> {
+        match self.project() {
+            WayProjection::Node(attempt) => attempt.poll(cx),
+            WayProjection::Quorum(climb) => Pin::new(climb).poll(cx),
+        }
+    }
+}
+
+/// An acquisition by one node.
 #[pin_project(PinnedDrop)]
-struct Attempt {
+pub(crate) struct Attempt {
     node: Arc<Node>,
     cell: HoldCell,
     /// Whether the span of the wait is to have the labels of the holders.
@@ -211,10 +246,24 @@ enum Limit {
 }
 
 impl Attempt {
-    fn new(node: &Arc<Node>, request: Result<Request, LockError>, class: Arc<Class>) -> Self {
+    pub(crate) fn new(
+        node: &Arc<Node>,
+        request: Result<Request, LockError>,
+        class: Arc<Class>,
+    ) -> Self {
         let state = AttemptState::New(Some(request));
         let (node, cell) = (Arc::clone(node), HoldCell::of(class));
         Self { node, cell, names_holder: false, refuses_early: false, state, timer: None }
+    }
+
+    /// Sets the options that are this node's own.
+    pub(crate) fn set(&mut self, names_holder: bool, refuses_early: bool) {
+        self.names_holder = names_holder;
+        self.refuses_early = refuses_early;
+    }
+
+    pub(crate) fn positions(&self) -> watch::Receiver<Option<u64>> {
+        self.cell.positions()
     }
 }
 

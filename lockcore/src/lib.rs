@@ -78,6 +78,7 @@ mod key;
 mod locks;
 mod node;
 mod options;
+mod quorum;
 mod request;
 #[cfg(feature = "redis")]
 mod sentinels;
@@ -102,6 +103,8 @@ pub use key::{KeyError, LockKey, MAX_KEY_BYTES};
 pub use locks::Locks;
 pub use options::{LockOptions, MAX_LEASE, MIN_LEASE, Wait};
 pub use proto::{ConfigError, Demand, FencingToken, LockErrorKind, NodeId, TokenError};
+#[cfg(feature = "redis")]
+pub use quorum::Quorum;
 pub use request::LockRequest;
 #[cfg(feature = "redis")]
 pub use sentinels::Sentinels;

@@ -13,6 +13,7 @@ use crate::error::LockError;
 use crate::node::Node;
 use crate::option_setters;
 use crate::options::{LockOptions, Wait};
+use crate::quorum::{Ascent, Primaries};
 
 /// The way to the other demands beside JVMs.
 pub(crate) const NOT_WITH_PEERS: &str = "reads, permits and downgrades are not in the layout that JVMs share: \
@@ -42,6 +43,7 @@ pub(crate) const NOT_WITH_PEERS: &str = "reads, permits and downgrades are not i
 #[must_use = "call lock(), read(), permits() or another that acquires"]
 pub struct LockRequest {
     node: Arc<Node>,
+    quorum: Option<Arc<Primaries>>,
     lock: Result<LockName, LockError>,
     options: LockOptions,
     label: Label,
@@ -51,12 +53,17 @@ pub struct LockRequest {
 }
 
 impl LockRequest {
-    pub(crate) fn new(node: &Arc<Node>, lock: Result<LockName, LockError>) -> Self {
+    pub(crate) fn new(
+        node: &Arc<Node>,
+        quorum: Option<&Arc<Primaries>>,
+        lock: Result<LockName, LockError>,
+    ) -> Self {
         let options = node.settings.defaults;
         let label = node.settings.label.clone();
         let class = node.classes.unnamed();
         let (names_holder, refuses_early) = (false, false);
-        Self { node: Arc::clone(node), lock, options, label, class, names_holder, refuses_early }
+        let (node, quorum) = (Arc::clone(node), quorum.cloned());
+        Self { node, quorum, lock, options, label, class, names_holder, refuses_early }
     }
 
     option_setters! { options:
@@ -181,6 +188,10 @@ impl LockRequest {
     }
 
     fn start(self, demand: Result<Demand, ConfigError>) -> Acquire {
+        if let Some(primaries) = self.quorum.clone() {
+            let mode = self.mode();
+            return Acquire::climb(self.ascent(primaries, mode, demand));
+        }
         let node = Arc::clone(&self.node);
         let (mode, class) = (self.mode(), Arc::clone(&self.class));
         let (names_holder, refuses_early) = (self.names_holder, self.refuses_early);
@@ -190,9 +201,25 @@ impl LockRequest {
     }
 
     fn try_once(self, demand: Result<Demand, ConfigError>) -> TryAcquire {
+        if let Some(primaries) = self.quorum.clone() {
+            return TryAcquire::climb(self.ascent(primaries, Mode::Try, demand));
+        }
         let node = Arc::clone(&self.node);
         let class = Arc::clone(&self.class);
         TryAcquire::new(&node, self.build(Mode::Try, demand), class)
+    }
+
+    fn ascent(
+        self,
+        primaries: Arc<Primaries>,
+        mode: Mode,
+        demand: Result<Demand, ConfigError>,
+    ) -> Result<Ascent, LockError> {
+        let class = Arc::clone(&self.class.name);
+        let (names_holder, refuses_early) = (self.names_holder, self.refuses_early);
+        let request = self.build(mode, demand)?;
+        primaries.check(&request)?;
+        Ok(Ascent { primaries, request, class, names_holder, refuses_early })
     }
 
     fn mode(&self) -> Mode {

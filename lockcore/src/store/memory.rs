@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use proto::{LockErrorKind, NodeId};
 
+use crate::store::seen::SeenTokens;
 use crate::store::{Listener, Store};
 
 mod clock;
@@ -51,19 +52,20 @@ impl MemoryStore {
     /// One more node.
     #[cfg(test)]
     pub(crate) fn connect(&self, node: NodeId, listener: Arc<dyn Listener>) -> Arc<dyn Store> {
-        self.connect_as(node, listener, false)
+        self.connect_as(node, listener, false, None)
     }
 
     /// Connects one more node, by the rules of a queue that is shared with JVMs if `peers` is set.
-    /// None comes here.
+    /// None comes here. As a primary of a quorum it has the tokens that were `seen` on all.
     pub(crate) fn connect_as(
         &self,
         node: NodeId,
         listener: Arc<dyn Listener>,
         peers: bool,
+        seen: Option<Arc<SeenTokens>>,
     ) -> Arc<dyn Store> {
         self.shared.state().nodes.insert(node.as_str().into(), listener);
-        Arc::new(MemoryNode::new(Arc::clone(&self.shared), node, peers))
+        Arc::new(MemoryNode::new(Arc::clone(&self.shared), node, peers, seen))
     }
 
     /// Whether messages to `node` are not received, as if its subscription were with another

@@ -1,0 +1,250 @@
+//! A fair lock over several independent primaries, held where most of them are held.
+//!
+//! A [`climb`] acquires one primary after the other, in the order of the list that all processes
+//! share, until it has a majority; a [`hold`] keeps them; a [`primary`] says when it counts. Each of
+//! the primaries has a node of its own, which does the rest as for a lock on one server.
+//!
+//! # Implementation notes
+//!
+//! - *Exclusion.* A guard is valid while most primaries are held for certain. Two majorities share
+//!   a primary, and that grants to one at a time.
+//! - *Order.* Nobody waits at a primary for longer than a hop while it holds a higher one, and so
+//!   nobody waits for one who waits for him. The queue of the lowest primary orders everybody.
+//! - *Forgetting.* A primary that has restarted, or was emptied, counts once all leases that it may
+//!   have forgotten are over. A hold counts in the [`Epoch`] in which it was asked for alone: it is
+//!   known before the acquire is sent, and has to be the same after the grant.
+//! - *Tokens.* The token of a guard is the greatest of its holds. Before the guard is handed out,
+//!   each of these draws one more, above it: so every later guard, which has one of these
+//!   primaries, has a greater one.
+
+mod climb;
+mod hold;
+#[cfg(feature = "redis")]
+mod list;
+mod primary;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use proto::node::Request;
+use proto::{Answer, Command, ConfigError, LockErrorKind, LockName, Released};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use crate::error::LockError;
+use crate::locks::status_of;
+use crate::node::Node;
+use crate::shutdown::Shutdown;
+use crate::status::{Connection, Status};
+
+pub(crate) use self::climb::{Ascent, Climb};
+pub(crate) use self::hold::Hold;
+#[cfg(feature = "redis")]
+pub use self::list::Quorum;
+use self::primary::Primary;
+pub(crate) use self::primary::{Connect, Connected, Epoch, Standing};
+
+/// The reason why permits are refused.
+const NO_PERMITS: &str = "permits cannot be had by a majority: of two, three holders could have \
+    one each, on two primaries of three";
+
+/// The settings that all processes of a quorum share, and how many primaries a guard has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms {
+    /// The longest lease.
+    pub(crate) max_lease: Duration,
+    /// A guard is handed out with so many more than a majority.
+    pub(crate) spare: usize,
+    pub(crate) request_timeout: Duration,
+}
+
+/// The primaries of one process, in the order of the list.
+#[derive(Debug)]
+pub(crate) struct Primaries {
+    members: Vec<Primary>,
+    view: Arc<watch::Sender<View>>,
+    terms: Terms,
+    runtime: Handle,
+    pub(crate) waiting: AtomicUsize,
+    pub(crate) holding: AtomicUsize,
+}
+
+/// The primaries that are reached and count, and the time in which each of them forgets nothing.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct View {
+    epochs: Vec<Option<Epoch>>,
+    is_closed: bool,
+}
+
+impl View {
+    pub(crate) fn epoch(&self, at: usize) -> Option<Epoch> {
+        self.epochs[at]
+    }
+
+    pub(crate) fn reached(&self) -> usize {
+        self.epochs.iter().flatten().count()
+    }
+}
+
+/// Counts one of something for as long as it lives.
+pub(crate) struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    pub(crate) fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Primaries {
+    pub(crate) fn new(
+        list: Vec<(Option<Connected>, Connect)>,
+        terms: Terms,
+        runtime: &Handle,
+    ) -> Arc<Self> {
+        let epochs = vec![None; list.len()];
+        let view = Arc::new(watch::Sender::new(View { epochs, is_closed: false }));
+        let quarantine = terms.quarantine();
+        let follow =
+            |(at, primary)| Primary::follow(at, primary, quarantine, Arc::clone(&view), runtime);
+        let members = (0..).zip(list).map(follow).collect();
+        let runtime = runtime.clone();
+        let (waiting, holding) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Arc::new(Self { members, view, terms, runtime, waiting, holding })
+    }
+
+    /// Refuses a request that a majority cannot grant.
+    pub(crate) fn check(&self, request: &Request) -> Result<(), LockError> {
+        if request.demand.is_permits() {
+            return Err(LockError::with_detail(LockErrorKind::Unsupported, NO_PERMITS));
+        }
+        let lease = request.options.lease;
+        if lease > self.terms.max_lease {
+            let range = "the max_lease of the quorum or less";
+            return Err(ConfigError::new("lease", format!("{lease:?}"), range).into());
+        }
+        Ok(())
+    }
+
+    fn each(&self) -> impl Iterator<Item = &Primary> {
+        self.members.iter()
+    }
+
+    fn member(&self, at: usize) -> &Primary {
+        &self.members[at]
+    }
+
+    fn majority(&self) -> usize {
+        self.members.len() / 2 + 1
+    }
+
+    /// The primaries with which a guard is handed out.
+    fn wanted(&self) -> usize {
+        self.majority() + self.terms.spare
+    }
+
+    fn view(&self) -> watch::Ref<'_, View> {
+        self.view.borrow()
+    }
+
+    fn watch(&self) -> watch::Receiver<View> {
+        self.view.subscribe()
+    }
+
+    fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.members.iter().filter_map(Primary::node)
+    }
+
+    /// The node of the lowest primary that is reached.
+    pub(crate) fn lowest(&self) -> Option<&Arc<Node>> {
+        let at = self.view().epochs.iter().position(Option::is_some)?;
+        self.members[at].node()
+    }
+
+    fn unreached(&self) -> LockError {
+        let (reached, all) = (self.view().reached(), self.members.len());
+        let wanted = self.majority();
+        let detail = format!("{reached} of {all} primaries are reached, {wanted} are needed");
+        LockError::with_detail(LockErrorKind::Unavailable, detail)
+    }
+
+    /// The answers of all primaries, at once; an error if fewer than a majority answer.
+    async fn ask_all<T, F: Future<Output = Result<T, LockError>>>(
+        &self,
+        ask: impl Fn(Arc<Node>) -> F,
+    ) -> Result<Vec<T>, LockError> {
+        let answers = join_all(self.nodes().cloned().map(ask)).await;
+        let mut failure = None;
+        let answers = answers
+            .into_iter()
+            .filter_map(|answer| answer.map_err(|error| failure = Some(error)).ok());
+        let answers: Vec<T> = answers.collect();
+        if answers.len() < self.majority() {
+            return Err(failure.unwrap_or_else(|| self.unreached()));
+        }
+        Ok(answers)
+    }
+
+    pub(crate) async fn ping(&self) -> Result<(), LockError> {
+        self.ask_all(async |node| node.ping().await).await.map(drop)
+    }
+
+    pub(crate) async fn force_release(&self, lock: LockName) -> Result<bool, LockError> {
+        let command = Command::ForceRelease { member: None };
+        let released =
+            self.ask_all(async |node| match node.ask(lock.clone(), command.clone()).await? {
+                Answer::Released(reply) => Ok(reply.outcome == Released::Released),
+                _ => Err(LockError::new(LockErrorKind::Protocol)),
+            });
+        Ok(released.await?.contains(&true))
+    }
+
+    /// The state of all primaries together: up while a majority is reached.
+    pub(crate) fn status(&self) -> Status {
+        let link = match self.view().reached() >= self.majority() {
+            true => Connection::Up,
+            false => Connection::Down { reason: self.unreached().to_string() },
+        };
+        let each: Vec<Status> = self.nodes().map(|node| status_of(node)).collect();
+        Status {
+            commands: link.clone(),
+            subscription: link,
+            waiting: self.waiting.load(Ordering::Relaxed),
+            holding: self.holding.load(Ordering::Relaxed),
+            releasing: each.iter().map(|status| status.releasing).sum(),
+            places_lost: each.iter().map(|status| status.places_lost).sum(),
+            servers: each.into_iter().flat_map(|status| status.servers).collect(),
+        }
+    }
+
+    pub(crate) async fn shut_down(&self, timeout: Duration) -> Shutdown {
+        self.view.send_modify(|view| view.is_closed = true);
+        let holding = self.holding.load(Ordering::Relaxed);
+        let waiting = self.waiting.load(Ordering::Relaxed);
+        let each = join_all(self.nodes().map(|node| node.shut_down(timeout))).await;
+        let taken = each.iter().map(|one| one.taken).max().unwrap_or(0).min(holding);
+        let unreleased = each.iter().map(|one| one.unreleased).sum();
+        Shutdown { ended: waiting, taken, unreleased }
+    }
+}
+
+impl Terms {
+    /// The time after which no lease is left that a primary may have forgotten.
+    fn quarantine(&self) -> Duration {
+        self.max_lease + self.max_lease / 100 + Duration::from_secs(1)
+    }
+}
