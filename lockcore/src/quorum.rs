@@ -153,6 +153,11 @@ impl Primaries {
         self.majority() + self.terms.spare
     }
 
+    /// Whether a guard can be handed out at all.
+    fn are_reached(&self) -> bool {
+        self.view().reached() >= self.wanted()
+    }
+
     fn view(&self) -> watch::Ref<'_, View> {
         self.view.borrow()
     }
@@ -177,7 +182,7 @@ impl Primaries {
 
     fn unreached(&self) -> LockError {
         let (reached, all) = (self.view().reached(), self.members.len());
-        let wanted = self.majority();
+        let wanted = self.wanted();
         let detail = format!("{reached} of {all} primaries are reached, {wanted} are needed");
         LockError::with_detail(LockErrorKind::Unavailable, detail)
     }
@@ -215,7 +220,7 @@ impl Primaries {
 
     /// The state of all primaries together: up while a majority is reached.
     pub(crate) fn status(&self) -> Status {
-        let link = match self.view().reached() >= self.majority() {
+        let link = match self.are_reached() {
             true => Connection::Up,
             false => Connection::Down { reason: self.unreached().to_string() },
         };

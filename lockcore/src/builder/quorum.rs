@@ -66,6 +66,11 @@ impl LocksBuilder {
             let value = format!("{max_lease:?}");
             return Err(ConfigError::new("max_lease", value, "100 ms to 24 h").into());
         }
+        let lease = self.defaults.checked()?.lease;
+        if lease > max_lease {
+            let range = "the max_lease of the quorum or less";
+            return Err(ConfigError::new("lease", format!("{lease:?}"), range).into());
+        }
         let set = [
             (self.redisson_peers, "redisson_peers", "left out: JVMs know no quorum"),
             (

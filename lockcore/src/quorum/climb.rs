@@ -122,7 +122,7 @@ impl Climbing {
         let _waits = Counted::new(&primaries.waiting);
         let mut hop = HOP;
         loop {
-            self.reach_majority().await?;
+            self.reach_enough().await?;
             let round = Instant::now();
             (self.failure, self.refusing) = (None, 0);
             for at in 0..self.held.len() {
@@ -143,34 +143,35 @@ impl Climbing {
                 {
                     return Ok(Some(guard));
                 }
-                if primaries.view().reached() < primaries.majority() {
+                if !primaries.are_reached() {
                     break;
                 }
             }
             self.end_round()?;
-            if primaries.view().reached() >= primaries.majority() {
+            if primaries.are_reached() {
                 // Those that did not refuse have been waited for. The others get that time, too.
-                sleep_until(round + hop).await;
+                let next = round + hop;
+                sleep_until(self.end.map_or(next, |end| end.min(next))).await;
             }
             hop = (hop * 2).min(LONGEST_HOP);
         }
     }
 
-    /// Gives everything back until a majority is reached.
-    async fn reach_majority(&mut self) -> Result<(), LockError> {
+    /// Gives everything back until enough primaries are reached.
+    async fn reach_enough(&mut self) -> Result<(), LockError> {
         let primaries = Arc::clone(&self.ascent.primaries);
         let mut view = primaries.watch();
-        let majority = primaries.majority();
+        let wanted = primaries.wanted();
         if view.borrow().is_closed {
             return Err(LockError::with_detail(LockErrorKind::Closed, "it was shut down"));
         }
-        if view.borrow().reached() >= majority {
+        if view.borrow().reached() >= wanted {
             return Ok(());
         }
         self.held.fill_with(|| None);
         let silence = self.ascent.request.options.lease.max(SILENCE);
         let end = self.end.unwrap_or_else(|| later(Instant::now(), silence));
-        let reached = view.wait_for(|view| view.is_closed || view.reached() >= majority);
+        let reached = view.wait_for(|view| view.is_closed || view.reached() >= wanted);
         match self.ascent.request.mode {
             Mode::Wait if timeout_at(end, reached).await.is_ok() => Ok(()),
             _ => Err(primaries.unreached()),
@@ -206,7 +207,7 @@ impl Climbing {
         let mut queued = attempt.positions();
         let mut view = primaries.watch();
         let away = |view: &super::View| {
-            view.epoch(at) != Some(epoch) || view.reached() < primaries.majority()
+            view.epoch(at) != Some(epoch) || view.reached() < primaries.wanted()
         };
         tokio::pin!(attempt);
         let outcome = loop {
@@ -245,11 +246,13 @@ impl Climbing {
         }
     }
 
-    /// Ends a round without a majority, and the climb if no further one can have one.
+    /// Ends a round without enough primaries, and the climb if there is no time for another one, or
+    /// if that could not have them either.
     fn end_round(&self) -> Result<(), LockError> {
         let is_hopeless = self.held.len() - self.refusing < self.ascent.primaries.wanted();
+        let is_late = self.end.is_some_and(|end| Instant::now() >= end);
         match self.ascent.request.mode {
-            Mode::Wait if !is_hopeless => Ok(()),
+            Mode::Wait if !is_hopeless && !is_late => Ok(()),
             _ => Err(self.out_of_time()),
         }
     }

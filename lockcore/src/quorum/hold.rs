@@ -241,6 +241,7 @@ impl SharedHold {
         let primaries = Arc::clone(&self.ascent.primaries);
         let _holds = Counted::new(&primaries.holding);
         tokio::select! {
+            biased;
             () = self.until_lost() => {
                 warn!(held = ?self.since.elapsed(), "too few primaries are held: the hold is lost");
             }
@@ -254,6 +255,7 @@ impl SharedHold {
             let mut changes = self.losses();
             changes.push(Box::pin(self.gained.notified()));
             tokio::select! {
+                biased;
                 _ = select_all(changes) => {}
                 _ = view.changed() => {}
                 () = sleep_until(self.last.unwrap_or_else(Instant::now)), if self.last.is_some() => {}

@@ -130,6 +130,7 @@ impl SharedPrimary {
             }
             links.until(true).await;
             tokio::select! {
+                biased;
                 () = links.until(false) => {}
                 begun = self.settled(node) => {
                     self.tell(Some(begun));
@@ -196,6 +197,7 @@ impl SharedPrimary {
             }
             let away = down_since.map(|since| since + SETTLING);
             tokio::select! {
+                biased;
                 () = self.doubt.notified() => return,
                 () = sleep_until(away.unwrap_or_else(Instant::now)), if away.is_some() => return,
                 () = links.changed() => {}
@@ -228,6 +230,7 @@ impl Links {
 
     async fn changed(&mut self) {
         tokio::select! {
+            biased;
             Ok(()) = self.commands.changed() => {}
             Ok(()) = self.subscription.changed() => {}
             // The store is gone, and this task ends with the node.

@@ -81,6 +81,28 @@ impl MemoryStore {
         self.shared.clock.set_forward(by);
     }
 
+    /// Restarts the store, which keeps all that it has or nothing of it.
+    #[cfg(test)]
+    pub(crate) fn restart(&self, keeps: bool) {
+        let now_us = self.shared.clock.now_us();
+        let mut state = self.shared.state();
+        state.restarts += 1;
+        state.restarted_us = now_us;
+        drop(state);
+        if !keeps {
+            self.flush();
+        }
+    }
+
+    /// Empties the store, as `FLUSHALL` does.
+    #[cfg(test)]
+    pub(crate) fn flush(&self) {
+        let now_us = self.shared.clock.now_us();
+        let mut state = self.shared.state();
+        state.emptied_us = now_us;
+        state.empty();
+    }
+
     /// Whether messages to `node` are lost although they count as received.
     #[cfg(test)]
     pub(crate) fn set_lossy(&self, node: &NodeId, lossy: bool) {

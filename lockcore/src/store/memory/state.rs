@@ -96,6 +96,13 @@ impl MemoryState {
         Ok(answer)
     }
 
+    /// Forgets all locks and tokens.
+    #[cfg(test)]
+    pub(super) fn empty(&mut self) {
+        self.locks.clear();
+        self.counter = None;
+    }
+
     pub(super) fn epoch(&self) -> Epoch {
         Epoch { server: self.restarts, mark: self.emptied_us }
     }

@@ -1,0 +1,9 @@
+//! Locks by a majority of independent Redis servers: how primaries are known, what they cost, and
+//! the order in which a crowd is served.
+
+mod away;
+mod cost;
+mod crowd;
+mod marks;
+mod primaries;
+mod relay;
