@@ -265,6 +265,11 @@ impl Attempt {
     pub(crate) fn positions(&self) -> watch::Receiver<Option<u64>> {
         self.cell.positions()
     }
+
+    /// Has the positions told on this channel.
+    pub(crate) fn tell_positions(&self, positions: watch::Sender<Option<u64>>) {
+        self.cell.tell_positions(positions);
+    }
 }
 
 /// Reserves one of this `Locks`' waiting slots. Attempts that do not wait need none.

@@ -69,8 +69,8 @@ pub(crate) struct Primaries {
     view: Arc<watch::Sender<View>>,
     terms: Terms,
     runtime: Handle,
-    pub(crate) waiting: AtomicUsize,
-    pub(crate) holding: AtomicUsize,
+    waiting: Arc<AtomicUsize>,
+    holding: Arc<AtomicUsize>,
 }
 
 /// The primaries that are reached and count, and the time in which each of them forgets nothing.
@@ -91,16 +91,16 @@ impl View {
 }
 
 /// Counts one of something for as long as it lives.
-pub(crate) struct Counted<'a>(&'a AtomicUsize);
+struct Counted(Arc<AtomicUsize>);
 
-impl<'a> Counted<'a> {
-    pub(crate) fn new(count: &'a AtomicUsize) -> Self {
+impl Counted {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::Relaxed);
-        Self(count)
+        Self(Arc::clone(count))
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -119,7 +119,7 @@ impl Primaries {
             |(at, primary)| Primary::follow(at, primary, quarantine, Arc::clone(&view), runtime);
         let members = (0..).zip(list).map(follow).collect();
         let runtime = runtime.clone();
-        let (waiting, holding) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let (waiting, holding) = (Arc::default(), Arc::default());
         Arc::new(Self { members, view, terms, runtime, waiting, holding })
     }
 
@@ -178,6 +178,11 @@ impl Primaries {
     pub(crate) fn lowest(&self) -> Option<&Arc<Node>> {
         let at = self.view().epochs.iter().position(Option::is_some)?;
         self.members[at].node()
+    }
+
+    fn closed(&self) -> LockError {
+        let closed = || LockError::new(LockErrorKind::Closed);
+        self.nodes().next().map_or_else(closed, |node| node.closed())
     }
 
     fn unreached(&self) -> LockError {
@@ -239,11 +244,12 @@ impl Primaries {
     pub(crate) async fn shut_down(&self, timeout: Duration) -> Shutdown {
         self.view.send_modify(|view| view.is_closed = true);
         let holding = self.holding.load(Ordering::Relaxed);
-        let waiting = self.waiting.load(Ordering::Relaxed);
         let each = join_all(self.nodes().map(|node| node.shut_down(timeout))).await;
+        // Each climb waits at one primary, and each hold is at several of them.
+        let ended = each.iter().map(|one| one.ended).sum();
         let taken = each.iter().map(|one| one.taken).max().unwrap_or(0).min(holding);
         let unreleased = each.iter().map(|one| one.unreleased).sum();
-        Shutdown { ended: waiting, taken, unreleased }
+        Shutdown { ended, taken, unreleased }
     }
 }
 

@@ -39,7 +39,8 @@ impl LocksBuilder {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn on_memory_quorum(self, stores: &[MemoryStore]) -> Result<Locks, LockError> {
-        let terms = self.terms(stores.len(), Duration::from_secs(60), 0)?;
+        // They forget nothing, so no lease is too long.
+        let terms = self.terms(stores.len(), MAX_LEASE, 0)?;
         let (id, seen) = (new_node(), Arc::default());
         let node = |store| -> Result<Connected, LockError> {
             let node = self.memory_node(store, id.clone(), Some(Arc::clone(&seen)));
@@ -66,11 +67,6 @@ impl LocksBuilder {
             let value = format!("{max_lease:?}");
             return Err(ConfigError::new("max_lease", value, "100 ms to 24 h").into());
         }
-        let lease = self.defaults.checked()?.lease;
-        if lease > max_lease {
-            let range = "the max_lease of the quorum or less";
-            return Err(ConfigError::new("lease", format!("{lease:?}"), range).into());
-        }
         let set = [
             (self.redisson_peers, "redisson_peers", "left out: JVMs know no quorum"),
             (
@@ -91,6 +87,11 @@ impl LocksBuilder {
         list: Vec<(Option<Connected>, Connect)>,
         terms: Terms,
     ) -> Result<Locks, LockError> {
+        let lease = self.defaults.checked()?.lease;
+        if lease > terms.max_lease {
+            let range = "the max_lease of the quorum or less";
+            return Err(ConfigError::new("lease", format!("{lease:?}"), range).into());
+        }
         let first = list.iter().find_map(|(connected, _)| Some(Arc::clone(&connected.as_ref()?.0)));
         let node = first.ok_or_else(|| LockError::new(LockErrorKind::Unavailable))?;
         Ok(Locks { node, quorum: Some(Primaries::new(list, terms, &Handle::current())) })
@@ -181,7 +182,7 @@ mod on_redis {
         async fn connect(self) -> Result<Connected, LockError> {
             let inbox = Inbox::default();
             let store = self.store(&inbox).await?;
-            let standing = store.standing().await.map_err(LockError::of_store)?;
+            let standing = store.standing().await.map_err(|error| store.error(error))?;
             Ok((self.builder.node(Arc::new(store), self.id, &inbox), standing))
         }
     }
@@ -223,11 +224,12 @@ mod on_redis {
         /// Marks the primaries as new ones, which have granted nothing yet. Without it a quorum
         /// serves nobody for its [`max_lease`](Quorum::max_lease) after its servers have started.
         ///
-        /// **Only for servers that no process has used yet**: what they have granted before would
-        /// be forgotten.
+        /// A primary that a process has used is refused, and then none is marked. Marked again, they
+        /// stay as they are.
         ///
         /// # Errors
         /// As [`from_quorum`](Self::from_quorum); all primaries have to be there.
+        /// [`InvalidOption`](LockErrorKind::InvalidOption) for one that is not new.
         ///
         /// # Panics
         /// Outside a tokio runtime.
@@ -237,8 +239,14 @@ mod on_redis {
         pub async fn init_quorum(self, quorum: Quorum) -> Result<(), LockError> {
             self.terms(quorum.primaries.len(), quorum.max_lease, quorum.spare)?;
             let places = self.places(&quorum)?;
-            let begin = async |place: Place| place.store(&Inbox::default()).await?.begin().await;
-            join_all(places.into_iter().map(begin)).await.into_iter().collect()
+            let connect = places.iter().map(async |place| place.store(&Inbox::default()).await);
+            let stores: Result<Vec<RedisStore>, LockError> =
+                join_all(connect).await.into_iter().collect();
+            let stores = stores?;
+            // All of them first: a primary that is marked counts.
+            let checked = join_all(stores.iter().map(RedisStore::check_new)).await;
+            checked.into_iter().collect::<Result<(), LockError>>()?;
+            join_all(stores.iter().map(RedisStore::begin)).await.into_iter().collect()
         }
 
         fn places(&self, quorum: &Quorum) -> Result<Vec<Place>, LockError> {

@@ -47,6 +47,16 @@ pub(crate) struct Ascent {
     pub(crate) refuses_early: bool,
 }
 
+impl Ascent {
+    /// The request at one of the primaries. The hold of all has the longest hold: one at a primary
+    /// may be gained later.
+    pub(super) fn at_a_primary(&self) -> Request {
+        let mut request = self.request.clone();
+        request.options.max_hold = None;
+        request
+    }
+}
+
 /// The future of an acquisition by a majority.
 pub(crate) struct Climb {
     running: Pin<Box<dyn Future<Output = AttemptResult> + Send>>,
@@ -163,7 +173,7 @@ impl Climbing {
         let mut view = primaries.watch();
         let wanted = primaries.wanted();
         if view.borrow().is_closed {
-            return Err(LockError::with_detail(LockErrorKind::Closed, "it was shut down"));
+            return Err(primaries.closed());
         }
         if view.borrow().reached() >= wanted {
             return Ok(());
@@ -187,7 +197,7 @@ impl Climbing {
         let primaries = Arc::clone(&self.ascent.primaries);
         let Some(node) = primaries.member(at).node() else { return Ok(Waited::Passed) };
         let is_first = self.held.iter().all(Option::is_none);
-        let mut request = self.ascent.request.clone();
+        let mut request = self.ascent.at_a_primary();
         let left = self.end.map(|end| end.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
             return Err(self.out_of_time());
@@ -203,23 +213,17 @@ impl Climbing {
         let mut attempt = Attempt::new(node, Ok(request), node.classes.get(class));
         if is_first {
             attempt.set(self.ascent.names_holder, self.ascent.refuses_early);
+            // Told by the node itself, also while nobody polls the climb.
+            attempt.tell_positions(self.positions.clone());
         }
-        let mut queued = attempt.positions();
         let mut view = primaries.watch();
         let away = |view: &super::View| {
             view.epoch(at) != Some(epoch) || view.reached() < primaries.wanted()
         };
-        tokio::pin!(attempt);
-        let outcome = loop {
-            tokio::select! {
-                biased;
-                outcome = &mut attempt => break outcome,
-                _ = view.wait_for(away) => return Ok(Waited::Passed),
-                Ok(()) = queued.changed(), if is_first => {
-                    let position = *queued.borrow_and_update();
-                    self.positions.send_replace(position);
-                }
-            }
+        let outcome = tokio::select! {
+            biased;
+            outcome = attempt => outcome,
+            _ = view.wait_for(away) => return Ok(Waited::Passed),
         };
         match outcome {
             Ok(Some(guard)) => Ok(Waited::Held(Step { guard, epoch })),

@@ -5,8 +5,10 @@
 //! - The node of each primary renews its own hold. A task of the hold asks for the ones that are
 //!   missing, and tells of the loss.
 //! - A hold that is lost stays lost: a primary that is gained counts only if a majority is held for
-//!   certain at that moment, and both are looked at under one mutex. All that is left of a lost
-//!   hold is given back at once: it would keep others waiting for nothing.
+//!   certain at that moment, and both are looked at under one mutex. While that is so, no other
+//!   guard can be valid or become so without its own confirmation at these primaries, whatever the
+//!   one that is gained has forgotten.
+//! - All that is left of a lost hold is given back at once: it would keep others waiting for nothing.
 //! - A primary that is gained later draws a token above that of the guard, since its floor has that
 //!   one. The guard keeps its own.
 
@@ -37,6 +39,7 @@ use crate::node::{HoldCell, later};
 pub(crate) struct Hold {
     shared: Arc<SharedHold>,
     _keeping: AbortOnDropHandle<()>,
+    _counted: Counted,
 }
 
 /// The part of a hold that its task has, too.
@@ -85,9 +88,10 @@ impl Hold {
             lost: CancellationToken::new(),
             span,
         });
-        let runtime = shared.primaries().runtime().clone();
-        let keeping = runtime.spawn(Arc::clone(&shared).keep());
-        Arc::new(Self { shared, _keeping: AbortOnDropHandle::new(keeping) })
+        let primaries = shared.primaries();
+        let counted = Counted::new(&primaries.holding);
+        let keeping = primaries.runtime().spawn(Arc::clone(&shared).keep());
+        Arc::new(Self { shared, _keeping: AbortOnDropHandle::new(keeping), _counted: counted })
     }
 
     pub(crate) fn demand(&self) -> Demand {
@@ -238,8 +242,6 @@ impl SharedHold {
     }
 
     async fn keep(self: Arc<Self>) {
-        let primaries = Arc::clone(&self.ascent.primaries);
-        let _holds = Counted::new(&primaries.holding);
         tokio::select! {
             biased;
             () = self.until_lost() => {
@@ -305,13 +307,10 @@ impl SharedHold {
     async fn gain(&self, at: usize, epoch: Epoch) {
         let primary = self.primaries().member(at);
         let Some(node) = primary.node() else { return };
-        let request = Request { mode: Mode::Try, ..self.ascent.request.clone() };
+        let request = Request { mode: Mode::Try, ..self.ascent.at_a_primary() };
         let attempt = Attempt::new(node, Ok(request), node.classes.get(BEHIND));
         let Ok(Some(guard)) = attempt.await else { return };
-        let step = Step { guard, epoch };
-        if primary.remembers(&step).await {
-            self.add(at, step);
-        }
+        self.add(at, Step { guard, epoch });
     }
 
     fn add(&self, at: usize, step: Step) {

@@ -75,8 +75,17 @@ impl Quorum {
         self
     }
 
-    /// Reads `redis+quorum://[user[:password]@]host[:port],host[:port],host[:port]…[/db]`; nothing
-    /// if it is a URL of another kind.
+    /// The primaries of a URL:
+    /// `redis+quorum://[user[:password]@]host[:port],host[:port],host[:port]…[/db][?max_lease_ms=N]`,
+    /// with the longest lease in milliseconds, or `rediss+quorum://`.
+    ///
+    /// # Errors
+    /// [`InvalidOption`](LockErrorKind::InvalidOption) if it is no such URL.
+    pub fn from_url(url: impl AsRef<str>) -> Result<Self, LockError> {
+        Self::read(url.as_ref()).unwrap_or_else(|| Err(invalid()))
+    }
+
+    /// As [`from_url`](Self::from_url); nothing if it is a URL of another kind.
     pub(crate) fn read(url: &str) -> Option<Result<Self, LockError>> {
         let (rest, scheme) = SCHEMES
             .iter()
@@ -86,7 +95,16 @@ impl Quorum {
 
     fn read_rest(rest: &str, scheme: &str) -> Option<Self> {
         let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, query)| (rest, query));
-        let query = if query.is_empty() { String::new() } else { format!("?{query}") };
+        let mut max_lease = None;
+        let mut others = Vec::new();
+        for option in query.split('&').filter(|option| !option.is_empty()) {
+            match option.strip_prefix("max_lease_ms=") {
+                Some(ms) => max_lease = Some(Duration::from_millis(ms.parse().ok()?)),
+                None => others.push(option),
+            }
+        }
+        let query =
+            if others.is_empty() { String::new() } else { format!("?{}", others.join("&")) };
         let hosts_at = rest.rfind('@').map_or(0, |at| at + 1);
         let (authority, db) = match rest[hosts_at..].split_once('/') {
             Some((hosts, db)) => (&rest[..hosts_at + hosts.len()], db),
@@ -94,13 +112,16 @@ impl Quorum {
         };
         let (credentials, hosts) = hosts(authority, PORT)?;
         let url = |host| format!("{scheme}://{credentials}{host}/{db}{query}");
-        Some(Self::new(hosts.into_iter().map(url)))
+        let quorum = Self::new(hosts.into_iter().map(url));
+        let max_lease = max_lease.unwrap_or(quorum.max_lease);
+        Some(quorum.max_lease(max_lease))
     }
 }
 
 /// Names the form of a URL of a quorum.
 fn invalid() -> LockError {
-    let form = "redis+quorum://[user[:password]@]host[:port],host[:port],host[:port]…[/db]";
+    let form = "redis+quorum://[user[:password]@]host[:port],host[:port],host[:port]…[/db]\
+                [?max_lease_ms=N]";
     let detail = format!("the URL of the quorum is not valid: write {form}");
     LockError::with_detail(LockErrorKind::InvalidOption, detail)
 }
@@ -131,12 +152,16 @@ mod tests {
             .map(|host| format!("rediss://app:s@cr/et@{host}/3?protocol=resp3"));
         assert_eq!(primaries, expected);
         assert_eq!(read("redis+quorum://a,b,c")[2], "redis://c:6379/");
+        let url = "redis+quorum://a,b,c/1?max_lease_ms=5000&protocol=resp3";
+        let quorum = Quorum::from_url(url).expect("valid");
+        assert_eq!(quorum.primaries[0], "redis://a:6379/1?protocol=resp3");
+        assert_eq!(quorum.max_lease, Duration::from_secs(5));
     }
 
     #[test]
     fn what_is_no_url_of_a_quorum_is_refused_and_its_password_not_repeated() {
         assert!(Quorum::read("redis://a/").is_none());
-        for rest in ["", "/", "a,", ",a", "u:hidden@", "u:hidden@a,,b/3"] {
+        for rest in ["", "/", "a,", ",a", "u:hidden@", "u:hidden@a,,b/3", "a,b,c?max_lease_ms=x"] {
             let error = Quorum::read(&format!("redis+quorum://{rest}"))
                 .expect("of a quorum")
                 .expect_err(rest);

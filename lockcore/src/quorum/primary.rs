@@ -121,6 +121,7 @@ impl Primary {
 
 impl SharedPrimary {
     async fn run(self: Arc<Self>, connect: Connect, mut epoch: Option<Epoch>) {
+        let _end = RuntimeEnd(&self);
         let node = self.connected(connect).await;
         let mut links = Links::of(node);
         loop {
@@ -203,6 +204,15 @@ impl SharedPrimary {
                 () = links.changed() => {}
             }
         }
+    }
+}
+
+/// Tells those that wait for a primary that nothing comes any more: the runtime drops its task.
+struct RuntimeEnd<'a>(&'a SharedPrimary);
+
+impl Drop for RuntimeEnd<'_> {
+    fn drop(&mut self) {
+        self.0.view.send_modify(|view| view.is_closed = true);
     }
 }
 

@@ -69,6 +69,9 @@ async fn a_primary_that_is_lost_costs_a_holder_nothing() {
         let guard = locked(&network, process).await;
         sleep(ms(50)).await;
         network.cut(process, primary, false);
+        sleep(ms(3_500)).await;
+        // The other two have been renewed since.
+        assert!(guard.deadline() > Instant::now() + ms(2_000), "primary {primary}");
         sleep(4 * MAX_LEASE).await;
         assert!(!guard.is_lost(), "primary {primary}");
         network.mend(process, primary);
@@ -86,16 +89,17 @@ async fn a_hold_of_too_few_primaries_is_lost_before_another_one_begins() {
     sleep(ms(50)).await;
     network.cut(one, 0, false);
     network.cut(one, 2, false);
-    let deadline = guard.deadline();
-    let next = locked(&network, other);
-    tokio::pin!(next);
-    let next = tokio::select! {
-        () = guard.lost() => {
-            assert!(Instant::now() <= deadline.max(guard.deadline()) + MAX_LEASE);
-            next.await
-        }
-        _ = &mut next => panic!("granted while the first guard is valid"),
-    };
+    let waiting = tokio::spawn(network.locks(other).key("k").lease(MAX_LEASE).lock());
+    let mut deadline = guard.deadline();
+    while !guard.is_lost() {
+        assert!(!waiting.is_finished(), "granted while the first guard is valid");
+        deadline = guard.deadline();
+        sleep(ms(10)).await;
+    }
+    // Told a hundredth of the lease before that, and not much sooner.
+    let left = deadline.saturating_duration_since(Instant::now());
+    assert!(deadline > Instant::now() && left < ms(200), "{left:?}");
+    let next = waiting.await.expect("no panic").expect("granted");
     assert!(guard.is_lost() && !next.is_lost());
     assert!(next.fencing_token() > guard.fencing_token());
     assert_eq!(guard.release().await.expect_err("lost").kind(), LockErrorKind::Lost);
@@ -162,6 +166,9 @@ async fn a_token_is_above_those_that_a_primary_has_forgotten() {
     let before = guard.fencing_token();
     drop(guard);
     network.restart(2, false);
+    // Its counter begins anew at once, with another name, by the clock of this moment.
+    let stranger = Locks::builder().on_memory(&network.primaries[2]).expect("options");
+    drop(stranger.lock("another").await.expect("free"));
     let guard = locked(&network, other).await;
     assert!(guard.fencing_token() > before, "{} after {before}", guard.fencing_token());
 }
@@ -254,7 +261,10 @@ async fn a_demand_that_no_majority_can_grant_is_refused_before_anything_is_sent(
     let locks = Locks::in_memory_quorum(3);
     let error = locks.permit("k", 2).await.expect_err("permits");
     assert_eq!(error.kind(), LockErrorKind::Unsupported);
-    let long = locks.key("k").lease(ms(60_001)).lock().await.expect_err("too long");
+    let mut network = Network::new(3, 15);
+    let process = network.start();
+    let request = network.locks(process).key("k").lease(MAX_LEASE + ms(1));
+    let long = request.lock().await.expect_err("too long");
     assert_eq!(long.kind(), LockErrorKind::InvalidOption);
     assert!(long.to_string().contains("max_lease"), "{long}");
     let guard = locks.lock("k").await.expect("free");
@@ -282,6 +292,19 @@ async fn a_longest_hold_ends_although_primaries_are_healed() {
     let guard = request.lock().await.expect("free");
     guard.lost().await;
     assert!(began.elapsed() <= ms(7_100), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_was_lost_for_a_moment_is_not_healed() {
+    let mut network = Network::new(5, 16);
+    let process = network.start();
+    let guard = locked(&network, process).await;
+    // The other two are on their way.
+    sleep(ms(1)).await;
+    let quorum = network.locks(process).quorum.as_ref().expect("a quorum");
+    quorum.member(0).node().expect("connected").clock.suspend(2 * MAX_LEASE);
+    sleep(ms(100)).await;
+    assert!(guard.is_lost());
 }
 
 #[tokio::test(start_paused = true)]

@@ -177,12 +177,21 @@ impl RedisStore {
         Ok(Self { wire: Arc::clone(&wire), link, subscription, confirmations, mark, closed })
     }
 
+    /// Refuses a primary of a quorum that a process has used.
+    pub(crate) async fn check_new(&self) -> Result<(), LockError> {
+        let Some(mark) = &self.mark else { return Ok(()) };
+        mark.check_new(&self.link).await.map_err(|error| self.error(error))
+    }
+
     /// Marks a primary of a quorum that has granted nothing yet.
     pub(crate) async fn begin(&self) -> Result<(), LockError> {
-        match &self.mark {
-            Some(mark) => mark.begin(&self.link).await.map_err(LockError::of_store),
-            None => Ok(()),
-        }
+        let Some(mark) = &self.mark else { return Ok(()) };
+        mark.begin(&self.link).await.map_err(|error| self.error(error))
+    }
+
+    /// The error, with the address of the server.
+    pub(crate) fn error(&self, error: StoreError) -> LockError {
+        LockError::of_store(error).at(self.link.address())
     }
 
     /// The state of both connections; `slots` of a Cluster are served by the server.

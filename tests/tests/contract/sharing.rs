@@ -11,26 +11,27 @@ use tokio::task::JoinHandle;
 use crate::backend::{Backend, SOON, ms, soon};
 
 on_every_store!(
-    reads_share_one_token_and_a_write_is_alone_with_one_above,
     a_write_that_waits_is_passed_by_no_read,
-    a_released_write_lets_all_reads_of_all_nodes_in_at_once,
     more_reads_than_one_command_grants_are_all_granted,
-    as_many_permits_are_out_as_the_limit_allows,
-    a_heavy_request_at_the_head_keeps_what_is_free,
-    each_request_is_judged_by_its_own_limit,
-    a_write_waits_for_all_permits_of_its_name,
     a_cancelled_head_lets_those_behind_it_in,
     a_try_never_passes_a_queue,
     holds_are_renewed_together_and_outlive_their_leases,
     a_hold_that_nobody_renews_is_granted_on_when_its_lease_ends,
     a_hold_whose_lease_has_ended_is_not_shown,
+    what_is_forced_off_is_lost_and_granted_on;
+    not_by_a_quorum:
+    reads_share_one_token_and_a_write_is_alone_with_one_above,
+    a_released_write_lets_all_reads_of_all_nodes_in_at_once,
+    as_many_permits_are_out_as_the_limit_allows,
+    a_heavy_request_at_the_head_keeps_what_is_free,
+    each_request_is_judged_by_its_own_limit,
+    a_write_waits_for_all_permits_of_its_name,
     a_downgraded_write_is_a_read_with_a_token_of_its_own,
     a_write_that_others_share_is_not_downgraded,
     each_pair_of_demands_on_one_name_goes_together_or_waits,
     a_write_is_a_lock_and_permits_have_no_token,
     locks_reads_writes_and_permits_of_one_name_are_served_in_one_order,
     an_inspection_tells_who_holds_and_waits_for_what,
-    what_is_forced_off_is_lost_and_granted_on,
     bad_numbers_are_refused_before_anything_is_sent,
     what_a_closed_node_held_is_released,
 );

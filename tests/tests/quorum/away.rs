@@ -16,7 +16,8 @@ async fn a_primary_that_is_away_at_the_start_is_connected_to_later() {
     let guard = locks.lock("k").await.expect("two of three");
     assert_eq!(locks.status().servers.len(), 2);
     three.0[0].restart();
-    eventually("the third one is connected", SOON, async || locks.status().servers.len() == 3).await;
+    eventually("the third one is connected", SOON, async || locks.status().servers.len() == 3)
+        .await;
     guard.release().await.expect("held");
 }
 

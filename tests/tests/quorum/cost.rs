@@ -36,10 +36,10 @@ async fn primaries_of_a_quorum_form_no_runs_and_acquire_by_scripts_alone() {
     }
 }
 
-// Each answer comes a tenth of a second after its request: that is much more than all else.
+// Each answer comes so long after its request that all else hardly counts; less than a hop.
 #[tokio::test]
 async fn a_pair_of_acquire_and_release_takes_four_round_trips() {
-    const TRIP: Duration = Duration::from_millis(100);
+    const TRIP: Duration = Duration::from_millis(60);
     let three = Three::begun().await;
     let relays = [0, 1, 2].map(|at| Relay::start(three.0[at].address(), TRIP));
     // By their own addresses they are another list.
@@ -48,7 +48,7 @@ async fn a_pair_of_acquire_and_release_takes_four_round_trips() {
     builder.clone().init_quorum(quorum.clone()).await.expect("they are new");
     let locks = builder.from_quorum(quorum).await.expect("connected");
     let mut shortest = Duration::MAX;
-    for _ in 0..5 {
+    for _ in 0..10 {
         let began = Instant::now();
         locks.lock("k").await.expect("free").release().await.expect("held");
         shortest = shortest.min(began.elapsed());

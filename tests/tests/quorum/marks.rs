@@ -36,7 +36,7 @@ async fn new_servers_serve_at_once_if_somebody_says_that_they_are() {
     locks.try_lock("k").await.expect("an answer").expect("free").release().await.expect("held");
     // A second time, and by another process.
     Locks::builder().lease(MAX_LEASE).init_quorum(three.quorum()).await.expect("their own mark");
-    three.locks().await.try_lock("k").await.expect("an answer").expect("free");
+    drop(three.locks().await.try_lock("k").await.expect("an answer").expect("free"));
 }
 
 #[tokio::test]
@@ -72,7 +72,10 @@ async fn a_key_of_another_program_in_place_of_a_mark_is_left_alone() {
         let _: redis::Value = redis.ask(redis::cmd(command[0]).arg(&command[1..])).await;
         let before: Vec<u8> = redis.ask(redis::cmd("DUMP").arg("lockcore:quorum")).await;
         let kind = refused(three.quorum()).await.kind();
-        assert!([LockErrorKind::InvalidOption, LockErrorKind::WrongType].contains(&kind), "{kind:?}");
+        assert!(
+            [LockErrorKind::InvalidOption, LockErrorKind::WrongType].contains(&kind),
+            "{kind:?}"
+        );
         let began = Locks::builder().lease(MAX_LEASE).init_quorum(three.quorum()).await;
         assert!(began.is_err());
         let after: Vec<u8> = redis.ask(redis::cmd("DUMP").arg("lockcore:quorum")).await;
@@ -119,13 +122,16 @@ async fn a_primary_that_was_emptied_or_restarted_counts_after_the_longest_lease_
 }
 
 #[tokio::test]
-async fn a_process_that_comes_after_a_restart_counts_it_as_the_others_do() {
+async fn a_restart_that_keeps_the_mark_is_known_to_a_process_that_comes_later() {
     let mut three = Three::begun().await;
     three.locks().await.lock("k").await.expect("free").release().await.expect("held");
     three.0[2].kill();
+    let kept = mark(&three.0[1]).await.expect("marked");
     three.0[1].kill();
     three.0[1].restart();
     let restarted = Instant::now();
+    let mut redis = Raw::connect(&three.0[1].url()).await;
+    let _: redis::Value = redis.ask(redis::cmd("SET").arg("lockcore:quorum").arg(kept)).await;
     let guard = three.locks().await.lock_timeout("k", SOON).await.expect("granted in the end");
     assert!(restarted.elapsed() >= MAX_LEASE, "after {:?}", restarted.elapsed());
     guard.release().await.expect("held");
@@ -148,6 +154,12 @@ async fn each_namespace_has_a_mark_of_its_own() {
     let builder = || Locks::builder().namespace("shop").lease(MAX_LEASE);
     builder().init_quorum(three.quorum()).await.expect("they are new");
     let locks = builder().from_quorum(three.quorum()).await.expect("connected");
-    locks.lock_timeout("k", Duration::from_secs(1)).await.expect("free").release().await.expect("held");
+    locks
+        .lock_timeout("k", Duration::from_secs(1))
+        .await
+        .expect("free")
+        .release()
+        .await
+        .expect("held");
     assert_eq!(mark(&three.0[0]).await, None);
 }

@@ -343,6 +343,20 @@ mod tests {
     }
 
     #[test]
+    fn the_floor_of_a_primary_has_the_tokens_of_all_and_the_times_of_none() {
+        let seen = Arc::new(SeenTokens::default());
+        let [one, other] = [(); 2].map(|()| ServerTime::of_quorum(Arc::clone(&seen)));
+        one.note_first(NOW + 50, 0);
+        other.note_first(NOW, 0);
+        assert_eq!(floor(&other, 0), NOW);
+        one.note_token(token(NOW + 9), (0, 0));
+        assert_eq!(floor(&other, 0), NOW + 9);
+        // A part that is shared goes by the servers before this one alone.
+        assert_eq!(other.floors(0, 0).elsewhere_us, 0);
+        assert_eq!(floor(&ServerTime::default(), 0), 0);
+    }
+
+    #[test]
     fn a_slot_that_was_taken_over_is_not_forgotten_with_the_server() {
         let [before, now, last] = [(); 3].map(|()| ServerTime::default());
         before.note_first(NOW, 0);

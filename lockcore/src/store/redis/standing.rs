@@ -82,7 +82,7 @@ impl Mark {
         let now_us = time(link).await?;
         let text = match self.get(link).await? {
             Some(text) => text,
-            None => self.write(link, (now_us, "-"), true).await?,
+            None => self.write(link, now_us, "-").await?,
         };
         let Found { written_us, fresh, .. } = self.found(&text)?;
         if link.generation() != generation {
@@ -110,15 +110,24 @@ impl Mark {
         Ok(Epoch { server, mark })
     }
 
-    /// Marks a server that has granted nothing yet.
+    /// Refuses a server that a process has used: it may have granted something.
+    pub(crate) async fn check_new(&self, link: &CommandLink) -> Result<(), StoreError> {
+        let Server { run, .. } = Self::server(link).await?;
+        let text = self.get(link).await?;
+        match text.as_deref().map(|text| self.found(text)).transpose()? {
+            Some(found) if found.fresh != run => {
+                let detail = "it is not new: it counts once it has run for the longest lease";
+                Err(StoreError::refused(LockErrorKind::InvalidOption, detail))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Marks a server that has granted nothing yet, unless it is marked.
     pub(crate) async fn begin(&self, link: &CommandLink) -> Result<(), StoreError> {
         let Server { run, .. } = Self::server(link).await?;
-        let now_us = time(link).await?;
-        let before = self.get(link).await?;
-        if let Some(before) = &before {
-            self.found(before)?;
-        }
-        self.write(link, (now_us, &run), before.is_none()).await.map(drop)
+        let text = self.write(link, time(link).await?, &run).await?;
+        self.found(&text).map(drop)
     }
 
     fn ask(&self) -> redis::Cmd {
@@ -129,19 +138,15 @@ impl Mark {
         text(link.run(self.ask()).await?)
     }
 
-    /// Writes the mark, and returns the one that is there then.
+    /// Writes the mark where there is none, and returns the one that is there then.
     async fn write(
         &self,
         link: &CommandLink,
-        (now_us, fresh): (u64, &str),
-        is_first: bool,
+        now_us: u64,
+        fresh: &str,
     ) -> Result<String, StoreError> {
-        let mut set = redis::cmd("SET");
-        set.arg(&self.key).arg(format!("{now_us} {fresh} {}", self.agreed));
-        if is_first {
-            set.arg("NX");
-        }
-        link.run(set).await?;
+        let text = format!("{now_us} {fresh} {}", self.agreed);
+        link.run(redis::cmd("SET").arg(&self.key).arg(text).arg("NX").to_owned()).await?;
         self.get(link).await?.ok_or_else(|| refused("the mark of the quorum is gone again"))
     }
 
