@@ -42,6 +42,7 @@
 //! | What if more requests come than can be served? | [`guide::overload`] |
 //! | Runtimes, and ending a process | [`guide::runtimes`] |
 //! | Running it on Redis | [`guide::redis`] |
+//! | Several independent servers | [`guide::quorum`] |
 //! | Events and metrics | [`guide::observability`] |
 //! | Testing my own code | [`guide::testing`] |
 //!

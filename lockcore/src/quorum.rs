@@ -1,15 +1,15 @@
 //! A fair lock over several independent primaries, held where most of them are held.
 //!
 //! A [`climb`] acquires one primary after the other, in the order of the list that all processes
-//! share, until it has a majority; a [`hold`] keeps them; a [`primary`] says when it counts. Each of
-//! the primaries has a node of its own, which does the rest as for a lock on one server.
+//! share, until it has a majority; a [`hold`] keeps them; a [`primary`] says when it counts. Each
+//! of the primaries has a node of its own, which does the rest as for a lock on one server.
 //!
 //! # Implementation notes
 //!
 //! - *Exclusion.* A guard is valid while most primaries are held for certain. Two majorities share
 //!   a primary, and that grants to one at a time.
-//! - *Order.* Nobody waits at a primary for longer than a hop while it holds a higher one, and so
-//!   nobody waits for one who waits for him. The queue of the lowest primary orders everybody.
+//! - *Order.* No climb waits at a primary while it holds a higher one, and so none waits for one
+//!   that waits for it. The queue of the lowest primary orders all of them.
 //! - *Forgetting.* A primary that has restarted, or was emptied, counts once all leases that it may
 //!   have forgotten are over. A hold counts in the [`Epoch`] in which it was asked for alone: it is
 //!   known before the acquire is sent, and has to be the same after the grant.

@@ -138,8 +138,7 @@ mod on_redis {
         }
 
         /// Connects to the primaries of a quorum: independent servers, on most of which a lock has
-        /// to be held. [`guide::quorum`](crate::guide::quorum) says when to take it, and what it
-        /// promises.
+        /// to be held. [`guide::quorum`](crate::guide::quorum) has its uses and its promises.
         ///
         /// Locks and reads have the same methods as on one server; permits are
         /// [`Unsupported`](LockErrorKind::Unsupported). There are two connections for each primary.
@@ -224,8 +223,8 @@ mod on_redis {
         /// Marks the primaries as new ones, which have granted nothing yet. Without it a quorum
         /// serves nobody for its [`max_lease`](Quorum::max_lease) after its servers have started.
         ///
-        /// A primary that a process has used is refused, and then none is marked. Marked again, they
-        /// stay as they are.
+        /// A primary that a process has used is refused, and then none is marked. Those that are
+        /// marked already stay as they are.
         ///
         /// # Errors
         /// As [`from_quorum`](Self::from_quorum); all primaries have to be there.

@@ -25,7 +25,9 @@ impl Locks {
     /// [`from_sentinels`](Self::from_sentinels) does. User, password and database are the
     /// primary's. Or to a Redis Cluster:
     /// `redis+cluster://[user[:password]@]host[:port][,host[:port]]…`, as
-    /// [`from_cluster`](Self::from_cluster) does.
+    /// [`from_cluster`](Self::from_cluster) does. Or to a quorum:
+    /// `redis+quorum://[user[:password]@]host[:port],host[:port],host[:port]…[/db]`, as
+    /// [`from_quorum`](Self::from_quorum) does.
     ///
     /// # Errors
     /// [`Unavailable`](crate::LockErrorKind::Unavailable),

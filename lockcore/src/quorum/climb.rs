@@ -6,8 +6,8 @@
 //!   these, and so leaves nothing behind.
 //! - A climb that cannot reach a majority keeps nobody waiting: it gives everything back.
 //! - A hold that its owner could not release stands in the way of others for a hop, and not for its
-//!   lease: whoever holds a lower primary passes by. A hop is longer in each round, up to a second,
-//!   for networks that are slower than the first one.
+//!   lease: a climb that holds a lower primary passes by. A hop is longer in each round, up to a
+//!   second, for networks that are slower than the first one.
 
 use std::fmt;
 use std::future::Future;
@@ -141,7 +141,7 @@ impl Climbing {
                 if self.held[at].is_some() {
                     continue;
                 }
-                // Nobody waits below a primary that he holds.
+                // No climb waits below a primary that it holds.
                 self.held[at + 1..].fill_with(|| None);
                 match self.wait_at(at, epoch, hop).await? {
                     Waited::Held(step) => self.held[at] = Some(step),

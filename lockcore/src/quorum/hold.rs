@@ -8,7 +8,7 @@
 //!   certain at that moment, and both are looked at under one mutex. While that is so, no other
 //!   guard can be valid or become so without its own confirmation at these primaries, whatever the
 //!   one that is gained has forgotten.
-//! - All that is left of a lost hold is given back at once: it would keep others waiting for nothing.
+//! - The rest of a lost hold is given back at once: it would keep others waiting for nothing.
 //! - A primary that is gained later draws a token above that of the guard, since its floor has that
 //!   one. The guard keeps its own.
 
@@ -224,7 +224,7 @@ impl SharedHold {
         }
         let is_held = self.is_held(&self.state(), |_| true);
         if !is_held {
-            // What is left of it would keep others waiting for nothing.
+            // The rest would keep others waiting for nothing.
             drop(self.take());
             self.lost.cancel();
         }

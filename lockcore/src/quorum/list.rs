@@ -75,9 +75,9 @@ impl Quorum {
         self
     }
 
-    /// The primaries of a URL:
-    /// `redis+quorum://[user[:password]@]host[:port],host[:port],host[:port]…[/db][?max_lease_ms=N]`,
-    /// with the longest lease in milliseconds, or `rediss+quorum://`.
+    /// The primaries of a URL, `redis+quorum://` or `rediss+quorum://` and then
+    /// `[user[:password]@]host[:port],host[:port],host[:port]…[/db][?max_lease_ms=N]`, with the
+    /// longest lease in milliseconds.
     ///
     /// # Errors
     /// [`InvalidOption`](LockErrorKind::InvalidOption) if it is no such URL.

@@ -4,9 +4,10 @@
 //!
 //! - A primary that has restarted or was emptied may have forgotten holds whose guards are valid.
 //!   Until their leases are over it counts for nothing: it is not reached.
-//! - The store notes the server's time with each look at its standing, and the last look comes after
-//!   that time is over. So the tokens that are drawn from then on are above all that the server may
-//!   have forgotten, as long as the clocks of the primaries differ by less than the longest lease.
+//! - The store notes the server's time with each look at its standing, and the last look comes
+//!   after that time is over. So the tokens that are drawn from then on are above all that the
+//!   server may have forgotten, if the clocks of the primaries differ by less than the longest
+//!   lease.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

@@ -19,8 +19,8 @@
 //! tokens of another slot would be above the counter of this one for ever, and each command would
 //! go the longer way.
 //!
-//! The primaries of a quorum have a counter each, and the floor of each has the tokens of all. Their
-//! clocks may differ: a time of one is none of another's.
+//! The primaries of a quorum have a counter each, and the floor of each has the tokens of all.
+//! Their clocks may differ: a time of one is none of another's.
 //!
 //! Leases end by the server's own clock alone. Were they held up with the tokens, time would stand
 //! still for as long as that clock is behind, and a waiter that died would keep its place.

@@ -2,8 +2,8 @@
 //!
 //! # Implementation notes
 //!
-//! - The mark is written by whoever finds none, with the server's time. Who finds it missing or
-//!   with another time later knows that the server was emptied in between.
+//! - The mark is written by the first process that finds none, with the server's time. If it is
+//!   missing later, or has another time, the server was emptied in between.
 //! - A restart that keeps the mark is told by the server's run. The link asks for that on each new
 //!   connection, before a command can use it; a restart breaks connections.
 //! - The mark has the whole list of the primaries: another list would have majorities that do not
@@ -28,7 +28,7 @@ const NO_ID: &str = "0000000000000000000000000000000000000000";
 #[derive(Debug, Clone)]
 pub(crate) struct Mark {
     key: String,
-    /// The part on which all processes agree: the place in the list, the longest lease and the list.
+    /// The part on which all processes agree: the place in the list, the longest lease, the list.
     agreed: String,
     /// A restart keeps all that the server has answered.
     trusts_restarts: bool,
