@@ -8,7 +8,8 @@
 //!   certain at that moment, and both are looked at under one mutex. While that is so, no other
 //!   guard can be valid or become so without its own confirmation at these primaries, whatever the
 //!   one that is gained has forgotten.
-//! - The rest of a lost hold is given back at once: it would keep others waiting for nothing.
+//! - The rest of a lost hold is given back: it would keep others waiting for nothing. But not before
+//!   its deadline, of which guards are told a little sooner: they may still go by that.
 //! - A primary that is gained later draws a token above that of the guard, since its floor has that
 //!   one. The guard keeps its own.
 
@@ -34,6 +35,9 @@ use crate::acquire::Attempt;
 use crate::error::LockError;
 use crate::guard::HoldState;
 use crate::node::{HoldCell, later};
+
+/// A loss by time is told so long before the deadline, at most.
+const LEAD: Duration = Duration::from_millis(100);
 
 /// A hold of a majority, which its guards share.
 pub(crate) struct Hold {
@@ -211,7 +215,12 @@ impl SharedHold {
             State::Held(held) => held,
             State::Ended(deadline) => return *deadline,
         };
-        let mut deadlines: Vec<_> = self.certain(held).map(|step| step.guard.deadline()).collect();
+        let of = |step: &Step| step.guard.deadline();
+        let mut deadlines: Vec<_> = self.certain(held).map(of).collect();
+        if deadlines.len() < self.primaries().majority() {
+            // Lost: as it was before.
+            deadlines = held.iter().flatten().map(of).collect();
+        }
         deadlines.sort_unstable_by(|a, b| b.cmp(a));
         let deadline = deadlines.get(self.primaries().majority() - 1);
         let deadline = deadline.copied().unwrap_or_else(Instant::now);
@@ -224,8 +233,6 @@ impl SharedHold {
         }
         let is_held = self.is_held(&self.state(), |_| true);
         if !is_held {
-            // The rest would keep others waiting for nothing.
-            drop(self.take());
             self.lost.cancel();
         }
         !is_held
@@ -244,11 +251,13 @@ impl SharedHold {
     async fn keep(self: Arc<Self>) {
         tokio::select! {
             biased;
-            () = self.until_lost() => {
-                warn!(held = ?self.since.elapsed(), "too few primaries are held: the hold is lost");
-            }
+            () = self.until_lost() => {}
             () = self.heal() => {}
         }
+        warn!(held = ?self.since.elapsed(), "too few primaries are held: the hold is lost");
+        let deadline = self.deadline(&self.state());
+        sleep_until(deadline.min(Instant::now() + LEAD)).await;
+        drop(self.take());
     }
 
     async fn until_lost(&self) {
@@ -256,6 +265,7 @@ impl SharedHold {
         while !self.is_lost() {
             let mut changes = self.losses();
             changes.push(Box::pin(self.gained.notified()));
+            changes.push(Box::pin(self.lost.cancelled()));
             tokio::select! {
                 biased;
                 _ = select_all(changes) => {}
@@ -315,7 +325,8 @@ impl SharedHold {
 
     fn add(&self, at: usize, step: Step) {
         let mut state = self.state();
-        if self.is_held(&state, |_| true)
+        if !self.lost.is_cancelled()
+            && self.is_held(&state, |_| true)
             && let State::Held(held) = &mut *state
         {
             let before = held[at].replace(step);

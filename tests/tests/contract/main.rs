@@ -5,9 +5,11 @@
 /// Makes six tests of each function: one on the store in memory, one on a server of its own, one in
 /// a database of its own on a primary that sentinels watch, one in a namespace of its own on a
 /// Redis Cluster, and one by each of two quorums: of stores in memory, and in a database of its own
-/// of three servers. Not on the Cluster: facts about namespaces, and about locks that JVMs share. Not
-/// by a quorum: facts about permits, the tokens of reads, runs and downgrades, and those whose
-/// reason stands with them.
+/// of three servers.
+///
+/// Not on the Cluster: facts about namespaces, and about locks that JVMs share. Not by a quorum:
+/// facts about permits, the tokens of reads, runs and downgrades, and those whose reason stands
+/// with them.
 macro_rules! on_every_store {
     ($($fact:ident),+ $(,)?
         $(; not_on_a_cluster: $($named:ident),+ $(,)?)?
