@@ -186,9 +186,10 @@ impl fmt::Debug for TryAcquire {
 /// The result of an attempt; `None` is "busy", for attempts that do not wait.
 pub(crate) type AttemptResult = Result<Option<LockGuard>, LockError>;
 
-/// The common part of `Acquire` and `TryAcquire`.
+/// The common part of `Acquire` and `TryAcquire`: by one node, or by a majority.
 #[pin_project(project = WayProjection)]
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "on one server no acquire is to allocate more")]
 enum Way {
     Node(#[pin] Attempt),
     Quorum(Climb),

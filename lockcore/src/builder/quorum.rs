@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use proto::{ConfigError, LockErrorKind, NodeId};
+use proto::{ConfigError, LockErrorKind};
 use tokio::runtime::Handle;
 
 use super::{LocksBuilder, new_node};
@@ -55,7 +55,7 @@ impl LocksBuilder {
     /// Checks the options of a quorum of `n` primaries.
     fn terms(&self, n: usize, max_lease: Duration, spare: usize) -> Result<Terms, LockError> {
         self.check()?;
-        if n % 2 == 0 || !(3..=MOST).contains(&n) {
+        if n.is_multiple_of(2) || !(3..=MOST).contains(&n) {
             let value = format!("{n} primaries");
             return Err(ConfigError::new("quorum", value, "3, 5, 7 or 9 primaries").into());
         }
@@ -106,6 +106,7 @@ fn closed() -> Connect {
 #[cfg(feature = "redis")]
 mod on_redis {
     use futures_util::future::join_all;
+    use proto::NodeId;
     use redis::IntoConnectionInfo as _;
 
     use super::*;

@@ -136,6 +136,9 @@ impl Climbing {
             let round = Instant::now();
             (self.failure, self.refusing) = (None, 0);
             for at in 0..self.held.len() {
+                if !primaries.are_reached() {
+                    break;
+                }
                 self.drop_lost();
                 let Some(epoch) = primaries.view().epoch(at) else { continue };
                 if self.held[at].is_some() {
@@ -153,9 +156,9 @@ impl Climbing {
                 {
                     return Ok(Some(guard));
                 }
-                if !primaries.are_reached() {
-                    break;
-                }
+            }
+            if self.ascent.request.mode == Mode::Try {
+                return self.failure.map_or(Ok(None), Err);
             }
             self.end_round()?;
             if primaries.are_reached() {
@@ -200,7 +203,10 @@ impl Climbing {
         let mut request = self.ascent.at_a_primary();
         let left = self.end.map(|end| end.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
-            return Err(self.out_of_time());
+            return match request.mode {
+                Mode::Try => Ok(Waited::Passed),
+                Mode::Wait => Err(self.out_of_time()),
+            };
         }
         if !is_first {
             request.mode = Mode::Wait;
@@ -255,10 +261,7 @@ impl Climbing {
     fn end_round(&self) -> Result<(), LockError> {
         let is_hopeless = self.held.len() - self.refusing < self.ascent.primaries.wanted();
         let is_late = self.end.is_some_and(|end| Instant::now() >= end);
-        match self.ascent.request.mode {
-            Mode::Wait if !is_hopeless && !is_late => Ok(()),
-            _ => Err(self.out_of_time()),
-        }
+        if is_hopeless || is_late { Err(self.out_of_time()) } else { Ok(()) }
     }
 
     fn out_of_time(&self) -> LockError {

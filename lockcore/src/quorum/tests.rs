@@ -166,9 +166,13 @@ async fn a_token_is_above_those_that_a_primary_has_forgotten() {
     let before = guard.fencing_token();
     drop(guard);
     network.restart(2, false);
-    // Its counter begins anew at once, with another name, by the clock of this moment.
-    let stranger = Locks::builder().on_memory(&network.primaries[2]).expect("options");
-    drop(stranger.lock("another").await.expect("free"));
+    // The counters of 1 and 2 go on from the clocks of this moment, with another name. That of 2 is
+    // ahead, or the floor of 1 would lead to its clock.
+    for store in &network.primaries[1..] {
+        sleep(ms(1)).await;
+        let stranger = Locks::builder().on_memory(store).expect("options");
+        drop(stranger.lock("another").await.expect("free"));
+    }
     let guard = locked(&network, other).await;
     assert!(guard.fencing_token() > before, "{} after {before}", guard.fencing_token());
 }
@@ -186,6 +190,23 @@ async fn a_hold_that_its_owner_could_not_release_is_passed_by() {
     let next = locked(&network, other).await;
     assert!(began.elapsed() < ms(200), "{:?}", began.elapsed());
     next.release().await.expect("held");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_that_holds_the_first_primary_alone_is_none() {
+    let mut network = Network::new(3, 17);
+    let (one, other) = (network.start(), network.start());
+    for primary in [1, 2] {
+        // As one that cannot be released.
+        let store = &network.primaries[primary];
+        let stranger = Locks::builder().on_memory(store).expect("options");
+        stranger.lock("k").await.expect("free").leak();
+    }
+    assert!(network.locks(one).try_lock("k").await.expect("an answer").is_none());
+    sleep(ms(50)).await;
+    assert_eq!(held_at(&network).await, [1, 2], "it is given back");
+    let error = network.locks(other).lock_timeout("k", ms(700)).await.expect_err("taken");
+    assert_eq!(error.kind(), LockErrorKind::Timeout);
 }
 
 #[tokio::test(start_paused = true)]

@@ -228,9 +228,8 @@ fn walks(n: usize, processes: usize, faults: Faults, seeds: std::ops::Range<u64>
                 (guards, ledger)
             })
         }));
-        let (handed_out, ledger) = ran.unwrap_or_else(|panic| {
-            eprintln!("seed {seed} of {n} primaries and {processes} processes");
-            std::panic::resume_unwind(panic)
+        let (handed_out, ledger) = ran.unwrap_or_else(|_| {
+            panic!("seed {seed} of {n} primaries and {processes} processes");
         });
         guards += handed_out;
         drop(ledger);
