@@ -8,8 +8,8 @@
 //!   certain at that moment, and both are looked at under one mutex. While that is so, no other
 //!   guard can be valid or become so without its own confirmation at these primaries, whatever the
 //!   one that is gained has forgotten.
-//! - The rest of a lost hold is given back: it would keep others waiting for nothing. But not before
-//!   its deadline, of which guards are told a little sooner: they may still go by that.
+//! - The rest of a lost hold is given back, for it would keep others waiting for nothing. But not
+//!   before its deadline, of which guards are told a little sooner: they may still go by that.
 //! - A primary that is gained later draws a token above that of the guard, since its floor has that
 //!   one. The guard keeps its own.
 
