@@ -261,7 +261,7 @@ impl SharedHold {
     }
 
     async fn until_lost(&self) {
-        let mut view = self.primaries().watch();
+        let (mut view, last) = (self.primaries().watch(), self.last);
         while !self.is_lost() {
             let mut changes = self.losses();
             changes.push(Box::pin(self.gained.notified()));
@@ -270,7 +270,7 @@ impl SharedHold {
                 biased;
                 _ = select_all(changes) => {}
                 _ = view.changed() => {}
-                () = sleep_until(self.last.unwrap_or_else(Instant::now)), if self.last.is_some() => {}
+                () = sleep_until(last.unwrap_or_else(Instant::now)), if last.is_some() => {}
             }
         }
     }
