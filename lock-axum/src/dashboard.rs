@@ -1,7 +1,7 @@
 //! Pages that show the locks to operators, to be nested into a router of yours.
 //!
 //! **They have no authentication of their own.** They show the names of locks and the labels of all
-//! requests to everybody that can open them. Nest them only behind the authentication that your
+//! requests to each visitor. Nest them only behind the authentication that your
 //! service has for its operators, or on a listener of their own that only operators reach.
 //!
 //! ```
@@ -101,9 +101,14 @@ impl Dashboard {
         Self { locks, allows_release: false }
     }
 
-    /// Whether operators can release a lock by force, as [`Locks::force_release`] does it: its
-    /// holders are not stopped, and only a resource that checks fencing tokens refuses their
-    /// writes. Off by default: then the answer is 403.
+    /// Lets operators release a lock by force, as [`Locks::force_release`] does it: its holders are
+    /// not stopped, and only a resource that checks fencing tokens refuses their writes. Off by
+    /// default: then the answer is 403.
+    ///
+    /// Each release that found a hold is an event of `tracing` at `warn`: with the name of the
+    /// lock, unless names are redacted, the labels of its holders, and the address of the browser,
+    /// if the router is served [with it](Router::into_make_service_with_connect_info). Which
+    /// operator it was is for your authentication to log.
     ///
     /// The form has a token that is also in a cookie, so that no other site can send it for an
     /// operator who is signed in, and a request that the browser says is from another site is

@@ -89,6 +89,10 @@ macro_rules! options {
             /// A lease that is set, here or in the [`Locks`](lockcore::Locks), may not be longer.
             /// One that is not set becomes 30 s, or this if it is shorter.
             max_hold,
+            /// The course of a request whose key is taken: it waits, is refused at once, or waits
+            /// only while no newer one does ([`Cause::Superseded`](crate::Cause::Superseded), 409).
+            /// See [`LockOptions::when_busy`](lockcore::LockOptions::when_busy).
+            when_busy,
         }
 
         /// Sets several options at once. An option that they leave open stays as it is, or is left
@@ -99,7 +103,8 @@ macro_rules! options {
             self
         }
 
-        /// Names the requests for people who look at the queue. At most 64 bytes; the rest is cut.
+        /// Sets the label of the requests in [`inspect`](lockcore::Locks::inspect), for operators.
+        /// At most 64 bytes; the rest is cut.
         pub fn label(mut self, label: impl Into<Box<str>>) -> Self {
             self.config.label = Some(label.into());
             self

@@ -164,7 +164,7 @@ pub trait ExtractKeyExt: Sized {
 
 impl<E> ExtractKeyExt for E {}
 
-/// An error of a request that has no key where one is needed, or one that cannot name a lock.
+/// The reason why the key of a request is refused: it is missing, or cannot name a lock.
 ///
 /// In HTTP its text reaches the client, in the `detail` of the refusal. Name the mistake, and not
 /// the key.

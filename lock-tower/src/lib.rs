@@ -50,8 +50,8 @@
 //! | the response's type | `Response<LockBody<B>>` | the same | unchanged |
 //! | the [`LockHandle`] | in the request's extensions | the result of [`RequestLocks::lock`] | where [`carry`](LockLayer::carry) puts it |
 //!
-//! [`HttpLockLayer::permits`] makes a layer with permits: at most so many requests of one key run
-//! at a time, until the end of the body.
+//! [`HttpLockLayer::permits`] makes a layer with permits: at most *n* requests of one key run at a
+//! time, until the end of the body.
 //!
 //! Take `LockScopeLayer` where the key is known only inside: the parameters of a route, a session,
 //! the body. The extractors of `lock-axum` need it: under an `HttpLockLayer` alone a `Locked` or
@@ -68,7 +68,7 @@
 //! |---|---|---|
 //! | run one at a time | nothing | nothing |
 //! | run together if they read, alone if not | [`read`](Keys::read), [`write`](Keys::write) | [`read_on`](ExtractKeyExt::read_on), [`reads`](ExtractKeyExt::reads), [`writes`](ExtractKeyExt::writes) |
-//! | run at most so many at a time | [`permits`](Keys::permits) | [`permits`](ExtractKeyExt::permits), [`HttpLockLayer::permits`] |
+//! | run at most *n* at a time | [`permits`](Keys::permits) | [`permits`](ExtractKeyExt::permits), [`HttpLockLayer::permits`] |
 //!
 //! All are first come, first served in one queue, whichever layer, handler or process asks: readers
 //! do not overtake a lock that waits, nor requests for few permits one for many. See
@@ -192,7 +192,9 @@
 //!
 //! With [`refuse_early`](HttpLockLayer::refuse_early) a request that would hardly be served within
 //! its wait is refused at once, and with [`deadline_from`](HttpLockLayer::deadline_from) no request
-//! waits for longer than its caller does. See [`lockcore::guide::overload`].
+//! waits for longer than its caller does. [`when_busy`](HttpLockLayer::when_busy) refuses requests
+//! for a key that is taken, or lets only the newest of them wait. See
+//! [`lockcore::guide::overload`].
 //!
 //! # Observability
 //!

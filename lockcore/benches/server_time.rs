@@ -30,8 +30,8 @@ const DEPTHS: [usize; 4] = [1, 100, 1_000, 10_000];
 const LEASE_MS: u64 = 30_000;
 const PREFIX: &str = "lockcore";
 
-/// A node without an engine: it asks what it is told to, and nothing else. It hears its grants, and
-/// does nothing about them.
+/// A node without an engine: it sends the given commands, and nothing else. It hears its grants,
+/// and does nothing about them.
 struct Node {
     wire: Wire,
     /// The server's clock as it connected: no token is below it.

@@ -1,5 +1,5 @@
 //! The common part of the benches: a server of their own, bare connections, medians.
-#![allow(dead_code, reason = "each bench is a binary of its own and uses what it needs")]
+#![allow(dead_code, reason = "each bench is a binary of its own and uses a part of it")]
 
 use std::env;
 use std::net::TcpListener;

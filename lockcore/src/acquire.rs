@@ -4,7 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use pin_project::{pin_project, pinned_drop};
@@ -32,7 +32,9 @@ pub(crate) const SILENCE: Duration = Duration::from_secs(15);
 ///
 /// # Errors
 /// [`Timeout`](LockErrorKind::Timeout), [`QueueFull`](LockErrorKind::QueueFull),
-/// [`WaitTooLong`](LockErrorKind::WaitTooLong) where it refuses early,
+/// [`WaitTooLong`](LockErrorKind::WaitTooLong) where it refuses early (both are told at a
+/// [pace](crate::guide::overload#a-pace-for-refusals)),
+/// [`Superseded`](LockErrorKind::Superseded) where only [the newest](crate::WhenBusy) waits,
 /// [`Unavailable`](LockErrorKind::Unavailable) and every other [`LockErrorKind`] but `Lost`. While
 /// the store is unavailable or read-only, it asks again until the wait is over, then ends with that
 /// error. Without a wait limit it does so once no request of this `Locks` has succeeded for 15 s,
@@ -79,7 +81,8 @@ impl Acquire {
     ///
     /// The server tells it when it queues the request, and again if that loses its place. Waiters
     /// ahead that are served since then are not subtracted: at most so many are ahead. Does not ask
-    /// the server.
+    /// the server: the requests by which a place is kept alive do not tell it, since a rank costs
+    /// the server a look at the queue for each waiter. [`inspect`](crate::Locks::inspect) tells.
     pub fn position(&self) -> Option<u64> {
         match &self.way {
             Way::Node(attempt) => attempt.cell.position(),
@@ -222,6 +225,8 @@ enum AttemptState {
     /// Not polled yet.
     New(Option<Result<Request, LockError>>),
     Running(RunningAttempt),
+    /// Refused, and told so when the timer fires: see `node::refusal_pace`.
+    Refused(LockError),
     Done,
 }
 
@@ -384,6 +389,18 @@ impl RunningAttempt {
         }
     }
 
+    /// The instant at which the caller is told this outcome, if that is later than now.
+    fn told_at(&self, node: &Node, outcome: &AttemptResult) -> Option<Instant> {
+        use LockErrorKind::{QueueFull, WaitTooLong};
+        let Err(error) = outcome else { return None };
+        if !matches!(error.kind(), QueueFull | WaitTooLong) {
+            return None;
+        }
+        let now = Instant::now();
+        let at = node.refusals.next(now, self.limit.instant(node));
+        (at > now).then_some(at)
+    }
+
     /// Records the outcome in the span of the wait.
     fn observe(&self, node: &Node, outcome: &AttemptResult) {
         let outcome = match outcome {
@@ -430,6 +447,20 @@ impl RunningAttempt {
     }
 }
 
+/// Tells a refusal once the timer has fired.
+fn tell_refusal(
+    state: &mut AttemptState,
+    mut timer: Pin<&mut Option<Sleep>>,
+    cx: &mut Context<'_>,
+) -> Poll<AttemptResult> {
+    ready!(timer.as_mut().as_pin_mut().expect("set on the first poll").poll(cx));
+    timer.set(None);
+    match std::mem::replace(state, AttemptState::Done) {
+        AttemptState::Refused(error) => Poll::Ready(Err(error)),
+        _ => unreachable!("it was refused"),
+    }
+}
+
 impl Future for Attempt {
     type Output = AttemptResult;
 
@@ -451,12 +482,15 @@ impl Future for Attempt {
             )?;
             *this.state = AttemptState::Running(running);
         }
+        if let AttemptState::Refused(_) = this.state {
+            return tell_refusal(this.state, this.timer, cx);
+        }
         let AttemptState::Running(running) = this.state else {
             panic!("an acquisition is not polled after it is ready");
         };
         // The wait alone: the span of the hold is the caller's.
         let waiting = running.span.clone().entered();
-        // First, so that what comes after the look wakes this task.
+        // First, so that an event after the look wakes this task.
         running.cell.caller.register(cx.waker());
         let attempt = running.attempt;
         // One that has just asked finds nothing yet: a look tells, at less cost than an event.
@@ -468,6 +502,13 @@ impl Future for Attempt {
         drop(waiting);
         if let Some(outcome) = running.outcome(this.node, outcome) {
             running.observe(this.node, &outcome);
+            if let Some(at) = running.told_at(this.node, &outcome)
+                && let Err(error) = outcome
+            {
+                *this.state = AttemptState::Refused(error);
+                this.timer.as_mut().as_pin_mut().expect("set on the first poll").reset(at);
+                return tell_refusal(this.state, this.timer, cx);
+            }
             *this.state = AttemptState::Done;
             this.timer.set(None);
             return Poll::Ready(outcome);
@@ -509,6 +550,7 @@ impl fmt::Debug for Attempt {
         f.write_str(match self.state {
             AttemptState::New(_) => "not started",
             AttemptState::Running(_) => "waiting",
+            AttemptState::Refused(_) => "refused",
             AttemptState::Done => "done",
         })
     }

@@ -1,4 +1,4 @@
-//! How a `Locks` is made.
+//! The builder of a `Locks`.
 
 #[cfg(feature = "deadpool")]
 mod pool;
@@ -48,6 +48,7 @@ pub struct LocksBuilder {
     namespace: Option<Arc<str>>,
     channel_prefix: Arc<str>,
     label: Option<Label>,
+    class: Option<Box<str>>,
     defaults: LockOptions,
     confirm_grants: bool,
     replicas: Option<(u32, Duration)>,
@@ -84,6 +85,7 @@ impl LocksBuilder {
             namespace: None,
             channel_prefix: Arc::from("lockcore"),
             label: None,
+            class: None,
             defaults: LockOptions::new(),
             confirm_grants: false,
             replicas: None,
@@ -124,6 +126,13 @@ impl LocksBuilder {
         self
     }
 
+    /// The [class](crate::LockRequest::class) of acquisitions that name none, also of
+    /// [sets](Locks::all). At most 64 bytes; the rest is cut. The default is `default`.
+    pub fn class(mut self, class: impl Into<Box<str>>) -> Self {
+        self.class = Some(class.into());
+        self
+    }
+
     /// The options of acquisitions that do not set their own. An option that they leave open stays
     /// as it is.
     pub fn defaults(mut self, defaults: LockOptions) -> Self {
@@ -144,6 +153,8 @@ impl LocksBuilder {
         queue_limit,
         /// The default [`max_hold`](LockOptions::max_hold).
         max_hold,
+        /// The default [`when_busy`](LockOptions::when_busy).
+        when_busy,
     }
 
     /// Renews every grant that arrives as a message before its guard is returned: one round trip
@@ -183,7 +194,7 @@ impl LocksBuilder {
         self
     }
 
-    /// How long one request to the server may take; 2 s by default, 50 ms to a minute. A request
+    /// The longest time of one request to the server; 2 s by default, 50 ms to a minute. A request
     /// that takes longer fails. A PING then shows whether its connection has to be replaced. Keep
     /// it well below a third of the shortest lease, else one slow answer can cost the hold.
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
@@ -287,6 +298,7 @@ impl LocksBuilder {
         let settings = Settings {
             namespace: self.namespace.clone(),
             label: self.label.clone().unwrap_or_else(label_of_this_process),
+            class: self.class.clone().unwrap_or_default(),
             defaults: self.defaults,
             confirm_grants: self.confirm_grants,
             replicas: self.replicas.map_or(0, |(count, _)| count),

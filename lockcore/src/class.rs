@@ -3,7 +3,7 @@
 
 mod hold_times;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -80,7 +80,7 @@ pub(crate) struct Prediction {
     /// Whether this is the limit, and not a lower one of the request.
     pub(crate) is_limit: bool,
     mean: Duration,
-    /// How many such requests hold at a time.
+    /// The number of such requests that hold at a time.
     at_once: u64,
 }
 
@@ -92,21 +92,39 @@ impl Prediction {
     }
 }
 
+/// The name, cut at a whole character if it is too long.
+fn cut(name: &str) -> &str {
+    if name.len() <= MAX_BYTES {
+        return name;
+    }
+    let end = (0..=MAX_BYTES).rfind(|end| name.is_char_boundary(*end)).unwrap_or(0);
+    &name[..end]
+}
+
 /// The classes of one `Locks`. They stay as long as it lives, so they are bounded.
 #[derive(Debug)]
 pub(crate) struct Classes {
     default: Arc<Class>,
     other: Arc<Class>,
-    named: Mutex<HashMap<Arc<str>, Arc<Class>>>,
+    named: Mutex<BTreeMap<Arc<str>, Arc<Class>>>,
 }
 
 impl Default for Classes {
     fn default() -> Self {
-        Self { default: Class::new(DEFAULT), other: Class::new(OTHER), named: Mutex::default() }
+        Self::new(DEFAULT)
     }
 }
 
 impl Classes {
+    /// The classes of a `Locks`, with the class of requests that name none.
+    pub(crate) fn new(default: &str) -> Self {
+        let default = match cut(default) {
+            "" => DEFAULT,
+            default => default,
+        };
+        Self { default: Class::new(default), other: Class::new(OTHER), named: Mutex::default() }
+    }
+
     /// The class of requests that name none.
     pub(crate) fn unnamed(&self) -> Arc<Class> {
         Arc::clone(&self.default)
@@ -114,9 +132,9 @@ impl Classes {
 
     /// The class of this name, cut at a whole character if it is too long.
     pub(crate) fn get(&self, name: &str) -> Arc<Class> {
-        let end = (0..=MAX_BYTES).rfind(|end| name.is_char_boundary(*end)).unwrap_or(0);
-        let class = match &name[..end] {
-            "" | DEFAULT => &self.default,
+        let class = match cut(name) {
+            "" => &self.default,
+            name if name == &*self.default.name => &self.default,
             OTHER => &self.other,
             name => {
                 let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
@@ -153,6 +171,18 @@ mod tests {
         for unnamed in ["", DEFAULT] {
             assert!(Arc::ptr_eq(&classes.get(unnamed), &classes.unnamed()));
         }
+    }
+
+    #[test]
+    fn the_class_of_those_that_name_none_can_be_chosen() {
+        let classes = Classes::new("orders");
+        assert_eq!(*classes.unnamed().name, *"orders");
+        for unnamed in ["", "orders"] {
+            assert!(Arc::ptr_eq(&classes.get(unnamed), &classes.unnamed()));
+        }
+        assert_eq!(*classes.get(DEFAULT).name, *DEFAULT);
+        assert_eq!(*Classes::new("").unnamed().name, *DEFAULT);
+        assert_eq!(*Classes::new(&"é".repeat(40)).unnamed().name, *"é".repeat(32));
     }
 
     #[test]

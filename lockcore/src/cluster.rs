@@ -1,4 +1,4 @@
-//! Where the nodes of a Redis Cluster are, and how they are spoken to.
+//! The addresses of the nodes of a Redis Cluster, with user, password and TLS.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::sentinels::hosts;
 
 /// The schemes of a URL of a Cluster, and the kind of each connection.
 const SCHEMES: [(&str, &str); 2] = [("redis+cluster://", "redis"), ("rediss+cluster://", "rediss")];
-/// Where the nodes of a Cluster listen by default.
+/// The default port of a Cluster's nodes.
 const PORT: u16 = 6379;
 
 /// Nodes of a Redis Cluster, through which all others are found.
@@ -32,9 +32,9 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Some nodes of the Cluster, a URL each without a database. All nodes that these know are
-    /// spoken to as the first URL says: its user, password and TLS. Name several: while one can be
-    /// reached, the others are found.
+    /// Names some nodes of the Cluster, a URL each without a database. All nodes of the Cluster are
+    /// connected to with the user, password and TLS of the first URL. Name several: while one can
+    /// be reached, the others are found.
     pub fn new<S: AsRef<str>>(nodes: impl IntoIterator<Item = S>) -> Self {
         Self { nodes: nodes.into_iter().map(|url| url.as_ref().to_owned()).collect() }
     }

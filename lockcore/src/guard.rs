@@ -11,13 +11,14 @@ use futures_util::future::BoxFuture;
 use proto::node::{GivenBack, Moment};
 use proto::{
     Answer, Demand, FencingToken, Grant, Left, LockErrorKind, LockName, Released, Renewed,
+    StoreError,
 };
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tracing::Span;
 
 use crate::error::LockError;
-use crate::node::{HoldCell, Node, TimedRequest, silent};
+use crate::node::{Driver, HoldCell, Node, TimedRequest, silent};
 use crate::quorum;
 use crate::request::NOT_WITH_PEERS;
 
@@ -396,16 +397,21 @@ impl LockGuard {
             return Release(Progress::Done(Some(Err(node.closed()))));
         }
         hold.observe_end();
-        let ask = match node.with(|core| core.release(hold.number)) {
-            GivenBack::By(ask) => ask,
-            GivenBack::InRun => return Release(Progress::InRun(InRun { hold, timer: None })),
+        match node.with(|core| core.release(hold.number)) {
+            GivenBack::By(ask) => {
+                let returning = Returning(hold.shared.clone());
+                node.send_then(ask, move |answer| returning.tell(answer));
+            }
+            // The table tells it.
+            GivenBack::InRun => {}
             // Leaked, or released by a shutdown.
             GivenBack::Nothing => {
                 return Release(Progress::Done(Some(Err(LockError::new(LockErrorKind::Lost)))));
             }
-        };
-        let request = TimedRequest::sent(node, ask);
-        Release(Progress::Running(RunningRelease { request, shared: hold.shared }))
+        }
+        // An unpolled release keeps no node.
+        let driver = Arc::clone(&*hold.node);
+        Release(Progress::Running(RunningRelease { driver, shared: hold.shared, timer: None }))
     }
 
     /// Drops the guard without releasing the lock: the lock stays taken, without further renewals,
@@ -498,7 +504,6 @@ pub struct Release(Progress);
 enum Progress {
     Done(Option<Result<(), LockError>>),
     Running(RunningRelease),
-    InRun(InRun),
     /// By all primaries of a quorum.
     Quorum(BoxFuture<'static, Result<(), LockError>>),
 }
@@ -507,48 +512,63 @@ impl fmt::Debug for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Done(_) => "done",
-            Self::Running(_) | Self::InRun(_) | Self::Quorum(_) => "running",
+            Self::Running(_) | Self::Quorum(_) => "running",
         })
     }
 }
 
-/// A release after which the hold is another one's of the same run. Nothing is sent for it alone.
-struct InRun {
-    hold: SharedHold,
+/// A release whose outcome the cell of the hold has: of its request or, where the hold is another
+/// one's of the same run, of the next one that tells.
+struct RunningRelease {
+    driver: Arc<Driver>,
+    shared: HoldCell,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl InRun {
+impl RunningRelease {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LockError>> {
-        let SharedHold { node, shared, .. } = &self.hold;
-        if self.timer.is_none() {
-            self.timer = node.timer_elsewhere(node.answer_deadline());
+        let Self { driver, shared, timer } = self;
+        if timer.is_none() {
+            *timer = driver.timer_elsewhere(driver.answer_deadline());
         }
+        // First, so that an outcome after the look wakes this task.
         shared.caller.register(cx.waker());
-        if let Some(outcome) = shared.outcome() {
-            return Poll::Ready(match outcome {
-                Ok(outcome) => ended(shared, *outcome == Released::Released),
-                Err(error) => Err(node.error(error.clone())),
-            });
+        match shared.outcome() {
+            Some(Ok(outcome)) => Poll::Ready(ended(shared, *outcome == Released::Released)),
+            // The release goes on in the background.
+            Some(Err(error)) if !shared.was_lost() => Poll::Ready(Err(driver.error(error.clone()))),
+            Some(Err(_)) => Poll::Ready(ended(shared, false)),
+            None if driver.has_ended() => Poll::Ready(Err(driver.closed())),
+            None => match timer {
+                Some(timer) => timer.as_mut().poll(cx).map(|()| Err(silent())),
+                None => Poll::Pending,
+            },
         }
-        if node.has_ended() {
-            return Poll::Ready(Err(node.closed()));
-        }
-        let Some(timer) = &mut self.timer else { return Poll::Pending };
-        timer.as_mut().poll(cx).map(|()| Err(silent()))
     }
 }
 
-impl fmt::Debug for InRun {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InRun").field("hold", &self.hold).finish_non_exhaustive()
+/// Tells the outcome of a release to its caller; that there is none, if it is dropped before.
+struct Returning(HoldCell);
+
+impl Returning {
+    fn tell(&self, answer: Result<Answer, StoreError>) {
+        self.0.tell_returned(answer.and_then(|answer| match answer {
+            Answer::Released(reply) => Ok(reply.outcome),
+            Answer::Left(reply) if reply.outcome.contains(&Left::Left) => Ok(Released::Released),
+            Answer::Left(_) => Ok(Released::NotHeld),
+            _ => Err(StoreError::refused(LockErrorKind::Protocol, "an answer to another request")),
+        }));
     }
 }
 
-#[derive(Debug)]
-struct RunningRelease {
-    request: TimedRequest,
-    shared: HoldCell,
+impl Drop for Returning {
+    fn drop(&mut self) {
+        // The runtime ended before the request did.
+        if self.0.outcome().is_none() {
+            let ended = StoreError::refused(LockErrorKind::Closed, "the runtime has ended");
+            self.0.tell_returned(Err(ended));
+        }
+    }
 }
 
 impl Future for Release {
@@ -559,27 +579,10 @@ impl Future for Release {
             Progress::Done(outcome) => {
                 Poll::Ready(outcome.take().expect("a Release is not polled after it is ready"))
             }
-            Progress::Running(running) => {
-                let answer = Pin::new(&mut running.request).poll(cx);
-                answer.map(|answer| released(&running.shared, answer))
-            }
-            Progress::InRun(release) => release.poll(cx),
+            Progress::Running(running) => running.poll(cx),
             Progress::Quorum(all) => all.as_mut().poll(cx),
         }
     }
-}
-
-/// Whether the hold lasted until it was released.
-fn released(shared: &HoldCell, answer: Result<Answer, LockError>) -> Result<(), LockError> {
-    let was_held = match answer {
-        Ok(Answer::Released(reply)) => reply.outcome == Released::Released,
-        Ok(Answer::Left(reply)) => reply.outcome.contains(&Left::Left),
-        Ok(_) => return Err(LockError::new(LockErrorKind::Protocol)),
-        // The release goes on in the background.
-        Err(error) if !shared.was_lost() => return Err(error),
-        Err(_) => false,
-    };
-    ended(shared, was_held)
 }
 
 /// The outcome of a release, if the server said whether the hold was there.

@@ -1,7 +1,11 @@
-//! The manual: one page for each question that comes up before the first lock is in production.
+//! The manual: one page for each question that comes up before the first lock is in production, in
+//! the order in which to read them.
 
 #[doc = include_str!("guide/choosing.md")]
 pub mod choosing {}
+
+#[doc = include_str!("guide/keys.md")]
+pub mod keys {}
 
 #[doc = include_str!("guide/leases.md")]
 pub mod leases {}

@@ -36,6 +36,7 @@
 //! | | |
 //! |---|---|
 //! | Which lock do I need? | [`guide::choosing`] |
+//! | How do I name a lock? | [`guide::keys`] |
 //! | What does a lease promise? | [`guide::leases`] |
 //! | How do I refuse the writes of a holder whose lease has expired? | [`guide::fencing`] |
 //! | What happens when a future is dropped? | [`guide::cancellation`] |
@@ -50,7 +51,7 @@
 //!
 //! # Features
 //!
-//! | feature | what |
+//! | feature | content |
 //! |---|---|
 //! | `redis` (default) | the store on Redis: [`Locks::connect`], [`Locks::from_client`] with a client of `redis` 1.x |
 //! | `deadpool` (default) | [`Locks::from_config`] and [`Locks::from_pool`], with types of `deadpool_redis` 0.23; includes `redis` |
@@ -103,7 +104,7 @@ pub use inspection::{LockInspection, Participant};
 pub use key::{KeyError, LockKey, MAX_KEY_BYTES};
 pub use locks::Locks;
 pub use options::{LockOptions, MAX_LEASE, MIN_LEASE, Wait};
-pub use proto::{ConfigError, Demand, FencingToken, LockErrorKind, NodeId, TokenError};
+pub use proto::{ConfigError, Demand, FencingToken, LockErrorKind, NodeId, TokenError, WhenBusy};
 #[cfg(feature = "redis")]
 pub use quorum::Quorum;
 pub use request::LockRequest;

@@ -1,4 +1,4 @@
-//! The front door: a cloneable handle on one store.
+//! `Locks`: a handle on one store, cheap to clone.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -41,10 +41,9 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// Waits until the name is free, in order of arrival among all processes; with the
-    /// [defaults](crate::LocksBuilder::defaults) of this `Locks`, which have no wait limit unless
-    /// you set one. No other holder has, [reads](Self::read) or has [permits](Self::permit) of it
-    /// meanwhile.
+    /// Acquires the lock: waits, in order of arrival among all processes, until no other lock,
+    /// [read](Self::read) or [permit](Self::permit) of the name is held. The wait has no limit
+    /// unless the [defaults](crate::LocksBuilder::defaults) of this `Locks` set one.
     ///
     /// Errors, panics and cancel safety: see [`Acquire`].
     pub fn lock<K>(&self, key: K) -> Acquire
@@ -66,8 +65,8 @@ impl Locks {
         self.key(key).try_lock()
     }
 
-    /// Waits for the lock, at most for `wait`. A `wait` of zero tries once, which takes at most the
-    /// [request timeout](crate::LocksBuilder::request_timeout).
+    /// Acquires the lock, and waits for it at most for `wait`. A `wait` of zero tries once, which
+    /// takes at most the [request timeout](crate::LocksBuilder::request_timeout).
     ///
     /// Errors, panics and cancel safety: see [`Acquire`].
     pub fn lock_timeout<K>(&self, key: K, wait: Duration) -> Acquire
@@ -78,12 +77,12 @@ impl Locks {
         self.key(key).wait(wait).lock()
     }
 
-    /// Waits until no other is alone with this name and no request waits ahead; others may read at
-    /// the same time. Reads, locks and permits of a name are served in the order in which they
-    /// came: readers cannot keep out one that wants to be alone.
+    /// Acquires a read: waits until no lock of the name is held and no request waits ahead. Other
+    /// reads may be held at the same time. Reads, locks and permits of a name are served in the
+    /// order in which they came, so reads cannot starve a lock.
     ///
-    /// Permits that are held do not keep a read out, as long as both together are at most 2^30; a
-    /// read counts as one permit in use.
+    /// Permits do not keep a read out, as long as both together are at most 2^30: a read counts as
+    /// one permit in use.
     ///
     /// Errors, panics and cancel safety: see [`Acquire`].
     ///
@@ -135,7 +134,7 @@ impl Locks {
         self.try_lock(key)
     }
 
-    /// Waits for one of `limit` permits of this name.
+    /// Acquires one of `limit` permits of the name, and waits for it.
     ///
     /// The limit belongs to the request: nothing is set up before. Use one limit for a name, from
     /// one place. A request is granted if the permits in use and its own together do not exceed its
@@ -160,7 +159,7 @@ impl Locks {
         self.key(key).permits(1, limit)
     }
 
-    /// One of `limit` permits if it is free and there is no waiter; else `None`.
+    /// Acquires one of `limit` permits if one is free and there is no waiter; else `None`.
     ///
     /// Errors, panics and cancel safety: see [`TryAcquire`].
     pub fn try_permit<K>(&self, key: K, limit: u32) -> TryAcquire
@@ -244,8 +243,8 @@ impl Locks {
     }
 
     /// As [`inspect`](Self::inspect), with at most `most` holders and at most `most` waiters, of
-    /// which the first `from` in the queue are left out. It costs the server as much as it shows,
-    /// however many wait; a `most` of 0 counts as 1.
+    /// which the first `from` in the queue are left out. Its cost for the server grows with the
+    /// number shown, and not with the queue. A `most` of 0 counts as 1.
     ///
     /// # Errors
     /// [`LockError`] if the key is bad or the store cannot answer.
@@ -320,10 +319,10 @@ impl Locks {
         self.quorum.as_ref().and_then(|primaries| primaries.lowest()).unwrap_or(&self.node)
     }
 
-    /// Whether the store answers.
+    /// Checks that the store answers.
     ///
     /// # Errors
-    /// [`Unavailable`](LockErrorKind::Unavailable) and the like, within twice the request timeout.
+    /// [`LockError`], within twice the request timeout, if it does not.
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.
@@ -350,9 +349,9 @@ impl Locks {
         &self.node.id
     }
 
-    /// The name by which this `Locks` acquires a lock, of the lock's name in the store:
-    /// [`Activity::lock`](crate::Activity::lock), [`BusyLock::lock`](crate::BusyLock::lock) or
-    /// [`LockGuard::key`]. `None` for one that is outside of its namespace.
+    /// The name by which this `Locks` acquires the lock that has this name in the store, as in
+    /// [`Activity::lock`](crate::Activity::lock), [`BusyLock::lock`](crate::BusyLock::lock) and
+    /// [`LockGuard::key`]. `None` if that is outside of its namespace.
     ///
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -366,6 +365,12 @@ impl Locks {
     /// ```
     pub fn name_of(&self, lock: &str) -> Option<String> {
         key::name_of(lock, self.node.settings.namespace.as_deref())
+    }
+
+    /// Whether the names of locks are kept out of logs, as
+    /// [`redact_names`](crate::LocksBuilder::redact_names) asks: for logs of your own.
+    pub fn redacts_names(&self) -> bool {
+        self.node.settings.redact_names
     }
 
     /// Ends this node: refuses new acquisitions, leaves all queues, waits up to `timeout` for all

@@ -10,6 +10,7 @@ mod foreign;
 mod handle;
 mod hold_cell;
 mod observe;
+mod refusal_pace;
 #[cfg(test)]
 mod tests;
 

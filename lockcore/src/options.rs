@@ -7,7 +7,7 @@ mod text;
 
 use std::time::Duration;
 
-use proto::{ConfigError, Renewal};
+use proto::{ConfigError, Renewal, WhenBusy};
 
 /// The shortest lease.
 pub const MIN_LEASE: Duration = Duration::from_millis(100);
@@ -24,13 +24,14 @@ pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 /// | [`wait`](Self::wait) | without a limit |
 /// | [`queue_limit`](Self::queue_limit) | 1 000 |
 /// | [`max_hold`](Self::max_hold) | no limit |
+/// | [`when_busy`](Self::when_busy) | [`WhenBusy::Wait`] |
 ///
 /// Ranges are checked when the options are used, or by [`check`](Self::check).
 ///
 /// With the feature `serde`, a configuration file has the options by these names, with times in
-/// milliseconds. `renew` is `false` for a fixed lease, and `wait_forever` stands in place of
-/// `wait_ms`. An option that is left out stays unset. Other names, and values out of their range,
-/// are errors:
+/// milliseconds. `renew` is `false` for a fixed lease, `wait_forever` stands in place of `wait_ms`,
+/// and `when_busy` is `"wait"`, `"refuse"` or `"keep_newest"`. An option that is left out stays
+/// unset. Other names, and values out of their range, are errors:
 ///
 /// ```json
 /// { "lease_ms": 10000, "renew": true, "wait_ms": 5000, "queue_limit": 100, "max_hold_ms": 60000 }
@@ -57,23 +58,31 @@ pub struct LockOptions {
     wait: Option<Wait>,
     queue_limit: Option<u32>,
     max_hold: Option<Duration>,
+    when_busy: Option<WhenBusy>,
 }
 
-/// How long an acquisition waits at most. For lock-tower.
+/// The longest wait of an acquisition. For lock-tower.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wait {
-    /// So long; zero tries once.
+    /// A limit; zero tries once.
     AtMost(Duration),
-    /// Without a limit.
+    /// No limit.
     Forever,
 }
 
 impl LockOptions {
-    /// Nothing is set: everything is left to the defaults of the `Locks`, and in the end to those
-    /// [above](Self).
+    /// Options of which none is set: all are left to the defaults of the `Locks`, and in the end to
+    /// those [above](Self).
     pub const fn new() -> Self {
-        Self { lease: None, renewal: None, wait: None, queue_limit: None, max_hold: None }
+        Self {
+            lease: None,
+            renewal: None,
+            wait: None,
+            queue_limit: None,
+            max_hold: None,
+            when_busy: None,
+        }
     }
 
     /// Fills the unset options from `other`.
@@ -84,6 +93,7 @@ impl LockOptions {
             wait: self.wait.or(other.wait),
             queue_limit: self.queue_limit.or(other.queue_limit),
             max_hold: self.max_hold.or(other.max_hold),
+            when_busy: self.when_busy.or(other.when_busy),
         }
     }
 
@@ -103,7 +113,7 @@ impl LockOptions {
         self
     }
 
-    /// How long to wait at most. Zero tries once.
+    /// Sets the longest wait. Zero tries once.
     pub const fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(Wait::AtMost(wait));
         self
@@ -115,7 +125,7 @@ impl LockOptions {
         self
     }
 
-    /// How many waiters the queue may have at most, this one included. At least 1.
+    /// Sets the most waiters that the queue may have, this one included. At least 1.
     pub const fn queue_limit(mut self, queue_limit: u32) -> Self {
         self.queue_limit = Some(queue_limit);
         self
@@ -126,6 +136,13 @@ impl LockOptions {
     /// lease; [`Duration::MAX`] is no limit.
     pub const fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// The course of a request whose lock is taken: it waits, ends at once, or waits only while no
+    /// newer one does. [`guide::overload`](crate::guide::overload#a-busy-lock) compares them.
+    pub const fn when_busy(mut self, when_busy: WhenBusy) -> Self {
+        self.when_busy = Some(when_busy);
         self
     }
 
@@ -175,7 +192,9 @@ mod tests {
         let s = Duration::from_secs;
         let full =
             LockOptions::new().fixed_lease(s(1)).wait_forever().queue_limit(1).max_hold(s(1));
+        let full = full.when_busy(WhenBusy::Refuse);
         let other = LockOptions::new().lease(s(2)).wait(s(2)).queue_limit(2).max_hold(s(2));
+        let other = other.when_busy(WhenBusy::KeepNewest);
         assert_eq!(full.or(other), full);
         assert_eq!(LockOptions::new().or(full), full);
         assert_eq!(full.or(LockOptions::new()), full);
@@ -184,6 +203,7 @@ mod tests {
             LockOptions::new().wait(s(2)),
             LockOptions::new().queue_limit(2),
             LockOptions::new().max_hold(s(2)),
+            LockOptions::new().when_busy(WhenBusy::KeepNewest),
         ];
         let merged = one_set.into_iter().reduce(LockOptions::or).unwrap();
         assert_eq!(merged, other);

@@ -5,19 +5,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::node::Request;
-use proto::{ConfigError, Demand, Label, LockErrorKind, LockName, Mode};
+use proto::{ConfigError, Demand, Label, LockErrorKind, LockName, Mode, WhenBusy};
 
 use crate::acquire::{Acquire, TryAcquire};
 use crate::class::Class;
 use crate::error::LockError;
 use crate::node::Node;
 use crate::option_setters;
-use crate::options::{LockOptions, Wait};
+use crate::options::LockOptions;
 use crate::quorum::{Ascent, Primaries};
 
 /// The way to the other demands beside JVMs.
 pub(crate) const NOT_WITH_PEERS: &str = "reads, permits and downgrades are not in the layout that JVMs share: \
     use a second Locks, built without redisson_peers, under other names";
+
+/// JVMs know of no waiter that leaves for a newer one.
+const NEWEST_NOT_WITH_PEERS: &str = "KeepNewest is not in the layout that JVMs share: wait, or use a second Locks, built without \
+    redisson_peers, under other names";
 
 /// One acquisition with its own options; made by [`Locks::key`](crate::Locks::key). Options that
 /// are not set here are the [defaults](crate::LocksBuilder::defaults) of the `Locks`.
@@ -79,6 +83,8 @@ impl LockRequest {
         queue_limit,
         /// See [`LockOptions::max_hold`].
         max_hold,
+        /// See [`LockOptions::when_busy`].
+        when_busy,
     }
 
     /// Sets several options at once. An option that they leave open stays as it is.
@@ -96,7 +102,8 @@ impl LockRequest {
 
     /// Sets the class of this request in [metrics](crate::guide::observability), in
     /// [`status_by_class`](crate::Locks::status_by_class) and in
-    /// [`activity`](crate::Locks::activity). The default is the class `default`.
+    /// [`activity`](crate::Locks::activity). The default is that of the
+    /// [`Locks`](crate::LocksBuilder::class), or else the class `default`.
     ///
     /// A class names a use of locks, such as a route or "wallet", of which there are few. Names of
     /// locks are too many: a recorder of metrics keeps each class for good. At most 64 bytes; the
@@ -118,11 +125,11 @@ impl LockRequest {
         self
     }
 
-    /// Refuses the request at once, with [`WaitTooLong`](LockErrorKind::WaitTooLong), where the
-    /// queue is so long that it would hardly be served within its [wait](Self::wait): where the
-    /// waiters ahead times a hold, as nine of ten last longer, exceed the wait. The server decides,
-    /// by the length of its queue. The error's [`retry_after`](LockError::retry_after) is the time
-    /// that the queue is expected to take.
+    /// Refuses the request at once, with [`WaitTooLong`](LockErrorKind::WaitTooLong), if it would
+    /// hardly be served within its [wait](Self::wait): if the number of waiters ahead, times a
+    /// short hold (nine of ten last longer), exceeds the wait. The server decides, by the length of
+    /// its queue. The error's [`retry_after`](LockError::retry_after) is the time that the queue is
+    /// expected to take.
     ///
     /// Estimates are those of the [class](Self::class) on this `Locks`, and begin with its first
     /// request that refuses early. Until 100 holds are known, and without a wait limit, none is
@@ -132,9 +139,9 @@ impl LockRequest {
         self
     }
 
-    /// Waits for the demand, at most for the [wait](Self::wait). Until that many are free, the free
-    /// ones stay free: smaller demands do not pass a larger one. Errors, panics and cancel safety:
-    /// see [`Acquire`].
+    /// Acquires the demand, and waits for it at most for the [wait](Self::wait). Permits that are
+    /// too few for it stay free meanwhile: smaller demands do not pass a larger one. Errors, panics
+    /// and cancel safety: see [`Acquire`].
     pub fn acquire(self, demand: Demand) -> Acquire {
         self.start(Ok(demand))
     }
@@ -189,13 +196,12 @@ impl LockRequest {
 
     fn start(self, demand: Result<Demand, ConfigError>) -> Acquire {
         if let Some(primaries) = self.quorum.clone() {
-            let mode = self.mode();
-            return Acquire::climb(self.ascent(primaries, mode, demand));
+            return Acquire::climb(self.ascent(primaries, Mode::Wait, demand));
         }
         let node = Arc::clone(&self.node);
-        let (mode, class) = (self.mode(), Arc::clone(&self.class));
+        let class = Arc::clone(&self.class);
         let (names_holder, refuses_early) = (self.names_holder, self.refuses_early);
-        let mut acquire = Acquire::new(&node, self.build(mode, demand), class);
+        let mut acquire = Acquire::new(&node, self.build(Mode::Wait, demand), class);
         acquire.set(names_holder, refuses_early);
         acquire
     }
@@ -222,18 +228,27 @@ impl LockRequest {
         Ok(Ascent { primaries, request, class, names_holder, refuses_early })
     }
 
-    fn mode(&self) -> Mode {
-        match self.options.get_wait() {
-            Some(Wait::AtMost(Duration::ZERO)) => Mode::Try,
-            _ => Mode::Wait,
-        }
-    }
-
+    /// A request that waits, unless its options say that it does not.
     fn build(self, mode: Mode, demand: Result<Demand, ConfigError>) -> Result<Request, LockError> {
         let demand = demand?;
         let terms = self.options.checked()?;
-        if self.node.settings.redisson_peers && demand != Demand::ALONE {
-            return Err(LockError::with_detail(LockErrorKind::Unsupported, NOT_WITH_PEERS));
+        let unsupported = |why| Err(LockError::with_detail(LockErrorKind::Unsupported, why));
+        let has_peers = self.node.settings.redisson_peers;
+        let mode = match (terms.when_busy, terms.wait) {
+            (WhenBusy::Refuse, _) | (_, Some(Duration::ZERO)) => Mode::Try,
+            _ => mode,
+        };
+        if has_peers && demand != Demand::ALONE {
+            return unsupported(NOT_WITH_PEERS);
+        }
+        if mode == Mode::Wait && terms.when_busy == WhenBusy::KeepNewest {
+            if demand != Demand::ALONE {
+                let range = "Wait or Refuse for reads and permits";
+                return Err(ConfigError::new("when_busy", "KeepNewest", range).into());
+            }
+            if has_peers {
+                return unsupported(NEWEST_NOT_WITH_PEERS);
+            }
         }
         Ok(Request { lock: self.lock?, options: terms, mode, label: self.label, demand })
     }

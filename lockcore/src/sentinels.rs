@@ -1,4 +1,4 @@
-//! Where the sentinels of a primary are, and how both are spoken to.
+//! The addresses of the sentinels of a primary, with user, password and TLS of both.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use crate::error::LockError;
 /// The schemes of a URL of sentinels, and the kind of each connection.
 const SCHEMES: [(&str, &str); 2] =
     [("redis+sentinel://", "redis"), ("rediss+sentinel://", "rediss")];
-/// Where sentinels listen by default.
+/// The default port of sentinels.
 const PORT: u16 = 26379;
 
-/// The sentinels that watch a primary, and how both are spoken to.
+/// The sentinels that watch a primary, with user, password and TLS of both.
 ///
 /// `redis+sentinel://` URLs say the same for sentinels without credentials of their own, see
 /// [`Locks::connect`](crate::Locks::connect):
@@ -38,8 +38,8 @@ pub struct Sentinels {
 }
 
 impl Sentinels {
-    /// The sentinels of the primary that they know by this name: a URL each, with the user and
-    /// password of the sentinels if they have any, `rediss://` if they speak TLS. Name all of them:
+    /// Names the primary as its sentinels know it, and the sentinels: a URL each, with their user
+    /// and password if they have any, `rediss://` if they speak TLS. Name all of them:
     /// while one can be reached, the primary is found.
     pub fn new<S: AsRef<str>>(
         primary_name: impl AsRef<str>,
@@ -52,8 +52,8 @@ impl Sentinels {
         }
     }
 
-    /// How the primary is spoken to: user, password, database, and TLS if it is `rediss://`. Its
-    /// host and port have no effect. Without this: no credentials, database 0, no TLS.
+    /// Sets user, password and database of the primary, and TLS if the URL is `rediss://`. Its host
+    /// and port have no effect. Without this: no credentials, database 0, no TLS.
     #[must_use]
     pub fn primary(mut self, url: impl AsRef<str>) -> Self {
         url.as_ref().clone_into(&mut self.primary);

@@ -19,7 +19,7 @@ use crate::options::{LockOptions, Wait};
 const MAX_KEYS: usize = 32;
 
 impl Locks {
-    /// Waits for all of these locks, and holds them together.
+    /// Acquires all of these locks, and holds them together.
     ///
     /// They are acquired one after the other, in the sorted order of their names, in whichever
     /// order they are given. So two sets never wait for each other, and neither do a set and the
@@ -59,8 +59,8 @@ impl Locks {
         self.all_with(keys, LockOptions::new())
     }
 
-    /// The same with options. The [wait](LockOptions::wait) is for all of them together. Errors and
-    /// cancel safety are those of [`all`](Self::all).
+    /// As [`all`](Self::all), with options. The [wait](LockOptions::wait) is for all of them
+    /// together. Errors and cancel safety are those of [`all`](Self::all).
     pub fn all_with<I>(&self, keys: I, options: LockOptions) -> AcquireAll
     where
         I: IntoIterator,
@@ -69,7 +69,7 @@ impl Locks {
     {
         let keys = keys.into_iter().map(|key| Ok(key.try_into()?)).collect();
         let options = options.or(self.node.settings.defaults);
-        AcquireAll(Box::pin(acquire(self.clone(), keys, options)))
+        AcquireAll(Course::New { locks: self.clone(), keys: Some(keys), options, class: None })
     }
 
     /// The keys with their places in the call, sorted.
@@ -98,6 +98,7 @@ async fn acquire(
     locks: Locks,
     keys: Result<Vec<LockKey>, LockError>,
     options: LockOptions,
+    class: Option<Box<str>>,
 ) -> Result<LockSet, LockError> {
     let keys = locks.sorted(keys?)?;
     let began = Instant::now();
@@ -105,6 +106,10 @@ async fn acquire(
     let mut places = Vec::with_capacity(keys.len());
     for (key, place) in keys {
         let request = locks.key(key).options(remaining(options, began));
+        let request = match &class {
+            Some(class) => request.class(class),
+            None => request,
+        };
         let guard = tokio::select! {
             guard = request.lock() => guard?,
             () = any_lost(&guards) => return Err(LockError::new(LockErrorKind::Lost)),
@@ -135,13 +140,46 @@ async fn any_lost(guards: &[LockGuard]) {
 
 /// Waits for several locks; made by [`Locks::all`], which says how it ends.
 #[must_use = "a future does nothing until it is polled"]
-pub struct AcquireAll(Pin<Box<dyn Future<Output = Result<LockSet, LockError>> + Send>>);
+pub struct AcquireAll(Course);
+
+enum Course {
+    /// Not polled yet.
+    New {
+        locks: Locks,
+        /// Taken by the first poll.
+        keys: Option<Result<Vec<LockKey>, LockError>>,
+        options: LockOptions,
+        class: Option<Box<str>>,
+    },
+    Running(Pin<Box<dyn Future<Output = Result<LockSet, LockError>> + Send>>),
+}
+
+impl AcquireAll {
+    /// Sets the class of all these acquisitions, as
+    /// [`LockRequest::class`](crate::LockRequest::class) does of one. Once it has been polled, this
+    /// does nothing.
+    pub fn class(mut self, new: impl Into<Box<str>>) -> Self {
+        if let Course::New { class, .. } = &mut self.0 {
+            *class = Some(new.into());
+        }
+        self
+    }
+}
 
 impl Future for AcquireAll {
     type Output = Result<LockSet, LockError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.as_mut().poll(cx)
+        if let Course::New { locks, keys, options, class } = &mut self.0
+            && let Some(keys) = keys.take()
+        {
+            let (locks, class) = (locks.clone(), class.take());
+            self.0 = Course::Running(Box::pin(acquire(locks, keys, *options, class)));
+        }
+        match &mut self.0 {
+            Course::Running(running) => running.as_mut().poll(cx),
+            Course::New { .. } => unreachable!("it has its keys until the first poll"),
+        }
     }
 }
 

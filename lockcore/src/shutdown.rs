@@ -25,7 +25,7 @@ pub struct Shutdown {
 impl Driver {
     pub(crate) async fn shut_down(self: &Arc<Self>, timeout: Duration) -> Shutdown {
         let deadline = later(Instant::now(), timeout);
-        // What is on its way or given back at the last moment has the time of one request.
+        // A request that is on its way, or sent at the last moment, has the time of one request.
         let end = later(deadline, self.settings.request_timeout);
         let failed_before = self.look(Core::counts).failed;
         self.with(|core| core.close());

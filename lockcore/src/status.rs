@@ -52,8 +52,8 @@ pub struct ServerStatus {
     /// Requests on their way that the server has not answered. Not known while there is no
     /// connection, and where it is one of a client or pool of yours.
     pub unanswered: Option<usize>,
-    /// How many slots of a Redis Cluster it serves. One without slots is kept for a minute, and as
-    /// long as the Cluster names it as a primary.
+    /// The number of slots of a Redis Cluster that it serves. A server without slots is kept for a
+    /// minute, and as long as the Cluster names it as a primary.
     pub slots: Option<u16>,
 }
 

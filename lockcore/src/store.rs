@@ -1,4 +1,4 @@
-//! Where locks are kept: the trait of a store, and the two stores that run the commands of
+//! Stores, which keep the locks: the trait of a store, and the two stores that run the commands of
 //! `lockcore-proto`, [`memory`] and [`redis`].
 //!
 //! The rules of each command stand in `docs/protocol.md`.
@@ -207,7 +207,7 @@ impl<T: Send + 'static> StoreFuture<T> {
             #[cfg(feature = "redis")]
             Self::Unsent(request) => {
                 if let Some(request) = request {
-                    request.send(Box::new(then));
+                    request.send(then);
                 }
             }
         }

@@ -133,8 +133,8 @@ impl Bench {
                 let asked = Asked::One(lock.clone(), command);
                 let free = node.wire.free_acquire(&asked).expect("a lock");
                 let mut transaction = redis::pipe();
-                transaction.atomic().cmd("SET").arg(free.door).arg(free.member);
-                transaction.arg("NX").arg("PX").arg(free.lease_ms);
+                transaction.atomic().cmd("SET").arg(free.door).arg(free.member.as_str());
+                transaction.arg("NX").arg("PX").arg(free.member.lease_ms());
                 transaction.cmd("INCR").arg(free.counter).cmd("GET").arg(free.door);
                 bench.redis.run(&transaction).await;
             }
@@ -201,6 +201,10 @@ fn acquire(member: &Member, mode: Mode) -> Command {
     Command::Acquire { members: vec![member.clone()], mode, queue_limit: QUEUE_LIMIT }
 }
 
+fn try_now(member: &Member) -> Command {
+    acquire(member, Mode::Try)
+}
+
 fn each(members: &[Member], command: impl Fn(&Member) -> Command) -> Vec<Command> {
     members.iter().map(command).collect()
 }
@@ -256,6 +260,8 @@ async fn of_locks(bench: &mut Bench, here: &mut Node, there: &mut Node) {
     let third = members(there, Demand::ALONE);
     bench.count("lock: enqueue, behind its own", there, &locks, ask(&third)).await;
     bench.count("lock: leave", there, &locks, each(&third, leave)).await;
+    let tried = members(there, Demand::ALONE);
+    bench.count("lock: try where it is held", there, &locks, each(&tried, try_now)).await;
     bench.count("lock: hand-off within a process", here, &locks, each(&held, release)).await;
     bench.count("lock: hand-off to another", here, &locks, each(&first, release)).await;
     bench.count("lock: release with a mark", there, &locks, each(&second, release)).await;

@@ -83,6 +83,7 @@ impl Locking {
                     state.record.untold &= !members;
                     self.revoked(state, members);
                 }
+                Packet::Superseded { members } => self.superseded(state, members),
                 Packet::Request { .. } => unreachable!("requests run"),
             },
             Action::Fail { packet, stays } => {
@@ -223,9 +224,11 @@ impl Locking {
             |member: u8| state.nodes[node_of(member)].core.phase(self.number(state, member));
         match packet {
             Packet::Request { .. } => true,
-            Packet::Grant { members, .. } => bits(*members).any(|member| {
-                matches!(phase(member), Some(Phase::Asking | Phase::Parked | Phase::Waiting))
-            }),
+            Packet::Grant { members, .. } | Packet::Superseded { members } => {
+                bits(*members).any(|member| {
+                    matches!(phase(member), Some(Phase::Asking | Phase::Parked | Phase::Waiting))
+                })
+            }
             Packet::Run { members, .. } => members.iter().any(|member| {
                 matches!(phase(*member), Some(Phase::Asking | Phase::Parked | Phase::Waiting))
             }),

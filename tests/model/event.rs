@@ -28,10 +28,14 @@ pub(crate) enum Event {
     Downgraded,
     /// A command left something to be done.
     LeftForLater,
+    /// A waiter left the queue for a newer one.
+    Superseded,
+    /// A touch found a waiter that had left so.
+    FoundSuperseded,
 }
 
 impl Event {
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::HandedOver,
         Self::AskedTogether,
         Self::PassedOver,
@@ -47,6 +51,8 @@ impl Event {
         Self::KeptForTheHead,
         Self::Downgraded,
         Self::LeftForLater,
+        Self::Superseded,
+        Self::FoundSuperseded,
     ];
 }
 
@@ -92,6 +98,8 @@ impl Locking {
             Event::PlaceLost => budget.passes > 1 || budget.losses > 0 && budget.passes > 0,
             Event::Confirmed => budget.passes > 1,
             Event::ForcedOff => budget.forced > 0,
+            Event::Superseded => self.some_supersede(),
+            Event::FoundSuperseded => self.some_supersede() && budget.losses > 0,
         };
         Event::ALL.into_iter().filter(is_possible).collect()
     }

@@ -113,7 +113,7 @@ impl Evidence for Facts<'_> {
     fn told(&self) -> Vec<u64> {
         let said = self.step.said.iter().filter_map(|said| match said {
             Said::Granted { token, .. } | Said::Run { token, .. } => Some(*token),
-            Said::Revoked { .. } => None,
+            Said::Revoked { .. } | Said::Superseded { .. } => None,
         });
         self.step.tokens.iter().copied().chain(said).collect()
     }

@@ -26,11 +26,12 @@
 //! minute, as the life of an unanswered connection is.
 
 mod act;
-mod blind;
 mod books;
+mod broken_variants;
 mod event;
 mod facts;
 mod model;
+mod nightly;
 mod packet;
 mod progress;
 mod properties;
@@ -39,6 +40,7 @@ mod served;
 mod server;
 mod state;
 mod step;
+mod torture;
 mod variant;
 mod wire;
 
@@ -106,9 +108,8 @@ fn two_clients_who_acquire_twice_and_give_up_keep_every_law() {
 
 #[test]
 fn two_clients_who_crash_or_lose_their_subscription_keep_every_law() {
-    let budget = Budget { crashes: 1, cuts: 1, passes: 2, ..NOTHING };
-    let states = exhaust("two clients, crashed and cut off", two(budget));
-    assert!(states >= 900_000, "only {states}: something does not happen any more");
+    let budget = Budget { crashes: 1, cuts: 1, passes: 1, ..NOTHING };
+    exhaust("two clients, crashed and cut off", two(budget));
 }
 
 #[test]
@@ -119,7 +120,7 @@ fn two_clients_whose_requests_are_lost_or_late_and_who_give_up_keep_every_law() 
 
 #[test]
 fn two_clients_whose_answers_are_lost_and_whose_messages_outlive_a_claim_keep_every_law() {
-    let budget = Budget { losses: 1, passes: 1, ..NOTHING };
+    let budget = Budget { losses: 1, ..NOTHING };
     exhaust(
         "two clients, one and two operations, lost answers and old messages",
         Scope { operations: &[1, 2], drops: false, ..two(budget) },
@@ -168,35 +169,4 @@ fn three_clients_who_crash_and_give_up_keep_every_law() {
     let budget = Budget { crashes: 1, cancels: 1, ..NOTHING };
     let scope = Scope { homes: &[0, 1, 2], operations: &[1, 1, 1], drops: false, ..two(budget) };
     exhaust("three clients, crashed and cancelled", scope);
-}
-
-/// Runs by `cargo test --release -p lock-model -- --ignored --nocapture`, as in `scripts/torture`.
-#[test]
-#[ignore = "minutes: scripts/torture runs it"]
-fn three_clients_who_crash_and_give_up_while_time_passes_keep_every_law() {
-    let budget = Budget { crashes: 1, cancels: 1, passes: 1, ..NOTHING };
-    let scope = Scope { homes: &[0, 1, 2], operations: &[1, 1, 1], ..two(budget) };
-    let states = exhaust("three clients, crashed and cancelled, in time", scope);
-    assert!(states >= 15_000_000, "only {states}: something does not happen any more");
-}
-
-/// Passes twice as much time as the test before, so that an unconfirmed claim ends, and a renewed
-/// lease. No client cancels, and each releases its guard.
-#[test]
-#[ignore = "most of an hour: scripts/torture runs it"]
-fn three_clients_who_crash_while_more_time_passes_keep_every_law() {
-    let budget = Budget { crashes: 1, passes: 2, ..NOTHING };
-    let scope = Scope { homes: &[0, 1, 2], operations: &[1, 1, 1], drops: false, ..two(budget) };
-    let states = exhaust("three clients, crashed, in more time", scope);
-    assert!(states >= 150_000_000, "only {states}: something does not happen any more");
-}
-
-/// Passes as much time, in which a client also cancels or drops its guard.
-#[test]
-#[ignore = "hours: scripts/torture runs it"]
-fn three_clients_who_crash_and_give_up_while_more_time_passes_keep_every_law() {
-    let budget = Budget { crashes: 1, cancels: 1, passes: 2, ..NOTHING };
-    let scope = Scope { homes: &[0, 1, 2], operations: &[1, 1, 1], ..two(budget) };
-    let states = exhaust("three clients, crashed and cancelled, in more time", scope);
-    assert!(states >= 100_000_000, "only {states}: something does not happen any more");
 }

@@ -8,7 +8,7 @@ use proto::NodeId;
 use proto::node::{Core, Due, Moment, Phase, Request, Rules};
 use proto::queue::QueueState;
 use proto::redisson::LockState;
-use proto::{Demand, Label, LockName, Member, Mode, Terms};
+use proto::{Demand, Label, LockName, Member, Mode, Terms, WhenBusy};
 use stateright::{Model, Property};
 
 use crate::books::Server;
@@ -59,6 +59,8 @@ pub(crate) struct Scope {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Want {
     Lock,
+    /// Asks for a lock, and leaves the queue for a newer one of its kind.
+    Newest,
     Read,
     /// Asks for so many permits of so many.
     Permits(u32, u32),
@@ -68,7 +70,7 @@ impl Want {
     fn demand(self) -> Demand {
         match self {
             Self::Read => Demand::READ,
-            Self::Lock => Demand::ALONE,
+            Self::Lock | Self::Newest => Demand::ALONE,
             Self::Permits(weight, limit) => {
                 Demand::permits(weight, limit).expect("at most the limit")
             }
@@ -158,12 +160,11 @@ impl Locking {
             let attempt = u64::from(id % NUMBERS / ROUNDS) + 1;
             let number = Core::<()>::number_of(attempt, u64::from(id % ROUNDS));
             let node = &ids[node_of(id)];
-            match (scope.beside_jvms, demands[node_of(id)]) {
-                (true, _) => Member::redisson(node, number, lease_ms, &label),
-                (false, Demand::ALONE) => {
-                    Member::in_run(node, number, lease_ms, scope.runs, &label)
-                }
-                (false, demand) => Member::new(node, number, lease_ms, demand, &label),
+            match want(node_of(id) as u8) {
+                _ if scope.beside_jvms => Member::redisson(node, number, lease_ms, &label),
+                Want::Newest => Member::keeping_newest(node, number, lease_ms, &label),
+                Want::Lock => Member::in_run(node, number, lease_ms, scope.runs, &label),
+                want => Member::new(node, number, lease_ms, want.demand(), &label),
             }
         };
         let members: Vec<_> = (0..nodes * NUMBERS).map(member).collect();
@@ -197,6 +198,12 @@ impl Locking {
         clients.clone().any(waits)
     }
 
+    /// Whether two clients of which only the newest waits can wait for a third.
+    pub(crate) fn some_supersede(&self) -> bool {
+        let keeps = |home: &&u8| self.keeps_newest(**home * NUMBERS);
+        self.scope.homes.len() > 2 && self.scope.homes.iter().filter(keeps).count() > 1
+    }
+
     /// The rules of each node of the model.
     pub(crate) fn rules(&self) -> Rules {
         Rules {
@@ -215,16 +222,24 @@ impl Locking {
 
     /// The request that a client makes of its node.
     pub(crate) fn wish(&self, node: u8, waits: bool) -> Request {
+        let keeps_newest = self.keeps_newest(node * NUMBERS);
+        let when_busy = if keeps_newest { WhenBusy::KeepNewest } else { WhenBusy::Wait };
         Request {
             lock: self.lock.clone(),
             options: Terms {
                 lease: Duration::from_millis(u64::from(LEASE_MS)),
+                when_busy,
                 ..Terms::default()
             },
             mode: if waits { Mode::Wait } else { Mode::Try },
             label: Label::new(""),
             demand: self.demands[usize::from(node)],
         }
+    }
+
+    /// Whether the member leaves the queue for a newer one of its kind.
+    pub(crate) fn keeps_newest(&self, id: Id) -> bool {
+        self.member(id).keeps_newest()
     }
 
     pub(crate) fn member(&self, id: Id) -> &Member {
@@ -354,7 +369,10 @@ impl Locking {
                     actions.push(Action::Fail { packet, stays: false });
                 }
             }
-            Packet::Grant { .. } | Packet::Run { .. } | Packet::Revoked { .. } => {
+            Packet::Grant { .. }
+            | Packet::Run { .. }
+            | Packet::Revoked { .. }
+            | Packet::Superseded { .. } => {
                 actions.push(Action::Deliver { packet });
                 if has_losses {
                     actions.push(Action::Lose { packet });

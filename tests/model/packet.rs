@@ -32,6 +32,10 @@ pub(crate) enum Packet {
     Revoked {
         members: Bits,
     },
+    /// The server tells a node that these members of it have left the queue for a newer one.
+    Superseded {
+        members: Bits,
+    },
 }
 
 impl Packet {
@@ -41,9 +45,9 @@ impl Packet {
             Self::Request { .. } => None,
             Self::Reply { node, .. } => Some(*node),
             Self::Run { members, .. } => members.first().map(|member| member / NUMBERS),
-            Self::Grant { members, .. } | Self::Revoked { members } => {
-                bits(*members).next().map(|member| member / NUMBERS)
-            }
+            Self::Grant { members, .. }
+            | Self::Revoked { members }
+            | Self::Superseded { members } => bits(*members).next().map(|member| member / NUMBERS),
         }
     }
 }
@@ -109,9 +113,11 @@ pub(crate) enum Outcome {
     },
     Released(bool),
     Held(bool),
-    /// The bits of the members that wait, and of those that are gone.
+    /// The bits of the members that wait, of those that have left the queue for a newer one, and of
+    /// those that are gone.
     Touched {
         waiting: Bits,
+        superseded: Bits,
         gone: Bits,
     },
     Left(bool),

@@ -21,7 +21,7 @@ fn holds(state: &State, law: Law) -> bool {
     state.record.broken & (1 << law as u32) == 0
 }
 
-pub(crate) const FIT: &str = "S1 what is granted fits beside the leases that have not ended";
+pub(crate) const FIT: &str = "S1 a grant fits beside the leases that have not ended";
 pub(crate) const GUARDED: &str = "S2 a guard believed valid has its lease";
 pub(crate) const GUARDS_FIT: &str = "S2 guards that are valid at once fit together";
 pub(crate) const RISING: &str =
@@ -30,12 +30,12 @@ pub(crate) const STALE: &str = "S4 a stale operation changes nothing of another'
 pub(crate) const AGAIN: &str =
     "S5 an attempt asked again has the same grant, and none once it was given up";
 pub(crate) const ONCE: &str = "S6 a release counts once";
-pub(crate) const SUM: &str = "S7 what is in use is the sum of the holds";
+pub(crate) const SUM: &str = "S7 the sum in the door is that of the holds";
 pub(crate) const ORDER: &str = "F1 grants follow the order of arrival";
 pub(crate) const PLACE: &str = "F2 F6 a place is kept";
-pub(crate) const ON: &str = "F3 F5 what is free is handed on, as far as it goes";
-pub(crate) const REST: &str = "F5 what one command leaves over is asked for at once";
-pub(crate) const WORDS: &str = "T1 what is told is true";
+pub(crate) const ON: &str = "F3 F5 free weight is handed on, as far as it goes";
+pub(crate) const REST: &str = "F5 the rest of one command is asked for at once";
+pub(crate) const WORDS: &str = "T1 every answer is true";
 pub(crate) const ENDS: &str = "T2 every key ends, and a lease is as long as it should be";
 pub(crate) const UNSTUCK: &str = "L1 no waiter is stuck";
 pub(crate) const SERVED: &str = "L1 everybody is served or told in time";
@@ -180,7 +180,7 @@ fn clean(model: &Locking, state: &State) -> bool {
 
 /// Whether, once everything has arrived, no node waits for an answer, and the waiters need only
 /// time and their next question: one of them holds the lock when all releases have run and all
-/// holds without a caller have ended.
+/// holds without a caller have ended, unless all have left the queue for a newer one.
 fn unstuck(model: &Locking, state: &State) -> bool {
     if !state.network.is_empty() {
         return true;
@@ -237,8 +237,12 @@ fn unstuck(model: &Locking, state: &State) -> bool {
             }
         }
     }
+    let mut still_wait = false;
     for (node, number) in open {
         let told = ask(Ask::Touch { members: 1 << model.id_of(node, number) }, node);
+        // One that has left the queue for a newer one learns of it.
+        let is_told = matches!(told.outcome, Outcome::Touched { superseded: 1.., .. });
+        still_wait |= !is_told;
         if matches!(told.outcome, Outcome::Touched { gone, .. } if gone != 0) {
             // The attempt goes on under a number that no member has had.
             let member = node * NUMBERS + NUMBERS - 1;
@@ -246,5 +250,5 @@ fn unstuck(model: &Locking, state: &State) -> bool {
         }
     }
     let books = server.books(model, now_ms);
-    books.live().any(|held| !state.nodes[node_of(held.member)].is_dead)
+    !still_wait || books.live().any(|held| !state.nodes[node_of(held.member)].is_dead)
 }

@@ -4,25 +4,25 @@ use crate::model::{Scope, Want};
 use crate::state::Budget;
 use crate::{NOTHING, exhaust, two};
 
-use Want::{Lock, Permits, Read};
+use Want::{Lock, Newest, Permits, Read};
 
 const CRASHED_OR_CANCELLED: Budget = Budget { crashes: 1, cancels: 1, ..NOTHING };
 
 /// Puts each of three clients on a node of its own.
-fn three(wants: &'static [Want], budget: Budget) -> Scope {
+pub(crate) fn three(wants: &'static [Want], budget: Budget) -> Scope {
     Scope { homes: &[0, 1, 2], wants, operations: &[1, 1, 1], drops: false, ..two(budget) }
 }
 
 #[test]
 fn a_reader_and_a_lock_that_is_downgraded_keep_every_law() {
-    let budget = Budget { losses: 1, downgrades: 1, passes: 1, ..NOTHING };
+    let budget = Budget { losses: 1, downgrades: 1, ..NOTHING };
     let scope = Scope { wants: &[Read, Lock], drops: false, ..two(budget) };
     exhaust("a reader and a lock that is downgraded, lost and late requests", scope);
 }
 
 #[test]
 fn a_reader_and_a_lock_who_are_forced_off_keep_every_law() {
-    let budget = Budget { forced: 1, passes: 1, ..NOTHING };
+    let budget = Budget { forced: 1, ..NOTHING };
     let scope = Scope { wants: &[Read, Lock], drops: false, ..two(budget) };
     exhaust("a reader and a lock, forced off", scope);
 }
@@ -87,13 +87,13 @@ fn locks_that_are_passed_over_keep_every_law() {
 
 #[test]
 fn a_lock_a_reader_and_a_permit_that_are_passed_over_keep_every_law() {
-    let scope = three(&[Lock, Read, Permits(1, 2)], Budget { cuts: 2, ..NOTHING });
-    exhaust("a lock, a reader and one of two permits, cut off twice", scope);
+    let scope = three(&[Lock, Read, Permits(1, 2)], Budget { cuts: 1, ..NOTHING });
+    exhaust("a lock, a reader and one of two permits, cut off", scope);
 }
 
 #[test]
 fn a_lock_that_is_passed_over_while_requests_are_lost_keeps_every_law() {
-    let budget = Budget { cuts: 1, losses: 1, passes: 1, ..NOTHING };
+    let budget = Budget { cuts: 1, losses: 1, ..NOTHING };
     exhaust("two locks, cut off, lost and late requests", Scope { drops: false, ..two(budget) });
 }
 
@@ -102,15 +102,6 @@ fn a_lock_that_is_passed_over_while_requests_are_lost_keeps_every_law() {
 fn a_lock_that_is_passed_over_while_two_requests_are_late_keeps_every_law() {
     let budget = Budget { cuts: 1, losses: 2, ..NOTHING };
     exhaust("two locks, cut off, two late requests", Scope { drops: false, ..two(budget) });
-}
-
-/// An acquire that runs late takes no place away, also if its member is passed over once more.
-#[test]
-#[ignore = "minutes: scripts/torture runs it"]
-fn locks_of_one_node_that_are_passed_over_twice_keep_every_law() {
-    let budget = Budget { cuts: 1, losses: 1, ..NOTHING };
-    let scope = Scope { homes: &[0, 1, 1], operations: &[2, 1, 1], ..three(&[], budget) };
-    exhaust("three locks of two nodes, cut off, late requests", scope);
 }
 
 #[test]
@@ -137,9 +128,8 @@ fn two_clients_beside_jvms_whose_requests_are_lost_or_late_keep_every_law() {
 /// Two readers of one node behind a lock: one message tells of both.
 #[test]
 fn readers_of_one_node_keep_every_law() {
-    let budget = Budget { losses: 1, ..NOTHING };
-    let scope = Scope { homes: &[0, 0, 1], ..three(&[Read, Lock], budget) };
-    exhaust("two readers of one node and a lock, lost and late requests", scope);
+    let scope = Scope { homes: &[0, 0, 1], ..three(&[Read, Lock], NOTHING) };
+    exhaust("two readers of one node and a lock", scope);
 }
 
 /// Three locks of one node: two ask in one command while the first is on its way.
@@ -167,7 +157,7 @@ fn readers_who_are_granted_in_several_steps_keep_every_law() {
 }
 
 /// Lets the clients of each node be served in runs of up to three.
-fn in_runs(homes: &'static [u8], operations: &'static [u8], budget: Budget) -> Scope {
+pub(crate) fn in_runs(homes: &'static [u8], operations: &'static [u8], budget: Budget) -> Scope {
     Scope { homes, operations, runs: 3, ..three(&[], budget) }
 }
 
@@ -177,29 +167,9 @@ fn a_run_of_two_keeps_every_law() {
 }
 
 #[test]
-fn a_run_of_two_whose_requests_are_lost_or_late_keeps_every_law() {
-    let budget = Budget { losses: 1, ..NOTHING };
-    exhaust("a run of two, lost and late requests", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
-}
-
-#[test]
 fn a_run_of_two_that_crashes_and_cancels_keeps_every_law() {
     let budget = Budget { cancels: 1, crashes: 1, ..NOTHING };
     exhaust("a run of two, crashed and cancelled", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
-}
-
-#[test]
-#[ignore = "minutes: scripts/torture runs it"]
-fn a_run_of_two_whose_hold_ends_keeps_every_law() {
-    let budget = Budget { passes: 2, ..NOTHING };
-    exhaust("a run of two, in time", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
-}
-
-#[test]
-#[ignore = "minutes: scripts/torture runs it"]
-fn a_run_of_two_that_is_forced_off_keeps_every_law() {
-    let budget = Budget { forced: 1, ..NOTHING };
-    exhaust("a run of two, forced off", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
 }
 
 #[test]
@@ -209,77 +179,31 @@ fn a_run_of_two_whose_node_is_cut_off_keeps_every_law() {
 }
 
 #[test]
-fn a_run_of_two_that_is_downgraded_keeps_every_law() {
-    let budget = Budget { downgrades: 1, ..NOTHING };
-    exhaust("a run of two, downgraded", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
-}
-
-#[test]
 fn runs_whose_members_come_back_keep_every_law() {
     exhaust("a run of two, one of them twice", in_runs(&[0, 1, 1], &[1, 2, 1], NOTHING));
 }
 
 #[test]
-#[ignore = "minutes: scripts/torture runs it"]
-fn a_run_of_two_whose_requests_are_lost_and_whose_members_cancel_keeps_every_law() {
-    let budget = Budget { losses: 1, cancels: 1, ..NOTHING };
-    exhaust("a run of two, lost and late, cancelled", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
-}
-
-/// Every request of the run is its node's alone: it waits behind a lock of its own.
-#[test]
-#[ignore = "minutes: scripts/torture runs it"]
-fn a_run_of_one_node_whose_requests_are_lost_twice_keeps_every_law() {
-    let budget = Budget { losses: 2, ..NOTHING };
-    exhaust(
-        "a run of two of one node, lost and late twice",
-        in_runs(&[0, 0, 0], &[1, 1, 1], budget),
-    );
-}
-
-/// Three nodes, runs of up to three, a crash and a cancel.
-#[test]
-#[ignore = "hours: scripts/torture runs it"]
-fn runs_of_three_among_three_nodes_that_crash_and_cancel_keep_every_law() {
-    let budget = Budget { crashes: 1, cancels: 1, ..NOTHING };
-    let scope = in_runs(&[0, 1, 1, 1, 2], &[1, 1, 1, 1, 1], budget);
-    exhaust("runs of up to three among three nodes, crashed and cancelled", scope);
+fn three_locks_of_which_only_the_newest_waits_keep_every_law() {
+    let budget = Budget { losses: 1, ..NOTHING };
+    exhaust("three locks, the newest waits, lost and late requests", three(&[Newest; 3], budget));
 }
 
 #[test]
-#[ignore = "minutes: scripts/torture runs it"]
-fn a_run_of_three_that_crashes_and_cancels_keeps_every_law() {
-    let budget = Budget { crashes: 1, cancels: 1, ..NOTHING };
-    exhaust("a run of three, crashed and cancelled", in_runs(&[0, 1, 1, 1], &[1, 1, 1, 1], budget));
-}
-
-/// Puts each of four clients on a node of its own.
-fn four(wants: &'static [Want]) -> Scope {
-    let scope = three(wants, NOTHING);
-    Scope { homes: &[0, 1, 2, 3], operations: &[1, 1, 1, 1], ..scope }
+fn locks_of_which_only_the_newest_waits_that_crash_and_cancel_keep_every_law() {
+    let scope = three(&[Newest; 3], CRASHED_OR_CANCELLED);
+    exhaust("three locks, the newest waits, crashed and cancelled", scope);
 }
 
 #[test]
-#[ignore = "minutes: scripts/torture runs it"]
-fn three_readers_and_a_lock_keep_every_law() {
-    exhaust("three readers and a lock", four(&[Read, Read, Read, Lock]));
+fn locks_of_which_only_the_newest_waits_that_are_passed_over_keep_every_law() {
+    let scope = three(&[Newest; 3], Budget { cuts: 1, ..NOTHING });
+    exhaust("three locks, the newest waits, cut off", scope);
 }
 
+/// One waits for its turn between two of which only the newest waits.
 #[test]
-#[ignore = "minutes: scripts/torture runs it"]
-fn two_readers_and_two_locks_keep_every_law() {
-    exhaust("two readers and two locks", four(&[Read, Read, Lock, Lock]));
-}
-
-#[test]
-#[ignore = "minutes: scripts/torture runs it"]
-fn a_reader_and_three_locks_keep_every_law() {
-    exhaust("a reader and three locks", four(&[Read, Lock, Lock, Lock]));
-}
-
-#[test]
-#[ignore = "minutes: scripts/torture runs it"]
-fn four_permits_of_different_weights_keep_every_law() {
-    let wants = &[Permits(1, 3), Permits(1, 3), Permits(2, 3), Permits(3, 3)];
-    exhaust("one, one, two and three of three permits", four(wants));
+fn a_lock_among_those_of_which_only_the_newest_waits_keeps_every_law() {
+    let scope = Scope { operations: &[2, 1, 1], ..three(&[Newest, Lock, Newest], NOTHING) };
+    exhaust("a lock among two of which the newest waits", scope);
 }

@@ -31,6 +31,8 @@ pub(crate) enum Said {
     Run { node: u8, token: u64, members: Vec<Id>, left: u32 },
     /// Members of one node were forced off.
     Revoked { node: u8, members: Vec<Id> },
+    /// Members of one node have left the queue for a newer one.
+    Superseded { node: u8, members: Vec<Id> },
 }
 
 impl Locking {
@@ -124,6 +126,9 @@ impl Locking {
     }
 
     fn said(&self, message: queue::Message) -> Said {
+        let ids = |node: u8, numbers: Vec<u64>| {
+            numbers.into_iter().map(|number| self.id_of(node, number)).collect()
+        };
         match message {
             queue::Message::Grants { node, token, grants } => {
                 let node = node_index(node.as_str());
@@ -133,13 +138,16 @@ impl Locking {
             }
             queue::Message::Run { node, token, left_ms, numbers } => {
                 let node = node_index(node.as_str());
-                let members = numbers.into_iter().map(|number| self.id_of(node, number)).collect();
+                let members = ids(node, numbers);
                 Said::Run { node, token: token.get(), members, left: left_ms as u32 }
             }
             queue::Message::Revoked { node, numbers } => {
                 let node = node_index(node.as_str());
-                let members = numbers.into_iter().map(|number| self.id_of(node, number)).collect();
-                Said::Revoked { node, members }
+                Said::Revoked { node, members: ids(node, numbers) }
+            }
+            queue::Message::Superseded { node, numbers } => {
+                let node = node_index(node.as_str());
+                Said::Superseded { node, members: ids(node, numbers) }
             }
         }
     }
@@ -196,7 +204,11 @@ impl Locking {
                     let found = bits(members).zip(&touched.members);
                     together(found.filter(|(_, is)| **is == presence).map(|(id, _)| id))
                 };
-                Outcome::Touched { waiting: with(Presence::Waiting), gone: with(Presence::Gone) }
+                Outcome::Touched {
+                    waiting: with(Presence::Waiting),
+                    superseded: with(Presence::Superseded),
+                    gone: with(Presence::Gone),
+                }
             }),
             Answer::Left(reply) => {
                 self.reply(reply, |left| Outcome::Left(left.contains(&Left::Left)))
@@ -231,6 +243,7 @@ fn publish(state: &mut State, said: Said) {
         }
         Said::Run { members, left, .. } => Packet::Run { members, left },
         Said::Revoked { members, .. } => Packet::Revoked { members: together(members) },
+        Said::Superseded { members, .. } => Packet::Superseded { members: together(members) },
     };
     let node = packet.addressee().map(|node| &state.nodes[usize::from(node)]);
     if node.is_some_and(|node| node.is_connected && !node.is_dead) {

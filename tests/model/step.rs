@@ -11,7 +11,7 @@ use crate::facts::Facts;
 use crate::model::{CLAIM_MS, LEASE_MS, Locking};
 use crate::packet::{Ask, Outcome, Told};
 use crate::properties::breaks;
-use crate::server::{Said, bits};
+use crate::server::{Said, bits, together};
 use crate::state::{Bits, Id, NUMBERS, State, Waiting, node_of};
 
 /// The time for which the place of a member that was passed over is kept.
@@ -41,7 +41,7 @@ pub(crate) struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// Notes in the record what the command did, and which laws it broke.
+    /// Records the effects of the command, and the laws that it broke.
     pub(crate) fn judge(&self, state: &mut State) {
         state.record.broken = 0;
         let granted = self.granted();
@@ -140,7 +140,7 @@ impl Step<'_> {
             let Some(before) = self.hold_of(self.was, &self.before, member) else { continue };
             let is_gone = self.was.is_gone(self.model, member);
             let expected = if is_gone { refused } else { told };
-            // Another member of the command may have been granted what is free.
+            // Another member of the command may have been granted the free weight.
             let is_alone = self.asking() == 1 << member;
             let is_same = self.hold_of(self.is, &self.after, member) == Some(before)
                 && (granted.is_empty() || !is_alone && !granted.contains(&member));
@@ -148,6 +148,28 @@ impl Step<'_> {
                 breaks(state, Law::S5);
             }
         }
+    }
+
+    /// The members that have left the queue for a newer one, the last first: all others of its kind
+    /// that wait, once one is queued that did not wait.
+    fn superseded(&self, granted: &[Id]) -> Vec<Id> {
+        let (_, queued, _) = self.acquired();
+        let is_new = |id: &Id| self.model.keeps_newest(*id) && !self.was.is_queued(self.model, *id);
+        let Some(newest) = bits(queued).find(is_new) else { return Vec::new() };
+        let waited = self.was.places(self.model).into_iter().rev();
+        let is_older = |id: &Id| {
+            *id != newest
+                && self.model.keeps_newest(*id)
+                && self.was.is_queued(self.model, *id)
+                && !granted.contains(id)
+                && !self.is.is_aside(self.model, *id)
+        };
+        waited.filter(is_older).collect()
+    }
+
+    /// Whether a member that was superseded is out of the queue for good.
+    fn has_left(&self, member: Id) -> bool {
+        !self.is.places(self.model).contains(&member) && self.is.is_gone(self.model, member)
     }
 
     /// Whether a lock became a read.
@@ -185,11 +207,17 @@ impl Step<'_> {
         }
         let has_left = |member: Id| matches!(self.ask, Ask::Leave { members, .. } if members & (1 << member) != 0);
         let places = self.is.places(self.model);
+        let granted_members: Vec<Id> = granted.iter().map(|held| held.member).collect();
+        let superseded = self.superseded(&granted_members);
+        state.record.ended |= together(superseded.iter().copied());
+        if superseded.iter().any(|member| !self.has_left(*member)) {
+            breaks(state, Law::F2);
+        }
         state.record.line.retain(|Waiting { member, until, .. }| {
             let is_over = *until <= self.now && !places.contains(member);
             let is_granted = granted.iter().any(|held| held.member == *member);
             let is_granted = is_granted || self.granted_run(granted).contains(member);
-            !is_granted && !has_left(*member) && !is_over
+            !is_granted && !has_left(*member) && !is_over && !superseded.contains(member)
         });
     }
 
@@ -282,6 +310,9 @@ impl Step<'_> {
             let holds = self.hold_of(self.is, &self.after, member).is_some();
             is_true &= (told & (1 << member) != 0) == holds;
         }
+        if let Outcome::Touched { superseded, .. } = self.told.outcome {
+            is_true &= bits(superseded).all(|member| self.has_left(member));
+        }
         if let Ask::Renew { member } | Ask::Confirm { member } | Ask::Downgrade { member } =
             self.ask
         {
@@ -305,6 +336,9 @@ impl Step<'_> {
                     }
                 }
             }
+        }
+        for member in self.superseded(granted) {
+            supersede(&mut expected, member);
         }
         for member in granted.iter().filter(|member| **member / NUMBERS != self.node) {
             let held = self.after.live_hold(*member);
@@ -397,6 +431,12 @@ impl Step<'_> {
         {
             model.meet(Event::CameBack);
         }
+        if !self.superseded(granted).is_empty() {
+            model.meet(Event::Superseded);
+        }
+        if matches!(self.told.outcome, Outcome::Touched { superseded: 1.., .. }) {
+            model.meet(Event::FoundSuperseded);
+        }
         if self.told.more {
             model.meet(Event::LeftForLater);
         }
@@ -412,6 +452,18 @@ fn revoke(said: &mut Vec<Said>, member: Id) {
     match told {
         Some(members) => members.push(member),
         None => said.push(Said::Revoked { node, members: vec![member] }),
+    }
+}
+
+fn supersede(said: &mut Vec<Said>, member: Id) {
+    let node = member / NUMBERS;
+    let told = said.iter_mut().find_map(|said| match said {
+        Said::Superseded { node: of, members } if *of == node => Some(members),
+        _ => None,
+    });
+    match told {
+        Some(members) => members.push(member),
+        None => said.push(Said::Superseded { node, members: vec![member] }),
     }
 }
 

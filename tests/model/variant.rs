@@ -49,6 +49,10 @@ pub(crate) enum Variant {
     GrantsOneOnly,
     /// The server makes a read of a lock and keeps its token.
     DowngradesUnderTheOldToken,
+    /// The server lets a late copy of an acquire bring back a member that left for a newer one.
+    BringsBackTheSuperseded,
+    /// The server lets an older member wait beside a newer one of its kind.
+    KeepsTheOlder,
 }
 
 impl Variant {
@@ -191,6 +195,16 @@ impl Variant {
             }
             (Self::DowngradesUnderTheOldToken, Command::Reduce { .. }) => {
                 call.counter = counter.map(|counter| counter - 1);
+                state.step(call, command)
+            }
+            (Self::BringsBackTheSuperseded, Command::Acquire { members, .. }) => {
+                for member in members {
+                    state.gone.remove(member);
+                }
+                state.step(call, command)
+            }
+            (Self::KeepsTheOlder, Command::Acquire { .. }) => {
+                call.bounds.looked_at = 0;
                 state.step(call, command)
             }
             _ => state.step(call, command),

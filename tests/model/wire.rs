@@ -221,6 +221,13 @@ impl Locking {
         self.event(state, first / NUMBERS, |core| core.heard(message));
     }
 
+    pub(crate) fn superseded(&self, state: &mut State, members: Bits) {
+        let Some(first) = bits(members).next() else { return };
+        let numbers = bits(members).map(|member| self.number(state, member)).collect();
+        let message = Message::Superseded { numbers };
+        self.event(state, first / NUMBERS, |core| core.heard(message));
+    }
+
     /// Cuts the node's subscription, or connects it again.
     pub(crate) fn subscribed(&self, state: &mut State, node: u8, is_up: bool) {
         let link = match is_up {
@@ -250,9 +257,10 @@ impl Locking {
         let renewed = |outcome| Answer::Renewed(self.with_rest(state, told, vec![outcome]));
         let left = |outcome| Answer::Left(self.with_rest(state, told, vec![outcome]));
         match (ask, told.outcome) {
-            (Ask::Touch { members }, Outcome::Touched { waiting, gone }) => {
+            (Ask::Touch { members }, Outcome::Touched { waiting, superseded, gone }) => {
                 let members = bits(members).map(|id| match 1 << id {
                     bit if waiting & bit != 0 => Presence::Waiting,
+                    bit if superseded & bit != 0 => Presence::Superseded,
                     bit if gone & bit != 0 => Presence::Gone,
                     _ => Presence::Holding,
                 });

@@ -1,7 +1,7 @@
 //! Chaos: child processes lock on a real server while a seeded schedule breaks things around them;
 //! afterwards the records of the clients and the server are checked.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! |---|---|
 //! | `kind` | the kinds of faults, and the habits of the clients under each |
 //! | `form` | the demands of a lock: it is locked only, read, too, or held in permits |

@@ -140,7 +140,7 @@ fn scratch_directory(port: &Port) -> PathBuf {
     let name = format!("lock-tests-{}-{}", std::process::id(), port.number());
     let directory = env::temp_dir().join(name);
     if directory.exists() {
-        fs::remove_dir_all(&directory).expect("what an earlier process of our id left is ours");
+        fs::remove_dir_all(&directory).expect("files of an earlier process with our id are ours");
     }
     fs::create_dir(&directory).expect("the temporary directory can be written");
     directory

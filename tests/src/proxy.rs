@@ -174,7 +174,7 @@ impl Proxy {
             .spawn(async move { timeout(AT_ONCE, shared.gates.close(which, flow)).await })
             .await
             .expect("closing a gate does not panic")
-            .expect("what is on its way arrives");
+            .expect("frames on their way arrive");
     }
 
     /// Ends every [`freeze`](Self::freeze) and [`hold_replies`](Self::hold_replies): the kept

@@ -128,7 +128,7 @@ impl Watched {
     /// Waits until the sentinels agree on a primary that is well for all; returns its number.
     ///
     /// From now on no failover comes by itself: on a machine with too much to do, one may follow
-    /// another, and takes back what the primary in between has just acknowledged.
+    /// another, and takes back writes that the primary in between has just acknowledged.
     ///
     /// # Panics
     ///

@@ -80,7 +80,7 @@ impl Orders {
         if tables.handled.contains(&event.id) {
             return Ok(Some("handled before\n"));
         }
-        Ok((order.version >= Some(event.version)).then_some("older than what is known\n"))
+        Ok((order.version >= Some(event.version)).then_some("older than the known version\n"))
     }
 
     /// Writes both tables, unless a later hold of the order has begun.

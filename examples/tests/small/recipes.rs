@@ -45,7 +45,7 @@ async fn a_client_that_hangs_up_ends_its_turn_and_the_next_begins() {
     given_up.chunk().await.unwrap().expect("the first word");
     drop(given_up);
     let next = timeout(SOON, say(&address, 7)).await.expect("the session is free again");
-    assert_eq!(earlier(next).await, 0, "what was not heard to its end is not saved");
+    assert_eq!(earlier(next).await, 0, "an answer that was not heard to its end is not saved");
 }
 
 #[tokio::test]
@@ -85,7 +85,7 @@ async fn a_webhook_sent_twice_at_once_is_handled_once_and_the_sender_comes_again
     let again = deliver(&address, "e1", 42, 1).await.text().await.unwrap();
     assert_eq!(again, "handled before\n");
     let late = deliver(&address, "e0", 42, 0).await.text().await.unwrap();
-    assert_eq!(late, "older than what is known\n", "the sender's order is in its versions");
+    assert_eq!(late, "older than the known version\n", "the sender's order is in its versions");
 }
 
 async fn pay(address: &str, key: &str, cents: u32) -> Response {

@@ -9,13 +9,15 @@
 //!   for the others.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::Form as Fields;
-use axum::extract::State;
+use axum::extract::{ConnectInfo, State};
 use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Form as Fields};
 use http::header::{COOKIE, HOST, LOCATION, ORIGIN, SET_COOKIE};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use lockcore::LockError;
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::json;
@@ -25,6 +27,8 @@ use super::accept::Form;
 use super::page::{self, lock_path};
 use super::refusal::Refusal;
 
+/// The most holders whose labels are logged.
+const MOST_LOGGED: u32 = 10;
 const NAME: &str = "lock-dashboard";
 /// The length of a token: 128 bits.
 const DIGITS: usize = 32;
@@ -101,13 +105,15 @@ pub(super) struct Release {
 pub(super) async fn release(
     form: Form,
     State(board): State<Arc<Board>>,
+    remote: Option<Extension<ConnectInfo<SocketAddr>>>,
     headers: HeaderMap,
     Fields(Release { name, token }): Fields<Release>,
 ) -> Response {
     if let Err(refusal) = check(&board, &headers, &token) {
         return refusal.into_response(form);
     }
-    match board.locks.force_release(name.as_str()).await {
+    let remote = remote.map(|Extension(ConnectInfo(address))| address);
+    match release_all(&board, &name, remote).await {
         Err(error) => Refusal::of_lock(error).into_response(form),
         Ok(released) if form == Form::Json => page::json(&json!({ "released": released })),
         Ok(released) => {
@@ -115,6 +121,27 @@ pub(super) async fn release(
             (StatusCode::SEE_OTHER, [(LOCATION, back)]).into_response()
         }
     }
+}
+
+/// Releases all holds of a lock. Returns whether there was one.
+async fn release_all(
+    board: &Board,
+    name: &str,
+    remote: Option<SocketAddr>,
+) -> Result<bool, LockError> {
+    // Before the release: after it, the server has forgotten the holders.
+    let holders = board.locks.inspect_part(name, 0, MOST_LOGGED).await?.holders;
+    let released = board.locks.force_release(name).await?;
+    if released {
+        let lock = if board.locks.redacts_names() { "(redacted)" } else { name };
+        let labels = holders.iter().map(|holder| holder.label.as_deref().unwrap_or_default());
+        let holders = labels.collect::<Vec<_>>().join(" ");
+        // Escaped: both may hold characters that make a line of the log read as another.
+        let (lock, holders) = (lock.escape_debug(), holders.escape_debug());
+        let remote = remote.map(tracing::field::display);
+        tracing::warn!(%lock, %holders, remote, "an operator released the lock by force");
+    }
+    Ok(released)
 }
 
 fn check(board: &Board, headers: &HeaderMap, token: &str) -> Result<(), Refusal> {
@@ -132,8 +159,8 @@ fn check(board: &Board, headers: &HeaderMap, token: &str) -> Result<(), Refusal>
     Ok(())
 }
 
-/// Whether the browser says that the request comes from a page of this very origin. A program says
-/// nothing, and no site can make it send what it does not know.
+/// Whether the browser says that the request comes from a page of this very origin. A program
+/// sends neither header: then the token alone decides.
 fn is_from_here(headers: &HeaderMap) -> bool {
     if let Some(site) = headers.get("sec-fetch-site") {
         return site == "same-origin";

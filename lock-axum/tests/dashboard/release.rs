@@ -1,11 +1,18 @@
 //! The form that releases a lock by force.
 
+use std::fmt::{Debug, Write as _};
+use std::net::SocketAddr;
+use std::sync::{Arc, LazyLock, Mutex};
+
 use axum::body::Body;
-use axum::extract::Request;
+use axum::extract::{ConnectInfo, Request};
 use axum::response::Response;
 use lock_axum::dashboard::Dashboard;
 use lockcore::Locks;
 use serde_json::Value;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Dispatch, Event, Metadata, Subscriber};
 
 use crate::support::{Pages, read};
 
@@ -122,4 +129,80 @@ async fn a_form_of_another_site_or_without_its_token_releases_nothing() {
     let own = [cookie, ("origin", "https://ops.example")];
     assert_eq!(send(&pages, &token, &own).await.status(), 303, "that of its own does");
     guard.lost().await;
+}
+
+/// A subscriber that keeps the fields of the events of the dashboard.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+struct Line<'a>(&'a mut String);
+
+impl Visit for Line<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let _ = write!(self.0, "{field}={value:?} ");
+    }
+}
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("lock_axum::dashboard")
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = format!("{} ", event.metadata().level());
+        event.record(&mut Line(&mut line));
+        self.0.lock().unwrap().push(line);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// The events of two forced releases of a lock, of which only the first finds a hold.
+async fn logged(locks: Locks, connects: bool) -> Vec<String> {
+    // Of a single one tracing asks the thread that first comes to an event, which may have none.
+    static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Log::default()));
+    LazyLock::force(&ANOTHER);
+    let log = Log::default();
+    let _here = tracing::subscriber::set_default(log.clone());
+    let guard = locks.key("key").label("web-1\u{1b}").lock().await.unwrap();
+    let pages = switched_on(&locks);
+    let (token, cookie) = opened(&pages).await;
+    for _ in 0..2 {
+        let mut request = Request::post("/admin/locks/release")
+            .header("content-type", "application/x-www-form-urlencoded")
+            .header("cookie", &cookie)
+            .body(Body::from(format!("name=key&token={token}")))
+            .unwrap();
+        if connects {
+            let address: SocketAddr = "192.0.2.7:1234".parse().unwrap();
+            request.extensions_mut().insert(ConnectInfo(address));
+        }
+        assert_eq!(pages.ask(request).await.status(), 303);
+    }
+    drop(guard);
+    std::mem::take(&mut log.0.lock().unwrap())
+}
+
+#[tokio::test]
+async fn a_forced_release_is_logged_with_the_holder_and_the_address_and_without_redacted_names() {
+    let lines = logged(Locks::in_memory(), true).await;
+    let [line] = lines.as_slice() else { panic!("{lines:?}") };
+    assert!(line.starts_with("WARN "), "{line}");
+    for part in ["lock=key ", r"holders=web-1\u{1b} ", "remote=192.0.2.7:1234 "] {
+        assert!(line.contains(part), "{line}");
+    }
+    let lines = logged(Locks::builder().redact_names(true).in_memory(), false).await;
+    let [line] = lines.as_slice() else { panic!("{lines:?}") };
+    assert!(line.contains("lock=(redacted) ") && !line.contains("key"), "{line}");
+    assert!(!line.contains("remote"), "{line}");
 }

@@ -156,7 +156,7 @@ async fn a_write_of_what_the_request_reads_is_refused_at_once_and_names_both_for
     let response = answer.unwrap();
     assert_eq!(response.status(), 500);
     let error = response.extensions().get::<LockError>().unwrap();
-    let clash = error.as_clash().expect("it says what clashes").to_string();
+    let clash = error.as_clash().expect("it names the two forms").to_string();
     assert!(clash.contains("as a read and as a lock:"), "{clash}");
     assert_eq!(locks.status().holding, 0);
 }

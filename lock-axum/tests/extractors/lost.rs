@@ -51,7 +51,7 @@ async fn a_handler_that_may_continue_sees_the_loss_of_any_of_its_locks_and_answe
         gate.pass().await;
         orders.lost().await;
         assert!(orders.is_lost() && orders.reenter().is_err());
-        assert!(orders.release().await.is_err(), "what was done may have overlapped");
+        assert!(orders.release().await.is_err(), "the work may have overlapped");
         "done all the same"
     };
     let layer = LockScopeLayer::new(locks.clone()).on_lost(OnLost::Continue);

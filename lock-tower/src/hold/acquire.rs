@@ -31,6 +31,8 @@ pub(crate) struct AcquireKeys {
     label: Option<Box<str>>,
     /// The request's own class; without one, the layer's is used.
     class: Option<Box<str>>,
+    /// Whether the request is refused where its wait would be too long.
+    refuses_early: bool,
     /// The end of the wait, whatever the options say.
     deadline: Option<Instant>,
     /// The time of the first acquire: the wait is for all keys together.
@@ -89,8 +91,9 @@ impl AcquireKeys {
         config: &Arc<Config>,
         holds: Option<Arc<HoldRegistry>>,
     ) -> Self {
-        let Resolved { keys, options, label, class, deadline } = asked;
+        let Resolved { keys, options, label, class, refuses_early, deadline } = asked;
         Self {
+            refuses_early: refuses_early.unwrap_or(config.refuses_early),
             options: options.or(config.options),
             config: Arc::clone(config),
             keys,
@@ -167,7 +170,7 @@ impl AcquireKeys {
                     request.wait(left.map_or(wait, |left| left.min(wait)))
                 }
             };
-            let request = request.refuse_early(this.config.refuses_early);
+            let request = request.refuse_early(*this.refuses_early);
             let request = match this.label.as_ref().or(this.config.label.as_ref()) {
                 Some(label) => request.label(label),
                 None => request,

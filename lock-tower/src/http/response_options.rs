@@ -89,7 +89,7 @@ macro_rules! response_options {
         /// Ends the wait of a request when its caller's deadline is near: at the earliest deadline
         /// of these sources, less the [`handler_reserve`](Self::handler_reserve), and never after
         /// the [`wait`](Self::wait). A request whose time has passed does not wait. None by
-        /// default: a client chooses what it sends, and can shorten its own wait alone.
+        /// default: a client chooses its deadline, and can shorten no wait but its own.
         pub fn deadline_from(
             mut self,
             sources: impl IntoIterator<Item = crate::DeadlineSource>,

@@ -44,6 +44,7 @@ pub struct Keys {
     options: Options,
     label: Option<Box<str>>,
     class: Option<Box<str>>,
+    refuses_early: Option<bool>,
     deadline: Option<Instant>,
 }
 
@@ -99,7 +100,7 @@ impl Keys {
     pub(crate) fn of(first: Name) -> Self {
         let first = KeyDemand { key: first, demand: None };
         let (options, label, class, deadline) = (Options::default(), None, None, None);
-        Self { first, rest: Vec::new(), options, label, class, deadline }
+        Self { first, rest: Vec::new(), options, label, class, refuses_early: None, deadline }
     }
 
     /// Adds a lock. The same name twice is one lock.
@@ -175,6 +176,9 @@ impl Keys {
         /// The longest hold of this request; see
         /// [`LockLayer::max_hold`](crate::LockLayer::max_hold).
         max_hold,
+        /// The course of this request if its key is taken; see
+        /// [`LockLayer::when_busy`](crate::LockLayer::when_busy).
+        when_busy,
     }
 
     /// Sets several options at once. An option that they leave open stays as it is.
@@ -183,8 +187,8 @@ impl Keys {
         self
     }
 
-    /// Names this request for people who look at the queue, in place of the layer's label. At most
-    /// 64 bytes; the rest is cut.
+    /// Sets the label of this request in [`inspect`](lockcore::Locks::inspect), for operators, in
+    /// place of the layer's. At most 64 bytes; the rest is cut.
     pub fn label(mut self, label: impl Into<Box<str>>) -> Self {
         self.label = Some(label.into());
         self
@@ -194,6 +198,14 @@ impl Keys {
     /// [`LockRequest::class`](lockcore::LockRequest::class).
     pub fn class(mut self, class: impl Into<Box<str>>) -> Self {
         self.class = Some(class.into());
+        self
+    }
+
+    /// Whether this request is refused at once where it would hardly be served within its wait, in
+    /// place of the layer's [`refuse_early`](crate::LockLayer::refuse_early). Of several keys, each
+    /// is judged by its own queue, with the rest of the wait.
+    pub fn refuse_early(mut self, refuses_early: bool) -> Self {
+        self.refuses_early = Some(refuses_early);
         self
     }
 
@@ -212,6 +224,7 @@ impl Keys {
         self.options = self.options.or(other.options);
         self.label = self.label.or(other.label);
         self.class = self.class.or(other.class);
+        self.refuses_early = self.refuses_early.or(other.refuses_early);
         match other.deadline {
             Some(deadline) => self.wait_until(deadline),
             None => self,
@@ -250,8 +263,8 @@ impl Keys {
             first = rest.pop().expect("it has at least the first");
         }
         let keys = Sorted { next: Some(first), rest };
-        let Self { options, label, class, deadline, .. } = self;
-        Ok(Resolved { keys, options, label, class, deadline })
+        let Self { options, label, class, refuses_early, deadline, .. } = self;
+        Ok(Resolved { keys, options, label, class, refuses_early, deadline })
     }
 }
 
@@ -262,6 +275,7 @@ pub(crate) struct Resolved {
     pub(crate) options: Options,
     pub(crate) label: Option<Box<str>>,
     pub(crate) class: Option<Box<str>>,
+    pub(crate) refuses_early: Option<bool>,
     /// The end of the wait, whatever the options say.
     pub(crate) deadline: Option<Instant>,
 }

@@ -61,6 +61,9 @@ pub enum Cause {
     /// The queue of this key is so long that the request would hardly be served within its wait;
     /// see [`refuse_early`](crate::HttpLockLayer::refuse_early).
     WaitTooLong,
+    /// A newer request for this key waits in its place, as
+    /// [`WhenBusy::KeepNewest`](lockcore::WhenBusy) asks.
+    Superseded,
     /// The request has to wait, and its body is larger than the bound on [reading
     /// ahead](crate::HttpLockLayer::read_ahead).
     BodyLimit,
@@ -156,6 +159,7 @@ impl LockError {
             LockErrorKind::Timeout => Cause::Busy,
             LockErrorKind::QueueFull => Cause::QueueFull,
             LockErrorKind::WaitTooLong => Cause::WaitTooLong,
+            LockErrorKind::Superseded => Cause::Superseded,
             LockErrorKind::Lost => Cause::Lost,
             LockErrorKind::InvalidKey => Cause::BadKey,
             LockErrorKind::InvalidOption
@@ -202,6 +206,7 @@ impl Cause {
             Self::LimitReached => "lock-limit-reached",
             Self::QueueFull => "lock-queue-full",
             Self::WaitTooLong => "lock-wait-too-long",
+            Self::Superseded => "lock-superseded",
             Self::BodyLimit => "lock-body-limit",
             Self::ReadAheadFull => "lock-read-ahead-full",
             Self::Unavailable => "lock-unavailable",
@@ -218,7 +223,7 @@ impl Cause {
             // UNAVAILABLE
             Self::Busy | Self::WaitTooLong | Self::ReadAheadFull | Self::Unavailable => 14,
             Self::LimitReached | Self::QueueFull | Self::BodyLimit => 8, // RESOURCE_EXHAUSTED
-            Self::Lost => 10,                                            // ABORTED
+            Self::Superseded | Self::Lost => 10,                         // ABORTED
             Self::BadKey | Self::KeySpelling => 3,                       // INVALID_ARGUMENT
             Self::Internal => 13,                                        // INTERNAL
         }
@@ -233,6 +238,7 @@ impl Cause {
             Self::WaitTooLong => {
                 "The request would wait for its resource for longer than it can. Try again later."
             }
+            Self::Superseded => "A newer request for the same resource waits in its place.",
             Self::BodyLimit => {
                 "The request has to wait for its resource, and its body is too large for that. Try again."
             }

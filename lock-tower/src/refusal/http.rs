@@ -27,6 +27,7 @@ use crate::refusal::{Cause, LockError};
 /// | [`LimitReached`](Cause::LimitReached) | 429 Too Many Requests | yes | RESOURCE_EXHAUSTED |
 /// | [`QueueFull`](Cause::QueueFull) | 429 Too Many Requests | yes | RESOURCE_EXHAUSTED |
 /// | [`WaitTooLong`](Cause::WaitTooLong) | 503 Service Unavailable | yes | UNAVAILABLE |
+/// | [`Superseded`](Cause::Superseded) | 409 Conflict | no: the newer one is served | ABORTED |
 /// | [`BodyLimit`](Cause::BodyLimit) | 413 Content Too Large | yes | RESOURCE_EXHAUSTED |
 /// | [`ReadAheadFull`](Cause::ReadAheadFull) | 503 Service Unavailable | yes | UNAVAILABLE |
 /// | [`Unavailable`](Cause::Unavailable) | 503 Service Unavailable | where it may pass by itself | UNAVAILABLE |
@@ -227,6 +228,8 @@ fn default_status(cause: Cause) -> StatusCode {
     match cause {
         Cause::Busy => StatusCode::LOCKED,
         Cause::LimitReached | Cause::QueueFull => StatusCode::TOO_MANY_REQUESTS,
+        // Not a refusal for want of room: the same request again would drop the newer one.
+        Cause::Superseded => StatusCode::CONFLICT,
         Cause::BodyLimit => StatusCode::PAYLOAD_TOO_LARGE,
         Cause::WaitTooLong | Cause::ReadAheadFull | Cause::Unavailable | Cause::Lost => {
             StatusCode::SERVICE_UNAVAILABLE

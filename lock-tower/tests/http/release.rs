@@ -65,7 +65,7 @@ async fn a_request_dropped_while_it_releases_its_lock_releases_it() {
             .oneshot(()),
     );
     keeper.entered().await;
-    let release = proxy.hold_request(|request| request.is("EVALSHA"));
+    let release = proxy.hold_request(lock_tests::Request::is_script);
     keeper.let_one_on();
     release.struck().await;
     assert!(!answer.is_finished(), "it waits for the release");

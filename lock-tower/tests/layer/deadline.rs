@@ -144,6 +144,18 @@ async fn a_wait_that_would_be_too_long_is_refused_with_503_and_the_time_of_the_q
     let body = String::from_utf8(body.to_vec()).unwrap();
     assert!(body.contains(r#""code":"lock-wait-too-long""#), "{body}");
 
+    // One that does not refuse early waits for as long as it may.
+    let scope = LockScopeLayer::new(locks.clone()).wait(ms(100)).refuse_early();
+    let each = service_fn(async |request: Request<_>| {
+        let locks = request.extensions().get::<RequestLocks>().expect("in a scope");
+        for (refuses_early, cause) in [(true, Cause::WaitTooLong), (false, Cause::Busy)] {
+            let keys = Keys::one("/b").and("/a").refuse_early(refuses_early);
+            assert_eq!(locks.lock(keys).await.expect_err("it is held").cause(), cause);
+        }
+        Ok::<_, Infallible>(Response::new(Body::new()))
+    });
+    assert_eq!(scope.layer(each).oneshot(request("x", "y")).await.unwrap().status(), 200);
+
     let grpc = layer.grpc().layer(handler).oneshot(request("x", "y")).await.unwrap();
     assert_eq!(
         (&grpc.headers()["grpc-status"], grpc.status().as_u16()),

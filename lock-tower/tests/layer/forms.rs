@@ -221,7 +221,7 @@ async fn a_write_of_a_name_that_the_request_reads_is_refused_at_once_and_names_b
     assert_eq!(response.status(), 500);
     let error = response.extensions().get::<LockError>().unwrap();
     assert_eq!((error.cause(), error.kind()), (Cause::Internal, LockErrorKind::InvalidOption));
-    let clash = error.as_clash().expect("it says what clashes").to_string();
+    let clash = error.as_clash().expect("it names the two forms").to_string();
     assert_eq!(
         clash,
         "one request cannot have one name as a read and as a lock: \

@@ -4,6 +4,7 @@
 
 mod body;
 mod bounds;
+mod busy;
 mod cancel;
 mod deadline;
 mod events;

@@ -1,4 +1,4 @@
-//! How much of a name is asked for.
+//! The demand: the share of a name that a request asks for.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -18,9 +18,11 @@ pub enum LockErrorKind {
     /// attempt that does not wait was not sent within the `request_timeout`, since this `Locks` had
     /// too many others to send.
     QueueFull,
-    /// So many waiters are ahead that the wait would be longer than the caller's, as the lengths of
-    /// past holds tell. Only where the request refuses early.
+    /// The queue is so long that the wait would exceed the caller's, judged by the lengths of past
+    /// holds. Only where the request refuses early.
     WaitTooLong,
+    /// A newer request of the same lock waits in its place. Only where both keep the newest.
+    Superseded,
     /// The store is disconnected, or did not answer within the
     /// `request_timeout`. If the caller's wait is shorter than that and ends first, the error is a
     /// [`Timeout`](Self::Timeout). Also: the server is loading its data, or fewer replicas
@@ -56,6 +58,7 @@ impl LockErrorKind {
             Self::Timeout => "timed out waiting for the lock",
             Self::QueueFull => "the queue limit is reached",
             Self::WaitTooLong => "the queue is too long for the wait",
+            Self::Superseded => "a newer request waits in its place",
             Self::Unavailable => "the lock store is unavailable",
             Self::ReadOnly => {
                 "the lock store refuses writes: it is a replica, has too few replicas, or cannot save to disk"

@@ -29,6 +29,11 @@ pub enum Event {
         /// Their numbers.
         numbers: Vec<u64>,
     },
+    /// Waiting members have left the queue for a newer one.
+    Superseded {
+        /// Their numbers.
+        numbers: Vec<u64>,
+    },
     /// A JVM tells a waiting member to come: the lock may be free.
     Poked {
         /// The number of the member.

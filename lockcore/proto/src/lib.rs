@@ -91,7 +91,7 @@ pub use reply::{
     Mode, Presence, Released, Renewed, Reply, Touched,
 };
 pub use sorted_set::SortedSet;
-pub use terms::{Renewal, Terms};
+pub use terms::{Renewal, Terms, WhenBusy};
 pub use token::{FencingToken, TokenError};
 
 /// The time for which a waiting member's node is believed alive after it was heard of.

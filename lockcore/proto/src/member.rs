@@ -50,6 +50,10 @@ pub(crate) const REDISSON_MARKER: &str = "~1";
 /// of the most members of that run.
 const IN_RUN: &str = "w/";
 
+/// Stands in place of the demand of one that asks for everything, and that leaves the queue for a
+/// newer one of its kind.
+const KEEPS_NEWEST: &str = "w/0";
+
 /// The bits of a member's number that count how often its attempt has lost its place. Above them is
 /// the number of the attempt: the time at which it began, µs since 2020.
 pub(crate) const ROUND_BITS: u32 = 12;
@@ -127,6 +131,7 @@ pub struct Member {
     number: u64,
     lease_ms: u64,
     demand: Demand,
+    /// The most members of its run; 0 if only the newest of its kind waits.
     run_limit: u8,
 }
 
@@ -155,6 +160,13 @@ impl Member {
         Self { text, number, lease_ms, demand: Demand::ALONE, run_limit }
     }
 
+    /// A new member that asks for everything, and that waits only while no newer one of its kind
+    /// does.
+    pub fn keeping_newest(node: &NodeId, number: u64, lease_ms: u64, label: &Label) -> Self {
+        let text = text(MARKER, node, (number, lease_ms), &[KEEPS_NEWEST, ":", &label.0]);
+        Self { text, number, lease_ms, demand: Demand::ALONE, run_limit: 0 }
+    }
+
     /// A new member in a queue that JVMs share.
     pub fn redisson(node: &NodeId, number: u64, lease_ms: u64, label: &Label) -> Self {
         let text = text(REDISSON_MARKER, node, (number, lease_ms), &["", "", &label.0]);
@@ -171,6 +183,7 @@ impl Member {
             MARKER => {
                 let demand = part(rest)?.0;
                 match demand.strip_prefix(IN_RUN) {
+                    _ if demand == KEEPS_NEWEST => (Demand::ALONE, 0),
                     Some(limit) => (Demand::ALONE, run_limit(limit)?),
                     None => (Demand::parse(demand)?, 1),
                 }
@@ -194,7 +207,12 @@ impl Member {
 
     /// The most members of a run in which this one is served; 1 if it is served alone.
     pub fn run_limit(&self) -> usize {
-        self.run_limit.into()
+        self.run_limit.max(1).into()
+    }
+
+    /// Whether it waits only while no newer one of its kind does.
+    pub fn keeps_newest(&self) -> bool {
+        self.run_limit == 0
     }
 
     /// Whether both are served in one run: they differ in their numbers only.
@@ -427,13 +445,15 @@ mod tests {
         let three = Demand::permits(3, 10).unwrap();
         let of = |demand| Member::new(&node, 7, 30_000, demand, &label);
         let alone = Member::redisson(&node, 7, 30_000, &label);
-        let members = [alone, of(Demand::READ), of(Demand::ALONE), of(three)];
-        let demands = [Demand::ALONE, Demand::READ, Demand::ALONE, three];
+        let newest = Member::keeping_newest(&node, 7, 30_000, &label);
+        let members = [alone, of(Demand::READ), of(Demand::ALONE), of(three), newest];
+        let demands = [Demand::ALONE, Demand::READ, Demand::ALONE, three, Demand::ALONE];
         for (member, demand) in members.into_iter().zip(demands) {
             let read = Member::parse(member.as_str()).unwrap();
             assert_eq!(read, member);
             assert_eq!((read.node(), read.number(), read.lease_ms()), (node.as_str(), 7, 30_000));
             assert_eq!((read.demand(), read.label()), (demand, "web-1:8080"));
+            assert_eq!(read.keeps_newest(), member.as_str().contains(":w/0:"));
             assert!(read.is_of(&node) && !read.is_of(&NodeId::from(8_u128)));
             let next = read.renumbered(8);
             let expected = member.as_str().replace(":7:", ":8:");
@@ -467,13 +487,13 @@ mod tests {
     fn a_text_without_a_demand_is_no_member() {
         let member =
             |demand: &str| Member::parse(&format!("~2AAAAAAAAAAAAAAAAAAAAAA:1:5:{demand}:x"));
-        for demand in ["r", "w", "w/2", "w/64", "1/1", "2/1073741823"] {
+        for demand in ["r", "w", "w/0", "w/2", "w/64", "1/1", "2/1073741823"] {
             assert!(member(demand).is_some(), "{demand}");
         }
         for demand in ["", "x", "0/1", "2/1", "1/1073741824", "+1/2", "1/2/3", "1", "/"] {
             assert!(member(demand).is_none(), "{demand}");
         }
-        for demand in ["w/", "w/0", "w/1", "w/65", "w/02", "w/+2", "w/2/3", "r/2"] {
+        for demand in ["w/", "w/00", "w/1", "w/65", "w/02", "w/+2", "w/2/3", "r/2"] {
             assert!(member(demand).is_none(), "{demand}");
         }
     }

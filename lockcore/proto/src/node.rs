@@ -74,6 +74,7 @@ use self::table::Table;
 use crate::error::{LockErrorKind, StoreError};
 use crate::member::{self, Member, NodeId, ROUND_BITS};
 use crate::name::LockName;
+use crate::terms::WhenBusy;
 use crate::token::FencingToken;
 use crate::{Answer, Command, Event, Leaving, Left, Link, Mode, Released, Renewed};
 
@@ -284,35 +285,18 @@ impl<P: Mirror> Core<P> {
         let lease_ms = options.lease_ms();
         let member = match self.rules.peers {
             true => Member::redisson(node, number, lease_ms, &label),
+            false if mode == Mode::Wait && options.when_busy == WhenBusy::KeepNewest => {
+                Member::keeping_newest(node, number, lease_ms, &label)
+            }
             false if run_limit > 1 => Member::in_run(node, number, lease_ms, run_limit, &label),
             false => Member::new(node, number, lease_ms, demand, &label),
         };
         // Those that ask for one lock at once go together with the next tick, which is due now. Of
         // other locks, none takes the room of those that came before.
         let room = self.rules.acquires.saturating_sub(self.asking);
-        let is_next = self.table.unsent().len() < room && !self.table.is_asked_for(&lock);
-        let state = match is_next {
-            true => State::Asking { error: None, poked: false },
-            false => State::Unsent,
-        };
-        self.table.insert(
-            number,
-            Entry {
-                lock,
-                member,
-                options,
-                mode,
-                state,
-                caller: Caller::Waits,
-                ambiguous: false,
-                unanswered: false,
-                answered: None,
-                revoked: None,
-                anchor: now,
-                started: now,
-                mirror,
-            },
-        );
+        let has_room = self.table.unsent().len() < room;
+        let entry = Entry::new(lock, member, options, mode, now, mirror);
+        let is_next = self.table.begin(number, entry, has_room);
         let ask = is_next.then(|| self.ask(number)).flatten();
         Some((attempt, ask))
     }
@@ -563,6 +547,11 @@ impl<P: Mirror> Core<P> {
                     }
                 }
             }
+            Event::Superseded { numbers } => {
+                for number in numbers {
+                    self.superseded(number);
+                }
+            }
             Event::Poked { number } => self.poked(number),
             Event::Resubscribed => self.check_lines(),
         }
@@ -589,7 +578,7 @@ impl<P: Mirror> Core<P> {
             self.recent_releases.reconnected();
         }
         if !self.is_up() {
-            // Their return is what to wait for.
+            // Nothing is sent until they are back.
             self.retry_at = None;
             return;
         }

@@ -23,6 +23,8 @@ const ROUND_MS: u64 = 30_000;
 const FRESH_MS: u64 = 10_000;
 /// The life of the set of members that were passed over, from the last time that one was.
 const PASSED_MS: u64 = 15_000;
+/// The time between two looks for members without patience in a full queue.
+const SWEPT_MS: u64 = 1_000;
 /// Members that one command looks at: about a millisecond's work.
 const LOOKED_AT: usize = 200;
 
@@ -33,10 +35,12 @@ pub struct QueueState {
     pub door: Option<Door>,
     /// The waiting members with their places.
     pub queue: SortedSet<Member>,
-    /// When the queue expires.
+    /// The expiry of the queue.
     pub queue_ends_ms: Option<u64>,
-    /// Up to when the waiting members of each node are believed alive.
+    /// The end of each node's patience: up to then its waiting members are believed alive.
     pub patience: BTreeMap<Box<str>, u64>,
+    /// The end of the time for which members without patience are not looked for in a full queue.
+    pub swept_until_ms: Option<u64>,
     /// The members of each node that were passed over.
     pub passed: BTreeMap<Box<str>, Passed>,
     /// The members that hold parts, and when each lease ends. A hold whose lease has ended counts
@@ -44,9 +48,9 @@ pub struct QueueState {
     pub holds: SortedSet<Member>,
     /// The weights of holds that were reduced.
     pub reduced: BTreeMap<Member, u64>,
-    /// When holds and reduced weights expire.
+    /// The expiry of holds and reduced weights.
     pub holds_end_ms: Option<u64>,
-    /// Tombstones, and when each ends.
+    /// Tombstones, each with its end.
     pub gone: SortedSet<Member>,
 }
 
@@ -55,7 +59,7 @@ pub struct QueueState {
 pub struct Passed {
     /// The members.
     pub members: SortedSet<Member>,
-    /// When they are forgotten.
+    /// The end of the record.
     pub ends_ms: u64,
 }
 
@@ -64,7 +68,7 @@ pub struct Passed {
 pub enum Message {
     /// Members of the node were granted.
     Grants {
-        /// Whose channel.
+        /// The node of the channel.
         node: NodeId,
         /// The token of all these holds.
         token: FencingToken,
@@ -73,7 +77,7 @@ pub enum Message {
     },
     /// A run of members of the node was granted.
     Run {
-        /// Whose channel.
+        /// The node of the channel.
         node: NodeId,
         /// The token of the first; each of the others has the next.
         token: FencingToken,
@@ -84,7 +88,15 @@ pub enum Message {
     },
     /// Members of the node were force-released. The caller's own are told in this way, too.
     Revoked {
-        /// Whose channel.
+        /// The node of the channel.
+        node: NodeId,
+        /// The members' numbers.
+        numbers: Vec<u64>,
+    },
+    /// Waiting members have left the queue for a newer one. The caller's own are told in this way,
+    /// too.
+    Superseded {
+        /// The node on whose channel it is sent.
         node: NodeId,
         /// The members' numbers.
         numbers: Vec<u64>,
@@ -123,7 +135,7 @@ pub struct Call<'a> {
     /// The latest time that the caller has seen on servers before this one, µs since the epoch; 0
     /// if there was none. They may have granted holds that this one does not know.
     pub elsewhere_us: u64,
-    /// How much it may do.
+    /// The most that it may do.
     pub bounds: Bounds,
     /// The messages, in order.
     pub messages: Vec<Message>,
@@ -279,6 +291,7 @@ impl QueueState {
             self.reduced.clear();
         }
         self.patience.retain(|_, at_ms| *at_ms > now_ms);
+        self.swept_until_ms.take_if(|at_ms| *at_ms <= now_ms);
         self.passed.retain(|_, passed| passed.ends_ms > now_ms && !passed.members.is_empty());
         let ended: Vec<Member> = self.gone.passed(now_ms).cloned().collect();
         for member in &ended {

@@ -27,7 +27,7 @@ pub use step::step;
 
 /// The time left of a waiter's patience once its node was found not connected.
 pub const PASSED_OVER_MS: u64 = 5_000;
-/// How many passed deadlines an enqueue or touch looks at.
+/// The number of passed deadlines that an enqueue or touch looks at.
 pub const SWEEP: usize = 16;
 /// The least lease of a foreign hold without an end: a JVM's own lease, by default.
 const FOREIGN_LEASE_MS: u64 = 30_000;
@@ -41,17 +41,18 @@ pub struct LockState {
     pub queue: VecDeque<Party>,
     /// The waiting members' deadlines.
     pub deadlines: SortedSet<Party>,
-    /// When queue and deadlines expire.
+    /// The expiry of queue and deadlines.
     pub queue_expires_ms: Option<u64>,
     /// The last token.
     pub token: Option<LastToken>,
-    /// Tombstones, and when they expire.
+    /// Tombstones, each with its end.
     pub gone: BTreeMap<Member, u64>,
-    /// Up to when waiting members of ours are believed alive: JVMs judge by `deadlines`.
+    /// Our waiting members, with the end of the time in which each is believed alive: JVMs judge by
+    /// `deadlines`.
     pub alive: SortedSet<Party>,
     /// The same members in the order in which they came.
     pub arrivals: Vec<Party>,
-    /// When `alive` and `arrivals` expire.
+    /// The expiry of `alive` and `arrivals`.
     pub alive_expires_ms: Option<u64>,
     /// The foreign members that do not hear.
     pub suspects: Suspects,
@@ -62,7 +63,7 @@ pub struct LockState {
 pub struct Hold {
     /// The holder.
     pub member: Party,
-    /// When its lease ends.
+    /// The end of its lease.
     pub expires_ms: Option<u64>,
 }
 
@@ -71,16 +72,16 @@ pub struct Hold {
 pub struct LastToken {
     /// The token.
     pub value: FencingToken,
-    /// When it is forgotten.
+    /// Its expiry.
     pub expires_ms: Option<u64>,
 }
 
 /// A message that a command sends unasked.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Message {
-    /// To a node: its member was granted the lock.
+    /// Tells a node that its member was granted the lock.
     Grant {
-        /// Whose channel.
+        /// The node of the channel.
         node: NodeId,
         /// The new holder.
         member: Member,
@@ -89,14 +90,14 @@ pub enum Message {
         /// Milliseconds of its claim.
         left_ms: u64,
     },
-    /// To a node: its member was force-released.
+    /// Tells a node that its member was force-released.
     Revoked {
-        /// Whose channel.
+        /// The node of the channel.
         node: NodeId,
         /// The former holder.
         member: Member,
     },
-    /// To a foreign waiter: try again.
+    /// Tells a foreign waiter to try again.
     Poke {
         /// The waiter.
         member: Party,

@@ -133,6 +133,8 @@ pub enum Presence {
     Waiting,
     /// It holds: the reply tells it as a grant.
     Holding,
+    /// It has left the queue for a newer one.
+    Superseded,
     /// Neither: its place or its hold is lost.
     Gone,
 }

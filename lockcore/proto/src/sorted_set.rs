@@ -26,7 +26,7 @@ impl<M: Hash> Hash for SortedSet<M> {
 }
 
 impl<M: Clone + Ord> SortedSet<M> {
-    /// How many members there are.
+    /// The number of members.
     pub fn len(&self) -> usize {
         self.by_member.len()
     }
@@ -79,7 +79,7 @@ impl<M: Clone + Ord> SortedSet<M> {
     }
 
     /// All, the lowest score first.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, &M)> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, &M)> {
         self.in_order.iter().map(|(score, member)| (*score, member))
     }
 }

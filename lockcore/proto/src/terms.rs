@@ -15,6 +15,23 @@ pub struct Terms {
     pub queue_limit: u32,
     /// The longest hold.
     pub max_hold: Option<Duration>,
+    /// The course of a request whose lock is taken.
+    pub when_busy: WhenBusy,
+}
+
+/// The course of a request that cannot have its lock at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum WhenBusy {
+    /// It waits for its turn.
+    #[default]
+    Wait,
+    /// It ends at once, as one whose wait is zero.
+    Refuse,
+    /// It waits for its turn, but only while no newer request of the same lock waits in this way:
+    /// then it ends as superseded. It is for locks, not for reads and permits.
+    KeepNewest,
 }
 
 /// Whether the watchdog keeps a hold alive.
@@ -42,6 +59,7 @@ impl Default for Terms {
             wait: None,
             queue_limit: 1_000,
             max_hold: None,
+            when_busy: WhenBusy::Wait,
         }
     }
 }

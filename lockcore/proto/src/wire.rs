@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use message::message;
-pub use queue::{FreeAcquire, script as queue_script};
+pub use queue::{FreeAcquire, FreeRelease, script as queue_script};
 pub use scripts::Script;
 pub use value::{Value, is_nonsense, nonsense};
 
@@ -153,10 +153,20 @@ impl Wire {
     /// Nothing where there is no such way: beside JVMs, and in a Redis Cluster, where a counter
     /// that is made while its slot moves would stop the move.
     pub fn free_acquire<'a>(&self, asked: &'a Asked) -> Option<FreeAcquire<'a>> {
+        let (lock, command) = self.without_script(asked)?;
+        FreeAcquire::of(lock, command)
+    }
+
+    /// The same of a release. Nothing in a Redis Cluster, where a server to which a slot moves
+    /// serves one command of those that ask for it, and not the script after it.
+    pub fn free_release<'a>(&self, asked: &'a Asked) -> Option<FreeRelease<'a>> {
+        let (lock, command) = self.without_script(asked)?;
+        FreeRelease::of(lock, command)
+    }
+
+    fn without_script<'a>(&self, asked: &'a Asked) -> Option<(&'a LockName, &'a Command)> {
         match asked {
-            Asked::One(lock, command) if !self.peers && !self.has_slots => {
-                FreeAcquire::of(lock, command)
-            }
+            Asked::One(lock, command) if !self.peers && !self.has_slots => Some((lock, command)),
             _ => None,
         }
     }

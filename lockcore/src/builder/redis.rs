@@ -120,14 +120,15 @@ impl Locks {
 }
 
 impl LocksBuilder {
-    /// Asks this for the password, and maybe the user, each time a connection to the servers is
-    /// opened, in place of the URL's: for passwords that change while a process runs.
+    /// Sets a provider of the password, and maybe the user, in place of the URL's. It is called
+    /// each time a connection to the servers is opened: for passwords that change while a process
+    /// runs.
     ///
     /// Open connections stay, also when their password is removed: no hold is lost by it. A
-    /// connection that is refused because the password just changed is tried again, and this asked
-    /// again. It is called often, on the runtime: it returns a value that another task or a file
-    /// watcher keeps up to date, and neither blocks nor panics. Sentinels have their own
-    /// credentials, in their URLs. With a pool, it is for the subscription only.
+    /// connection that is refused because the password just changed is tried again, and the
+    /// provider called again. That is often, and on the runtime: it returns a value that another
+    /// task or a file watcher keeps up to date, and neither blocks nor panics. Sentinels have their
+    /// own credentials, in their URLs. With a pool, it is for the subscription only.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), lockcore::LockError> {

@@ -1,4 +1,4 @@
-//! How long the holds of a class last: a histogram whose past decays.
+//! The lengths of the holds of a class: a histogram whose past decays.
 //!
 //! # Implementation notes
 //!
@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// Fewer holds than these say nothing.
 const FEWEST: u32 = 100;
+/// The number of holds after which the estimates are calculated anew.
+const RENEWED_EACH: u32 = 10;
 /// The number of holds at which the past is halved.
 const MOST: u32 = 1_024;
 /// One of so many holds is shorter than the low estimate.
@@ -34,11 +36,13 @@ pub(crate) struct HoldTimes {
     count: u32,
     /// The sum of all that are counted, in µs.
     sum: f64,
+    /// The estimate at the last tenth hold: one that refuses early asks for it each time.
+    estimate: Option<HoldEstimate>,
 }
 
 impl Default for HoldTimes {
     fn default() -> Self {
-        Self { buckets: [0; BUCKETS], count: 0, sum: 0.0 }
+        Self { buckets: [0; BUCKETS], count: 0, sum: 0.0, estimate: None }
     }
 }
 
@@ -52,6 +56,9 @@ impl HoldTimes {
         self.buckets[bucket(micros)] += 1;
         self.count += 1;
         self.sum += micros as f64;
+        if self.count.is_multiple_of(RENEWED_EACH) {
+            self.estimate = self.calculate();
+        }
     }
 
     fn halve(&mut self) {
@@ -61,8 +68,12 @@ impl HoldTimes {
         self.sum *= f64::from(self.count) / before;
     }
 
-    /// The estimates, once there are enough holds.
+    /// The estimates, once there are enough holds. They may leave out the last nine.
     pub(crate) fn estimate(&self) -> Option<HoldEstimate> {
+        self.estimate
+    }
+
+    fn calculate(&self) -> Option<HoldEstimate> {
         if self.count < FEWEST {
             return None;
         }

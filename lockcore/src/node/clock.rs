@@ -1,4 +1,4 @@
-//! Where the node's moments come from: tokio's clock, which tests can pause, and the time for which
+//! The source of the node's moments: tokio's clock, which tests can pause, and the time for which
 //! the machine was suspended, which no timer counts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,34 +58,34 @@ impl Clock {
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod boot {
-    use std::time::{Duration, Instant};
-
     use rustix::time::{ClockId, clock_gettime};
 
     /// `CLOCK_BOOTTIME` beside `CLOCK_MONOTONIC`, which stands still while the machine is
     /// suspended.
     #[derive(Debug)]
     pub(super) struct BootClock {
-        monotonic: Instant,
-        boot: Duration,
+        monotonic: i64,
+        boot: i64,
     }
 
-    fn boot() -> Duration {
-        let time = clock_gettime(ClockId::Boottime);
-        Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+    /// The clock's time, ns.
+    fn time(of: ClockId) -> i64 {
+        let time = clock_gettime(of);
+        time.tv_sec * 1_000_000_000 + time.tv_nsec
     }
 
     impl BootClock {
         pub(super) fn new() -> Self {
-            let monotonic = Instant::now();
-            Self { monotonic, boot: boot() }
+            let monotonic = time(ClockId::Monotonic);
+            Self { monotonic, boot: time(ClockId::Boottime) }
         }
 
         /// The time by which it ran ahead, rather less than more: read here in the other order than
         /// at the begin.
         pub(super) fn ahead_us(&self) -> u64 {
-            let passed = boot().saturating_sub(self.boot);
-            passed.saturating_sub(self.monotonic.elapsed()).as_micros() as u64
+            let passed = time(ClockId::Boottime) - self.boot;
+            let ahead = passed - (time(ClockId::Monotonic) - self.monotonic);
+            ahead.max(0) as u64 / 1_000
         }
     }
 }

@@ -46,7 +46,6 @@ pub(crate) fn timer(at: Instant) -> Sleep {
 pub(crate) struct TimedRequest {
     driver: Arc<Driver>,
     request: oneshot::Receiver<Result<Answer, StoreError>>,
-    at: Instant,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -56,18 +55,11 @@ impl TimedRequest {
     /// # Panics
     /// As [`timer`].
     pub(crate) fn ask(driver: &Arc<Driver>, ask: Ask) -> Self {
-        let at = driver.answer_deadline();
-        let timer = driver.timer_elsewhere(at);
-        Self { timer, ..Self::sent(driver, ask) }
-    }
-
-    /// As [`ask`](Self::ask), for a caller that may be outside of any runtime until it polls.
-    pub(crate) fn sent(driver: &Arc<Driver>, ask: Ask) -> Self {
-        let at = driver.answer_deadline();
+        let timer = driver.timer_elsewhere(driver.answer_deadline());
         let (answer, request) = oneshot::channel();
         // Without a receiver, nothing is left of the caller.
         driver.send_then(ask, |told| drop(answer.send(told)));
-        Self { driver: Arc::clone(driver), request, at, timer: None }
+        Self { driver: Arc::clone(driver), request, timer }
     }
 }
 
@@ -75,10 +67,7 @@ impl Future for TimedRequest {
     type Output = Result<Answer, LockError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { driver, request, at, timer } = &mut *self;
-        if timer.is_none() {
-            *timer = driver.timer_elsewhere(*at);
-        }
+        let Self { driver, request, timer } = &mut *self;
         if let Poll::Ready(answer) = Pin::new(request).poll(cx) {
             return Poll::Ready(match answer {
                 Ok(answer) => answer.map_err(|error| driver.error(error)),

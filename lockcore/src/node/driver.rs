@@ -35,6 +35,7 @@ use super::clock::Clock;
 use super::foreign;
 use super::hold_cell::HoldCell;
 use super::observe::Observer;
+use super::refusal_pace::RefusalPace;
 use crate::class::Classes;
 use crate::error::LockError;
 use crate::options::LockOptions;
@@ -45,6 +46,8 @@ use crate::store::{Listener, Store, begin};
 pub(crate) struct Settings {
     pub(crate) namespace: Option<Arc<str>>,
     pub(crate) label: Label,
+    /// The class of requests that name none; `default` if it is empty.
+    pub(crate) class: Box<str>,
     pub(crate) defaults: LockOptions,
     pub(crate) confirm_grants: bool,
     /// A grant or a renewal counts once so many replicas have it.
@@ -70,6 +73,7 @@ pub(crate) struct Driver {
     pub(crate) clock: Clock,
     pub(crate) observer: Observer,
     pub(crate) classes: Classes,
+    pub(crate) refusals: RefusalPace,
     table: Mutex<DriverState>,
     /// Something is due sooner than the background task knows.
     pub(super) wake: Notify,
@@ -154,7 +158,8 @@ impl Driver {
         Self {
             store,
             observer: Observer::new(id.clone(), settings.redact_names),
-            classes: Classes::default(),
+            classes: Classes::new(&settings.class),
+            refusals: RefusalPace::default(),
             id,
             settings,
             runtime,
@@ -207,7 +212,7 @@ impl Driver {
 
     /// As [`send`](Self::send), and then calls `then` with the answer, unless the runtime ends
     /// before.
-    pub(super) fn send_then(
+    pub(crate) fn send_then(
         self: &Arc<Self>,
         ask: Ask,
         then: impl FnOnce(Result<Answer, StoreError>) + Send + 'static,
@@ -364,7 +369,7 @@ impl Driver {
         each: Result<(Vec<Result<Answer, StoreError>>, u32), StoreError>,
     ) {
         let (answers, replicas) = each.unwrap_or_else(|error| (vec![Err(error); batch.len()], 0));
-        // As in `answered`: what it tells of a lease may be old.
+        // As in `answered`: its news of a lease may be old.
         self.event(Clock::look, |core| {
             for (ask, answer) in batch.iter().zip(&answers) {
                 match answer {
@@ -379,7 +384,7 @@ impl Driver {
         self: &Arc<Self>,
         answers: impl IntoIterator<Item = (&'a Ask, &'a Result<Answer, StoreError>)>,
     ) {
-        // What it tells of a lease may be old: the machine may have been suspended since it was
+        // Its news of a lease may be old: the machine may have been suspended since it was
         // asked for.
         self.event(Clock::look, |core| {
             for (ask, answer) in answers {

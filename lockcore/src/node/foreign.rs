@@ -14,7 +14,7 @@ use tracing::error;
 pub(super) fn call(what: &'static str, call: impl FnOnce()) {
     // Nothing of ours is changed in `call`, so that nothing can be left half changed.
     let Err(panic) = catch_unwind(AssertUnwindSafe(call)) else { return };
-    // The subscriber may be what panics, and so may a payload that is dropped.
+    // The subscriber itself may panic, and so may a payload that is dropped.
     let _ = catch_unwind(AssertUnwindSafe(move || {
         error!(what, "a panic of code outside of this crate was caught");
         drop(panic);

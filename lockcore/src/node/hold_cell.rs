@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
+use super::foreign;
 use crate::class::{Class, Prediction};
 
 /// The deadline and the loss are written in the table's own sections, so that a guard needs no
@@ -25,7 +26,7 @@ pub(crate) struct Cell {
     /// A renewal was refused or not answered, and none was answered since.
     is_unanswered: AtomicBool,
     is_lost: AtomicBool,
-    /// Whether the server still had the hold when a guard in mid-run gave it back.
+    /// Whether the server still had the hold when its guard gave it back.
     returned: OnceLock<Result<Released, StoreError>>,
     lost: OnceLock<CancellationToken>,
     guards: AtomicUsize,
@@ -82,9 +83,17 @@ impl Mirror for HoldCell {
 }
 
 impl Cell {
-    /// Whether the server still had the hold that was given back in mid-run, once this is known.
+    /// Whether the server still had the hold that was given back, once this is known.
     pub(crate) fn outcome(&self) -> Option<&Result<Released, StoreError>> {
         self.returned.get()
+    }
+
+    /// Tells the caller whether the server still had the hold, unless it was told before. Wakes
+    /// foreign code: never under a mutex.
+    pub(crate) fn tell_returned(&self, outcome: Result<Released, StoreError>) {
+        if self.returned.set(outcome).is_ok() {
+            foreign::call("a waker", || self.caller.wake());
+        }
     }
 
     pub(crate) fn until(&self) -> Moment {

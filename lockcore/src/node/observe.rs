@@ -276,6 +276,7 @@ pub(crate) fn cause_of(kind: LockErrorKind) -> &'static str {
         LockErrorKind::Timeout => "timeout",
         LockErrorKind::QueueFull => "queue_full",
         LockErrorKind::WaitTooLong => "wait_too_long",
+        LockErrorKind::Superseded => "superseded",
         LockErrorKind::Unavailable => "unavailable",
         LockErrorKind::ReadOnly => "read_only",
         LockErrorKind::Denied => "denied",

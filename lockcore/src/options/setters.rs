@@ -19,6 +19,12 @@ macro_rules! option_setters {
             self.$options($crate::LockOptions::new().queue_limit(queue_limit))
         }
     };
+    (@ $options:ident $(#[$doc:meta])* when_busy) => {
+        $(#[$doc])*
+        pub fn when_busy(self, when_busy: $crate::WhenBusy) -> Self {
+            self.$options($crate::LockOptions::new().when_busy(when_busy))
+        }
+    };
     (@ $options:ident $(#[$doc:meta])* $setter:ident) => {
         $(#[$doc])*
         pub fn $setter(self, $setter: ::std::time::Duration) -> Self {

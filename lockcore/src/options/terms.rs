@@ -22,6 +22,7 @@ impl LockOptions {
             },
             queue_limit: self.queue_limit.unwrap_or(defaults.queue_limit),
             max_hold,
+            when_busy: self.when_busy.unwrap_or(defaults.when_busy),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use proto::{ConfigError, Renewal};
+use proto::{ConfigError, Renewal, WhenBusy};
 use serde::{Deserialize, Serialize};
 
 use super::{LockOptions, Wait};
@@ -25,6 +25,8 @@ pub(crate) struct Text {
     queue_limit: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_hold_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    when_busy: Option<WhenBusy>,
 }
 
 impl From<LockOptions> for Text {
@@ -40,6 +42,7 @@ impl From<LockOptions> for Text {
             wait_forever: options.wait == Some(Wait::Forever),
             queue_limit: options.queue_limit,
             max_hold_ms: options.max_hold.map(ms),
+            when_busy: options.when_busy,
         }
     }
 }
@@ -66,6 +69,7 @@ impl TryFrom<Text> for LockOptions {
             wait,
             queue_limit: text.queue_limit,
             max_hold: text.max_hold_ms.map(Duration::from_millis),
+            when_busy: text.when_busy,
         };
         options.check()?;
         Ok(options)
@@ -88,6 +92,9 @@ mod tests {
             (LockOptions::new().wait(ms(500)), r#"{"wait_ms":500}"#),
             (LockOptions::new().wait_forever(), r#"{"wait_forever":true}"#),
             (LockOptions::new().lease(ms(700)), r#"{"lease_ms":700,"renew":true}"#),
+            (LockOptions::new().when_busy(WhenBusy::Wait), r#"{"when_busy":"wait"}"#),
+            (LockOptions::new().when_busy(WhenBusy::Refuse), r#"{"when_busy":"refuse"}"#),
+            (LockOptions::new().when_busy(WhenBusy::KeepNewest), r#"{"when_busy":"keep_newest"}"#),
             (
                 LockOptions::new().fixed_lease(ms(700)).queue_limit(3).max_hold(ms(900)),
                 r#"{"lease_ms":700,"renew":false,"queue_limit":3,"max_hold_ms":900}"#,

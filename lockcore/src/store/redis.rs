@@ -31,11 +31,10 @@ use proto::{
     Answer, Answers, Command, FencingToken, Label, Link, LockErrorKind, LockName, NodeId,
     StoreError,
 };
-use redis::Value;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use call::{Scripted, is_unknown};
+use call::{Packed, Scripted, is_unknown};
 use confirmations::Confirmations;
 pub(crate) use confirmations::Replicas;
 pub(crate) use connector::Connector;
@@ -45,15 +44,16 @@ pub(crate) use tls::Certificates;
 use crate::error::LockError;
 use crate::quorum::{Epoch, Standing};
 use crate::status::{Connection, ServerStatus};
-use crate::store::{Listener, Recipient, Search, Store, StoreFuture, no_primary};
+use crate::store::{Listener, Search, Store, StoreFuture, no_primary};
 use acl::AclCheck;
+use connection::{Answered, Recipient};
 use link::{CommandLink, Judged, Sender};
-use native::Place;
+use native::{Place, Transaction};
 use search::RedisSearch;
 use server_time::ServerTime;
 use setup::Extras;
 use subscription::{Channels, Subscription};
-use wire::TimedWire;
+use wire::{Reading, TimedWire};
 
 /// The settings of a store on Redis.
 pub(crate) struct RedisSettings {
@@ -207,9 +207,9 @@ impl RedisStore {
     }
 
     /// Runs the script of these commands, and reads its answer.
-    fn call<T>(&self, asked: Asked, read: ReadAnswer<T>) -> StoreFuture<T> {
+    fn call<T>(&self, asked: Asked, reading: Reading<T>) -> StoreFuture<T> {
         let (wire, link) = (Arc::clone(&self.wire), self.link.clone());
-        StoreFuture::Unsent(Some(Unsent { wire, link, asked, read }))
+        StoreFuture::Unsent(Some(Unsent { wire, link, asked, reading }))
     }
 }
 
@@ -218,126 +218,191 @@ pub(crate) struct Unsent<T> {
     wire: Arc<TimedWire>,
     link: CommandLink,
     asked: Asked,
-    read: ReadAnswer<T>,
+    reading: Reading<T>,
 }
 
 impl<T: Send + 'static> Unsent<T> {
     /// Sends them, at once if the connection stands, and has the answer taken by `then`.
-    pub(crate) fn send(self, then: Recipient<T>) {
+    pub(crate) fn send(self, then: impl FnOnce(Result<T, StoreError>) + Send + 'static) {
         let link = self.link.clone();
         link.with_sender(move |sender| match sender {
             Ok(sender) => {
                 let floors = self.wire.floors(&self.asked, sender.server);
-                Running { request: self, then, floors, may_hold: false }.send(sender);
+                let (step, may_hold) = (Step::Script, false);
+                Box::new(Running { request: self, then, sender, floors, step, may_hold }).begin();
             }
             Err(error) => then(Err(error)),
         });
     }
 }
 
-/// Commands on their way.
-struct Running<T> {
+/// Commands on their way, which take their answer themselves: one box for all that is left to do.
+struct Running<T, F> {
     request: Unsent<T>,
-    then: Recipient<T>,
+    /// Takes the answer.
+    then: F,
+    sender: Sender,
     /// The floors of the commands. Known only when they are written: they depend on the server.
     floors: Floors,
+    /// The form in which they were sent last.
+    step: Step,
     /// Whether their member may hold the lock, also if they are refused.
     may_hold: bool,
 }
 
-impl<T: Send + 'static> Running<T> {
-    fn send(self, sender: Sender) {
-        let Unsent { wire, link, asked, .. } = &self.request;
-        let Asked::One(lock, Command::Acquire { .. }) = asked else {
-            return self.send_script(sender);
-        };
-        if !link.may_transact(&sender) {
-            return self.send_script(sender);
+enum Step {
+    /// The acquire of a lock that may be free, without a script.
+    Acquire(Place, Transaction),
+    /// The release of a lock that may have no waiters, without a script.
+    Release(Place),
+    /// A script by its digest.
+    Script,
+    /// A script by its source: it did not run by its digest.
+    Source,
+}
+
+impl<T, F> Running<T, F>
+where
+    T: Send + 'static,
+    F: FnOnce(Result<T, StoreError>) + Send + 'static,
+{
+    fn begin(self: Box<Self>) {
+        let Unsent { link, asked, .. } = &self.request;
+        match asked {
+            Asked::One(lock, Command::Acquire { .. }) if link.may_transact(&self.sender) => {
+                let place = Place::of(lock);
+                self.acquire(place);
+            }
+            Asked::One(lock, Command::Release { .. }) if link.may_compare(&self.sender) => {
+                let place = Place::of(lock);
+                self.release(place);
+            }
+            _ => self.run_script(),
         }
-        let (wire, place) = (Arc::clone(wire), Place::of(lock));
+    }
+
+    /// Acquires a lock without a script if it is likely to be free.
+    fn acquire(mut self: Box<Self>, place: Place) {
+        let Unsent { wire, asked, .. } = &self.request;
         if let Some(free) = wire.wire.free_acquire(asked)
             && let Some(transaction) = wire.acquires.begin(place)
         {
-            let commands = native::commands(&free);
-            return link.clone().send(sender, commands, move |sender, answer| {
-                self.take_transaction(place, sender, answer);
-                transaction.end();
-            });
+            let commands = native::acquire(&free);
+            self.step = Step::Acquire(place, transaction);
+            return self.send(&commands);
         }
-        let script = move || self.send_script(sender);
-        if let Some(script) = wire.acquires.defer(place, script) {
+        let acquires = Arc::clone(&wire.acquires);
+        if let Some(script) = acquires.defer(place, move || self.run_script()) {
             script();
         }
     }
 
-    /// Takes the answer of an acquire of a lock that may have been free, or asks the script.
-    fn take_transaction(mut self, place: Place, sender: Sender, answer: Judged) {
+    /// Releases a lock without a script if it is likely to have no waiters.
+    fn release(mut self: Box<Self>, place: Place) {
         let Unsent { wire, asked, .. } = &self.request;
-        let Some(free) = wire.wire.free_acquire(asked) else { return self.send_script(sender) };
-        match native::Outcome::read(&free, self.floors.floor_us, answer) {
-            native::Outcome::Granted(answer) => self.take(&sender, Ok(Ok(answer))),
-            native::Outcome::Unanswered(answer) => self.take(&sender, answer),
-            native::Outcome::AskScript { may_hold } => {
-                // Until the script grants it: whatever the reason is may last.
-                wire.acquires.note(place, false);
-                self.may_hold = may_hold;
-                self.send_script(sender);
-            }
-        }
+        let free = wire.wire.free_release(asked).filter(|_| !wire.acquires.is_busy(place));
+        let Some(free) = free else { return self.run_script() };
+        let command = native::release(&free);
+        self.step = Step::Release(place);
+        self.send(&command);
     }
 
-    fn send_script(self, sender: Sender) {
-        let Unsent { wire, link, asked, .. } = &self.request;
-        let call: Scripted = match wire.wire.write(asked, self.floors) {
-            Ok(call) => call,
-            Err(error) => return (self.then)(Err(error)),
-        };
-        link.clone().send(sender, call.command, move |sender, answer| match answer {
-            Ok(Err(error)) if is_unknown(&error) => self.send_source(sender),
-            answer => self.take(&sender, answer),
-        });
+    fn run_script(mut self: Box<Self>) {
+        self.step = Step::Script;
+        self.write(|call| call.command);
     }
 
-    /// Sends it once more to a server that has forgotten the script: it did not run.
-    fn send_source(self, sender: Sender) {
-        let Unsent { wire, link, asked, .. } = &self.request;
-        match wire.wire.write::<Scripted>(asked, self.floors) {
-            Ok(call) => link.clone().send(sender, call.by_source(), move |sender, answer| {
-                self.take(&sender, answer);
-            }),
+    fn write(self: Box<Self>, packed: impl FnOnce(Scripted) -> Packed) {
+        let Unsent { wire, asked, .. } = &self.request;
+        match wire.wire.write(asked, self.floors) {
+            Ok(call) => self.send(&packed(call)),
             Err(error) => (self.then)(Err(error)),
         }
     }
 
-    fn take(self, sender: &Sender, answer: Judged) {
-        let Unsent { wire, link, asked, read } = &self.request;
-        let mut answer = link::finished(answer)
-            .and_then(|answer| read(wire, asked, (self.floors, sender.server), &answer));
+    fn send(self: Box<Self>, command: &Packed) {
+        let (link, sender) = (self.request.link.clone(), self.sender.clone());
+        link.send(&sender, command, self);
+    }
+
+    /// Takes the outcome of commands without a script, or asks the script.
+    fn take_native(mut self: Box<Self>, place: Place, outcome: native::Outcome) {
+        let Unsent { wire, asked, reading, .. } = &self.request;
+        match outcome {
+            native::Outcome::Answered(answer) => {
+                wire.note(asked, &answer, self.sender.server);
+                wire.acquires.note(place, true);
+                let answer = (reading.only)(answer);
+                (self.then)(Ok(answer));
+            }
+            native::Outcome::Unanswered(answer) => self.finish(answer),
+            native::Outcome::AskScript { may_hold } => {
+                // Until the script grants it: whatever the reason is may last.
+                wire.acquires.note(place, false);
+                self.may_hold = may_hold;
+                self.run_script();
+            }
+        }
+    }
+
+    #[allow(clippy::boxed_local, reason = "without its box all of it would be copied once more")]
+    fn finish(self: Box<Self>, answer: Judged) {
+        let Unsent { wire, link, asked, reading } = &self.request;
+        let told = (self.floors, self.sender.server);
+        let mut answer =
+            link::finished(answer).and_then(|answer| (reading.read)(wire, asked, told, &answer));
         if let Err(error) = &mut answer {
             error.may_have_run |= self.may_hold;
             if is_nonsense(error) {
-                link.distrust(sender.generation);
+                link.distrust(self.sender.generation);
             }
         }
         (self.then)(answer);
     }
 }
 
-/// Reads the answer to these commands.
-type ReadAnswer<T> = fn(&TimedWire, &Asked, (Floors, u64), &Value) -> Result<T, StoreError>;
+impl<T, F> Recipient for Running<T, F>
+where
+    T: Send + 'static,
+    F: FnOnce(Result<T, StoreError>) + Send + 'static,
+{
+    fn take(mut self: Box<Self>, answer: Answered) {
+        let Unsent { wire, link, asked, .. } = &self.request;
+        let answer = link.judge(&self.sender, answer);
+        match std::mem::replace(&mut self.step, Step::Source) {
+            Step::Acquire(place, transaction) => {
+                match wire.wire.free_acquire(asked) {
+                    Some(free) => {
+                        let floor_us = self.floors.floor_us;
+                        let outcome = native::Outcome::of_acquire(&free, floor_us, answer);
+                        self.take_native(place, outcome);
+                    }
+                    None => self.run_script(),
+                }
+                transaction.end();
+            }
+            Step::Release(place) => self.take_native(place, native::Outcome::of_release(answer)),
+            // A server that has forgotten the script did not run it.
+            Step::Script if matches!(&answer, Ok(Err(error)) if is_unknown(error)) => {
+                self.write(|call| call.by_source());
+            }
+            Step::Script | Step::Source => self.finish(answer),
+        }
+    }
+}
 
 impl Store for RedisStore {
     fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer> {
-        self.call(Asked::one((lock, command)), TimedWire::answer)
+        self.call(Asked::one((lock, command)), wire::ONE)
     }
 
     fn run_together(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers> {
         let mut scripts = self.wire.wire.by_script(commands);
         match (scripts.len(), scripts.pop()) {
-            (1, Some(asked)) => self.call(asked, TimedWire::answers),
+            (1, Some(asked)) => self.call(asked, wire::EACH),
             (_, last) => {
                 let each = scripts.into_iter().chain(last);
-                let each: Vec<_> = each.map(|asked| self.call(asked, TimedWire::answer)).collect();
+                let each: Vec<_> = each.map(|asked| self.call(asked, wire::ONE)).collect();
                 StoreFuture::pending(async move { Ok(join_all(each).await) })
             }
         }

@@ -1,6 +1,6 @@
 //! The driver of `scripts/bench`: measures all locks against one server in turns, and writes the
 //! results.
-#![allow(clippy::print_stderr, reason = "it says what it does")]
+#![allow(clippy::print_stderr, reason = "it reports its progress")]
 
 mod chart;
 mod clock;
@@ -39,7 +39,7 @@ use run::Run;
 use servers::Servers;
 use workload::WORKLOADS;
 
-/// Measures locks against one server in turns. `scripts/bench` builds what it needs and starts it.
+/// Measures locks against one server in turns. `scripts/bench` builds the programs and starts it.
 #[derive(Debug, Parser)]
 struct Options {
     /// The file with the command that starts each program.

@@ -27,7 +27,8 @@ pub enum Law {
     S9,
     /// Grants follow the order of arrival among the waiters that can be reached.
     F1,
-    /// A waiter that is heard of within its patience keeps its place, also if it was passed over.
+    /// A waiter that is heard of within its patience keeps its place, also if it was passed over;
+    /// one of which only the newest waits, until a newer one is queued, and no longer.
     F2,
     /// Everything that is free is granted, as far as it fits.
     F5,

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use proto::node::{Ask, GivenBack, Outcome as End, Phase, Request};
-use proto::{Answer, Command, Demand, Label, Member, Mode, Renewal, Renewed, StoreError, Terms};
+use proto::{
+    Answer, Command, Demand, Label, Member, Mode, Renewal, Renewed, StoreError, Terms, WhenBusy,
+};
 
-use crate::agenda::{Place, What};
+use crate::event_queue::{Place, What};
 use crate::fault::Fault;
 use crate::judge::Guard;
 use crate::process::{Caller, Open, Shared};
@@ -66,6 +68,9 @@ impl World {
         let mode = if self.dice.one_in(4) { Mode::Try } else { Mode::Wait };
         let shared = Shared::of(caller);
         let demand = Form::of(&self.plan, lock as u64).demand(&mut self.dice);
+        let keeps_newest = demand == Demand::ALONE && self.dice.one_in(6);
+        let when_busy = if keeps_newest { WhenBusy::KeepNewest } else { WhenBusy::Wait };
+        let options = Terms { when_busy, ..options };
         let Some(attempt) = self.ask(place, lock, options, mode, demand, shared.clone()) else {
             // The node is shut down.
             return;

@@ -8,7 +8,7 @@ use proto::node::Ask;
 use proto::queue::QueueState;
 use proto::{Command, Demand, LockErrorKind, Member, StoreError};
 
-use crate::agenda::{Place, What};
+use crate::event_queue::{Place, What};
 use crate::fault::Fault;
 use crate::plan::Plan;
 use crate::resource::Resource;

@@ -3,7 +3,7 @@
 use laws::{Evidence, Held, Kind, Waiting, new_holds};
 use proto::{Acquired, Answer, Command, Member, Released};
 
-use crate::agenda::Sent;
+use crate::event_queue::Sent;
 use crate::judge::{Record, Who, who};
 use crate::process::Seen;
 use crate::resource::Resource;

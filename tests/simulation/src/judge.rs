@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use laws::{Evidence, Held, Law, judge};
 use proto::ALL;
 use proto::node::{Ask, Phase};
+use proto::queue::Bounds;
 use proto::{
     Acquired, Answer, Command, Event, FencingToken, Grant, Member, Presence, Renewed, TOMBSTONE_MS,
 };
 
-use crate::agenda::Place;
+use crate::event_queue::Place;
 use crate::facts::{Before, Facts};
 use crate::process::{Seen, Shared};
 use crate::resource::{NEWCOMER_MS, TOUCHED_MS};
@@ -307,6 +308,12 @@ impl World {
                             }
                         }
                         Presence::Holding => {}
+                        Presence::Superseded => {
+                            if !record.gone.contains_key(&who) {
+                                lost = Some(who);
+                            }
+                            record.leave(who);
+                        }
                         Presence::Gone => {
                             if record.waits.get(&who).is_some_and(patient) {
                                 lost = Some(who);
@@ -323,9 +330,40 @@ impl World {
             }
             _ => {}
         }
+        let superseded = self.superseded(lock, command, before);
+        let passed_ms = now_ms + self.home(lock).set_back_us / MS;
+        let record = &mut self.records[lock];
+        for who in superseded {
+            record.leave(who);
+            record.gone.insert(who, passed_ms + TOMBSTONE_MS);
+            self.outcome.superseded += 1;
+        }
         if let Some(who) = lost {
             self.breaks(Law::F2, || format!("{who:?} has lost its place in lock {lock}"));
         }
+    }
+
+    /// The members that have left the queue for the one that this command has queued. Checks that
+    /// no other of its kind waits, as far as the server looks for them.
+    fn superseded(&mut self, lock: usize, command: &Command, before: &Before) -> Vec<Who> {
+        let Command::Acquire { members, .. } = command else { return Vec::new() };
+        let resource = &self.home(lock).locks[lock];
+        let is_new = |member: &&Member| {
+            member.keeps_newest()
+                && resource.place(member).is_some()
+                && !before.has_kept_its_place(member, resource)
+        };
+        let Some(newest) = members.iter().find(is_new) else { return Vec::new() };
+        let last = resource.0.queue.iter().rev().take(Bounds::default().looked_at);
+        let others = last.filter(|(_, member)| member.keeps_newest() && *member != newest);
+        let others: Vec<Who> = others.map(|(_, member)| who(member)).collect();
+        let gone = resource.0.gone.iter().map(|(_, member)| who(member));
+        let waited = |who: &Who| self.records[lock].waits.contains_key(who);
+        let superseded = gone.filter(waited).filter(|who| !resource.is_queued(*who)).collect();
+        if let Some(older) = others.first() {
+            self.breaks(Law::F2, || format!("{older:?} waits for lock {lock} beside {newest}"));
+        }
+        superseded
     }
 
     /// Checks a guard that was just made, or extended: the server has its hold, and for longer than
@@ -485,7 +523,7 @@ impl World {
     }
 }
 
-/// Whom the answer says to hold, of those that the command is for.
+/// The members of the command that hold, by the answer.
 fn said_to_hold(command: &Command, answer: &Answer) -> Vec<Who> {
     match (command, answer) {
         (Command::Acquire { members, .. }, Answer::Acquired(reply)) => {

@@ -84,6 +84,7 @@ impl Progress {
             holds,
             parts,
             in_runs,
+            superseded,
             lost,
             messages,
             given_up,
@@ -94,7 +95,7 @@ impl Progress {
         let Size { events, faults, .. } = size;
         let hours = lasted_ms / 3_600_000;
         println!(
-            "{events} events, {holds} lock cycles ({parts} of parts, {in_runs} in runs, {lost} lost), {messages} messages, {faults} faults, {given_up} members given up, {hours} virtual hours, no law broken, {took:.1?}; next seed {}",
+            "{events} events, {holds} lock cycles ({parts} of parts, {in_runs} in runs, {superseded} superseded, {lost} lost), {messages} messages, {faults} faults, {given_up} members given up, {hours} virtual hours, no law broken, {took:.1?}; next seed {}",
             self.next
         );
         for law in Law::ALL {

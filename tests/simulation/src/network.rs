@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use proto::node::Ask;
 use proto::{Acquired, Answer, Event, Link, LockErrorKind, NodeId, StoreError};
 
-use crate::agenda::{Place, Sent, What};
+use crate::event_queue::{Place, Sent, What};
 use crate::fault::Fault;
 use crate::process::Open;
 use crate::routing::Way;

@@ -51,7 +51,7 @@ pub(crate) struct Options {
 /// The whole help.
 pub(crate) fn help() -> String {
     let mut help = String::from(HELP);
-    help.push_str("Kinds (default: all), with what goes wrong:\n");
+    help.push_str("Kinds (default: all), with their faults:\n");
     for (kind, faults) in KINDS {
         let names: Vec<_> = faults.all().map(Fault::name).collect();
         help.push_str(&format!("  {kind:<15} {}\n", names.join(", ")));

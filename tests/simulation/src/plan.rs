@@ -85,6 +85,8 @@ pub struct Outcome {
     pub parts: u64,
     /// The number of guards within a run.
     pub in_runs: u64,
+    /// The number of waiters that left the queue for a newer one.
+    pub superseded: u64,
     /// The number of guards that were lost.
     pub lost: u64,
     /// The number of messages to processes.
@@ -108,6 +110,7 @@ impl Outcome {
         self.holds += other.holds;
         self.parts += other.parts;
         self.in_runs += other.in_runs;
+        self.superseded += other.superseded;
         self.lost += other.lost;
         self.messages += other.messages;
         self.given_up += other.given_up;

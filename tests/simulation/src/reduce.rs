@@ -93,28 +93,3 @@ impl<B: Fn(Plan) -> Option<Size>> Search<B> {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fault::{Fault, KINDS};
-    use crate::run;
-    use laws::Law;
-
-    /// Clocks that are wrong by more than the margin break S2, which is only counted: here it
-    /// counts.
-    fn breaks(plan: Plan) -> Option<Size> {
-        let outcome = run(plan).ok()?;
-        (outcome.counted[Law::S2 as usize] > 0).then_some(outcome.size)
-    }
-
-    #[test]
-    fn what_is_left_of_a_plan_still_breaks_the_law_and_has_nothing_needless() {
-        let (_, rates) = KINDS.into_iter().find(|(kind, _)| *kind == "rates").expect("it is one");
-        let plan = Plan { nodes: 12, ..Plan::of(3, 20_000, rates) };
-        let reduced = reduce(plan, Duration::from_secs(60), breaks);
-        assert!(breaks(reduced).is_some());
-        assert_eq!(reduced.faults.all().collect::<Vec<_>>(), [Fault::Drift]);
-        assert!(reduced.nodes <= 2 && reduced.locks == 1 && reduced.events < 1_000, "{reduced:?}");
-    }
-}

@@ -14,7 +14,7 @@ pub(crate) enum Form {
     /// The whole lock, always.
     Locks,
     ReadWrite,
-    /// So many permits at a time, and now and then the whole lock for one caller.
+    /// A number of permits at a time, and now and then the whole lock for one caller.
     Permits(u32),
     /// Any demand, with limits of up to so many.
     Anything(u32),

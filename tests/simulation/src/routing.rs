@@ -8,7 +8,7 @@ use proto::wire::Asked;
 use proto::wire::redirect::{Redirect, Route, Step};
 use proto::{Answer, Command, LockErrorKind, Mode, StoreError};
 
-use crate::agenda::{Place, What};
+use crate::event_queue::{Place, What};
 use crate::network::REQUEST_TIMEOUT_US;
 use crate::process::Shard;
 use crate::server::index;

@@ -7,8 +7,8 @@ use proto::{
     Released, Reply, StoreError,
 };
 
-use crate::agenda::{Place, Sent, What};
 use crate::dice::Dice;
+use crate::event_queue::{Place, Sent, What};
 use crate::facts::Before;
 use crate::fault::Fault;
 use crate::judge::{Who, who};
@@ -305,6 +305,7 @@ fn event(message: Message) -> (NodeId, Event) {
             (node, Event::GrantedRun { token, left_ms, numbers })
         }
         Message::Revoked { node, numbers } => (node, Event::Revoked { numbers }),
+        Message::Superseded { node, numbers } => (node, Event::Superseded { numbers }),
     }
 }
 

@@ -8,10 +8,10 @@ use laws::{Broken, Law};
 use proto::node::{Ask, Core, Effect, Moment, batches};
 use proto::{Command, LockName};
 
-use crate::agenda::{Agenda, Place, What};
 use crate::breach::Breach;
 use crate::cluster::Cluster;
 use crate::dice::Dice;
+use crate::event_queue::{EventQueue, Place, What};
 use crate::fault::Fault;
 use crate::judge::{Record, Who};
 use crate::plan::{Outcome, Plan};
@@ -37,7 +37,7 @@ pub(crate) struct World {
     /// The dice of the faults.
     chance: Dice,
     pub(crate) now: u64,
-    pub(crate) agenda: Agenda,
+    pub(crate) events_due: EventQueue,
     pub(crate) requests: u64,
     /// The names of the locks: their numbers.
     pub(crate) names: Vec<LockName>,
@@ -79,7 +79,7 @@ impl World {
             dice,
             chance,
             now: 0,
-            agenda: Agenda::default(),
+            events_due: EventQueue::default(),
             requests: 0,
             names: (0..plan.locks as usize).map(|lock| plan.name(lock)).collect(),
             servers,
@@ -109,7 +109,7 @@ impl World {
     /// Runs until the events are spent, then without faults until everything has come to rest.
     pub(crate) fn run(mut self) -> Result<Outcome, Breach> {
         while self.broken.is_none() && self.outcome.size.events < self.plan.events {
-            let Some((at, place, what)) = self.agenda.take() else { break };
+            let Some((at, place, what)) = self.events_due.take() else { break };
             self.now = at;
             self.happen(place, what);
         }
@@ -132,7 +132,7 @@ impl World {
         let mut rest_since = None;
         let faults = [Fault::Wipe, Fault::FailOver, Fault::Promote, Fault::Replace];
         let forgets = self.plan.faults.have_any(faults);
-        while let Some((at, place, what)) = self.agenda.take() {
+        while let Some((at, place, what)) = self.events_due.take() {
             self.now = at;
             self.happen(place, what);
             if self.broken.is_some() {
@@ -317,7 +317,7 @@ impl World {
     }
 
     pub(crate) fn at(&mut self, at: u64, place: Place, what: What) {
-        self.agenda.put(at, place, what);
+        self.events_due.put(at, place, what);
     }
 
     /// Reports that a law is broken, or counts it if the law does not hold under these faults.
@@ -329,7 +329,7 @@ impl World {
     }
 
     /// Prints an event, if it is asked for.
-    #[allow(clippy::print_stderr, reason = "for those who look for what went wrong")]
+    #[allow(clippy::print_stderr, reason = "for readers of the trace")]
     pub(crate) fn tell(&self, place: Place, what: &str, it: &dyn fmt::Debug) {
         let Some(text) = &self.trace else { return };
         let it = format!("{it:?}");

@@ -62,7 +62,7 @@ impl FailoverPlan {
     ///
     /// # Panics
     ///
-    /// If the servers and sentinels do not do what they are there for.
+    /// If the servers and sentinels do not do their part.
     pub async fn run(&self, tell: impl FnMut(Failover)) {
         match self.cluster {
             true => self.run_on(OnCluster::start().await, tell).await,

@@ -138,7 +138,7 @@ impl Nemesis {
         let (name, fault) = match *action {
             Action::CutRequest(at) => ("cut within a request", proxy.cut_request(at, is_step)),
             Action::CutReply(at) => ("cut within a reply", proxy.cut_reply(at, is_step)),
-            Action::LoseRequest => ("request lost", proxy.lose_request(is_script)),
+            Action::LoseRequest => ("request lost", proxy.lose_request(Request::is_script)),
             Action::LoseReply => ("reply lost", proxy.lose_reply(is_step)),
             Action::HoldRequest(ms) => {
                 let fault = proxy.hold_request(is_step);
@@ -148,9 +148,10 @@ impl Nemesis {
                 let fault = proxy.hold_reply(is_step);
                 return self.hold("reply late", fault, ms).await;
             }
-            Action::Repeat => ("repeated at once", proxy.repeat(is_script)),
+            Action::Repeat => ("repeated at once", proxy.repeat(Request::is_script)),
             Action::RepeatLater(ms) => {
-                let fault = proxy.repeat_later(|request| is_script(request) && !may_queue(request));
+                let fault =
+                    proxy.repeat_later(|request| request.is_script() && !may_queue(request));
                 return self.hold("repeated late", fault, ms).await;
             }
             ref other => return self.disturb(other, proxy, server).await,
@@ -248,11 +249,7 @@ impl Nemesis {
 /// together: none is lost alone, and none comes twice.
 fn is_step(request: &Request) -> bool {
     let commands = ["MULTI", "SET", "INCR", "GET", "EXEC"];
-    is_script(request) || commands.into_iter().any(|command| request.is(command))
-}
-
-fn is_script(request: &Request) -> bool {
-    request.is("EVALSHA") || request.is("EVAL")
+    request.is_script() || commands.into_iter().any(|command| request.is(command))
 }
 
 /// Whether the request is an acquire: a copy that runs after all is over acquires the lock once

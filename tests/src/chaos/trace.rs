@@ -43,6 +43,8 @@ const SCRIPTS: [&str; 12] = [
 ];
 /// The name of a step that is no script: the transaction that acquires a free lock.
 const TRANSACTION: &str = "transaction";
+/// The same: the command that releases a lock for which nobody waits.
+const DELETION: &str = "deletion";
 
 /// Whether the step asks for a lock.
 fn is_acquire(name: &str) -> bool {
@@ -225,7 +227,8 @@ impl Step<'_> {
 
     /// Whether it releases the hold of this member.
     pub(super) fn gives_back(&self, member: &str) -> bool {
-        let gives_back = ["unlock", "release", "leave", "force_release"].contains(&self.name);
+        let all = ["unlock", "release", "leave", "force_release", DELETION];
+        let gives_back = all.contains(&self.name);
         gives_back && self.args.contains(member)
     }
 }
@@ -273,8 +276,10 @@ impl Trace {
         if !goes_on {
             self.finish_script();
         }
+        let is_deletion = line.is("DELIFEQ");
         let begun = match line.is("EVALSHA") || line.is("EVAL") {
             true => Some(self.scripts.get(&line.text(1)).copied().unwrap_or_default()),
+            false if is_deletion => Some(DELETION),
             false => (is_of_transaction && !goes_on).then_some(TRANSACTION),
         };
         if let Some(name) = begun {
@@ -282,7 +287,7 @@ impl Trace {
             let (lines, told, before) = (Vec::new(), Vec::new(), self.counter);
             self.script = Some(Script { at, name, args, lines, before, counter: before, told });
         }
-        if is_of_transaction {
+        if is_of_transaction || is_deletion {
             self.inside(at, line);
         }
     }

@@ -18,7 +18,7 @@ local function sorted_set(key)
   local found = call('TYPE', key).ok
   return { found, expiry(key), found == 'zset' and call('ZRANGE', key, 0, -1, 'WITHSCORES') or {} }
 end
-local patience, passed, dumps = {}, {}, {}
+local patience, passed, dumps, swept = {}, {}, {}, 0
 local all = call('KEYS', '*')
 table.sort(all)
 for i, key in ipairs(all) do
@@ -26,18 +26,19 @@ for i, key in ipairs(all) do
   local node = string.match(key, '^' .. ARGV[1] .. ':patience:(.*)$')
   if node then patience[#patience + 1] = { node, expiry(key) } end
   node = string.match(key, '^' .. ARGV[1] .. ':passed:(.*)$')
+  if key == ARGV[1] .. ':swept' then swept = expiry(key) end
   if node then passed[#passed + 1] = { node, sorted_set(key) } end
 end
 return {
   string.format('%.0f', time[1] * 1000000 + time[2]), text(door), text(KEYS[2]),
   { sorted_set(door .. ':queue'), sorted_set(door .. ':holds'), sorted_set(door .. ':reduced'), sorted_set(door .. ':gone') },
-  patience, passed, dumps,
+  patience, passed, dumps, swept,
 }";
 
 type Text = (String, i64, String);
 type Set = (String, i64, Vec<(String, f64)>);
 type Dump = Vec<(String, Vec<u8>)>;
-type Parts = (String, Text, Text, Vec<Set>, Vec<(String, i64)>, Vec<(String, Set)>, Dump);
+type Parts = (String, Text, Text, Vec<Set>, Vec<(String, i64)>, Vec<(String, Set)>, Dump, i64);
 
 /// A lock as it stands on the server.
 #[derive(Clone, Debug)]
@@ -69,7 +70,8 @@ impl Snapshot {
         let [door, ..] = keys(lock);
         let mut eval = cmd("EVAL");
         eval.arg(format!("{EXPIRY}{SCRIPT}")).arg(2).arg(&door).arg(COUNTER).arg(&door);
-        let (at_us, held, counter, sets, patience, passed, dumps): Parts = redis.ask(&eval).await;
+        let (at_us, held, counter, sets, patience, passed, dumps, swept): Parts =
+            redis.ask(&eval).await;
         let mut state = QueueState::default();
         let mut strange = Vec::new();
         let (found, expiry, text) = held;
@@ -104,6 +106,7 @@ impl Snapshot {
             let ends_ms = u64::try_from(expiry).expect("it ends");
             state.passed.insert(node.into(), Passed { members, ends_ms });
         }
+        state.swept_until_ms = end(swept).filter(|_| swept > 0);
         let is_number = counter.2.parse::<i128>().is_ok();
         if counter.0 != "none" && !is_number {
             strange.push(COUNTER.to_owned());
@@ -196,6 +199,11 @@ pub async fn put(redis: &mut Raw, lock: &str, state: &QueueState) {
         let key = patience_key(lock, node);
         put.cmd("SET").arg(&key).arg("1");
         ends(&mut put, &key, Some(*ends_ms));
+    }
+    if let Some(ends_ms) = state.swept_until_ms {
+        let key = format!("{door}:swept");
+        put.cmd("SET").arg(&key).arg("1");
+        ends(&mut put, &key, Some(ends_ms));
     }
     for (node, passed) in &state.passed {
         put_set(&mut put, &passed_key(lock, node), &passed.members, Some(passed.ends_ms));

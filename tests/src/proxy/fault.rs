@@ -1,6 +1,10 @@
 //! `Fault`: a fault that happens once, to one request or its reply.
 
+use std::time::Duration;
+
 use tokio_util::sync::CancellationToken;
+
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A request as a fault sees it.
 #[derive(Clone, Debug)]
@@ -23,6 +27,13 @@ impl Request {
     #[must_use]
     pub fn is(&self, command: &str) -> bool {
         self.args.first().is_some_and(|name| name.eq_ignore_ascii_case(command.as_bytes()))
+    }
+
+    /// Whether it is a script, or the command that stands for one: `DELIFEQ` releases a lock
+    /// without waiters where the server has it (Valkey 9).
+    #[must_use]
+    pub fn is_script(&self) -> bool {
+        ["EVALSHA", "EVAL", "DELIFEQ"].into_iter().any(|command| self.is(command))
     }
 
     /// Whether an argument contains this text.
@@ -83,8 +94,13 @@ impl Fault {
 
     /// Waits until it has struck: a lost frame is lost and the connection closed, a held frame is
     /// held (of a reply: the server has executed the request).
+    ///
+    /// # Panics
+    ///
+    /// If it does not strike within a minute: no request is the one that it waits for.
     pub async fn struck(&self) {
-        self.struck.cancelled().await;
+        let struck = tokio::time::timeout(LIMIT, self.struck.cancelled()).await;
+        struck.expect("a request to strike at within a minute");
     }
 
     /// Whether the fault has struck.

@@ -1,5 +1,6 @@
-//! Chaos, as much of it as fits into every run of the tests: thousands of lock cycles under each
-//! kind of fault. `scripts/torture` does the same for longer.
+//! Chaos, as much of it as fits into every run of the tests: hundreds of lock cycles under each
+//! kind of fault, or as many as `LOCK_CHAOS_CYCLES` says: 1 300 in `scripts/test --all`, many
+//! thousands in `scripts/torture`.
 //!
 //! A failure prints the seed and the command that repeats its schedule.
 
@@ -10,35 +11,42 @@ use futures_util::{StreamExt, stream};
 use lock_tests::chaos::{FailoverPlan, Fault, Forms, Kind, Outcome, Plan, run};
 use tokio::sync::Mutex;
 
-/// The cycles of each kind. Seventeen kinds of faults make more than 20 000, of locks, reads,
-/// writes and permits.
-const CYCLES: u64 = 1_300;
+/// The cycles of each kind. Of seventeen kinds, they are cycles of locks, reads, writes and
+/// permits.
+const CYCLES: u64 = 300;
 
 /// The number of kinds at a time. Each ends with 15 s in which nothing happens: the patience of its
 /// nodes.
-const AT_ONCE: usize = 3;
+const AT_ONCE: usize = 6;
 
 /// The lock of the tests, each of which loads the whole machine.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name} is '{text}', which is no number")))
+}
+
 /// The seed: `$LOCK_CHAOS_SEED` repeats a schedule; without it, every run has another.
 fn seed() -> u64 {
-    match std::env::var("LOCK_CHAOS_SEED") {
-        Ok(seed) => seed.parse().expect("a seed is a number"),
-        Err(_) => std::process::id().into(),
-    }
+    number("LOCK_CHAOS_SEED").unwrap_or_else(|| std::process::id().into())
+}
+
+fn cycles_of_a_kind() -> u64 {
+    number("LOCK_CHAOS_CYCLES").unwrap_or(CYCLES)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn twenty_thousand_cycles_under_every_kind_of_fault_break_no_promise() {
+async fn cycles_under_every_kind_of_fault_break_no_promise() {
     let _alone = ONE_AT_A_TIME.lock().await;
     let seed = seed();
+    let each = cycles_of_a_kind();
     let mut cycles = 0;
     let mut shared = 0;
     let mut report = format!("seed {seed}\n{}\n", Outcome::HEAD);
     let mut violations = Vec::new();
     let outcomes = stream::iter(Kind::ALL).map(async |kind| {
-        let plan = Plan { kind, forms: Forms::All, seed, cycles: CYCLES };
+        let plan = Plan { kind, forms: Forms::All, seed, cycles: each };
         (kind, run(env!("CARGO_BIN_EXE_lock-torture").as_ref(), &plan).await)
     });
     let mut outcomes = pin!(outcomes.buffered(AT_ONCE));
@@ -57,7 +65,8 @@ async fn twenty_thousand_cycles_under_every_kind_of_fault_break_no_promise() {
         "{}\n{report}again: LOCK_CHAOS_SEED={seed} cargo test -p lock-tests --test chaos",
         violations.join("\n")
     );
-    assert!(cycles >= 20_000, "{cycles} cycles\n{report}");
+    // A grant to a process that is killed before it has recorded it is none of its cycles.
+    assert!(cycles >= each * Kind::ALL.len() as u64 * 10 / 11, "{cycles} cycles\n{report}");
     assert!((cycles / 3..=cycles * 2 / 3).contains(&shared), "{shared} of them shared\n{report}");
 }
 
@@ -66,12 +75,13 @@ async fn twenty_thousand_cycles_under_every_kind_of_fault_break_no_promise() {
 async fn cycles_in_runs_under_faults_in_their_midst_break_no_promise() {
     let _alone = ONE_AT_A_TIME.lock().await;
     let seed = seed();
+    let each = cycles_of_a_kind();
     let mut report = format!("seed {seed}\n{}\n", Outcome::HEAD);
     let mut violations = Vec::new();
     let kinds =
         [Kind::Kill, Kind::Stop, Kind::CutReply, Kind::Lost, Kind::ServerStop, Kind::Cancel];
     let outcomes = stream::iter(kinds).map(async |kind| {
-        let plan = Plan { kind, forms: Forms::Runs, seed, cycles: CYCLES };
+        let plan = Plan { kind, forms: Forms::Runs, seed, cycles: each };
         (kind, run(env!("CARGO_BIN_EXE_lock-torture").as_ref(), &plan).await)
     });
     let mut outcomes = pin!(outcomes.buffered(AT_ONCE));

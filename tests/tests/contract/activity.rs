@@ -232,3 +232,20 @@ async fn a_status_by_class_has_the_oldest_wait_and_the_oldest_hold_of_each() {
     drop((waits, second));
     assert_eq!(locks.status_by_class(), []);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_class_of_a_locks_is_that_of_its_requests_and_sets_unless_they_name_another() {
+    let locks = Locks::builder().class("orders").in_memory();
+    let classes = || locks.activity().map(|one| one.class.to_string()).collect::<Vec<_>>();
+    let guard = locks.lock("a").await.expect("free");
+    let other = locks.key("b").class("wallet").lock().await.expect("free");
+    assert_eq!(classes(), ["orders", "wallet"]);
+    drop((guard, other));
+    until_nothing_is_left(&locks, "a").await;
+    let set = locks.all(["a", "b"]).await.expect("free");
+    assert_eq!(classes(), ["orders", "orders"]);
+    set.release().await.expect("held until now");
+    let set = locks.all(["a", "b"]).class("transfers").await.expect("free");
+    assert_eq!(classes(), ["transfers", "transfers"]);
+    set.release().await.expect("held until now");
+}

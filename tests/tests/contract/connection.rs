@@ -38,8 +38,7 @@ async fn a_hold_without_a_connection_is_uncertain_and_lost_before_its_deadline_p
 }
 
 fn is_script_for(request: &Request, member: &str) -> bool {
-    let is_script = request.is("EVALSHA") || request.is("EVAL");
-    is_script && request.mentions(member)
+    request.is_script() && request.mentions(member)
 }
 
 // L1, L5: a task that waits for an answer is woken by it, however long it was on its way.

@@ -50,6 +50,7 @@ macro_rules! on_store {
 
 mod activity;
 mod backend;
+mod busy;
 mod cancellation;
 mod connection;
 mod dropped;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::poll;
 use lock_tests::{RedisServer, eventually};
-use lockcore::{Acquire, LockErrorKind, LockGuard, Locks, MemoryStore};
+use lockcore::{Acquire, LockErrorKind, LockGuard, Locks, MemoryStore, WhenBusy};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use crate::backend::{SOON, granted, ms, until_waiting, wait_as};
@@ -89,15 +89,22 @@ fn an_acquire_that_ends_without_the_lock_counts_by_its_cause() {
         assert_eq!(error.kind(), LockErrorKind::QueueFull);
         // A caller that cancels was not refused.
         drop(waiting);
+        let newest = || b.key("key").when_busy(WhenBusy::KeepNewest);
+        let mut older = Box::pin(newest().lock());
+        assert!(poll!(older.as_mut()).is_pending());
+        let newer = tokio::spawn(newest().lock());
+        assert_eq!(older.await.expect_err("a newer one").kind(), LockErrorKind::Superseded);
         drop(guard);
+        granted(newer).await.release().await.expect("held");
     });
     let of = |cause| {
         let name = format!("lockcore_refused_total{{cause=\"{cause}\",class=\"default\"}}");
         value(&refused, &name)
     };
     assert_eq!([of("busy"), of("timeout"), of("queue_full")], [Some(1.0), Some(2.0), Some(1.0)]);
+    assert_eq!(of("superseded"), Some(1.0));
     assert_eq!(count(&refused, "lockcore_cancelled_total"), 1);
-    assert_eq!(refused.matches("lockcore_refused_total{").count(), 3, "{refused}");
+    assert_eq!(refused.matches("lockcore_refused_total{").count(), 4, "{refused}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::layout::{Kind, Layout, Message, Request};
 use crate::random::{Choices, Random};
 use crate::world::{LOCK, World};
 
-/// How far the clock of a server that was replaced is ahead.
+/// The lead of the clock of a server that was replaced.
 const AHEAD_US: u64 = 5_000_000;
 /// The greatest number that a node takes for a token or a time.
 const GREATEST_US: u64 = (1 << 53) - 10;

@@ -31,6 +31,10 @@ impl<L: Layout> Draw<'_, L> {
                     let fresh = self.random.chance(78);
                     members.push(if fresh { self.fresh() } else { self.known() });
                 }
+                // One of which only the newest waits is never asked for together with others.
+                if let Some(newest) = members.iter().find(|member| member.keeps_newest()) {
+                    members = vec![newest.clone()];
+                }
                 let mode = if self.random.chance(22) { Mode::Try } else { Mode::Wait };
                 let queue_limit = *self.random.one_of(&[1, 3, 6, 1_000, 1_000, 1_000]);
                 Command::Acquire { members, mode, queue_limit }
@@ -77,8 +81,12 @@ impl<L: Layout> Draw<'_, L> {
             true => Member::redisson(self.node, number, lease_ms, &label),
             false => {
                 let demand = L::demand(self.kind, self.random);
+                let is_lock = demand == Demand::ALONE;
                 // Neighbours of one node form runs if they have the same limit and lease.
-                match demand == Demand::ALONE && self.random.chance(70) {
+                match is_lock && self.random.chance(70) {
+                    _ if is_lock && self.random.chance(25) => {
+                        Member::keeping_newest(self.node, number, lease_ms, &label)
+                    }
                     true => Member::in_run(self.node, number, LEASES_MS[5], 3, &label),
                     false => Member::new(self.node, number, lease_ms, demand, &label),
                 }

@@ -38,7 +38,7 @@ fn number(name: &str, usual: u32) -> u32 {
 
 /// Runs one in `share` of all sequences.
 pub(crate) fn run<L: Layout>(kind: Kind, share: u32) {
-    let each = number("DIFFERENTIAL_CASES", 256).div_ceil(share * WORKERS);
+    let each = number("DIFFERENTIAL_CASES", 64).div_ceil(share * WORKERS);
     let failed = AtomicBool::new(false);
     let tallies: Vec<Tally> = thread::scope(|scope| {
         let work = |worker| work::<L>(kind, worker, each, &failed);

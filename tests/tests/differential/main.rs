@@ -1,9 +1,10 @@
 //! The scripts on a real server against the protocol as a function, in both layouts of the keys:
 //! after every command of a random sequence, the same answer, the same messages and the same keys.
 //!
-//! Of each layout 256 sequences of some 200 commands, or as many as `DIFFERENTIAL_CASES` says, the
-//! same at each run unless `DIFFERENTIAL_SEED` is another number. A sequence that fails is
-//! shortened for as many milliseconds as `DIFFERENTIAL_SHRINK` says, and shown.
+//! Of each layout 64 sequences of some 200 commands, or as many as `DIFFERENTIAL_CASES` says (256
+//! in `scripts/test --all`), the same at each run unless `DIFFERENTIAL_SEED` is another number. A
+//! sequence that fails is shortened for as many milliseconds as `DIFFERENTIAL_SHRINK` says, and
+//! shown.
 //!
 //! | module | content |
 //! |---|---|

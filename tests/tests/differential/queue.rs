@@ -48,7 +48,9 @@ fn lua_and_rust_agree_on_what_is_another_program_s_and_leave_it_alone() {
 /// Bounds that a sequence reaches.
 const SMALL: Bounds = Bounds { granted: 2, looked_at: 5, reclaimed: 2 };
 
-const MET: [&str; 5] = ["Confirmed", "a revocation", RUN, SEVERAL, MORE];
+const MET: [&str; 7] = ["Confirmed", "a revocation", RUN, SEVERAL, MORE, SUPERSEDED, FOUND];
+const SUPERSEDED: &str = "a newer one";
+const FOUND: &str = "Superseded";
 const RUN: &str = "a run";
 const SEVERAL: &str = "several grants in a message";
 const MORE: &str = "more";
@@ -95,8 +97,11 @@ impl Layout for Queue {
         // commands get far enough for more than one.
         let rare: &[_] = match kind {
             Kind::Locks => &[SEVERAL, MORE],
-            Kind::Strange => &[SEVERAL, MORE, RUN],
-            // Two neighbours of one node that both ask for everything.
+            Kind::Strange => &[SEVERAL, MORE, RUN, SUPERSEDED, FOUND],
+            // Two that both ask for everything; of one node, and neighbours.
+            Kind::Semaphore | Kind::MixedLimits => &[RUN, SUPERSEDED, FOUND],
+            // A superseded member is found by its tombstone, which damage takes away.
+            Kind::Damaged => &[RUN, FOUND],
             _ => &[RUN],
         };
         [&MET, rare]
@@ -138,6 +143,7 @@ impl Layout for Queue {
             ends.extend([ends_ms, ends_ms.saturating_sub(MARGIN_MS)]);
         }
         ends.extend(lock.patience.values());
+        ends.extend(lock.swept_until_ms);
         ends.extend(lock.passed.values().map(|passed| passed.ends_ms));
         ends.extend(lock.holds.iter().chain(lock.gone.iter()).map(|(ends_ms, _)| ends_ms));
         ends
@@ -177,6 +183,8 @@ impl Layout for Queue {
         let lock = &mut state.lock;
         let held: Vec<Member> = lock.holds.iter().map(|(_, member)| member.clone()).collect();
         let waiting: Vec<&Member> = lock.queue.iter().map(|(_, member)| member).collect();
+        // A full queue that was looked at a moment ago.
+        lock.swept_until_ms = random.chance(30).then_some(now_ms + 500);
         match random.below(8) {
             // A lease that has ended.
             0..3 if !held.is_empty() => lock.holds.set(random.one_of(&held), now_ms - 2),
@@ -289,6 +297,7 @@ impl Layout for Queue {
                 Message::Grants { grants, .. } if grants.len() > 1 => met.push(SEVERAL),
                 Message::Revoked { .. } => met.push("a revocation"),
                 Message::Run { .. } => met.push(RUN),
+                Message::Superseded { .. } => met.push(SUPERSEDED),
                 Message::Grants { .. } => {}
             }
         }
@@ -321,6 +330,7 @@ impl Layout for Queue {
         }
         near.settle_end(&mut expected.queue_ends_ms, actual.queue_ends_ms);
         near.settle_end(&mut expected.holds_end_ms, actual.holds_end_ms);
+        near.settle_end(&mut expected.swept_until_ms, actual.swept_until_ms);
         // A hold of everything that was reduced has the end of the door.
         for (told_ms, member) in actual.holds.iter() {
             if let Some(mut ends_ms) = expected.holds.get(member) {
@@ -361,6 +371,10 @@ fn text(message: &Message) -> layout::Message {
         Message::Revoked { node, numbers } => {
             let numbers = numbers.iter().map(|number| format!(" {number}"));
             (grants_channel(node), format!("r{}", numbers.collect::<String>()))
+        }
+        Message::Superseded { node, numbers } => {
+            let numbers = numbers.iter().map(|number| format!(" {number}"));
+            (grants_channel(node), format!("s{}", numbers.collect::<String>()))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Free locks, which take no script: what then is in the way of a grant.
+//! Free locks, which take no script: the events that may be in the way of a grant.
 
 use lock_tests::acl::set_user;
 use lock_tests::{COUNTER, CommandStats, Raw, RedisServer, door_key};
@@ -132,4 +132,73 @@ async fn a_lock_is_granted_once_after_the_right_to_a_transaction_was_taken_away(
         release(second).await;
         nothing_left(&mut redis, "shop:k").await;
     }
+}
+
+/// Whether the server can delete a key that has a value.
+async fn compares(redis: &mut Raw) -> bool {
+    let known: Vec<Option<Vec<redis::Value>>> =
+        redis.ask(cmd("COMMAND").arg("INFO").arg("DELIFEQ")).await;
+    known.iter().flatten().any(|info| !info.is_empty())
+}
+
+/// The numbers of deletions that compare, and of scripts, since `before`.
+async fn released(redis: &mut Raw, before: &CommandStats) -> (u64, u64) {
+    let ran = CommandStats::read(redis).await.since(before);
+    (ran.calls("delifeq"), ran.calls("evalsha") + ran.calls("eval"))
+}
+
+#[tokio::test]
+async fn a_lock_for_which_nobody_waits_is_released_without_a_script_where_the_server_can() {
+    let mut setup = setup().await;
+    let (locks, other) = (setup.direct().await, setup.direct().await);
+    let redis = &mut setup.redis;
+    let compares = compares(redis).await;
+    release(held(&locks, "k", LONG).await).await; // counter and script are there
+    let without_a_script = if compares { (1, 0) } else { (0, 1) };
+
+    let guard = held(&locks, "k", LONG).await;
+    let before = CommandStats::read(redis).await;
+    release(guard).await;
+    assert_eq!(released(redis, &before).await, without_a_script);
+    nothing_left(redis, "k").await;
+
+    // One waits: the script hands over.
+    let guard = held(&locks, "k", LONG).await;
+    let waiting = queued(&other, "k", LONG, redis).await;
+    let before = CommandStats::read(redis).await;
+    release(guard).await;
+    let granted = soon("the grant", waiting).await.expect("no panic").expect("granted");
+    assert_eq!(released(redis, &before).await, (without_a_script.0, 1));
+    // Its own acquire found it busy: the script is asked at once.
+    let before = CommandStats::read(redis).await;
+    release(granted).await;
+    assert_eq!(released(redis, &before).await, (0, 1));
+    nothing_left(redis, "k").await;
+}
+
+#[tokio::test]
+async fn a_lock_is_released_after_the_right_to_compare_was_taken_away() {
+    let server = RedisServer::start();
+    let mut redis = Raw::connect(&server.url()).await;
+    redis.ask::<()>(&set_user("locker", |_| false)).await;
+    let compares = compares(&mut redis).await;
+    let right = |sign: char| {
+        let mut set = cmd("ACL");
+        set.arg("SETUSER").arg("locker").arg(format!("{sign}delifeq"));
+        set
+    };
+    if compares {
+        redis.ask::<()>(&right('+')).await;
+    }
+    let url = format!("redis://locker:PASSWORD@{}/", server.address());
+    let locks = Locks::builder().namespace("shop").connect(&url).await.expect("accepted");
+    release(held(&locks, "k", LONG).await).await; // counter and scripts are there
+    let guard = held(&locks, "k", LONG).await;
+    if compares {
+        redis.ask::<()>(&right('-')).await;
+    }
+    let before = CommandStats::read(&mut redis).await;
+    release(guard).await;
+    assert!(released(&mut redis, &before).await.1 > 0);
+    nothing_left(&mut redis, "shop:k").await;
 }

@@ -2,7 +2,7 @@
 //!
 //! Another test guards against these already (of this suite where none is named):
 //!
-//! | source | what went wrong | guarded by |
+//! | source | fault | guarded by |
 //! |---|---|---|
 //! | Redisson #1763, redis-lock-py #3 | a message between trying and subscribing was missed | `a_grant_sent_into_a_subscription_that_breaks_is_told_after_the_reconnect`, `a_grant_whose_message_is_lost_is_told_by_the_next_touch` |
 //! | Redisson #3178, #3186 | each dead waiter blocked the queue in turn | `all_waiters_of_a_killed_process_are_passed_over_in_one_hand_over` |

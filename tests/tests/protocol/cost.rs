@@ -1,5 +1,5 @@
-//! How many commands each script runs on its usual way, by the server's own counters, and how many
-//! bytes its answer has: one more is one more that every user pays for.
+//! The number of commands that each script runs on its usual way, by the server's own counters, and
+//! the bytes of its answer: one more is one more that every user pays for.
 
 use lock_tests::protocol::{PREFIX, Script, error_of};
 use lock_tests::{COUNTER, CommandStats, Raw};
@@ -40,8 +40,8 @@ impl Bench {
     }
 }
 
-/// How many commands scripts ran for this one; reading the counters and the scripts themselves do
-/// not count. The node has seen the last number, and no later time.
+/// The number of commands that scripts ran for this one; reading the counters and the scripts
+/// themselves do not count. The node has seen the last number, and no later time.
 async fn cost(redis: &mut Raw, node: &Node, command: Command) -> u64 {
     load(redis).await;
     node.set_seen(redis.ask(cmd("GET").arg(COUNTER)).await);

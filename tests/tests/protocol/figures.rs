@@ -33,7 +33,7 @@ struct Scripts {
 struct Bench {
     redis: Raw,
     numbers: u64,
-    /// By what was measured, a mean for each repetition.
+    /// By the name of the figure, a mean for each repetition.
     results: BTreeMap<String, Vec<f64>>,
 }
 
@@ -136,7 +136,7 @@ impl Bench {
         }
         self.note(&format!("{what}: hand-off, {waiting:5} wait"), offs);
         self.note(&format!("{what}: enqueue,  {waiting:5} wait"), enqueues);
-        // Who leaves has stood in the middle, or alone.
+        // The member that leaves has stood in the middle, or alone.
         let mut leaves = Vec::new();
         for at in 0..SAMPLES {
             let place = (line.len() / 2).max(1);

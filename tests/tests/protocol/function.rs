@@ -68,6 +68,9 @@ impl Function {
                         queue::Message::Revoked { node, numbers } => {
                             (node, Event::Revoked { numbers })
                         }
+                        queue::Message::Superseded { node, numbers } => {
+                            (node, Event::Superseded { numbers })
+                        }
                     };
                     self.deliver(node.as_str(), event);
                 }

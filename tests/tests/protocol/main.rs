@@ -23,6 +23,7 @@ mod jvms;
 mod memory_full;
 mod message;
 mod moving;
+mod newest;
 mod numbers;
 mod passed_over;
 mod queue;

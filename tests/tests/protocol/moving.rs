@@ -282,7 +282,7 @@ async fn a_renewal_is_answered_where_the_door_and_the_holds_are() {
     }
 }
 
-// With the guard there, nothing else refuses them: it is what they were refused for.
+// With the guard there, nothing else refuses them: it was the reason.
 #[tokio::test]
 async fn where_even_the_guard_is_there_nothing_is_refused() {
     let mut cluster = Cluster::start().await;

@@ -5,7 +5,7 @@ use proto::{Demand, FencingToken, Member};
 
 use crate::bench::Bench;
 
-/// So many of `limit` permits.
+/// A weight of `limit` permits.
 pub(crate) fn permits(weight: u32, limit: u32) -> Demand {
     Demand::permits(weight, limit).expect("a demand")
 }

@@ -87,6 +87,8 @@ async fn a_queue_as_long_as_the_caller_allows_is_full(mut bench: Bench) {
     a.hold(30_000).await;
     let member = a.member(30_000);
     assert_eq!(a.acquire(&member, Mode::Wait, 1).await.outcome, Acquired::Queued { position: 0 });
+    // The first refusal notes that the silent were looked for.
+    assert_eq!(a.acquire(&a.member(30_000), Mode::Wait, 1).await.outcome, Acquired::Full);
     let before = bench.everything().await;
     assert_eq!(a.acquire(&a.member(30_000), Mode::Wait, 1).await.outcome, Acquired::Full);
     assert_eq!(bench.everything().await, before);
@@ -144,6 +146,7 @@ async fn ghosts_behind_a_live_head_neither_fill_the_queue_nor_stay(mut bench: Be
         let ghosts = bench.plant_dead(9).await;
         let newcomer = a.member_for(*demand, 30_000);
         assert_eq!(a.acquire(&newcomer, Mode::Wait, 10).await.outcome, Acquired::Full);
+        bench.pass(1_001).await;
         for ghost in &ghosts {
             bench.end_patience(ghost).await;
         }

@@ -25,7 +25,7 @@ facts! {
 
 impl Node {
     /// A new member that is served in runs of up to so many.
-    fn in_run(&self, limit: usize, lease_ms: u64) -> Member {
+    pub(crate) fn in_run(&self, limit: usize, lease_ms: u64) -> Member {
         let number = self.member(lease_ms).number();
         Member::in_run(&self.id, number, lease_ms, limit, &Label::new("test"))
     }

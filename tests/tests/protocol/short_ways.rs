@@ -1,11 +1,12 @@
 //! The short ways of the scripts, and above all where one may not be taken: the outcome is that of
 //! the long one.
 
-use lock_tests::COUNTER;
+use lock_tests::{COUNTER, door_key};
 use proto::{Acquired, Demand, Member, Mode, Renewed};
+use redis::cmd;
 
 use crate::asking::{acquire, grant};
-use crate::bench::Bench;
+use crate::bench::{Bench, LOCK};
 use crate::facts;
 use crate::node::Node;
 use crate::parts::permits;
@@ -27,11 +28,14 @@ facts! {
         a_touch_behind_a_lock_makes_the_queue_live_on,
         an_ambiguous_leave_behind_a_lock_leaves_a_tombstone,
         the_last_release_drops_parts_whose_door_was_lost,
+        the_silent_in_a_full_queue_are_looked_for_once_a_second,
+        a_full_queue_refuses_none_that_waits_holds_or_is_served_in_a_run,
     ],
     queue_scripts: [
         a_counter_that_is_no_number_is_left_alone_and_locks_nothing,
         a_full_memory_keeps_no_part_from_being_renewed,
         a_full_memory_keeps_no_lock_from_being_handed_over,
+        another_program_s_key_is_left_alone_by_a_refusal,
     ],
 }
 
@@ -241,4 +245,75 @@ async fn the_last_release_drops_parts_whose_door_was_lost(mut bench: Bench) {
     b.leave(&waiting).await;
     a.release(&holder).await;
     assert!(bench.state().await.0.of_queue().holds.is_empty());
+}
+
+/// The demands of acquires whose scripts differ, in several commands.
+async fn refused(node: &Node, limit: u32) {
+    for demand in [Demand::ALONE, Demand::READ] {
+        let asking = [(); 3].map(|()| node.member_for(demand, 30_000));
+        let outcome = node.acquire(&asking[0], Mode::Wait, limit).await.outcome;
+        assert_eq!(outcome, Acquired::Full, "{demand}");
+        let all: Vec<_> = asking.iter().collect();
+        let outcomes = node.acquire_all(&all, Mode::Wait, limit).await.outcome;
+        assert_eq!(outcomes, [Acquired::Full; 3], "{demand}");
+        let outcomes = node.acquire_all(&all, Mode::Try, limit).await.outcome;
+        assert_eq!(outcomes, [Acquired::Busy; 3], "{demand}");
+    }
+}
+
+async fn the_silent_in_a_full_queue_are_looked_for_once_a_second(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    a.hold(30_000).await;
+    let waiting = [b.queue(30_000).await, a.queue(30_000).await];
+    refused(&a, 2).await;
+    bench.end_patience(&waiting[0]).await;
+    refused(&a, 2).await;
+    // Also where one of several has room.
+    let asking = [(); 2].map(|()| a.member_for(Demand::ALONE, 30_000));
+    let outcomes = a.acquire_all(&asking.each_ref(), Mode::Wait, 3).await.outcome;
+    assert_eq!(outcomes, [Acquired::Queued { position: 2 }, Acquired::Full]);
+    a.leave(&asking[0]).await;
+    assert_eq!(bench.queue().await, waiting);
+    bench.pass(1_001).await;
+    let newcomer = a.member_for(Demand::ALONE, 30_000);
+    let outcome = a.acquire(&newcomer, Mode::Wait, 2).await.outcome;
+    assert_eq!(outcome, Acquired::Queued { position: 1 });
+    assert_eq!(bench.queue().await, [waiting[1].clone(), newcomer]);
+}
+
+async fn a_full_queue_refuses_none_that_waits_holds_or_is_served_in_a_run(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    let holder = b.hold(30_000).await;
+    let run = [(); 2].map(|()| a.in_run(2, 30_000));
+    a.wait_all(&run.each_ref()).await;
+    let waiting = [b.queue(30_000).await, b.queue_for(Demand::READ, 30_000).await];
+    b.release(&holder).await;
+    refused(&a, 2).await;
+    for (at, member) in (0..).zip(&waiting) {
+        for mode in [Mode::Wait, Mode::Try] {
+            let outcome = b.acquire(member, mode, 2).await.outcome;
+            assert_eq!(outcome, Acquired::Queued { position: at });
+        }
+    }
+    for member in &run {
+        let outcome = a.acquire(member, Mode::Wait, 2).await.outcome;
+        assert_eq!(outcome, Acquired::Granted);
+    }
+    let newcomer = a.member_for(Demand::ALONE, 30_000);
+    let outcomes = a.acquire_all(&[&newcomer, &run[1]], Mode::Wait, 2).await.outcome;
+    assert_eq!(outcomes, [Acquired::Full, Acquired::Granted]);
+    let newcomer = b.member_for(Demand::ALONE, 30_000);
+    let outcomes = b.acquire_all(&[&newcomer, &waiting[1]], Mode::Wait, 2).await.outcome;
+    assert_eq!(outcomes, [Acquired::Full, Acquired::Queued { position: 1 }]);
+}
+
+async fn another_program_s_key_is_left_alone_by_a_refusal(mut bench: Bench) {
+    let a = bench.node().await;
+    a.hold(30_000).await;
+    a.queue(30_000).await;
+    let key = format!("{}:swept", door_key(LOCK));
+    let () = bench.redis().ask(cmd("RPUSH").arg(&key).arg("theirs")).await;
+    refused(&a, 1).await;
+    let found: Vec<String> = bench.redis().ask(cmd("LRANGE").arg(&key).arg(0).arg(-1)).await;
+    assert_eq!(found, ["theirs"]);
 }

@@ -90,13 +90,13 @@ impl State {
         gone
     }
 
-    /// When the key expires that says that there are tombstones, where it is one of its own.
+    /// The expiry of the key that says that there are tombstones, where it is one of its own.
     pub(crate) fn mark_ends_ms(&self) -> Option<u64> {
         let Self::Queue(state) = self else { return None };
         state.door.as_ref()?.ends_ms
     }
 
-    /// Up to when the waiting member is believed alive.
+    /// The end of the time in which the waiting member is believed alive.
     pub(crate) fn alive_until(&self, member: &Party) -> Option<u64> {
         match self {
             Self::Queue(state) => state.patience.get(member.ours()?.node()).copied(),
@@ -154,7 +154,7 @@ fn pass_of_queue(state: &mut QueueState, ms: u64) {
     }
     earlier(&mut state.holds, ms);
     earlier(&mut state.gone, ms);
-    state.patience.values_mut().for_each(|at_ms| *at_ms -= ms);
+    state.patience.values_mut().chain(&mut state.swept_until_ms).for_each(|at_ms| *at_ms -= ms);
     state.passed.values_mut().for_each(|passed| passed.ends_ms -= ms);
 }
 

@@ -54,7 +54,7 @@ impl Bench {
         }
     }
 
-    /// How often the thread was told to try again, since the last call.
+    /// The number of messages that told the thread to try again, since the last call.
     pub(crate) async fn pokes(&mut self, thread: &mut Thread) -> usize {
         let Some(ear) = &mut thread.ear else {
             let pokes = &mut lock(self.function()).pokes;
@@ -133,7 +133,7 @@ impl Bench {
         since_ms.keys().map(|(party, _)| party.as_str().to_owned()).collect()
     }
 
-    /// So many milliseconds pass for those.
+    /// Lets milliseconds pass for the suspects.
     pub(crate) async fn age_suspects(&mut self, ms: u64) {
         self.change(|state, _| {
             state.of_redisson().suspects.since_ms.values_mut().for_each(|since| *since -= ms);

@@ -49,6 +49,7 @@ async fn a_queue_that_is_full_of_the_silent_takes_newcomers(mut bench: Bench) {
     let silent = [b.queue(30_000).await, b.queue(30_000).await];
     let newcomer = a.member(30_000);
     assert_eq!(a.acquire(&newcomer, Mode::Wait, 2).await.outcome, Acquired::Full);
+    bench.pass(1_001).await;
     for member in &silent {
         bench.end_patience(member).await;
     }

@@ -23,7 +23,7 @@ pub(crate) fn turns(lines: &[MonitorLine]) -> Vec<String> {
         } else if line.is("LPUSH") && key == QUEUE {
             panic!("{member} had been thrown out of the queue");
         } else if line.is("HSET") && key == KEY {
-            assert_eq!(holder, None, "{member} is granted what another holds");
+            assert_eq!(holder, None, "{member} is granted the lock of another");
             if waiting.contains(&member) {
                 assert_eq!(waiting.pop_front().as_ref(), Some(&member), "out of turn: {waiting:?}");
             } else {

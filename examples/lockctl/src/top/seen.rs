@@ -1,5 +1,5 @@
-//! For how long holders have held. No server tells: a holder's age begins when it asked. So it is
-//! the time for which looks have seen it hold.
+//! The time for which holders have held. No server tells it: a holder's age begins when it asked.
+//! So it is the time for which looks have seen it hold.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -78,7 +78,7 @@ impl<P: Mirror> Core<P> {
                 self.pause = (self.pause * 2).min(LAST_RETRY);
                 return budget;
             };
-            // Parked again at once, without a subscription: its return is what to wait for.
+            // Parked again at once, without a subscription, until that is back.
             if !self.is_up() && self.table.entries()[&number].mode == Mode::Wait {
                 self.retry_at = None;
                 return budget;
@@ -121,6 +121,7 @@ impl<P: Mirror> Core<P> {
             Acquired::Full => {
                 self.finish(number, Refusal::Kind(LockErrorKind::QueueFull));
             }
+            Acquired::Refused if member.keeps_newest() => self.superseded(number),
             // Our own tombstone: this number is of no use any more.
             Acquired::Refused => self.place_lost(number),
         }
@@ -188,6 +189,19 @@ impl<P: Mirror> Core<P> {
             entry.state = entry.gone(now);
         });
         self.push(Effect::Observe(note));
+    }
+
+    /// The server has taken a waiting member out of the queue for a newer one. One that is granted
+    /// since was not out of the queue of the server that granted it, which has taken over.
+    pub(super) fn superseded(&mut self, number: u64) {
+        let Some(entry) = self.table.get(number) else { return };
+        if !matches!(entry.state, State::Asking { .. } | State::Parked { .. } | State::Waiting) {
+            return;
+        }
+        let (lock, member) = (entry.lock.clone(), entry.member.clone());
+        // A server that takes over may have it in its queue still.
+        self.remember_release(Some(number), &lock, &member);
+        self.finish(number, Refusal::Kind(LockErrorKind::Superseded));
     }
 
     pub(super) fn set_refusal(&mut self, number: u64, refusal: Refusal) {

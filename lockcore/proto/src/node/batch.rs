@@ -1,5 +1,5 @@
-//! Which requests go out together: renewals in one script, touches in one script, acquires of one
-//! lock in one command.
+//! The requests that go out together: renewals in one script, touches in one script, acquires of
+//! one lock in one command.
 //!
 //! # Implementation notes
 //!
@@ -112,7 +112,11 @@ fn joins(open: &mut Ask, ask: &mut Ask) -> bool {
         (
             Command::Acquire { members, mode, queue_limit },
             Command::Acquire { members: more, mode: other_mode, queue_limit: other_limit },
-        ) if (*mode, *queue_limit) == (*other_mode, *other_limit) => (members, more, MAX_ACQUIRES),
+        ) if (*mode, *queue_limit) == (*other_mode, *other_limit)
+            && !members.iter().chain(&*more).any(Member::keeps_newest) =>
+        {
+            (members, more, MAX_ACQUIRES)
+        }
         _ => return false,
     };
     let joins = is_same && members.len() + more.len() <= max;

@@ -33,8 +33,7 @@ impl<P: Mirror> Core<P> {
     pub fn take_holds(&mut self, from: u64, why: &'static str) -> (usize, Option<u64>) {
         let now = self.now;
         let is_hold = |entry: &Entry<P>| entry.index_keys().class == Some(Class::Hold);
-        // What is left on the server of a lost one, its guard would give back, which comes too late
-        // now.
+        // The guard of a lost one would release its rest on the server, which comes too late now.
         let (numbers, next) =
             self.part_of(from, |entry| is_hold(entry) || matches!(entry.state, State::Lost { .. }));
         let taken = numbers.iter().filter(|number| is_hold(&self.table.entries()[number])).count();

@@ -178,6 +178,32 @@ pub(super) enum Class {
 }
 
 impl<P: Mirror> Entry<P> {
+    /// An attempt that begins now: it is not sent yet, and its caller waits.
+    pub(super) fn new(
+        lock: LockName,
+        member: Member,
+        options: Terms,
+        mode: Mode,
+        now: Moment,
+        mirror: P,
+    ) -> Self {
+        Self {
+            lock,
+            member,
+            options,
+            mode,
+            state: State::Unsent,
+            caller: Caller::Waits,
+            ambiguous: false,
+            unanswered: false,
+            answered: None,
+            revoked: None,
+            anchor: now,
+            started: now,
+            mirror,
+        }
+    }
+
     /// Whether a copy of the acquire may run after the member was given back.
     pub(super) fn may_run_again(&self) -> bool {
         self.ambiguous || self.unanswered

@@ -37,7 +37,7 @@ impl<P: Mirror> Core<P> {
             self.grant_in_reply(ask, grant);
         }
         if reply.more {
-            // For no member in particular: what is left to do, the server knows.
+            // For no member in particular: the server knows the rest.
             let command = Command::Touch { members: Vec::new() };
             let ask = Ask { lock: ask.lock.clone(), command, sent: self.now, background: true };
             self.background(ask);
@@ -88,20 +88,11 @@ impl<P: Mirror> Core<P> {
         let now = self.now;
         let number = member.number();
         let lease = Duration::from_millis(member.lease_ms());
+        let options = Terms { lease, ..Terms::default() };
         let stray = Entry {
-            lock,
-            member,
-            options: Terms { lease, ..Terms::default() },
-            mode: Mode::Try,
             state: State::Over,
             caller: Caller::Gone,
-            ambiguous: false,
-            unanswered: false,
-            answered: None,
-            revoked: None,
-            anchor: now,
-            started: now,
-            mirror: P::default(),
+            ..Entry::new(lock, member, options, Mode::Try, now, P::default())
         };
         self.table.insert(number, stray);
     }

@@ -1,4 +1,4 @@
-//! How long things last: leases, claims, and the pauses between renewals and touches.
+//! Times: leases, claims, and the pauses between renewals and touches.
 
 use std::time::Duration;
 
@@ -74,10 +74,10 @@ impl Lease {
         let half = deadline.since(now) / 2;
         let is_full = left >= options.lease - options.lease / 10;
         let renew_at = match options.renewal {
-            // A third of a full lease, or half of what is left of it if that is sooner.
+            // A third of a full lease, or half of its rest if that is sooner.
             Renewal::Watchdog if is_full => Some(now + half.min(options.lease / 3)),
             Renewal::Watchdog => Some(now + half),
-            // Handed over with a claim: one renewal turns it into what was asked for.
+            // Handed over with a claim: one renewal turns it into the full lease.
             Renewal::Fixed if !is_full => Some(now),
             Renewal::Fixed => None,
         };

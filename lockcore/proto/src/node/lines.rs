@@ -108,6 +108,7 @@ impl<P: Mirror> Core<P> {
                 }
                 // Told as a grant in the same reply.
                 Presence::Holding => {}
+                Presence::Superseded => self.superseded(number),
                 // It was force-released, and queued again since.
                 Presence::Gone if self.may_be_back_since(number, ask.sent) => {
                     self.table.touch_by(&ask.lock, self.now);

@@ -56,7 +56,7 @@ impl<P: Mirror> Core<P> {
 
     pub(super) fn release_request(&self, number: u64, background: bool) -> Ask {
         let entry = &self.table.entries()[&number];
-        let Entry { lock, member, .. } = &**entry;
+        let Entry { lock, member, .. } = &***entry;
         let alone = [number];
         let members = self.runs.get(number).map_or(alone.as_slice(), |run| &run.members);
         let may_run_again = |of: &u64| self.table.get(*of).is_some_and(Entry::may_run_again);

@@ -3,6 +3,7 @@
 
 use std::collections::hash_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Deref;
 use std::time::Duration;
 
 use super::{Core, Counts};
@@ -23,13 +24,28 @@ pub(super) struct Line {
     pub(super) touched: Moment,
 }
 
+/// An entry, and the keys by which it is found.
+#[derive(Debug, Clone)]
+pub(super) struct Indexed<P> {
+    entry: Entry<P>,
+    keys: IndexKeys,
+}
+
+impl<P> Deref for Indexed<P> {
+    type Target = Entry<P>;
+
+    fn deref(&self) -> &Entry<P> {
+        &self.entry
+    }
+}
+
 /// Numbers by the time at which something of them is due.
 type ByTime<T = u64> = BTreeSet<(Moment, T)>;
 
 #[derive(Debug, Clone)]
 pub(super) struct Table<P> {
     /// Boxed, as the map moves its values about.
-    entries: BTreeMap<u64, Box<Entry<P>>>,
+    entries: BTreeMap<u64, Box<Indexed<P>>>,
     lines: BTreeMap<LockName, Line>,
     ends: ByTime,
     renewals: ByTime,
@@ -37,8 +53,8 @@ pub(super) struct Table<P> {
     sends: ByTime,
     touches: ByTime<LockName>,
     unsent: BTreeSet<u64>,
-    /// How many acquires of each lock are on their way, or are to be sent. Hashed, so that a lock
-    /// that comes and goes allocates nothing.
+    /// The number of acquires of each lock that are on their way, or are to be sent. Hashed, so
+    /// that a lock that comes and goes allocates nothing.
     asked_for: HashMap<LockName, usize>,
     parked: BTreeSet<u64>,
     counts: Counts,
@@ -69,7 +85,7 @@ impl<P: Mirror> Table<P> {
     }
 
     read_only! {
-        entries: BTreeMap<u64, Box<Entry<P>>>
+        entries: BTreeMap<u64, Box<Indexed<P>>>
         lines: BTreeMap<LockName, Line>
         ends: ByTime
         renewals: ByTime
@@ -80,19 +96,14 @@ impl<P: Mirror> Table<P> {
         counts: Counts
     }
 
-    /// Whether an acquire of the lock is on its way, or is to be sent.
-    pub(super) fn is_asked_for(&self, lock: &LockName) -> bool {
-        self.asked_for.contains_key(lock)
-    }
-
     pub(super) fn get(&self, number: u64) -> Option<&Entry<P>> {
-        self.entries.get(&number).map(|entry| &**entry)
+        self.entries.get(&number).map(|indexed| &indexed.entry)
     }
 
     /// The number of this very member, whose acquire was answered: no copy of that request is on
     /// its way any more.
     pub(super) fn answered(&mut self, member: &Member, now: Moment) -> Option<u64> {
-        let entry = self.entries.get_mut(&member.number())?;
+        let Indexed { entry, .. } = &mut **self.entries.get_mut(&member.number())?;
         let is_this = entry.member == *member;
         // Nothing is found by these: an index never depends on them.
         if is_this && entry.unanswered {
@@ -105,7 +116,7 @@ impl<P: Mirror> Table<P> {
     /// An entry that the server says holds. Where its own answer does not say so, a copy of its
     /// acquire may still be on its way.
     pub(super) fn granted(&mut self, number: u64, by_its_answer: bool) -> Option<&Entry<P>> {
-        let entry = self.entries.get_mut(&number)?;
+        let Indexed { entry, .. } = &mut **self.entries.get_mut(&number)?;
         entry.unanswered |= !by_its_answer && matches!(entry.state, State::Asking { .. });
         Some(entry)
     }
@@ -127,13 +138,22 @@ impl<P: Mirror> Table<P> {
         }
     }
 
+    /// Adds an attempt that begins, unsent. If it `may` be sent at once, and no acquire of its lock
+    /// is on its way or to be sent, it is asked for. Returns whether it is.
+    pub(super) fn begin(&mut self, number: u64, mut entry: Entry<P>, may: bool) -> bool {
+        let is_next = self.count_asked_for(entry.lock.clone(), true) && may;
+        if is_next {
+            entry.state = State::Asking { error: None, poked: false };
+        }
+        self.insert(number, entry);
+        is_next
+    }
+
+    /// Adds an entry. One that is asked for is counted by [`begin`](Self::begin).
     pub(super) fn insert(&mut self, number: u64, entry: Entry<P>) {
         let keys = entry.index_keys();
         entry.update_mirror();
-        if keys.is_asked_for {
-            self.count_asked_for(entry.lock.clone(), true);
-        }
-        self.entries.insert(number, Box::new(entry));
+        self.entries.insert(number, Box::new(Indexed { entry, keys }));
         self.reorder(number, &IndexKeys::default(), &keys);
     }
 
@@ -143,11 +163,11 @@ impl<P: Mirror> Table<P> {
         number: u64,
         change: impl FnOnce(&mut Entry<P>) -> T,
     ) -> Option<T> {
-        let entry = self.entries.get_mut(&number)?;
-        let before = entry.index_keys();
+        let Indexed { entry, keys } = &mut **self.entries.get_mut(&number)?;
         let changed = change(entry);
         entry.update_mirror();
         let after = entry.index_keys();
+        let before = std::mem::replace(keys, after);
         let is_over = entry.is_over();
         if before.is_asked_for != after.is_asked_for {
             let lock = entry.lock.clone();
@@ -185,13 +205,18 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    fn count_asked_for(&mut self, lock: LockName, is_one_more: bool) {
+    /// Counts one more or less that is asked for. Returns whether it is the first.
+    fn count_asked_for(&mut self, lock: LockName, is_one_more: bool) -> bool {
         match self.asked_for.entry(lock) {
-            Slot::Vacant(first) => drop(first.insert(1)),
+            Slot::Vacant(first) => {
+                first.insert(1);
+                return true;
+            }
             Slot::Occupied(mut count) if is_one_more => *count.get_mut() += 1,
             Slot::Occupied(last) if *last.get() == 1 => drop(last.remove()),
             Slot::Occupied(mut count) => *count.get_mut() -= 1,
         }
+        false
     }
 
     fn line_up(&mut self, number: u64) {

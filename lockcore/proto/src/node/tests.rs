@@ -7,6 +7,7 @@ mod grants;
 mod holds;
 mod lines;
 mod moved;
+mod newest;
 mod releases;
 mod replicas;
 mod revoked;

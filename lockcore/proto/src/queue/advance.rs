@@ -28,7 +28,7 @@ enum Fate {
 impl QueueState {
     /// Takes out holds whose leases have ended, and grants the free weight, if there are waiters.
     pub(super) fn hand_on(&mut self, call: &mut Call<'_>) {
-        // With none to grant it to, what has lapsed may stay: the next that does not fit looks.
+        // With none to grant it to, lapsed holds may stay: the next that does not fit looks.
         if self.whole(call.now_ms()).is_none() && !self.queue.is_empty() {
             self.reclaim(call);
             self.advance(call);
@@ -226,7 +226,7 @@ impl QueueState {
         call.keep(ends_ms);
     }
 
-    /// When the lease of the member's part ends, if it has not.
+    /// The end of the lease of the member's part, if it has not passed.
     pub(super) fn held_until(&self, member: &Member, now_ms: u64) -> Option<u64> {
         self.holds.get(member).filter(|ends_ms| *ends_ms > now_ms)
     }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::advance::Advanced;
-use super::{Call, Door, Held, MARGIN_MS, Mark, Message, QueueState, ROUND_MS};
+use super::{Call, Door, Held, MARGIN_MS, Mark, Message, QueueState, ROUND_MS, SWEPT_MS};
 use crate::demand::{ALL, Demand};
 use crate::member::{Member, NodeId, Party};
 use crate::{
@@ -21,8 +21,6 @@ struct Asking<'a> {
     newcomers: Vec<&'a Member>,
     /// The end of the walk along the queue, which is made once in a command, as reclaim is.
     advanced: Option<Advanced>,
-    /// Whether members whose patience has ended were dropped from a full queue, once as well.
-    is_swept: bool,
 }
 
 impl Asking<'_> {
@@ -33,7 +31,6 @@ impl Asking<'_> {
             outcomes: Vec::with_capacity(members),
             newcomers: Vec::new(),
             advanced: None,
-            is_swept: false,
         }
     }
 }
@@ -64,7 +61,7 @@ impl QueueState {
             }
         }
         if members.iter().all(|member| self.is_gone(member)) {
-            // Nothing is written, not even what is mended.
+            // Nothing is written, not even the mended parts.
             let mut mended = self.clone();
             mended.look(call);
             return mended.answer(call, vec![Acquired::Refused; members.len()]);
@@ -177,15 +174,48 @@ impl QueueState {
             return Acquired::Busy;
         }
         let limit = asking.queue_limit as usize;
-        if self.queue.len() >= limit && !std::mem::replace(&mut asking.is_swept, true) {
+        let mut older = self.older(call, member);
+        // A look at so many costs as much as many refusals. Once one has looked, others need not.
+        if self.queue.len() - older.len() >= limit && self.swept_until_ms.is_none() {
             self.sweep(call, &asking.newcomers);
+            self.swept_until_ms = Some(call.now_ms() + SWEPT_MS);
+            older = self.older(call, member);
         }
-        if self.queue.len() >= limit {
+        if self.queue.len() - older.len() >= limit {
             return Acquired::Full;
         }
+        self.supersede(call, &older);
         self.enqueue(call, member);
         asking.newcomers.push(member);
         Acquired::Queued { position: 0 }
+    }
+
+    /// The members that leave the queue for this one, among the last that wait.
+    fn older(&self, call: &Call<'_>, member: &Member) -> Vec<Member> {
+        if !member.keeps_newest() {
+            return Vec::new();
+        }
+        let last = self.queue.iter().rev().take(call.bounds.looked_at);
+        let older = last.filter(|(_, waiting)| waiting.keeps_newest());
+        older.map(|(_, waiting)| waiting.clone()).collect()
+    }
+
+    /// Takes members out of the queue for a newer one. A copy of an acquire that runs late must not
+    /// bring them back: then an older one would supersede a newer one.
+    fn supersede(&mut self, call: &mut Call<'_>, older: &[Member]) {
+        for member in older {
+            self.queue.remove(member);
+            self.gone.set(member, call.now_ms() + TOMBSTONE_MS);
+            call.has_gone = true;
+        }
+        let told = by_node(older).into_iter();
+        let told = told.map(|(node, numbers)| Message::Superseded { node, numbers });
+        // In front of the grants, as in Lua.
+        call.messages.splice(0..0, told);
+        // Those behind a head that has left may fit.
+        if !older.is_empty() && self.whole(call.now_ms()).is_none() {
+            self.advance(call);
+        }
     }
 
     /// Tells the members that wait their positions, as they are at the end of the command.
@@ -385,7 +415,8 @@ impl QueueState {
             self.raise(call);
             return Presence::Waiting;
         }
-        Presence::Gone
+        let has_tombstone = call.has_gone && self.gone.get(member).is_some();
+        if has_tombstone && member.keeps_newest() { Presence::Superseded } else { Presence::Gone }
     }
 
     /// Takes members out of the queue, or releases them if they were granted meanwhile.
@@ -440,19 +471,14 @@ impl QueueState {
                 held.filter(is_meant).collect()
             }
         };
-        let mut by_node: Vec<(&str, Vec<u64>)> = Vec::new();
         for member in &forced {
             self.drop_any(now_ms, member);
-            match by_node.iter_mut().find(|(node, _)| *node == member.node()) {
-                Some((_, numbers)) => numbers.push(member.number()),
-                None => by_node.push((member.node(), vec![member.number()])),
-            }
         }
-        for (node, mut numbers) in by_node {
+        for (node, mut numbers) in by_node(&forced) {
             // A node that has not heard of the run knows its members only.
             let others = run.iter().filter(|number| !numbers.contains(number));
             numbers.extend(others.copied().collect::<Vec<_>>());
-            call.messages.push(Message::Revoked { node: NodeId::from(node), numbers });
+            call.messages.push(Message::Revoked { node, numbers });
         }
         self.hand_on(call);
         let outcome = if forced.is_empty() { Released::NotHeld } else { Released::Released };
@@ -499,6 +525,18 @@ impl QueueState {
             grants: call.told(None),
         }
     }
+}
+
+/// The numbers of the members of each node.
+fn by_node(members: &[Member]) -> Vec<(NodeId, Vec<u64>)> {
+    let mut by_node: Vec<(NodeId, Vec<u64>)> = Vec::new();
+    for member in members {
+        match by_node.iter_mut().find(|(node, _)| member.is_of(node)) {
+            Some((_, numbers)) => numbers.push(member.number()),
+            None => by_node.push((NodeId::from(member.node()), vec![member.number()])),
+        }
+    }
+    by_node
 }
 
 /// A member that asks again keeps its hold.

@@ -18,13 +18,13 @@ pub struct Door {
     pub held: Held,
     /// The other keys to be looked at.
     pub mark: Mark,
-    /// When the door expires: with the lease of the member that holds everything, a margin later
+    /// The expiry of the door: with the lease of the member that holds everything, a margin later
     /// behind a mark; a margin after the last end of all behind parts. `None` is a key without a
     /// TTL, which another program has made so.
     pub ends_ms: Option<u64>,
 }
 
-/// How the lock is held.
+/// The holds of the lock.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Held {
     /// One member holds everything.
@@ -193,7 +193,7 @@ impl QueueState {
         self.settle_expiries();
     }
 
-    /// How much is in use.
+    /// The weight in use.
     pub(super) fn used(&self) -> u64 {
         match self.door.as_ref().map(|door| &door.held) {
             Some(Held::Whole { .. }) => Demand::ALONE.weight(),

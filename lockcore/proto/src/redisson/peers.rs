@@ -10,18 +10,18 @@ use crate::member::{Member, Party};
 pub const JVM_STEP_MS: u64 = 300_000;
 /// The score ahead of the clock of ours that have no foreign member before them.
 pub const SHORT_SCORE_MS: u64 = 60_000;
-/// How much more than enough a newcomer's score may be.
+/// The most that a newcomer's score may be above a sufficient one.
 pub const SLACK_MS: u64 = 3_600_000;
-/// How many at the head of the queue are looked at for those that have no foreign member before
-/// them.
+/// The number of members at the head of the queue that are searched for those without a foreign
+/// member before them.
 pub const LEADING: usize = 64;
-/// How long a foreign member has to subscribe once it was found not to hear.
+/// The time that a foreign member has to subscribe once it was found not to hear.
 pub const GRACE_MS: u64 = 8_000;
-/// How long suspects are remembered.
+/// The time for which suspects are remembered.
 pub const SUSPECTS_MS: u64 = 60_000;
-/// How many at the head of the queue are looked at for suspects.
+/// The number of members at the head of the queue that are searched for suspects.
 pub const LOOKED_AT: usize = 256;
-/// How long our deadlines outlive the last that was written.
+/// The time by which our deadlines outlive the last that was written.
 pub const ALIVE_MS: u64 = 75_000;
 
 /// The other side of a shared queue.
@@ -47,20 +47,21 @@ impl std::fmt::Debug for Peers<'_> {
 /// The foreign members that do not hear.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Suspects {
-    /// When that was first found, by the member and its score: the same thread may queue again.
+    /// The time at which each was first found, by the member and its score: the same thread may
+    /// queue again.
     pub since_ms: BTreeMap<(Party, u64), u64>,
-    /// When this is forgotten.
+    /// The expiry of the record.
     pub expire_ms: Option<u64>,
 }
 
 impl LockState {
-    /// Up to when a waiting member is believed alive; nothing if it has no score.
+    /// The end of the time in which a waiting member is believed alive; `None` without a score.
     pub(super) fn life(&self, member: &Party) -> Option<u64> {
         let score_ms = self.deadlines.get(member)?;
         Some(self.alive.get(member).unwrap_or(score_ms))
     }
 
-    /// How many wait and are believed alive.
+    /// The number of waiters that are believed alive.
     pub(super) fn live(&self, call: &Call<'_>) -> usize {
         self.queue.len().saturating_sub(self.alive.passed(call.now_ms()).count())
     }

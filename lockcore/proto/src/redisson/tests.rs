@@ -41,7 +41,7 @@ struct Bench {
     away: String,
     /// The threads of JVMs that hear.
     heard: Vec<Party>,
-    /// What was published since it was last taken.
+    /// The messages that were published since they were last taken.
     said: Vec<Message>,
 }
 

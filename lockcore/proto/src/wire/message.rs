@@ -6,7 +6,8 @@ use crate::{Event, FencingToken, MAX_RUN};
 
 /// `g <member> <token> <ms left>` or `r <member>`, of a member of `node`, which may hold spaces. Of
 /// a resource with permits: `p <token> <number> <ms left> …` or `r <number> …`. Of a run:
-/// `w <token> <ms left> <number> …`.
+/// `w <token> <ms left> <number> …`. Of members that left the queue for a newer one:
+/// `s <number> …`.
 pub fn message(payload: &[u8], node: &NodeId) -> Option<Event> {
     // The text of another node's member is no message to this one, whatever its number.
     let number = |text: &str| {
@@ -22,6 +23,9 @@ pub fn message(payload: &[u8], node: &NodeId) -> Option<Event> {
     if let Some(revoked) = payload.strip_prefix("r ") {
         let alone = || Some(vec![number(revoked)?]);
         return Some(Event::Revoked { numbers: numbers(revoked).or_else(alone)? });
+    }
+    if let Some(superseded) = payload.strip_prefix("s ") {
+        return Some(Event::Superseded { numbers: numbers(superseded)? });
     }
     let mut parts = payload.strip_prefix("g ")?.rsplitn(3, ' ');
     let left_ms = parts.next()?.parse().ok()?;
@@ -89,6 +93,7 @@ mod tests {
         let several = Event::Granted { token: token(17), grants: vec![(1, 10_000), (5, 300)] };
         assert_eq!(read(b"p 17 1 10000 5 300"), Some(several));
         assert_eq!(read(b"r 1 5"), Some(Event::Revoked { numbers: vec![1, 5] }));
+        assert_eq!(read(b"s 1 5"), Some(Event::Superseded { numbers: vec![1, 5] }));
     }
 
     #[test]
@@ -113,6 +118,8 @@ mod tests {
             b"g ~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:x 9007199254740992 5",
             b"g m 1795242275666200 5",
             b"r a b",
+            b"s",
+            b"s a b",
             b"g ~1BAAAAAAAAAAAAAAAAAAAAA:7:30000:x 1795242275666200 5",
             b"r ~1BAAAAAAAAAAAAAAAAAAAAA:7:30000:x",
             b"0",

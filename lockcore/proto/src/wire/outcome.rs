@@ -46,6 +46,7 @@ pub(super) fn touched(letters: &str) -> Option<Vec<Presence>> {
     let one = |letter| match letter {
         'w' => Some(Presence::Waiting),
         'h' | 's' => Some(Presence::Holding),
+        'd' => Some(Presence::Superseded),
         'g' => Some(Presence::Gone),
         _ => None,
     };

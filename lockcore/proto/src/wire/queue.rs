@@ -6,13 +6,13 @@ use super::keys::{COUNTER, SlotCounter};
 use super::scripts::{self, Script};
 use super::{Call, Context};
 use crate::demand::Demand;
+use crate::member::Member;
 use crate::name::LockName;
-use crate::{Command, Mode};
+use crate::token::FencingToken;
+use crate::{Acquired, Answer, Command, Mode, Released};
 
 /// The keys that a script is given: the others are named after the door.
 pub(super) const KEYS: usize = 2;
-/// The numbers from which on Lua is not exact.
-const END_OF_TOKENS: u64 = 1 << 53;
 /// The lease that is not sent.
 const USUAL_LEASE_MS: u64 = 30_000;
 /// The queue limit that is not sent.
@@ -24,6 +24,7 @@ const USUAL_PREFIX: &str = "lockcore";
 fn is_whole(command: &Command) -> bool {
     match command {
         Command::Release { member } => member.demand() == Demand::ALONE,
+        Command::Acquire { members, .. } if keeps_newest(members) => false,
         Command::Acquire { members, .. } | Command::Renew { members } => {
             matches!(&**members, [one] if one.demand() == Demand::ALONE)
         }
@@ -31,11 +32,18 @@ fn is_whole(command: &Command) -> bool {
     }
 }
 
+/// Whether it is asked for one of which only the newest waits: such a member is never asked for
+/// together with others.
+fn keeps_newest(members: &[Member]) -> bool {
+    matches!(members, [one] if one.keeps_newest())
+}
+
 /// The script that runs the command.
 pub fn script(command: &Command) -> &'static Script {
     let scripts = scripts::of_queue();
     match (command, is_whole(command)) {
         (Command::Acquire { .. }, true) => &scripts.lock,
+        (Command::Acquire { members, .. }, _) if keeps_newest(members) => &scripts.acquire_newest,
         (Command::Acquire { members, .. }, false) if members.len() == 1 => &scripts.acquire,
         (Command::Acquire { .. }, false) => &scripts.acquire_all,
         (Command::Release { .. }, true) => &scripts.unlock,
@@ -57,10 +65,8 @@ pub fn script(command: &Command) -> &'static Script {
 pub struct FreeAcquire<'a> {
     /// The key to set, if it is not there.
     pub door: &'a str,
-    /// Its value.
-    pub member: &'a str,
-    /// The time after which it ends, in ms.
-    pub lease_ms: u64,
+    /// Its value, which ends after its lease.
+    pub member: &'a Member,
     /// The key whose next number is the token.
     pub counter: &'static str,
 }
@@ -69,17 +75,40 @@ impl<'a> FreeAcquire<'a> {
     pub(super) fn of(lock: &'a LockName, command: &'a Command) -> Option<Self> {
         let Command::Acquire { members, .. } = command else { return None };
         let member = members.first().filter(|_| is_whole(command))?;
-        let (door, lease_ms) = (lock.door(), member.lease_ms());
-        Some(Self { door, member: member.as_str(), lease_ms, counter: COUNTER })
+        Some(Self { door: lock.door(), member, counter: COUNTER })
     }
 
     /// The answer of the script in its place; nothing if this is no token for a node with this
     /// floor.
-    pub fn answer(&self, token: i64, floor_us: u64) -> Option<String> {
-        let token = u64::try_from(token).ok().filter(|token| *token < END_OF_TOKENS)?;
-        let ahead = token.checked_sub(floor_us).filter(|ahead| *ahead > 0)?;
-        let mut digits = itoa::Buffer::new();
-        Some([digits.format(ahead), self.member].concat())
+    pub fn answer(&self, token: i64, floor_us: u64) -> Option<Answer> {
+        let token = FencingToken::try_from(u64::try_from(token).ok()?).ok()?;
+        if token.get() <= floor_us {
+            return None;
+        }
+        let outcome = vec![Acquired::Granted];
+        Some(Answer::Acquired(reply::held(self.member.clone(), token, outcome)))
+    }
+}
+
+/// The release of a lock, as far as it can be done without a script: it has no waiters if its
+/// door is no more than the member, and then the door is deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FreeRelease<'a> {
+    /// The key to delete, if it has this value.
+    pub door: &'a str,
+    /// The value.
+    pub member: &'a Member,
+}
+
+impl<'a> FreeRelease<'a> {
+    pub(super) fn of(lock: &'a LockName, command: &'a Command) -> Option<Self> {
+        let Command::Release { member } = command else { return None };
+        is_whole(command).then(|| Self { door: lock.door(), member })
+    }
+
+    /// The answer of the script in its place, where the door was deleted.
+    pub fn answer() -> Answer {
+        Answer::Released(reply::short(Released::Released))
     }
 }
 

@@ -82,7 +82,7 @@ macro_rules! scripts {
 scripts!(
     /// The scripts of the queue.
     QueueScripts in "lua/queue/":
-    lock unlock extend acquire acquire_all release renew confirm reduce touch leave force_release inspect
+    lock unlock extend acquire acquire_all acquire_newest release renew confirm reduce touch leave force_release inspect
     preflight
 );
 

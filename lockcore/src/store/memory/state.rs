@@ -179,6 +179,7 @@ fn event(message: queue::Message) -> (NodeId, Event) {
             (node, Event::GrantedRun { token, left_ms, numbers })
         }
         queue::Message::Revoked { node, numbers } => (node, Event::Revoked { numbers }),
+        queue::Message::Superseded { node, numbers } => (node, Event::Superseded { numbers }),
     }
 }
 

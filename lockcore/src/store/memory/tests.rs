@@ -13,7 +13,7 @@ use super::*;
 use crate::key::LockKey;
 use crate::store::StoreFuture;
 
-/// Writes down what it hears, and then does what it was told to.
+/// Records the events that it hears, and then has its reaction.
 #[derive(Default)]
 struct Ear {
     heard: Mutex<Vec<Event>>,

@@ -130,7 +130,7 @@ fn read(answer: Value) -> Option<(Vec<RefusedRight>, Extras)> {
         redis::from_redis_value(answer).ok()?;
     let refusals = refused.chunks_exact(3).filter_map(|refusal| {
         let [right, error, object] = refusal else { return None };
-        // Full memory, say, is no reason not to start: what is held can still be given back.
+        // Full memory, say, is no reason not to start: holds can still be released.
         let why = match AclError::read(error) {
             Some(error) => Why::Denied(error.missing),
             None if failure::is_unknown_command(error) => Why::Unknown,
@@ -154,6 +154,7 @@ fn read(answer: Value) -> Option<(Vec<RefusedRight>, Extras)> {
         kill: may("client|kill"),
         introduce: may("client|setinfo"),
         transact: may("multi") && may("exec"),
+        compare: may("delifeq"),
     };
     Some((refused, extras))
 }

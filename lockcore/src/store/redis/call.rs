@@ -6,10 +6,13 @@ use std::io::Write as _;
 use proto::wire::{Call, Script, Value};
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
+/// The bytes around a word, with those of its length.
+const AROUND: usize = 24;
+
 /// A command as it goes over the wire, or several of which the last answer counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Packed {
-    /// The number of its words; 0 if they are several commands.
+    /// The number of its words; 0 if the bytes are whole commands.
     words: usize,
     /// The words, each with its length in front and a line's end behind; or the whole commands.
     bytes: Vec<u8>,
@@ -29,21 +32,28 @@ impl Packed {
         Self { words: 0, bytes: Vec::with_capacity(size), answers: 1 }
     }
 
-    /// Several commands with so many answers, of about this size.
-    pub(crate) fn transaction(answers: usize, size: usize) -> Self {
+    /// Whole commands with so many answers, of about this size.
+    pub(crate) fn whole(answers: usize, size: usize) -> Self {
         Self { answers, ..Self::with_capacity(size) }
     }
 
-    /// Adds to a transaction as it is.
+    /// Adds to whole commands as it is.
     pub(crate) fn append(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Adds a word to a transaction.
+    /// Adds a word to whole commands.
     pub(crate) fn word(&mut self, word: &[u8]) {
-        self.append(b"$");
-        self.append(itoa::Buffer::new().format(word.len()).as_bytes());
-        self.append(b"\r\n");
+        self.bytes.reserve(word.len() + AROUND);
+        // Nearly all have two digits.
+        if let length @ 10..=99 = word.len() {
+            let [tens, ones] = [length / 10, length % 10].map(|digit| b'0' + digit as u8);
+            self.append(&[b'$', tens, ones, b'\r', b'\n']);
+        } else {
+            self.append(b"$");
+            self.append(itoa::Buffer::new().format(word.len()).as_bytes());
+            self.append(b"\r\n");
+        }
         self.append(word);
         self.append(b"\r\n");
     }
@@ -102,8 +112,10 @@ impl From<&Packed> for Cmd {
 impl Call for Scripted {
     fn begin(script: &'static Script, keys: usize) -> Self {
         let mut command = Packed::with_capacity(512 + 64 * keys);
-        command.add(b"EVALSHA");
-        command.add(script.digest.as_bytes());
+        command.words = 2;
+        command.append(b"$7\r\nEVALSHA\r\n$40\r\n");
+        command.append(script.digest.as_bytes());
+        command.append(b"\r\n");
         command.add(itoa::Buffer::new().format(keys).as_bytes());
         Self { script, command }
     }

@@ -4,7 +4,7 @@
 //! # Implementation notes
 //!
 //! - A shard is the store of one server, with its own connections, subscription and times. So
-//!   presence is what it is on one server: a script counts who listens at the primary that runs it.
+//!   presence is as on one server: a script counts who listens at the primary that runs it.
 //!   The channels name the server, because a Cluster carries each message to all of its servers.
 
 mod following;
@@ -33,8 +33,8 @@ use tokio_util::sync::CancellationToken;
 use self::following::follow;
 use self::routing::Way;
 use self::slots::{Shard, Slots};
-use super::wire::TimedWire;
-use super::{Certificates, ReadAnswer, Replicas};
+use super::wire::{EACH, ONE, Reading};
+use super::{Certificates, Replicas};
 use crate::cluster::Cluster;
 use crate::credentials::Provider;
 use crate::error::LockError;
@@ -116,7 +116,7 @@ impl ClusterStore {
     fn call<T: Send + 'static>(
         &self,
         asked: Asked,
-        read: ReadAnswer<T>,
+        reading: Reading<T>,
         note: fn(&Shard, &T),
     ) -> StoreFuture<T> {
         let shared = Arc::clone(&self.0);
@@ -128,7 +128,7 @@ impl ClusterStore {
             let hears = matches!(&asked, Asked::One(_, Command::Acquire { mode: Mode::Wait, .. }));
             let route = Route::of(&asked, shared.settings.request_timeout);
             let way = Way { slot, hears, route };
-            let send = |shard: &Shard| shard.store.call(asked.clone(), read);
+            let send = |shard: &Shard| shard.store.call(asked.clone(), reading);
             let (shard, answer) = shared.routed(way, send).await?;
             note(&shard, &answer);
             Ok(answer)
@@ -166,13 +166,13 @@ impl Store for ClusterStore {
     }
 
     fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer> {
-        self.call(Asked::one((lock, command)), TimedWire::answer, note_listeners)
+        self.call(Asked::one((lock, command)), ONE, note_listeners)
     }
 
     fn run_together(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers> {
         match commands {
             [(_, Command::Renew { .. }), ..] => {
-                self.call(Asked::together(commands), TimedWire::answers, note_all)
+                self.call(Asked::together(commands), EACH, note_all)
             }
             commands => {
                 let each: Vec<_> =

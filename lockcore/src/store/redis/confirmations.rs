@@ -114,7 +114,7 @@ impl Worker {
     async fn run(&mut self, receiver: &Mutex<mpsc::Receiver<Pending>>) {
         loop {
             let mut batch = Vec::new();
-            // While all connections are busy, what comes gathers here.
+            // While all connections are busy, requests gather here.
             if receiver.lock().await.recv_many(&mut batch, MAX_AT_ONCE).await == 0 {
                 return;
             }

@@ -17,13 +17,27 @@ use tokio::runtime::Handle;
 use super::call::Packed;
 use super::tls::Certificates;
 use crate::store::begin;
-use own::{Answered, OwnConnection};
+use own::OwnConnection;
 
 /// The time that opening a connection may take.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Commands that may wait for the socket of redis-rs. More than the node sends at once: those for
 /// which there is no room are written in any order, and each wakes its task once more.
 const BUFFERED: usize = 1_024;
+
+/// The answer of the server, or the error that it is or that stands in its place.
+pub(crate) type Answered = Result<Value, RedisError>;
+
+/// Takes the answer to a command. It is dropped without one if the runtime ends.
+pub(crate) trait Recipient: Send + 'static {
+    fn take(self: Box<Self>, answer: Answered);
+}
+
+impl<F: FnOnce(Answered) + Send + 'static> Recipient for F {
+    fn take(self: Box<Self>, answer: Answered) {
+        self(answer);
+    }
+}
 
 /// A connection for commands; clones are the same one.
 #[derive(Clone)]
@@ -77,30 +91,23 @@ impl Connection {
 
     /// As [`send`](Self::send).
     pub(crate) async fn ask(&self, command: &Packed) -> Answered {
-        let answer = match self {
+        match self {
             Self::Own(connection) => connection.ask(command).await,
             Self::Theirs(connection) => {
-                connection.clone().send_packed_command(&command.into()).await
+                let answer = connection.clone().send_packed_command(&command.into()).await;
+                answer.and_then(checked)
             }
-        };
-        answer.and_then(Value::extract_error)
+        }
     }
 
-    /// Sends a command at once, and has its answer taken by `then`: by a task of this runtime, or
-    /// before this returns. If the runtime ends, nothing takes it.
-    pub(crate) fn give(
-        &self,
-        runtime: &Handle,
-        command: Packed,
-        then: impl FnOnce(Answered) + Send + 'static,
-    ) {
+    /// Sends a command at once, and has its answer taken: by a task of this runtime, or before this
+    /// returns.
+    pub(crate) fn give(&self, runtime: &Handle, command: &Packed, recipient: Box<dyn Recipient>) {
         match self {
-            Self::Own(connection) => connection.give(&command, move |answer| {
-                then(answer.and_then(Value::extract_error));
-            }),
+            Self::Own(connection) => connection.give(command, recipient),
             Self::Theirs(_) => {
-                let connection = self.clone();
-                begin(runtime, async move { then(connection.ask(&command).await) });
+                let (connection, command) = (self.clone(), command.clone());
+                begin(runtime, async move { recipient.take(connection.ask(&command).await) });
             }
         }
     }
@@ -136,5 +143,20 @@ impl Connection {
                 connection.send_packed_command(&redis::cmd("PING")).now_or_never()?.err()
             }
         }
+    }
+}
+
+/// The answer, or the error that stands within it. redis-rs makes a list anew to look into it.
+fn checked(answer: Value) -> Answered {
+    if has_error(&answer) { answer.extract_error() } else { Ok(answer) }
+}
+
+fn has_error(answer: &Value) -> bool {
+    match answer {
+        Value::Nil | Value::Okay | Value::Int(_) => false,
+        Value::BulkString(_) | Value::SimpleString(_) => false,
+        Value::Array(parts) => parts.iter().any(has_error),
+        // An error, or a form of the newer protocol, which has more of them.
+        _ => true,
     }
 }

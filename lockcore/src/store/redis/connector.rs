@@ -1,4 +1,4 @@
-//! Where connections come from: a URL, or a client, a configuration or a pool that the user has.
+//! The source of connections: a URL, or a client, a configuration or a pool that the user has.
 
 #[cfg(feature = "deadpool")]
 mod pool;

@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::call::{Packed, Scripted, is_unknown};
-use super::connection::Connection;
+use super::connection::{Answered, Connection, Recipient};
 use super::connector::{Connector, Opened};
 use super::failure;
 use super::hello::Hello;
@@ -96,6 +96,7 @@ struct Current {
 pub(crate) type Judged = Result<Result<Value, RedisError>, StoreError>;
 
 /// A connection as one request uses it.
+#[derive(Clone)]
 pub(crate) struct Sender {
     connection: Connection,
     /// The number of the connection: that of its replacement is higher.
@@ -219,35 +220,39 @@ impl CommandLink {
         sender.connection.is_own() && self.0.setup.may_transact()
     }
 
+    /// Whether a command can be sent that deletes a key if it has a value.
+    pub(crate) fn may_compare(&self, sender: &Sender) -> bool {
+        sender.connection.is_own() && self.0.setup.may_compare()
+    }
+
     /// Runs a command on this very connection.
     pub(crate) async fn run_on(&self, sender: Sender, command: Cmd) -> Result<Value, StoreError> {
-        let command = Packed::from(&command);
-        finished(answer_to(|then| self.send(sender, command, |_, answer| then(answer))).await)
+        finished(self.ask_on(sender, &Packed::from(&command)).await)
     }
 
     async fn ask(&self, command: Packed) -> Judged {
         let sender = self.sender().await?;
-        answer_to(|then| self.send(sender, command, |_, answer| then(answer))).await
+        self.ask_on(sender, &command).await
     }
 
-    /// Sends a command at once, or a transaction, of which the last answer is taken. Its connection
-    /// stays until it is answered.
-    pub(crate) fn send(
-        &self,
-        sender: Sender,
-        command: Packed,
-        then: impl FnOnce(Sender, Judged) + Send + 'static,
-    ) {
-        let link = self.clone();
-        let connection = sender.connection.clone();
-        connection.give(&self.0.runtime, command, move |answer| {
-            let answer = link.judge(sender.generation, answer);
-            then(sender, answer);
-        });
+    async fn ask_on(&self, sender: Sender, command: &Packed) -> Judged {
+        answer_to(|then| {
+            let (link, by) = (self.clone(), sender.clone());
+            let recipient = move |answer: Answered| then(link.judge(&by, answer));
+            self.send(&sender, command, Box::new(recipient));
+        })
+        .await
+    }
+
+    /// Sends a command at once, or a transaction, of which the last answer is taken. The recipient
+    /// keeps the sender, so that its connection stays, and has the answer judged.
+    pub(crate) fn send(&self, sender: &Sender, command: &Packed, recipient: Box<dyn Recipient>) {
+        sender.connection.give(&self.0.runtime, command, recipient);
     }
 
     /// Draws the conclusions from an answer for its connection.
-    fn judge(&self, generation: u64, answer: Result<Value, RedisError>) -> Judged {
+    pub(crate) fn judge(&self, sender: &Sender, answer: Answered) -> Judged {
+        let generation = sender.generation;
         if generation < self.0.trusted.load(Ordering::Acquire) {
             return Err(StoreError::ambiguous("the answers on its connection were out of step"));
         }
@@ -335,9 +340,10 @@ impl SharedLink {
         let current = self.current();
         let Current { generation, server, .. } = *current;
         let connection = current.connection.clone()?;
-        let is_idle = current.last_success.elapsed() >= IDLE;
+        // Our own tells it for nothing.
+        let is_looked_at = connection.is_own() || current.last_success.elapsed() >= IDLE;
         drop(current);
-        if is_idle && let Some(error) = connection.why_closed() {
+        if is_looked_at && let Some(error) = connection.why_closed() {
             self.broke(generation, &why(&error));
             return None;
         }

@@ -1,5 +1,6 @@
-//! The acquire of a free lock without a script: `SET NX` on its door, and a token, in one
-//! transaction. It costs the server two thirds of the script's instructions.
+//! The acquire and the release of a free lock without a script: `SET NX` on its door, and a token,
+//! in one transaction; and `DELIFEQ` where the server has it. The acquire costs the server two
+//! thirds of the script's instructions.
 //!
 //! # Implementation notes
 //!
@@ -16,18 +17,21 @@
 //!   names that the last acquire found free. Acquires of the same name wait meanwhile, for they
 //!   would overtake the one that has to ask the script. They are written to its connection after
 //!   it, also if that is replaced meanwhile: there the server runs all of them or none.
+//! - The release is the first short way of its script: a door that is no more than the member has
+//!   no mark, so it has no waiters. Where it is anything else nothing has changed, and the script
+//!   is called as if nothing had been sent. A hand-over takes one more round trip then, so it is
+//!   for names that the last acquire or release did not find busy.
 //! - Of the answers only the last one counts. One that is no answer of a transaction shows that one
 //!   went missing; it is never read as a script's.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use proto::LockName;
-use proto::wire::{FreeAcquire, nonsense};
-use redis::Value;
+use proto::wire::{FreeAcquire, FreeRelease, nonsense};
+use proto::{Answer, LockName};
+use redis::{RedisError, Value};
 
 use super::call::Packed;
 use super::failure;
@@ -68,16 +72,17 @@ pub(super) struct Place(usize);
 
 impl Place {
     pub(super) fn of(lock: &LockName) -> Self {
-        let mut hasher = DefaultHasher::new();
-        lock.hash(&mut hasher);
-        Self(hasher.finish() as usize % PLACES)
+        // FNV-1a, of which the low bits tell most names apart.
+        let mix = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        let hash = lock.as_str().bytes().fold(0xcbf2_9ce4_8422_2325, mix);
+        Self(hash as usize % PLACES)
     }
 }
 
 /// The acquires of a node, as far as it has to be known where a transaction may be sent.
 #[derive(Default)]
 pub(super) struct Acquires {
-    /// The last acquire found the name busy.
+    /// The last acquire or release found the name busy.
     busy: Bits,
     /// A transaction is on its way. Changes only under the mutex.
     on_its_way: Bits,
@@ -89,11 +94,16 @@ pub(super) struct Acquires {
 type Deferred = Box<dyn FnOnce() + Send>;
 
 impl Acquires {
-    /// Notes how an acquire found its name.
+    /// Notes how a command found its name.
     pub(super) fn note(&self, place: Place, was_free: bool) {
         if self.busy.has(place) == was_free {
             self.busy.set(place, !was_free);
         }
+    }
+
+    /// Whether the last acquire or release did not find the name free.
+    pub(super) fn is_busy(&self, place: Place) -> bool {
+        self.busy.has(place)
     }
 
     /// A transaction that may be sent: the name was free, and no other one is on its way.
@@ -164,30 +174,39 @@ impl Drop for Transaction {
     }
 }
 
+/// The command that deletes the door if it is the member's alone.
+pub(super) fn release(free: &FreeRelease<'_>) -> Packed {
+    let (door, member) = (free.door.as_bytes(), free.member.as_str().as_bytes());
+    let mut packed = Packed::whole(1, 64 + door.len() + member.len());
+    packed.append(b"*3\r\n$7\r\nDELIFEQ\r\n");
+    packed.word(door);
+    packed.word(member);
+    packed
+}
+
 /// The commands of the transaction.
-pub(super) fn commands(free: &FreeAcquire<'_>) -> Packed {
-    let (door, member, counter) =
-        (free.door.as_bytes(), free.member.as_bytes(), free.counter.as_bytes());
+pub(super) fn acquire(free: &FreeAcquire<'_>) -> Packed {
+    let (door, member) = (free.door.as_bytes(), free.member.as_str().as_bytes());
     let mut lease = itoa::Buffer::new();
-    let mut packed = Packed::transaction(5, 192 + 2 * door.len() + member.len());
+    let mut packed = Packed::whole(5, 192 + 2 * door.len() + member.len());
     packed.append(b"*1\r\n$5\r\nMULTI\r\n*6\r\n$3\r\nSET\r\n");
     packed.word(door);
     packed.word(member);
     packed.append(b"$2\r\nNX\r\n$2\r\nPX\r\n");
-    packed.word(lease.format(free.lease_ms).as_bytes());
+    packed.word(lease.format(free.member.lease_ms()).as_bytes());
     packed.append(b"*2\r\n$4\r\nINCR\r\n");
-    packed.word(counter);
+    packed.word(free.counter.as_bytes());
     packed.append(b"*2\r\n$3\r\nGET\r\n");
     packed.word(door);
     packed.append(b"*1\r\n$4\r\nEXEC\r\n");
     packed
 }
 
-/// The meaning of the transaction's answer.
+/// The meaning of an answer.
 #[derive(Debug, PartialEq)]
 pub(super) enum Outcome {
-    /// The member holds the lock; this is the answer that the script would have given.
-    Granted(Value),
+    /// It is done; this is the answer that the script would have given.
+    Answered(Answer),
     /// The script has to be asked. The member may hold the lock if `may_hold`.
     AskScript { may_hold: bool },
     /// No answer, or none of a known form.
@@ -195,16 +214,27 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    pub(super) fn read(free: &FreeAcquire<'_>, floor_us: u64, answer: Judged) -> Self {
+    /// Of a release.
+    pub(super) fn of_release(answer: Judged) -> Self {
+        match answer {
+            Ok(Ok(Value::Int(1))) => Self::Answered(FreeRelease::answer()),
+            Ok(Ok(Value::Int(0))) => Self::AskScript { may_hold: false },
+            Ok(Ok(_)) => Self::Unanswered(Err(nonsense())),
+            // One command that is refused did not run.
+            Ok(Err(error)) if is_refusal(&error) => Self::AskScript { may_hold: false },
+            answer => Self::Unanswered(answer),
+        }
+    }
+
+    /// Of the transaction of an acquire.
+    pub(super) fn of_acquire(free: &FreeAcquire<'_>, floor_us: u64, answer: Judged) -> Self {
         match answer {
             Ok(Ok(Value::Array(told))) => match &*told {
                 [Value::Okay, Value::Int(token), Value::BulkString(door)]
-                    if *door == free.member.as_bytes() =>
+                    if *door == free.member.as_str().as_bytes() =>
                 {
-                    match free.answer(*token, floor_us) {
-                        Some(answer) => Self::Granted(Value::BulkString(answer.into_bytes())),
-                        None => Self::AskScript { may_hold: true },
-                    }
+                    let granted = free.answer(*token, floor_us).map(Self::Answered);
+                    granted.unwrap_or(Self::AskScript { may_hold: true })
                 }
                 [Value::Nil, Value::Int(_), _] => Self::AskScript { may_hold: false },
                 _ => Self::Unanswered(Err(nonsense())),
@@ -214,29 +244,38 @@ impl Outcome {
                 Self::AskScript { may_hold: false }
             }
             // An error in the transaction's list, or one of a server that refused `MULTI` alone.
-            Ok(Err(error)) if error.code().is_some() && !failure::breaks_connection(&error) => {
-                Self::AskScript { may_hold: true }
-            }
+            Ok(Err(error)) if is_refusal(&error) => Self::AskScript { may_hold: true },
             answer => Self::Unanswered(answer),
         }
     }
 }
 
+/// Whether it is an error of the server, after which the connection goes on.
+fn is_refusal(error: &RedisError) -> bool {
+    error.code().is_some() && !failure::breaks_connection(error)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use proto::wire::is_nonsense;
-    use proto::{LockErrorKind, StoreError};
-    use redis::RedisError;
+    use proto::{Acquired, Demand, Label, LockErrorKind, Member, NodeId, StoreError};
 
     use super::*;
 
-    const FREE: FreeAcquire<'_> =
-        FreeAcquire { door: "lock:{a}", member: "~2me", lease_ms: 30_000, counter: "lock:tokens" };
+    static MEMBER: LazyLock<Member> = LazyLock::new(|| {
+        Member::new(&NodeId::from(7_u128), 7, 30_000, Demand::ALONE, &Label::new("me"))
+    });
     const FLOOR: u64 = 100;
+
+    fn free() -> FreeAcquire<'static> {
+        FreeAcquire { door: "lock:{a}", member: &MEMBER, counter: "lock:tokens" }
+    }
 
     fn read(set: Value, token: Value, door: &str) -> Outcome {
         let told = vec![set, token, Value::BulkString(door.into())];
-        Outcome::read(&FREE, FLOOR, Ok(Ok(Value::Array(told))))
+        Outcome::of_acquire(&free(), FLOOR, Ok(Ok(Value::Array(told))))
     }
 
     fn refused(code: &str) -> RedisError {
@@ -245,26 +284,32 @@ mod tests {
 
     #[test]
     fn a_free_lock_is_granted_with_a_token_above_the_floor_alone() {
-        let granted = |ahead: &str| Outcome::Granted(Value::BulkString(ahead.into()));
-        assert_eq!(read(Value::Okay, Value::Int(101), "~2me"), granted("1~2me"));
+        let me = MEMBER.as_str();
+        let Outcome::Answered(Answer::Acquired(reply)) = read(Value::Okay, Value::Int(101), me)
+        else {
+            panic!("it is granted")
+        };
+        assert_eq!(reply.outcome, [Acquired::Granted]);
+        let [grant] = &*reply.grants else { panic!("one grant: {reply:?}") };
+        assert_eq!((&grant.member, grant.token.get(), grant.left_ms), (&*MEMBER, 101, 30_000));
         for token in [100, 7, -1, 1 << 53, i64::MAX] {
-            let told = read(Value::Okay, Value::Int(token), "~2me");
+            let told = read(Value::Okay, Value::Int(token), me);
             assert_eq!(told, Outcome::AskScript { may_hold: true }, "{token}");
         }
         let busy = read(Value::Nil, Value::Int(101), "~2other");
         assert_eq!(busy, Outcome::AskScript { may_hold: false });
         // A copy of this acquire may have run: the script tells its own.
-        let own = read(Value::Nil, Value::Int(101), "~2me");
+        let own = read(Value::Nil, Value::Int(101), me);
         assert_eq!(own, Outcome::AskScript { may_hold: false });
     }
 
     #[test]
     fn an_answer_of_another_one_or_of_no_known_form_grants_nothing() {
         let granted = Value::Array(vec![Value::BulkString("granted".into()), Value::Int(0)]);
-        let of = |answer| Outcome::read(&FREE, FLOOR, Ok(Ok(answer)));
+        let of = |answer| Outcome::of_acquire(&free(), FLOOR, Ok(Ok(answer)));
         for told in [
             read(Value::Okay, Value::Int(101), "~2other"),
-            read(Value::Okay, Value::Nil, "~2me"),
+            read(Value::Okay, Value::Nil, MEMBER.as_str()),
             of(Value::Okay),
             of(Value::Array(vec![Value::Okay])),
             // A script would say so.
@@ -280,7 +325,7 @@ mod tests {
 
     #[test]
     fn after_a_refusal_the_script_is_asked_and_without_an_answer_it_is_not() {
-        let of = |answer| Outcome::read(&FREE, FLOOR, answer);
+        let of = |answer| Outcome::of_acquire(&free(), FLOOR, answer);
         let aborted = of(Ok(Err(refused("EXECABORT"))));
         assert_eq!(aborted, Outcome::AskScript { may_hold: false });
         for code in ["ERR", "WRONGTYPE"] {
@@ -306,6 +351,13 @@ mod tests {
         assert!(acquires.begin(a).is_none());
         acquires.note(a, true);
         assert!(acquires.begin(a).is_some() && acquires.begin(b).is_none());
+    }
+
+    #[test]
+    fn names_that_differ_in_a_number_have_places_of_their_own() {
+        let place = |number: u32| Place::of(&LockName::from(&*format!("shop:order:{number:04}")));
+        let places: std::collections::HashSet<_> = (0..64).map(place).collect();
+        assert!(places.len() > 60, "{} places of 64 names", places.len());
     }
 
     #[test]
@@ -343,14 +395,44 @@ mod tests {
     }
 
     #[test]
-    fn the_commands_of_the_transaction_are_those_that_redis_rs_would_write() {
+    fn the_commands_are_those_that_redis_rs_would_write() {
         let mut written = Vec::new();
-        let packed = commands(&FREE);
+        let packed = acquire(&free());
         packed.write(&mut written);
         let mut pipe = redis::pipe();
-        pipe.atomic().cmd("SET").arg(FREE.door).arg(FREE.member).arg("NX").arg("PX").arg(30_000);
-        pipe.cmd("INCR").arg(FREE.counter).cmd("GET").arg(FREE.door);
+        let FreeAcquire { door, counter, .. } = free();
+        pipe.atomic().cmd("SET").arg(door).arg(MEMBER.as_str()).arg("NX").arg("PX").arg(30_000);
+        pipe.cmd("INCR").arg(counter).cmd("GET").arg(door);
         assert_eq!(written, pipe.get_packed_pipeline());
         assert_eq!(packed.answers, 5);
+
+        let packed = release(&FreeRelease { door, member: &MEMBER });
+        written.clear();
+        packed.write(&mut written);
+        let mut delete = redis::cmd("DELIFEQ");
+        assert_eq!(written, delete.arg(door).arg(MEMBER.as_str()).get_packed_command());
+        assert_eq!(packed.answers, 1);
+    }
+
+    #[test]
+    fn a_release_that_deleted_nothing_or_was_refused_asks_the_script() {
+        let asks = || Outcome::AskScript { may_hold: false };
+        let released = Outcome::of_release(Ok(Ok(Value::Int(1))));
+        assert_eq!(released, Outcome::Answered(FreeRelease::answer()));
+        assert_eq!(Outcome::of_release(Ok(Ok(Value::Int(0)))), asks());
+        for code in ["ERR", "WRONGTYPE", "NOPERM"] {
+            assert_eq!(Outcome::of_release(Ok(Err(refused(code)))), asks(), "{code}");
+        }
+        for other in [Value::Okay, Value::Nil, Value::Int(2), Value::BulkString("1".into())] {
+            let told = Outcome::of_release(Ok(Ok(other)));
+            let is_nonsense =
+                matches!(&told, Outcome::Unanswered(Err(error)) if is_nonsense(error));
+            assert!(is_nonsense, "{told:?}");
+        }
+        let lost = std::io::Error::from(std::io::ErrorKind::TimedOut).into();
+        for lost in [lost, failure::unsent("closed"), refused("READONLY")] {
+            let told = Outcome::of_release(Ok(Err(lost)));
+            assert!(matches!(told, Outcome::Unanswered(Ok(Err(_)))));
+        }
     }
 }

@@ -38,6 +38,9 @@ pub(crate) struct Extras {
     pub(crate) introduce: bool,
     /// MULTI and EXEC, to acquire a free lock without a script.
     pub(crate) transact: bool,
+    /// DELIFEQ, to release a lock that has no waiters without a script. Servers before Valkey 9
+    /// do not know it.
+    pub(crate) compare: bool,
 }
 
 /// A connection as its server knows it. The id alone is another's after a restart or a failover.
@@ -69,6 +72,11 @@ impl ConnectionSetup {
     /// Whether a free lock can be acquired by a transaction.
     pub(crate) fn may_transact(&self) -> bool {
         self.extras.get().is_some_and(|extras| extras.transact)
+    }
+
+    /// Whether a lock can be released by a command that compares.
+    pub(crate) fn may_compare(&self) -> bool {
+        self.extras.get().is_some_and(|extras| extras.compare)
     }
 
     /// Ends the `old` connection, so that each of its requests has run by then or never will; names

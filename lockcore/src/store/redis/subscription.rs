@@ -183,7 +183,7 @@ impl Task {
         mut stream: PubSubStream,
         primary: Option<&Primary>,
     ) -> Arc<str> {
-        // What was asked for while there was no connection is answered by this one.
+        // This connection answers all that asked for one while there was none.
         let _ = self.reopen.notified().now_or_never();
         let heartbeat = heartbeat(sink, self.request_timeout);
         tokio::pin!(heartbeat);

@@ -206,7 +206,7 @@ fn of_handshake(error: &RedisError) -> Option<&'static str> {
             }
             _ => Some("that is the server's certificate"),
         },
-        // What the server says of us comes as an alert.
+        // The server's refusal of this client comes as an alert.
         Error::AlertReceived(alert) => match alert {
             Alert::CertificateRequired | Alert::HandshakeFailure => {
                 Some("the server may want a client certificate: LocksBuilder::tls_identity")

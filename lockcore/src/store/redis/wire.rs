@@ -17,6 +17,32 @@ pub(super) struct TimedWire {
     pub(super) acquires: Arc<Acquires>,
 }
 
+/// Reads the answer to these commands, from the server with this number.
+type ReadAnswer<T> = fn(&TimedWire, &Asked, (Floors, u64), &Value) -> Result<T, StoreError>;
+
+/// The way to read the answer to some commands.
+pub(super) struct Reading<T> {
+    /// Reads it.
+    pub(super) read: ReadAnswer<T>,
+    /// The same, where the answer to the only command is read already.
+    pub(super) only: fn(Answer) -> T,
+}
+
+impl<T> Clone for Reading<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Reading<T> {}
+
+/// The answer to the only command.
+pub(super) const ONE: Reading<Answer> = Reading { read: TimedWire::answer, only: |answer| answer };
+
+/// An answer for each command.
+pub(super) const EACH: Reading<Answers> =
+    Reading { read: TimedWire::answers, only: |answer| vec![Ok(answer)] };
+
 impl TimedWire {
     /// The answer to the only command, from the server with this number.
     pub(super) fn answer(
@@ -26,7 +52,7 @@ impl TimedWire {
         answer: &Value,
     ) -> Result<Answer, StoreError> {
         let answer = self.wire.answer(asked, floors, &value(answer))?;
-        self.note(&answer, (self.slot(asked), server));
+        self.note(asked, &answer, server);
         if let (Asked::One(lock, _), Answer::Acquired(reply)) = (asked, &answer) {
             self.acquires.note(Place::of(lock), reply.outcome == [Acquired::Granted]);
         }
@@ -42,7 +68,7 @@ impl TimedWire {
     ) -> Result<Answers, StoreError> {
         let answers = self.wire.answers(asked, floors, &value(answer))?;
         for answer in answers.iter().flatten() {
-            self.note(answer, (self.slot(asked), server));
+            self.note(asked, answer, server);
         }
         Ok(answers)
     }
@@ -56,8 +82,9 @@ impl TimedWire {
         asked.lock().map_or(0, |lock| self.wire.slot(lock))
     }
 
-    /// Remembers the time and the tokens that it tells of a lock in this slot.
-    fn note(&self, answer: &Answer, (slot, server): (u16, u64)) {
+    /// Remembers the time and the tokens that the server with this number has told.
+    pub(super) fn note(&self, asked: &Asked, answer: &Answer, server: u64) {
+        let slot = self.slot(asked);
         if let Some(now_us) = answer.now_us() {
             self.server_time.note(now_us, (slot, server));
         }

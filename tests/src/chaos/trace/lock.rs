@@ -186,7 +186,10 @@ impl Lock {
                     parts.ends = number(0) * 1_000;
                 }
             }
-            (Key::Door, "DEL") => {
+            // It deletes a door that is no more than the member.
+            (Key::Door, "DELIFEQ")
+                if self.is_marked || self.parts.is_some() || self.holder() != Some(arg(0)) => {}
+            (Key::Door, "DEL" | "DELIFEQ") => {
                 self.parts = None;
                 for member in self.members() {
                     self.ended(step, line, &member);

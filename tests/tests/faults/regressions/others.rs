@@ -7,10 +7,6 @@ use lockcore::HoldState;
 
 use crate::common::{SOON, counter, granted, queue, queue_has, release, setup, soon};
 
-fn is_script(request: &Request) -> bool {
-    request.is("EVALSHA") || request.is("EVAL")
-}
-
 // node-redlock #369: a lock whose time was already over was handed out as held. etcd, PR 11408:
 // after a wait, the lease was not looked at again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -18,7 +14,7 @@ async fn an_acquire_whose_answer_comes_after_its_lease_hands_out_no_dead_hold() 
     const LEASE: Duration = Duration::from_millis(400);
     let mut setup = setup().await;
     let locks = setup.through().await;
-    let late = setup.proxy.hold_reply(is_script);
+    let late = setup.proxy.hold_reply(Request::is_script);
     let waiting = tokio::spawn(locks.key("k").fixed_lease(LEASE).lock());
     soon("the grant is on its way", late.struck()).await;
     let first = counter(&mut setup.redis).await;
@@ -46,19 +42,19 @@ async fn a_section_s_lock_is_neither_held_nor_renewed_after_it() {
 async fn a_script_that_runs_twice_counts_once() {
     let mut setup = setup().await;
     let locks = setup.through().await;
-    let repeated = setup.proxy.repeat(is_script);
+    let repeated = setup.proxy.repeat(Request::is_script);
     let guard = soon("the lock", locks.lock("k")).await.expect("a free lock");
     assert!(repeated.has_struck());
     assert!(setup.redis.holder("k").await.is_some_and(|one| one.contains(locks.node().as_str())));
 
-    let repeated = setup.proxy.repeat(is_script);
+    let repeated = setup.proxy.repeat(Request::is_script);
     let first = tokio::spawn(locks.lock("k"));
     soon("the repetition", repeated.struck()).await;
     queue_has(&mut setup.redis, "k", 1).await;
     let second = tokio::spawn(locks.lock("k"));
     queue_has(&mut setup.redis, "k", 2).await;
 
-    let repeated = setup.proxy.repeat(is_script);
+    let repeated = setup.proxy.repeat(Request::is_script);
     release(guard).await;
     soon("the repetition", repeated.struck()).await;
     let guard = granted(first).await;

@@ -62,7 +62,7 @@ pub(super) fn answers(
     wire.answers(&Asked::Together(commands.collect()), floors, &answer.value())
 }
 
-/// A refusal leaves open what happened: the script may have run.
+/// A refusal leaves the outcome open: the script may have run.
 pub(super) fn refused(error: &StoreError) {
     assert_eq!((error.kind, error.may_have_run), (LockErrorKind::Protocol, true));
 }

@@ -53,7 +53,7 @@ fn any(payload: &[u8]) {
     let heard = message(payload, &NodeId::from(NODE));
     let Some(event) = heard else { return };
     assert_eq!(message(payload, &another(payload)).is_some(), !payload.contains(&b'~'));
-    let text = std::str::from_utf8(payload).expect("what is no text is nothing");
+    let text = std::str::from_utf8(payload).expect("bytes that are no text are no event");
     match event {
         Event::Granted { token, grants } => {
             let told = grants.iter().flat_map(|(number, left_ms)| [*number, *left_ms]);
@@ -73,6 +73,10 @@ fn any(payload: &[u8]) {
                 Some(member) => assert_eq!(numbers, [well_formed(member).number()]),
                 None => assert!(written.split(' ').map(number).eq(numbers.into_iter().map(Some))),
             }
+        }
+        Event::Superseded { numbers } => {
+            let written = text.strip_prefix("s ").expect("one that left begins with an s");
+            assert!(written.split(' ').map(number).eq(numbers.into_iter().map(Some)));
         }
         Event::Poked { .. } | Event::Resubscribed => panic!("no payload says that"),
     }
@@ -144,6 +148,8 @@ fn round_trip(source: &mut Source<'_>) {
     assert_eq!(message(text.as_bytes(), &node), Some(expected).filter(|_| !is_last));
     let event = message(format!("r {number} 7").as_bytes(), &node);
     assert_eq!(event, Some(Event::Revoked { numbers: vec![number, 7] }));
+    let event = message(format!("s {number} 7").as_bytes(), &node);
+    assert_eq!(event, Some(Event::Superseded { numbers: vec![number, 7] }));
     let event = message(format!("r {member}").as_bytes(), &node);
     assert_eq!(event, Some(Event::Revoked { numbers: vec![number] }));
 }

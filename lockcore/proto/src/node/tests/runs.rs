@@ -69,6 +69,7 @@ impl World {
                     Event::GrantedRun { token, left_ms, numbers }
                 }
                 Message::Revoked { numbers, .. } => Event::Revoked { numbers },
+                Message::Superseded { numbers, .. } => Event::Superseded { numbers },
             };
             self.core.event(now).heard(event);
         }

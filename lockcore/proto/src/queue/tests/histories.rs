@@ -367,7 +367,7 @@ impl History {
         let again = |(node, number, _): &(String, u64, u64)| {
             self.told.keys().any(|held| held.node() == node && held.number() == *number)
         };
-        assert!(heard.iter().all(again), "told of what was not granted: {heard:?}\n{told}");
+        assert!(heard.iter().all(again), "told of a grant that was none: {heard:?}\n{told}");
     }
 
     /// Checks that tokens never fall. Two grants have the same only if both are of parts.

@@ -10,13 +10,13 @@ use crate::wire::message::run_of;
 use crate::wire::outcome;
 use crate::wire::value::{Value, fencing_token, nonsense};
 use crate::{
-    Acquired, Answer, Answers, Command, Grant, Inspection, Left, Presence, Released, Renewed,
+    Acquired, Answer, Answers, Command, Grant, Inspection, Left, Mode, Presence, Released, Renewed,
     Reply, Touched,
 };
 
 /// A position in a short answer is below this.
 const POSITIONS: i64 = 1 << 20;
-const FOREIGN_DOOR: &str = "the key lock:{…} holds what does not belong to a lock";
+const FOREIGN_DOOR: &str = "the key lock:{…} holds data that does not belong to a lock";
 
 /// The answer to the command.
 ///
@@ -56,6 +56,10 @@ pub(crate) fn renewals(locks: usize, answer: &Value<'_>) -> Result<Answers, Stor
 
 fn read(command: &Command, context: Context<'_>, answer: &Value<'_>) -> Option<Answer> {
     Some(match command {
+        Command::Acquire { members, mode, .. } if matches!(answer, Value::Integer(0)) => {
+            let outcome = if *mode == Mode::Try { Acquired::Busy } else { Acquired::Full };
+            Answer::Acquired(short(vec![outcome; members.len()]))
+        }
         Command::Acquire { members, .. } => Answer::Acquired(match members.as_slice() {
             [member] => acquired(answer, member, context)?,
             members => of_each(all_acquired(answer, members.len())?, members.len(), Vec::len)?,
@@ -104,7 +108,7 @@ fn acquired(
     all(answer, |word, number| Some(vec![outcome::acquired(word, number)?]))
 }
 
-/// So many members are queued behind a lock, one behind the other.
+/// The answer of members that are all queued behind a lock, one behind the other.
 fn queued(packed: i64, members: usize) -> Option<Reply<Vec<Acquired>>> {
     behind_lock(packed, |first| {
         (first..).take(members).map(|position| Acquired::Queued { position }).collect()
@@ -193,8 +197,14 @@ fn confirmed(
     }
 }
 
+/// The member holds for its whole lease, and nothing else happened.
+pub(super) fn held<T>(member: Member, token: FencingToken, outcome: T) -> Reply<T> {
+    let left_ms = member.lease_ms();
+    Reply { grants: vec![Grant { member, token, left_ms, run: Vec::new() }], ..short(outcome) }
+}
+
 /// A short answer: nothing else happened.
-fn short<T>(outcome: T) -> Reply<T> {
+pub(super) fn short<T>(outcome: T) -> Reply<T> {
     Reply {
         outcome,
         grants: Vec::new(),

@@ -1,4 +1,4 @@
-//! Which shard serves a slot. A *shard* is one primary as a node speaks to it: a store of its own.
+//! The shard of each slot. A *shard* is one primary as a node speaks to it: a store of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -62,8 +62,8 @@ impl Shard {
         [&self.place, &self.redirects].contains(&place)
     }
 
-    /// Refuses at once what would wait for a connection: the requests for locks of other primaries
-    /// would wait behind it.
+    /// Refuses at once a request that would wait for a connection: the requests for locks of other
+    /// primaries would wait behind it.
     pub(super) fn check(&self, hears: bool) -> Result<(), StoreError> {
         let down = |link: &watch::Receiver<Link>, what: &str| {
             let error = link.borrow().why_down()?;

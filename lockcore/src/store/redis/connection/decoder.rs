@@ -17,6 +17,10 @@ const PART: usize = 64;
 const MAX_DEPTH: usize = 32;
 /// Most bytes of a line: a number, a status or an error.
 const MAX_LINE: usize = 16 << 10;
+/// Most digits that are a number without an overflow.
+const MAX_DIGITS: usize = 18;
+/// The answer to a command of a transaction.
+const QUEUED: &[u8] = b"+QUEUED\r\n";
 
 /// The state between two reads: the lists that are not whole yet, the outermost first.
 #[derive(Debug, Default)]
@@ -46,6 +50,11 @@ impl Decoder {
     /// # Errors
     /// The bytes are no answer, or that of no end. Nothing that follows can be decoded.
     pub(crate) fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<Value>, RedisError> {
+        // Four of five answers of a transaction. These are of no use, and not worth an allocation.
+        if self.open.is_empty() && bytes.starts_with(QUEUED) {
+            *bytes = &bytes[QUEUED.len()..];
+            return Ok(Some(Value::Nil));
+        }
         loop {
             let Some((part, taken)) = part(bytes, MAX_ANSWER - self.size)? else {
                 return Ok(None);
@@ -59,7 +68,9 @@ impl Decoder {
                     if self.open.len() == MAX_DEPTH || length > (MAX_ANSWER - self.size) / PART {
                         return Err(malformed("lists that are too deep or too long"));
                     }
-                    self.open.push(OpenList { length, parts: Vec::new() });
+                    // Most are short; the length alone reserves nothing.
+                    let parts = Vec::with_capacity(length.min(8));
+                    self.open.push(OpenList { length, parts });
                     continue;
                 }
             };
@@ -95,8 +106,6 @@ fn part(bytes: &[u8], room: usize) -> Result<Option<(Part, usize)>, RedisError> 
     let value = match kind {
         b':' => Value::Int(number(text)?),
         b'+' if text == b"OK" => Value::Okay,
-        // Three of four answers of a transaction: of no use, and not worth an allocation.
-        b'+' if text == b"QUEUED" => Value::Nil,
         b'+' => Value::SimpleString(utf8(text)?.to_owned()),
         // Rare, and redis-rs has the names of errors.
         b'-' => redis::parse_redis_value(&bytes[..taken])?,
@@ -141,6 +150,9 @@ fn line(bytes: &[u8]) -> Result<Option<usize>, RedisError> {
 }
 
 fn number(text: &[u8]) -> Result<i64, RedisError> {
+    if (1..=MAX_DIGITS).contains(&text.len()) && text.iter().all(u8::is_ascii_digit) {
+        return Ok(text.iter().fold(0, |number, digit| 10 * number + i64::from(digit - b'0')));
+    }
     utf8(text)?.parse().map_err(|_| malformed("a number that is none"))
 }
 
@@ -175,12 +187,14 @@ mod tests {
         Ok((answers, kept.len()))
     }
 
-    const ANSWERS: [&[u8]; 12] = [
+    const ANSWERS: [&[u8]; 14] = [
         b"+OK\r\n",
+        b"+OKAY\r\n",
         b"+a status\r\n",
         b"-ERR no\rsuch thing\r\n",
         b"-NOSCRIPT No matching script.\r\n",
         b":-7\r\n",
+        b":9223372036854775807\r\n",
         b"$0\r\n\r\n",
         b"$-1\r\n",
         b"*-1\r\n",

@@ -27,6 +27,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
 use super::decoder::Decoder;
+use super::{Answered, Recipient, checked};
 use crate::store::redis::call::Packed;
 use crate::store::redis::failure;
 
@@ -34,12 +35,6 @@ use crate::store::redis::failure;
 const MAX_UNWRITTEN: usize = 16 << 20;
 /// The bytes that are read at once, and kept for the next read.
 const READ: usize = 16 << 10;
-
-/// The answer of the server, or the reason why there is none.
-pub(super) type Answered = Result<Value, RedisError>;
-
-/// Takes the answer of a request.
-type Recipient = Box<dyn FnOnce(Answered) + Send>;
 
 /// A connection of which clones are the same one. It ends with the last of them.
 #[derive(Clone)]
@@ -77,7 +72,7 @@ struct Pending {
     /// The number of answers that are still to come. The last one is the recipient's.
     answers: usize,
     /// Gone once the time of the request is over.
-    recipient: Option<Recipient>,
+    recipient: Option<Box<dyn Recipient>>,
 }
 
 impl OwnConnection {
@@ -118,17 +113,16 @@ impl OwnConnection {
     pub(crate) async fn ask(&self, command: &Packed) -> Answered {
         let (answer, answered) = oneshot::channel();
         // Without a receiver, nothing is left of the caller.
-        self.give(command, move |told| drop(answer.send(told)));
+        self.give(command, Box::new(move |told: Answered| drop(answer.send(told))));
         answered.await.unwrap_or_else(|_| Err(closed()))
     }
 
     /// Sends a command at once. Its recipient has the answer from the reader, or before this
     /// returns if it cannot be sent.
-    pub(crate) fn give(&self, command: &Packed, recipient: impl FnOnce(Answered) + Send + 'static) {
+    pub(crate) fn give(&self, command: &Packed, recipient: Box<dyn Recipient>) {
         let mut state = self.0.0.state();
         match state.send(command, self.0.0.timeout) {
             Ok((deadline, reader)) => {
-                let recipient: Recipient = Box::new(recipient);
                 let answers = command.answers;
                 state.pending.push_back(Pending { deadline, answers, recipient: Some(recipient) });
                 drop(state);
@@ -138,7 +132,7 @@ impl OwnConnection {
             }
             Err(why) => {
                 drop(state);
-                recipient(Err(why));
+                recipient.take(Err(why));
             }
         }
     }
@@ -184,7 +178,7 @@ impl Shared {
     }
 
     /// Ends the connection, and takes the recipients of all requests that are on their way.
-    fn end(&self, why: RedisError) -> Vec<Recipient> {
+    fn end(&self, why: RedisError) -> Vec<Box<dyn Recipient>> {
         let mut state = self.state();
         state.end(why);
         let pending = std::mem::take(&mut state.pending);
@@ -265,7 +259,7 @@ struct Reader<S> {
     filled: usize,
     /// Decoded, and not handed out; empty between two reads, as the next one.
     values: Vec<Value>,
-    answered: Vec<(Recipient, Value)>,
+    answered: Vec<(Box<dyn Recipient>, Value)>,
     /// It let others go first when it ran last.
     lets_go: bool,
     /// Never later than the end of the first request's time.
@@ -280,7 +274,7 @@ impl<S: AsyncRead> Future for Reader<S> {
             Ok(()) => Poll::Pending,
             Err(why) => {
                 for recipient in self.shared.end(why.clone()) {
-                    recipient(Err(why.clone()));
+                    recipient.take(Err(why.clone()));
                 }
                 Poll::Ready(())
             }
@@ -375,7 +369,7 @@ impl<S: AsyncRead> Reader<S> {
         state.reader_comes |= answers > 1;
         drop(state);
         for (recipient, value) in self.answered.drain(..) {
-            recipient(Ok(value));
+            recipient.take(checked(value));
         }
         decoded?;
         if is_unasked { Err(unasked()) } else { Ok(answers) }
@@ -396,7 +390,7 @@ impl<S: AsyncRead> Reader<S> {
             }
             self.timer.as_mut().reset(next);
             for recipient in over {
-                recipient(Err(io::Error::from(io::ErrorKind::TimedOut).into()));
+                recipient.take(Err(io::Error::from(io::ErrorKind::TimedOut).into()));
             }
         }
     }

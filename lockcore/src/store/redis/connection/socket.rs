@@ -99,9 +99,12 @@ async fn accepted(
     kind: ErrorKind,
     refusal: &'static str,
 ) -> Result<(), RedisError> {
-    let refused = |error: RedisError| {
-        let said = error.detail().unwrap_or_default().to_owned();
-        RedisError::from((kind, refusal, said))
-    };
-    connection.ask(&command.into()).await?.extract_error().map(drop).map_err(refused)
+    connection.ask(&command.into()).await.map(drop).map_err(|error| match error.code() {
+        Some(_) => {
+            let said = error.detail().unwrap_or_default().to_owned();
+            RedisError::from((kind, refusal, said))
+        }
+        // It is not the server's.
+        None => error,
+    })
 }

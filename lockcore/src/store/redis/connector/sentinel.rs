@@ -189,7 +189,7 @@ impl SentinelClients {
 
     /// The reason why no sentinel told where the primary is.
     fn nowhere(&self, refusals: &[(&Sentinel, StoreError)]) -> StoreError {
-        // What can be put right first: an unavailable sentinel may be one of several.
+        // First an error that a person can mend: an unavailable sentinel may be one of several.
         let lasting = refusals.iter().find(|(_, why)| why.kind != LockErrorKind::Unavailable);
         let kind = lasting.map_or(LockErrorKind::Unavailable, |(_, why)| why.kind);
         let each: Vec<_> = refusals

@@ -13,10 +13,12 @@ local extras = {}
 for _, command in ipairs({
   { 'INFO' }, { 'SCRIPT', 'LOAD', '' }, { 'CLIENT', 'INFO' }, { 'CLIENT', 'KILL', 'ID', '1' },
   { 'CLIENT', 'SETINFO', 'LIB-NAME', '' }, { 'MULTI' }, { 'EXEC' },
+  { 'DELIFEQ', keys[1], '', name = 'delifeq' },
 }) do
   local known, allowed = pcall(may, unpack(command))
   if known and allowed then
-    extras[#extras + 1] = string.lower(command[1] .. (command[2] and '|' .. command[2] or ''))
+    local name = command.name or command[1] .. (command[2] and '|' .. command[2] or '')
+    extras[#extras + 1] = string.lower(name)
   end
 end
 return { refused, extras }

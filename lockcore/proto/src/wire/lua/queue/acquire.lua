@@ -1,7 +1,8 @@
 -- Acquires a part, or looks again at any request. KEYS: door, counter of tokens. ARGV: node, floor,
 -- latest time of servers before, prefix, member, lease, weight, limit, queue limit (0: does not
 -- wait). Answers `<token> <clock><member>` if it is granted and there are no waiters; ms left of
--- the holder's lease * 2^20 + position if it is queued behind a lock; else in full.
+-- the holder's lease * 2^20 + position if it is queued behind a lock; 0 if it is not queued there,
+-- since it does not wait or the queue is full; else in full.
 local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local member, lease, queue_limit = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[9])
 local floor, elsewhere = tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -44,10 +45,10 @@ if used and mark == '' and used + ARGV[7] <= tonumber(ARGV[8]) then
   end
 elseif type(text) == 'string' then
   local size, left = tonumber(pcall('ZCARD', queue)), call('PTTL', door)
-  local is_usual = size and (queue_limit == 0 or size < queue_limit)
+  local has_room = size and (queue_limit == 0 or size < queue_limit)
   -- Whether it waits, at the end: nothing has lapsed, and the first that waits does not fit.
   local waits, clock, first_end
-  if used and is_usual then
+  if used and has_room then
     local time = call('TIME')
     clock = time[1] .. string.sub('00000' .. time[2], -6)
     local now = math.floor(clock / 1000)
@@ -76,7 +77,7 @@ elseif type(text) == 'string' then
         return { 'busy', 0, first_end, token, clock, 0, 0, {} }
       end
     end
-  elseif is_usual then
+  elseif size and not used then
     local is_waited = string.sub(text, 1, 3) == '+~2'
     if is_waited then
       left = left - 60000
@@ -86,6 +87,13 @@ elseif type(text) == 'string' then
     waits = is_lock and left > 0 and left < 4294967296
     if waits and size > 0 then
       waits = string.match(call('ZRANGE', queue, '0', '0')[1], '^~2[^:]*():%d+:[1-9]%d*:[rw%d]') == 25
+    end
+    if waits and size >= queue_limit then
+      waits = false
+      local is_refused = queue_limit == 0 or pcall('EXISTS', door .. ':swept') == 1
+      if is_refused and (size == 0 or call('ZSCORE', queue, member) == false) then
+        return 0
+      end
     end
   end
   if waits and queue_limit > 0 then

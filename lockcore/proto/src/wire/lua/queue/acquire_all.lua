@@ -1,12 +1,13 @@
 -- Acquires for several members of one node, one after the other. KEYS: door, counter of tokens.
 -- ARGV: node, floor, latest time of servers before, prefix, queue limit (0: they do not wait), then
 -- the members. Answers ms left of the holder's lease * 2^20 + position of the first if all are
--- queued behind a lock; else in full. Then the outcome is one letter a member, g(ranted), q(ueued),
+-- queued behind a lock; 0 if none of them is, since they do not wait or the queue is full; else in
+-- full. Then the outcome is one letter a member, g(ranted), q(ueued),
 -- b(usy), f(ull), r(efused), and at the end stand the positions of those that are queued.
 local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local queue_limit, draws = tonumber(ARGV[5]), #ARGV - 5
 local text, drawn = pcall('GET', door), nil
-if queue_limit > 0 and type(text) == 'string' then
+if type(text) == 'string' then
   local queue, left = door .. ':queue', call('PTTL', door)
   local size = tonumber(pcall('ZCARD', queue))
   local holder, is_waited = text, string.sub(text, 1, 3) == '+~2'
@@ -15,7 +16,8 @@ if queue_limit > 0 and type(text) == 'string' then
   end
   -- A queue behind a door without a mark was not put there by us, or the mark was lost.
   local is_lock = is_waited or size == 0 and string.match(text, '^~2[^:]*():%d+:[1-9]%d*:w[:/]') == 25
-  local waits = is_lock and size and size + draws <= queue_limit and left > 0 and left < 4294967296
+  local waits = is_lock and size and left > 0 and left < 4294967296
+  waits = waits and (size >= queue_limit or size + draws <= queue_limit)
   if waits and size > 0 then
     waits = string.match(call('ZRANGE', queue, '0', '0')[1], '^~2[^:]*():%d+:[1-9]%d*:[rw%d]') == 25
   end
@@ -32,6 +34,16 @@ if queue_limit > 0 and type(text) == 'string' then
       waits = false
     elseif run and (#member ~= run - 1 or string.find(holder, string.sub(member, 26, digits), run, true)) then
       waits = false
+    end
+  end
+  if waits and size >= queue_limit then
+    waits = false
+    local is_refused = queue_limit == 0 or pcall('EXISTS', door .. ':swept') == 1
+    for _, place in ipairs(is_refused and size > 0 and call('ZMSCORE', queue, unpack(ARGV, 6)) or {}) do
+      is_refused = is_refused and not place
+    end
+    if is_refused then
+      return 0
     end
   end
   local patience = door .. ':patience:' .. ARGV[1]

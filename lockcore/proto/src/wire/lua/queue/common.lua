@@ -5,7 +5,7 @@
 local most_granted, most_looked_at, most_reclaimed = 256, 200, 256
 -- All permits of a lock together.
 local ALL = 1073741824
--- A marked door outlives its lease by this, and every other key what counts in it.
+-- A marked door outlives its lease by this, and every other key the last time in it.
 local margin = 60000
 
 -- Node, number, lease, weight and limit of a member; nothing for any other text.
@@ -243,7 +243,7 @@ local function take_out(member)
   size = size - 1
 end
 
--- Gives the member what it asks for, for so long. A hold of everything gets this mark.
+-- Grants the member its weight, for so long. A hold of everything gets this mark.
 local function grant(member, weight, ms, new_mark)
   is_granted[member] = true
   used = used + weight
@@ -411,8 +411,8 @@ local function advance()
   return true
 end
 
--- Takes out what has lapsed and grants what is free, if there are waiters. With no waiter, what has
--- lapsed may stay: the next that does not fit looks.
+-- Takes out lapsed holds and grants the free weight, if there are waiters. With no waiter, lapsed
+-- holds may stay: the next that does not fit looks.
 local function hand_on()
   if not whole and size > 0 then
     reclaim()
@@ -528,7 +528,7 @@ local function write_door()
   end
 end
 
--- Writes what was decided. `newcomers`, with their places, are to be appended to the queue. The
+-- Writes the decisions. `newcomers`, with their places, are to be appended to the queue. The
 -- first write is to a key that never exists, so it changes nothing. Redis refuses it like every
 -- write on a replica, without enough replicas, and while the slot moves. SET is refused when memory
 -- is full, and DEL is allowed. PUBLISH is not refused, so it comes last.
@@ -545,6 +545,7 @@ local function write(needs_memory, newcomers)
   write_queue(newcomers)
   write_door()
   publish('r', revoked)
+  publish('s', superseded)
   -- Beside a run nothing else is granted.
   publish((run == '' and 'p ' or 'w ') .. (issued or token or ''), told)
 end

@@ -1,4 +1,4 @@
--- The long way of a release. Before it, besides what common needs: member.
+-- The long way of a release. Before it, besides the needs of common: member.
 
 --#include queue/state
 return (function()

@@ -1,7 +1,8 @@
 -- Acquires everything: the hot case. KEYS: door, counter of tokens. ARGV: member, floor; where they
 -- are not the usual: lease, queue limit (0: does not wait), latest time of servers before, prefix.
 -- Answers `<token - floor><member>` if it is granted; ms left of the holder's lease * 2^20
--- + position if it is queued; else an answer in full.
+-- + position if it is queued; 0 if it is not, since it does not wait or the queue is full; else an
+-- answer in full.
 local call, pcall, door, member = redis.call, redis.pcall, KEYS[1], ARGV[1]
 local held, drawn, draws = pcall('GET', door), nil, 1
 if not held then
@@ -22,13 +23,20 @@ elseif type(held) == 'string' then
   end
   local size = tonumber(pcall('ZCARD', queue))
   -- A queue behind a door without a mark was not put there by us, or the mark was lost.
-  local is_usual = size and (is_waited or size == 0) and size < tonumber(ARGV[4] or 1000)
+  local is_usual = size and (is_waited or size == 0)
   -- A run of the same node may have this member, which goes the long way.
   local run = is_waited and string.find(held, '\n', 26, true)
   if run and string.sub(held, 2, 26) == string.sub(member, 1, 25) then
     is_usual = is_usual and not string.find(held, string.match(member, '^%d+', 26), run, true)
   end
-  if is_usual and is_other and left > 0 and left < 4294967296 then
+  local is_behind = is_usual and is_other and left > 0 and left < 4294967296
+  local queue_limit = tonumber(ARGV[4] or 1000)
+  if is_behind and size >= queue_limit then
+    local is_refused = queue_limit == 0 or pcall('EXISTS', door .. ':swept') == 1
+    if is_refused and (size == 0 or pcall('ZSCORE', queue, member) == false) then
+      return 0
+    end
+  elseif is_behind then
     local patience = door .. ':patience:' .. string.sub(member, 3, 24)
     local patient = call('PTTL', patience)
     -- Not compared with the floor: it has to be above the places before it only.

@@ -1,7 +1,7 @@
 -- Runs every command that the other scripts need, on keys of its own, and leaves nothing. KEYS: a
 -- door that nothing else uses, counter of tokens; or none, and they follow the prefix: then the
--- server cannot refuse all for the sake of one. ARGV: node, prefix. Answers two lists: what was
--- refused, as right, error, key or channel, one after the other; and of the rights that are worth
+-- server cannot refuse all for the sake of one. ARGV: node, prefix. Answers two lists: the
+-- refusals, as right, error, key or channel, one after the other; and of the rights that are worth
 -- having those that are there, or false before 7.0, where no script can know.
 local keys = #KEYS > 0 and KEYS or { unpack(ARGV, 3) }
 local door, counter = keys[1], keys[2]

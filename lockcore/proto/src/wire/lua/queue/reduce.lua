@@ -1,4 +1,4 @@
--- Lowers what a hold weighs. KEYS: door, counter of tokens. ARGV: node, floor, latest time of
+-- Lowers the weight of a hold. KEYS: door, counter of tokens. ARGV: node, floor, latest time of
 -- servers before, prefix, member, weight.
 local call, door, counter = redis.call, KEYS[1], KEYS[2]
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]

@@ -37,6 +37,6 @@ local is_out, is_back, is_taken, is_granted, is_held = {}, {}, {}, {}, {}
 local latest = 0
 -- The reply, and the messages to other nodes: their nodes in order, and the parts of each.
 local grants, passed_over, more = {}, 0, 0
-local told, revoked = {}, {}
+local told, revoked, superseded = {}, {}, {}
 -- The answer if a key at one of our names is another program's: nothing is written.
 local foreign_key

@@ -1,5 +1,5 @@
--- The long way of an acquire. Before it, besides what common needs: members, queue_limit. After it:
--- the outcome of each member, and the positions of those that are queued.
+-- The long way of an acquire. Before it, besides the needs of common: members, queue_limit. After
+-- it: the outcome of each member, and the positions of those that are queued.
 
 --#include queue/common
 
@@ -14,9 +14,9 @@ local places = size > 0 and call('ZMSCORE', Q, unpack(members)) or {}
 local newcomers, index = {}, {}
 -- Once in a command: the walk along the queue, nothing before it and whether it came to the end
 -- then; a look at the patience, and one at that of others where the queue is full.
-local is_end, is_raise_settled, is_swept
+local is_end, is_raise_settled, is_full_settled, is_swept
 
--- Tells the member what it holds.
+-- Tells the member of its hold.
 local function told(member, ms)
   is_granted[member] = true
   grants[#grants + 1] = member
@@ -59,18 +59,64 @@ local function sweep()
   end
 end
 
+-- Whether it is one of which only the newest waits.
+local function keeps_newest(member)
+  return string.match(member, '^~2[^:]*():%d+:%d+:w/0:') == 25
+end
+
+-- The members that leave the queue for this one, among the last that wait.
+local function older_than(member)
+  local older, looked_at = {}, 0
+  local last = keeps_newest(member) and call('ZRANGE', Q, -#out - most_looked_at, -1) or {}
+  for i = #last, 1, -1 do
+    if not is_out[last[i]] and looked_at < most_looked_at then
+      looked_at = looked_at + 1
+      if keeps_newest(last[i]) then
+        older[#older + 1] = last[i]
+      end
+    end
+  end
+  return older
+end
+
+-- Takes members out of the queue for a newer one. A copy of an acquire that runs late must not
+-- bring them back: then an older one would supersede a newer one.
+local function supersede(older)
+  for _, member in ipairs(older) do
+    local of, number = parse(member)
+    take_out(member)
+    gone[#gone + 1] = text_of(now + 60000)
+    gone[#gone + 1] = member
+    add(superseded, of, number)
+  end
+  if older[1] then
+    look_at_gone()
+    has_gone = true
+  end
+  -- Those behind a head that has left may fit.
+  if older[1] and not whole then
+    advance()
+  end
+end
+
 local function wait(member, place)
   local is_waiting = index[member] or place and not is_out[member]
   if not is_waiting and queue_limit == 0 then
     return 'busy'
   end
-  if not is_waiting and size >= queue_limit and not is_swept then
-    is_swept = true
-    sweep()
+  local older = not is_waiting and older_than(member) or {}
+  if not is_waiting and size - #older >= queue_limit and not is_full_settled then
+    is_full_settled = true
+    is_swept = call('EXISTS', door .. ':swept') == 0
+    if is_swept then
+      sweep()
+      older = older_than(member)
+    end
   end
-  if not is_waiting and size >= queue_limit then
+  if not is_waiting and size - #older >= queue_limit then
     return 'full'
   end
+  supersede(older)
   if not is_raise_settled then
     is_raise_settled = true
     raise_low()
@@ -141,6 +187,10 @@ if foreign_key then
 end
 if not is_all_refused then
   write(newcomers[1] or is_any_granted, newcomers)
+  if is_swept then
+    -- It was not there, so it is no other program's.
+    call('PSETEX', door .. ':swept', '1000', '1')
+  end
 end
 for i, member in ipairs(members) do
   if outcomes[i] == 'queued' then

@@ -1,8 +1,9 @@
 -- Keeps waiting members alive. KEYS: door, counter of tokens. ARGV: node, floor, latest time of
 -- servers before, prefix, then members of this node, if any. Answers ms left of the holder's lease
 -- * 2^20 + how many listen to the node's channel, if all of them wait behind a lock; else in full:
--- the outcome is one letter a member, w(aiting), h(olding), s(erved in a run), g(one), as it was
--- before anything was granted, and at the end stand the ms left of those that hold.
+-- the outcome is one letter a member, w(aiting), h(olding), s(erved in a run), d(ropped for a newer
+-- one), g(one), as it was before anything was granted, and at the end stand the ms left of those
+-- that hold.
 local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
@@ -59,7 +60,8 @@ for i, member in ipairs(members) do
       size = places[i] and size or size + 1
     end
   else
-    letters[i] = 'g'
+    local keeps_newest = string.match(member, '^~2[^:]*():%d+:%d+:w/0:') == 25
+    letters[i] = has_gone and keeps_newest and call('ZSCORE', G, member) and 'd' or 'g'
   end
 end
 table.sort(returned, function(a, b)

@@ -4,14 +4,14 @@
 -- node has seen on a server. One that this server has replaced may have been ahead of it.
 
 local node, prefix = ARGV[1], ARGV[2]
--- Redisson's sorted set holds what JVMs judge by. Up to when ours are believed alive stands apart,
--- and so do the order in which they came and the foreign members that do not hear.
+-- Redisson's sorted set holds the scores by which JVMs judge. Up to when ours are believed alive
+-- stands apart, and so do the order in which they came and the foreign members that do not hear.
 local alive, arrivals, suspects = KEYS[#KEYS - 2], KEYS[#KEYS - 1], KEYS[#KEYS]
 local is_suspicious
 -- Which foreign members are gone, once they were looked for.
 local gone
 
--- What the reply will say. The token is text, known once it was given out or read.
+-- The content of the reply. The token is text, known once it was given out or read.
 local holder, left, token = false, 0, false
 local passed_over = 0
 -- Read before the first write: scripts are not rolled back.
@@ -238,7 +238,7 @@ local function sweep()
 end
 
 -- Suspects every foreign member that does not hear, since it was first found so, and returns those
--- who have had their time to subscribe. All at once: the threads of a JVM that is gone cost one
+-- that have had their time to subscribe. All at once: the threads of a JVM that is gone cost one
 -- grace, not one each. Known by its score too: the same thread may queue again.
 local function look_for_gone()
   local members, channels, names = {}, {}, {}
@@ -370,7 +370,7 @@ local function advance()
   return walk({})
 end
 
--- The reply: what the command did, and the state of the lock after it.
+-- The reply: the outcome of the command, and the state of the lock after it.
 local function tell(outcome, number)
   local of = holder and ours(holder)
   if of ~= node then

@@ -87,15 +87,15 @@ async fn a_transaction_gets_the_last_of_its_answers_wherever_they_are_cut() {
     let answers = b"+OK\r\n-READONLY no\r\n+QUEUED\r\n*1\r\n:7\r\n$1\r\na\r\n";
     for cut in 0..=answers.len() {
         let (connection, mut server) = pair(1 << 10);
-        let mut transaction = Packed::transaction(4, 100);
+        let mut transaction = Packed::whole(4, 100);
         transaction.append(b"*1\r\n$5\r\nMULTI\r\n*1\r\n$1\r\nA\r\n*1\r\n$1\r\nB\r\n");
         transaction.append(b"*1\r\n$4\r\nEXEC\r\n");
         let mut sent_bytes = Vec::new();
         transaction.write(&mut sent_bytes);
         let (tell, told) = oneshot::channel();
-        connection.give(&tokio::runtime::Handle::current(), transaction, |answer| {
-            tell.send(answer).expect("the test listens");
-        });
+        let recipient = |answer: Answered| tell.send(answer).expect("the test listens");
+        let runtime = tokio::runtime::Handle::current();
+        connection.give(&runtime, &transaction, Box::new(recipient));
         let next = sent(&connection, "next");
         let mut bytes = vec![0; sent_bytes.len()];
         soon(server.read_exact(&mut bytes)).await.expect("the transaction comes");
@@ -320,7 +320,8 @@ async fn each_recipient_is_told_why_the_connection_ended() {
     let Connection::Own(own) = &connection else { panic!("it is our own") };
     let told = ["1", "2"].map(|text| {
         let (tell, told) = oneshot::channel();
-        own.give(&Packed::from(&echo(text)), move |answer| drop(tell.send(answer)));
+        let recipient = move |answer: Answered| drop(tell.send(answer));
+        own.give(&Packed::from(&echo(text)), Box::new(recipient));
         told
     });
     drop(server);

@@ -7,7 +7,7 @@ use laws::Law;
 
 impl World {
     pub(crate) fn is_at_rest(&self) -> bool {
-        self.agenda.arrivals() == 0 && self.processes.iter().all(|process| process.is_at_rest())
+        self.events_due.arrivals() == 0 && self.processes.iter().all(|process| process.is_at_rest())
     }
 
     pub(crate) fn busy(&self) -> String {

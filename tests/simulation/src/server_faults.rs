@@ -1,6 +1,6 @@
 //! The faults of a server.
 
-use crate::agenda::{Place, What};
+use crate::event_queue::{Place, What};
 use crate::fault::Fault;
 use crate::replica::Replica;
 use crate::resource::Resource;

@@ -1,4 +1,4 @@
-//! The laws are not blind: each wrong variant breaks the law that it should.
+//! Broken variants: each one breaks the law that it should.
 
 use stateright::{Checker, HasDiscoveries, Model};
 
@@ -209,6 +209,21 @@ fn a_read_that_was_a_lock_and_keeps_its_token_is_seen() {
     let budget = Budget { downgrades: 1, ..NOTHING };
     let variant = Variant::DowngradesUnderTheOldToken;
     breaks_among(variant, budget, &[0, 1], wants, &[properties::RISING]);
+}
+
+const ALL_NEWEST: &[Want] = &[Want::Newest, Want::Newest, Want::Newest];
+
+#[test]
+fn an_older_one_that_waits_beside_a_newer_one_is_seen() {
+    let homes = &[0, 1, 2];
+    breaks_among(Variant::KeepsTheOlder, CALM, homes, ALL_NEWEST, &[properties::PLACE]);
+}
+
+#[test]
+fn one_that_left_for_a_newer_one_and_is_back_is_seen() {
+    let (homes, budget) = (&[0, 1, 2], Budget { losses: 1, ..NOTHING });
+    let laws = &[properties::AGAIN, properties::PLACE, properties::WORDS];
+    breaks_among(Variant::BringsBackTheSuperseded, budget, homes, ALL_NEWEST, laws);
 }
 
 #[test]

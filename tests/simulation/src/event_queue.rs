@@ -1,4 +1,4 @@
-//! The agenda: all that is still to happen, in order.
+//! The event queue: the events that are still to happen, in order.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -179,13 +179,13 @@ impl Ord for Entry {
 
 /// The events by time; events of the same instant happen in the order in which they were planned.
 #[derive(Default)]
-pub(crate) struct Agenda {
+pub(crate) struct EventQueue {
     next: BinaryHeap<Reverse<Entry>>,
     order: u64,
     arrivals: usize,
 }
 
-impl Agenda {
+impl EventQueue {
     pub(crate) fn put(&mut self, at: u64, place: Place, what: What) {
         self.order += 1;
         self.arrivals += usize::from(what.is_request());

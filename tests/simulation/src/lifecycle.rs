@@ -1,8 +1,8 @@
-//! The lives of processes: born, ticking, stopped, suspended, killed, shut down.
+//! The lifecycle of processes: born, ticking, stopped, suspended, killed, shut down.
 
 use proto::LockErrorKind;
 
-use crate::agenda::{Place, What};
+use crate::event_queue::{Place, What};
 use crate::fault::Fault;
 use crate::network::REQUEST_TIMEOUT_US;
 use crate::process::{Closing, Process};

@@ -1,0 +1,166 @@
+//! Attempts of which only the newest waits.
+
+use super::*;
+use crate::node::effect::Effect;
+use crate::terms::WhenBusy;
+
+fn newest(lock: &str) -> Request {
+    let wish = wish(lock);
+    Request { options: Terms { when_busy: WhenBusy::KeepNewest, ..wish.options }, ..wish }
+}
+
+/// Begins an attempt, which is on its way.
+fn asked(core: &mut Core<()>) -> (u64, Ask, Member) {
+    let (attempt, ask) = core.event(at(0)).begin(newest("a"), ()).expect("it is open");
+    let ask = ask.expect("the subscription stands");
+    let member = member_of(&ask);
+    assert!(member.keeps_newest());
+    (attempt, ask, member)
+}
+
+/// Queues an attempt.
+fn waiting(core: &mut Core<()>) -> (u64, Member) {
+    let (attempt, ask, member) = asked(core);
+    let queued = reply(vec![Acquired::Queued { position: 0 }], LEASE, None);
+    core.event(at(0)).replied(&ask, &Answer::Acquired(queued));
+    core.drain();
+    (attempt, member)
+}
+
+fn superseded(member: &Member) -> Event {
+    Event::Superseded { numbers: vec![member.number()] }
+}
+
+/// Asserts that the attempt has ended for a newer one, that its caller is woken, and that nothing
+/// is left of it.
+#[track_caller]
+fn ends(core: &mut Core<()>, attempt: u64) {
+    let is_woken = core.drain().iter().any(|effect| matches!(effect, Effect::Wake(())));
+    assert!(is_woken);
+    let outcome = core.event(at(9_000)).take(attempt);
+    let expected = Outcome::Refused(Refusal::Kind(LockErrorKind::Superseded));
+    assert_eq!(format!("{outcome:?}"), format!("{expected:?}"));
+    assert_eq!(core.counts(), Counts::default());
+    assert!(core.table.entries().is_empty() && core.table.lines().is_empty());
+    assert_eq!(ticked(core, at(9_000)), []);
+}
+
+#[test]
+fn one_that_waits_ends_by_the_message_and_is_not_asked_for_again() {
+    let mut core = core();
+    let (attempt, member) = waiting(&mut core);
+    core.event(at(1)).heard(superseded(&member));
+    ends(&mut core, attempt);
+}
+
+#[test]
+fn a_message_that_comes_before_the_answer_ends_it_too() {
+    let mut core = core();
+    let (attempt, ask, member) = asked(&mut core);
+    core.event(at(1)).heard(superseded(&member));
+    let queued = reply(vec![Acquired::Queued { position: 0 }], LEASE, None);
+    core.event(at(2)).replied(&ask, &Answer::Acquired(queued));
+    ends(&mut core, attempt);
+}
+
+#[test]
+fn where_the_message_is_lost_a_touch_tells() {
+    let mut core = core();
+    let (attempt, _) = waiting(&mut core);
+    let touches = ticked(&mut core, at(5_000));
+    let told = Touched { members: vec![Presence::Superseded], listeners: 1 };
+    core.event(at(5_001)).replied(&touches[0], &Answer::Touched(reply(told, LEASE, None)));
+    ends(&mut core, attempt);
+}
+
+#[test]
+fn one_whose_acquire_was_not_answered_finds_that_it_is_superseded_and_leaves() {
+    let mut core = core();
+    let (attempt, ask, _) = asked(&mut core);
+    core.event(at(1)).unanswered(&ask, &StoreError::ambiguous("cut"));
+    let again = ticked(&mut core, at(101));
+    assert_eq!(again[0].command, ask.command);
+    let refused = reply(vec![Acquired::Refused], LEASE, None);
+    core.event(at(102)).replied(&again[0], &Answer::Acquired(refused));
+    let outcome = core.event(at(103)).take(attempt);
+    let Outcome::Refused(Refusal::Kind(kind)) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(kind, LockErrorKind::Superseded);
+    let leaves = ticked(&mut core, at(103));
+    assert!(matches!(&leaves[0].command, Command::Leave { leaving } if leaving[0].ambiguous));
+}
+
+#[test]
+fn a_place_that_is_lost_is_asked_for_again() {
+    let mut core = core();
+    let (_, first) = waiting(&mut core);
+    let touches = ticked(&mut core, at(5_000));
+    let gone = Touched { members: vec![Presence::Gone], listeners: 1 };
+    core.event(at(5_001)).replied(&touches[0], &Answer::Touched(reply(gone, LEASE, None)));
+    let second = member_of(&sent(&mut core)[0]);
+    assert!(second.keeps_newest() && second != first);
+    assert_eq!(core.counts().places_lost, 1);
+}
+
+/// The message is of a server that another has replaced since.
+#[test]
+fn a_grant_that_is_confirmed_first_is_not_given_up() {
+    let mut core = core();
+    let (attempt, member) = waiting(&mut core);
+    core.event(at(1)).heard(told(&member, 10));
+    let asks = sent(&mut core);
+    assert!(matches!(asks[0].command, Command::Confirm { .. }));
+    core.event(at(2)).heard(superseded(&member));
+    assert!(matches!(core.event(at(3)).take(attempt), Outcome::Waits));
+    assert_eq!(core.counts().attempts, 1);
+}
+
+/// The same, of one that is handed out.
+#[test]
+fn a_hold_is_not_touched() {
+    let mut core = core();
+    let (attempt, member) = waiting(&mut core);
+    core.event(at(1)).heard(told(&member, 10_000));
+    core.event(at(2)).heard(superseded(&member));
+    assert!(matches!(core.event(at(3)).take(attempt), Outcome::Granted { .. }));
+    core.event(at(4)).heard(superseded(&member));
+    assert_eq!(lost(&mut core), 0);
+}
+
+#[test]
+fn a_server_that_takes_over_is_told_that_it_has_left() {
+    let mut core = core();
+    let (attempt, member) = waiting(&mut core);
+    core.event(at(1)).heard(superseded(&member));
+    ends(&mut core, attempt);
+    core.event(at(9_001)).moved();
+    let leaves = ticked(&mut core, at(9_001));
+    let [Ask { command: Command::Leave { leaving }, .. }] = &leaves[..] else {
+        panic!("{leaves:?}")
+    };
+    assert_eq!(leaving[0].member, member);
+}
+
+#[test]
+fn a_try_waits_for_nothing_and_is_no_such_member() {
+    let mut core = core();
+    let wish = Request { mode: Mode::Try, ..newest("a") };
+    let (_, ask) = core.event(at(0)).begin(wish, ()).expect("it is open");
+    assert!(!member_of(&ask.expect("sent")).keeps_newest());
+}
+
+/// A server takes it out of the queue in its own command.
+#[test]
+fn it_is_in_no_run_and_asked_for_alone() {
+    let rules = Rules { acquires: ACQUIRES, runs: 8, ..Rules::default() };
+    let mut core: Core<()> = Core::new(NodeId::from("AAAAAAAAAAAAAAAAAAAAAA"), rules);
+    let asks: Vec<_> =
+        (0..3).map(|_| core.event(at(0)).begin(newest("a"), ()).expect("it is open").1).collect();
+    assert!(asks[0].is_some() && asks[1].is_none());
+    let rest = ticked(&mut core, at(0));
+    let batches = batches(rest, |_| 0);
+    let sizes = batches.iter().map(|batch| match &batch[0].command {
+        Command::Acquire { members, .. } => members.len(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(sizes.collect::<Vec<_>>(), [1, 1]);
+}

@@ -1,0 +1,159 @@
+//! Members of which only the newest waits.
+
+use proto::{Acquired, Demand, Event, Label, Left, Member, Mode, Presence, Reply};
+
+use crate::asking::grant;
+use crate::bench::Bench;
+use crate::facts;
+use crate::node::Node;
+
+facts! {
+    queue: [
+        a_newer_one_takes_the_older_one_out_of_the_queue_and_tells_its_node,
+        the_others_keep_their_places_and_the_holder_its_hold,
+        one_that_was_superseded_stays_out_and_learns_of_it_by_a_touch,
+        one_that_asks_again_supersedes_none,
+        a_try_supersedes_none_and_a_full_queue_has_room_for_one_in_place_of_another,
+        one_that_finds_the_queue_full_supersedes_none,
+        a_free_lock_is_granted_and_one_that_waits_is_granted_in_its_turn,
+        of_a_long_queue_the_last_two_hundred_are_looked_at,
+    ],
+}
+
+impl Node {
+    /// A new member of which only the newest waits.
+    fn newest(&self) -> Member {
+        let number = self.member(30_000).number();
+        Member::keeping_newest(&self.id, number, 30_000, &Label::new("test"))
+    }
+
+    /// Queues a new member of which only the newest waits.
+    async fn queue_newest(&self) -> Member {
+        let member = self.newest();
+        let outcome = self.wait(&member).await.outcome;
+        assert!(matches!(outcome, Acquired::Queued { .. }), "{outcome:?}");
+        member
+    }
+}
+
+fn superseded(members: &[&Member]) -> Event {
+    Event::Superseded { numbers: members.iter().map(|member| member.number()).collect() }
+}
+
+fn position(reply: &Reply<Acquired>) -> u64 {
+    let Acquired::Queued { position } = reply.outcome else { panic!("{reply:?}") };
+    position
+}
+
+async fn a_newer_one_takes_the_older_one_out_of_the_queue_and_tells_its_node(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    a.hold(30_000).await;
+    let older = b.queue_newest().await;
+    let newer = a.newest();
+    assert_eq!(position(&a.wait(&newer).await), 0);
+    assert_eq!(bench.queue().await, std::slice::from_ref(&newer));
+    assert_eq!(b.heard().await, [superseded(&[&older])]);
+    // Also one of its own node.
+    let newest = a.queue_newest().await;
+    assert_eq!(bench.queue().await, [newest]);
+    assert_eq!(a.heard().await, [superseded(&[&newer])]);
+    bench.everything_expires().await;
+}
+
+async fn the_others_keep_their_places_and_the_holder_its_hold(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    let held = a.newest();
+    assert_eq!(a.wait(&held).await.outcome, Acquired::Granted);
+    let first = a.queue(30_000).await;
+    let older = b.queue_newest().await;
+    let read = b.queue_for(Demand::READ, 30_000).await;
+    let newer = b.newest();
+    assert_eq!(position(&b.wait(&newer).await), 2);
+    assert_eq!(bench.queue().await, [first, read, newer]);
+    assert_eq!(bench.holder().await, Some(held));
+    assert_eq!((a.heard().await, b.heard().await), (vec![], vec![superseded(&[&older])]));
+}
+
+async fn one_that_was_superseded_stays_out_and_learns_of_it_by_a_touch(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    let held = a.hold(30_000).await;
+    let older = b.queue_newest().await;
+    let newer = a.queue_newest().await;
+    let touched = b.touch(&[&older]).await;
+    assert_eq!(touched.outcome.members, [Presence::Superseded]);
+    // A copy of its acquire that runs late.
+    assert_eq!(b.wait(&older).await.outcome, Acquired::Refused);
+    assert_eq!(bench.queue().await, std::slice::from_ref(&newer));
+    assert_eq!(bench.gone().await, std::slice::from_ref(&older));
+    a.release(&held).await;
+    assert_eq!(bench.holder().await, Some(newer.clone()));
+    a.release(&newer).await;
+    assert_eq!(b.wait(&older).await.outcome, Acquired::Refused);
+    assert_eq!(b.leave(&older).await.outcome, [Left::Absent]);
+    // One that left by itself is gone as all are, while its tombstone lasts.
+    let other = b.newest();
+    b.leave_ambiguous(&older).await;
+    assert_eq!(b.touch(&[&other]).await.outcome.members, [Presence::Gone]);
+    bench.everything_expires().await;
+}
+
+async fn one_that_asks_again_supersedes_none(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    a.hold(30_000).await;
+    let first = b.queue(30_000).await;
+    let newest = b.queue_newest().await;
+    assert_eq!(position(&b.wait(&newest).await), 1);
+    assert_eq!(bench.queue().await, [first, newest]);
+    assert_eq!(b.heard().await, []);
+}
+
+async fn a_try_supersedes_none_and_a_full_queue_has_room_for_one_in_place_of_another(
+    mut bench: Bench,
+) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    a.hold(30_000).await;
+    let older = b.queue_newest().await;
+    assert_eq!(a.acquire(&a.newest(), Mode::Try, 1).await.outcome, Acquired::Busy);
+    assert_eq!((bench.queue().await, b.heard().await), (vec![older.clone()], vec![]));
+    let newer = a.newest();
+    assert_eq!(position(&a.acquire(&newer, Mode::Wait, 1).await), 0);
+    assert_eq!((bench.queue().await, b.heard().await), (vec![newer], vec![superseded(&[&older])]));
+}
+
+async fn one_that_finds_the_queue_full_supersedes_none(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    a.hold(30_000).await;
+    let waiting = [b.queue(30_000).await, b.queue_newest().await];
+    assert_eq!(a.acquire(&a.newest(), Mode::Wait, 1).await.outcome, Acquired::Full);
+    assert_eq!((bench.queue().await, b.heard().await), (waiting.to_vec(), vec![]));
+}
+
+async fn a_free_lock_is_granted_and_one_that_waits_is_granted_in_its_turn(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    let held = a.newest();
+    let reply = a.wait(&held).await;
+    assert_eq!((reply.outcome, &grant(&reply).member), (Acquired::Granted, &held));
+    let waiting = b.queue_newest().await;
+    a.release(&held).await;
+    assert_eq!(bench.holder().await, Some(waiting.clone()));
+    b.release(&waiting).await;
+    assert_eq!(bench.holder().await, None);
+    bench.everything_expires().await;
+}
+
+async fn of_a_long_queue_the_last_two_hundred_are_looked_at(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    a.hold(30_000).await;
+    let older = b.queue_newest().await;
+    for _ in 0..199 {
+        a.queue(30_000).await;
+    }
+    let newer = a.queue_newest().await;
+    assert_eq!(b.heard().await, [superseded(&[&older])]);
+    for _ in 0..200 {
+        a.queue(30_000).await;
+    }
+    let newest = a.queue_newest().await;
+    let queue = bench.queue().await;
+    assert!(queue.contains(&newer) && queue.last() == Some(&newest));
+}
