@@ -229,7 +229,7 @@ impl LockGuard {
     pub fn waited(&self) -> Duration {
         match self.hold() {
             Hold::Node(hold) => hold.waited,
-            Hold::Quorum(hold) => hold.waited(),
+            Hold::Quorum(hold) => hold.waited,
         }
     }
 
@@ -238,7 +238,7 @@ impl LockGuard {
     pub fn position(&self) -> Option<u64> {
         match self.hold() {
             Hold::Node(hold) => hold.shared.position(),
-            Hold::Quorum(hold) => hold.position(),
+            Hold::Quorum(hold) => hold.position,
         }
     }
 
@@ -247,7 +247,7 @@ impl LockGuard {
     pub fn span(&self) -> &Span {
         match self.hold() {
             Hold::Node(hold) => &hold.span,
-            Hold::Quorum(hold) => hold.span(),
+            Hold::Quorum(hold) => &hold.span,
         }
     }
 

@@ -100,7 +100,7 @@ pub use cluster::Cluster;
 pub use credentials::Credentials;
 pub use error::LockError;
 pub use guard::{DowngradeError, HoldState, LockGuard, Release};
-pub use inspection::{LockInspection, Participant};
+pub use inspection::{HeldPrimaries, LockInspection, Participant};
 pub use key::{KeyError, LockKey, MAX_KEY_BYTES};
 pub use locks::Locks;
 pub use options::{LockOptions, MAX_LEASE, MIN_LEASE, Wait};

@@ -273,7 +273,11 @@ impl Locks {
         K: TryInto<LockKey>,
         LockError: From<K::Error>,
     {
-        match self.node_to_ask().ask(self.name(key)?, command).await? {
+        let lock = self.name(key)?;
+        if let Some(primaries) = &self.quorum {
+            return primaries.inspect(lock, command).await;
+        }
+        match self.node.ask(lock, command).await? {
             Answer::Inspected(inspection) => Ok(LockInspection::new(inspection)),
             _ => Err(LockError::new(LockErrorKind::Protocol)),
         }

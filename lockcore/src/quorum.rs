@@ -26,16 +26,16 @@ mod primary;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use proto::node::Request;
-use proto::{Answer, Command, ConfigError, LockErrorKind, LockName, Released};
+use proto::{Answer, Command, ConfigError, LockErrorKind, LockName, Mode, Released, WhenBusy};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::error::LockError;
+use crate::inspection::LockInspection;
 use crate::locks::status_of;
 use crate::node::Node;
 use crate::shutdown::Shutdown;
@@ -51,6 +51,10 @@ pub(crate) use self::primary::{Connect, Connected, Epoch, Standing};
 /// The reason why permits are refused.
 const NO_PERMITS: &str = "permits cannot be had by a majority: of two, three holders could have \
     one each, on two primaries of three";
+
+/// The reason why a wait of the newest alone is refused.
+const NO_NEWEST: &str = "KeepNewest is not had by a majority: requests may wait at two primaries, \
+    and neither knows which one came last";
 
 /// The settings that all processes of a quorum share, and how many primaries a guard has.
 #[derive(Debug, Clone, Copy)]
@@ -69,8 +73,9 @@ pub(crate) struct Primaries {
     view: Arc<watch::Sender<View>>,
     terms: Terms,
     runtime: Handle,
-    waiting: Arc<AtomicUsize>,
-    holding: Arc<AtomicUsize>,
+    /// Climbs under way, and holds: each has a clone.
+    waiting: Arc<()>,
+    holding: Arc<()>,
 }
 
 /// The primaries that are reached and count, and the time in which each of them forgets nothing.
@@ -81,28 +86,8 @@ pub(crate) struct View {
 }
 
 impl View {
-    pub(crate) fn epoch(&self, at: usize) -> Option<Epoch> {
-        self.epochs[at]
-    }
-
-    pub(crate) fn reached(&self) -> usize {
+    fn reached(&self) -> usize {
         self.epochs.iter().flatten().count()
-    }
-}
-
-/// Counts one of something for as long as it lives.
-struct Counted(Arc<AtomicUsize>);
-
-impl Counted {
-    fn new(count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(count))
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -128,20 +113,16 @@ impl Primaries {
         if request.demand.is_permits() {
             return Err(LockError::with_detail(LockErrorKind::Unsupported, NO_PERMITS));
         }
-        let lease = request.options.lease;
+        let options = &request.options;
+        if request.mode == Mode::Wait && options.when_busy == WhenBusy::KeepNewest {
+            return Err(LockError::with_detail(LockErrorKind::Unsupported, NO_NEWEST));
+        }
+        let lease = options.lease;
         if lease > self.terms.max_lease {
             let range = "the max_lease of the quorum or less";
             return Err(ConfigError::new("lease", format!("{lease:?}"), range).into());
         }
         Ok(())
-    }
-
-    fn each(&self) -> impl Iterator<Item = &Primary> {
-        self.members.iter()
-    }
-
-    fn member(&self, at: usize) -> &Primary {
-        &self.members[at]
     }
 
     fn majority(&self) -> usize {
@@ -155,29 +136,23 @@ impl Primaries {
 
     /// Whether a guard can be handed out at all.
     fn are_reached(&self) -> bool {
-        self.view().reached() >= self.wanted()
-    }
-
-    fn view(&self) -> watch::Ref<'_, View> {
-        self.view.borrow()
-    }
-
-    fn watch(&self) -> watch::Receiver<View> {
-        self.view.subscribe()
-    }
-
-    fn runtime(&self) -> &Handle {
-        &self.runtime
+        self.view.borrow().reached() >= self.wanted()
     }
 
     fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
         self.members.iter().filter_map(Primary::node)
     }
 
+    /// The nodes of the primaries that are reached.
+    fn reached(&self) -> impl Iterator<Item = &Arc<Node>> {
+        let epochs = self.view.borrow().epochs.clone();
+        let reached = self.members.iter().zip(epochs).filter(|(_, epoch)| epoch.is_some());
+        reached.filter_map(|(primary, _)| primary.node())
+    }
+
     /// The node of the lowest primary that is reached.
     pub(crate) fn lowest(&self) -> Option<&Arc<Node>> {
-        let at = self.view().epochs.iter().position(Option::is_some)?;
-        self.members[at].node()
+        self.reached().next()
     }
 
     fn closed(&self) -> LockError {
@@ -186,7 +161,7 @@ impl Primaries {
     }
 
     fn unreached(&self) -> LockError {
-        let (reached, all) = (self.view().reached(), self.members.len());
+        let (reached, all) = (self.view.borrow().reached(), self.members.len());
         let wanted = self.wanted();
         let detail = format!("{reached} of {all} primaries are reached, {wanted} are needed");
         LockError::with_detail(LockErrorKind::Unavailable, detail)
@@ -197,12 +172,7 @@ impl Primaries {
         &self,
         ask: impl Fn(Arc<Node>) -> F,
     ) -> Result<Vec<T>, LockError> {
-        let answers = join_all(self.nodes().cloned().map(ask)).await;
-        let mut failure = None;
-        let answers = answers
-            .into_iter()
-            .filter_map(|answer| answer.map_err(|error| failure = Some(error)).ok());
-        let answers: Vec<T> = answers.collect();
+        let (answers, failure) = ask_each(self.nodes(), ask).await;
         if answers.len() < self.majority() {
             return Err(failure.unwrap_or_else(|| self.unreached()));
         }
@@ -223,6 +193,23 @@ impl Primaries {
         Ok(released.await?.contains(&true))
     }
 
+    /// The holders at all primaries that are reached, and the waiters of the lowest one.
+    pub(crate) async fn inspect(
+        &self,
+        lock: LockName,
+        command: Command,
+    ) -> Result<LockInspection, LockError> {
+        let (found, failure) = ask_each(self.reached(), async |node| {
+            match node.ask(lock.clone(), command.clone()).await? {
+                Answer::Inspected(inspection) => Ok(LockInspection::new(inspection)),
+                _ => Err(LockError::new(LockErrorKind::Protocol)),
+            }
+        })
+        .await;
+        let joined = LockInspection::of_quorum(found, self.members.len());
+        joined.ok_or_else(|| failure.unwrap_or_else(|| self.unreached()))
+    }
+
     /// The state of all primaries together: up while a majority is reached.
     pub(crate) fn status(&self) -> Status {
         let link = match self.are_reached() {
@@ -233,8 +220,8 @@ impl Primaries {
         Status {
             commands: link.clone(),
             subscription: link,
-            waiting: self.waiting.load(Ordering::Relaxed),
-            holding: self.holding.load(Ordering::Relaxed),
+            waiting: Arc::strong_count(&self.waiting) - 1,
+            holding: Arc::strong_count(&self.holding) - 1,
             releasing: each.iter().map(|status| status.releasing).sum(),
             places_lost: each.iter().map(|status| status.places_lost).sum(),
             servers: each.into_iter().flat_map(|status| status.servers).collect(),
@@ -243,7 +230,7 @@ impl Primaries {
 
     pub(crate) async fn shut_down(&self, timeout: Duration) -> Shutdown {
         self.view.send_modify(|view| view.is_closed = true);
-        let holding = self.holding.load(Ordering::Relaxed);
+        let holding = Arc::strong_count(&self.holding) - 1;
         let each = join_all(self.nodes().map(|node| node.shut_down(timeout))).await;
         // Each climb waits at one primary, and each hold is at several of them.
         let ended = each.iter().map(|one| one.ended).sum();
@@ -251,6 +238,22 @@ impl Primaries {
         let unreleased = each.iter().map(|one| one.unreleased).sum();
         Shutdown { ended, taken, unreleased }
     }
+}
+
+/// The answers of these primaries, at once, and the last error of one that has none.
+async fn ask_each<'a, T, F: Future<Output = Result<T, LockError>>>(
+    nodes: impl Iterator<Item = &'a Arc<Node>>,
+    ask: impl Fn(Arc<Node>) -> F,
+) -> (Vec<T>, Option<LockError>) {
+    let mut failure = None;
+    let mut answers = Vec::new();
+    for answer in join_all(nodes.cloned().map(ask)).await {
+        match answer {
+            Ok(answer) => answers.push(answer),
+            Err(error) => failure = Some(error),
+        }
+    }
+    (answers, failure)
 }
 
 impl Terms {

@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::primary::Step;
-use super::{Counted, Epoch, Hold, Primaries};
+use super::{Epoch, Hold, Primaries};
 use crate::acquire::{Attempt, AttemptResult, SILENCE};
 use crate::error::LockError;
 use crate::guard::LockGuard;
@@ -123,13 +123,13 @@ impl Climbing {
             Mode::Wait => request.options.wait,
         };
         let end = end.map(|wait| later(began, wait));
-        let held = ascent.primaries.each().map(|_| None).collect();
+        let held = ascent.primaries.members.iter().map(|_| None).collect();
         Self { ascent, began, end, held, positions, failure: None, refusing: 0 }
     }
 
     async fn run(mut self) -> AttemptResult {
         let primaries = Arc::clone(&self.ascent.primaries);
-        let _waits = Counted::new(&primaries.waiting);
+        let _waits = Arc::clone(&primaries.waiting);
         let mut hop = HOP;
         loop {
             self.reach_enough().await?;
@@ -140,7 +140,7 @@ impl Climbing {
                     break;
                 }
                 self.drop_lost();
-                let Some(epoch) = primaries.view().epoch(at) else { continue };
+                let Some(epoch) = primaries.view.borrow().epochs[at] else { continue };
                 if self.held[at].is_some() {
                     continue;
                 }
@@ -173,7 +173,7 @@ impl Climbing {
     /// Gives everything back until enough primaries are reached.
     async fn reach_enough(&mut self) -> Result<(), LockError> {
         let primaries = Arc::clone(&self.ascent.primaries);
-        let mut view = primaries.watch();
+        let mut view = primaries.view.subscribe();
         let wanted = primaries.wanted();
         if view.borrow().is_closed {
             return Err(primaries.closed());
@@ -198,7 +198,7 @@ impl Climbing {
         hop: Duration,
     ) -> Result<Waited, LockError> {
         let primaries = Arc::clone(&self.ascent.primaries);
-        let Some(node) = primaries.member(at).node() else { return Ok(Waited::Passed) };
+        let Some(node) = primaries.members[at].node() else { return Ok(Waited::Passed) };
         let is_first = self.held.iter().all(Option::is_none);
         let mut request = self.ascent.at_a_primary();
         let left = self.end.map(|end| end.saturating_duration_since(Instant::now()));
@@ -210,6 +210,8 @@ impl Climbing {
         }
         if !is_first {
             request.mode = Mode::Wait;
+            // The caller's limit is that of the queue in which it came.
+            request.options.queue_limit = u32::MAX;
         }
         request.options.wait = match (is_first, left) {
             (true, left) => left,
@@ -222,9 +224,9 @@ impl Climbing {
             // Told by the node itself, also while nobody polls the climb.
             attempt.tell_positions(self.positions.clone());
         }
-        let mut view = primaries.watch();
+        let mut view = primaries.view.subscribe();
         let away = |view: &super::View| {
-            view.epoch(at) != Some(epoch) || view.reached() < primaries.wanted()
+            view.epochs[at] != Some(epoch) || view.reached() < primaries.wanted()
         };
         let outcome = tokio::select! {
             biased;
@@ -271,7 +273,7 @@ impl Climbing {
 
     fn drop_lost(&mut self) {
         for (at, step) in self.held.iter_mut().enumerate() {
-            drop(step.take_if(|step| !self.ascent.primaries.member(at).has(step)));
+            drop(step.take_if(|step| !self.ascent.primaries.members[at].has(step)));
         }
     }
 
@@ -290,7 +292,7 @@ impl Climbing {
         let settled = self.held.iter().enumerate().map(async |(at, step)| {
             let Some(step) = step else { return false };
             // A primary that was emptied since the grant says so now.
-            let remembers = primaries.member(at).remembers(step);
+            let remembers = primaries.members[at].remembers(step);
             let (is_held, is_same) = tokio::join!(step.guard.confirm(), remembers);
             is_held.is_ok() && is_same
         });

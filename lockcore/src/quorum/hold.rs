@@ -30,7 +30,7 @@ use tracing::{Span, warn};
 
 use super::climb::{Ascent, BEHIND, HOP};
 use super::primary::Step;
-use super::{Counted, Epoch, Primaries};
+use super::{Epoch, Primaries};
 use crate::acquire::Attempt;
 use crate::error::LockError;
 use crate::guard::HoldState;
@@ -41,25 +41,25 @@ const LEAD: Duration = Duration::from_millis(100);
 
 /// A hold of a majority, which its guards share.
 pub(crate) struct Hold {
+    token: FencingToken,
+    pub(crate) waited: Duration,
+    pub(crate) position: Option<u64>,
+    pub(crate) span: Span,
     shared: Arc<SharedHold>,
     _keeping: AbortOnDropHandle<()>,
-    _counted: Counted,
+    _counted: Arc<()>,
 }
 
 /// The part of a hold that its task has, too.
 struct SharedHold {
     ascent: Ascent,
-    token: FencingToken,
     since: Instant,
-    waited: Duration,
-    position: Option<u64>,
     /// The end of the longest hold.
     last: Option<Instant>,
     state: Mutex<State>,
     /// A primary was gained.
     gained: Notify,
     lost: CancellationToken,
-    span: Span,
 }
 
 enum State {
@@ -80,22 +80,25 @@ impl Hold {
         let since = Instant::now();
         let last = ascent.request.options.max_hold.map(|max_hold| later(since, max_hold));
         let span = span(&ascent, token);
+        let primaries = Arc::clone(&ascent.primaries);
         let shared = Arc::new(SharedHold {
             ascent,
-            token,
             since,
-            waited,
-            position,
             last,
             state: Mutex::new(State::Held(held)),
             gained: Notify::new(),
             lost: CancellationToken::new(),
-            span,
         });
-        let primaries = shared.primaries();
-        let counted = Counted::new(&primaries.holding);
-        let keeping = primaries.runtime().spawn(Arc::clone(&shared).keep());
-        Arc::new(Self { shared, _keeping: AbortOnDropHandle::new(keeping), _counted: counted })
+        let keeping = primaries.runtime.spawn(Arc::clone(&shared).keep());
+        Arc::new(Self {
+            token,
+            waited,
+            position,
+            span,
+            shared,
+            _keeping: AbortOnDropHandle::new(keeping),
+            _counted: Arc::clone(&primaries.holding),
+        })
     }
 
     pub(crate) fn demand(&self) -> Demand {
@@ -105,25 +108,13 @@ impl Hold {
     /// The token; none for a read, since reads that are held together would have different ones.
     pub(crate) fn token(&self) -> FencingToken {
         match self.demand() {
-            Demand::ALONE => self.shared.token,
+            Demand::ALONE => self.token,
             _ => proto::token::NONE,
         }
     }
 
     pub(crate) fn lock(&self) -> &LockName {
         &self.shared.ascent.request.lock
-    }
-
-    pub(crate) fn waited(&self) -> Duration {
-        self.shared.waited
-    }
-
-    pub(crate) fn position(&self) -> Option<u64> {
-        self.shared.position
-    }
-
-    pub(crate) fn span(&self) -> &Span {
-        &self.shared.span
     }
 
     pub(crate) fn lost(&self) -> &CancellationToken {
@@ -197,7 +188,7 @@ impl SharedHold {
 
     /// Those of the holds that are certain.
     fn certain<'a>(&self, held: &'a [Option<Step>]) -> impl Iterator<Item = &'a Step> {
-        let steps = self.primaries().each().zip(held);
+        let steps = self.primaries().members.iter().zip(held);
         steps.filter_map(|(primary, step)| step.as_ref().filter(|step| primary.has(step)))
     }
 
@@ -261,7 +252,7 @@ impl SharedHold {
     }
 
     async fn until_lost(&self) {
-        let (mut view, last) = (self.primaries().watch(), self.last);
+        let (mut view, last) = (self.primaries().view.subscribe(), self.last);
         while !self.is_lost() {
             let mut changes = self.losses();
             changes.push(Box::pin(self.gained.notified()));
@@ -299,15 +290,15 @@ impl SharedHold {
 
     /// The primaries that are reached and not held.
     fn missing(&self) -> Vec<(usize, Epoch)> {
-        let view = self.primaries().view().clone();
+        let view = self.primaries().view.borrow().clone();
         let mut lost = Vec::new();
         let mut state = self.state();
         let State::Held(held) = &mut *state else { return Vec::new() };
-        for (primary, step) in self.primaries().each().zip(&mut *held) {
+        for (primary, step) in self.primaries().members.iter().zip(&mut *held) {
             lost.extend(step.take_if(|step| !primary.has(step)));
         }
         let missing = (0..).zip(held).filter(|(_, step)| step.is_none());
-        let missing = missing.filter_map(|(at, _)| Some((at, view.epoch(at)?))).collect();
+        let missing = missing.filter_map(|(at, _)| Some((at, view.epochs[at]?))).collect();
         drop(state);
         // Without the mutex: a guard that is dropped calls out.
         drop(lost);
@@ -315,7 +306,7 @@ impl SharedHold {
     }
 
     async fn gain(&self, at: usize, epoch: Epoch) {
-        let primary = self.primaries().member(at);
+        let primary = &self.primaries().members[at];
         let Some(node) = primary.node() else { return };
         let request = Request { mode: Mode::Try, ..self.ascent.at_a_primary() };
         let attempt = Attempt::new(node, Ok(request), node.classes.get(BEHIND));
@@ -346,6 +337,6 @@ fn span(ascent: &Ascent, token: FencingToken) -> Span {
 
 impl fmt::Debug for Hold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hold").field("token", &self.shared.token).finish_non_exhaustive()
+        f.debug_struct("Hold").field("token", &self.token).finish_non_exhaustive()
     }
 }

@@ -7,7 +7,7 @@ mod walk;
 use std::time::Duration;
 
 use proto::LockErrorKind;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use self::network::{MAX_LEASE, Network};
 use crate::guard::{HoldState, LockGuard};
@@ -15,6 +15,11 @@ use crate::locks::Locks;
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
+}
+
+/// The output of a future that ends by itself, and not only when the test is stopped.
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    timeout(ms(120_000), future).await.expect("it ends")
 }
 
 /// The primaries at which the name is held.
@@ -99,7 +104,7 @@ async fn a_hold_of_too_few_primaries_is_lost_before_another_one_begins() {
     // Told a hundredth of the lease before that, and not much sooner.
     let left = deadline.saturating_duration_since(Instant::now());
     assert!(deadline > Instant::now() && left < ms(200), "{left:?}");
-    let next = waiting.await.expect("no panic").expect("granted");
+    let next = soon(waiting).await.expect("no panic").expect("granted");
     assert!(guard.is_lost() && !next.is_lost());
     assert!(next.fencing_token() > guard.fencing_token());
     assert_eq!(guard.release().await.expect_err("lost").kind(), LockErrorKind::Lost);
@@ -129,10 +134,10 @@ async fn a_primary_that_was_emptied_grants_nothing_while_it_may_have_forgotten_a
         }
         let emptied = Instant::now();
         // Its own hold of 1 counts no more, or is lost: 0 alone is no majority.
-        guard.lost().await;
+        soon(guard.lost()).await;
         drop(guard);
         network.cut(one, 1, true);
-        let next = next.await.expect("no panic").expect("granted");
+        let next = soon(next).await.expect("no panic").expect("granted");
         assert!(emptied.elapsed() >= MAX_LEASE, "fault {fault}: after {:?}", emptied.elapsed());
         next.release().await.expect("held");
     }
@@ -153,6 +158,12 @@ async fn a_token_is_above_those_of_primaries_whose_clocks_are_ahead() {
     assert!(guard.fencing_token() > before);
 }
 
+/// A lock of another name, by a process that knows no other primary.
+async fn stranger(network: &Network, primary: usize) {
+    let stranger = Locks::builder().on_memory(&network.primaries[primary]).expect("options");
+    drop(stranger.lock("another").await.expect("free"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_token_is_above_those_that_a_primary_has_forgotten() {
     let mut network = Network::new(3, 7);
@@ -165,14 +176,13 @@ async fn a_token_is_above_those_that_a_primary_has_forgotten() {
     let guard = locked(&network, one).await;
     let before = guard.fencing_token();
     drop(guard);
+    // Both counters go on from the clocks of these moments. That of 1 is behind: a token of 1 above
+    // the counter of 2 would lead to the clock of 2.
+    stranger(&network, 1).await;
     network.restart(2, false);
-    // The counters of 1 and 2 go on from the clocks of this moment, with another name. That of 2 is
-    // ahead, or the floor of 1 would lead to its clock.
-    for store in &network.primaries[1..] {
-        sleep(ms(1)).await;
-        let stranger = Locks::builder().on_memory(store).expect("options");
-        drop(stranger.lock("another").await.expect("free"));
-    }
+    // Until this is known, the other process would acquire both.
+    sleep(ms(1_000)).await;
+    stranger(&network, 2).await;
     let guard = locked(&network, other).await;
     assert!(guard.fencing_token() > before, "{} after {before}", guard.fencing_token());
 }
@@ -225,7 +235,7 @@ async fn a_process_that_reaches_too_few_primaries_keeps_nobody_waiting() {
     drop(locked(&network, other).await);
     assert!(began.elapsed() < ms(200), "{:?}", began.elapsed());
     network.mend(one, 1);
-    drop(parked.await.expect("no panic").expect("granted once it reaches a majority"));
+    drop(soon(parked).await.expect("no panic").expect("granted once it reaches a majority"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -241,7 +251,7 @@ async fn a_waiter_at_a_primary_that_is_lost_is_served_by_the_next_one() {
     let began = Instant::now();
     sleep(ms(100)).await;
     guard.release().await.expect("held by the others");
-    drop(waiting.await.expect("no panic").expect("granted"));
+    drop(soon(waiting).await.expect("no panic").expect("granted"));
     assert!(began.elapsed() < ms(1_500), "{:?}", began.elapsed());
 }
 
@@ -311,7 +321,7 @@ async fn a_longest_hold_ends_although_primaries_are_healed() {
     let request = network.locks(process).key("k").lease(MAX_LEASE).max_hold(ms(7_000));
     let began = Instant::now();
     let guard = request.lock().await.expect("free");
-    guard.lost().await;
+    soon(guard.lost()).await;
     assert!(began.elapsed() <= ms(7_100), "{:?}", began.elapsed());
 }
 
@@ -323,7 +333,7 @@ async fn a_hold_that_was_lost_for_a_moment_is_not_healed() {
     // The other two are on their way.
     sleep(ms(1)).await;
     let quorum = network.locks(process).quorum.as_ref().expect("a quorum");
-    quorum.member(0).node().expect("connected").clock.suspend(2 * MAX_LEASE);
+    quorum.members[0].node().expect("connected").clock.suspend(2 * MAX_LEASE);
     sleep(ms(100)).await;
     assert!(guard.is_lost());
 }
@@ -337,8 +347,47 @@ async fn a_shutdown_ends_climbs_and_holds_and_leaves_nothing() {
     sleep(ms(50)).await;
     let shutdown = network.locks(process).shutdown(Duration::ZERO).await;
     assert_eq!((shutdown.ended, shutdown.taken, shutdown.unreleased), (1, 1, 0));
-    let error = waiting.await.expect("no panic").expect_err("it was shut down");
+    let error = soon(waiting).await.expect("no panic").expect_err("it was shut down");
     assert_eq!(error.kind(), LockErrorKind::Closed);
     assert!(guard.is_lost());
     assert!(held_at(&network).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_queue_limit_of_a_request_is_that_of_the_queue_in_which_it_came() {
+    let mut network = Network::new(3, 18);
+    let process = network.start();
+    let mut waiting = Vec::new();
+    for store in &network.primaries[1..] {
+        let stranger = Locks::builder().on_memory(store).expect("options");
+        stranger.lock("k").await.expect("free").leak();
+        waiting.push(tokio::spawn(stranger.lock("k")));
+    }
+    sleep(ms(50)).await;
+    let request = network.locks(process).key("k").queue_limit(1).wait(ms(700));
+    assert_eq!(request.lock().await.expect_err("taken").kind(), LockErrorKind::Timeout);
+    drop(waiting);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_inspection_tells_at_how_many_primaries_the_process_of_a_holder_holds() {
+    let mut network = Network::new(3, 19);
+    let (one, other) = (network.start(), network.start());
+    let held = async |network: &Network| {
+        let found = network.locks(other).inspect("k").await.expect("an inspection");
+        assert_eq!((found.holding, found.token), (1, None));
+        let [holder] = &found.holders[..] else { panic!("one process holds: {found:?}") };
+        assert_eq!(holder.node.as_deref(), Some(network.locks(one).node().as_str()));
+        let primaries = holder.primaries.expect("a quorum");
+        (primaries.held, primaries.all)
+    };
+    let guard = locked(&network, one).await;
+    sleep(ms(50)).await;
+    assert_eq!(held(&network).await, (3, 3));
+    network.primaries[0].flush();
+    assert_eq!(held(&network).await, (2, 3), "the lowest one does not know it");
+    network.cut(other, 1, true);
+    sleep(ms(1_500)).await;
+    assert_eq!(held(&network).await, (1, 3), "one of them is not reached");
+    drop(guard);
 }

@@ -94,6 +94,11 @@ impl Backend {
         nodes.try_into().expect("as many as asked for")
     }
 
+    /// Whether it has no permits, and no tokens of reads.
+    pub(crate) fn is_quorum(&self) -> bool {
+        matches!(self, Self::MemoryQuorum(_) | Self::Quorum(_))
+    }
+
     /// The full name of a lock, as a node of this backend has it.
     pub(crate) fn named(&self, key: &str) -> String {
         match self {

@@ -121,6 +121,37 @@ async fn a_primary_that_was_emptied_or_restarted_counts_after_the_longest_lease_
     }
 }
 
+/// The next token of a server is above this one.
+async fn count_from(server: &RedisServer, token: u64) {
+    let mut redis = Raw::connect(&server.url()).await;
+    let _: redis::Value = redis.ask(redis::cmd("SET").arg("lock:tokens").arg(token)).await;
+}
+
+#[tokio::test]
+async fn a_token_is_above_those_that_an_emptied_primary_has_forgotten() {
+    let mut three = Three::begun().await;
+    let (one, other) = (three.locks().await, three.locks().await);
+    let now_us = Raw::connect(&three.0[0].url()).await.time_us().await;
+    let later = |ms: u64| now_us + ms * 1_000;
+    // As by a clock that is ahead, by less than the longest lease.
+    count_from(&three.0[0], later(2_600)).await;
+    // It does not heal: the third primary sees none of its tokens.
+    let guard = one.key("k").fixed_lease(MAX_LEASE).lock().await.expect("free");
+    let forgotten = guard.fencing_token();
+    assert!(forgotten.get() > later(2_600));
+    guard.release().await.expect("held");
+    one.shutdown(Duration::ZERO).await;
+    three.0[0].kill();
+    three.0[1].kill();
+    three.0[1].restart();
+    // Others have got tokens at these two since, by clocks that are behind.
+    count_from(&three.0[1], later(2_200)).await;
+    count_from(&three.0[2], later(2_400)).await;
+    let guard = other.lock_timeout("k", SOON).await.expect("granted in the end");
+    assert!(guard.fencing_token() > forgotten, "{} after {forgotten}", guard.fencing_token());
+    guard.release().await.expect("held");
+}
+
 #[tokio::test]
 async fn a_restart_that_keeps_the_mark_is_known_to_a_process_that_comes_later() {
     let mut three = Three::begun().await;
