@@ -4,6 +4,7 @@
 mod away;
 mod cost;
 mod crowd;
+mod faults;
 mod marks;
 mod primaries;
 mod relay;
