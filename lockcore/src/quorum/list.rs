@@ -10,7 +10,7 @@ use crate::sentinels::hosts;
 
 /// The schemes of a URL of a quorum, and the kind of each connection.
 const SCHEMES: [(&str, &str); 2] = [("redis+quorum://", "redis"), ("rediss+quorum://", "rediss")];
-/// Where primaries listen by default.
+/// The default port of a primary.
 const PORT: u16 = 6379;
 
 /// Several independent Redis servers, a lock on most of which is a lock: see

@@ -27,7 +27,7 @@ const MAX_LEASE: Duration = Duration::from_millis(500);
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(300);
 /// The time for which a fault lasts: longer than a node takes to notice that a primary is frozen.
 const FAULT: Duration = Duration::from_millis(2_500);
-/// The bound of what comes by itself.
+/// The bound of a wait for the end of a fault.
 const SOON: Duration = Duration::from_secs(30);
 
 /// A fault of one primary.
@@ -85,7 +85,7 @@ pub struct QuorumFault {
     pub pause: Duration,
 }
 
-/// The guards of a run, and what was wrong with them.
+/// The guards of a run, and the violations among them.
 #[derive(Debug, Default)]
 pub struct QuorumOutcome {
     /// All guards that were handed out.
