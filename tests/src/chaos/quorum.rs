@@ -23,10 +23,14 @@ const NODES: usize = 3;
 /// The buyers of each node.
 const BUYERS: usize = 6;
 /// Short, so that a primary that has restarted counts again soon.
-const MAX_LEASE: Duration = Duration::from_millis(500);
-const REQUEST_TIMEOUT: Duration = Duration::from_millis(300);
-/// The time for which a fault lasts: longer than a node takes to notice that a primary is frozen.
-const FAULT: Duration = Duration::from_millis(2_500);
+const MAX_LEASE: Duration = Duration::from_millis(800);
+/// Three of them, and a second, and a primary that is frozen is not reached any more.
+const REQUEST_TIMEOUT: Duration = Duration::from_millis(400);
+/// The time for which a fault lasts.
+const FAULT: Duration = Duration::from_secs(3);
+/// The looks at a hold that is being healed, and the time between two.
+const LOOKS: usize = 20;
+const PAUSE: Duration = Duration::from_millis(50);
 /// The bound of a wait for the end of a fault.
 const SOON: Duration = Duration::from_secs(30);
 
@@ -147,16 +151,16 @@ impl Scene {
         let quorum = Quorum::new(relays.iter().map(Relay::url)).max_lease(MAX_LEASE);
         let builder = Locks::builder().lease(MAX_LEASE).request_timeout(REQUEST_TIMEOUT);
         builder.clone().init_quorum(quorum.clone()).await.expect("they are new");
-        let ledger = Arc::new(Ledger::default());
-        let (mut nodes, mut buyers) = (Vec::new(), JoinSet::new());
+        let mut nodes = Vec::new();
         for node in 0..NODES {
             let locks = builder.clone().from_quorum(quorum.clone()).await.expect("connected");
             relays.iter().for_each(|relay| relay.know(node, locks.node().as_str()));
-            for buyer in 0..BUYERS {
-                let dice = Dice::part(seed, (node * BUYERS + buyer) as u64);
-                buyers.spawn(buy(locks.clone(), Arc::clone(&ledger), dice));
-            }
             nodes.push(locks);
+        }
+        let (ledger, mut buyers) = (Arc::new(Ledger::default()), JoinSet::new());
+        for buyer in 0..NODES * BUYERS {
+            let locks = nodes[buyer % NODES].clone();
+            buyers.spawn(buy(locks, Arc::clone(&ledger), Dice::part(seed, buyer as u64)));
         }
         Self { servers, relays, nodes, buyers, ledger, dice: Dice::part(seed, u64::MAX) }
     }
@@ -165,14 +169,21 @@ impl Scene {
     async fn all_count(&self) {
         for (node, locks) in self.nodes.iter().enumerate() {
             let key = format!("probe {node}");
-            let guard = locks.lock_timeout(key.as_str(), SOON).await.expect("a majority is there");
             eventually("all primaries count", SOON, async || {
-                let found = locks.inspect(key.as_str()).await.expect("an inspection");
-                let held = found.holders.first().and_then(|holder| holder.primaries);
-                held.is_some_and(|primaries| primaries.held == 3)
+                let Ok(_guard) = locks.lock_timeout(key.as_str(), SOON).await else { return false };
+                // It is healed after 0.1 s, 0.2 s and so on.
+                for _ in 0..LOOKS {
+                    let found = locks.inspect(key.as_str()).await.ok();
+                    let holder = found.and_then(|found| found.holders.into_iter().next());
+                    let held = holder.and_then(|holder| holder.primaries);
+                    if held.is_some_and(|primaries| primaries.held == 3) {
+                        return true;
+                    }
+                    sleep(PAUSE).await;
+                }
+                false
             })
             .await;
-            drop(guard);
         }
     }
 
