@@ -210,8 +210,6 @@ impl Climbing {
         }
         if !is_first {
             request.mode = Mode::Wait;
-            // The caller's limit is that of the queue in which it came.
-            request.options.queue_limit = u32::MAX;
         }
         request.options.wait = match (is_first, left) {
             (true, left) => left,
