@@ -40,6 +40,18 @@ async fn new_servers_serve_at_once_if_somebody_says_that_they_are() {
 }
 
 #[tokio::test]
+async fn servers_that_a_process_has_used_are_not_said_to_be_new() {
+    let three = Three::start();
+    drop(three.locks().await);
+    let before = mark(&three.0[0]).await.expect("marked by the process");
+    let init = Locks::builder().lease(MAX_LEASE).init_quorum(three.quorum()).await;
+    let error = init.expect_err("they may have granted something");
+    assert_eq!(error.kind(), LockErrorKind::InvalidOption);
+    assert!(error.to_string().contains("it is not new"), "{error}");
+    assert_eq!(mark(&three.0[0]).await.expect("marked"), before);
+}
+
+#[tokio::test]
 async fn a_primary_of_another_list_or_with_other_settings_is_refused() {
     let three = Three::begun().await;
     let [a, b, c] = [0, 1, 2].map(|at| three.0[at].url());
@@ -158,6 +170,10 @@ async fn a_restart_that_keeps_the_mark_is_known_to_a_process_that_comes_later() 
     three.locks().await.lock("k").await.expect("free").release().await.expect("held");
     three.0[2].kill();
     let kept = mark(&three.0[1]).await.expect("marked");
+    // As one that was written a minute ago.
+    let (written_us, rest) = kept.split_once(' ').expect("the time stands first");
+    let written_us: u64 = written_us.parse().expect("µs");
+    let kept = format!("{} {rest}", written_us - 60_000_000);
     three.0[1].kill();
     three.0[1].restart();
     let restarted = Instant::now();
