@@ -22,9 +22,11 @@ pub(crate) async fn quorum(seed: u64, guards: u64, faults: &[&str]) -> ExitCode 
             let Some(longest) = pauses.last() else { continue };
             let median = pauses[pauses.len() / 2];
             say(&format!(
-                "{fault:<12} of primary {primary}: {} times, nothing granted for {median:.0?} in \
-                 the median, {longest:.0?} at the longest",
-                pauses.len()
+                "{fault:<12} of primary {primary}: {} times, nothing granted for {} ms in \
+                 the median, {} ms at the longest",
+                pauses.len(),
+                median.as_millis(),
+                longest.as_millis()
             ));
         }
     }
