@@ -17,10 +17,11 @@ use crate::class::Class;
 use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::node::{HoldCell, Node, cause_of, later, timer};
+use crate::quorum::{Ascent, Climb};
 
 /// Without a wait limit, an attempt ends when nothing has succeeded for this long, or for the lease
 /// if that is longer.
-const SILENCE: Duration = Duration::from_secs(15);
+pub(crate) const SILENCE: Duration = Duration::from_secs(15);
 
 /// Waits for a lock in order of arrival; made by [`Locks::lock`](crate::Locks::lock),
 /// [`Locks::lock_timeout`](crate::Locks::lock_timeout) and
@@ -49,7 +50,7 @@ const SILENCE: Duration = Duration::from_secs(15);
 #[must_use = "an acquisition does nothing until it is awaited: write `.await`, and keep the guard"]
 pub struct Acquire {
     #[pin]
-    attempt: Attempt,
+    way: Way,
     is_of_permits: bool,
 }
 
@@ -61,7 +62,12 @@ impl Acquire {
         local: LocalOptions,
     ) -> Self {
         let is_of_permits = request.as_ref().is_ok_and(|request| request.demand.is_permits());
-        Self { attempt: Attempt::new(node, request, class, local), is_of_permits }
+        Self { way: Way::Node(Attempt::new(node, request, class, local)), is_of_permits }
+    }
+
+    /// An acquisition by a majority.
+    pub(crate) fn climb(ascent: Result<Ascent, LockError>) -> Self {
+        Self { way: Way::Quorum(Climb::new(ascent)), is_of_permits: false }
     }
 
     /// The number of waiters ahead, as the server last told it; 0 is next. `None` until it is
@@ -72,7 +78,10 @@ impl Acquire {
     /// the server: the requests by which a place is kept alive do not tell it, since a rank costs
     /// the server a look at the queue for each waiter. [`inspect`](crate::Locks::inspect) tells.
     pub fn position(&self) -> Option<u64> {
-        self.attempt.cell.position()
+        match &self.way {
+            Way::Node(attempt) => attempt.cell.position(),
+            Way::Quorum(climb) => *climb.positions().borrow(),
+        }
     }
 
     /// The [position](Self::position), and each change of it, for a task that shows it. The channel
@@ -95,7 +104,10 @@ impl Acquire {
     /// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
     /// ```
     pub fn positions(&self) -> watch::Receiver<Option<u64>> {
-        self.attempt.cell.positions()
+        match &self.way {
+            Way::Node(attempt) => attempt.positions(),
+            Way::Quorum(climb) => climb.positions(),
+        }
     }
 }
 
@@ -105,7 +117,7 @@ impl Future for Acquire {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let is_of_permits = *this.is_of_permits;
-        this.attempt.poll(cx).map(|outcome| {
+        this.way.poll(cx).map(|outcome| {
             let taken = || LockError::with_detail(LockErrorKind::Timeout, "it is taken");
             let guard = outcome.and_then(|guard| guard.ok_or_else(taken));
             guard.map_err(|error| error.of_permits(is_of_permits))
@@ -115,7 +127,7 @@ impl Future for Acquire {
 
 impl fmt::Debug for Acquire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Acquire").field("attempt", &self.attempt).finish()
+        f.debug_struct("Acquire").field("attempt", &self.way).finish()
     }
 }
 
@@ -136,7 +148,7 @@ impl fmt::Debug for Acquire {
 #[must_use = "an acquisition does nothing until it is awaited: write `.await`, and keep the guard"]
 pub struct TryAcquire {
     #[pin]
-    attempt: Attempt,
+    way: Way,
 }
 
 impl TryAcquire {
@@ -146,7 +158,12 @@ impl TryAcquire {
         class: Arc<Class>,
         local: LocalOptions,
     ) -> Self {
-        Self { attempt: Attempt::new(node, request, class, local) }
+        Self { way: Way::Node(Attempt::new(node, request, class, local)) }
+    }
+
+    /// One try by a majority.
+    pub(crate) fn climb(ascent: Result<Ascent, LockError>) -> Self {
+        Self { way: Way::Quorum(Climb::new(ascent)) }
     }
 }
 
@@ -154,22 +171,40 @@ impl Future for TryAcquire {
     type Output = Result<Option<LockGuard>, LockError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().attempt.poll(cx)
+        self.project().way.poll(cx)
     }
 }
 
 impl fmt::Debug for TryAcquire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TryAcquire").field("attempt", &self.attempt).finish()
+        f.debug_struct("TryAcquire").field("attempt", &self.way).finish()
     }
 }
 
 /// The result of an attempt; `None` is "busy", for attempts that do not wait.
-type AttemptResult = Result<Option<LockGuard>, LockError>;
+pub(crate) type AttemptResult = Result<Option<LockGuard>, LockError>;
 
-/// The common part of `Acquire` and `TryAcquire`.
+/// The common part of `Acquire` and `TryAcquire`: by one node, or by a majority.
+#[pin_project(project = WayProjection)]
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "on one server no acquire is to allocate more")]
+enum Way {
+    Node(#[pin] Attempt),
+    Quorum(Climb),
+}
+
+impl Way {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<AttemptResult> {
+        match self.project() {
+            WayProjection::Node(attempt) => attempt.poll(cx),
+            WayProjection::Quorum(climb) => Pin::new(climb).poll(cx),
+        }
+    }
+}
+
+/// An acquisition by one node.
 #[pin_project(PinnedDrop)]
-struct Attempt {
+pub(crate) struct Attempt {
     node: Arc<Node>,
     cell: HoldCell,
     local: LocalOptions,
@@ -187,6 +222,12 @@ pub(crate) struct LocalOptions {
     pub(crate) names_holder: bool,
     /// Whether it is refused where its wait would be too long.
     pub(crate) refuses_early: bool,
+}
+
+impl LocalOptions {
+    /// Those of a request whose label is its own, and nothing else.
+    pub(crate) const LABELLED: Self =
+        Self { is_labelled: true, names_holder: false, refuses_early: false };
 }
 
 enum AttemptState {
@@ -220,7 +261,7 @@ enum Limit {
 }
 
 impl Attempt {
-    fn new(
+    pub(crate) fn new(
         node: &Arc<Node>,
         request: Result<Request, LockError>,
         class: Arc<Class>,
@@ -229,6 +270,15 @@ impl Attempt {
         let state = AttemptState::New(Some(request));
         let (node, cell) = (Arc::clone(node), HoldCell::of(class));
         Self { node, cell, local, state, timer: None }
+    }
+
+    pub(crate) fn positions(&self) -> watch::Receiver<Option<u64>> {
+        self.cell.positions()
+    }
+
+    /// Has the positions told on this channel.
+    pub(crate) fn tell_positions(&self, positions: watch::Sender<Option<u64>>) {
+        self.cell.tell_positions(positions);
     }
 }
 

@@ -9,7 +9,7 @@ use proto::node::{self, Stage};
 use proto::{Demand, Label};
 
 use crate::locks::Locks;
-use crate::node::{Driver, HoldCell};
+use crate::node::{Driver, HoldCell, Node};
 
 /// A wait or a hold of this node; made by [`Locks::activity`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub struct ClassStatus {
 /// The iterator of [`Locks::activity`].
 #[derive(Debug)]
 pub struct Activities {
-    locks: Locks,
+    node: Arc<Node>,
     part: VecDeque<Activity>,
     from: Option<u64>,
 }
@@ -84,7 +84,7 @@ impl Iterator for Activities {
 
     fn next(&mut self) -> Option<Activity> {
         while self.part.is_empty() {
-            let node = &self.locks.node;
+            let node = &self.node;
             let now = node.clock.look();
             let is_redacted = node.settings.redact_names;
             let part = &mut self.part;
@@ -131,7 +131,7 @@ impl Locks {
     /// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
     /// ```
     pub fn activity(&self) -> Activities {
-        Activities { locks: self.clone(), part: VecDeque::new(), from: Some(0) }
+        Activities { node: Arc::clone(self.node_to_ask()), part: VecDeque::new(), from: Some(0) }
     }
 
     /// The waits and holds of this node by their [class](crate::LockRequest::class): those classes
@@ -140,7 +140,7 @@ impl Locks {
     /// Looks at each wait and hold, which costs some 20 ns each, in parts as
     /// [`activity`](Self::activity) does. The totals of [`status`](Self::status) cost nothing.
     pub fn status_by_class(&self) -> Vec<ClassStatus> {
-        self.node.status_by_class()
+        self.node_to_ask().status_by_class()
     }
 }
 

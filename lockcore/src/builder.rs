@@ -2,6 +2,7 @@
 
 #[cfg(feature = "deadpool")]
 mod pool;
+mod quorum;
 #[cfg(feature = "redis")]
 mod redis;
 
@@ -23,6 +24,7 @@ use crate::store::Store;
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "redis")]
 use crate::store::redis::Certificates;
+use crate::store::seen::SeenTokens;
 use crate::trace_links::TraceLinks;
 
 /// Makes a [`Locks`] with other settings than the defaults.
@@ -287,19 +289,33 @@ impl LocksBuilder {
             let range = "left out: a store in memory has no replicas";
             return Err(ConfigError::new("require_replicas", "set", range).into());
         }
-        let node = new_node();
-        let inbox = Inbox::default();
-        let store = store.connect_as(node.clone(), Arc::new(inbox.clone()), self.redisson_peers);
-        Ok(self.build(store, node, &inbox))
+        Ok(Locks::of_node(self.memory_node(store, new_node(), None)))
     }
 
-    pub(crate) fn build(self, store: Arc<dyn Store>, node: NodeId, inbox: &Inbox) -> Locks {
+    fn memory_node(
+        &self,
+        store: &MemoryStore,
+        id: NodeId,
+        seen: Option<Arc<SeenTokens>>,
+    ) -> Arc<Node> {
+        let inbox = Inbox::default();
+        let listener = Arc::new(inbox.clone());
+        let store = store.connect_as(id.clone(), listener, self.redisson_peers, seen);
+        self.node(store, id, &inbox)
+    }
+
+    #[cfg(any(feature = "redis", test))]
+    pub(crate) fn build(&self, store: Arc<dyn Store>, id: NodeId, inbox: &Inbox) -> Locks {
+        Locks::of_node(self.node(store, id, inbox))
+    }
+
+    pub(crate) fn node(&self, store: Arc<dyn Store>, id: NodeId, inbox: &Inbox) -> Arc<Node> {
         // Where `usize` has 32 bits, a semaphore has fewer permits than a `u32` can say.
         let slots = (self.max_waiting as usize).min(Semaphore::MAX_PERMITS);
         let settings = Settings {
-            namespace: self.namespace,
-            label: self.label.unwrap_or_else(label_of_this_process),
-            class: self.class.unwrap_or_default(),
+            namespace: self.namespace.clone(),
+            label: self.label.clone().unwrap_or_else(label_of_this_process),
+            class: self.class.clone().unwrap_or_default(),
             defaults: self.defaults,
             confirm_grants: self.confirm_grants,
             replicas: self.replicas.map_or(0, |(count, _)| count),
@@ -307,11 +323,11 @@ impl LocksBuilder {
             request_timeout: self.request_timeout,
             redisson_peers: self.redisson_peers,
             run_limit: self.run_limit,
-            trace_links: self.trace_links,
+            trace_links: self.trace_links.clone(),
             max_waiting: self.max_waiting,
             waiting: Arc::new(Semaphore::new(slots)),
         };
-        Locks { node: Node::start(store, node, settings, Handle::current(), inbox) }
+        Node::start(store, id, settings, Handle::current(), inbox)
     }
 
     fn check(&self) -> Result<(), ConfigError> {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use proto::node::{GivenBack, Moment};
 use proto::{
     Answer, Demand, FencingToken, Grant, Left, LockErrorKind, LockName, Released, Renewed,
@@ -19,6 +20,7 @@ use tracing::Span;
 
 use crate::error::LockError;
 use crate::node::{Driver, HoldCell, Node, TimedRequest, silent};
+use crate::quorum;
 use crate::request::NOT_WITH_PEERS;
 
 /// A held lock, read or permits, as [`demand`](Self::demand) tells. Dropping it releases it in the
@@ -35,7 +37,15 @@ use crate::request::NOT_WITH_PEERS;
 #[must_use = "a guard that is dropped releases the lock at once: write `let guard = …`, since `_` drops it, too"]
 pub struct LockGuard {
     /// Taken only by methods that consume the guard.
-    hold: Option<SharedHold>,
+    hold: Option<Hold>,
+}
+
+/// The hold of a guard.
+#[derive(Debug, Clone)]
+enum Hold {
+    Node(SharedHold),
+    /// By most primaries of a quorum.
+    Quorum(Arc<quorum::Hold>),
 }
 
 /// The facts that all guards of a hold share.
@@ -95,12 +105,31 @@ impl LockGuard {
         let node = Arc::clone(node);
         let span = node.observer.holding(&lock, &shared, token, wait);
         let hold = SharedHold { node, lock, shared, number, demand, token, since, waited, span };
-        Self { hold: Some(hold) }
+        Self { hold: Some(Hold::Node(hold)) }
+    }
+
+    pub(crate) fn of_quorum(hold: Arc<quorum::Hold>) -> Self {
+        Self { hold: Some(Hold::Quorum(hold)) }
     }
 
     /// The demand that is held.
     pub fn demand(&self) -> Demand {
-        self.hold().demand
+        match self.hold() {
+            Hold::Node(hold) => hold.demand,
+            Hold::Quorum(hold) => hold.demand(),
+        }
+    }
+
+    /// Renews the hold now, and has its server draw a token above all that this process has seen.
+    pub(crate) async fn confirm(&self) -> Result<(), LockError> {
+        let lost = || LockError::new(LockErrorKind::Lost);
+        let Hold::Node(SharedHold { node, number, .. }) = self.hold() else { return Ok(()) };
+        let ask = node.with(|core| core.confirmation(*number)).ok_or_else(lost)?;
+        match TimedRequest::ask(node, ask).await? {
+            Answer::Renewed(reply) if reply.outcome == [Renewed::Held] => Ok(()),
+            Answer::Renewed(_) => Err(lost()),
+            _ => Err(LockError::new(LockErrorKind::Protocol)),
+        }
     }
 
     /// Turns a lock into a read in one step: no other lock comes in between, and the reads at the
@@ -114,7 +143,7 @@ impl LockGuard {
     /// After [`Unavailable`](LockErrorKind::Unavailable) it may be a read already: ask again, or
     /// release it. [`InvalidOption`](LockErrorKind::InvalidOption) if other guards share the lock,
     /// or if it is no lock. [`Unsupported`](LockErrorKind::Unsupported) with
-    /// [`redisson_peers`](crate::LocksBuilder::redisson_peers).
+    /// [`redisson_peers`](crate::LocksBuilder::redisson_peers), and on a quorum.
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.
@@ -129,10 +158,13 @@ impl LockGuard {
     }
 
     async fn reduce(&mut self) -> Result<(), LockError> {
-        let hold = self.hold();
-        if hold.is_lost() {
+        if self.is_lost() {
             return Err(LockError::new(LockErrorKind::Lost));
         }
+        let Hold::Node(hold) = self.hold() else {
+            let detail = "a lock of a quorum does not become a read: its primaries cannot change in one step";
+            return Err(LockError::with_detail(LockErrorKind::Unsupported, detail));
+        };
         let invalid = |why: String| Err(LockError::with_detail(LockErrorKind::InvalidOption, why));
         if hold.demand != Demand::ALONE {
             return invalid(format!("only a lock becomes a read: this is {}", hold.demand));
@@ -160,7 +192,7 @@ impl LockGuard {
                     return Err(LockError::new(LockErrorKind::Protocol));
                 };
                 let token = grant.token;
-                if let Some(hold) = &mut self.hold {
+                if let Some(Hold::Node(hold)) = &mut self.hold {
                     hold.token = token;
                     hold.demand = Demand::READ;
                     hold.shared.reduce();
@@ -171,7 +203,7 @@ impl LockGuard {
         }
     }
 
-    fn hold(&self) -> &SharedHold {
+    fn hold(&self) -> &Hold {
         self.hold.as_ref().expect("a guard has its hold until it is consumed")
     }
 
@@ -180,45 +212,73 @@ impl LockGuard {
     /// granted or downgraded and no server is replaced between them.
     ///
     /// Permits have no token, since others hold permits at the same time: it is 0, which a resource
-    /// that checks tokens refuses.
+    /// that checks tokens refuses. So is that of reads of a [quorum](crate::Quorum).
     pub fn fencing_token(&self) -> FencingToken {
-        let SharedHold { demand, token, .. } = self.hold();
-        if demand.is_permits() { proto::token::NONE } else { *token }
+        match self.hold() {
+            Hold::Node(SharedHold { demand, .. }) if demand.is_permits() => proto::token::NONE,
+            Hold::Node(hold) => hold.token,
+            Hold::Quorum(hold) => hold.token(),
+        }
     }
 
     /// The name of the lock in the store: with its namespace, and encoded as
     /// [`LockKey`](crate::LockKey) says.
     pub fn key(&self) -> &str {
-        self.hold().lock.as_str()
+        match self.hold() {
+            Hold::Node(hold) => hold.lock.as_str(),
+            Hold::Quorum(hold) => hold.lock().as_str(),
+        }
     }
 
     /// The time for which the acquisition waited.
     pub fn waited(&self) -> Duration {
-        self.hold().waited
+        match self.hold() {
+            Hold::Node(hold) => hold.waited,
+            Hold::Quorum(hold) => hold.waited,
+        }
     }
 
     /// The number of waiters that were ahead when the acquisition was queued, as
     /// [`Acquire::position`](crate::Acquire::position) had it. `None` if it was granted at once.
     pub fn position(&self) -> Option<u64> {
-        self.hold().shared.position()
+        match self.hold() {
+            Hold::Node(hold) => hold.shared.position(),
+            Hold::Quorum(hold) => hold.position,
+        }
     }
 
     /// The span `hold` of [`tracing`]: open until the last guard is dropped or released, and off
     /// unless a subscriber takes spans at `debug`. For fields and links of your own.
     pub fn span(&self) -> &Span {
-        &self.hold().span
+        match self.hold() {
+            Hold::Node(hold) => &hold.span,
+            Hold::Quorum(hold) => &hold.span,
+        }
     }
 
     /// Whether the hold can no longer be relied on: its [deadline](Self::deadline) has passed
     /// without a renewal, the server no longer has it, or it was force-released. Once `true`, it
     /// stays `true`.
     pub fn is_lost(&self) -> bool {
-        self.hold().is_lost()
+        match self.hold() {
+            Hold::Node(hold) => hold.is_lost(),
+            Hold::Quorum(hold) => hold.is_lost(),
+        }
+    }
+
+    fn loss(&self) -> &CancellationToken {
+        match self.hold() {
+            Hold::Node(hold) => hold.shared.lost(),
+            Hold::Quorum(hold) => hold.lost(),
+        }
     }
 
     /// Held, uncertain or lost.
     pub fn state(&self) -> HoldState {
-        let SharedHold { node, shared, lock, .. } = self.hold();
+        let SharedHold { node, shared, lock, .. } = match self.hold() {
+            Hold::Node(hold) => hold,
+            Hold::Quorum(hold) => return hold.state(),
+        };
         if self.is_lost() {
             HoldState::Lost
         } else if shared.is_unanswered() || !node.store.is_up_for(lock) {
@@ -234,7 +294,7 @@ impl LockGuard {
     /// # Cancel safety
     /// Can be dropped and called again.
     pub async fn lost(&self) {
-        let mut told = pin!(self.hold().shared.lost().cancelled());
+        let mut told = pin!(self.loss().cancelled());
         poll_fn(|cx| match self.is_lost() {
             // By the clock, though no task got to tell.
             true => Poll::Ready(()),
@@ -251,13 +311,13 @@ impl LockGuard {
     /// # Cancel safety
     /// Can be dropped and called again.
     pub fn lost_owned(&self) -> WaitForCancellationFutureOwned {
-        self.hold().shared.lost().clone().cancelled_owned()
+        self.loss().clone().cancelled_owned()
     }
 
     /// A token that is cancelled when the hold is lost. Pass it to work that must stop then. If the
     /// hold is already lost, the token is already cancelled.
     pub fn cancellation_token(&self) -> CancellationToken {
-        let token = self.hold().shared.lost().child_token();
+        let token = self.loss().child_token();
         if self.is_lost() {
             token.cancel();
         }
@@ -268,8 +328,10 @@ impl LockGuard {
     /// it forward. It is earlier than the lease's end on the server, by 1 % of the lease or 5 ms,
     /// whichever is more.
     pub fn deadline(&self) -> Instant {
-        let hold = self.hold();
-        hold.node.clock.instant(hold.shared.until())
+        match self.hold() {
+            Hold::Node(hold) => hold.node.clock.instant(hold.shared.until()),
+            Hold::Quorum(hold) => hold.deadline(),
+        }
     }
 
     /// Another guard on the same hold; the lock is released with the last guard.
@@ -280,21 +342,26 @@ impl LockGuard {
     /// # Errors
     /// [`LockErrorKind::Lost`] if the hold is lost.
     pub fn reenter(&self) -> Result<LockGuard, LockError> {
-        let hold = self.hold();
-        if hold.is_lost() {
+        if self.is_lost() {
             return Err(LockError::new(LockErrorKind::Lost));
         }
-        hold.shared.add_guard();
+        let hold = self.hold();
+        if let Hold::Node(hold) = hold {
+            hold.shared.add_guard();
+        }
         Ok(Self { hold: Some(hold.clone()) })
     }
 
     /// The number of guards that share this hold.
     pub fn hold_count(&self) -> usize {
-        self.hold().shared.guards()
+        match self.hold() {
+            Hold::Node(hold) => hold.shared.guards(),
+            Hold::Quorum(hold) => Arc::strong_count(hold),
+        }
     }
 
     /// Takes the hold out, so that the drop finds nothing to do.
-    fn into_hold(mut self) -> SharedHold {
+    fn into_hold(mut self) -> Hold {
         self.hold.take().expect("a guard has its hold until it is consumed")
     }
 
@@ -316,7 +383,17 @@ impl LockGuard {
     /// # Cancel safety
     /// The lock is released even if the future is dropped.
     pub fn release(self) -> Release {
-        let hold = self.into_hold();
+        let hold =
+            match self.into_hold() {
+                Hold::Node(hold) => hold,
+                Hold::Quorum(hold) => {
+                    // While there are other guards it stays.
+                    let last = Arc::into_inner(hold).map(quorum::Hold::release);
+                    return Release(last.map_or(Progress::Done(Some(Ok(()))), |all| {
+                        Progress::Quorum(Box::pin(all))
+                    }));
+                }
+            };
         if !hold.shared.drop_guard() {
             return Release(Progress::Done(Some(Ok(()))));
         }
@@ -353,16 +430,21 @@ impl LockGuard {
     /// same hold are lost.
     pub fn leak(self) -> Instant {
         let deadline = self.deadline();
-        let hold = self.into_hold();
-        hold.shared.drop_guard();
-        hold.node.with(|core| core.leak(hold.number));
+        match self.into_hold() {
+            Hold::Node(hold) => {
+                hold.shared.drop_guard();
+                hold.node.with(|core| core.leak(hold.number));
+            }
+            Hold::Quorum(hold) => hold.leak(),
+        }
         deadline
     }
 }
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        let Some(hold) = self.hold.take() else { return };
+        // One of a quorum is given back with the last guard, since it is dropped then.
+        let Some(Hold::Node(hold)) = self.hold.take() else { return };
         if hold.shared.drop_guard() {
             // First, while the table still knows that it is held: a shutdown waits for this thread.
             hold.observe_end();
@@ -425,15 +507,24 @@ impl From<DowngradeError> for LockError {
 #[derive(Debug)]
 pub struct Release(Progress);
 
-#[derive(Debug)]
 enum Progress {
     Done(Option<Result<(), LockError>>),
     Running(RunningRelease),
+    /// By all primaries of a quorum.
+    Quorum(BoxFuture<'static, Result<(), LockError>>),
+}
+
+impl fmt::Debug for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Done(_) => "done",
+            Self::Running(_) | Self::Quorum(_) => "running",
+        })
+    }
 }
 
 /// A release whose outcome the cell of the hold has: of its request or, where the hold is another
 /// one's of the same run, of the next one that tells.
-#[derive(Debug)]
 struct RunningRelease {
     driver: Arc<Driver>,
     shared: HoldCell,
@@ -497,6 +588,7 @@ impl Future for Release {
                 Poll::Ready(outcome.take().expect("a Release is not polled after it is ready"))
             }
             Progress::Running(running) => running.poll(cx),
+            Progress::Quorum(all) => all.as_mut().poll(cx),
         }
     }
 }

@@ -25,6 +25,9 @@ pub mod runtimes {}
 #[doc = include_str!("guide/redis.md")]
 pub mod redis {}
 
+#[doc = include_str!("guide/quorum.md")]
+pub mod quorum {}
+
 #[doc = include_str!("guide/observability.md")]
 pub mod observability {}
 

@@ -47,6 +47,20 @@ pub struct Participant {
     /// renewed yet. The time left tells it, so it is also `true` of a lease of which two thirds or
     /// more have passed.
     pub is_claim: bool,
+    /// The primaries of a [quorum](crate::guide::quorum) at which its process holds the name.
+    /// `None` for a waiter, and on a store that is no quorum.
+    pub primaries: Option<HeldPrimaries>,
+}
+
+/// The part of a quorum's primaries at which a process holds a name. Fewer than a majority are
+/// those of an acquisition on its way, or of a hold that is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HeldPrimaries {
+    /// The primaries that say so.
+    pub held: usize,
+    /// All primaries, also those that did not answer.
+    pub all: usize,
 }
 
 impl LockInspection {
@@ -66,6 +80,28 @@ impl LockInspection {
             waiting: inspection.waiting,
             token: inspection.token,
         }
+    }
+
+    /// Joins the inspections of the `all` primaries of a quorum that have answered: the holders of
+    /// each, and the waiters of the first.
+    pub(crate) fn of_quorum(each: Vec<Self>, all: usize) -> Option<Self> {
+        let of = |process: &Option<String>, found: &Self| {
+            found.holders.iter().any(|holder| holder.node == *process)
+        };
+        let mut joined = each.first()?.clone();
+        // Reads that are held together share none.
+        joined.token = None;
+        for holder in each.iter().flat_map(|found| &found.holders) {
+            if !of(&holder.node, &joined) {
+                joined.holders.push(holder.clone());
+                joined.holding += 1;
+            }
+        }
+        for holder in &mut joined.holders {
+            let held = each.iter().filter(|found| of(&holder.node, found)).count();
+            holder.primaries = Some(HeldPrimaries { held, all });
+        }
+        Some(joined)
     }
 }
 
@@ -88,6 +124,7 @@ impl Participant {
             age: ours.map(age),
             lease: Duration::from_millis(left_ms),
             is_claim: ours.is_some_and(is_claim),
+            primaries: None,
         }
     }
 }

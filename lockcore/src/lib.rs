@@ -43,6 +43,7 @@
 //! | What if more requests come than can be served? | [`guide::overload`] |
 //! | Runtimes, and ending a process | [`guide::runtimes`] |
 //! | Running it on Redis | [`guide::redis`] |
+//! | Several independent servers | [`guide::quorum`] |
 //! | Events and metrics | [`guide::observability`] |
 //! | Testing my own code | [`guide::testing`] |
 //!
@@ -79,6 +80,7 @@ mod key;
 mod locks;
 mod node;
 mod options;
+mod quorum;
 mod request;
 #[cfg(feature = "redis")]
 mod sentinels;
@@ -100,11 +102,13 @@ pub use cluster::Cluster;
 pub use credentials::Credentials;
 pub use error::LockError;
 pub use guard::{DowngradeError, HoldState, LockGuard, Release};
-pub use inspection::{LockInspection, Participant};
+pub use inspection::{HeldPrimaries, LockInspection, Participant};
 pub use key::{KeyError, LockKey, MAX_KEY_BYTES};
 pub use locks::Locks;
 pub use options::{LockOptions, MAX_LEASE, MIN_LEASE, Wait};
 pub use proto::{ConfigError, Demand, FencingToken, LockErrorKind, NodeId, TokenError, WhenBusy};
+#[cfg(feature = "redis")]
+pub use quorum::Quorum;
 pub use request::LockRequest;
 #[cfg(feature = "redis")]
 pub use sentinels::Sentinels;

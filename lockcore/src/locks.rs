@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::node::{Ask, Core};
+use proto::node::Core;
 use proto::{Answer, Command, LockErrorKind, LockName, NodeId, Released};
 
 use crate::acquire::{Acquire, TryAcquire};
@@ -12,7 +12,8 @@ use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::inspection::LockInspection;
 use crate::key::{self, LockKey};
-use crate::node::{Node, TimedRequest};
+use crate::node::Node;
+use crate::quorum::Primaries;
 use crate::request::LockRequest;
 use crate::shutdown::Shutdown;
 use crate::status::{Connection, Status};
@@ -34,7 +35,9 @@ use crate::status::{Connection, Status};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Locks {
+    /// The node; of a quorum that of a primary, whose settings are those of all.
     pub(crate) node: Arc<Node>,
+    pub(crate) quorum: Option<Arc<Primaries>>,
 }
 
 impl Locks {
@@ -174,7 +177,7 @@ impl Locks {
         K: TryInto<LockKey>,
         LockError: From<K::Error>,
     {
-        LockRequest::new(&self.node, self.name(key))
+        LockRequest::new(&self.node, self.quorum.as_ref(), self.name(key))
     }
 
     /// Runs `section` under the lock, stops it when the hold is lost, and releases the lock after
@@ -270,7 +273,11 @@ impl Locks {
         K: TryInto<LockKey>,
         LockError: From<K::Error>,
     {
-        match self.ask(self.name(key)?, command).await? {
+        let lock = self.name(key)?;
+        if let Some(primaries) = &self.quorum {
+            return primaries.inspect(lock, command).await;
+        }
+        match self.node.ask(lock, command).await? {
             Answer::Inspected(inspection) => Ok(LockInspection::new(inspection)),
             _ => Err(LockError::new(LockErrorKind::Protocol)),
         }
@@ -297,18 +304,23 @@ impl Locks {
         K: TryInto<LockKey>,
         LockError: From<K::Error>,
     {
-        match self.ask(self.name(key)?, Command::ForceRelease { member: None }).await? {
+        let lock = self.name(key)?;
+        if let Some(primaries) = &self.quorum {
+            return primaries.force_release(lock).await;
+        }
+        match self.node.ask(lock, Command::ForceRelease { member: None }).await? {
             Answer::Released(reply) => Ok(reply.outcome == Released::Released),
             _ => Err(LockError::new(LockErrorKind::Protocol)),
         }
     }
 
-    pub(crate) async fn ask(&self, lock: LockName, command: Command) -> Result<Answer, LockError> {
-        if self.node.has_ended() {
-            return Err(self.node.closed());
-        }
-        let ask = Ask { lock, command, sent: self.node.clock.now(), background: false };
-        TimedRequest::ask(&self.node, ask).await
+    pub(crate) fn of_node(node: Arc<Node>) -> Self {
+        Self { node, quorum: None }
+    }
+
+    /// The node that answers for the store; of a quorum that of the lowest primary that is reached.
+    pub(crate) fn node_to_ask(&self) -> &Arc<Node> {
+        self.quorum.as_ref().and_then(|primaries| primaries.lowest()).unwrap_or(&self.node)
     }
 
     /// Checks that the store answers.
@@ -322,21 +334,18 @@ impl Locks {
     /// # Cancel safety
     /// Changes nothing.
     pub async fn ping(&self) -> Result<(), LockError> {
-        self.node.ping().await
+        match &self.quorum {
+            None => self.node.ping().await,
+            Some(primaries) => primaries.ping().await,
+        }
     }
 
     /// The state of this node: its connections, holds and waiters. Does not ask the server.
     pub fn status(&self) -> Status {
-        let counts = self.node.look(Core::counts);
-        Status {
-            commands: Connection::of(&self.node.store.commands()),
-            subscription: Connection::of(&self.node.store.subscription()),
-            waiting: counts.attempts,
-            holding: counts.holds,
-            releasing: counts.given_back,
-            places_lost: counts.places_lost,
-            servers: self.node.store.server_status(),
+        if let Some(primaries) = &self.quorum {
+            return primaries.status();
         }
+        status_of(&self.node)
     }
 
     /// The identity of this node. It is part of each of its holds and queue entries.
@@ -382,7 +391,10 @@ impl Locks {
     /// Once it is polled, new acquisitions stay refused. The rest may happen in part: call it
     /// again.
     pub async fn shutdown(&self, timeout: Duration) -> Shutdown {
-        self.node.shut_down(timeout).await
+        match &self.quorum {
+            None => self.node.shut_down(timeout).await,
+            Some(primaries) => primaries.shut_down(timeout).await,
+        }
     }
 
     pub(crate) fn name<K>(&self, key: K) -> Result<LockName, LockError>
@@ -398,5 +410,19 @@ impl Locks {
             return Err(LockError::with_detail(LockErrorKind::Unsupported, detail));
         }
         Ok(key.resolve(settings.namespace.as_deref()))
+    }
+}
+
+/// The state of one node.
+pub(crate) fn status_of(node: &Node) -> Status {
+    let counts = node.look(Core::counts);
+    Status {
+        commands: Connection::of(&node.store.commands()),
+        subscription: Connection::of(&node.store.subscription()),
+        waiting: counts.attempts,
+        holding: counts.holds,
+        releasing: counts.given_back,
+        places_lost: counts.places_lost,
+        servers: node.store.server_status(),
     }
 }

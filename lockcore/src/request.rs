@@ -13,6 +13,7 @@ use crate::error::LockError;
 use crate::node::Node;
 use crate::option_setters;
 use crate::options::LockOptions;
+use crate::quorum::{Ascent, Primaries};
 
 /// The way to the other demands beside JVMs.
 pub(crate) const NOT_WITH_PEERS: &str = "reads, permits and downgrades are not in the layout that JVMs share: \
@@ -46,6 +47,7 @@ const NEWEST_NOT_WITH_PEERS: &str = "KeepNewest is not in the layout that JVMs s
 #[must_use = "call lock(), read(), permits() or another that acquires"]
 pub struct LockRequest {
     node: Arc<Node>,
+    quorum: Option<Arc<Primaries>>,
     lock: Result<LockName, LockError>,
     options: LockOptions,
     label: Label,
@@ -54,13 +56,18 @@ pub struct LockRequest {
 }
 
 impl LockRequest {
-    pub(crate) fn new(node: &Arc<Node>, lock: Result<LockName, LockError>) -> Self {
+    pub(crate) fn new(
+        node: &Arc<Node>,
+        quorum: Option<&Arc<Primaries>>,
+        lock: Result<LockName, LockError>,
+    ) -> Self {
         let options = node.settings.defaults;
         let label = node.settings.label.clone();
         let class = node.classes.unnamed();
         let names_holder = node.settings.trace_links.is_some();
         let local = LocalOptions { is_labelled: false, names_holder, refuses_early: false };
-        Self { node: Arc::clone(node), lock, options, label, class, local }
+        let (node, quorum) = (Arc::clone(node), quorum.cloned());
+        Self { node, quorum, lock, options, label, class, local }
     }
 
     option_setters! { options:
@@ -191,6 +198,9 @@ impl LockRequest {
     }
 
     fn start(self, demand: Result<Demand, ConfigError>) -> Acquire {
+        if let Some(primaries) = self.quorum.clone() {
+            return Acquire::climb(self.ascent(primaries, Mode::Wait, demand));
+        }
         let node = Arc::clone(&self.node);
         let class = Arc::clone(&self.class);
         let local = self.local;
@@ -198,10 +208,26 @@ impl LockRequest {
     }
 
     fn try_once(self, demand: Result<Demand, ConfigError>) -> TryAcquire {
+        if let Some(primaries) = self.quorum.clone() {
+            return TryAcquire::climb(self.ascent(primaries, Mode::Try, demand));
+        }
         let node = Arc::clone(&self.node);
         let class = Arc::clone(&self.class);
         let local = self.local;
         TryAcquire::new(&node, self.build(Mode::Try, demand), class, local)
+    }
+
+    fn ascent(
+        self,
+        primaries: Arc<Primaries>,
+        mode: Mode,
+        demand: Result<Demand, ConfigError>,
+    ) -> Result<Ascent, LockError> {
+        let class = Arc::clone(&self.class.name);
+        let local = self.local;
+        let request = self.build(mode, demand)?;
+        primaries.check(&request)?;
+        Ok(Ascent { primaries, request, class, local })
     }
 
     /// A request that waits, unless its options say that it does not.

@@ -6,6 +6,7 @@
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+pub(crate) mod seen;
 
 use std::fmt;
 use std::future::Future;
@@ -23,6 +24,7 @@ use tokio::sync::oneshot;
 use tokio::sync::watch;
 use tokio::task::coop::unconstrained;
 
+use crate::quorum::{Epoch, Standing};
 use crate::status::ServerStatus;
 
 /// One node's view of a store. Each command is one atomic step on the server.
@@ -72,6 +74,17 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
         0
     }
 
+    /// As a primary of a quorum: the time for which the server has forgotten nothing. From then on,
+    /// tokens are above its present time.
+    fn standing(&self) -> StoreFuture<Standing> {
+        StoreFuture::ready(Err(no_primary()))
+    }
+
+    /// As a primary of a quorum: the time in which the server forgets nothing, as it says now.
+    fn epoch(&self) -> StoreFuture<Epoch> {
+        StoreFuture::ready(Err(no_primary()))
+    }
+
     /// The connections to each server, by their addresses.
     fn server_status(&self) -> Vec<ServerStatus> {
         Vec::new()
@@ -91,6 +104,10 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Ends the store's background work and closes its connections.
     fn close(&self);
+}
+
+fn no_primary() -> StoreError {
+    StoreError::refused(LockErrorKind::Unsupported, "this store is no primary of a quorum")
 }
 
 /// The search of one server for the names of locks.

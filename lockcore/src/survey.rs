@@ -68,7 +68,7 @@ impl Locks {
     pub fn survey(&self) -> Survey {
         let namespace = self.node.settings.namespace.as_deref();
         Survey {
-            searches: self.node.store.searches(namespace).into(),
+            searches: self.node_to_ask().store.searches(namespace).into(),
             locks: self.clone(),
             cursor: 0,
             names: Vec::new(),
@@ -110,7 +110,7 @@ impl Survey {
         }
         if self.names.is_empty() {
             let Some(search) = self.searches.front() else { return Ok(None) };
-            let step = self.locks.node.in_time(search.step(self.cursor)).await;
+            let step = self.locks.node_to_ask().in_time(search.step(self.cursor)).await;
             let (names, cursor) = step.inspect_err(|_| self.search_next())?;
             self.cursor = cursor;
             if cursor == 0 {
@@ -138,12 +138,13 @@ impl Locks {
     async fn look_at(&self, name: LockName) -> Result<Option<BusyLock>, LockError> {
         let is_redacted = self.node.settings.redact_names;
         let lock = (!is_redacted).then(|| name.as_str().to_owned());
-        let inspection = match self.ask(name, Command::Inspect { from: 0, most: MOST }).await {
-            Ok(Answer::Inspected(inspection)) => LockInspection::new(inspection),
-            Ok(_) => return Err(LockError::new(LockErrorKind::Protocol)),
-            Err(error) if error.kind() == LockErrorKind::WrongType => return Ok(None),
-            Err(error) => return Err(error),
-        };
+        let inspection =
+            match self.node_to_ask().ask(name, Command::Inspect { from: 0, most: MOST }).await {
+                Ok(Answer::Inspected(inspection)) => LockInspection::new(inspection),
+                Ok(_) => return Err(LockError::new(LockErrorKind::Protocol)),
+                Err(error) if error.kind() == LockErrorKind::WrongType => return Ok(None),
+                Err(error) => return Err(error),
+            };
         let is_busy = !inspection.holders.is_empty() || inspection.waiting > 0;
         Ok(is_busy.then_some(BusyLock { lock, inspection }))
     }

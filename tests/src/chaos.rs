@@ -15,6 +15,7 @@
 //! | `run` | one run from the first process to the verdict |
 //! | `takeover`, `dead`, `stall` | the wait behind a killed holder, and behind dead waiters; the cost of the dead for the others |
 //! | `failover` | failovers by real sentinels under load, and the cost of each |
+//! | `quorum` | faults of one of a quorum's primaries at a time |
 //! | `crowd`, `interrupted`, `lost` | one node with many waiters whose link breaks, or with many holds that are lost at once |
 
 mod checker;
@@ -33,6 +34,7 @@ mod leftovers;
 mod lost;
 mod nemesis;
 mod outcome;
+mod quorum;
 mod record;
 mod register;
 mod run;
@@ -51,6 +53,7 @@ pub use interrupted::{Interrupted, interrupted};
 pub use kind::Kind;
 pub use lost::{Lost, lost};
 pub use outcome::{Outcome, Plan};
+pub use quorum::{PrimaryFault, QuorumFault, QuorumOutcome, quorum_faults};
 pub use run::run;
 pub use stall::{Unrelated, turns_past_the_dead, unrelated_past_the_dead};
 pub use takeover::{Takeover, hold, takeovers};

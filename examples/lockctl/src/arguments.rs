@@ -52,6 +52,12 @@ const STATUS_CODES: &str = "\
 Exit status: 0 if locks can be acquired at all of them, 69 if not; then stderr has the address of one \
 that cannot be used, and the reason.";
 
+const INIT: &str = "\
+Without it, a primary counts once it has run for the longest lease: it may have forgotten holds.
+
+Exit status: 0; 64 if one of them has been used, or belongs to another quorum: then nothing is changed; 69 if \
+one cannot be reached.";
+
 const COST: &str = "\
 --all searches the keys of each server with SCAN, 1 000 at a time, and inspects each busy lock, at most \
 20 000 of them. It changes nothing. Locks whose queue JVMs share are not found: name them.
@@ -78,7 +84,9 @@ pub(crate) struct Arguments {
     #[arg(
         help = "Where Redis is: redis://[user[:password]@]host[:port][/db], or where its sentinels are: \
                 redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db], or some nodes \
-                of a Redis Cluster: redis+cluster://[user[:password]@]host[:port][,host[:port]]…",
+                of a Redis Cluster: redis+cluster://[user[:password]@]host[:port][,host[:port]]…, or all \
+                primaries of a quorum: \
+                redis+quorum://[user[:password]@]host[:port],host[:port],host[:port]…[/db][?max_lease_ms=N]",
         long,
         global = true,
         value_name = "URL",
@@ -110,9 +118,23 @@ pub(crate) enum Command {
     /// Connects to the servers, and shows them
     #[command(after_help = STATUS_CODES)]
     Status,
+    /// Prepares the primaries of a quorum
+    #[command(subcommand)]
+    Quorum(Quorum),
     /// Turns into CMD, which the kernel kills when the process PARENT ends
     #[command(hide = true)]
     Become(Become),
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Quorum {
+    /// Marks new servers, which have granted nothing yet, so that they count at once
+    #[command(after_help = INIT)]
+    Init {
+        /// The namespace of the service's locks, if they have one
+        #[arg(long, value_name = "NAME")]
+        namespace: Option<String>,
+    },
 }
 
 #[derive(Args)]
@@ -280,7 +302,7 @@ impl NotUsable {
             (
                 ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand,
                 ..,
-            ) => "a command is missing: exec, holders, inspect, release, status or top; see lockctl --help"
+            ) => "a command is missing: exec, holders, inspect, quorum, release, status or top; see lockctl --help"
                 .to_owned(),
             // The first paragraph names the mistake; the others are tips and the usage.
             _ => {
@@ -400,7 +422,7 @@ mod tests {
             (&["inspect"], "KEY"),
             (&["inspect", ""], "KEY"),
             (&["unlock", "k"], "unlock"),
-            (&[], "exec, holders, inspect, release, status or top"),
+            (&[], "exec, holders, inspect, quorum, release, status or top"),
         ];
         for (arguments, named) in cases {
             let message = message(arguments);

@@ -54,7 +54,7 @@ fn unavailable(url: &str, reason: &str) -> Failure {
     Failure::new(exit::UNAVAILABLE, format!("--redis {}: {reason}", text::without_password(url)))
 }
 
-fn failure(url: &str, error: &LockError) -> Failure {
+pub(crate) fn failure(url: &str, error: &LockError) -> Failure {
     let url = text::without_password(url);
     Failure::new(exit::code(error.kind()), format!("--redis {url}: {error}"))
 }

@@ -15,6 +15,7 @@ mod inspect;
 mod participant;
 mod process_tree;
 mod progress;
+mod quorum;
 mod release;
 mod signals;
 mod status;
@@ -24,7 +25,7 @@ mod top;
 
 use std::process::ExitCode;
 
-use arguments::{Arguments, Command};
+use arguments::{Arguments, Command, Quorum};
 use exit::Failure;
 
 fn main() -> ExitCode {
@@ -63,6 +64,7 @@ async fn run(Arguments { redis, command }: Arguments) -> Result<u8, Failure> {
         Command::Top(top) => top::run(&redis, top).await,
         Command::Release(release) => release::run(&redis, release).await,
         Command::Status => status::run(&redis).await,
+        Command::Quorum(Quorum::Init { namespace }) => quorum::init(&redis, namespace).await,
         Command::Become(command) => Err(become_command::run(&command)),
     }
 }

@@ -21,6 +21,10 @@ pub(crate) struct Who<'a> {
     lease_ms: u64,
     /// Whether the lease is not confirmed.
     is_claim: bool,
+    /// The number of primaries of a quorum at which it holds, and of all. Left out for a waiter,
+    /// and on one server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    primaries: Option<[usize; 2]>,
 }
 
 impl<'a> From<&'a Participant> for Who<'a> {
@@ -32,6 +36,7 @@ impl<'a> From<&'a Participant> for Who<'a> {
             age_ms: participant.age.map(milliseconds),
             lease_ms: milliseconds(participant.lease),
             is_claim: participant.is_claim,
+            primaries: participant.primaries.map(|at| [at.held, at.all]),
         }
     }
 }
@@ -48,10 +53,12 @@ pub(crate) fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The lease of a holder, and its age.
+/// The lease of a holder, its age, and its primaries of a quorum.
 pub(crate) fn left(holder: &Participant) -> String {
     let lease = if holder.is_claim { "claim" } else { "lease" };
-    format!("{lease} {:.1} s{}", holder.lease.as_secs_f64(), asked(holder))
+    let primaries = holder.primaries.map(|at| format!(", at {} of {} primaries", at.held, at.all));
+    let primaries = primaries.unwrap_or_default();
+    format!("{lease} {:.1} s{}{primaries}", holder.lease.as_secs_f64(), asked(holder))
 }
 
 /// The time since it was asked for.

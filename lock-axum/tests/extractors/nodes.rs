@@ -10,6 +10,7 @@ use axum::routing::any;
 use lock_axum::{LockScopeLayer, Locked, Locks};
 use lock_tests::http::{Gate, Keeper, gate};
 use lock_tests::{Clustered, Raw, RedisServer, door_key, free, queued};
+use lockcore::MemoryStore;
 
 use crate::support::{ByOrder, get, send};
 
@@ -33,17 +34,26 @@ async fn witnessed(order: Locked<ByOrder>, State(witness): State<Arc<Witness>>) 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_routers_on_two_nodes_serve_one_at_a_time() {
     let server = RedisServer::start();
+    let one = Locks::connect(server.url()).await.unwrap();
+    serve_one_at_a_time([one, Locks::connect(server.url()).await.unwrap()]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn by_a_quorum_two_routers_on_two_nodes_serve_one_at_a_time() {
+    let stores = [(); 3].map(|()| MemoryStore::new());
+    let node = || Locks::builder().on_memory_quorum(&stores).unwrap();
+    serve_one_at_a_time([node(), node()]).await;
+}
+
+async fn serve_one_at_a_time(nodes: [Locks; 2]) {
     let witness = Arc::new(Witness::default());
     let mut answers = Vec::new();
-    let mut nodes = Vec::new();
-    for _ in 0..2 {
-        let locks = Locks::connect(server.url()).await.unwrap();
+    for locks in &nodes {
         let app = Router::new()
             .route("/{id}", any(witnessed))
             .layer(LockScopeLayer::new(locks.clone()).wait_forever())
             .with_state(Arc::clone(&witness));
         answers.extend((0..40).map(|_| send(&app, get("/7"))));
-        nodes.push(locks);
     }
     for answer in answers {
         assert_eq!(answer.await.unwrap().status, 200);

@@ -24,7 +24,16 @@ async fn the_inner_service_is_not_called_before_the_grant() {
 #[tokio::test]
 async fn requests_of_one_key_are_served_one_at_a_time_in_order_of_arrival() {
     let store = MemoryStore::new();
-    let nodes = [(); 2].map(|()| Locks::builder().on_memory(&store).unwrap());
+    serves_in_order([(); 2].map(|()| Locks::builder().on_memory(&store).unwrap())).await;
+}
+
+#[tokio::test]
+async fn by_a_quorum_requests_are_served_one_at_a_time_in_order_of_arrival() {
+    let stores = [(); 3].map(|()| MemoryStore::new());
+    serves_in_order([(); 2].map(|()| Locks::builder().on_memory_quorum(&stores).unwrap())).await;
+}
+
+async fn serves_in_order(nodes: [Locks; 2]) {
     let (one, mut handle) = locked(layer(&nodes[0]));
     let other = layer(&nodes[1]);
     let other = tower::Layer::layer(&other, one.get_ref().clone()); // one inner service, two processes

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use proto::ConfigError;
+use proto::{ConfigError, NodeId};
 
 use super::{LocksBuilder, label_of_this_process, new_node};
 use crate::cluster::Cluster;
@@ -11,9 +11,12 @@ use crate::error::LockError;
 use crate::key::LockKey;
 use crate::locks::Locks;
 use crate::node::Inbox;
+use crate::quorum::Quorum;
 use crate::sentinels::Sentinels;
 use crate::store::redis::cluster::{ClusterSettings, ClusterStore};
-use crate::store::redis::{Connector, RedisSettings, RedisStore, Replicas};
+use crate::store::redis::server_time::ServerTime;
+use crate::store::redis::{Connector, Mark, RedisSettings, RedisStore, Replicas};
+use crate::store::seen::SeenTokens;
 
 impl Locks {
     /// Connects to Redis 6.2 or newer: `redis://[user[:password]@]host[:port][/db]`, or to the
@@ -22,7 +25,9 @@ impl Locks {
     /// [`from_sentinels`](Self::from_sentinels) does. User, password and database are the
     /// primary's. Or to a Redis Cluster:
     /// `redis+cluster://[user[:password]@]host[:port][,host[:port]]…`, as
-    /// [`from_cluster`](Self::from_cluster) does.
+    /// [`from_cluster`](Self::from_cluster) does. Or to a quorum:
+    /// `redis+quorum://[user[:password]@]host[:port],host[:port],host[:port]…[/db]`, as
+    /// [`from_quorum`](Self::from_quorum) does.
     ///
     /// # Errors
     /// [`Unavailable`](crate::LockErrorKind::Unavailable),
@@ -159,6 +164,9 @@ impl LocksBuilder {
         if let Some(cluster) = Cluster::read(url.as_ref()) {
             return self.from_cluster(cluster?).await;
         }
+        if let Some(quorum) = Quorum::read(url.as_ref()) {
+            return self.from_quorum(quorum?).await;
+        }
         let connector =
             Connector::from_url(url.as_ref(), &self.certificates, self.request_timeout)?;
         self.on_redis(connector).await
@@ -223,9 +231,21 @@ impl LocksBuilder {
 
     pub(super) async fn on_redis(self, connector: Connector) -> Result<Locks, LockError> {
         self.check()?;
+        let (node, inbox) = (new_node(), Inbox::default());
+        let store = self.store(connector, &node, &inbox, None).await?;
+        Ok(self.build(Arc::new(store), node, &inbox))
+    }
+
+    /// Connects to one server, as a primary of a quorum with its `mark`.
+    pub(super) async fn store(
+        &self,
+        connector: Connector,
+        node: &NodeId,
+        inbox: &Inbox,
+        primary: Option<(Mark, Arc<SeenTokens>)>,
+    ) -> Result<RedisStore, LockError> {
         let connector = connector.with_credentials(self.credentials.clone());
-        let node = new_node();
-        let inbox = Inbox::default();
+        let (mark, seen) = primary.unzip();
         let settings = RedisSettings {
             connector,
             node: node.clone(),
@@ -239,11 +259,11 @@ impl LocksBuilder {
             request_timeout: self.request_timeout,
             peers: self.redisson_peers,
             replicas: self.replicas.map(|(count, timeout)| Replicas { count, timeout }),
-            server_time: Arc::default(),
+            server_time: Arc::new(seen.map_or_else(ServerTime::default, ServerTime::of_quorum)),
             has_slots: false,
+            mark,
         };
-        let store = RedisStore::connect(settings, Arc::new(inbox.clone())).await?;
-        Ok(self.build(Arc::new(store), node, &inbox))
+        RedisStore::connect(settings, Arc::new(inbox.clone())).await
     }
 }
 

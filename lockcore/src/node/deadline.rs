@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use proto::node::Ask;
-use proto::{Answer, LockErrorKind, StoreError};
+use proto::{Answer, Command, LockErrorKind, LockName, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -107,6 +107,19 @@ impl Driver {
     /// node's own the store's time-outs come first.
     pub(crate) fn timer_elsewhere(&self) -> Option<Pin<Box<Sleep>>> {
         (!self.is_own_runtime()).then(|| Box::pin(timer(self.answer_deadline())))
+    }
+
+    /// Runs a command for a caller.
+    pub(crate) async fn ask(
+        self: &Arc<Self>,
+        lock: LockName,
+        command: Command,
+    ) -> Result<Answer, LockError> {
+        if self.has_ended() {
+            return Err(self.closed());
+        }
+        let ask = Ask { lock, command, sent: self.clock.now(), background: false };
+        TimedRequest::ask(self, ask).await
     }
 
     /// Whether the store answers.

@@ -17,6 +17,7 @@
 //!   guard relies on it only once enough have it. A release may overtake it there, too.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -145,7 +146,7 @@ impl Driver {
             has_slots: store.has_slots(),
             runs: settings.run_limit as usize,
             born_us: Some(store.now_us()),
-            seed: rand::random_range(1..=u64::MAX),
+            seed: seed_of(&id),
             ..Rules::default()
         };
         let table = DriverState {
@@ -421,6 +422,13 @@ impl Driver {
     pub(crate) fn last_success(&self) -> Instant {
         self.clock.instant(self.look(Core::last_success))
     }
+}
+
+/// A seed for random times that is as random as the node's identity.
+fn seed_of(id: &NodeId) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    id.as_str().hash(&mut hasher);
+    hasher.finish().max(1)
 }
 
 /// Takes out the requests of one kind, in their order.

@@ -160,6 +160,11 @@ impl Cell {
         sender.subscribe()
     }
 
+    /// Has the positions told on this channel, if none is there yet.
+    pub(crate) fn tell_positions(&self, positions: watch::Sender<Option<u64>>) {
+        let _ = self.positions.set(positions);
+    }
+
     /// Tells the position to those that watch it. Wakes foreign code: never under a mutex. Of two
     /// at once, the later one has the latest position in any case.
     pub(crate) fn tell_position(&self) {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use proto::{LockErrorKind, NodeId};
 
+use crate::store::seen::SeenTokens;
 use crate::store::{Listener, Store};
 
 mod clock;
@@ -51,19 +52,20 @@ impl MemoryStore {
     /// One more node.
     #[cfg(test)]
     pub(crate) fn connect(&self, node: NodeId, listener: Arc<dyn Listener>) -> Arc<dyn Store> {
-        self.connect_as(node, listener, false)
+        self.connect_as(node, listener, false, None)
     }
 
     /// Connects one more node, by the rules of a queue that is shared with JVMs if `peers` is set.
-    /// None comes here.
+    /// None comes here. As a primary of a quorum it has the tokens that were `seen` on all.
     pub(crate) fn connect_as(
         &self,
         node: NodeId,
         listener: Arc<dyn Listener>,
         peers: bool,
+        seen: Option<Arc<SeenTokens>>,
     ) -> Arc<dyn Store> {
         self.shared.state().nodes.insert(node.as_str().into(), listener);
-        Arc::new(MemoryNode::new(Arc::clone(&self.shared), node, peers))
+        Arc::new(MemoryNode::new(Arc::clone(&self.shared), node, peers, seen))
     }
 
     /// Whether messages to `node` are not received, as if its subscription were with another
@@ -77,6 +79,28 @@ impl MemoryStore {
     #[cfg(test)]
     pub(crate) fn set_clock_forward(&self, by: std::time::Duration) {
         self.shared.clock.set_forward(by);
+    }
+
+    /// Restarts the store, which keeps all that it has or nothing of it.
+    #[cfg(test)]
+    pub(crate) fn restart(&self, keeps: bool) {
+        let now_us = self.shared.clock.now_us();
+        let mut state = self.shared.state();
+        state.restarts += 1;
+        state.restarted_us = now_us;
+        drop(state);
+        if !keeps {
+            self.flush();
+        }
+    }
+
+    /// Empties the store, as `FLUSHALL` does.
+    #[cfg(test)]
+    pub(crate) fn flush(&self) {
+        let now_us = self.shared.clock.now_us();
+        let mut state = self.shared.state();
+        state.emptied_us = now_us;
+        state.empty();
     }
 
     /// Whether messages to `node` are lost although they count as received.

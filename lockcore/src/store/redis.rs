@@ -16,6 +16,7 @@ mod same_server;
 mod search;
 pub(crate) mod server_time;
 mod setup;
+mod standing;
 mod subscription;
 mod tls;
 mod wire;
@@ -26,7 +27,10 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use proto::wire::{Asked, Floors, Wire, is_nonsense, no_such_command, scripts};
-use proto::{Answer, Answers, Command, FencingToken, Label, Link, LockName, NodeId, StoreError};
+use proto::{
+    Answer, Answers, Command, FencingToken, Label, Link, LockErrorKind, LockName, NodeId,
+    StoreError,
+};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -34,11 +38,13 @@ use call::{Packed, Scripted, is_unknown};
 use confirmations::Confirmations;
 pub(crate) use confirmations::Replicas;
 pub(crate) use connector::Connector;
+pub(crate) use standing::Mark;
 pub(crate) use tls::Certificates;
 
 use crate::error::LockError;
+use crate::quorum::{Epoch, Standing};
 use crate::status::{Connection, ServerStatus};
-use crate::store::{Listener, Search, Store, StoreFuture};
+use crate::store::{Listener, Search, Store, StoreFuture, no_primary};
 use acl::AclCheck;
 use connection::{Answered, Recipient};
 use link::{CommandLink, Judged, Sender};
@@ -70,6 +76,8 @@ pub(crate) struct RedisSettings {
     pub(crate) server_time: Arc<ServerTime>,
     /// Whether the server is one of a Redis Cluster.
     pub(crate) has_slots: bool,
+    /// The mark of a primary of a quorum.
+    pub(crate) mark: Option<Mark>,
 }
 
 /// One node's view of a Redis server.
@@ -79,6 +87,7 @@ pub(crate) struct RedisStore {
     subscription: Subscription,
     /// The connections for grants that count only once replicas have them.
     confirmations: Option<Confirmations>,
+    mark: Option<Arc<Mark>>,
     closed: CancellationToken,
 }
 
@@ -101,6 +110,7 @@ impl RedisStore {
             replicas,
             server_time,
             has_slots,
+            mark,
         } = settings;
         let wire = Wire { node, prefix, peers, has_slots, of_error: failure::of_text };
         let wire = Arc::new(TimedWire {
@@ -125,10 +135,19 @@ impl RedisStore {
         .await?;
         preflight::check_server(&link, hello, has_slots).await?;
         let namespace = namespace.as_deref();
-        let extras = match &probe {
+        let mut extras = match &probe {
             Some(probe) => AclCheck { wire: &wire.wire, namespace, probe }.check(&link).await?,
             None => Extras::default(),
         };
+        if mark.is_some() {
+            if !extras.info {
+                let detail = "allow +info: it tells when a primary of a quorum has restarted";
+                return Err(LockError::with_detail(LockErrorKind::Denied, detail));
+            }
+            // Its floor has the tokens of the other primaries, and a transaction's number would
+            // seldom be above it.
+            extras.transact = false;
+        }
         link.settle(extras).await?;
         if extras.info {
             preflight::check_settings(&link, is_watched).await?;
@@ -154,7 +173,25 @@ impl RedisStore {
         .await?;
         same_server::check(&link, &subscription, prefix, node).await?;
         guard.disarm();
-        Ok(Self { wire: Arc::clone(&wire), link, subscription, confirmations, closed })
+        let mark = mark.map(Arc::new);
+        Ok(Self { wire: Arc::clone(&wire), link, subscription, confirmations, mark, closed })
+    }
+
+    /// Refuses a primary of a quorum that a process has used.
+    pub(crate) async fn check_new(&self) -> Result<(), LockError> {
+        let Some(mark) = &self.mark else { return Ok(()) };
+        mark.check_new(&self.link).await.map_err(|error| self.error(error))
+    }
+
+    /// Marks a primary of a quorum that has granted nothing yet.
+    pub(crate) async fn begin(&self) -> Result<(), LockError> {
+        let Some(mark) = &self.mark else { return Ok(()) };
+        mark.begin(&self.link).await.map_err(|error| self.error(error))
+    }
+
+    /// The error, with the address of the server.
+    pub(crate) fn error(&self, error: StoreError) -> LockError {
+        LockError::of_store(error).at(self.link.address())
     }
 
     /// The state of both connections; `slots` of a Cluster are served by the server.
@@ -399,6 +436,18 @@ impl Store for RedisStore {
 
     fn servers(&self) -> u64 {
         self.link.servers()
+    }
+
+    fn standing(&self) -> StoreFuture<Standing> {
+        let Some(mark) = self.mark.clone() else { return StoreFuture::ready(Err(no_primary())) };
+        let (link, server_time) = (self.link.clone(), Arc::clone(&self.wire.server_time));
+        StoreFuture::pending(async move { mark.standing(&link, &server_time).await })
+    }
+
+    fn epoch(&self) -> StoreFuture<Epoch> {
+        let Some(mark) = self.mark.clone() else { return StoreFuture::ready(Err(no_primary())) };
+        let link = self.link.clone();
+        StoreFuture::pending(async move { mark.epoch(&link).await })
     }
 
     fn server_status(&self) -> Vec<ServerStatus> {

@@ -11,11 +11,12 @@ use crate::backend::{Backend, SOON, granted, ms, soon, until_nothing_is_left, un
 
 on_every_store!(
     activity_shows_the_waits_and_holds_of_this_node_in_the_order_in_which_they_began,
+    an_acquire_knows_its_position_once_it_is_queued,
+    an_attempt_that_is_dropped_at_any_point_is_no_activity;
+    not_by_a_quorum:
     activity_shows_a_downgraded_lock_as_a_read,
     activity_shows_a_lost_hold_as_lost_until_its_guard_is_dropped,
     activity_shows_the_lost_hold_of_a_run_once,
-    an_acquire_knows_its_position_once_it_is_queued,
-    an_attempt_that_is_dropped_at_any_point_is_no_activity,
 );
 
 /// The state of each wait and hold.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lock_tests::{Clustered, RedisOptions, RedisServer, Watched, eventually};
-use lockcore::{LockError, LockGuard, LockOptions, Locks, LocksBuilder, MemoryStore};
+use lockcore::{LockError, LockGuard, LockOptions, Locks, LocksBuilder, MemoryStore, Quorum};
 use tokio::sync::OnceCell;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -26,6 +26,9 @@ pub(crate) enum Backend {
     Sentinel(String),
     /// The URL of a Redis Cluster, and a namespace.
     Cluster(String, String),
+    MemoryQuorum(Vec<MemoryStore>),
+    /// The primaries.
+    Quorum(Quorum),
 }
 
 /// An acquisition that runs by itself.
@@ -61,6 +64,23 @@ impl Backend {
         Self::Cluster(clustered.url(), format!("n{namespace}"))
     }
 
+    pub(crate) fn memory_quorum() -> Self {
+        Self::MemoryQuorum([(); 3].map(|()| MemoryStore::new()).into())
+    }
+
+    /// Makes a backend on the same three servers for all tests; each has a database of its own.
+    pub(crate) async fn quorum() -> Self {
+        static SERVERS: OnceCell<[RedisServer; 3]> = OnceCell::const_new();
+        static DATABASES: AtomicUsize = AtomicUsize::new(0);
+        let options = || RedisOptions::default().arg("databases", "1024");
+        let servers = SERVERS.get_or_init(async || [(); 3].map(|()| options().start())).await;
+        let database = DATABASES.fetch_add(1, Ordering::Relaxed);
+        let urls = servers.iter().map(|server| format!("{}{database}", server.url()));
+        let quorum = Quorum::new(urls).max_lease(2 * LONG);
+        Locks::builder().init_quorum(quorum.clone()).await.expect("the database is new");
+        Self::Quorum(quorum)
+    }
+
     /// Connects a new node, whose locks have a long lease.
     pub(crate) async fn node(&self) -> Locks {
         self.build(Locks::builder().defaults(LockOptions::new().lease(LONG))).await
@@ -72,6 +92,11 @@ impl Backend {
             nodes.push(self.node().await);
         }
         nodes.try_into().expect("as many as asked for")
+    }
+
+    /// Whether it has no permits, and no tokens of reads.
+    pub(crate) fn is_quorum(&self) -> bool {
+        matches!(self, Self::MemoryQuorum(_) | Self::Quorum(_))
     }
 
     /// The full name of a lock, as a node of this backend has it.
@@ -92,6 +117,8 @@ impl Backend {
             Self::Redis(server) => builder.connect(server.url()).await,
             Self::Sentinel(url) => builder.connect(url).await,
             Self::Cluster(url, namespace) => builder.namespace(namespace).connect(url).await,
+            Self::MemoryQuorum(stores) => builder.on_memory_quorum(stores),
+            Self::Quorum(quorum) => builder.from_quorum(quorum.clone()).await,
         }
     }
 }

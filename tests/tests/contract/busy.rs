@@ -6,9 +6,10 @@ use lockcore::{Demand, LockErrorKind, LockRequest, Locks, WhenBusy};
 use crate::backend::{Backend, granted, ms, soon, until_nothing_is_left, until_waiting, wait_as};
 
 on_every_store!(
+    one_that_refuses_ends_at_once_and_takes_a_free_lock;
+    not_by_a_quorum:
     of_those_that_keep_the_newest_the_newest_waits_and_the_others_end_as_superseded,
     those_that_wait_for_their_turn_keep_it_among_those_that_keep_the_newest,
-    one_that_refuses_ends_at_once_and_takes_a_free_lock,
 );
 
 fn newest(locks: &Locks) -> LockRequest {
@@ -97,7 +98,7 @@ async fn a_superseded_set_holds_none_of_its_locks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reads_permits_and_locks_beside_jvms_cannot_keep_the_newest() {
+async fn reads_permits_and_locks_beside_jvms_or_by_a_quorum_cannot_keep_the_newest() {
     let locks = Locks::in_memory();
     let permits = Demand::permits(1, 2).expect("in range");
     for demand in [Demand::READ, permits] {
@@ -108,7 +109,10 @@ async fn reads_permits_and_locks_beside_jvms_cannot_keep_the_newest() {
         assert!(newest(&locks).try_acquire(demand).await.expect("free").is_some());
     }
     let peers = Locks::builder().redisson_peers(true).in_memory();
-    let error = newest(&peers).lock().await.expect_err("beside JVMs");
-    assert_eq!(error.kind(), LockErrorKind::Unsupported);
-    assert!(newest(&peers).try_lock().await.expect("free").is_some());
+    for locks in [peers, Locks::in_memory_quorum(3)] {
+        let error = newest(&locks).lock().await.expect_err("no newest one is known");
+        assert_eq!(error.kind(), LockErrorKind::Unsupported);
+        assert!(error.to_string().contains("KeepNewest"), "{error}");
+        assert!(newest(&locks).try_lock().await.expect("free").is_some());
+    }
 }

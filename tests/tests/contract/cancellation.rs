@@ -11,7 +11,9 @@ on_every_store!(
     an_acquisition_of_a_free_lock_dropped_after_any_poll_leaves_nothing,
     an_acquisition_of_a_held_lock_dropped_after_any_poll_leaves_the_others_in_order,
     a_try_dropped_after_any_poll_leaves_nothing,
-    an_acquisition_dropped_in_the_moment_of_its_grant_passes_the_lock_on,
+    an_acquisition_dropped_in_the_moment_of_its_grant_passes_the_lock_on;
+    not_by_a_quorum:
+    // Nothing is held before the climb is polled.
     an_acquisition_dropped_unread_after_its_grant_passes_the_lock_on,
 );
 

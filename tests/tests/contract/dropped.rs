@@ -13,7 +13,8 @@ use crate::backend::{Backend, LONG, SOON, ms};
 
 on_every_store!(
     a_locks_that_is_dropped_around_its_last_guard_leaves_nothing,
-    a_locks_that_is_dropped_after_a_waiter_leaves_nothing,
+    a_locks_that_is_dropped_after_a_waiter_leaves_nothing;
+    not_by_a_quorum:
     a_locks_that_is_dropped_with_reads_and_permits_leaves_nothing,
 );
 

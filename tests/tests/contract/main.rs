@@ -2,48 +2,45 @@
 //! primary that sentinels watch, and on a Redis Cluster. `replaced` has the facts that still hold
 //! while such a primary is replaced, over and over.
 
-/// Makes four tests of each function: one on the store in memory, one on a server of its own, one
-/// in a database of its own on a primary that sentinels watch, and one in a namespace of its own on
-/// a Redis Cluster. Not on the Cluster: facts about namespaces, and about locks that JVMs share.
+/// Makes six tests of each function: one on the store in memory, one on a server of its own, one in
+/// a database of its own on a primary that sentinels watch, one in a namespace of its own on a
+/// Redis Cluster, and one by each of two quorums: of stores in memory, and in a database of its own
+/// of three servers.
+///
+/// Not on the Cluster: facts about namespaces, and about locks that JVMs share. Not by a quorum:
+/// facts about permits, the tokens of reads, runs and downgrades, and those whose reason stands
+/// with them.
 macro_rules! on_every_store {
-    ($($fact:ident),+ $(,)? $(; not_on_a_cluster: $($other:ident),+ $(,)?)?) => {
-        mod in_memory {
-            use crate::backend::{Backend, in_time};
-            $(#[tokio::test] async fn $fact() { in_time(super::$fact(&Backend::memory())).await })+
-            $($(
-                #[tokio::test] async fn $other() { in_time(super::$other(&Backend::memory())).await }
-            )+)?
+    ($($fact:ident),+ $(,)?
+        $(; not_on_a_cluster: $($named:ident),+ $(,)?)?
+        $(; not_by_a_quorum: $($alone:ident),+ $(,)?)?
+    ) => {
+        on_store! { in_memory, Backend::memory(); $($fact,)+ $($($named,)+)? $($($alone,)+)? }
+        on_store! { on_redis, Backend::redis(); $($fact,)+ $($($named,)+)? $($($alone,)+)? }
+        on_store! {
+            over_sentinel, Backend::sentinel().await; $($fact,)+ $($($named,)+)? $($($alone,)+)?
         }
-        mod on_redis {
-            use crate::backend::{Backend, in_time};
-            $(#[tokio::test] async fn $fact() { in_time(super::$fact(&Backend::redis())).await })+
-            $($(
-                #[tokio::test] async fn $other() { in_time(super::$other(&Backend::redis())).await }
-            )+)?
-        }
-        mod over_sentinel {
+        on_store! { on_a_cluster, Backend::cluster().await; $($fact,)+ $($($alone,)+)? }
+        on_store! { by_a_quorum_in_memory, Backend::memory_quorum(); $($fact,)+ }
+        on_store! { by_a_quorum, Backend::quorum().await; $($fact,)+ }
+    };
+    (; not_by_a_quorum: $($alone:ident),+ $(,)?) => {
+        on_store! { in_memory, Backend::memory(); $($alone,)+ }
+        on_store! { on_redis, Backend::redis(); $($alone,)+ }
+        on_store! { over_sentinel, Backend::sentinel().await; $($alone,)+ }
+        on_store! { on_a_cluster, Backend::cluster().await; $($alone,)+ }
+    };
+}
+
+/// Makes a test of each function on one store.
+macro_rules! on_store {
+    ($store:ident, $backend:expr; $($fact:ident,)+) => {
+        mod $store {
             use crate::backend::{Backend, in_time};
             $(
                 #[tokio::test]
                 async fn $fact() {
-                    let backend = Backend::sentinel().await;
-                    in_time(super::$fact(&backend)).await
-                }
-            )+
-            $($(
-                #[tokio::test]
-                async fn $other() {
-                    let backend = Backend::sentinel().await;
-                    in_time(super::$other(&backend)).await
-                }
-            )+)?
-        }
-        mod on_a_cluster {
-            use crate::backend::{Backend, in_time};
-            $(
-                #[tokio::test]
-                async fn $fact() {
-                    let backend = Backend::cluster().await;
+                    let backend = $backend;
                     in_time(super::$fact(&backend)).await
                 }
             )+

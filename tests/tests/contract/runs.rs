@@ -8,6 +8,8 @@ use crate::backend::{
 };
 
 on_every_store!(
+    ;
+    not_by_a_quorum:
     grants_follow_the_order_of_arrival_across_nodes_that_form_runs,
     members_of_a_run_that_are_cancelled_are_skipped,
     a_release_in_mid_run_tells_whether_the_hold_was_there,

@@ -93,6 +93,14 @@ async fn the_end_of_a_runtime_ends_what_waits_with_closed(backend: &Backend) {
             let (url, locks) = (url.clone(), Locks::builder().namespace(namespace));
             on_its_own_runtime(async move { locks.connect(url).await }).await
         }
+        Backend::MemoryQuorum(stores) => {
+            let stores = stores.clone();
+            on_its_own_runtime(async move { Locks::builder().on_memory_quorum(&stores) }).await
+        }
+        Backend::Quorum(quorum) => {
+            let quorum = quorum.clone();
+            on_its_own_runtime(async move { Locks::from_quorum(quorum).await }).await
+        }
     };
     let waiting = wait_as(1, &locks, "key").await;
     doomed.shutdown_background();

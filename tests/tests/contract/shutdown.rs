@@ -16,7 +16,9 @@ on_every_store!(
     a_shutdown_takes_away_what_is_not_released_in_time,
     a_shutdown_of_an_idle_node_is_done_at_once,
     a_shutdown_hands_nothing_to_its_own_waiters,
-    a_shutdown_waits_for_an_acquire_that_is_just_being_dropped,
+    a_shutdown_waits_for_an_acquire_that_is_just_being_dropped;
+    not_by_a_quorum:
+    // The gate is for one event, and the hold of each primary has one.
     a_shutdown_waits_for_a_guard_that_is_just_being_dropped,
 );
 

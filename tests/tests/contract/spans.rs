@@ -14,6 +14,9 @@ use tracing::{Dispatch, Event, Metadata, Subscriber};
 use crate::backend::{Backend, SOON, granted, ms, soon, until_waiting};
 
 on_every_store!(
+    ;
+    not_by_a_quorum:
+    // Each primary has spans of its own.
     a_wait_and_a_hold_have_a_span_each_and_the_hold_follows_the_wait,
     a_span_of_a_wait_has_its_outcome,
     a_span_of_a_wait_has_the_label_of_the_holder_where_that_is_asked_for,

@@ -30,7 +30,7 @@ async fn bad_usage_ends_with_64_and_one_line_that_names_the_option() {
         (&["--redis", "nonsense", "inspect", "k"], "--redis"),
         (&["--redis", "redis+sentinel://a,b", "inspect", "k"], "--redis"),
         (&["--redis", "redis+cluster://a/3", "inspect", "k"], "--redis"),
-        (&[], "exec, holders, inspect, release, status or top"),
+        (&[], "exec, holders, inspect, quorum, release, status or top"),
         (&["holders"], "KEY"),
         (&["top"], "terminal"),
         (&["top", "--sort", "name"], "--sort"),

@@ -86,6 +86,15 @@ impl<P: Mirror> Core<P> {
         sent + Duration::from_micros(1) < self.doubt
     }
 
+    /// The request that renews a hold of a guard now, and draws a token above its floor. Its answer
+    /// is taken as that of a renewal; the guard keeps its token. `None` if it is not held.
+    pub fn confirmation(&self, number: u64) -> Option<Ask> {
+        let entry = self.table.get(number)?;
+        let State::Held(_) = entry.state else { return None };
+        let command = Command::Confirm { member: entry.member.clone() };
+        Some(Ask { lock: entry.lock.clone(), command, sent: self.now, background: false })
+    }
+
     /// The request that downgrades a held lock to a read; `None` if it is not held.
     pub fn downgrade(&mut self, number: u64) -> Option<Ask> {
         let is_held = |entry: &Entry<P>| matches!(entry.state, State::Held(_));

@@ -2,12 +2,19 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use proto::{Answer, Answers, Command, Event, Link, LockErrorKind, LockName, NodeId, StoreError};
+use proto::{
+    Answer, Answers, Command, Event, FencingToken, Link, LockErrorKind, LockName, NodeId,
+    StoreError,
+};
 use tokio::sync::watch;
 
 use super::SharedStore;
 use super::state::MemoryState;
+use crate::quorum::{Epoch, Standing};
+use crate::store::seen::SeenTokens;
 use crate::store::{Search, Store, StoreFuture};
 
 /// Connected from its creation until it is closed or dropped.
@@ -15,12 +22,38 @@ pub(super) struct MemoryNode {
     shared: Arc<SharedStore>,
     node: NodeId,
     peers: bool,
+    /// The tokens that the process has seen on all primaries, if this is one of a quorum.
+    seen: Option<Arc<SeenTokens>>,
+    /// The store's time at the last look how long it has forgotten nothing, µs since the epoch.
+    looked_us: AtomicU64,
     link: watch::Sender<Link>,
 }
 
 impl MemoryNode {
-    pub(super) fn new(shared: Arc<SharedStore>, node: NodeId, peers: bool) -> Self {
-        Self { shared, node, peers, link: watch::Sender::new(Link::Up) }
+    pub(super) fn new(
+        shared: Arc<SharedStore>,
+        node: NodeId,
+        peers: bool,
+        seen: Option<Arc<SeenTokens>>,
+    ) -> Self {
+        let link = watch::Sender::new(Link::Up);
+        Self { shared, node, peers, seen, looked_us: AtomicU64::new(0), link }
+    }
+
+    /// Runs one command, with the floor of this node.
+    fn run_on(
+        &self,
+        state: &mut MemoryState,
+        now_us: u64,
+        (lock, command): (&LockName, &Command),
+    ) -> Result<Answer, StoreError> {
+        let seen_us = self.seen.as_ref().map_or(0, |seen| seen.greatest());
+        let floor_us = seen_us.max(self.looked_us.load(Ordering::Acquire));
+        let answer = state.run(lock, &self.node, self.peers, (now_us, floor_us), command)?;
+        if let Some(seen) = &self.seen {
+            answer.grants().iter().for_each(|grant| seen.note(grant.last_token()));
+        }
+        Ok(answer)
     }
 
     /// Runs commands at one time, then delivers the messages that they and others have posted.
@@ -54,15 +87,12 @@ impl Store for MemoryNode {
     }
 
     fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer> {
-        self.step(|state, now_us| state.run(lock, &self.node, self.peers, now_us, command))
+        self.step(|state, now_us| self.run_on(state, now_us, (lock, command)))
     }
 
     fn run_together(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers> {
         self.step(|state, now_us| {
-            let run = |(lock, command): &(&LockName, &Command)| {
-                state.run(lock, &self.node, self.peers, now_us, command)
-            };
-            Ok(commands.iter().map(run).collect())
+            Ok(commands.iter().map(|command| self.run_on(state, now_us, *command)).collect())
         })
     }
 
@@ -72,6 +102,29 @@ impl Store for MemoryNode {
 
     fn commands(&self) -> watch::Receiver<Link> {
         self.link.subscribe()
+    }
+
+    fn note_token(&self, _lock: &LockName, token: FencingToken) {
+        if let Some(seen) = &self.seen {
+            seen.note(token);
+        }
+    }
+
+    fn servers(&self) -> u64 {
+        self.shared.state().restarts
+    }
+
+    fn standing(&self) -> StoreFuture<Standing> {
+        self.step(|state, now_us| {
+            self.looked_us.fetch_max(now_us, Ordering::AcqRel);
+            let since_us = state.emptied_us.max(state.restarted_us);
+            let age = if since_us == 0 { u64::MAX } else { now_us.saturating_sub(since_us) };
+            Ok(Standing { epoch: state.epoch(), age: Duration::from_micros(age) })
+        })
+    }
+
+    fn epoch(&self) -> StoreFuture<Epoch> {
+        self.step(|state, _| Ok(state.epoch()))
     }
 
     fn searches(&self, namespace: Option<&str>) -> Vec<Arc<dyn Search>> {

@@ -7,6 +7,7 @@ use proto::queue::{self, QueueState};
 use proto::redisson::{self, LockState};
 use proto::{Answer, Command, Event, LockErrorKind, LockName, NodeId, StoreError};
 
+use crate::quorum::Epoch;
 use crate::store::Listener;
 
 /// The number of locks from which it is worth looking for ones to forget.
@@ -23,6 +24,11 @@ pub(super) struct MemoryState {
     pub(super) locks: HashMap<(LockName, bool), StoredLock>,
     /// The counter of tokens.
     counter: Option<u64>,
+    /// The time at which the store was emptied, µs since the epoch.
+    pub(super) emptied_us: u64,
+    /// The time at which it was restarted, and how often.
+    pub(super) restarted_us: u64,
+    pub(super) restarts: u64,
     pub(super) nodes: HashMap<Box<str>, Arc<dyn Listener>>,
     pub(super) refusing: Option<LockErrorKind>,
     pub(super) outbox: VecDeque<Letter>,
@@ -43,7 +49,7 @@ impl MemoryState {
         lock: &LockName,
         node: &NodeId,
         peers: bool,
-        now_us: u64,
+        (now_us, floor_us): (u64, u64),
         command: &Command,
     ) -> Result<Answer, StoreError> {
         let is_acquire = matches!(command, Command::Acquire { .. });
@@ -64,6 +70,7 @@ impl MemoryState {
                 let mut call = queue::Call::new(node, &connected, now_us);
                 // As on a server, a token of this store is above those of the one before it.
                 call.counter = Some(*self.counter.get_or_insert(now_us));
+                call.floor_us = floor_us;
                 let answer = match refusing {
                     Some(_) => Answer::Acquired(state.full(&mut call, members_of(command))),
                     None => state.step(&mut call, command),
@@ -87,6 +94,17 @@ impl MemoryState {
             self.put(&node, event);
         }
         Ok(answer)
+    }
+
+    /// Forgets all locks and tokens.
+    #[cfg(test)]
+    pub(super) fn empty(&mut self) {
+        self.locks.clear();
+        self.counter = None;
+    }
+
+    pub(super) fn epoch(&self) -> Epoch {
+        Epoch { server: self.restarts, mark: self.emptied_us }
     }
 
     fn put(&mut self, node: &NodeId, event: Event) {

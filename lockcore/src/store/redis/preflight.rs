@@ -14,7 +14,7 @@ use crate::error::LockError;
 const OLDEST: (u32, u32) = (6, 2);
 
 /// The answer of a server to INFO.
-struct Info(HashMap<String, String>);
+pub(super) struct Info(HashMap<String, String>);
 
 /// Refuses a server that cannot carry locks. `is_member`: it has to be one of a Redis Cluster.
 pub(crate) async fn check_server(
@@ -109,13 +109,13 @@ async fn info(link: &CommandLink) -> Result<Info, StoreError> {
 }
 
 impl Info {
-    fn read(answer: &Value) -> Self {
+    pub(super) fn read(answer: &Value) -> Self {
         let text: String = redis::from_redis_value_ref(answer).unwrap_or_default();
         let fields = text.lines().filter_map(|line| line.split_once(':'));
         Self(fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
 
-    fn of(&self, name: &str) -> &str {
+    pub(super) fn of(&self, name: &str) -> &str {
         self.0.get(name).map(String::as_str).unwrap_or_default()
     }
 }

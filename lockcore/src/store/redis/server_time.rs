@@ -19,17 +19,22 @@
 //! tokens of another slot would be above the counter of this one for ever, and each command would
 //! go the longer way.
 //!
+//! The primaries of a quorum have a counter each, and the floor of each has the tokens of all.
+//! Their clocks may differ: a time of one is none of another's.
+//!
 //! Leases end by the server's own clock alone. Were they held up with the tokens, time would stand
 //! still for as long as that clock is behind, and a waiter that died would keep its place.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use proto::FencingToken;
 use proto::wire::Floors;
 use tokio::time::Instant;
 use tracing::warn;
+
+use crate::store::seen::SeenTokens;
 
 /// A day in µs. Clocks that are kept at all differ by less.
 const WRONG_BY: u64 = 24 * 60 * 60 * 1_000_000;
@@ -38,7 +43,11 @@ const STEP: u64 = 1_000_000;
 
 /// The times and tokens of all servers so far, by the counters of the tokens.
 #[derive(Debug, Default)]
-pub(crate) struct ServerTime(Mutex<Counters>);
+pub(crate) struct ServerTime {
+    counters: Mutex<Counters>,
+    /// The tokens of all primaries, where the server is one of a quorum.
+    seen: Option<Arc<SeenTokens>>,
+}
 
 #[derive(Debug, Default)]
 struct Counters {
@@ -110,13 +119,19 @@ impl Times {
 }
 
 impl ServerTime {
+    /// That of a primary of a quorum, all of which note the tokens that they have seen there.
+    pub(crate) fn of_quorum(seen: Arc<SeenTokens>) -> Self {
+        Self { seen: Some(seen), ..Self::default() }
+    }
+
     /// The floors of a command for a lock of this slot, to the server with this number.
     pub(crate) fn floors(&self, slot: u16, server: u64) -> Floors {
         let mut counters = self.counters();
         let times = counters.of(slot);
         times.arrive(server);
+        let seen = self.seen.as_ref().map_or(0, |seen| seen.greatest());
         Floors {
-            floor_us: times.taken.max(times.token),
+            floor_us: times.taken.max(times.token).max(seen),
             elsewhere_us: times.elsewhere,
             latest_us: times.latest.max(times.token),
         }
@@ -170,10 +185,13 @@ impl ServerTime {
     pub(crate) fn note_token(&self, token: FencingToken, (slot, server): (u16, u64)) {
         let mut counters = self.counters();
         let times = counters.of(slot);
-        let token = token.get();
-        if !times.is_plausible(token) {
+        if !times.is_plausible(token.get()) {
             return;
         }
+        if let Some(seen) = &self.seen {
+            seen.note(token);
+        }
+        let token = token.get();
         times.token = times.token.max(token);
         if server < times.server {
             times.elsewhere = times.elsewhere.max(token);
@@ -181,7 +199,7 @@ impl ServerTime {
     }
 
     fn counters(&self) -> MutexGuard<'_, Counters> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -322,6 +340,20 @@ mod tests {
             assert_eq!((floor_us, elsewhere_us), (seen, seen), "slot {slot}");
         }
         assert_eq!(now.floors(4, 0).floor_us, NOW);
+    }
+
+    #[test]
+    fn the_floor_of_a_primary_has_the_tokens_of_all_and_the_times_of_none() {
+        let seen = Arc::new(SeenTokens::default());
+        let [one, other] = [(); 2].map(|()| ServerTime::of_quorum(Arc::clone(&seen)));
+        one.note_first(NOW + 50, 0);
+        other.note_first(NOW, 0);
+        assert_eq!(floor(&other, 0), NOW);
+        one.note_token(token(NOW + 9), (0, 0));
+        assert_eq!(floor(&other, 0), NOW + 9);
+        // A part that is shared goes by the servers before this one alone.
+        assert_eq!(other.floors(0, 0).elsewhere_us, 0);
+        assert_eq!(floor(&ServerTime::default(), 0), 0);
     }
 
     #[test]

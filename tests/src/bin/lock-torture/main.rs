@@ -3,6 +3,7 @@
 
 mod cluster;
 mod failovers;
+mod quorum;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,7 +22,8 @@ const USAGE: &str = "usage: lock-torture faults SEED CYCLES [all|lock|shared|run
        lock-torture lost HOLDS
        lock-torture failovers FILE COUNT [KIND...] [--replicas=N] [--careful | --cluster]
        lock-torture failovers FILE --table
-       lock-torture cluster ROUNDS HOLDS";
+       lock-torture cluster ROUNDS HOLDS
+       lock-torture quorum SEED GUARDS [FAULT...]";
 /// The longest time that the next live waiter may wait behind dead ones, by the server's clock.
 const PAST_THE_DEAD: Duration = Duration::from_millis(5);
 const DEAD_ROUNDS: usize = 9;
@@ -97,6 +99,11 @@ fn main() -> ExitCode {
             rounds.parse().expect("ROUNDS is a number"),
             holds.parse().expect("HOLDS is a number"),
         ),
+        ["quorum", seed, guards, faults @ ..] => main_loop(quorum::quorum(
+            seed.parse().expect("SEED is a number"),
+            guards.parse().expect("GUARDS is a number"),
+            faults,
+        )),
         ["lost", holds] => lost(holds.parse().expect("HOLDS is a number")),
         _ => {
             say(USAGE);

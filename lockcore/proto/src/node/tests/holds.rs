@@ -99,3 +99,38 @@ fn renewals_in_a_burst_part_again() {
     assert_eq!(rounds.iter().sum::<usize>(), 200);
     assert!(rounds.len() >= 3 && rounds.iter().all(|together| *together < 120), "{rounds:?}");
 }
+
+#[test]
+fn a_confirmation_of_a_hold_is_sent_at_once_and_counts_as_its_renewal() {
+    let mut core = core();
+    let (number, member) = held(&mut core, at(0), "a");
+    let ask = core.event(at(5_000)).confirmation(number).expect("it is held");
+    assert_eq!(ask.command, Command::Confirm { member: member.clone() });
+    assert!(!ask.background, "its caller waits for it");
+    let answer = Answer::Renewed(reply(vec![Renewed::Held], LEASE, Some(&member)));
+    core.event(at(5_001)).replied(&ask, &answer);
+    core.drain();
+    // Counted from the request, as any renewal.
+    core.event(at(34_599)).tick();
+    assert_eq!(lost(&mut core), 0);
+    core.event(at(34_700)).tick();
+    assert_eq!(lost(&mut core), 1);
+    assert_eq!(core.event(at(34_700)).confirmation(number), None);
+}
+
+#[test]
+fn a_confirmation_that_finds_nothing_ends_the_hold_and_one_without_an_answer_does_not() {
+    let mut core = core();
+    let (number, _) = held(&mut core, at(0), "a");
+    let ask = core.event(at(1)).confirmation(number).expect("it is held");
+    core.event(at(2)).unanswered(&ask, &StoreError::ambiguous("cut"));
+    assert_eq!(lost(&mut core), 0);
+    let ask = core.event(at(3)).confirmation(number).expect("it is still held");
+    let answer = Answer::Renewed(reply(vec![Renewed::NotHeld], LEASE, None));
+    core.event(at(4)).replied(&ask, &answer);
+    assert_eq!(lost(&mut core), 1);
+    let (waiting, _) = queued(&mut core, at(5), "b");
+    let number = core.current(waiting).expect("it waits");
+    assert_eq!(core.event(at(5)).confirmation(number), None);
+    assert!(!core.drain().iter().any(|effect| matches!(effect, Effect::Confirm(_))));
+}

@@ -108,6 +108,7 @@ impl Shared {
             replicas: settings.replicas,
             server_time: Arc::clone(&server_time),
             has_slots: true,
+            mark: None,
         };
         let store = RedisStore::connect(of_shard, Arc::clone(&self.listener)).await;
         let store = store.map_err(|error| error.at(&primary.place))?;

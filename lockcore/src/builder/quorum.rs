@@ -1,0 +1,283 @@
+//! A `Locks` on several independent primaries.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use proto::{ConfigError, LockErrorKind};
+use tokio::runtime::Handle;
+
+use super::{LocksBuilder, new_node};
+use crate::error::LockError;
+use crate::locks::Locks;
+use crate::options::{MAX_LEASE, MIN_LEASE};
+use crate::quorum::{Connect, Connected, Primaries, Terms};
+use crate::store::memory::MemoryStore;
+
+/// Most primaries.
+const MOST: usize = 9;
+
+impl Locks {
+    /// Locks within this process, by a majority of `n` stores in memory: see
+    /// [`LocksBuilder::on_memory_quorum`]. For tests.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime, and if `n` is not 3, 5, 7 or 9.
+    pub fn in_memory_quorum(n: usize) -> Self {
+        let stores: Vec<_> = (0..n).map(|_| MemoryStore::new()).collect();
+        Self::builder().on_memory_quorum(&stores).expect("3, 5, 7 or 9 stores")
+    }
+}
+
+impl LocksBuilder {
+    /// One more process on these stores in memory, which are independent primaries. All processes
+    /// have to have them in the same order.
+    ///
+    /// # Errors
+    /// [`InvalidOption`](LockErrorKind::InvalidOption).
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn on_memory_quorum(self, stores: &[MemoryStore]) -> Result<Locks, LockError> {
+        // They forget nothing, so no lease is too long.
+        let terms = self.terms(stores.len(), MAX_LEASE, 0)?;
+        let (id, seen) = (new_node(), Arc::default());
+        let node = |store| -> Result<Connected, LockError> {
+            let node = self.memory_node(store, id.clone(), Some(Arc::clone(&seen)));
+            let standing = node.store.standing().now_or_never().expect("memory answers at once");
+            Ok((node, standing.map_err(LockError::of_store)?))
+        };
+        let list: Result<_, LockError> =
+            stores.iter().map(|store| Ok((Some(node(store)?), closed()))).collect();
+        self.quorum_of(list?, terms)
+    }
+
+    /// Checks the options of a quorum of `n` primaries.
+    fn terms(&self, n: usize, max_lease: Duration, spare: usize) -> Result<Terms, LockError> {
+        self.check()?;
+        if n.is_multiple_of(2) || !(3..=MOST).contains(&n) {
+            let value = format!("{n} primaries");
+            return Err(ConfigError::new("quorum", value, "3, 5, 7 or 9 primaries").into());
+        }
+        if spare > n - (n / 2 + 1) {
+            let range = "the number of primaries beyond a majority or less";
+            return Err(ConfigError::new("spare", spare.to_string(), range).into());
+        }
+        if !(MIN_LEASE..=MAX_LEASE).contains(&max_lease) {
+            let value = format!("{max_lease:?}");
+            return Err(ConfigError::new("max_lease", value, "100 ms to 24 h").into());
+        }
+        let set = [
+            (self.redisson_peers, "redisson_peers", "left out: JVMs know no quorum"),
+            (
+                self.replicas.is_some(),
+                "require_replicas",
+                "left out: a primary of a quorum has no replicas",
+            ),
+            (self.run_limit > 1, "run_limit", "1: a quorum serves no runs"),
+        ];
+        if let Some((_, option, range)) = set.into_iter().find(|(is_set, ..)| *is_set) {
+            return Err(ConfigError::new(option, "set", range).into());
+        }
+        Ok(Terms { max_lease, spare, request_timeout: self.request_timeout })
+    }
+
+    fn quorum_of(
+        &self,
+        list: Vec<(Option<Connected>, Connect)>,
+        terms: Terms,
+    ) -> Result<Locks, LockError> {
+        let lease = self.defaults.checked()?.lease;
+        if lease > terms.max_lease {
+            let range = "the max_lease of the quorum or less";
+            return Err(ConfigError::new("lease", format!("{lease:?}"), range).into());
+        }
+        let first = list.iter().find_map(|(connected, _)| Some(Arc::clone(&connected.as_ref()?.0)));
+        let node = first.ok_or_else(|| LockError::new(LockErrorKind::Unavailable))?;
+        Ok(Locks { node, quorum: Some(Primaries::new(list, terms, &Handle::current())) })
+    }
+}
+
+/// The way to connect to a store in memory, which is connected from the beginning.
+fn closed() -> Connect {
+    Box::new(|| async { Err(LockError::new(LockErrorKind::Closed)) }.boxed())
+}
+
+#[cfg(feature = "redis")]
+mod on_redis {
+    use futures_util::future::join_all;
+    use proto::NodeId;
+    use redis::IntoConnectionInfo as _;
+
+    use super::*;
+    use crate::node::Inbox;
+    use crate::quorum::Quorum;
+    use crate::store::Store as _;
+    use crate::store::redis::{Connector, Mark, RedisStore};
+    use crate::store::seen::SeenTokens;
+
+    impl Locks {
+        /// Connects to the primaries at these URLs, as [`from_quorum`](Self::from_quorum) does.
+        ///
+        /// ```no_run
+        /// # async fn example() -> Result<(), lockcore::LockError> {
+        /// let primaries = ["redis://10.0.0.1/", "redis://10.0.0.2/", "redis://10.0.0.3/"];
+        /// let locks = lockcore::Locks::quorum(primaries).await?;
+        /// # Ok(())
+        /// # }
+        /// ```
+        ///
+        /// # Errors
+        /// As there.
+        ///
+        /// # Panics
+        /// Outside a tokio runtime.
+        pub async fn quorum<S: AsRef<str>>(
+            primaries: impl IntoIterator<Item = S>,
+        ) -> Result<Self, LockError> {
+            Self::from_quorum(Quorum::new(primaries)).await
+        }
+
+        /// Connects to the primaries of a quorum: independent servers, on most of which a lock has
+        /// to be held. [`guide::quorum`](crate::guide::quorum) has its uses and its promises.
+        ///
+        /// Locks and reads have the same methods as on one server; permits are
+        /// [`Unsupported`](LockErrorKind::Unsupported). There are two connections for each primary.
+        /// Those that cannot be reached are connected to later, as long as a majority can be.
+        ///
+        /// # Errors
+        /// As [`connect`](Self::connect): of the first primary that cannot be used.
+        /// [`InvalidOption`](LockErrorKind::InvalidOption) if a primary belongs to another list,
+        /// and [`Unsupported`](LockErrorKind::Unsupported) if one has replicas or was one.
+        ///
+        /// # Panics
+        /// Outside a tokio runtime.
+        ///
+        /// # Cancel safety
+        /// Dropping it closes the connections that it has opened.
+        pub async fn from_quorum(quorum: Quorum) -> Result<Self, LockError> {
+            Self::builder().from_quorum(quorum).await
+        }
+    }
+
+    /// One primary that is to be connected.
+    #[derive(Clone)]
+    struct Place {
+        builder: LocksBuilder,
+        url: String,
+        id: NodeId,
+        mark: Mark,
+        seen: Arc<SeenTokens>,
+    }
+
+    impl Place {
+        async fn store(&self, inbox: &Inbox) -> Result<RedisStore, LockError> {
+            let Self { builder, url, id, mark, seen } = self;
+            let connector =
+                Connector::from_url(url, &builder.certificates, builder.request_timeout)?;
+            let primary = Some((mark.clone(), Arc::clone(seen)));
+            builder.store(connector, id, inbox, primary).await
+        }
+
+        async fn connect(self) -> Result<Connected, LockError> {
+            let inbox = Inbox::default();
+            let store = self.store(&inbox).await?;
+            let standing = store.standing().await.map_err(|error| store.error(error))?;
+            Ok((self.builder.node(Arc::new(store), self.id, &inbox), standing))
+        }
+    }
+
+    impl LocksBuilder {
+        /// See [`Locks::from_quorum`].
+        ///
+        /// # Errors
+        /// As there, and [`InvalidOption`](LockErrorKind::InvalidOption) for `redisson_peers`,
+        /// `require_replicas` and a `run_limit`.
+        ///
+        /// # Panics
+        /// Outside a tokio runtime.
+        pub async fn from_quorum(self, quorum: Quorum) -> Result<Locks, LockError> {
+            let terms = self.terms(quorum.primaries.len(), quorum.max_lease, quorum.spare)?;
+            let places = self.places(&quorum)?;
+            let connected = join_all(places.iter().cloned().map(Place::connect)).await;
+            let mut away = None;
+            let mut list = Vec::with_capacity(places.len());
+            for (place, connected) in places.into_iter().zip(connected) {
+                let connected = match connected {
+                    Ok(connected) => Some(connected),
+                    Err(error) if error.kind() == LockErrorKind::Unavailable => {
+                        away = Some(error);
+                        None
+                    }
+                    Err(error) => return Err(error),
+                };
+                let connect: Connect = Box::new(move || place.clone().connect().boxed());
+                list.push((connected, connect));
+            }
+            let are_connected = list.iter().filter(|(connected, _)| connected.is_some()).count();
+            match away {
+                Some(error) if are_connected <= list.len() / 2 => Err(error),
+                _ => self.quorum_of(list, terms),
+            }
+        }
+
+        /// Marks the primaries as new ones, which have granted nothing yet. Without it a quorum
+        /// serves nobody for its [`max_lease`](Quorum::max_lease) after its servers have started.
+        ///
+        /// A primary that a process has used is refused, and then none is marked. Those that are
+        /// marked already stay as they are.
+        ///
+        /// # Errors
+        /// As [`from_quorum`](Self::from_quorum); all primaries have to be there.
+        /// [`InvalidOption`](LockErrorKind::InvalidOption) for one that is not new.
+        ///
+        /// # Panics
+        /// Outside a tokio runtime.
+        ///
+        /// # Cancel safety
+        /// Some of the primaries may be marked: call it again.
+        pub async fn init_quorum(self, quorum: Quorum) -> Result<(), LockError> {
+            self.terms(quorum.primaries.len(), quorum.max_lease, quorum.spare)?;
+            let places = self.places(&quorum)?;
+            let connect = places.iter().map(async |place| place.store(&Inbox::default()).await);
+            let stores: Result<Vec<RedisStore>, LockError> =
+                join_all(connect).await.into_iter().collect();
+            let stores = stores?;
+            // All of them first: a primary that is marked counts.
+            let checked = join_all(stores.iter().map(RedisStore::check_new)).await;
+            checked.into_iter().collect::<Result<(), LockError>>()?;
+            join_all(stores.iter().map(RedisStore::begin)).await.into_iter().collect()
+        }
+
+        fn places(&self, quorum: &Quorum) -> Result<Vec<Place>, LockError> {
+            let address = |url: &String| {
+                let info = url.as_str().into_connection_info().map_err(|_| not_one_server())?;
+                Ok(format!("{}/{}", info.addr(), info.redis_settings().db()))
+            };
+            let addresses: Result<Vec<String>, LockError> =
+                quorum.primaries.iter().map(address).collect();
+            let list = addresses?;
+            let is_twice = |(at, address)| list[..at].contains(address);
+            if (0..).zip(&list).any(is_twice) {
+                let range = "primaries at different addresses";
+                return Err(ConfigError::new("quorum", "one primary twice", range).into());
+            }
+            let list = list.join(",");
+            let (id, seen) = (new_node(), Arc::default());
+            let place = |(at, url): (usize, &String)| {
+                let namespace = self.namespace.as_deref();
+                let place = (at, list.as_str());
+                let mark = Mark::new(namespace, place, quorum.max_lease, quorum.trusts_restarts);
+                let seen = Arc::clone(&seen);
+                Place { builder: self.clone(), url: url.clone(), id: id.clone(), mark, seen }
+            };
+            Ok(quorum.primaries.iter().enumerate().map(place).collect())
+        }
+    }
+
+    fn not_one_server() -> LockError {
+        let detail =
+            "a primary of a quorum is one server: write redis://[user[:password]@]host[:port][/db]";
+        LockError::with_detail(LockErrorKind::InvalidOption, detail)
+    }
+}

@@ -1,0 +1,264 @@
+//! A fair lock over several independent primaries, held where most of them are held.
+//!
+//! A [`climb`] acquires one primary after the other, in the order of the list that all processes
+//! share, until it has a majority; a [`hold`] keeps them; a [`primary`] says when it counts. Each
+//! of the primaries has a node of its own, which does the rest as for a lock on one server.
+//!
+//! # Implementation notes
+//!
+//! - *Exclusion.* A guard is valid while most primaries are held for certain. Two majorities share
+//!   a primary, and that grants to one at a time.
+//! - *Order.* No climb waits at a primary while it holds a higher one, and so none waits for one
+//!   that waits for it. The queue of the lowest primary orders all of them.
+//! - *Forgetting.* A primary that has restarted, or was emptied, counts once all leases that it may
+//!   have forgotten are over. A hold counts in the [`Epoch`] in which it was asked for alone: it is
+//!   known before the acquire is sent, and has to be the same after the grant.
+//! - *Tokens.* The token of a guard is the greatest of its holds. Before the guard is handed out,
+//!   each of these draws one more, above it: so every later guard, which has one of these
+//!   primaries, has a greater one.
+
+mod climb;
+mod hold;
+#[cfg(feature = "redis")]
+mod list;
+mod primary;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use proto::node::Request;
+use proto::{Answer, Command, ConfigError, LockErrorKind, LockName, Mode, Released, WhenBusy};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use crate::error::LockError;
+use crate::inspection::LockInspection;
+use crate::locks::status_of;
+use crate::node::Node;
+use crate::shutdown::Shutdown;
+use crate::status::{Connection, Status};
+
+pub(crate) use self::climb::{Ascent, Climb};
+pub(crate) use self::hold::Hold;
+#[cfg(feature = "redis")]
+pub use self::list::Quorum;
+use self::primary::Primary;
+pub(crate) use self::primary::{Connect, Connected, Epoch, Standing};
+
+/// The reason why permits are refused.
+const NO_PERMITS: &str = "permits cannot be had by a majority: of two, three holders could have \
+    one each, on two primaries of three";
+
+/// The reason why a wait of the newest alone is refused.
+const NO_NEWEST: &str = "KeepNewest is not had by a majority: requests may wait at two primaries, \
+    and neither knows which one came last";
+
+/// The settings that all processes of a quorum share, and how many primaries a guard has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms {
+    /// The longest lease.
+    pub(crate) max_lease: Duration,
+    /// A guard is handed out with so many more than a majority.
+    pub(crate) spare: usize,
+    pub(crate) request_timeout: Duration,
+}
+
+/// The primaries of one process, in the order of the list.
+#[derive(Debug)]
+pub(crate) struct Primaries {
+    members: Vec<Primary>,
+    view: Arc<watch::Sender<View>>,
+    terms: Terms,
+    runtime: Handle,
+    /// Climbs under way, and holds: each has a clone.
+    waiting: Arc<()>,
+    holding: Arc<()>,
+}
+
+/// The primaries that are reached and count, and the time in which each of them forgets nothing.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct View {
+    epochs: Vec<Option<Epoch>>,
+    is_closed: bool,
+}
+
+impl View {
+    fn reached(&self) -> usize {
+        self.epochs.iter().flatten().count()
+    }
+}
+
+impl Primaries {
+    pub(crate) fn new(
+        list: Vec<(Option<Connected>, Connect)>,
+        terms: Terms,
+        runtime: &Handle,
+    ) -> Arc<Self> {
+        let epochs = vec![None; list.len()];
+        let view = Arc::new(watch::Sender::new(View { epochs, is_closed: false }));
+        let quarantine = terms.quarantine();
+        let follow =
+            |(at, primary)| Primary::follow(at, primary, quarantine, Arc::clone(&view), runtime);
+        let members = (0..).zip(list).map(follow).collect();
+        let runtime = runtime.clone();
+        let (waiting, holding) = (Arc::default(), Arc::default());
+        Arc::new(Self { members, view, terms, runtime, waiting, holding })
+    }
+
+    /// Refuses a request that a majority cannot grant.
+    pub(crate) fn check(&self, request: &Request) -> Result<(), LockError> {
+        if request.demand.is_permits() {
+            return Err(LockError::with_detail(LockErrorKind::Unsupported, NO_PERMITS));
+        }
+        let options = &request.options;
+        if request.mode == Mode::Wait && options.when_busy == WhenBusy::KeepNewest {
+            return Err(LockError::with_detail(LockErrorKind::Unsupported, NO_NEWEST));
+        }
+        let lease = options.lease;
+        if lease > self.terms.max_lease {
+            let range = "the max_lease of the quorum or less";
+            return Err(ConfigError::new("lease", format!("{lease:?}"), range).into());
+        }
+        Ok(())
+    }
+
+    fn majority(&self) -> usize {
+        self.members.len() / 2 + 1
+    }
+
+    /// The primaries with which a guard is handed out.
+    fn wanted(&self) -> usize {
+        self.majority() + self.terms.spare
+    }
+
+    /// Whether a guard can be handed out at all.
+    fn are_reached(&self) -> bool {
+        self.view.borrow().reached() >= self.wanted()
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.members.iter().filter_map(Primary::node)
+    }
+
+    /// The nodes of the primaries that are reached.
+    fn reached(&self) -> impl Iterator<Item = &Arc<Node>> {
+        let epochs = self.view.borrow().epochs.clone();
+        let reached = self.members.iter().zip(epochs).filter(|(_, epoch)| epoch.is_some());
+        reached.filter_map(|(primary, _)| primary.node())
+    }
+
+    /// The node of the lowest primary that is reached.
+    pub(crate) fn lowest(&self) -> Option<&Arc<Node>> {
+        self.reached().next()
+    }
+
+    fn closed(&self) -> LockError {
+        let closed = || LockError::new(LockErrorKind::Closed);
+        self.nodes().next().map_or_else(closed, |node| node.closed())
+    }
+
+    fn unreached(&self) -> LockError {
+        let (reached, all) = (self.view.borrow().reached(), self.members.len());
+        let wanted = self.wanted();
+        let detail = format!("{reached} of {all} primaries are reached, {wanted} are needed");
+        LockError::with_detail(LockErrorKind::Unavailable, detail)
+    }
+
+    /// The answers of all primaries, at once; an error if fewer than a majority answer.
+    async fn ask_all<T, F: Future<Output = Result<T, LockError>>>(
+        &self,
+        ask: impl Fn(Arc<Node>) -> F,
+    ) -> Result<Vec<T>, LockError> {
+        let (answers, failure) = ask_each(self.nodes(), ask).await;
+        if answers.len() < self.majority() {
+            return Err(failure.unwrap_or_else(|| self.unreached()));
+        }
+        Ok(answers)
+    }
+
+    pub(crate) async fn ping(&self) -> Result<(), LockError> {
+        self.ask_all(async |node| node.ping().await).await.map(drop)
+    }
+
+    pub(crate) async fn force_release(&self, lock: LockName) -> Result<bool, LockError> {
+        let command = Command::ForceRelease { member: None };
+        let released =
+            self.ask_all(async |node| match node.ask(lock.clone(), command.clone()).await? {
+                Answer::Released(reply) => Ok(reply.outcome == Released::Released),
+                _ => Err(LockError::new(LockErrorKind::Protocol)),
+            });
+        Ok(released.await?.contains(&true))
+    }
+
+    /// The holders at all primaries that are reached, and the waiters of the lowest one.
+    pub(crate) async fn inspect(
+        &self,
+        lock: LockName,
+        command: Command,
+    ) -> Result<LockInspection, LockError> {
+        let (found, failure) = ask_each(self.reached(), async |node| {
+            match node.ask(lock.clone(), command.clone()).await? {
+                Answer::Inspected(inspection) => Ok(LockInspection::new(inspection)),
+                _ => Err(LockError::new(LockErrorKind::Protocol)),
+            }
+        })
+        .await;
+        let joined = LockInspection::of_quorum(found, self.members.len());
+        joined.ok_or_else(|| failure.unwrap_or_else(|| self.unreached()))
+    }
+
+    /// The state of all primaries together: up while a majority is reached.
+    pub(crate) fn status(&self) -> Status {
+        let link = match self.are_reached() {
+            true => Connection::Up,
+            false => Connection::Down { reason: self.unreached().to_string() },
+        };
+        let each: Vec<Status> = self.nodes().map(|node| status_of(node)).collect();
+        Status {
+            commands: link.clone(),
+            subscription: link,
+            waiting: Arc::strong_count(&self.waiting) - 1,
+            holding: Arc::strong_count(&self.holding) - 1,
+            releasing: each.iter().map(|status| status.releasing).sum(),
+            places_lost: each.iter().map(|status| status.places_lost).sum(),
+            servers: each.into_iter().flat_map(|status| status.servers).collect(),
+        }
+    }
+
+    pub(crate) async fn shut_down(&self, timeout: Duration) -> Shutdown {
+        self.view.send_modify(|view| view.is_closed = true);
+        let holding = Arc::strong_count(&self.holding) - 1;
+        let each = join_all(self.nodes().map(|node| node.shut_down(timeout))).await;
+        // Each climb waits at one primary, and each hold is at several of them.
+        let ended = each.iter().map(|one| one.ended).sum();
+        let taken = each.iter().map(|one| one.taken).max().unwrap_or(0).min(holding);
+        let unreleased = each.iter().map(|one| one.unreleased).sum();
+        Shutdown { ended, taken, unreleased }
+    }
+}
+
+/// The answers of these primaries, at once, and the last error of one that has none.
+async fn ask_each<'a, T, F: Future<Output = Result<T, LockError>>>(
+    nodes: impl Iterator<Item = &'a Arc<Node>>,
+    ask: impl Fn(Arc<Node>) -> F,
+) -> (Vec<T>, Option<LockError>) {
+    let mut failure = None;
+    let mut answers = Vec::new();
+    for answer in join_all(nodes.cloned().map(ask)).await {
+        match answer {
+            Ok(answer) => answers.push(answer),
+            Err(error) => failure = Some(error),
+        }
+    }
+    (answers, failure)
+}
+
+impl Terms {
+    /// The time after which no lease is left that a primary may have forgotten.
+    fn quarantine(&self) -> Duration {
+        self.max_lease + self.max_lease / 100 + Duration::from_secs(1)
+    }
+}

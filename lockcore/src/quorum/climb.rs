@@ -1,0 +1,321 @@
+//! The climb: one acquisition from primary to primary, until a majority is held.
+//!
+//! # Implementation notes
+//!
+//! - It holds guards of the primaries and waits for one at a time. Dropping it at any point drops
+//!   these, and so leaves nothing behind.
+//! - A climb that cannot reach a majority keeps nobody waiting: it gives everything back.
+//! - A hold that its owner could not release stands in the way of others for a hop, and not for its
+//!   lease: a climb that holds a lower primary passes by. A hop is longer in each round, up to a
+//!   second, for networks that are slower than the first one.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use proto::node::Request;
+use proto::{LockErrorKind, Mode};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::primary::Step;
+use super::{Epoch, Hold, Primaries};
+use crate::acquire::{Attempt, AttemptResult, LocalOptions, SILENCE};
+use crate::error::LockError;
+use crate::guard::LockGuard;
+use crate::node::later;
+
+/// The time for which a climb that holds a primary waits for a higher one, in its first round.
+pub(crate) const HOP: Duration = Duration::from_millis(100);
+/// The same at most.
+const LONGEST_HOP: Duration = Duration::from_secs(1);
+/// The class of acquisitions behind the first primary, and of those that heal a hold: the class of
+/// the request counts its waits once.
+pub(crate) const BEHIND: &str = "quorum";
+
+/// One acquisition of a name by a majority.
+#[derive(Clone)]
+pub(crate) struct Ascent {
+    pub(crate) primaries: Arc<Primaries>,
+    pub(crate) request: Request,
+    pub(crate) class: Arc<str>,
+    pub(crate) local: LocalOptions,
+}
+
+impl Ascent {
+    /// Labels the request, with the trace context of its caller where that is asked for: the same
+    /// at all primaries, also at those that are gained later, by another task.
+    fn label(&mut self) {
+        let context = || self.primaries.nodes().next()?.observer.trace_label();
+        if !self.local.is_labelled
+            && let Some(label) = context()
+        {
+            self.request.label = label;
+        }
+        self.local.is_labelled = true;
+    }
+
+    /// The request at one of the primaries. The hold of all has the longest hold: one at a primary
+    /// may be gained later.
+    pub(super) fn at_a_primary(&self) -> Request {
+        let mut request = self.request.clone();
+        request.options.max_hold = None;
+        request
+    }
+}
+
+/// The future of an acquisition by a majority.
+pub(crate) struct Climb {
+    running: Pin<Box<dyn Future<Output = AttemptResult> + Send>>,
+    positions: watch::Receiver<Option<u64>>,
+}
+
+impl Climb {
+    pub(crate) fn new(ascent: Result<Ascent, LockError>) -> Self {
+        let (told, positions) = watch::channel(None);
+        Self {
+            running: Box::pin(async move { Climbing::new(ascent?, told).run().await }),
+            positions,
+        }
+    }
+
+    pub(crate) fn positions(&self) -> watch::Receiver<Option<u64>> {
+        self.positions.clone()
+    }
+}
+
+impl Future for Climb {
+    type Output = AttemptResult;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<AttemptResult> {
+        self.running.as_mut().poll(cx)
+    }
+}
+
+impl fmt::Debug for Climb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Climb").finish_non_exhaustive()
+    }
+}
+
+/// A climb under way.
+struct Climbing {
+    ascent: Ascent,
+    began: Instant,
+    /// The end of the caller's wait, or of the one try.
+    end: Option<Instant>,
+    held: Vec<Option<Step>>,
+    positions: watch::Sender<Option<u64>>,
+    /// The last error of a primary that was passed by in this round.
+    failure: Option<LockError>,
+    /// The primaries that refuse, and not only for now.
+    refusing: usize,
+}
+
+/// The end of a wait at one primary.
+enum Waited {
+    Held(Step),
+    /// Taken, and the climb is not to wait.
+    Busy,
+    /// Not reached any more, or busy for longer than a hop.
+    Passed,
+}
+
+impl Climbing {
+    fn new(mut ascent: Ascent, positions: watch::Sender<Option<u64>>) -> Self {
+        let began = Instant::now();
+        ascent.label();
+        let request = &ascent.request;
+        let end = match request.mode {
+            Mode::Try => Some(ascent.primaries.terms.request_timeout),
+            Mode::Wait => request.options.wait,
+        };
+        let end = end.map(|wait| later(began, wait));
+        let held = ascent.primaries.members.iter().map(|_| None).collect();
+        Self { ascent, began, end, held, positions, failure: None, refusing: 0 }
+    }
+
+    async fn run(mut self) -> AttemptResult {
+        let primaries = Arc::clone(&self.ascent.primaries);
+        let _waits = Arc::clone(&primaries.waiting);
+        let mut hop = HOP;
+        loop {
+            self.reach_enough().await?;
+            let round = Instant::now();
+            (self.failure, self.refusing) = (None, 0);
+            for at in 0..self.held.len() {
+                if !primaries.are_reached() {
+                    break;
+                }
+                self.drop_lost();
+                let Some(epoch) = primaries.view.borrow().epochs[at] else { continue };
+                if self.held[at].is_some() {
+                    continue;
+                }
+                // No climb waits below a primary that it holds.
+                self.held[at + 1..].fill_with(|| None);
+                match self.wait_at(at, epoch, hop).await? {
+                    Waited::Held(step) => self.held[at] = Some(step),
+                    Waited::Busy => return Ok(None),
+                    Waited::Passed => continue,
+                }
+                if self.is_high_enough()
+                    && let Some(guard) = self.settle().await
+                {
+                    return Ok(Some(guard));
+                }
+            }
+            if self.ascent.request.mode == Mode::Try {
+                return self.failure.map_or(Ok(None), Err);
+            }
+            self.end_round()?;
+            if primaries.are_reached() {
+                // Those that did not refuse have been waited for. The others get that time, too.
+                let next = round + hop;
+                sleep_until(self.end.map_or(next, |end| end.min(next))).await;
+            }
+            hop = (hop * 2).min(LONGEST_HOP);
+        }
+    }
+
+    /// Gives everything back until enough primaries are reached.
+    async fn reach_enough(&mut self) -> Result<(), LockError> {
+        let primaries = Arc::clone(&self.ascent.primaries);
+        let mut view = primaries.view.subscribe();
+        let wanted = primaries.wanted();
+        if view.borrow().is_closed {
+            return Err(primaries.closed());
+        }
+        if view.borrow().reached() >= wanted {
+            return Ok(());
+        }
+        self.held.fill_with(|| None);
+        let silence = self.ascent.request.options.lease.max(SILENCE);
+        let end = self.end.unwrap_or_else(|| later(Instant::now(), silence));
+        let reached = view.wait_for(|view| view.is_closed || view.reached() >= wanted);
+        match self.ascent.request.mode {
+            Mode::Wait if timeout_at(end, reached).await.is_ok() => Ok(()),
+            _ => Err(primaries.unreached()),
+        }
+    }
+
+    async fn wait_at(
+        &mut self,
+        at: usize,
+        epoch: Epoch,
+        hop: Duration,
+    ) -> Result<Waited, LockError> {
+        let primaries = Arc::clone(&self.ascent.primaries);
+        let Some(node) = primaries.members[at].node() else { return Ok(Waited::Passed) };
+        let is_first = self.held.iter().all(Option::is_none);
+        let mut request = self.ascent.at_a_primary();
+        let left = self.end.map(|end| end.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return match request.mode {
+                Mode::Try => Ok(Waited::Passed),
+                Mode::Wait => Err(self.out_of_time()),
+            };
+        }
+        if !is_first {
+            request.mode = Mode::Wait;
+        }
+        request.options.wait = match (is_first, left) {
+            (true, left) => left,
+            (false, left) => Some(left.map_or(hop, |left| left.min(hop))),
+        };
+        let class = if is_first { &*self.ascent.class } else { BEHIND };
+        let local = if is_first { self.ascent.local } else { LocalOptions::LABELLED };
+        let attempt = Attempt::new(node, Ok(request), node.classes.get(class), local);
+        if is_first {
+            // Told by the node itself, also while nobody polls the climb.
+            attempt.tell_positions(self.positions.clone());
+        }
+        let mut view = primaries.view.subscribe();
+        let away = |view: &super::View| {
+            view.epochs[at] != Some(epoch) || view.reached() < primaries.wanted()
+        };
+        let outcome = tokio::select! {
+            biased;
+            outcome = attempt => outcome,
+            _ = view.wait_for(away) => return Ok(Waited::Passed),
+        };
+        match outcome {
+            Ok(Some(guard)) => Ok(Waited::Held(Step { guard, epoch })),
+            Ok(None) => Ok(Waited::Busy),
+            Err(error) => self.passed(error, is_first),
+        }
+    }
+
+    /// Goes on without a primary that refuses, unless the refusal is the answer to the caller.
+    fn passed(&mut self, error: LockError, is_first: bool) -> Result<Waited, LockError> {
+        match error.kind() {
+            LockErrorKind::Closed => Err(error),
+            LockErrorKind::Timeout | LockErrorKind::QueueFull | LockErrorKind::WaitTooLong
+                if is_first =>
+            {
+                Err(error)
+            }
+            LockErrorKind::Timeout => Ok(Waited::Passed),
+            _ => {
+                self.refusing += usize::from(!error.is_retryable());
+                self.failure = Some(error);
+                Ok(Waited::Passed)
+            }
+        }
+    }
+
+    /// Ends a round without enough primaries, and the climb if there is no time for another one, or
+    /// if that could not have them either.
+    fn end_round(&self) -> Result<(), LockError> {
+        let is_hopeless = self.held.len() - self.refusing < self.ascent.primaries.wanted();
+        let is_late = self.end.is_some_and(|end| Instant::now() >= end);
+        if is_hopeless || is_late { Err(self.out_of_time()) } else { Ok(()) }
+    }
+
+    fn out_of_time(&self) -> LockError {
+        let timeout = || LockError::new(LockErrorKind::Timeout);
+        self.failure.clone().unwrap_or_else(timeout)
+    }
+
+    fn drop_lost(&mut self) {
+        for (at, step) in self.held.iter_mut().enumerate() {
+            drop(step.take_if(|step| !self.ascent.primaries.members[at].has(step)));
+        }
+    }
+
+    fn is_high_enough(&mut self) -> bool {
+        self.drop_lost();
+        self.held.iter().flatten().count() >= self.ascent.primaries.wanted()
+    }
+
+    /// Hands the guard out once all that is held is confirmed, with a token of each primary above
+    /// that of the guard.
+    async fn settle(&mut self) -> Option<LockGuard> {
+        let primaries = Arc::clone(&self.ascent.primaries);
+        let steps = self.held.iter().flatten();
+        // Each server has told it by now, so it is in the floor of each confirmation.
+        let token = steps.map(|step| step.guard.fencing_token()).max()?;
+        let settled = self.held.iter().enumerate().map(async |(at, step)| {
+            let Some(step) = step else { return false };
+            // A primary that was emptied since the grant says so now.
+            let remembers = primaries.members[at].remembers(step);
+            let (is_held, is_same) = tokio::join!(step.guard.confirm(), remembers);
+            is_held.is_ok() && is_same
+        });
+        let settled = join_all(settled).await;
+        for (step, is_settled) in self.held.iter_mut().zip(settled) {
+            drop(step.take_if(|_| !is_settled));
+        }
+        if !self.is_high_enough() {
+            return None;
+        }
+        let held = std::mem::take(&mut self.held);
+        let waited = self.began.elapsed();
+        let position = *self.positions.borrow();
+        Some(LockGuard::of_quorum(Hold::new(self.ascent.clone(), held, token, waited, position)))
+    }
+}

@@ -1,0 +1,343 @@
+//! A hold of a majority: valid while most primaries are held for certain, and healed meanwhile.
+//!
+//! # Implementation notes
+//!
+//! - The node of each primary renews its own hold. A task of the hold asks for the ones that are
+//!   missing, and tells of the loss.
+//! - A hold that is lost stays lost: a primary that is gained counts only if a majority is held for
+//!   certain at that moment, and both are looked at under one mutex. While that is so, no other
+//!   guard can be valid or become so without its own confirmation at these primaries, whatever the
+//!   one that is gained has forgotten.
+//! - The rest of a lost hold is given back, for it would keep others waiting for nothing. But not
+//!   before its deadline, of which guards are told a little sooner: they may still go by that.
+//! - A primary that is gained later draws a token above that of the guard, since its floor has that
+//!   one. The guard keeps its own.
+
+use std::fmt;
+use std::future::{Future, pending};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, join_all, select_all};
+use proto::node::Request;
+use proto::{Demand, FencingToken, LockErrorKind, LockName, Mode, Renewal};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::{Span, warn};
+
+use super::climb::{Ascent, BEHIND, HOP};
+use super::primary::Step;
+use super::{Epoch, Primaries};
+use crate::acquire::{Attempt, LocalOptions};
+use crate::error::LockError;
+use crate::guard::HoldState;
+use crate::node::{HoldCell, later};
+
+/// A loss by time is told so long before the deadline, at most.
+const LEAD: Duration = Duration::from_millis(100);
+
+/// A hold of a majority, which its guards share.
+pub(crate) struct Hold {
+    token: FencingToken,
+    pub(crate) waited: Duration,
+    pub(crate) position: Option<u64>,
+    pub(crate) span: Span,
+    shared: Arc<SharedHold>,
+    _keeping: AbortOnDropHandle<()>,
+    _counted: Arc<()>,
+}
+
+/// The part of a hold that its task has, too.
+struct SharedHold {
+    ascent: Ascent,
+    since: Instant,
+    /// The end of the longest hold.
+    last: Option<Instant>,
+    state: Mutex<State>,
+    /// A primary was gained.
+    gained: Notify,
+    lost: CancellationToken,
+}
+
+enum State {
+    /// The holds of the primaries, in the order of the list.
+    Held(Vec<Option<Step>>),
+    /// Lost or given back, and certain until then.
+    Ended(Instant),
+}
+
+impl Hold {
+    pub(crate) fn new(
+        ascent: Ascent,
+        held: Vec<Option<Step>>,
+        token: FencingToken,
+        waited: Duration,
+        position: Option<u64>,
+    ) -> Arc<Self> {
+        let since = Instant::now();
+        let last = ascent.request.options.max_hold.map(|max_hold| later(since, max_hold));
+        let span = span(&ascent, token);
+        let primaries = Arc::clone(&ascent.primaries);
+        let shared = Arc::new(SharedHold {
+            ascent,
+            since,
+            last,
+            state: Mutex::new(State::Held(held)),
+            gained: Notify::new(),
+            lost: CancellationToken::new(),
+        });
+        let keeping = primaries.runtime.spawn(Arc::clone(&shared).keep());
+        Arc::new(Self {
+            token,
+            waited,
+            position,
+            span,
+            shared,
+            _keeping: AbortOnDropHandle::new(keeping),
+            _counted: Arc::clone(&primaries.holding),
+        })
+    }
+
+    pub(crate) fn demand(&self) -> Demand {
+        self.shared.ascent.request.demand
+    }
+
+    /// The token; none for a read, since reads that are held together would have different ones.
+    pub(crate) fn token(&self) -> FencingToken {
+        match self.demand() {
+            Demand::ALONE => self.token,
+            _ => proto::token::NONE,
+        }
+    }
+
+    pub(crate) fn lock(&self) -> &LockName {
+        &self.shared.ascent.request.lock
+    }
+
+    pub(crate) fn lost(&self) -> &CancellationToken {
+        &self.shared.lost
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.shared.is_lost()
+    }
+
+    pub(crate) fn state(&self) -> HoldState {
+        if self.is_lost() {
+            return HoldState::Lost;
+        }
+        let is_answered = |step: &Step| step.guard.state() == HoldState::Held;
+        match self.shared.is_held(&self.shared.state(), is_answered) {
+            true => HoldState::Held,
+            false => HoldState::Uncertain,
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Instant {
+        self.shared.deadline(&self.shared.state())
+    }
+
+    /// Releases all primaries at once. Completes with whether the hold lasted until then.
+    pub(crate) fn release(
+        self,
+    ) -> impl Future<Output = Result<(), LockError>> + Send + 'static + use<> {
+        let was_lost = self.is_lost();
+        let majority = self.shared.primaries().majority();
+        let steps = self.shared.take();
+        let releases: Vec<_> = steps.into_iter().map(|step| step.guard.release()).collect();
+        async move {
+            let released = join_all(releases).await;
+            let lost = |error: &LockError| error.kind() == LockErrorKind::Lost;
+            let confirmed = released.iter().filter(|release| release.is_ok()).count();
+            let open = released.iter().filter(|one| !one.as_ref().is_err_and(lost)).count();
+            match released.into_iter().filter_map(Result::err).find(|error| !lost(error)) {
+                _ if was_lost || open < majority => Err(LockError::new(LockErrorKind::Lost)),
+                Some(error) if confirmed < majority => Err(error),
+                _ => Ok(()),
+            }
+        }
+    }
+
+    /// Leaves all primaries as they are, until their leases end.
+    pub(crate) fn leak(&self) {
+        for step in self.shared.take() {
+            step.guard.leak();
+        }
+        self.shared.lost.cancel();
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // Now, and not when its task has ended.
+        drop(self.shared.take());
+    }
+}
+
+impl SharedHold {
+    fn primaries(&self) -> &Primaries {
+        &self.ascent.primaries
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those of the holds that are certain.
+    fn certain<'a>(&self, held: &'a [Option<Step>]) -> impl Iterator<Item = &'a Step> {
+        let steps = self.primaries().members.iter().zip(held);
+        steps.filter_map(|(primary, step)| step.as_ref().filter(|step| primary.has(step)))
+    }
+
+    /// Whether a majority is held for certain, and each of these holds is so.
+    fn is_held(&self, state: &State, is_so: impl Fn(&Step) -> bool) -> bool {
+        let State::Held(held) = state else { return false };
+        let is_over = self.last.is_some_and(|last| Instant::now() >= last);
+        let certain = self.certain(held).filter(|step| is_so(step)).count();
+        !is_over && certain >= self.primaries().majority()
+    }
+
+    /// The time until which a majority is certain.
+    fn deadline(&self, state: &State) -> Instant {
+        let held = match state {
+            State::Held(held) => held,
+            State::Ended(deadline) => return *deadline,
+        };
+        let of = |step: &Step| step.guard.deadline();
+        let mut deadlines: Vec<_> = self.certain(held).map(of).collect();
+        if deadlines.len() < self.primaries().majority() {
+            // Lost: as it was before.
+            deadlines = held.iter().flatten().map(of).collect();
+        }
+        deadlines.sort_unstable_by(|a, b| b.cmp(a));
+        let deadline = deadlines.get(self.primaries().majority() - 1);
+        let deadline = deadline.copied().unwrap_or_else(Instant::now);
+        self.last.map_or(deadline, |last| last.min(deadline))
+    }
+
+    fn is_lost(&self) -> bool {
+        if self.lost.is_cancelled() {
+            return true;
+        }
+        let is_held = self.is_held(&self.state(), |_| true);
+        if !is_held {
+            self.lost.cancel();
+        }
+        !is_held
+    }
+
+    /// Takes the holds out: from now on none is added.
+    fn take(&self) -> Vec<Step> {
+        let mut state = self.state();
+        let ended = State::Ended(self.deadline(&state));
+        match std::mem::replace(&mut *state, ended) {
+            State::Held(held) => held.into_iter().flatten().collect(),
+            State::Ended(_) => Vec::new(),
+        }
+    }
+
+    async fn keep(self: Arc<Self>) {
+        tokio::select! {
+            biased;
+            () = self.until_lost() => {}
+            () = self.heal() => {}
+        }
+        warn!(held = ?self.since.elapsed(), "too few primaries are held: the hold is lost");
+        let deadline = self.deadline(&self.state());
+        sleep_until(deadline.min(Instant::now() + LEAD)).await;
+        drop(self.take());
+    }
+
+    async fn until_lost(&self) {
+        let (mut view, last) = (self.primaries().view.subscribe(), self.last);
+        while !self.is_lost() {
+            let mut changes = self.losses();
+            changes.push(Box::pin(self.gained.notified()));
+            changes.push(Box::pin(self.lost.cancelled()));
+            tokio::select! {
+                biased;
+                _ = select_all(changes) => {}
+                _ = view.changed() => {}
+                () = sleep_until(last.unwrap_or_else(Instant::now)), if last.is_some() => {}
+            }
+        }
+    }
+
+    /// Completions for the losses at the primaries.
+    fn losses(&self) -> Vec<BoxFuture<'_, ()>> {
+        let State::Held(held) = &*self.state() else { return Vec::new() };
+        self.certain(held).map(|step| step.guard.lost_owned().boxed()).collect()
+    }
+
+    /// Asks for the primaries that are missing: soon, and then once in a renewal period.
+    async fn heal(&self) {
+        let options = &self.ascent.request.options;
+        if options.renewal == Renewal::Fixed {
+            // One that is gained later would end later.
+            return pending().await;
+        }
+        let mut pause = HOP;
+        loop {
+            let missing = self.missing();
+            join_all(missing.into_iter().map(|(at, epoch)| self.gain(at, epoch))).await;
+            sleep(pause).await;
+            pause = (pause * 2).min(options.lease / 3);
+        }
+    }
+
+    /// The primaries that are reached and not held.
+    fn missing(&self) -> Vec<(usize, Epoch)> {
+        let view = self.primaries().view.borrow().clone();
+        let mut lost = Vec::new();
+        let mut state = self.state();
+        let State::Held(held) = &mut *state else { return Vec::new() };
+        for (primary, step) in self.primaries().members.iter().zip(&mut *held) {
+            lost.extend(step.take_if(|step| !primary.has(step)));
+        }
+        let missing = (0..).zip(held).filter(|(_, step)| step.is_none());
+        let missing = missing.filter_map(|(at, _)| Some((at, view.epochs[at]?))).collect();
+        drop(state);
+        // Without the mutex: a guard that is dropped calls out.
+        drop(lost);
+        missing
+    }
+
+    async fn gain(&self, at: usize, epoch: Epoch) {
+        let primary = &self.primaries().members[at];
+        let Some(node) = primary.node() else { return };
+        let request = Request { mode: Mode::Try, ..self.ascent.at_a_primary() };
+        let class = node.classes.get(BEHIND);
+        let attempt = Attempt::new(node, Ok(request), class, LocalOptions::LABELLED);
+        let Ok(Some(guard)) = attempt.await else { return };
+        self.add(at, Step { guard, epoch });
+    }
+
+    fn add(&self, at: usize, step: Step) {
+        let mut state = self.state();
+        if !self.lost.is_cancelled()
+            && self.is_held(&state, |_| true)
+            && let State::Held(held) = &mut *state
+        {
+            let before = held[at].replace(step);
+            drop(state);
+            drop(before);
+            self.gained.notify_one();
+        }
+    }
+}
+
+/// The span of the hold, beside those of its primaries.
+fn span(ascent: &Ascent, token: FencingToken) -> Span {
+    let Some(node) = ascent.primaries.lowest() else { return Span::none() };
+    let of = HoldCell::of(node.classes.get(&ascent.class));
+    node.observer.holding(&ascent.request.lock, &of, token, &Span::none())
+}
+
+impl fmt::Debug for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hold").field("token", &self.token).finish_non_exhaustive()
+    }
+}

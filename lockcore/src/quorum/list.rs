@@ -1,0 +1,172 @@
+//! The list of the primaries of a quorum.
+
+use std::fmt;
+use std::time::Duration;
+
+use proto::LockErrorKind;
+
+use crate::error::LockError;
+use crate::sentinels::hosts;
+
+/// The schemes of a URL of a quorum, and the kind of each connection.
+const SCHEMES: [(&str, &str); 2] = [("redis+quorum://", "redis"), ("rediss+quorum://", "rediss")];
+/// The default port of a primary.
+const PORT: u16 = 6379;
+
+/// Several independent Redis servers, a lock on most of which is a lock: see
+/// [`guide::quorum`](crate::guide::quorum).
+///
+/// `redis+quorum://` and `rediss+quorum://` URLs say the same, see
+/// [`Locks::connect`](crate::Locks::connect):
+///
+/// ```no_run
+/// # async fn example() -> Result<(), lockcore::LockError> {
+/// use std::time::Duration;
+///
+/// use lockcore::{Locks, Quorum};
+///
+/// let primaries = ["redis://10.0.0.1/", "redis://10.0.0.2/", "redis://10.0.0.3/"];
+/// let quorum = Quorum::new(primaries).max_lease(Duration::from_secs(30));
+/// let locks = Locks::from_quorum(quorum).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Quorum {
+    pub(crate) primaries: Vec<String>,
+    pub(crate) max_lease: Duration,
+    pub(crate) spare: usize,
+    pub(crate) trusts_restarts: bool,
+}
+
+impl Quorum {
+    /// The primaries, a URL of one server each: 3, 5, 7 or 9. All processes have to have the same
+    /// addresses, databases and settings in the same order: each primary remembers them, and a
+    /// process with others is refused.
+    pub fn new<S: AsRef<str>>(primaries: impl IntoIterator<Item = S>) -> Self {
+        Self {
+            primaries: primaries.into_iter().map(|url| url.as_ref().to_owned()).collect(),
+            max_lease: Duration::from_secs(60),
+            spare: 0,
+            trusts_restarts: false,
+        }
+    }
+
+    /// The longest lease of a lock; 60 s by default. A longer one is an
+    /// [`InvalidOption`](LockErrorKind::InvalidOption). A primary that has restarted or was emptied
+    /// counts again after this time.
+    pub fn max_lease(mut self, max_lease: Duration) -> Self {
+        self.max_lease = max_lease;
+        self
+    }
+
+    /// Hands out a guard only once so many primaries more than a majority are held; 0 by default.
+    /// So many may then forget a lock unnoticed, such as by a clock that jumps, without a second
+    /// holder. The locks are available while that many primaries are.
+    pub fn spare(mut self, primaries: usize) -> Self {
+        self.spare = primaries;
+        self
+    }
+
+    /// Takes a restart for one that keeps all that the server has answered, so that it counts at
+    /// once. For primaries with `appendfsync always` alone.
+    pub fn trust_restarts(mut self, trust: bool) -> Self {
+        self.trusts_restarts = trust;
+        self
+    }
+
+    /// The primaries of a URL, `redis+quorum://` or `rediss+quorum://` and then
+    /// `[user[:password]@]host[:port],host[:port],host[:port]…[/db][?max_lease_ms=N]`, with the
+    /// longest lease in milliseconds.
+    ///
+    /// # Errors
+    /// [`InvalidOption`](LockErrorKind::InvalidOption) if it is no such URL.
+    pub fn from_url(url: impl AsRef<str>) -> Result<Self, LockError> {
+        Self::read(url.as_ref()).unwrap_or_else(|| Err(invalid()))
+    }
+
+    /// As [`from_url`](Self::from_url); nothing if it is a URL of another kind.
+    pub(crate) fn read(url: &str) -> Option<Result<Self, LockError>> {
+        let (rest, scheme) = SCHEMES
+            .iter()
+            .find_map(|(begins, scheme)| Some((url.strip_prefix(begins)?, scheme)))?;
+        Some(Self::read_rest(rest, scheme).ok_or_else(invalid))
+    }
+
+    fn read_rest(rest: &str, scheme: &str) -> Option<Self> {
+        let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, query)| (rest, query));
+        let mut max_lease = None;
+        let mut others = Vec::new();
+        for option in query.split('&').filter(|option| !option.is_empty()) {
+            match option.strip_prefix("max_lease_ms=") {
+                Some(ms) => max_lease = Some(Duration::from_millis(ms.parse().ok()?)),
+                None => others.push(option),
+            }
+        }
+        let query =
+            if others.is_empty() { String::new() } else { format!("?{}", others.join("&")) };
+        let hosts_at = rest.rfind('@').map_or(0, |at| at + 1);
+        let (authority, db) = match rest[hosts_at..].split_once('/') {
+            Some((hosts, db)) => (&rest[..hosts_at + hosts.len()], db),
+            None => (rest, ""),
+        };
+        let (credentials, hosts) = hosts(authority, PORT)?;
+        let url = |host| format!("{scheme}://{credentials}{host}/{db}{query}");
+        let quorum = Self::new(hosts.into_iter().map(url));
+        let max_lease = max_lease.unwrap_or(quorum.max_lease);
+        Some(quorum.max_lease(max_lease))
+    }
+}
+
+/// Names the form of a URL of a quorum.
+fn invalid() -> LockError {
+    let form = "redis+quorum://[user[:password]@]host[:port],host[:port],host[:port]…[/db]\
+                [?max_lease_ms=N]";
+    let detail = format!("the URL of the quorum is not valid: write {form}");
+    LockError::with_detail(LockErrorKind::InvalidOption, detail)
+}
+
+impl fmt::Debug for Quorum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // URLs may hold passwords.
+        f.debug_struct("Quorum")
+            .field("primaries", &self.primaries.len())
+            .field("max_lease", &self.max_lease)
+            .field("spare", &self.spare)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> Vec<String> {
+        Quorum::read(url).expect("of a quorum").expect("valid").primaries
+    }
+
+    #[test]
+    fn a_url_of_a_quorum_says_where_its_primaries_are_and_how_each_is_spoken_to() {
+        let primaries = read("rediss+quorum://app:s@cr/et@a:1,[::1],b/3?protocol=resp3");
+        let expected = ["a:1", "[::1]:6379", "b:6379"]
+            .map(|host| format!("rediss://app:s@cr/et@{host}/3?protocol=resp3"));
+        assert_eq!(primaries, expected);
+        assert_eq!(read("redis+quorum://a,b,c")[2], "redis://c:6379/");
+        let url = "redis+quorum://a,b,c/1?max_lease_ms=5000&protocol=resp3";
+        let quorum = Quorum::from_url(url).expect("valid");
+        assert_eq!(quorum.primaries[0], "redis://a:6379/1?protocol=resp3");
+        assert_eq!(quorum.max_lease, Duration::from_secs(5));
+    }
+
+    #[test]
+    fn what_is_no_url_of_a_quorum_is_refused_and_its_password_not_repeated() {
+        assert!(Quorum::read("redis://a/").is_none());
+        for rest in ["", "/", "a,", ",a", "u:hidden@", "u:hidden@a,,b/3", "a,b,c?max_lease_ms=x"] {
+            let error = Quorum::read(&format!("redis+quorum://{rest}"))
+                .expect("of a quorum")
+                .expect_err(rest);
+            assert_eq!(error.kind(), LockErrorKind::InvalidOption, "{rest}");
+            assert!(!error.to_string().contains("hidden"), "{error}");
+        }
+    }
+}

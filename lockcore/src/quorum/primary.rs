@@ -1,0 +1,257 @@
+//! One primary of a quorum: when it is reached, and from when on it counts.
+//!
+//! # Implementation notes
+//!
+//! - A primary that has restarted or was emptied may have forgotten holds whose guards are valid.
+//!   Until their leases are over it counts for nothing: it is not reached.
+//! - The store notes the server's time with each look at its standing, and the last look comes
+//!   after that time is over. So the tokens that are drawn from then on are above all that the
+//!   server may have forgotten, if the clocks of the primaries differ by less than the longest
+//!   lease.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use proto::Link;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::task::AbortOnDropHandle;
+use tracing::warn;
+
+use super::View;
+use crate::error::LockError;
+use crate::guard::LockGuard;
+use crate::node::Node;
+
+/// A primary is reached after this time with its connections, and no longer after this time
+/// without.
+const SETTLING: Duration = Duration::from_secs(1);
+
+/// The time in which a primary forgets nothing: from one restart or flush to the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Epoch {
+    /// The number of its server's run, as this node counts them.
+    pub(crate) server: u64,
+    /// The time at which its mark was written, µs since the epoch by its own clock.
+    pub(crate) mark: u64,
+}
+
+/// The time for which a primary has forgotten nothing.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Standing {
+    pub(crate) epoch: Epoch,
+    /// The time since that began.
+    pub(crate) age: Duration,
+}
+
+/// A primary that is connected.
+pub(crate) type Connected = (Arc<Node>, Standing);
+
+/// Connects to a primary.
+pub(crate) type Connect =
+    Box<dyn Fn() -> BoxFuture<'static, Result<Connected, LockError>> + Send + Sync>;
+
+/// One primary, as one process has it.
+#[derive(Debug)]
+pub(crate) struct Primary {
+    shared: Arc<SharedPrimary>,
+    _following: AbortOnDropHandle<()>,
+}
+
+struct SharedPrimary {
+    at: usize,
+    /// Nothing until it was connected to for the first time.
+    node: OnceLock<Arc<Node>>,
+    /// Something suggests that its epoch is over.
+    doubt: Notify,
+    quarantine: Duration,
+    view: Arc<watch::Sender<View>>,
+}
+
+/// A hold at one primary.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) guard: LockGuard,
+    /// The epoch in which it was asked for.
+    pub(crate) epoch: Epoch,
+}
+
+impl Primary {
+    /// Follows the primary at this place of the list, on this runtime.
+    pub(crate) fn follow(
+        at: usize,
+        (connected, connect): (Option<Connected>, Connect),
+        quarantine: Duration,
+        view: Arc<watch::Sender<View>>,
+        runtime: &Handle,
+    ) -> Self {
+        let (node, doubt) = (OnceLock::new(), Notify::new());
+        let shared = Arc::new(SharedPrimary { at, node, doubt, quarantine, view });
+        // In a process that has just started it is reached at once.
+        let epoch = connected.and_then(|connected| shared.begin(connected));
+        let following = runtime.spawn(Arc::clone(&shared).run(connect, epoch));
+        Self { shared, _following: AbortOnDropHandle::new(following) }
+    }
+
+    /// Its node, once it was connected to.
+    pub(crate) fn node(&self) -> Option<&Arc<Node>> {
+        self.shared.node.get()
+    }
+
+    /// Whether the hold is certain, and its primary has forgotten nothing since it was asked for.
+    pub(crate) fn has(&self, step: &Step) -> bool {
+        let is_same = |node: &Arc<Node>| node.store.servers() == step.epoch.server;
+        self.node().is_some_and(is_same) && !step.guard.is_lost()
+    }
+
+    /// Asks whether its epoch is still that of the hold.
+    pub(crate) async fn remembers(&self, step: &Step) -> bool {
+        let Some(node) = self.node() else { return false };
+        match node.store.epoch().await {
+            Ok(epoch) if epoch == step.epoch => true,
+            Ok(_) => {
+                self.shared.doubt.notify_one();
+                false
+            }
+            Err(_) => false,
+        }
+    }
+}
+
+impl SharedPrimary {
+    async fn run(self: Arc<Self>, connect: Connect, mut epoch: Option<Epoch>) {
+        let _end = RuntimeEnd(&self);
+        let node = self.connected(connect).await;
+        let mut links = Links::of(node);
+        loop {
+            if let Some(epoch) = epoch.take() {
+                self.until_over(node, epoch, &mut links).await;
+                self.tell(None);
+            }
+            links.until(true).await;
+            tokio::select! {
+                biased;
+                () = links.until(false) => {}
+                begun = self.settled(node) => {
+                    self.tell(Some(begun));
+                    epoch = Some(begun);
+                }
+            }
+        }
+    }
+
+    /// Takes in a connection. Returns its epoch, if it counts already.
+    fn begin(&self, (node, standing): Connected) -> Option<Epoch> {
+        let _ = self.node.set(node);
+        let epoch = (standing.age >= self.quarantine).then_some(standing.epoch);
+        self.tell(epoch);
+        epoch
+    }
+
+    fn tell(&self, epoch: Option<Epoch>) {
+        self.view.send_modify(|view| view.epochs[self.at] = epoch);
+    }
+
+    async fn connected(&self, connect: Connect) -> &Arc<Node> {
+        loop {
+            if let Some(node) = self.node.get() {
+                return node;
+            }
+            match connect().await {
+                Ok((node, _)) => drop(self.node.set(node)),
+                Err(error) => {
+                    warn!(primary = self.at, %error, "a primary of the quorum is not connected");
+                    sleep(SETTLING).await;
+                }
+            }
+        }
+    }
+
+    /// Completes once it was there for a while, and all leases are over that it may have forgotten.
+    async fn settled(&self, node: &Arc<Node>) -> Epoch {
+        sleep(SETTLING).await;
+        loop {
+            let pause = match node.store.standing().await {
+                Ok(standing) if standing.age >= self.quarantine => return standing.epoch,
+                Ok(standing) => {
+                    let pause = self.quarantine - standing.age;
+                    warn!(primary = self.at, ?pause, "a primary may have forgotten holds");
+                    pause
+                }
+                Err(error) => {
+                    warn!(primary = self.at, error = %error.detail, "a primary does not count");
+                    SETTLING
+                }
+            };
+            sleep(pause).await;
+        }
+    }
+
+    /// Completes when the primary is not reached any more, or has begun another epoch.
+    async fn until_over(&self, node: &Arc<Node>, epoch: Epoch, links: &mut Links) {
+        let mut down_since = None;
+        while node.store.servers() == epoch.server {
+            match links.is_up() {
+                true => down_since = None,
+                false => drop(down_since.get_or_insert_with(Instant::now)),
+            }
+            let away = down_since.map(|since| since + SETTLING);
+            tokio::select! {
+                biased;
+                () = self.doubt.notified() => return,
+                () = sleep_until(away.unwrap_or_else(Instant::now)), if away.is_some() => return,
+                () = links.changed() => {}
+            }
+        }
+    }
+}
+
+/// Tells those that wait for a primary that nothing comes any more: the runtime drops its task.
+struct RuntimeEnd<'a>(&'a SharedPrimary);
+
+impl Drop for RuntimeEnd<'_> {
+    fn drop(&mut self) {
+        self.0.view.send_modify(|view| view.is_closed = true);
+    }
+}
+
+impl std::fmt::Debug for SharedPrimary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Primary").field("at", &self.at).finish_non_exhaustive()
+    }
+}
+
+/// The connections to one primary.
+struct Links {
+    commands: watch::Receiver<Link>,
+    subscription: watch::Receiver<Link>,
+}
+
+impl Links {
+    fn of(node: &Arc<Node>) -> Self {
+        let (commands, subscription) = (node.store.commands(), node.store.subscription());
+        Self { commands, subscription }
+    }
+
+    fn is_up(&self) -> bool {
+        self.commands.borrow().is_up() && self.subscription.borrow().is_up()
+    }
+
+    async fn changed(&mut self) {
+        tokio::select! {
+            biased;
+            Ok(()) = self.commands.changed() => {}
+            Ok(()) = self.subscription.changed() => {}
+            // The store is gone, and this task ends with the node.
+            else => std::future::pending().await,
+        }
+    }
+
+    async fn until(&mut self, is_up: bool) {
+        while self.is_up() != is_up {
+            self.changed().await;
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! Locks by a majority of stores in memory.
+
+mod dice;
+mod network;
+mod walk;
+
+use std::time::Duration;
+
+use proto::LockErrorKind;
+use tokio::time::{Instant, sleep, timeout};
+
+use self::network::{MAX_LEASE, Network};
+use crate::guard::{HoldState, LockGuard};
+use crate::locks::Locks;
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// The output of a future that ends by itself, and not only when the test is stopped.
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    timeout(ms(120_000), future).await.expect("it ends")
+}
+
+/// The primaries at which the name is held.
+async fn held_at(network: &Network) -> Vec<usize> {
+    let mut held = Vec::new();
+    for (at, store) in network.primaries.iter().enumerate() {
+        let operator = Locks::builder().on_memory(store).expect("options");
+        if !operator.inspect("k").await.expect("an inspection").holders.is_empty() {
+            held.push(at);
+        }
+    }
+    held
+}
+
+async fn locked(network: &Network, process: usize) -> LockGuard {
+    let request = network.locks(process).key("k").lease(MAX_LEASE).wait(ms(20_000));
+    request.lock().await.expect("granted")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_had_by_one_process_at_a_time_with_rising_tokens() {
+    let mut network = Network::new(3, 1);
+    let processes = [network.start(), network.start()];
+    let mut last = 0;
+    for round in 0..10 {
+        let guard = locked(&network, processes[round % 2]).await;
+        assert!(guard.fencing_token().get() > last);
+        last = guard.fencing_token().get();
+        let other = network.locks(processes[(round + 1) % 2]);
+        assert!(other.try_lock("k").await.expect("an answer").is_none());
+        assert_eq!(guard.state(), HoldState::Held);
+        guard.release().await.expect("held");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_is_healed_to_all_primaries_and_released_at_all() {
+    let mut network = Network::new(3, 2);
+    let process = network.start();
+    let guard = locked(&network, process).await;
+    sleep(ms(50)).await;
+    assert_eq!(held_at(&network).await, [0, 1, 2]);
+    guard.release().await.expect("held");
+    assert!(held_at(&network).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_primary_that_is_lost_costs_a_holder_nothing() {
+    for primary in 0..3 {
+        let mut network = Network::new(3, 3);
+        let process = network.start();
+        let guard = locked(&network, process).await;
+        sleep(ms(50)).await;
+        network.cut(process, primary, false);
+        sleep(ms(3_500)).await;
+        // The other two have been renewed since.
+        assert!(guard.deadline() > Instant::now() + ms(2_000), "primary {primary}");
+        sleep(4 * MAX_LEASE).await;
+        assert!(!guard.is_lost(), "primary {primary}");
+        network.mend(process, primary);
+        sleep(MAX_LEASE).await;
+        assert_eq!(held_at(&network).await, [0, 1, 2], "it is healed");
+        guard.release().await.expect("held");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_of_too_few_primaries_is_lost_before_another_one_begins() {
+    let mut network = Network::new(3, 4);
+    let (one, other) = (network.start(), network.start());
+    let guard = locked(&network, one).await;
+    sleep(ms(50)).await;
+    network.cut(one, 0, false);
+    network.cut(one, 2, false);
+    let waiting = tokio::spawn(network.locks(other).key("k").lease(MAX_LEASE).lock());
+    let mut deadline = guard.deadline();
+    while !guard.is_lost() {
+        assert!(!waiting.is_finished(), "granted while the first guard is valid");
+        deadline = guard.deadline();
+        sleep(ms(10)).await;
+    }
+    // Told a hundredth of the lease before that, and not much sooner.
+    let left = deadline.saturating_duration_since(Instant::now());
+    assert!(deadline > Instant::now() && left < ms(200), "{left:?}");
+    let next = soon(waiting).await.expect("no panic").expect("granted");
+    assert!(guard.is_lost() && !next.is_lost());
+    assert!(next.fencing_token() > guard.fencing_token());
+    assert_eq!(guard.release().await.expect_err("lost").kind(), LockErrorKind::Lost);
+    next.release().await.expect("held");
+}
+
+/// One process holds 0 and 1, and another one reaches 1 and 2 alone.
+async fn two_majorities() -> (Network, usize, LockGuard, usize) {
+    let mut network = Network::new(3, 5);
+    let (one, other) = (network.start(), network.start());
+    network.cut(one, 2, true);
+    network.cut(other, 0, true);
+    sleep(ms(2_000)).await;
+    let guard = locked(&network, one).await;
+    (network, one, guard, other)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_primary_that_was_emptied_grants_nothing_while_it_may_have_forgotten_a_hold() {
+    for fault in 0..3 {
+        let (mut network, one, guard, other) = two_majorities().await;
+        let next = tokio::spawn(network.locks(other).key("k").lease(MAX_LEASE).lock());
+        match fault {
+            0 => network.restart(1, false),
+            1 => network.restart(1, true),
+            _ => network.primaries[1].flush(),
+        }
+        let emptied = Instant::now();
+        // Its own hold of 1 counts no more, or is lost: 0 alone is no majority.
+        soon(guard.lost()).await;
+        drop(guard);
+        network.cut(one, 1, true);
+        let next = soon(next).await.expect("no panic").expect("granted");
+        assert!(emptied.elapsed() >= MAX_LEASE, "fault {fault}: after {:?}", emptied.elapsed());
+        next.release().await.expect("held");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_above_those_of_primaries_whose_clocks_are_ahead() {
+    let mut network = Network::new(3, 6);
+    network.primaries[0].set_clock_forward(ms(4_000));
+    let (one, other) = (network.start(), network.start());
+    let guard = locked(&network, one).await;
+    let before = guard.fencing_token();
+    guard.release().await.expect("held");
+    // It has seen none of these tokens.
+    network.cut(other, 0, true);
+    sleep(ms(2_000)).await;
+    let guard = locked(&network, other).await;
+    assert!(guard.fencing_token() > before);
+}
+
+/// A lock of another name, by a process that knows no other primary.
+async fn stranger(network: &Network, primary: usize) {
+    let stranger = Locks::builder().on_memory(&network.primaries[primary]).expect("options");
+    drop(stranger.lock("another").await.expect("free"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_above_those_that_a_primary_has_forgotten() {
+    let mut network = Network::new(3, 7);
+    // 2 goes on by the clock of 0, which is ahead, and forgets it.
+    network.primaries[0].set_clock_forward(ms(4_000));
+    let (one, other) = (network.start(), network.start());
+    network.cut(one, 1, true);
+    network.cut(other, 0, true);
+    sleep(ms(2_000)).await;
+    let guard = locked(&network, one).await;
+    let before = guard.fencing_token();
+    drop(guard);
+    // Both counters go on from the clocks of these moments. That of 1 is behind: a token of 1 above
+    // the counter of 2 would lead to the clock of 2.
+    stranger(&network, 1).await;
+    network.restart(2, false);
+    // Until this is known, the other process would acquire both.
+    sleep(ms(1_000)).await;
+    stranger(&network, 2).await;
+    let guard = locked(&network, other).await;
+    assert!(guard.fencing_token() > before, "{} after {before}", guard.fencing_token());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_its_owner_could_not_release_is_passed_by() {
+    let mut network = Network::new(3, 8);
+    let (one, other) = (network.start(), network.start());
+    let guard = locked(&network, one).await;
+    sleep(ms(50)).await;
+    network.cut(one, 1, true);
+    drop(guard);
+    sleep(ms(50)).await;
+    let began = Instant::now();
+    let next = locked(&network, other).await;
+    assert!(began.elapsed() < ms(200), "{:?}", began.elapsed());
+    next.release().await.expect("held");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_try_that_holds_the_first_primary_alone_is_none() {
+    let mut network = Network::new(3, 17);
+    let (one, other) = (network.start(), network.start());
+    for primary in [1, 2] {
+        // As one that cannot be released.
+        let store = &network.primaries[primary];
+        let stranger = Locks::builder().on_memory(store).expect("options");
+        stranger.lock("k").await.expect("free").leak();
+    }
+    assert!(network.locks(one).try_lock("k").await.expect("an answer").is_none());
+    sleep(ms(50)).await;
+    assert_eq!(held_at(&network).await, [1, 2], "it is given back");
+    let error = network.locks(other).lock_timeout("k", ms(700)).await.expect_err("taken");
+    assert_eq!(error.kind(), LockErrorKind::Timeout);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_reaches_too_few_primaries_keeps_nobody_waiting() {
+    let mut network = Network::new(3, 9);
+    let (one, other) = (network.start(), network.start());
+    let first = locked(&network, other).await;
+    let parked = tokio::spawn(network.locks(one).key("k").wait(ms(30_000)).lock());
+    sleep(ms(50)).await;
+    network.cut(one, 1, true);
+    network.cut(one, 2, true);
+    drop(first);
+    // It is granted 0, and gives it back once it knows that it has no majority.
+    sleep(ms(1_500)).await;
+    let began = Instant::now();
+    drop(locked(&network, other).await);
+    assert!(began.elapsed() < ms(200), "{:?}", began.elapsed());
+    network.mend(one, 1);
+    drop(soon(parked).await.expect("no panic").expect("granted once it reaches a majority"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_at_a_primary_that_is_lost_is_served_by_the_next_one() {
+    let mut network = Network::new(3, 10);
+    let (one, other) = (network.start(), network.start());
+    let guard = locked(&network, one).await;
+    let waiting = tokio::spawn(network.locks(other).key("k").lease(MAX_LEASE).lock());
+    sleep(ms(100)).await;
+    for process in [one, other] {
+        network.cut(process, 0, true);
+    }
+    let began = Instant::now();
+    sleep(ms(100)).await;
+    guard.release().await.expect("held by the others");
+    drop(soon(waiting).await.expect("no panic").expect("granted"));
+    assert!(began.elapsed() < ms(1_500), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_with_a_spare_has_one_primary_more_than_a_majority() {
+    let mut network = Network::new(3, 11).spare(1);
+    let process = network.start();
+    let guard = locked(&network, process).await;
+    assert_eq!(held_at(&network).await, [0, 1, 2]);
+    guard.release().await.expect("held");
+    network.cut(process, 2, true);
+    sleep(ms(1_500)).await;
+    let error =
+        network.locks(process).lock_timeout("k", ms(3_000)).await.expect_err("two of three");
+    assert!(error.is_retryable(), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_majority_nothing_is_had_and_the_error_says_how_many_are_reached() {
+    let mut network = Network::new(3, 12);
+    let process = network.start();
+    network.cut(process, 0, true);
+    network.cut(process, 2, true);
+    sleep(ms(1_500)).await;
+    let locks = network.locks(process);
+    let error = locks.try_lock("k").await.expect_err("one of three");
+    assert_eq!(error.kind(), LockErrorKind::Unavailable);
+    assert!(error.to_string().contains("1 of 3 primaries are reached"), "{error}");
+    let began = Instant::now();
+    let error = locks.lock("k").await.expect_err("one of three");
+    assert_eq!(error.kind(), LockErrorKind::Unavailable);
+    assert!(began.elapsed() <= ms(30_000), "bounded by the lease: {:?}", began.elapsed());
+    assert!(!locks.status().is_connected());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_demand_that_no_majority_can_grant_is_refused_before_anything_is_sent() {
+    let locks = Locks::in_memory_quorum(3);
+    let error = locks.permit("k", 2).await.expect_err("permits");
+    assert_eq!(error.kind(), LockErrorKind::Unsupported);
+    let mut network = Network::new(3, 15);
+    let process = network.start();
+    let request = network.locks(process).key("k").lease(MAX_LEASE + ms(1));
+    let long = request.lock().await.expect_err("too long");
+    assert_eq!(long.kind(), LockErrorKind::InvalidOption);
+    assert!(long.to_string().contains("max_lease"), "{long}");
+    let guard = locks.lock("k").await.expect("free");
+    let error = guard.downgrade().await.expect_err("not in one step");
+    assert_eq!(error.error().kind(), LockErrorKind::Unsupported);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_are_held_together_without_a_token_and_exclude_a_lock() {
+    let locks = Locks::in_memory_quorum(5);
+    let (one, other) = (locks.read("k").await.expect("free"), locks.read("k").await.expect("free"));
+    assert_eq!((one.fencing_token().get(), other.fencing_token().get()), (0, 0));
+    assert!(locks.try_lock("k").await.expect("an answer").is_none());
+    drop((one, other));
+    let guard = locks.lock_timeout("k", ms(1_000)).await.expect("free");
+    assert!(guard.fencing_token().get() > 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_longest_hold_ends_although_primaries_are_healed() {
+    let mut network = Network::new(5, 13);
+    let process = network.start();
+    let request = network.locks(process).key("k").lease(MAX_LEASE).max_hold(ms(7_000));
+    let began = Instant::now();
+    let guard = request.lock().await.expect("free");
+    soon(guard.lost()).await;
+    assert!(began.elapsed() <= ms(7_100), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_was_lost_for_a_moment_is_not_healed() {
+    let mut network = Network::new(5, 16);
+    let process = network.start();
+    let guard = locked(&network, process).await;
+    // The other two are on their way.
+    sleep(ms(1)).await;
+    let quorum = network.locks(process).quorum.as_ref().expect("a quorum");
+    quorum.members[0].node().expect("connected").clock.suspend(2 * MAX_LEASE);
+    sleep(ms(100)).await;
+    assert!(guard.is_lost());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_ends_climbs_and_holds_and_leaves_nothing() {
+    let mut network = Network::new(3, 14);
+    let process = network.start();
+    let guard = locked(&network, process).await;
+    let waiting = tokio::spawn(network.locks(process).lock("k"));
+    sleep(ms(50)).await;
+    let shutdown = network.locks(process).shutdown(Duration::ZERO).await;
+    assert_eq!((shutdown.ended, shutdown.taken, shutdown.unreleased), (1, 1, 0));
+    let error = soon(waiting).await.expect("no panic").expect_err("it was shut down");
+    assert_eq!(error.kind(), LockErrorKind::Closed);
+    assert!(guard.is_lost());
+    assert!(held_at(&network).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_inspection_tells_at_how_many_primaries_the_process_of_a_holder_holds() {
+    let mut network = Network::new(3, 19);
+    let (one, other) = (network.start(), network.start());
+    let held = async |network: &Network| {
+        let found = network.locks(other).inspect("k").await.expect("an inspection");
+        assert_eq!((found.holding, found.token), (1, None));
+        let [holder] = &found.holders[..] else { panic!("one process holds: {found:?}") };
+        assert_eq!(holder.node.as_deref(), Some(network.locks(one).node().as_str()));
+        let primaries = holder.primaries.expect("a quorum");
+        (primaries.held, primaries.all)
+    };
+    let guard = locked(&network, one).await;
+    sleep(ms(50)).await;
+    assert_eq!(held(&network).await, (3, 3));
+    // It is not gained again.
+    network.cut(one, 0, false);
+    network.primaries[0].flush();
+    assert_eq!(held(&network).await, (2, 3), "the lowest one does not know it");
+    network.cut(other, 1, true);
+    sleep(ms(1_500)).await;
+    assert_eq!(held(&network).await, (1, 3), "one of them is not reached");
+    drop(guard);
+}

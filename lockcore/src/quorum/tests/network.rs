@@ -1,0 +1,370 @@
+//! Processes and primaries on a network that a test disturbs: stores in memory behind connections
+//! that take time and can be cut, in tokio's paused time.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use proto::{
+    Answer, Answers, Command, Event, FencingToken, Link, LockErrorKind, LockName, NodeId,
+    StoreError,
+};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::dice::Dice;
+use crate::locks::Locks;
+use crate::node::Inbox;
+use crate::quorum::{Connect, Connected, Epoch, Primaries, Standing, Terms};
+use crate::store::memory::MemoryStore;
+use crate::store::{Listener, Store, StoreFuture};
+
+/// The longest lease in these tests.
+pub(super) const MAX_LEASE: Duration = Duration::from_secs(5);
+
+/// The primaries, and the connections of all processes.
+pub(super) struct Network {
+    pub(super) primaries: Vec<MemoryStore>,
+    pub(super) processes: Vec<Process>,
+    /// The labels of those that have asked at the first primary, in the order in which they came.
+    pub(super) arrivals: Arc<Mutex<Vec<String>>>,
+    spare: usize,
+    dice: Dice,
+}
+
+/// One process.
+pub(super) struct Process {
+    pub(super) locks: Locks,
+    wires: Vec<Wire>,
+}
+
+impl Network {
+    pub(super) fn new(n: usize, seed: u64) -> Self {
+        Self {
+            primaries: (0..n).map(|_| MemoryStore::new()).collect(),
+            processes: Vec::new(),
+            arrivals: Arc::default(),
+            spare: 0,
+            dice: Dice::new(seed),
+        }
+    }
+
+    pub(super) fn spare(self, spare: usize) -> Self {
+        Self { spare, ..self }
+    }
+
+    /// Starts one more process; its number.
+    pub(super) fn start(&mut self) -> usize {
+        let list: Vec<usize> = (0..self.primaries.len()).collect();
+        self.start_with(&list)
+    }
+
+    /// Starts one more process, with the primaries in this order.
+    pub(super) fn start_with(&mut self, list: &[usize]) -> usize {
+        let id = NodeId::from(u128::from(self.dice.below(u64::MAX)) + 1);
+        let seen = Arc::default();
+        let builder = Locks::builder().label("process").lease(MAX_LEASE);
+        let mut wires = Vec::new();
+        let connect = |at: &usize| -> (Option<Connected>, Connect) {
+            let inbox = Inbox::default();
+            let wire = Wire::new(self.dice.split());
+            if *at == 0 {
+                *wire.arrivals() = Some(Arc::clone(&self.arrivals));
+            }
+            let listener = Filter { wire: wire.clone(), listener: inbox.clone() };
+            let store = &self.primaries[*at];
+            let seen = Some(Arc::clone(&seen));
+            let store = store.connect_as(id.clone(), Arc::new(listener), false, seen);
+            wire.attach(store);
+            wires.push(wire.clone());
+            let standing = wire.inner().standing().now_or_never().expect("at once");
+            let node = builder.node(Arc::new(wire), id.clone(), &inbox);
+            let never: Connect = Box::new(|| std::future::pending().boxed());
+            (Some((node, standing.expect("open"))), never)
+        };
+        let list: Vec<_> = list.iter().map(connect).collect();
+        let node = list[0].0.as_ref().map(|(node, _)| Arc::clone(node)).expect("connected");
+        let request_timeout = Duration::from_secs(2);
+        let terms = Terms { max_lease: MAX_LEASE, spare: self.spare, request_timeout };
+        let quorum = Some(Primaries::new(list, terms, &Handle::current()));
+        self.processes.push(Process { locks: Locks { node, quorum }, wires });
+        self.processes.len() - 1
+    }
+
+    pub(super) fn locks(&self, process: usize) -> &Locks {
+        &self.processes[process].locks
+    }
+
+    /// Restarts a primary, which keeps all that it has or nothing of it.
+    pub(super) fn restart(&mut self, primary: usize, keeps: bool) {
+        self.primaries[primary].restart(keeps);
+        for process in &self.processes {
+            process.wires[primary].reconnect();
+        }
+    }
+
+    /// Cuts a process off from a primary. It notices at once, or by a time-out.
+    pub(super) fn cut(&self, process: usize, primary: usize, is_noticed: bool) {
+        self.processes[process].wires[primary].cut(is_noticed);
+    }
+
+    pub(super) fn mend(&self, process: usize, primary: usize) {
+        let wire = &self.processes[process].wires[primary];
+        if wire.state().is_cut && !wire.state().is_dead {
+            wire.state().is_cut = false;
+            wire.reconnect();
+        }
+    }
+
+    /// Ends a process: nothing of it is heard any more.
+    pub(super) fn kill(&self, process: usize) {
+        for wire in &self.processes[process].wires {
+            wire.state().is_dead = true;
+            wire.cut(true);
+            wire.inner().close();
+        }
+    }
+
+    /// The number of primaries that a process can reach.
+    pub(super) fn reachable(&self, process: usize) -> usize {
+        let wires = self.processes[process].wires.iter();
+        wires.filter(|wire| !wire.state().is_cut).count()
+    }
+}
+
+/// The connections of one process to one primary.
+#[derive(Clone)]
+struct Wire(Arc<SharedWire>);
+
+struct SharedWire {
+    store: Mutex<Option<Arc<dyn Store>>>,
+    link: watch::Sender<Link>,
+    state: Mutex<WireState>,
+    arrivals: Mutex<Option<Arc<Mutex<Vec<String>>>>>,
+}
+
+struct WireState {
+    /// Counts the connections.
+    connection: u64,
+    /// The number of the server's run, as it was on connecting.
+    server: u64,
+    is_cut: bool,
+    is_dead: bool,
+    dice: Dice,
+    /// The times at which the last request, answer and message arrive.
+    last: [Instant; 3],
+}
+
+impl WireState {
+    /// The time at which something that leaves now arrives: never before the one before it.
+    fn arrival(&mut self, way: usize, from: Instant) -> Instant {
+        let at = (from + self.dice.ms(1, 4)).max(self.last[way] + Duration::from_millis(1));
+        self.last[way] = at;
+        at
+    }
+}
+
+impl Wire {
+    fn new(dice: Dice) -> Self {
+        let (connection, server, is_cut, is_dead) = (0, 0, false, false);
+        let last = [Instant::now(); 3];
+        let state = Mutex::new(WireState { connection, server, is_cut, is_dead, dice, last });
+        let link = watch::Sender::new(Link::Up);
+        let (store, arrivals) = (Mutex::default(), Mutex::default());
+        Self(Arc::new(SharedWire { store, link, state, arrivals }))
+    }
+
+    fn attach(&self, store: Arc<dyn Store>) {
+        self.state().server = store.servers();
+        *self.0.store.lock().unwrap_or_else(PoisonError::into_inner) = Some(store);
+    }
+
+    fn inner(&self) -> Arc<dyn Store> {
+        let store = self.0.store.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(store.as_ref().expect("it is attached"))
+    }
+
+    fn state(&self) -> MutexGuard<'_, WireState> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn arrivals(&self) -> MutexGuard<'_, Option<Arc<Mutex<Vec<String>>>>> {
+        self.0.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cut(&self, is_noticed: bool) {
+        let mut state = self.state();
+        state.is_cut = true;
+        state.connection += 1;
+        let connection = state.connection;
+        drop(state);
+        let wire = self.clone();
+        tokio::spawn(async move {
+            if !is_noticed {
+                sleep(Duration::from_secs(3)).await;
+            }
+            if wire.state().connection == connection {
+                wire.0.link.send_replace(Link::down("cut"));
+            }
+        });
+    }
+
+    /// Ends the connection, and opens another one soon unless it is cut.
+    fn reconnect(&self) {
+        let mut state = self.state();
+        state.connection += 1;
+        let connection = state.connection;
+        let pause = state.dice.ms(5, 200);
+        drop(state);
+        self.0.link.send_replace(Link::down("broken"));
+        let wire = self.clone();
+        tokio::spawn(async move {
+            sleep(pause).await;
+            let mut state = wire.state();
+            if state.connection == connection && !state.is_cut {
+                state.server = wire.inner().servers();
+                drop(state);
+                wire.0.link.send_replace(Link::Up);
+            }
+        });
+    }
+
+    fn request<T: Send + 'static>(
+        &self,
+        run: impl FnOnce(Arc<dyn Store>) -> StoreFuture<T> + Send + 'static,
+    ) -> StoreFuture<T> {
+        let wire = self.clone();
+        StoreFuture::pending(async move {
+            let lost = || StoreError::ambiguous("the connection broke");
+            if !wire.0.link.borrow().is_up() {
+                sleep(Duration::from_millis(200)).await;
+                return Err(StoreError::refused(LockErrorKind::Unavailable, "no connection"));
+            }
+            let (connection, arrival) = {
+                let mut state = wire.state();
+                (state.connection, state.arrival(0, Instant::now()))
+            };
+            if wire.state().is_cut {
+                sleep(Duration::from_secs(2)).await;
+                return Err(lost());
+            }
+            sleep_until(arrival).await;
+            if wire.state().connection != connection {
+                return Err(lost());
+            }
+            let answer = run(wire.inner()).await;
+            let arrival = wire.state().arrival(1, Instant::now());
+            sleep_until(arrival).await;
+            match wire.state().connection == connection {
+                true => answer,
+                false => Err(lost()),
+            }
+        })
+    }
+
+    /// Notes the labels of those that ask for the first time.
+    fn arrive(&self, command: &Command) {
+        let Command::Acquire { members, .. } = command else { return };
+        let Some(arrivals) = self.arrivals().clone() else { return };
+        let mut arrivals = arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        for member in members {
+            if !arrivals.iter().any(|label| label == member.label()) {
+                arrivals.push(member.label().to_owned());
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Wire {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Wire")
+    }
+}
+
+impl Store for Wire {
+    fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer> {
+        let (wire, lock, command) = (self.clone(), lock.clone(), command.clone());
+        self.request(move |store| {
+            wire.arrive(&command);
+            store.run(&lock, &command)
+        })
+    }
+
+    fn run_together(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers> {
+        let own = |(lock, command): &(&LockName, &Command)| ((*lock).clone(), (*command).clone());
+        let commands: Vec<(LockName, Command)> = commands.iter().map(own).collect();
+        let wire = self.clone();
+        self.request(move |store| {
+            let commands: Vec<_> = commands.iter().map(|(lock, of)| (lock, of)).collect();
+            commands.iter().for_each(|(_, command)| wire.arrive(command));
+            store.run_together(&commands)
+        })
+    }
+
+    fn ping(&self) -> StoreFuture<()> {
+        self.request(|store| store.ping())
+    }
+
+    fn commands(&self) -> watch::Receiver<Link> {
+        self.0.link.subscribe()
+    }
+
+    fn now_us(&self) -> u64 {
+        self.inner().now_us()
+    }
+
+    fn note_token(&self, lock: &LockName, token: FencingToken) {
+        self.inner().note_token(lock, token);
+    }
+
+    fn servers(&self) -> u64 {
+        self.state().server
+    }
+
+    fn standing(&self) -> StoreFuture<Standing> {
+        self.request(|store| store.standing())
+    }
+
+    fn epoch(&self) -> StoreFuture<Epoch> {
+        self.request(|store| store.epoch())
+    }
+
+    fn subscription(&self) -> watch::Receiver<Link> {
+        self.0.link.subscribe()
+    }
+
+    fn reopen_subscription(&self) {
+        self.inner().reopen_subscription();
+    }
+
+    fn close(&self) {
+        self.inner().close();
+        self.0.link.send_replace(Link::down("closed"));
+    }
+}
+
+/// Lets messages through while the connection stands.
+struct Filter {
+    wire: Wire,
+    listener: Inbox,
+}
+
+impl Listener for Filter {
+    fn hear(&self, event: Event) {
+        let mut state = self.wire.state();
+        let (connection, arrival) = (state.connection, state.arrival(2, Instant::now()));
+        let is_cut = state.is_cut;
+        drop(state);
+        if is_cut || !self.wire.0.link.borrow().is_up() {
+            return;
+        }
+        let (wire, listener) = (self.wire.clone(), self.listener.clone());
+        tokio::spawn(async move {
+            sleep_until(arrival).await;
+            if wire.state().connection == connection {
+                listener.hear(event);
+            }
+        });
+    }
+}

@@ -1,0 +1,205 @@
+//! The mark of a primary of a quorum, and the time for which its server has forgotten nothing.
+//!
+//! # Implementation notes
+//!
+//! - The mark is written by the first process that finds none, with the server's time. If it is
+//!   missing later, or has another time, the server was emptied in between.
+//! - A restart that keeps the mark is told by the server's run. The link asks for that on each new
+//!   connection, before a command can use it; a restart breaks connections.
+//! - The mark has the whole list of the primaries: another list would have majorities that do not
+//!   meet those of this one.
+
+use std::time::Duration;
+
+use proto::{LockErrorKind, StoreError};
+use redis::Value;
+
+use super::link::CommandLink;
+use super::preflight::Info;
+use super::server_time::ServerTime;
+use crate::quorum::{Epoch, Standing};
+
+/// The first part of the name of the key, before the namespace.
+const KEY: &str = "lockcore:quorum";
+/// The replication id of a server that was never a replica.
+const NO_ID: &str = "0000000000000000000000000000000000000000";
+
+/// The mark that a primary is to have.
+#[derive(Debug, Clone)]
+pub(crate) struct Mark {
+    key: String,
+    /// The part on which all processes agree: the place in the list, the longest lease, the list.
+    agreed: String,
+    /// A restart keeps all that the server has answered.
+    trusts_restarts: bool,
+}
+
+/// A mark as it was found.
+#[derive(Debug, PartialEq, Eq)]
+struct Found<'a> {
+    /// The time at which it was written, µs since the epoch.
+    written_us: u64,
+    /// The run of the server in which nothing was granted before the mark was written.
+    fresh: &'a str,
+    agreed: &'a str,
+}
+
+impl<'a> Found<'a> {
+    fn read(text: &'a str) -> Option<Self> {
+        let (written_us, rest) = text.split_once(' ')?;
+        let (fresh, agreed) = rest.split_once(' ')?;
+        Some(Self { written_us: written_us.parse().ok()?, fresh, agreed })
+    }
+}
+
+/// The part of a server's INFO that decides whether it counts.
+struct Server {
+    run: String,
+    uptime: Duration,
+}
+
+impl Mark {
+    /// The mark of the primary at this place of the list.
+    pub(crate) fn new(
+        namespace: Option<&str>,
+        (at, list): (usize, &str),
+        max_lease: Duration,
+        trusts_restarts: bool,
+    ) -> Self {
+        let key = namespace.map_or_else(|| KEY.to_owned(), |of| format!("{KEY}:{of}"));
+        let agreed = format!("{at} {} {list}", max_lease.as_millis());
+        Self { key, agreed, trusts_restarts }
+    }
+
+    /// The time for which the server has forgotten nothing. Notes its present time.
+    pub(crate) async fn standing(
+        &self,
+        link: &CommandLink,
+        server_time: &ServerTime,
+    ) -> Result<Standing, StoreError> {
+        let (server, generation) = (link.servers(), link.generation());
+        let Server { run, uptime } = Self::server(link).await?;
+        let now_us = time(link).await?;
+        let text = match self.get(link).await? {
+            Some(text) => text,
+            None => self.write(link, now_us, "-").await?,
+        };
+        let Found { written_us, fresh, .. } = self.found(&text)?;
+        if link.generation() != generation {
+            return Err(StoreError::ambiguous("the connection was replaced meanwhile"));
+        }
+        server_time.note_first(now_us, server);
+        let kept = Duration::from_micros(now_us.saturating_sub(written_us));
+        let age = match fresh == run {
+            true => Duration::MAX,
+            false if self.trusts_restarts => kept,
+            false => kept.min(uptime),
+        };
+        Ok(Standing { epoch: Epoch { server, mark: written_us }, age })
+    }
+
+    /// The time in which the server forgets nothing: none that was there before if it was emptied.
+    pub(crate) async fn epoch(&self, link: &CommandLink) -> Result<Epoch, StoreError> {
+        let sender = link.sender().await?;
+        let server = sender.server;
+        let answer = link.run_on(sender, self.ask()).await?;
+        let mark = match text(answer)? {
+            Some(text) => self.found(&text)?.written_us,
+            None => 0,
+        };
+        Ok(Epoch { server, mark })
+    }
+
+    /// Refuses a server that a process has used: it may have granted something.
+    pub(crate) async fn check_new(&self, link: &CommandLink) -> Result<(), StoreError> {
+        let Server { run, .. } = Self::server(link).await?;
+        let text = self.get(link).await?;
+        match text.as_deref().map(|text| self.found(text)).transpose()? {
+            Some(found) if found.fresh != run => {
+                let detail = "it is not new: it counts once it has run for the longest lease";
+                Err(StoreError::refused(LockErrorKind::InvalidOption, detail))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Marks a server that has granted nothing yet, unless it is marked.
+    pub(crate) async fn begin(&self, link: &CommandLink) -> Result<(), StoreError> {
+        let Server { run, .. } = Self::server(link).await?;
+        let text = self.write(link, time(link).await?, &run).await?;
+        self.found(&text).map(drop)
+    }
+
+    fn ask(&self) -> redis::Cmd {
+        redis::cmd("GET").arg(&self.key).to_owned()
+    }
+
+    async fn get(&self, link: &CommandLink) -> Result<Option<String>, StoreError> {
+        text(link.run(self.ask()).await?)
+    }
+
+    /// Writes the mark where there is none, and returns the one that is there then.
+    async fn write(
+        &self,
+        link: &CommandLink,
+        now_us: u64,
+        fresh: &str,
+    ) -> Result<String, StoreError> {
+        let text = format!("{now_us} {fresh} {}", self.agreed);
+        link.run(redis::cmd("SET").arg(&self.key).arg(text).arg("NX").to_owned()).await?;
+        self.get(link).await?.ok_or_else(|| refused("the mark of the quorum is gone again"))
+    }
+
+    fn found<'a>(&self, text: &'a str) -> Result<Found<'a>, StoreError> {
+        let invalid = |detail| StoreError::refused(LockErrorKind::InvalidOption, detail);
+        let Some(found) = Found::read(text) else {
+            return Err(invalid(format!("the key {} is another program's", self.key)));
+        };
+        if found.agreed == self.agreed {
+            return Ok(found);
+        }
+        Err(invalid(format!(
+            "it belongs to another quorum: its key {} says `{}`, and this process `{}` (place in the \
+             list, longest lease in ms, list). Use the same list and settings in all processes",
+            self.key, found.agreed, self.agreed
+        )))
+    }
+
+    /// Refuses a server in whose place a replica may come, which nobody would see.
+    async fn server(link: &CommandLink) -> Result<Server, StoreError> {
+        let info = Info::read(&link.run(redis::cmd("INFO")).await?);
+        let replid2 = info.of("master_replid2");
+        let why = match info.of("role") {
+            "master" if info.of("connected_slaves") != "0" => {
+                "it has replicas, which may be promoted"
+            }
+            "master" if !replid2.is_empty() && replid2 != NO_ID => {
+                "it is a replica that was promoted: restart it"
+            }
+            "master" => {
+                // In whole seconds of a clock that is read now and then.
+                let uptime = info.of("uptime_in_seconds").parse::<u64>().unwrap_or_default();
+                let uptime = Duration::from_secs(uptime.saturating_sub(1));
+                return Ok(Server { run: info.of("run_id").to_owned(), uptime });
+            }
+            _ => "it is a replica",
+        };
+        let detail = format!("{why}: a primary of a quorum stands alone");
+        Err(StoreError::refused(LockErrorKind::Unsupported, detail))
+    }
+}
+
+async fn time(link: &CommandLink) -> Result<u64, StoreError> {
+    let (seconds, micros): (u64, u64) =
+        redis::from_redis_value(link.run(redis::cmd("TIME")).await?)
+            .map_err(|_| refused("TIME tells no time"))?;
+    Ok(seconds.saturating_mul(1_000_000).saturating_add(micros))
+}
+
+fn text(answer: Value) -> Result<Option<String>, StoreError> {
+    redis::from_redis_value(answer).map_err(|_| refused("the mark of the quorum is no text"))
+}
+
+fn refused(detail: &str) -> StoreError {
+    StoreError::refused(LockErrorKind::Protocol, detail)
+}

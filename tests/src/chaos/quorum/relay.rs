@@ -1,0 +1,114 @@
+//! `Relay`: the way of several nodes to one server, each of which can be cut off from it.
+
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::Port;
+
+/// The nodes as a relay knows them.
+#[derive(Clone, Default)]
+struct Node {
+    /// Its identity, which each of its connections sends.
+    id: Option<String>,
+    is_cut: bool,
+}
+
+pub(super) struct Relay {
+    port: Port,
+    nodes: watch::Sender<Vec<Node>>,
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Relay {
+    pub(super) fn start(server: SocketAddr, nodes: usize) -> Self {
+        let port = Port::free();
+        let nodes = watch::Sender::new(vec![Node::default(); nodes]);
+        let listener = std::net::TcpListener::bind(port.address()).expect("the port is free");
+        listener.set_nonblocking(true).expect("a socket");
+        let listener = TcpListener::from_std(listener).expect("a socket");
+        let task = tokio::spawn(accept(listener, server, nodes.clone()));
+        Self { port, nodes, _task: AbortOnDropHandle::new(task) }
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("redis://{}/", self.port.address())
+    }
+
+    /// Knows a node by its identity.
+    pub(super) fn know(&self, node: usize, id: &str) {
+        self.nodes.send_modify(|nodes| nodes[node].id = Some(id.to_owned()));
+    }
+
+    pub(super) fn cut(&self, node: usize) {
+        self.nodes.send_modify(|nodes| nodes[node].is_cut = true);
+    }
+
+    /// Lets all nodes through again.
+    pub(super) fn mend(&self) {
+        self.nodes.send_modify(|nodes| nodes.iter_mut().for_each(|node| node.is_cut = false));
+    }
+}
+
+async fn accept(listener: TcpListener, server: SocketAddr, nodes: watch::Sender<Vec<Node>>) {
+    let mut connections = JoinSet::new();
+    while let Ok((client, _)) = listener.accept().await {
+        while connections.try_join_next().is_some() {}
+        let nodes = nodes.subscribe();
+        connections.spawn(async move {
+            let _ = pass(client, server, nodes).await; // it has ended
+        });
+    }
+}
+
+/// Passes one connection on until it ends, or its node is cut off.
+async fn pass(
+    mut client: TcpStream,
+    server: SocketAddr,
+    mut nodes: watch::Receiver<Vec<Node>>,
+) -> std::io::Result<()> {
+    let mut server = TcpStream::connect(server).await?;
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    let mut sent = Vec::new();
+    let mut answer = [0; 4_096];
+    let node = loop {
+        let known = nodes.borrow_and_update().iter().position(|node| {
+            let id = node.id.as_deref().unwrap_or_default().as_bytes();
+            !id.is_empty() && sent.windows(id.len()).any(|part| part == id)
+        });
+        if let Some(node) = known {
+            break node;
+        }
+        let before = sent.len();
+        tokio::select! {
+            read = client.read_buf(&mut sent) => {
+                if read? == 0 {
+                    return Ok(());
+                }
+                server.write_all(&sent[before..]).await?;
+            }
+            read = server.read(&mut answer) => {
+                match read? {
+                    0 => return Ok(()),
+                    length => client.write_all(&answer[..length]).await?,
+                }
+            }
+            changed = nodes.changed() => {
+                if changed.is_err() {
+                    return Ok(());
+                }
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        _ = nodes.wait_for(|nodes| nodes[node].is_cut) => {}
+        ended = copy_bidirectional(&mut client, &mut server) => { ended?; }
+    }
+    Ok(())
+}

@@ -1,0 +1,212 @@
+//! The mark of a primary: which list it belongs to, and since when it has forgotten nothing.
+
+use std::time::Duration;
+
+use lock_tests::{Raw, RedisServer, eventually};
+use lockcore::{LockErrorKind, Locks, Quorum};
+use tokio::time::Instant;
+
+use crate::primaries::{MAX_LEASE, SOON, Three};
+
+async fn mark(server: &RedisServer) -> Option<String> {
+    Raw::connect(&server.url()).await.ask(redis::cmd("GET").arg("lockcore:quorum")).await
+}
+
+async fn refused(quorum: Quorum) -> lockcore::LockError {
+    Locks::builder().lease(MAX_LEASE).from_quorum(quorum).await.expect_err("refused")
+}
+
+#[tokio::test]
+async fn servers_that_have_just_started_serve_nobody_until_the_longest_lease_is_over() {
+    let three = Three::start();
+    let began = Instant::now();
+    let locks = three.locks().await;
+    let error = locks.try_lock("k").await.expect_err("no primary counts yet");
+    assert_eq!(error.kind(), LockErrorKind::Unavailable);
+    assert!(error.to_string().contains("0 of 3 primaries"), "{error}");
+    let guard = locks.lock_timeout("k", SOON).await.expect("granted in the end");
+    assert!(began.elapsed() >= MAX_LEASE, "after {:?}", began.elapsed());
+    guard.release().await.expect("held");
+}
+
+#[tokio::test]
+async fn new_servers_serve_at_once_if_somebody_says_that_they_are() {
+    let three = Three::begun().await;
+    let locks = three.locks().await;
+    locks.try_lock("k").await.expect("an answer").expect("free").release().await.expect("held");
+    // A second time, and by another process.
+    Locks::builder().lease(MAX_LEASE).init_quorum(three.quorum()).await.expect("their own mark");
+    drop(three.locks().await.try_lock("k").await.expect("an answer").expect("free"));
+}
+
+#[tokio::test]
+async fn servers_that_a_process_has_used_are_not_said_to_be_new() {
+    let three = Three::start();
+    drop(three.locks().await);
+    let before = mark(&three.0[0]).await.expect("marked by the process");
+    let init = Locks::builder().lease(MAX_LEASE).init_quorum(three.quorum()).await;
+    let error = init.expect_err("they may have granted something");
+    assert_eq!(error.kind(), LockErrorKind::InvalidOption);
+    assert!(error.to_string().contains("it is not new"), "{error}");
+    assert_eq!(mark(&three.0[0]).await.expect("marked"), before);
+}
+
+#[tokio::test]
+async fn a_primary_of_another_list_or_with_other_settings_is_refused() {
+    let three = Three::begun().await;
+    let [a, b, c] = [0, 1, 2].map(|at| three.0[at].url());
+    let before = mark(&three.0[0]).await;
+    let swapped = Quorum::new([&b, &a, &c]).max_lease(MAX_LEASE);
+    let longer = three.quorum().max_lease(2 * MAX_LEASE);
+    for other in [swapped.clone(), longer] {
+        let error = refused(other).await;
+        assert_eq!(error.kind(), LockErrorKind::InvalidOption);
+        assert!(error.to_string().contains("another quorum"), "{error}");
+    }
+    let error = Locks::builder().lease(MAX_LEASE).init_quorum(swapped).await.expect_err("refused");
+    assert_eq!(error.kind(), LockErrorKind::InvalidOption);
+    assert_eq!(mark(&three.0[0]).await, before, "nothing is overwritten");
+    let error = refused(Quorum::new([&a, &a, &c]).max_lease(MAX_LEASE)).await;
+    assert_eq!(error.kind(), LockErrorKind::InvalidOption);
+    for few in [vec![&a], vec![&a, &b]] {
+        assert_eq!(refused(Quorum::new(few)).await.kind(), LockErrorKind::InvalidOption);
+    }
+    let cluster = format!("redis+cluster://{}", three.0[2].address());
+    let error = refused(Quorum::new([&a, &b, &cluster])).await;
+    assert_eq!(error.kind(), LockErrorKind::InvalidOption);
+}
+
+#[tokio::test]
+async fn a_key_of_another_program_in_place_of_a_mark_is_left_alone() {
+    for command in [["SET", "lockcore:quorum", "theirs"], ["RPUSH", "lockcore:quorum", "theirs"]] {
+        let three = Three::start();
+        let mut redis = Raw::connect(&three.0[1].url()).await;
+        let _: redis::Value = redis.ask(redis::cmd(command[0]).arg(&command[1..])).await;
+        let before: Vec<u8> = redis.ask(redis::cmd("DUMP").arg("lockcore:quorum")).await;
+        let kind = refused(three.quorum()).await.kind();
+        assert!(
+            [LockErrorKind::InvalidOption, LockErrorKind::WrongType].contains(&kind),
+            "{kind:?}"
+        );
+        let began = Locks::builder().lease(MAX_LEASE).init_quorum(three.quorum()).await;
+        assert!(began.is_err());
+        let after: Vec<u8> = redis.ask(redis::cmd("DUMP").arg("lockcore:quorum")).await;
+        assert_eq!(before, after);
+    }
+}
+
+#[tokio::test]
+async fn a_primary_with_a_replica_is_refused() {
+    let three = Three::begun().await;
+    let port = three.0[2].port().to_string();
+    let replica = RedisServer::options().arg("replicaof", &format!("127.0.0.1 {port}")).start();
+    let mut redis = Raw::connect(&three.0[2].url()).await;
+    eventually("the replica is connected", SOON, async || {
+        redis.info("replication").await.contains("connected_slaves:1")
+    })
+    .await;
+    let error = refused(three.quorum()).await;
+    assert_eq!(error.kind(), LockErrorKind::Unsupported);
+    assert!(error.to_string().contains("replicas"), "{error}");
+    drop(replica);
+}
+
+#[tokio::test]
+async fn a_primary_that_was_emptied_or_restarted_counts_after_the_longest_lease_alone() {
+    for is_restarted in [false, true] {
+        let mut three = Three::begun().await;
+        let locks = three.locks().await;
+        locks.lock("k").await.expect("free").release().await.expect("held");
+        // All that is left are 0 and 1.
+        three.0[2].kill();
+        if is_restarted {
+            three.0[1].kill();
+            three.0[1].restart();
+        } else {
+            let mut redis = Raw::connect(&three.0[1].url()).await;
+            let _: redis::Value = redis.ask(&redis::cmd("FLUSHALL")).await;
+        }
+        let emptied = Instant::now();
+        let guard = locks.lock_timeout("k", SOON).await.expect("granted in the end");
+        assert!(emptied.elapsed() >= MAX_LEASE, "after {:?}", emptied.elapsed());
+        guard.release().await.expect("held");
+    }
+}
+
+/// The next token of a server is above this one.
+async fn count_from(server: &RedisServer, token: u64) {
+    let mut redis = Raw::connect(&server.url()).await;
+    let _: redis::Value = redis.ask(redis::cmd("SET").arg("lock:tokens").arg(token)).await;
+}
+
+#[tokio::test]
+async fn a_token_is_above_those_that_an_emptied_primary_has_forgotten() {
+    let mut three = Three::begun().await;
+    let (one, other) = (three.locks().await, three.locks().await);
+    let now_us = Raw::connect(&three.0[0].url()).await.time_us().await;
+    let later = |ms: u64| now_us + ms * 1_000;
+    // As by a clock that is ahead, by less than the longest lease.
+    count_from(&three.0[0], later(2_600)).await;
+    // It does not heal: the third primary sees none of its tokens.
+    let guard = one.key("k").fixed_lease(MAX_LEASE).lock().await.expect("free");
+    let forgotten = guard.fencing_token();
+    assert!(forgotten.get() > later(2_600));
+    guard.release().await.expect("held");
+    one.shutdown(Duration::ZERO).await;
+    three.0[0].kill();
+    three.0[1].kill();
+    three.0[1].restart();
+    // Others have got tokens at these two since, by clocks that are behind.
+    count_from(&three.0[1], later(2_200)).await;
+    count_from(&three.0[2], later(2_400)).await;
+    let guard = other.lock_timeout("k", SOON).await.expect("granted in the end");
+    assert!(guard.fencing_token() > forgotten, "{} after {forgotten}", guard.fencing_token());
+    guard.release().await.expect("held");
+}
+
+#[tokio::test]
+async fn a_restart_that_keeps_the_mark_is_known_to_a_process_that_comes_later() {
+    let mut three = Three::begun().await;
+    three.locks().await.lock("k").await.expect("free").release().await.expect("held");
+    three.0[2].kill();
+    let kept = mark(&three.0[1]).await.expect("marked");
+    // As one that was written a minute ago.
+    let (written_us, rest) = kept.split_once(' ').expect("the time stands first");
+    let written_us: u64 = written_us.parse().expect("µs");
+    let kept = format!("{} {rest}", written_us - 60_000_000);
+    three.0[1].kill();
+    three.0[1].restart();
+    let restarted = Instant::now();
+    let mut redis = Raw::connect(&three.0[1].url()).await;
+    let _: redis::Value = redis.ask(redis::cmd("SET").arg("lockcore:quorum").arg(kept)).await;
+    let guard = three.locks().await.lock_timeout("k", SOON).await.expect("granted in the end");
+    assert!(restarted.elapsed() >= MAX_LEASE, "after {:?}", restarted.elapsed());
+    guard.release().await.expect("held");
+}
+
+#[tokio::test]
+async fn a_user_that_may_not_know_whether_a_primary_has_restarted_is_refused() {
+    let three = Three::begun().await;
+    let mut redis = Raw::connect(&three.0[0].url()).await;
+    let rules = ["ACL", "SETUSER", "default", "-info"];
+    let _: redis::Value = redis.ask(redis::cmd(rules[0]).arg(&rules[1..])).await;
+    let error = refused(three.quorum()).await;
+    assert_eq!(error.kind(), LockErrorKind::Denied);
+    assert!(error.to_string().contains("+info"), "{error}");
+}
+
+#[tokio::test]
+async fn each_namespace_has_a_mark_of_its_own() {
+    let three = Three::start();
+    let builder = || Locks::builder().namespace("shop").lease(MAX_LEASE);
+    builder().init_quorum(three.quorum()).await.expect("they are new");
+    let locks = builder().from_quorum(three.quorum()).await.expect("connected");
+    locks
+        .lock_timeout("k", Duration::from_secs(1))
+        .await
+        .expect("free")
+        .release()
+        .await
+        .expect("held");
+    assert_eq!(mark(&three.0[0]).await, None);
+}
