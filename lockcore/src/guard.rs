@@ -416,7 +416,9 @@ impl LockGuard {
         }
         // An unpolled release keeps no node.
         let driver = Arc::clone(&*hold.node);
-        Release(Progress::Running(RunningRelease { driver, shared: hold.shared, timer: None }))
+        let (is_polled, timer) = (false, None);
+        let shared = hold.shared;
+        Release(Progress::Running(RunningRelease { driver, shared, is_polled, timer }))
     }
 
     /// Drops the guard without releasing the lock: the lock stays taken, without further renewals,
@@ -528,12 +530,18 @@ impl fmt::Debug for Progress {
 struct RunningRelease {
     driver: Arc<Driver>,
     shared: HoldCell,
+    is_polled: bool,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl RunningRelease {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LockError>> {
-        let Self { driver, shared, timer } = self;
+        let Self { driver, shared, is_polled, timer } = self;
+        // A caller outside of a runtime is told so each time, not only where the answer is late.
+        if timer.is_none() && (!*is_polled || shared.outcome().is_none()) {
+            *timer = driver.timer_elsewhere();
+        }
+        *is_polled = true;
         // First, so that an outcome after the look wakes this task.
         shared.caller.register(cx.waker());
         match shared.outcome() {
@@ -542,15 +550,10 @@ impl RunningRelease {
             Some(Err(error)) if !shared.was_lost() => Poll::Ready(Err(driver.error(error.clone()))),
             Some(Err(_)) => Poll::Ready(ended(shared, false)),
             None if driver.has_ended() => Poll::Ready(Err(driver.closed())),
-            None => {
-                if timer.is_none() {
-                    *timer = driver.timer_elsewhere();
-                }
-                match timer {
-                    Some(timer) => timer.as_mut().poll(cx).map(|()| Err(silent())),
-                    None => Poll::Pending,
-                }
-            }
+            None => match timer {
+                Some(timer) => timer.as_mut().poll(cx).map(|()| Err(silent())),
+                None => Poll::Pending,
+            },
         }
     }
 }

@@ -18,12 +18,13 @@ use crate::spans::ANOTHER;
 
 on_every_store!(
     a_wait_is_linked_to_the_span_of_the_request_that_holds,
-    a_request_is_linked_to_the_others_that_hold_and_not_to_itself,
     a_label_of_its_own_is_kept_and_outside_of_a_trace_it_is_that_of_the_node,
     a_wait_behind_a_holder_without_a_trace_has_no_link,
-    requests_of_different_traces_are_in_no_run,
     a_request_is_served_though_its_links_panic;
-    not_on_a_cluster: a_wait_beside_jvms_is_linked_as_well,
+    not_on_a_cluster: a_wait_beside_jvms_is_linked_as_well;
+    not_by_a_quorum:
+    a_request_is_linked_to_the_others_that_hold_and_not_to_itself,
+    requests_of_different_traces_are_in_no_run,
 );
 
 #[test]
