@@ -228,6 +228,16 @@ impl LocalOptions {
     /// Those of a request whose label is its own, and nothing else.
     pub(crate) const LABELLED: Self =
         Self { is_labelled: true, names_holder: false, refuses_early: false };
+
+    /// Labels the request with the trace context of its caller, unless it has a label.
+    pub(crate) fn label(&mut self, request: &mut Request, node: &Node) {
+        if !self.is_labelled
+            && let Some(label) = node.observer.trace_label()
+        {
+            request.label = label;
+        }
+        self.is_labelled = true;
+    }
 }
 
 enum AttemptState {
@@ -348,16 +358,12 @@ impl RunningAttempt {
         node: &Arc<Node>,
         mut request: Request,
         cell: &mut HoldCell,
-        local: LocalOptions,
+        mut local: LocalOptions,
         limit: Limit,
     ) -> Result<Self, LockError> {
         let lock = request.lock.clone();
         let demand = request.demand;
-        if !local.is_labelled
-            && let Some(label) = node.observer.trace_label()
-        {
-            request.label = label;
-        }
+        local.label(&mut request, node);
         let span = node.observer.acquiring(&lock, cell);
         let in_span = span.clone().entered();
         let slot = take_slot(node, &request, cell)?;

@@ -5,7 +5,7 @@ use std::fmt;
 use proto::LockErrorKind;
 
 use crate::error::LockError;
-use crate::sentinels::hosts;
+use crate::sentinels::{hosts, of_scheme};
 
 /// The schemes of a URL of a Cluster, and the kind of each connection.
 const SCHEMES: [(&str, &str); 2] = [("redis+cluster://", "redis"), ("rediss+cluster://", "rediss")];
@@ -42,9 +42,7 @@ impl Cluster {
     /// Reads `redis+cluster://[user[:password]@]host[:port][,host[:port]]…`; nothing if it is a URL
     /// of another kind.
     pub(crate) fn read(url: &str) -> Option<Result<Self, LockError>> {
-        let (rest, scheme) = SCHEMES
-            .iter()
-            .find_map(|(begins, scheme)| Some((url.strip_prefix(begins)?, scheme)))?;
+        let (rest, scheme) = of_scheme(url, &SCHEMES)?;
         Some(Self::read_rest(rest, scheme).ok_or_else(invalid))
     }
 

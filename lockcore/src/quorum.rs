@@ -117,12 +117,7 @@ impl Primaries {
         if request.mode == Mode::Wait && options.when_busy == WhenBusy::KeepNewest {
             return Err(LockError::with_detail(LockErrorKind::Unsupported, NO_NEWEST));
         }
-        let lease = options.lease;
-        if lease > self.terms.max_lease {
-            let range = "the max_lease of the quorum or less";
-            return Err(ConfigError::new("lease", format!("{lease:?}"), range).into());
-        }
-        Ok(())
+        Ok(self.terms.check(options.lease)?)
     }
 
     fn majority(&self) -> usize {
@@ -257,6 +252,15 @@ async fn ask_each<'a, T, F: Future<Output = Result<T, LockError>>>(
 }
 
 impl Terms {
+    /// Refuses a lease that a primary which restarts does not wait for.
+    pub(crate) fn check(&self, lease: Duration) -> Result<(), ConfigError> {
+        if lease > self.max_lease {
+            let range = "the max_lease of the quorum or less";
+            return Err(ConfigError::new("lease", format!("{lease:?}"), range));
+        }
+        Ok(())
+    }
+
     /// The time after which no lease is left that a primary may have forgotten.
     fn quarantine(&self) -> Duration {
         self.max_lease + self.max_lease / 100 + Duration::from_secs(1)

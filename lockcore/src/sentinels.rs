@@ -63,9 +63,7 @@ impl Sentinels {
     /// Reads `redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db]`; nothing
     /// if it is a URL of another kind.
     pub(crate) fn read(url: &str) -> Option<Result<Self, LockError>> {
-        let (rest, scheme) = SCHEMES
-            .iter()
-            .find_map(|(begins, scheme)| Some((url.strip_prefix(begins)?, scheme)))?;
+        let (rest, scheme) = of_scheme(url, &SCHEMES)?;
         Some(Self::read_rest(rest, scheme).ok_or_else(invalid))
     }
 
@@ -88,6 +86,15 @@ impl Sentinels {
         let primary = format!("{scheme}://{credentials}primary/{db}{query}");
         Some(Self { name: name.to_owned(), sentinels, primary })
     }
+}
+
+/// The rest of a URL of one of these schemes, and the kind of each connection; nothing if it is a
+/// URL of another kind.
+pub(crate) fn of_scheme<'a>(
+    url: &'a str,
+    schemes: &[(&str, &'static str)],
+) -> Option<(&'a str, &'static str)> {
+    schemes.iter().find_map(|(begins, scheme)| Some((url.strip_prefix(begins)?, *scheme)))
 }
 
 /// The credentials of `[user[:password]@]host[:port][,host[:port]]…` with their `@`, if there are

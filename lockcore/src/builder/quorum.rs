@@ -87,11 +87,7 @@ impl LocksBuilder {
         list: Vec<(Option<Connected>, Connect)>,
         terms: Terms,
     ) -> Result<Locks, LockError> {
-        let lease = self.defaults.checked()?.lease;
-        if lease > terms.max_lease {
-            let range = "the max_lease of the quorum or less";
-            return Err(ConfigError::new("lease", format!("{lease:?}"), range).into());
-        }
+        terms.check(self.defaults.checked()?.lease)?;
         let first = list.iter().find_map(|(connected, _)| Some(Arc::clone(&connected.as_ref()?.0)));
         let node = first.ok_or_else(|| LockError::new(LockErrorKind::Unavailable))?;
         Ok(Locks { node, quorum: Some(Primaries::new(list, terms, &Handle::current())) })

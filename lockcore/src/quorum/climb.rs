@@ -47,16 +47,12 @@ pub(crate) struct Ascent {
 }
 
 impl Ascent {
-    /// Labels the request, with the trace context of its caller where that is asked for: the same
-    /// at all primaries, also at those that are gained later, by another task.
+    /// Labels the request: with the same trace context at all primaries, also at those that are
+    /// gained later, by another task.
     fn label(&mut self) {
-        let context = || self.primaries.nodes().next()?.observer.trace_label();
-        if !self.local.is_labelled
-            && let Some(label) = context()
-        {
-            self.request.label = label;
+        if let Some(node) = self.primaries.nodes().next() {
+            self.local.label(&mut self.request, node);
         }
-        self.local.is_labelled = true;
     }
 
     /// The request at one of the primaries. The hold of all has the longest hold: one at a primary

@@ -6,7 +6,7 @@ use std::time::Duration;
 use proto::LockErrorKind;
 
 use crate::error::LockError;
-use crate::sentinels::hosts;
+use crate::sentinels::{hosts, of_scheme};
 
 /// The schemes of a URL of a quorum, and the kind of each connection.
 const SCHEMES: [(&str, &str); 2] = [("redis+quorum://", "redis"), ("rediss+quorum://", "rediss")];
@@ -87,9 +87,7 @@ impl Quorum {
 
     /// As [`from_url`](Self::from_url); nothing if it is a URL of another kind.
     pub(crate) fn read(url: &str) -> Option<Result<Self, LockError>> {
-        let (rest, scheme) = SCHEMES
-            .iter()
-            .find_map(|(begins, scheme)| Some((url.strip_prefix(begins)?, scheme)))?;
+        let (rest, scheme) = of_scheme(url, &SCHEMES)?;
         Some(Self::read_rest(rest, scheme).ok_or_else(invalid))
     }
 
