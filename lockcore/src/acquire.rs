@@ -73,7 +73,8 @@ impl Acquire {
     /// The number of waiters ahead, as the server last told it; 0 is next. `None` until it is
     /// queued, also if it is granted at once.
     ///
-    /// The server tells it when it queues the request, and again if that loses its place. Waiters
+    /// The server tells it when it queues the request, and again if that loses its place. Those of
+    /// a [run](crate::LocksBuilder::run_limit) that its process has still to serve count. Waiters
     /// ahead that are served since then are not subtracted: at most so many are ahead. Does not ask
     /// the server: the requests by which a place is kept alive do not tell it, since a rank costs
     /// the server a look at the queue for each waiter. [`inspect`](crate::Locks::inspect) tells.

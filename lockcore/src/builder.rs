@@ -27,6 +27,9 @@ use crate::store::redis::Certificates;
 use crate::store::seen::SeenTokens;
 use crate::trace_links::TraceLinks;
 
+/// Long enough for most of the gain of runs; a loss costs no more places than these.
+const RUN_LIMIT: u32 = 8;
+
 /// Makes a [`Locks`] with other settings than the defaults.
 ///
 /// ```
@@ -57,7 +60,8 @@ pub struct LocksBuilder {
     request_timeout: Duration,
     max_waiting: u32,
     redisson_peers: bool,
-    run_limit: u32,
+    /// None is the default, which a quorum and a queue shared with JVMs do not have.
+    run_limit: Option<u32>,
     trace_links: Option<Arc<dyn TraceLinks>>,
     #[cfg(feature = "redis")]
     certificates: Certificates,
@@ -95,7 +99,7 @@ impl LocksBuilder {
             request_timeout: Duration::from_secs(2),
             max_waiting: 100_000,
             redisson_peers: false,
-            run_limit: 1,
+            run_limit: None,
             trace_links: None,
             #[cfg(feature = "redis")]
             certificates: Certificates::default(),
@@ -219,21 +223,24 @@ impl LocksBuilder {
         self
     }
 
-    /// The most waiters of this `Locks` that are granted a lock together, 1 to 64; 1 by default,
-    /// which grants it to each of them alone. Waiters that are next to each other in the queue, all
-    /// for the whole lock, are a *run*, up to this number: this process serves them one after the
-    /// other, without asking the server between them.
+    /// The most waiters of this `Locks` that are granted a lock together, 1 to 64; 8 by default.
+    /// Waiters that are next to each other in the queue, all for the whole lock, are a *run*, up to
+    /// this number: this process serves them one after the other, without asking the server between
+    /// them. 1 grants the lock to each of them alone.
     ///
     /// The order of a queue stays as it is, as do tokens, deadlines and losses: each guard in a run
     /// has its own. Where the hold is lost, the waiters of the run that were not served ask again,
     /// at the end of the queue. The same is true after a [force release](Locks::force_release), and
     /// after a [leak](crate::LockGuard::leak) or a [downgrade](crate::LockGuard::downgrade) of an
     /// earlier guard of the run. [`inspect`](Locks::inspect) shows the first of a run as the
-    /// holder. A hold with a [fixed lease](LockOptions::fixed_lease) or a [longest
-    /// hold](LockOptions::max_hold) is in no run, and there are no runs with
-    /// [`redisson_peers`](Self::redisson_peers).
+    /// holder.
+    ///
+    /// A hold with a [fixed lease](LockOptions::fixed_lease) or a [longest
+    /// hold](LockOptions::max_hold) is in no run. There are no runs with
+    /// [`redisson_peers`](Self::redisson_peers), and none over a quorum, which refuses a limit
+    /// above 1.
     pub fn run_limit(mut self, members: u32) -> Self {
-        self.run_limit = members;
+        self.run_limit = Some(members);
         self
     }
 
@@ -322,7 +329,7 @@ impl LocksBuilder {
             redact_names: self.redact_names,
             request_timeout: self.request_timeout,
             redisson_peers: self.redisson_peers,
-            run_limit: self.run_limit,
+            run_limit: self.run_limit.unwrap_or(RUN_LIMIT),
             trace_links: self.trace_links.clone(),
             max_waiting: self.max_waiting,
             waiting: Arc::new(Semaphore::new(slots)),
@@ -339,8 +346,8 @@ impl LocksBuilder {
         if self.max_waiting == 0 {
             return Err(ConfigError::new("max_waiting", "0", "1 or more"));
         }
-        if !(1..=MAX_RUN as u32).contains(&self.run_limit) {
-            return Err(ConfigError::new("run_limit", self.run_limit.to_string(), "1 to 64"));
+        if let Some(limit) = self.run_limit.filter(|limit| !(1..=MAX_RUN as u32).contains(limit)) {
+            return Err(ConfigError::new("run_limit", limit.to_string(), "1 to 64"));
         }
         if let Some((count, timeout)) = self.replicas {
             let is_in_time = (Duration::from_millis(1)..self.request_timeout).contains(&timeout);

@@ -38,7 +38,7 @@ impl LocksBuilder {
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub fn on_memory_quorum(self, stores: &[MemoryStore]) -> Result<Locks, LockError> {
+    pub fn on_memory_quorum(mut self, stores: &[MemoryStore]) -> Result<Locks, LockError> {
         // They forget nothing, so no lease is too long.
         let terms = self.terms(stores.len(), MAX_LEASE, 0)?;
         let (id, seen) = (new_node(), Arc::default());
@@ -52,8 +52,8 @@ impl LocksBuilder {
         self.quorum_of(list?, terms)
     }
 
-    /// Checks the options of a quorum of `n` primaries.
-    fn terms(&self, n: usize, max_lease: Duration, spare: usize) -> Result<Terms, LockError> {
+    /// Checks the options of a quorum of `n` primaries, and leaves runs out.
+    fn terms(&mut self, n: usize, max_lease: Duration, spare: usize) -> Result<Terms, LockError> {
         self.check()?;
         if n.is_multiple_of(2) || !(3..=MOST).contains(&n) {
             let value = format!("{n} primaries");
@@ -74,11 +74,16 @@ impl LocksBuilder {
                 "require_replicas",
                 "left out: a primary of a quorum has no replicas",
             ),
-            (self.run_limit > 1, "run_limit", "1: a quorum serves no runs"),
+            (
+                self.run_limit.is_some_and(|limit| limit > 1),
+                "run_limit",
+                "1: a quorum serves no runs",
+            ),
         ];
         if let Some((_, option, range)) = set.into_iter().find(|(is_set, ..)| *is_set) {
             return Err(ConfigError::new(option, "set", range).into());
         }
+        self.run_limit = Some(1);
         Ok(Terms { max_lease, spare, request_timeout: self.request_timeout })
     }
 
@@ -192,7 +197,7 @@ mod on_redis {
         ///
         /// # Panics
         /// Outside a tokio runtime.
-        pub async fn from_quorum(self, quorum: Quorum) -> Result<Locks, LockError> {
+        pub async fn from_quorum(mut self, quorum: Quorum) -> Result<Locks, LockError> {
             let terms = self.terms(quorum.primaries.len(), quorum.max_lease, quorum.spare)?;
             let places = self.places(&quorum)?;
             let connected = join_all(places.iter().cloned().map(Place::connect)).await;
@@ -232,7 +237,7 @@ mod on_redis {
         ///
         /// # Cancel safety
         /// Some of the primaries may be marked: call it again.
-        pub async fn init_quorum(self, quorum: Quorum) -> Result<(), LockError> {
+        pub async fn init_quorum(mut self, quorum: Quorum) -> Result<(), LockError> {
             self.terms(quorum.primaries.len(), quorum.max_lease, quorum.spare)?;
             let places = self.places(&quorum)?;
             let connect = places.iter().map(async |place| place.store(&Inbox::default()).await);

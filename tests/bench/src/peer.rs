@@ -72,6 +72,12 @@ pub(crate) const PEERS: &[Peer] = &[
         can: &[Take, Wait, HandOff, Queue(100_000), Renew, Cancel, Replicated],
     },
     Peer {
+        id: "ours-alone",
+        title: "lockcore, `run_limit(1)`",
+        waits: "queue, message",
+        can: &[Wait],
+    },
+    Peer {
         id: "ours-dropped",
         title: "**lockcore**, guards dropped",
         waits: "queue, message",
@@ -124,6 +130,18 @@ pub(crate) const PEERS: &[Peer] = &[
         title: "rlock",
         waits: "asks every 100 ms",
         can: &[Take, Wait, HandOff, Renew, Cancel],
+    },
+    Peer {
+        id: "distkit",
+        title: "distkit",
+        waits: "asks every 50 ms",
+        can: &[Take, Wait, HandOff],
+    },
+    Peer {
+        id: "distributed-lock",
+        title: "distributed-lock, on Redis",
+        waits: "does not wait",
+        can: &[Take],
     },
     Peer {
         id: "redisson-fair",

@@ -14,7 +14,8 @@ async fn a_waiter_who_was_passed_over_keeps_its_place_and_gets_its_turn() {
     let guard = held(&near, "k", LONG).await;
     let passed = queued(&far, "k", LONG, &mut setup.redis).await;
     let next = queued(&near, "k", LONG, &mut setup.redis).await;
-    let last = queued(&near, "k", LONG, &mut setup.redis).await;
+    // Another lease: it is in no run with the one before.
+    let last = queued(&near, "k", LONG * 2, &mut setup.redis).await;
     let places = queue(&mut setup.redis, "k").await;
     setup.proxy.refuse().await;
     setup.proxy.cut_all().await;

@@ -20,6 +20,7 @@ facts! {
         a_lock_of_a_run_that_becomes_a_read_is_its_holders_alone,
         a_run_at_the_end_of_the_counter_begins_above_the_time,
         an_operator_sees_the_first_member_of_a_run_that_has_not_left,
+        a_run_counts_in_the_positions_of_those_behind_it,
     ],
 }
 
@@ -139,7 +140,7 @@ async fn a_run_has_no_more_members_than_its_first_allows_and_none_that_come_late
     a.release(&held).await;
     assert_eq!(bench.run().await, numbers(&members[..3]));
     let later = b.in_run(3, 30_000);
-    assert_eq!(b.wait(&later).await.outcome, Acquired::Queued { position: 1 });
+    assert_eq!(b.wait(&later).await.outcome, Acquired::Queued { position: 3 });
     assert_eq!(bench.run().await, numbers(&members[..3]));
     b.release(&members[0]).await;
     assert_eq!(bench.run().await, [members[3].number(), later.number()]);
@@ -159,7 +160,7 @@ async fn a_member_of_a_run_that_asks_again_or_touches_is_told_of_the_run_by_new_
     // All of them at once are told once, also with a newcomer between them.
     let later = b.in_run(8, 30_000);
     let reply = b.wait_all(&[&members[2], &later, &members[0]]).await;
-    let queued = Acquired::Queued { position: 0 };
+    let queued = Acquired::Queued { position: 2 };
     assert_eq!(reply.outcome, [Acquired::Granted, queued, Acquired::Granted]);
     assert_eq!(grant(&reply).run, numbers(&members));
     let touched = b.touch(&[&members[1], &later, &members[2]]).await;
@@ -251,4 +252,33 @@ async fn an_operator_sees_the_first_member_of_a_run_that_has_not_left(mut bench:
     assert_eq!(holder(a.inspect().await), members[0]);
     b.leave(&members[0]).await;
     assert_eq!(holder(a.inspect().await), members[1]);
+}
+
+async fn a_run_counts_in_the_positions_of_those_behind_it(mut bench: Bench) {
+    let position = |outcome: &Acquired| match outcome {
+        Acquired::Queued { position } => *position,
+        outcome => panic!("{outcome:?}"),
+    };
+    for is_own in [false, true] {
+        bench.restart().await;
+        let (a, b, members) = bench.run_of_three().await;
+        let node = if is_own { &b } else { &a };
+        for ahead in 2..4 {
+            let reply = node.wait(&node.in_run(8, 30_000)).await;
+            assert_eq!(position(&reply.outcome), ahead, "everything");
+        }
+        let reply = node.wait(&node.member_for(Demand::READ, 30_000)).await;
+        assert_eq!(position(&reply.outcome), 4, "a part");
+        let together = [node.in_run(8, 30_000), node.in_run(8, 30_000)];
+        let reply = node.wait_all(&[&together[0], &together[1]]).await;
+        assert_eq!(reply.outcome.iter().map(position).collect::<Vec<_>>(), [5, 6], "several");
+        // The long way: one of them waits already.
+        let another = node.in_run(8, 30_000);
+        let reply = node.wait_all(&[&together[1], &another]).await;
+        assert_eq!(reply.outcome.iter().map(position).collect::<Vec<_>>(), [6, 7]);
+        // One that has left is ahead of nobody.
+        b.leave(&members[0]).await;
+        let reply = node.wait(&another).await;
+        assert_eq!(position(&reply.outcome), 6, "asked again");
+    }
 }

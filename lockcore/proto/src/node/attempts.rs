@@ -267,18 +267,17 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// The attempt goes on under a new number; the caller decides the end of the old one.
+    /// The attempt goes on under a new number, with its caller and mirror. The state of the old
+    /// number stays as it is.
     pub(super) fn next_round(&mut self, number: u64) -> u64 {
         let next = number + 1;
-        let caller = self
-            .table
-            .change(number, |entry| std::mem::replace(&mut entry.caller, Caller::Gone))
-            .unwrap_or(Caller::Gone);
-        if let Some(old) = self.table.get(number) {
+        let moved = self.table.change(number, Entry::take_caller);
+        if let (Some((caller, mirror)), Some(old)) = (moved, self.table.get(number)) {
             let entry = Entry {
                 member: old.member.renumbered(next),
                 state: State::Missed,
                 caller,
+                mirror,
                 ambiguous: false,
                 unanswered: false,
                 answered: None,

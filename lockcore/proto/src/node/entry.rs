@@ -272,6 +272,11 @@ impl<P: Mirror> Entry<P> {
         State::Leaving { due: Some(now), pause_ms: LEAVE_RETRY_MS, give_up }
     }
 
+    /// Takes the caller out, with the mirror by which it is woken: they go together.
+    pub(super) fn take_caller(&mut self) -> (Caller, P) {
+        (std::mem::replace(&mut self.caller, Caller::Gone), std::mem::take(&mut self.mirror))
+    }
+
     /// The state once nothing of it is left on the server: over, unless a copy of its acquire may
     /// still run there, which a tombstone refuses, or may have run since its hold was
     /// force-released, which has queued it anew.

@@ -435,15 +435,21 @@ impl<P: Mirror> Core<P> {
         let lock = self.table.get(first).map(|entry| entry.lock.clone());
         // The first waits by its own name again. If it was cancelled, it leaves.
         let of_first = run.of_first.filter(|number| self.is_in_run(*number));
-        let caller = of_first.and_then(|number| {
+        let moved = of_first.and_then(|number| {
             self.table.change(number, |entry| {
                 entry.state = State::Over;
-                std::mem::replace(&mut entry.caller, Caller::Gone)
+                entry.take_caller()
             })
         });
-        self.table.change(first, |entry| {
-            entry.state = if caller.is_some() { State::Waiting } else { entry.leaving(now) };
-            entry.caller = caller.unwrap_or(Caller::Gone);
+        self.table.change(first, |entry| match moved {
+            Some((caller, mirror)) => {
+                (entry.caller, entry.mirror) = (caller, mirror);
+                entry.state = State::Waiting;
+            }
+            None => {
+                entry.caller = Caller::Gone;
+                entry.state = entry.leaving(now);
+            }
         });
         for (number, _) in run.rest {
             self.runs.leave(number);

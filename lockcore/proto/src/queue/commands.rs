@@ -218,17 +218,20 @@ impl QueueState {
         }
     }
 
-    /// Tells the members that wait their positions, as they are at the end of the command.
+    /// Tells the members that wait their positions, as they are at the end of the command. Of a
+    /// run, all but one are ahead of them.
     fn tell_positions(&self, members: &[Member], asking: &mut Asking<'_>) {
         let first = self.queue.len() - asking.newcomers.len();
+        let others = self.run().len().saturating_sub(1);
         for (member, outcome) in members.iter().zip(&mut asking.outcomes) {
             let Acquired::Queued { position } = outcome else { continue };
             // Newcomers stand at the end: that they do need not be looked up.
             let at = asking.newcomers.iter().position(|newcomer| *newcomer == member);
-            *position = at.map_or_else(
+            let waiting = at.map_or_else(
                 || self.queue.iter().take_while(|(_, ahead)| *ahead != member).count(),
                 |at| first + at,
-            ) as u64;
+            );
+            *position = (others + waiting) as u64;
         }
     }
 

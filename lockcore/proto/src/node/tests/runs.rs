@@ -111,7 +111,11 @@ impl World {
     }
 
     fn begin(&mut self, now: Moment, wish: Request) -> u64 {
-        let begun = self.core.event(now).begin(wish, Told::default());
+        self.begin_with(now, wish, Told::default())
+    }
+
+    fn begin_with(&mut self, now: Moment, wish: Request, mirror: Told) -> u64 {
+        let begun = self.core.event(now).begin(wish, mirror);
         let (attempt, ask) = begun.expect("it is open");
         match ask {
             Some(ask) => self.answer(now, &ask),
@@ -555,6 +559,46 @@ fn a_run_whose_confirmation_fails_is_asked_for_by_a_touch() {
     let asked = world.run(at(300));
     assert!(matches!(&asked[..], [Command::Release { .. }]), "{asked:?}");
     assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
+}
+
+#[test]
+fn the_first_of_a_run_is_woken_at_its_turn_although_a_confirmation_has_failed() {
+    let mut world = World::new();
+    world.core.rules.confirm_grants = true;
+    let (_, other) = world.waiting(0);
+    let mirror = Told::default();
+    let attempt = world.begin_with(at(0), wish("a"), mirror.clone());
+    world.begin(at(0), wish("a"));
+    world.hand_over(at(1), &other);
+    world.hear(at(1));
+    let confirm = world.due(at(1));
+    world.core.event(at(2)).unanswered(&confirm[0], &StoreError::ambiguous("cut"));
+    for touch in world.due(at(300)) {
+        world.answer(at(300), &touch);
+    }
+    let is_woken =
+        |effect: Effect<Told>| matches!(effect, Effect::Wake(of) if Rc::ptr_eq(&of.0, &mirror.0));
+    assert!(world.core.drain().into_iter().any(is_woken));
+    assert!(world.take(at(300), attempt).is_some());
+}
+
+#[test]
+fn a_member_that_has_given_the_lock_back_is_forgotten_while_its_run_goes_on() {
+    let mut world = World::new();
+    let (_, other) = world.waiting(0);
+    let mirrors = [(); 3].map(|()| Told::default());
+    let attempts =
+        mirrors.each_ref().map(|mirror| world.begin_with(at(0), wish("a"), mirror.clone()));
+    world.hand_over(at(1), &other);
+    world.hear(at(1));
+    for (attempt, mirror) in attempts.iter().zip(&mirrors).take(2) {
+        world.run(at(1));
+        let (number, _) = world.take(at(2), *attempt).expect("its turn");
+        world.core.event(at(2)).dropped(number);
+        world.due(at(2));
+        assert_eq!(Rc::strong_count(&mirror.0), 1);
+    }
+    assert!(world.take(at(2), attempts[2]).is_some());
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! Our locks. Limits are raised to the need of the longest queue. Usage: `ours ADDRESS [dropped]`:
-//! guards are released, or dropped.
+//! Our locks. Limits are raised to the need of the longest queue. Usage: `ours ADDRESS [dropped |
+//! run=N]`: guards are released, or dropped; runs have another limit than that of the default.
 
 use lock_peer_kit::{Peer, run};
 use lock_peer_ours::Ours;
-use lockcore::{LockGuard, LockOptions, Locks};
+use lockcore::{LockGuard, LockOptions, Locks, LocksBuilder};
 
 /// Locks whose guards are dropped, and released in the background.
 struct Dropped(Ours);
@@ -22,13 +22,20 @@ impl Peer for Dropped {
 
 fn main() {
     match std::env::args().nth(2).as_deref() {
-        Some("dropped") => run("lockcore", async |url| Dropped(connect(url).await)),
-        _ => run("lockcore", connect),
+        None => run("lockcore", async |url| connect(builder(), url).await),
+        Some("dropped") => run("lockcore", async |url| Dropped(connect(builder(), url).await)),
+        Some(limit) => {
+            let limit = limit.strip_prefix("run=").and_then(|limit| limit.parse().ok());
+            let limit = limit.expect("dropped, or run=N");
+            run("lockcore", async move |url| connect(builder().run_limit(limit), url).await);
+        }
     }
 }
 
-async fn connect(url: String) -> Ours {
-    let options = LockOptions::new().queue_limit(200_000);
-    let builder = Locks::builder().defaults(options).max_waiting(200_000);
+fn builder() -> LocksBuilder {
+    Locks::builder().defaults(LockOptions::new().queue_limit(200_000)).max_waiting(200_000)
+}
+
+async fn connect(builder: LocksBuilder, url: String) -> Ours {
     Ours(builder.connect(url).await.expect("connected"))
 }

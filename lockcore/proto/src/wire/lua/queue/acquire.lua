@@ -47,7 +47,7 @@ elseif type(text) == 'string' then
   local size, left = tonumber(pcall('ZCARD', queue)), call('PTTL', door)
   local has_room = size and (queue_limit == 0 or size < queue_limit)
   -- Whether it waits, at the end: nothing has lapsed, and the first that waits does not fit.
-  local waits, clock, first_end
+  local waits, clock, first_end, is_waited
   if used and has_room then
     local time = call('TIME')
     clock = time[1] .. string.sub('00000' .. time[2], -6)
@@ -78,7 +78,7 @@ elseif type(text) == 'string' then
       end
     end
   elseif size and not used then
-    local is_waited = string.sub(text, 1, 3) == '+~2'
+    is_waited = string.sub(text, 1, 3) == '+~2'
     if is_waited then
       left = left - 60000
     end
@@ -118,7 +118,9 @@ elseif type(text) == 'string' then
       if string.sub(text, 1, 1) ~= '+' then
         call('PSETEX', door, left + 60000, '+' .. text)
       end
-      return left * 1048576 + size
+      local run = is_waited and string.find(text, '\n', 27, true)
+      local others = run and select(2, string.gsub(string.sub(text, run), ' ', '')) or 0
+      return left * 1048576 + size + others
     end
   end
 end

@@ -24,6 +24,7 @@ if type(text) == 'string' then
   -- A member that holds, or that a run of the same node may have, goes the long way. Those of a run
   -- differ from its first in their numbers only.
   local run = is_waited and string.find(holder, '\n', 26, true)
+  local others = run and select(2, string.gsub(string.sub(holder, run), ' ', '')) or 0
   if run and string.sub(holder, 1, 25) ~= string.sub(ARGV[6], 1, 25) then
     run = nil
   end
@@ -66,7 +67,7 @@ if type(text) == 'string' then
       if not is_waited then
         call('PSETEX', door, left + 60000, '+' .. text)
       end
-      return left * 1048576 + size
+      return left * 1048576 + size + others
     end
     -- One of them was there already, or is named twice: the long way tells which.
     call('ZREMRANGEBYSCORE', queue, scored[1], scored[2 * draws - 1])

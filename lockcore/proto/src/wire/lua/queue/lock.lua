@@ -52,7 +52,8 @@ elseif type(held) == 'string' then
       if not is_waited then
         call('PSETEX', door, left + 60000, '+' .. held)
       end
-      return left * 1048576 + size
+      local others = run and select(2, string.gsub(string.sub(held, run), ' ', '')) or 0
+      return left * 1048576 + size + others
     end
   end
 end

@@ -192,9 +192,10 @@ if not is_all_refused then
     call('PSETEX', door .. ':swept', '1000', '1')
   end
 end
+local others = run == '' and 0 or run_size() - 1
 for i, member in ipairs(members) do
   if outcomes[i] == 'queued' then
     local at = index[member]
-    positions[#positions + 1] = at and size - #newcomers / 2 + at or call('ZRANK', Q, member)
+    positions[#positions + 1] = others + (at and size - #newcomers / 2 + at or call('ZRANK', Q, member))
   end
 end
