@@ -11,7 +11,8 @@ impl Peer for Distkit {
     type Hold = MutexGuard;
 
     async fn take(&self, key: String) -> MutexGuard {
-        let key = DistkitRedisKey::try_from(key).expect("a short name");
+        // It refuses a colon.
+        let key = DistkitRedisKey::try_from(key.replace(':', "/")).expect("a short name");
         Mutex::new(LockOptions::new(key, self.0.clone())).lock().await.expect("taken")
     }
 
