@@ -41,6 +41,12 @@ pub struct Participant {
     /// its place since. By the server's clock, as its node knew it when it connected. The age of a
     /// hold includes its wait. `None` for members of other programs.
     pub age: Option<Duration>,
+    /// The time for which it has held, by the server's clock; `None` for a waiter, and where JVMs
+    /// share the queue. A hold is known by its lease until its first renewal, and then by its node,
+    /// which tells its age now and then. A lock that was made a read is as old as before. Of a hold
+    /// that is granted anew to the same acquisition, and of one that was confirmed before its
+    /// holder had it, the time since then.
+    pub held: Option<Duration>,
     /// The time left of its lease; zero if it waits.
     pub lease: Duration,
     /// Whether the lease is not confirmed: that of a hold that was handed over and has not been
@@ -71,7 +77,12 @@ impl LockInspection {
         let live = inspection.waiters.iter().filter(|(_, deadline_ms)| *deadline_ms > now_ms);
         Self {
             holders: holds
-                .map(|(party, weight, left_ms)| Participant::new(party, *weight, *left_ms, now_us))
+                .map(|hold| Participant {
+                    held: hold
+                        .since_ms
+                        .map(|since_ms| Duration::from_millis(now_ms.saturating_sub(since_ms))),
+                    ..Participant::new(&hold.party, hold.weight, hold.left_ms, now_us)
+                })
                 .collect(),
             waiters: live
                 .map(|(party, _)| Participant::new(party, party.weight(), 0, now_us))
@@ -100,6 +111,13 @@ impl LockInspection {
         for holder in &mut joined.holders {
             let held = each.iter().filter(|found| of(&holder.node, found)).count();
             holder.primaries = Some(HeldPrimaries { held, all });
+            // A primary that was asked again later has it for less time.
+            let same = |one: &&Participant| one.node == holder.node;
+            holder.held = each
+                .iter()
+                .flat_map(|found| found.holders.iter().find(same))
+                .filter_map(|one| one.held)
+                .max();
         }
         Some(joined)
     }
@@ -122,6 +140,7 @@ impl Participant {
                 demand => demand,
             },
             age: ours.map(age),
+            held: None,
             lease: Duration::from_millis(left_ms),
             is_claim: ours.is_some_and(is_claim),
             primaries: None,
