@@ -44,8 +44,8 @@ pub struct Participant {
     /// The time for which it has held, by the server's clock; `None` for a waiter, and where JVMs
     /// share the queue. A hold is known by its lease until its first renewal, and then by its node,
     /// which tells its age now and then. A lock that was made a read is as old as before. Of a hold
-    /// that is granted anew to the same acquisition, and of one that was confirmed before its
-    /// holder had it, the time since then.
+    /// that was confirmed before its holder had it, the time since then; of that of a
+    /// [quorum](crate::guide::quorum), at the first primary that tells of it.
     pub held: Option<Duration>,
     /// The time left of its lease; zero if it waits.
     pub lease: Duration,
@@ -111,13 +111,6 @@ impl LockInspection {
         for holder in &mut joined.holders {
             let held = each.iter().filter(|found| of(&holder.node, found)).count();
             holder.primaries = Some(HeldPrimaries { held, all });
-            // A primary that was asked again later has it for less time.
-            let same = |one: &&Participant| one.node == holder.node;
-            holder.held = each
-                .iter()
-                .flat_map(|found| found.holders.iter().find(same))
-                .filter_map(|one| one.held)
-                .max();
         }
         Some(joined)
     }
