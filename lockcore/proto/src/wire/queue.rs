@@ -146,8 +146,13 @@ pub(super) fn command<C: Call>(lock: &LockName, context: Context<'_>, command: &
         }
         _ => {}
     }
+    // A renewal draws no token, so it has no floor: in its place stands how many it renews.
+    let floor_or_holds = match command {
+        Command::Renew { members, .. } => members.len() as u64,
+        _ => context.floors.floor_us,
+    };
     call.text(context.node.as_str())
-        .number(context.floors.floor_us)
+        .number(floor_or_holds)
         .number(context.floors.elsewhere_us)
         .text(context.prefix);
     add_members(&mut call, command);

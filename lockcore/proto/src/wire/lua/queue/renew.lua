@@ -1,13 +1,10 @@
--- Renews holds of one node. KEYS: door. ARGV: node, floor, latest time of servers before, prefix,
--- then of each hold member and lease; then ages to be noted, if any. The outcome is one letter a
--- member: h(eld), n(ot held). Answers the clock alone if all hold parts and nothing but ends is
--- written: but for notes, this way touches keys that are there, and no others, so a slot that moves
--- does not refuse it where they are together.
+-- Renews holds of one node. KEYS: door. ARGV: node, how many holds, latest time of servers before,
+-- prefix, then of each hold member and lease; then ages to be noted, if any. The outcome is one
+-- letter a member: h(eld), n(ot held). Answers the clock alone if all hold parts and nothing but
+-- ends is written: but for notes, this way touches keys that are there, and no others, so a slot
+-- that moves does not refuse it where they are together.
 local call, pcall, door = redis.call, redis.pcall, KEYS[1]
-local first_age = 5
-while string.byte(ARGV[first_age] or '') == 126 do
-  first_age = first_age + 2
-end
+local first_age = 2 * ARGV[2] + 5
 local text = pcall('GET', door)
 if type(text) == 'string' and string.match(text, '^[+-]?%*[1-9]%d*:[1-9]%d*$') then
   local time, left, holds = call('TIME'), call('PTTL', door), door .. ':holds'
@@ -38,15 +35,16 @@ if type(text) == 'string' and string.match(text, '^[+-]?%*[1-9]%d*:[1-9]%d*$') t
       call('ZREM', holds, '')
     end
     call('ZADD', holds, unpack(extended))
-    local letters = string.rep('h', #members)
+    if ARGV[first_age] then
+      local letters = string.rep('h', #members)
 --#include queue/ages
+    end
     return clock
   end
 end
 
-local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 -- A renewal draws no number.
-local counter
+local node, floor, elsewhere, prefix, counter = ARGV[1], 0, 0, ARGV[4], nil
 
 --#include queue/state
 return (function()
