@@ -41,6 +41,12 @@ pub struct Participant {
     /// its place since. By the server's clock, as its node knew it when it connected. The age of a
     /// hold includes its wait. `None` for members of other programs.
     pub age: Option<Duration>,
+    /// The time for which it has held, by the server's clock; `None` for a waiter, and where JVMs
+    /// share the queue. A hold is known by its lease until its first renewal, and then by its node,
+    /// which tells its age now and then. A lock that was made a read is as old as before. Of a hold
+    /// that was confirmed before its holder had it, the time since then; of that of a
+    /// [quorum](crate::guide::quorum), at the first primary that tells of it.
+    pub held: Option<Duration>,
     /// The time left of its lease; zero if it waits.
     pub lease: Duration,
     /// Whether the lease is not confirmed: that of a hold that was handed over and has not been
@@ -71,7 +77,12 @@ impl LockInspection {
         let live = inspection.waiters.iter().filter(|(_, deadline_ms)| *deadline_ms > now_ms);
         Self {
             holders: holds
-                .map(|(party, weight, left_ms)| Participant::new(party, *weight, *left_ms, now_us))
+                .map(|hold| Participant {
+                    held: hold
+                        .since_ms
+                        .map(|since_ms| Duration::from_millis(now_ms.saturating_sub(since_ms))),
+                    ..Participant::new(&hold.party, hold.weight, hold.left_ms, now_us)
+                })
                 .collect(),
             waiters: live
                 .map(|(party, _)| Participant::new(party, party.weight(), 0, now_us))
@@ -122,6 +133,7 @@ impl Participant {
                 demand => demand,
             },
             age: ours.map(age),
+            held: None,
             lease: Duration::from_millis(left_ms),
             is_claim: ours.is_some_and(is_claim),
             primaries: None,

@@ -214,7 +214,7 @@ fn release(member: &Member) -> Command {
 }
 
 fn renew(member: &Member) -> Command {
-    Command::Renew { members: vec![member.clone()] }
+    Command::renew(vec![member.clone()])
 }
 
 fn confirm(member: &Member) -> Command {

@@ -75,7 +75,7 @@ impl Variant {
                 call.messages.retain(|message| !matches!(message, Message::Revoked { .. }));
                 answer
             }
-            (Self::RevivesHolds, Command::Renew { members }) => {
+            (Self::RevivesHolds, Command::Renew { members, .. }) => {
                 for member in members {
                     let is_whole = state.at_door().is_some_and(|(holder, _)| holder == member);
                     if let Some(door) = state.door.as_mut().filter(|_| is_whole) {

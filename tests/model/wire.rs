@@ -106,7 +106,7 @@ impl Locking {
                 Ask::Acquire { members, waits: *mode == Mode::Wait }
             }
             Command::Release { member } => Ask::Release { member: id(member) },
-            Command::Renew { members } => {
+            Command::Renew { members, .. } => {
                 let [member] = members.as_slice() else {
                     unreachable!("a table renews one at a time");
                 };

@@ -68,9 +68,8 @@ const TOP: &str = "\
 Keys: up, down, page up, page down, home, end; Enter looks into a lock, Esc goes back; / looks into one by \
 its name; s sorts by the longest queue, the oldest wait, the oldest hold; q or Ctrl-C ends.
 
-HELD FOR is the time for which lockctl has seen it held, after '>' if it was held already when lockctl \
-began. ASKED is the time since the holder first asked for it. TURN IN is estimated from the turns that were \
-seen since you looked into the lock.
+HELD FOR is the time for which it has been held. ASKED is the time since the holder first asked for it. TURN IN is \
+estimated from the turns that were seen since you looked into the lock.
 
 Each look searches the keys of each server with SCAN, 1 000 at a time, and inspects each busy lock, at most \
 20 000 of them; the pause after it is four times as long, a second at least. It changes nothing. A server that \

@@ -5,7 +5,6 @@ mod keys;
 mod one;
 mod order;
 mod screen;
-mod seen;
 mod view;
 
 use std::io::{self, IsTerminal as _};

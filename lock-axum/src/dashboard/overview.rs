@@ -130,7 +130,7 @@ struct Busy {
     /// The name by which this process acquires it.
     name: Option<String>,
     holding: u64,
-    /// The holder whose lease ends first: its label, the time since it asked, and its lease.
+    /// The holder whose lease ends first: its label, the time for which it has held, and its lease.
     holder: Option<String>,
     held_ms: Option<u64>,
     lease_ms: Option<u64>,
@@ -204,7 +204,7 @@ impl View<'_> {
                 }
             }
             (table("busy", "Held or waited for",
-                &["Lock", "Waiting", "Next has waited", "Held by", "Asked", "Lease left"],
+                &["Lock", "Waiting", "Next has waited", "Held by", "For", "Lease left"],
                 html! {
                     @for lock in &self.locks { (lock.row()) }
                     @if self.locks.is_empty() { tr { td colspan="6" { "None." } } }
@@ -234,7 +234,7 @@ impl Busy {
             name: lock.as_deref().and_then(|lock| locks.name_of(lock)),
             lock,
             holding: inspection.holding,
-            held_ms: holder.and_then(|holder| holder.age).map(ms),
+            held_ms: holder.and_then(|holder| holder.held).map(ms),
             lease_ms: holder.map(|holder| ms(holder.lease)),
             holder: first.map(|holder| holder.label.unwrap_or(holder.member)),
             waiting: inspection.waiting,
@@ -252,7 +252,7 @@ impl Busy {
                     @if let Some(holder) = &self.holder { (text(holder)) }
                     @if self.holding > 1 { " " span.soft { "and " (count(self.holding - 1)) " more" } }
                 }
-                td.number { (optional_age(self.held_ms)) @if self.held_ms.is_some() { " ago" } }
+                td.number { (optional_age(self.held_ms)) }
                 td.number { (optional_age(self.lease_ms)) }
             }
         }

@@ -85,6 +85,23 @@ async fn the_overview_shows_the_locks_of_all_processes_in_the_order_that_is_aske
 }
 
 #[tokio::test]
+async fn a_hold_is_as_old_as_since_it_is_held_and_not_since_it_was_asked_for() {
+    let locks = Locks::in_memory();
+    let first = locks.lock("doc").await.unwrap();
+    let waiting = wait(&locks, "doc", "second", 1).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    drop(first);
+    let _held = waiting.await.unwrap();
+    let pages = Pages::of(&locks);
+    let overview = pages.json("overview").await;
+    let held_ms = overview["locks"][0]["held_ms"].as_u64().unwrap();
+    let holder = &pages.json("lock?name=doc").await["holders"][0];
+    for held_ms in [held_ms, holder["held_ms"].as_u64().unwrap()] {
+        assert!(held_ms + 300 <= holder["age_ms"].as_u64().unwrap(), "{holder}");
+    }
+}
+
+#[tokio::test]
 async fn a_text_of_others_is_text_on_every_page() {
     let locks = Locks::builder().namespace("<b>shop</b>").in_memory();
     let hostile = "<i>{x}</i>";

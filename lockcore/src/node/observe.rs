@@ -161,7 +161,7 @@ impl Observer {
     pub(crate) fn held_by(&self, wait: &(Span, Label), answer: Result<Answer, StoreError>) {
         let (span, own) = wait;
         let Ok(Answer::Inspected(inspection)) = answer else { return };
-        let holders = inspection.holds.iter().filter_map(|(party, ..)| party.ours());
+        let holders = inspection.holds.iter().filter_map(|hold| hold.party.ours());
         let labels: Vec<_> = holders.map(|member| Label::unescape(member.label())).collect();
         foreign::call(WATCHERS, || {
             span.record("holder", labels.join(" "));

@@ -153,7 +153,7 @@ impl World {
         let try_again = || refused("TRYAGAIN Multiple keys request during rehashing".into());
         let ask_there = || refused(format!("ASK {number} {HOST}:{to}"));
         // The door is their only declared key.
-        if let Command::Renew { members } = &ask.command {
+        if let Command::Renew { members, .. } = &ask.command {
             return match has_door {
                 true => (!is_short(members, &locks[lock].0)).then(stopped),
                 false if is_source => Some(ask_there()),

@@ -135,7 +135,7 @@ impl Evidence for Facts<'_> {
             | Command::Confirm { member }
             | Command::Reduce { member, .. } => is_it(member),
             Command::Acquire { members, .. }
-            | Command::Renew { members }
+            | Command::Renew { members, .. }
             | Command::Touch { members } => members.iter().any(is_it),
             // The last of a run take the hold with them, whose name is another's.
             Command::Leave { leaving } => {

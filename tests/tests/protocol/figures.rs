@@ -54,7 +54,7 @@ impl Lock<'_> {
             }
             "release" => Command::Release { member },
             "confirm" => Command::Confirm { member },
-            "renew" => Command::Renew { members: members.to_vec() },
+            "renew" => Command::renew(members.to_vec()),
             "touch" => Command::Touch { members: members.to_vec() },
             _ => Command::Leave { leaving: vec![Leaving { member, ambiguous: false }] },
         };

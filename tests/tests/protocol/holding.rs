@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use proto::{Answer, Command, Demand, Left, Member, Presence, Released, Renewed, Reply};
+use proto::{Answer, Command, Demand, HoldView, Left, Member, Presence, Released, Renewed, Reply};
 
 use crate::asking::grant;
 use crate::bench::Bench;
@@ -228,6 +228,6 @@ async fn an_inspection_shows_no_part_whose_lease_has_ended(mut bench: Bench) {
     let read = a.hold_for(Demand::READ, 30_000).await;
     bench.lapse(&lapsed).await;
     let seen = a.inspect().await;
-    let [(party, 1, _)] = &seen.holds[..] else { panic!("{:?}", seen.holds) };
+    let [HoldView { party, weight: 1, .. }] = &seen.holds[..] else { panic!("{:?}", seen.holds) };
     assert_eq!(party.ours(), Some(&read));
 }

@@ -34,6 +34,7 @@ mod runs;
 mod scores;
 mod several;
 mod short_ways;
+mod since;
 mod strange;
 mod taking;
 mod thrown_out;

@@ -360,9 +360,9 @@ async fn an_inspection_changes_nothing_and_tells_all(mut bench: Bench) {
     let before = bench.everything().await;
     let seen = b.inspect().await;
     assert_eq!(bench.everything().await, before);
-    let [(held_by, weight, left_ms)] = &seen.holds[..] else { panic!("{:?}", seen.holds) };
-    assert_eq!((held_by.ours(), *weight), (Some(&holder), Demand::ALONE.weight()));
-    assert!((29_000..=30_000).contains(left_ms));
+    let [hold] = &seen.holds[..] else { panic!("{:?}", seen.holds) };
+    assert_eq!((hold.party.ours(), hold.weight), (Some(&holder), Demand::ALONE.weight()));
+    assert!((29_000..=30_000).contains(&hold.left_ms));
     let kept = bench.side.has_peers().then_some(token);
     assert_eq!((seen.waiters.len(), seen.token), (3, kept), "a lock's own token stands nowhere");
     assert!(seen.waiters[0].0 == one && seen.waiters[1].0 == two, "{:?}", seen.waiters);
@@ -382,8 +382,7 @@ async fn an_inspection_of_parts_tells_their_weights_and_the_token_that_they_shar
     let ghost = a.queue(30_000).await;
     bench.end_patience(&ghost).await;
     let seen = a.inspect().await;
-    let told: Vec<_> =
-        seen.holds.iter().map(|(party, weight, _)| (party.ours(), *weight)).collect();
+    let told: Vec<_> = seen.holds.iter().map(|hold| (hold.party.ours(), hold.weight)).collect();
     assert_eq!(told, [(Some(&permits), 3), (Some(&lock), 1)], "the first to end comes first");
     assert_eq!((seen.token, seen.waiters[0].1), (Some(token), 0));
 }

@@ -50,7 +50,7 @@ fn numbers(members: &[Member]) -> Vec<u64> {
 
 impl Bench {
     /// A run of three of the second node, which the first has handed the lock over to.
-    async fn run_of_three(&mut self) -> (Node, Node, Vec<Member>) {
+    pub(crate) async fn run_of_three(&mut self) -> (Node, Node, Vec<Member>) {
         let (a, b) = (self.node().await, self.node().await);
         let held = a.hold(30_000).await;
         let members = b.queue_run(3).await;
@@ -248,7 +248,7 @@ async fn a_run_at_the_end_of_the_counter_begins_above_the_time(mut bench: Bench)
 
 async fn an_operator_sees_the_first_member_of_a_run_that_has_not_left(mut bench: Bench) {
     let (a, b, members) = bench.run_of_three().await;
-    let holder = |inspection: proto::Inspection| inspection.holds[0].0.clone();
+    let holder = |inspection: proto::Inspection| inspection.holds[0].party.clone();
     assert_eq!(holder(a.inspect().await), members[0]);
     b.leave(&members[0]).await;
     assert_eq!(holder(a.inspect().await), members[1]);

@@ -150,9 +150,9 @@ async fn a_confirmation_extends_a_claim_to_the_full_lease(mut bench: Bench) {
         let lock = a.hold(30_000).await;
         let next = b.queue_for(*demand, 30_000).await;
         a.release(&lock).await;
-        assert!(a.inspect().await.holds[0].2 <= 10_000, "{demand}");
+        assert!(a.inspect().await.holds[0].left_ms <= 10_000, "{demand}");
         assert_eq!(b.confirm(&next).await.outcome, [Renewed::Held]);
-        let left_ms = a.inspect().await.holds[0].2;
+        let left_ms = a.inspect().await.holds[0].left_ms;
         assert!((29_000..=30_000).contains(&left_ms), "{demand}: {left_ms}");
     }
 }

@@ -8,7 +8,6 @@ use tokio::time::sleep;
 
 use super::order::Order;
 use super::pause;
-use super::seen::Seen;
 use crate::busy::{self, Look};
 use crate::exit::{self, Failure};
 use crate::participant::{Who, milliseconds};
@@ -41,30 +40,24 @@ struct Busy<'a> {
     lock: &'a str,
     waiting: u64,
     holding: u64,
-    /// The first holder, and the time for which it has been seen to hold.
+    /// The first holder.
     holder: Option<Who<'a>>,
-    held_ms: Option<u64>,
-    /// It held already at the first look.
-    held_is_least: bool,
     next: Option<Who<'a>>,
 }
 
 /// Prints a line after each look, until the reader has closed its end.
 pub(super) async fn run(locks: &Locks, order: Order) -> Result<u8, Failure> {
-    let mut seen = Seen::new();
     loop {
         let mut look = Look::at(locks).await;
-        let holders = look.locks.iter().filter_map(|lock| lock.inspection.holders.first());
-        seen.note(holders, look.at, look.trouble.is_none() && !look.is_cut);
-        order.sort(&mut look.locks, &seen);
-        if !stdout::print(&line(&look, &seen)?)? {
+        order.sort(&mut look.locks);
+        if !stdout::print(&line(&look)?)? {
             return Ok(exit::OK);
         }
         sleep(pause(&look)).await;
     }
 }
 
-fn line(look: &Look, seen: &Seen) -> Result<String, Failure> {
+fn line(look: &Look) -> Result<String, Failure> {
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     stdout::json(&Line {
         time_ms: milliseconds(time),
@@ -74,21 +67,17 @@ fn line(look: &Look, seen: &Seen) -> Result<String, Failure> {
         waiting: look.waiting(),
         is_cut: look.is_cut,
         error: look.trouble.as_ref().map(|error| text::without_passwords(&error.to_string())),
-        locks: look.locks.iter().take(LOCKS).map(|lock| shown(lock, seen)).collect(),
+        locks: look.locks.iter().take(LOCKS).map(shown).collect(),
     })
 }
 
-fn shown<'a>(lock: &'a BusyLock, seen: &Seen) -> Busy<'a> {
+fn shown(lock: &BusyLock) -> Busy<'_> {
     let found = &lock.inspection;
-    let holder = found.holders.first();
-    let held = holder.and_then(|holder| seen.held(holder));
     Busy {
         lock: busy::name(lock),
         waiting: found.waiting,
         holding: found.holding,
-        holder: holder.map(Who::from),
-        held_ms: held.map(|held| milliseconds(held.time)),
-        held_is_least: held.is_some_and(|held| held.is_least),
+        holder: found.holders.first().map(Who::from),
         next: found.waiters.first().map(Who::from),
     }
 }

@@ -6,7 +6,6 @@ use lockcore::{LockError, LockInspection, Locks};
 use tokio::time::Instant;
 
 use super::WAITERS;
-use super::seen::Seen;
 
 /// The holders of a lock and its waiters at one time.
 #[derive(Debug)]
@@ -33,7 +32,6 @@ pub(super) struct One {
     pub(super) last: Option<(LockInspection, Instant, Duration)>,
     /// The reason why there is no later one.
     pub(super) trouble: Option<LockError>,
-    pub(super) seen: Seen,
     turns: Turns,
     /// The first waiter that is shown.
     pub(super) from: usize,
@@ -41,8 +39,7 @@ pub(super) struct One {
 
 impl One {
     pub(super) fn new(name: String) -> Self {
-        let (seen, turns) = (Seen::new(), Turns::default());
-        Self { name, last: None, trouble: None, seen, turns, from: 0 }
+        Self { name, last: None, trouble: None, turns: Turns::default(), from: 0 }
     }
 
     pub(super) fn take(&mut self, look: Look) {
@@ -51,7 +48,6 @@ impl One {
         }
         match look.found {
             Ok(found) => {
-                self.seen.note(found.holders.iter(), look.at, true);
                 self.turns.note(&found, look.at);
                 self.last = Some((found, look.at, look.took));
                 self.trouble = None;

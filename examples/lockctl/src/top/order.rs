@@ -6,8 +6,6 @@ use std::time::Duration;
 use clap::ValueEnum;
 use lockcore::{BusyLock, Participant};
 
-use super::seen::Seen;
-
 /// The measure of how busy a lock is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Order {
@@ -36,19 +34,15 @@ impl Order {
         }
     }
 
-    pub(super) fn sort(self, locks: &mut [BusyLock], seen: &Seen) {
+    pub(super) fn sort(self, locks: &mut [BusyLock]) {
         locks.sort_by_cached_key(|lock| {
             let found = &lock.inspection;
             let wait = age(found.waiters.first());
-            let asked = age(found.holders.first());
             let name = lock.lock.clone();
             Reverse(match self {
                 Self::Queue => (u128::from(found.waiting), wait, Reverse(name)),
                 Self::Wait => (wait.as_nanos(), Duration::ZERO, Reverse(name)),
-                Self::Hold => {
-                    let held = found.holders.first().and_then(|holder| seen.held(holder));
-                    (held.map_or(0, |held| held.time.as_nanos()), asked, Reverse(name))
-                }
+                Self::Hold => (held(found.holders.first()), Duration::ZERO, Reverse(name)),
             })
         });
     }
@@ -56,4 +50,8 @@ impl Order {
 
 fn age(participant: Option<&Participant>) -> Duration {
     participant.and_then(|participant| participant.age).unwrap_or_default()
+}
+
+fn held(holder: Option<&Participant>) -> u128 {
+    holder.and_then(|holder| holder.held).unwrap_or_default().as_nanos()
 }

@@ -11,7 +11,6 @@ use ratatui::widgets::{Row, Table};
 use tokio::time::Instant;
 
 use super::one::One;
-use super::seen::{Held, Seen};
 use super::view::View;
 use crate::busy;
 use crate::participant::{demand, described};
@@ -61,7 +60,7 @@ fn draw_list(frame: &mut Frame<'_>, view: &View, now: Instant, [title, state, bo
             true => Style::new().reversed(),
             false => Style::new(),
         };
-        lock_row(lock, &view.seen).style(style)
+        lock_row(lock).style(style)
     });
     let widths = [
         Constraint::Fill(2),
@@ -77,7 +76,7 @@ fn draw_list(frame: &mut Frame<'_>, view: &View, now: Instant, [title, state, bo
     frame.render_widget(table, body);
 }
 
-fn lock_row(lock: &BusyLock, seen: &Seen) -> Row<'static> {
+fn lock_row(lock: &BusyLock) -> Row<'static> {
     let found = &lock.inspection;
     let holder = found.holders.first();
     Row::new([
@@ -85,7 +84,7 @@ fn lock_row(lock: &BusyLock, seen: &Seen) -> Row<'static> {
         found.waiting.to_string(),
         found.waiters.first().map(age).unwrap_or_default(),
         found.holding.to_string(),
-        holder.and_then(|holder| seen.held(holder)).map(held).unwrap_or_default(),
+        holder.map(held).unwrap_or_default(),
         holder.map(lease).unwrap_or_default(),
         holder.map(described).unwrap_or_default(),
     ])
@@ -118,7 +117,7 @@ fn draw_one(frame: &mut Frame<'_>, one: &One, now: Instant, [title, state, body]
         Row::new([
             described(holder),
             demand(holder.demand),
-            one.seen.held(holder).map(held).unwrap_or_default(),
+            held(holder),
             age(holder),
             lease(holder),
         ])
@@ -179,8 +178,8 @@ fn age(participant: &Participant) -> String {
     participant.age.map(short).unwrap_or_default()
 }
 
-fn held(held: Held) -> String {
-    format!("{}{}", if held.is_least { "> " } else { "" }, short(held.time))
+fn held(holder: &Participant) -> String {
+    holder.held.map(short).unwrap_or_default()
 }
 
 fn lease(holder: &Participant) -> String {

@@ -5,7 +5,6 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::one::{self, One};
 use super::order::Order;
-use super::seen::Seen;
 use crate::busy::{self, Look};
 
 /// The rows that a key for a page moves by.
@@ -19,7 +18,6 @@ pub(super) struct View {
     pub(super) look: Option<Look>,
     /// The reason why there is no later one.
     pub(super) trouble: Option<String>,
-    pub(super) seen: Seen,
     pub(super) selected: usize,
     /// The lock that is looked into.
     pub(super) one: Option<One>,
@@ -31,7 +29,7 @@ impl View {
     pub(super) fn new(order: Order, name: Option<String>) -> Self {
         let one = name.map(One::new);
         let (look, trouble, typed) = (None, None, None);
-        Self { order, look, trouble, seen: Seen::new(), selected: 0, one, typed }
+        Self { order, look, trouble, selected: 0, one, typed }
     }
 
     /// The lock to look into.
@@ -40,17 +38,13 @@ impl View {
     }
 
     pub(super) fn take(&mut self, mut look: Look) {
-        let is_whole = look.trouble.is_none() && !look.is_cut;
         self.trouble = look.trouble.as_ref().map(ToString::to_string);
         if self.trouble.is_some() && look.locks.is_empty() {
             // Those of before tell more than that none can be seen now.
-            self.seen.pause();
             return;
         }
-        let holders = look.locks.iter().filter_map(|lock| lock.inspection.holders.first());
-        self.seen.note(holders, look.at, is_whole);
         let selected = self.selected_name().map(str::to_owned);
-        self.order.sort(&mut look.locks, &self.seen);
+        self.order.sort(&mut look.locks);
         self.look = Some(look);
         self.select(selected);
     }
@@ -81,7 +75,6 @@ impl View {
             KeyCode::Backspace => drop(typed.pop()),
             KeyCode::Enter if LockKey::new(typed.as_str()).is_ok() => {
                 self.one = self.typed.take().map(One::new);
-                self.seen.pause();
             }
             KeyCode::Esc => self.typed = None,
             _ => {}
@@ -107,14 +100,13 @@ impl View {
             KeyCode::Char('s') => {
                 self.order = self.order.next();
                 if let Some(look) = &mut self.look {
-                    self.order.sort(&mut look.locks, &self.seen);
+                    self.order.sort(&mut look.locks);
                 }
                 self.selected = 0;
             }
             KeyCode::Char('/') => self.typed = Some(String::new()),
             KeyCode::Enter | KeyCode::Right => {
                 self.one = self.selected_name().map(|name| One::new(name.to_owned()));
-                self.seen.pause();
             }
             key => self.selected = moved(self.selected, last, key),
         }

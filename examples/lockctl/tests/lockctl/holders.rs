@@ -23,10 +23,13 @@ async fn the_holders_of_names_are_lines_with_label_lease_age_and_the_number_of_w
     shown.is(0);
     let lines: Vec<_> = shown.stdout.lines().collect();
     let [one, two, three, free] = lines[..] else { panic!("{shown:?}") };
-    assert!(one.starts_with(r"holders:1  \u{1b}[2J\nroot, lease "), "{one}");
-    assert!(one.contains(", asked ") && one.ends_with(", 1 waiting"), "{one}");
+    assert!(one.starts_with(r"holders:1  \u{1b}[2J\nroot, for "), "{one}");
+    assert!(
+        one.contains(" s, lease ") && one.contains(", asked ") && one.ends_with(", 1 waiting"),
+        "{one}"
+    );
     for read in [two, three] {
-        assert!(read.starts_with(r"holders:2  read: \u{1b}[2J\nroot, lease "), "{read}");
+        assert!(read.starts_with(r"holders:2  read: \u{1b}[2J\nroot, for "), "{read}");
     }
     assert_eq!(free, "holders:3  free");
 

@@ -9,7 +9,7 @@ use crate::node::effect::Ask;
 use crate::node::entry::{LEAVE_RETRY_MS, Mirror, State};
 use crate::node::lease;
 use crate::node::moment::Moment;
-use crate::{Command, Leaving};
+use crate::{Command, HoldAge, Leaving};
 
 /// The work that time makes due, in the order in which a tick does it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,8 +164,10 @@ impl<P: Mirror> Core<P> {
 
     pub(super) fn renew(&mut self, number: u64) {
         let Some(entry) = self.table.get(number) else { return };
-        let command = Command::Renew { members: vec![entry.member.clone()] };
-        let ask = Ask { lock: entry.lock.clone(), command, sent: self.now, background: true };
+        let (lock, members) = (entry.lock.clone(), vec![entry.member.clone()]);
+        let ages = self.age_to_tell(number).into_iter().collect();
+        let command = Command::Renew { members, ages };
+        let ask = Ask { lock, command, sent: self.now, background: true };
         self.table.change(number, |entry| {
             if let State::Held(lease) | State::Serving(lease) = &mut entry.state {
                 // The answer sets the next one.
@@ -174,6 +176,27 @@ impl<P: Mirror> Core<P> {
         });
         self.background(ask);
         self.show_run(number);
+    }
+
+    /// The age of a hold that is renewed now, if the server is to be told: of a run that of the
+    /// member that is served, by its number on the server.
+    pub(super) fn age_to_tell(&mut self, number: u64) -> Option<HoldAge> {
+        if self.rules.peers {
+            // Their layout has no place for it.
+            return None;
+        }
+        let now = self.now;
+        let (served, told) = match self.runs.get(number) {
+            Some(run) => run.served_as()?,
+            None => (number, number),
+        };
+        let age = self.table.change(served, |entry| match &mut entry.state {
+            State::Held(lease) => lease.age_to_tell(now),
+            _ => None,
+        });
+        let age = age.flatten()?;
+        let member = self.table.get(number)?.member.renumbered(told);
+        Some(HoldAge { member, ms: age.as_millis() as u64 })
     }
 
     pub(super) fn send(&mut self, number: u64, leaving: &mut BTreeMap<LockName, Vec<Leaving>>) {
@@ -251,13 +274,22 @@ impl<P: Mirror> Core<P> {
     /// tries have grown while there was no connection.
     fn tell_anew(&mut self, number: u64) {
         let now = self.now;
-        if let Some(State::Held(_)) = self.table.get(number).map(|entry| &entry.state) {
-            return self.renew(number);
-        }
-        self.table.change(number, |entry| {
-            if let State::Leaving { due, pause_ms, .. } = &mut entry.state {
+        let is_held = self.table.change(number, |entry| match &mut entry.state {
+            State::Leaving { due, pause_ms, .. } => {
                 (*due, *pause_ms) = (Some(now), LEAVE_RETRY_MS);
+                false
             }
+            State::Held(_) | State::Serving(_) => true,
+            _ => false,
         });
+        if is_held == Some(true) {
+            let served = self.runs.get(number).map_or(Some(number), |run| run.served);
+            self.table.change(served.unwrap_or(number), |entry| {
+                if let State::Held(lease) = &mut entry.state {
+                    lease.tell_age_again();
+                }
+            });
+            self.renew(number);
+        }
     }
 }

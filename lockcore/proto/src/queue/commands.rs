@@ -5,10 +5,10 @@ use std::num::NonZeroU32;
 use super::advance::Advanced;
 use super::{Call, Door, Held, MARGIN_MS, Mark, Message, QueueState, ROUND_MS, SWEPT_MS};
 use crate::demand::{ALL, Demand};
-use crate::member::{Member, NodeId, Party};
+use crate::member::{Member, NodeId};
 use crate::{
-    Acquired, Inspection, Leaving, Left, Mode, Presence, Released, Renewed, Reply, TOMBSTONE_MS,
-    Touched,
+    Acquired, HoldView, Inspection, Leaving, Left, Mode, Presence, Released, Renewed, Reply,
+    TOMBSTONE_MS, Touched,
 };
 
 /// The course of one acquire.
@@ -491,17 +491,21 @@ impl QueueState {
     /// Holds and queue, without changing anything but expired entries.
     pub(super) fn inspect(&mut self, now_us: u64) -> Inspection {
         let now_ms = now_us / 1_000;
-        let held = |(ends_ms, member): (u64, &Member)| {
-            (Party::from(member), self.weight(member), ends_ms.saturating_sub(now_ms))
+        let view = |member: Member, weight: u64, ends_ms: u64| {
+            let key = (member.node().into(), member.number());
+            let noted_ms = self.since.get(&key).map(|note| note.since_ms);
+            HoldView::new(member, weight, ends_ms.saturating_sub(now_ms), noted_ms, now_us)
         };
+        let held =
+            |(ends_ms, member): (u64, &Member)| view(member.clone(), self.weight(member), ends_ms);
         let holds = match self.whole(now_ms) {
             Some((member, ends_ms)) => {
                 let first = self.run().first().map(|number| member.renumbered(*number));
                 let served = first.unwrap_or_else(|| member.clone());
-                vec![(Party::from(served), ALL.into(), ends_ms - now_ms)]
+                vec![view(served, ALL.into(), ends_ms)]
             }
             // One whose lease has ended stays until its room is needed, but holds nothing.
-            None => self.holds.iter().map(held).filter(|(.., left_ms)| *left_ms > 0).collect(),
+            None => self.holds.iter().map(held).filter(|hold| hold.left_ms > 0).collect(),
         };
         let deadline = |member: &Member| self.patience.get(member.node()).copied().unwrap_or(0);
         let holding = if self.whole(now_ms).is_some() { 1 } else { self.holds.len() };

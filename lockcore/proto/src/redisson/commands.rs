@@ -5,6 +5,7 @@ use super::{
     Acquired, Inspection, Leaving, Left, Mode, Presence, Released, Renewed, Reply, Touched,
 };
 use super::{Call, Hold, LockState, Message, TOMBSTONE_MS};
+use crate::HoldView;
 use crate::member::{Member, NodeId, Party};
 
 impl LockState {
@@ -176,10 +177,13 @@ impl LockState {
     /// Holder and queue, without changing anything but expired entries.
     pub fn inspect(&mut self, now_us: u64) -> Inspection {
         self.expire(now_us / 1_000);
-        let hold = self
-            .hold
-            .as_ref()
-            .map(|hold| (hold.member.clone(), hold.member.weight(), left_ms(hold, now_us / 1_000)));
+        let hold = self.hold.as_ref().map(|hold| HoldView {
+            party: hold.member.clone(),
+            weight: hold.member.weight(),
+            left_ms: left_ms(hold, now_us / 1_000),
+            // The lease of a JVM is not known, nor whether it was renewed.
+            since_ms: None,
+        });
         // A list entry without a score has no time left.
         let waits = |member: &Party| (member.clone(), self.life(member).unwrap_or(0));
         Inspection {

@@ -59,11 +59,11 @@ fn inspected(value: &Tree, found: &Inspection) {
     let [holder, _, left, _, Tree::List(members), _] = &parts[..] else {
         panic!("{value:?} was read")
     };
-    for (holder, weight, left_ms) in &found.holds {
-        assert_eq!(*weight, holder.weight());
-        assert_eq!(i64::try_from(*left_ms).ok().map(Tree::Int).as_ref(), Some(left));
+    for hold in &found.holds {
+        assert_eq!((hold.weight, hold.since_ms), (hold.party.weight(), None));
+        assert_eq!(i64::try_from(hold.left_ms).ok().map(Tree::Int).as_ref(), Some(left));
     }
-    let told: Vec<_> = found.holds.iter().map(|(holder, ..)| Some(holder.as_str())).collect();
+    let told: Vec<_> = found.holds.iter().map(|hold| Some(hold.party.as_str())).collect();
     assert_eq!(told, Vec::from_iter(text(holder).map(Some)));
     assert!(found.waiters.len() <= members.len());
 }
@@ -81,7 +81,7 @@ fn several(value: &Tree, source: &mut Source<'_>) {
         ),
     };
     let members = vec![ours()];
-    let renewal = Command::Renew { members: members.clone() };
+    let renewal = Command::renew(members.clone());
     let asked = [(renewal, renewals), (Command::Touch { members }, touches)];
     for (command, told) in asked {
         match answers(&command, around, &told) {

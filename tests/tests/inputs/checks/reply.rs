@@ -19,13 +19,15 @@ pub(crate) fn check(bytes: &[u8]) {
     for command in commands() {
         match (&command, answer(false, &command, &value)) {
             // The letter for a door that is another program's.
-            (Command::Renew { members }, Err(error)) if error.kind == LockErrorKind::WrongType => {
+            (Command::Renew { members, .. }, Err(error))
+                if error.kind == LockErrorKind::WrongType =>
+            {
                 assert!(members.len() == 1 && text(&value).is_some_and(|told| told.ends_with('s')));
             }
             (_, Err(error)) => refused(&error),
             (Command::Inspect { .. }, Ok(Answer::Inspected(found))) => {
                 let is_said = |party: &str| texts(&value).contains(&party);
-                assert!(found.holds.iter().all(|(party, ..)| is_said(party.as_str())));
+                assert!(found.holds.iter().all(|hold| is_said(hold.party.as_str())));
                 assert!(found.waiters.iter().all(|(party, _)| is_said(party.as_str())));
             }
             (command, Ok(answer)) => {
@@ -62,8 +64,8 @@ fn commands() -> Vec<Command> {
             acquire(vec![member.clone()]),
             acquire(vec![member.clone(), member.clone()]),
             Command::Release { member: member.clone() },
-            Command::Renew { members: vec![member.clone()] },
-            Command::Renew { members: vec![member.clone(), member.clone()] },
+            Command::renew(vec![member.clone()]),
+            Command::renew(vec![member.clone(), member.clone()]),
             Command::Confirm { member: member.clone() },
             Command::Reduce { member: member.clone(), weight: NonZeroU32::MIN },
             Command::Touch { members: vec![member] },
@@ -94,7 +96,7 @@ fn members(command: &Command, answer: &Answer) -> (usize, usize) {
         (Command::Acquire { members, .. }, Answer::Acquired(reply)) => {
             (members.len(), reply.outcome.len())
         }
-        (Command::Renew { members }, Answer::Renewed(reply)) => {
+        (Command::Renew { members, .. }, Answer::Renewed(reply)) => {
             (members.len(), reply.outcome.len())
         }
         (Command::Confirm { .. }, Answer::Renewed(reply)) => (1, reply.outcome.len()),

@@ -42,7 +42,7 @@ fn holds_are_renewed_at_once_when_the_server_s_clock_ran_ahead_and_none_is_lost_
     assert_eq!(again.len(), 3, "and the hold that was only offered by then");
     // A renewal that was on its way is asked for once more: it may have run before.
     core.event(at(10_220)).replied(&first[2], &renewed(&first[2], 50_215));
-    assert_eq!(ticked(&mut core, at(10_221))[0].command, first[2].command);
+    assert_eq!(ticked(&mut core, at(10_221))[0].command.renews(), first[2].command.renews());
     for ask in &again {
         core.event(at(10_230)).replied(ask, &renewed(ask, 50_225));
     }

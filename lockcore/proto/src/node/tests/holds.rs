@@ -100,6 +100,79 @@ fn renewals_in_a_burst_part_again() {
     assert!(rounds.len() >= 3 && rounds.iter().all(|together| *together < 120), "{rounds:?}");
 }
 
+/// Renews at each time that a renewal is due until then, and lists the ages in seconds that were
+/// told, 0 where none was.
+fn ages_until(core: &mut Core<()>, end: Moment) -> Vec<u64> {
+    let mut told = Vec::new();
+    while let Some(now) = core.next().filter(|next| *next <= end) {
+        for ask in ticked(core, now) {
+            told.push(age_of(&ask).map_or(0, |age| age.ms / 1_000));
+            let held = reply(vec![Renewed::Held], LEASE, Some(&member_of(&ask)));
+            core.event(now).replied(&ask, &Answer::Renewed(held));
+        }
+    }
+    told
+}
+
+#[test]
+fn the_first_renewal_tells_the_age_of_a_hold_and_then_one_each_time_that_it_has_doubled() {
+    let mut core = Core::new(NodeId::from("AAAAAAAAAAAAAAAAAAAAAA"), Rules::default());
+    held(&mut core, at(0), "a");
+    let told = ages_until(&mut core, at(170_000));
+    let expected = [10, 20, 0, 40, 0, 0, 0, 80, 0, 0, 0, 0, 0, 0, 0, 160, 0];
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn a_note_of_an_age_is_kept_until_the_next_one_is_told() {
+    let mut core = core();
+    held(&mut core, at(0), "a");
+    let mut ends = None;
+    while let Some(now) = core.next().filter(|next| *next <= at(4_000_000)) {
+        for ask in ticked(&mut core, now) {
+            assert!(ends.is_none_or(|ends| now < ends), "at {now:?}");
+            let Some(age) = age_of(&ask) else { continue };
+            ends = Some(now + Duration::from_millis(age.kept_ms()));
+        }
+        let ask = Ask {
+            lock: LockName::from("a"),
+            command: Command::renew(
+                core.table.entries().values().map(|one| one.member.clone()).collect(),
+            ),
+            sent: now,
+            background: true,
+        };
+        let held = reply(vec![Renewed::Held], LEASE, None);
+        core.event(now).replied(&ask, &Answer::Renewed(held));
+    }
+    assert!(ends > Some(at(4_000_000)), "{ends:?}");
+}
+
+#[test]
+fn the_age_of_a_hold_is_told_again_after_a_failed_renewal_and_by_a_new_connection() {
+    let mut core = core();
+    held(&mut core, at(0), "a");
+    let renewal = ticked(&mut core, at(10_000)).remove(0);
+    assert_eq!(age_of(&renewal).expect("it is told").ms, 10_000);
+    core.event(at(10_001)).unanswered(&renewal, &StoreError::ambiguous("cut"));
+    let again = ticked(&mut core, at(11_500)).remove(0);
+    assert_eq!(age_of(&again).expect("it is told").ms, 11_500);
+    let held = reply(vec![Renewed::Held], LEASE, Some(&member_of(&again)));
+    core.event(at(11_501)).replied(&again, &Answer::Renewed(held));
+    // It may lead to a server that has no note.
+    core.event(at(12_000)).linked(Link::Up, Link::Up);
+    let renewal = ticked(&mut core, at(12_000)).remove(0);
+    assert_eq!(age_of(&renewal).expect("it is told").ms, 12_000);
+}
+
+#[test]
+fn beside_jvms_no_age_is_told() {
+    let rules = Rules { peers: true, ..Rules::default() };
+    let mut core = Core::new(NodeId::from("AAAAAAAAAAAAAAAAAAAAAA"), rules);
+    held(&mut core, at(0), "a");
+    assert_eq!(ages_until(&mut core, at(25_000)), [0, 0]);
+}
+
 #[test]
 fn a_confirmation_of_a_hold_is_sent_at_once_and_counts_as_its_renewal() {
     let mut core = core();

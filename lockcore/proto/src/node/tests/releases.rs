@@ -52,7 +52,7 @@ fn a_renewal_that_its_release_has_overtaken_means_nothing() {
     let mut core = core();
     let (number, member) = held(&mut core, at(0), "a");
     let renewals = ticked(&mut core, at(10_000));
-    assert_eq!(renewals[0].command, Command::Renew { members: vec![member] });
+    assert_eq!(renewals[0].command.renews(), [member]);
     let release = core.event(at(10_001)).release(number).request().expect("it is held");
     let released = reply(Released::Released, Duration::ZERO, None);
     core.event(at(10_002)).replied(&release, &Answer::Released(released));

@@ -186,7 +186,7 @@ fn choose(dice: &mut Dice, mutex: &Mutex, members: &mut Vec<Member>, by: char) -
         }
         0..7 => Command::INSPECT,
         7..30 => Command::Release { member },
-        30..34 => Command::Renew { members: vec![member] },
+        30..34 => Command::renew(vec![member]),
         34..38 => Command::Confirm { member },
         38..51 => Command::Touch { members: vec![member] },
         51..61 => Command::Leave { leaving: vec![Leaving { member, ambiguous: dice.chance(30) }] },
@@ -251,7 +251,9 @@ fn compare(
                 .holder
                 .iter()
                 .map(|(holder, ends_ms)| (holder.into(), u64::from(ALL), ends_ms - now_ms));
-            assert_eq!(found.holds, held.collect::<Vec<_>>(), "{told}");
+            let shown =
+                found.holds.iter().map(|hold| (hold.party.clone(), hold.weight, hold.left_ms));
+            assert_eq!(shown.collect::<Vec<_>>(), held.collect::<Vec<_>>(), "{told}");
             "inspect".to_owned()
         }
         _ => panic!("{told}"),

@@ -81,5 +81,5 @@ fn less_than_a_millisecond_left_of_a_hold_is_told_as_one() {
     // Without an end, nothing of it is known to be left.
     lock.state.hold = Some(Hold { member: a, expires_ms: None });
     assert_eq!(left(&lock.release(&member('b', 1))), 1);
-    assert_eq!(lock.inspect().holds[0].2, 0);
+    assert_eq!(lock.inspect().holds[0].left_ms, 0);
 }

@@ -6,7 +6,8 @@ use crate::wire::OfError;
 use crate::wire::outcome;
 use crate::wire::value::{Value, fencing_token, nonsense};
 use crate::{
-    Acquired, Answer, Answers, Command, Grant, Inspection, Left, Released, Renewed, Reply, Touched,
+    Acquired, Answer, Answers, Command, Grant, HoldView, Inspection, Left, Released, Renewed,
+    Reply, Touched,
 };
 
 type ReadResult<T> = Result<T, StoreError>;
@@ -232,7 +233,12 @@ fn inspection(answer: &Value<'_>) -> Option<Inspection> {
         waiting: members.len() as u64,
         holds: holder
             .into_iter()
-            .map(|holder| (holder.clone(), holder.weight(), left_ms))
+            .map(|holder| HoldView {
+                weight: holder.weight(),
+                party: holder,
+                left_ms,
+                since_ms: None,
+            })
             .collect(),
         token: token.text().and_then(fencing_token),
         waiters: waiters.collect::<Option<_>>()?,

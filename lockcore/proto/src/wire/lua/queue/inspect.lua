@@ -1,7 +1,7 @@
 -- KEYS: door, counter of tokens. ARGV: how many waiting members are left out, and the most of them
 -- and of holders that are told. Answers the token of parts, the server's time, holders with the
--- ends of their leases, the weight of each hold, waiting members, up to when each is believed
--- alive, and how many hold and wait.
+-- ends of their leases, the weight of each hold and the note since when it is held (empty if there
+-- is none), waiting members, up to when each is believed alive, and how many hold and wait.
 local call, door, counter = redis.call, KEYS[1], KEYS[2]
 local node, floor, elsewhere, prefix = '', 0, 0, ''
 local from, most = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -28,6 +28,12 @@ else
     weights[#weights + 1] = weight_of(leases[i], call('ZSCORE', R, leases[i]))
   end
 end
+local notes = {}
+for i = 1, #leases, 2 do
+  local number = number_of(leases[i]) or ''
+  local note = redis.pcall('GET', door .. ':since:' .. string.sub(leases[i], 3, 25) .. number)
+  notes[#notes + 1] = type(note) == 'string' and note or ''
+end
 local members, deadlines, of_node = call('ZRANGE', Q, from, from + most - 1), {}, {}
 for i, member in ipairs(members) do
   local of = parse(member)
@@ -40,5 +46,5 @@ for i, member in ipairs(members) do
   end
   deadlines[i] = of_node[of]
 end
-return { token or false, clock, leases, weights, members, deadlines, whole and 1 or hold_count, size }
+return { token or false, clock, leases, weights, notes, members, deadlines, whole and 1 or hold_count, size }
 end)()
