@@ -75,6 +75,7 @@ mod credentials;
 mod error;
 mod guard;
 pub mod guide;
+mod hold_state;
 mod inspection;
 mod key;
 mod locks;
@@ -101,7 +102,8 @@ pub use cluster::Cluster;
 #[cfg(feature = "redis")]
 pub use credentials::Credentials;
 pub use error::LockError;
-pub use guard::{DowngradeError, HoldState, LockGuard, Release};
+pub use guard::{DowngradeError, LockGuard, Release};
+pub use hold_state::HoldState;
 pub use inspection::{HeldPrimaries, LockInspection, Participant};
 pub use key::{KeyError, LockKey, MAX_KEY_BYTES};
 pub use locks::Locks;

@@ -22,8 +22,7 @@ use tracing::warn;
 
 use super::View;
 use crate::error::LockError;
-use crate::guard::LockGuard;
-use crate::node::Node;
+use crate::node::{Node, NodeGuard};
 
 /// A primary is reached after this time with its connections, and no longer after this time
 /// without.
@@ -73,7 +72,7 @@ struct SharedPrimary {
 /// A hold at one primary.
 #[derive(Debug)]
 pub(crate) struct Step {
-    pub(crate) guard: LockGuard,
+    pub(crate) guard: NodeGuard,
     /// The epoch in which it was asked for.
     pub(crate) epoch: Epoch,
 }
