@@ -56,7 +56,7 @@ impl Acquire {
     pub fn position(&self) -> Option<u64> {
         match &self.way {
             Way::Node(attempt) => attempt.position(),
-            Way::Quorum(climb) => *climb.positions().borrow(),
+            Way::Quorum(climb) => *climb.positions.borrow(),
         }
     }
 
@@ -82,7 +82,7 @@ impl Acquire {
     pub fn positions(&self) -> watch::Receiver<Option<u64>> {
         match &self.way {
             Way::Node(attempt) => attempt.positions(),
-            Way::Quorum(climb) => climb.positions(),
+            Way::Quorum(climb) => climb.positions.clone(),
         }
     }
 }

@@ -33,7 +33,6 @@ use crate::quorum;
 pub struct LockGuard(Hold);
 
 /// The hold of a guard. It is given back with the last guard of it.
-#[derive(Debug)]
 enum Hold {
     Node(NodeGuard),
     /// By most primaries of a quorum.

@@ -85,6 +85,8 @@ mod quorum;
 mod request;
 #[cfg(feature = "redis")]
 mod sentinels;
+#[cfg(feature = "redis")]
+mod servers_url;
 mod set;
 mod shutdown;
 mod status;

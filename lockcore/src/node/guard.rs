@@ -23,11 +23,10 @@ pub(crate) const NOT_WITH_PEERS: &str = "reads, permits and downgrades are not i
 const KEPT: &str = "a guard has its hold until it is consumed";
 
 /// A guard of a hold by one node. The last one of a hold gives it back when it is dropped.
-#[derive(Debug)]
 pub(crate) struct NodeGuard(Option<NodeHold>);
 
 /// The facts that all guards of a hold share.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 struct NodeHold {
     node: Arc<Node>,
     lock: LockName,

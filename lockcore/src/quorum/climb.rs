@@ -16,16 +16,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, join_all};
 use proto::node::Request;
 use proto::{LockErrorKind, Mode};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::primary::Step;
-use super::{Epoch, Hold, Primaries};
+use super::{Hold, Primaries};
 use crate::error::LockError;
 use crate::node::{Attempt, LocalOptions, SILENCE, later};
+use crate::store::Epoch;
 
 /// The time for which a climb that holds a primary waits for a higher one, in its first round.
 pub(crate) const HOP: Duration = Duration::from_millis(100);
@@ -67,21 +69,15 @@ type ClimbResult = Result<Option<Arc<Hold>>, LockError>;
 
 /// The future of an acquisition by a majority.
 pub(crate) struct Climb {
-    running: Pin<Box<dyn Future<Output = ClimbResult> + Send>>,
-    positions: watch::Receiver<Option<u64>>,
+    running: BoxFuture<'static, ClimbResult>,
+    pub(crate) positions: watch::Receiver<Option<u64>>,
 }
 
 impl Climb {
     pub(crate) fn new(ascent: Result<Ascent, LockError>) -> Self {
         let (told, positions) = watch::channel(None);
-        Self {
-            running: Box::pin(async move { Climbing::new(ascent?, told).run().await }),
-            positions,
-        }
-    }
-
-    pub(crate) fn positions(&self) -> watch::Receiver<Option<u64>> {
-        self.positions.clone()
+        let running = async move { Climbing::new(ascent?, told).run().await }.boxed();
+        Self { running, positions }
     }
 }
 

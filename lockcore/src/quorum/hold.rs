@@ -13,7 +13,6 @@
 //! - A primary that is gained later draws a token above that of the guard, since its floor has that
 //!   one. The guard keeps its own.
 
-use std::fmt;
 use std::future::{Future, pending, ready};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -28,12 +27,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{Span, warn};
 
+use super::Primaries;
 use super::climb::{Ascent, BEHIND, HOP};
 use super::primary::Step;
-use super::{Epoch, Primaries};
 use crate::error::LockError;
 use crate::hold_state::HoldState;
 use crate::node::{Attempt, HoldCell, LocalOptions, later};
+use crate::store::Epoch;
 
 /// A loss by time is told so long before the deadline, at most.
 const LEAD: Duration = Duration::from_millis(100);
@@ -349,10 +349,4 @@ fn span(ascent: &Ascent, token: FencingToken) -> Span {
     let Some(node) = ascent.primaries.lowest() else { return Span::none() };
     let of = HoldCell::of(node.classes.get(&ascent.class));
     node.observer.holding(&ascent.request.lock, &of, token, &Span::none())
-}
-
-impl fmt::Debug for Hold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hold").field("token", &self.token).finish_non_exhaustive()
-    }
 }

@@ -16,9 +16,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::dice::Dice;
 use crate::locks::Locks;
 use crate::node::Inbox;
-use crate::quorum::{Connect, Connected, Epoch, Primaries, Standing, Terms};
+use crate::quorum::{Connect, Connected, Primaries, Terms};
 use crate::store::memory::MemoryStore;
-use crate::store::{Listener, Store, StoreFuture};
+use crate::store::{Epoch, Listener, Standing, Store, StoreFuture};
 
 /// The longest lease in these tests.
 pub(super) const MAX_LEASE: Duration = Duration::from_secs(5);
