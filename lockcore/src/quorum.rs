@@ -11,8 +11,9 @@
 //! - *Order.* No climb waits at a primary while it holds a higher one, and so none waits for one
 //!   that waits for it. The queue of the lowest primary orders all of them.
 //! - *Forgetting.* A primary that has restarted, or was emptied, counts once all leases that it may
-//!   have forgotten are over. A hold counts in the [`Epoch`](crate::store::Epoch) in which it was asked for alone: it is
-//!   known before the acquire is sent, and has to be the same after the grant.
+//!   have forgotten are over. A hold counts in the [`Epoch`](crate::store::Epoch) in which it was
+//!   asked for alone: it is known before the acquire is sent, and has to be the same after the
+//!   grant.
 //! - *Tokens.* The token of a guard is the greatest of its holds. Before the guard is handed out,
 //!   each of these draws one more, above it: so every later guard, which has one of these
 //!   primaries, has a greater one.
