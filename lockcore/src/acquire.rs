@@ -3,25 +3,16 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::task::{Context, Poll};
 
-use pin_project::{pin_project, pinned_drop};
-use proto::node::{Note, Outcome, Refusal, Request};
-use proto::{Demand, LockErrorKind, LockName, Mode};
-use tokio::sync::{OwnedSemaphorePermit, watch};
-use tokio::time::{Instant, Sleep};
+use pin_project::pin_project;
+use proto::LockErrorKind;
+use tokio::sync::watch;
 
-use crate::class::Class;
 use crate::error::LockError;
 use crate::guard::LockGuard;
-use crate::node::{HoldCell, Node, cause_of, later, timer};
-use crate::quorum::{Ascent, Climb};
-
-/// Without a wait limit, an attempt ends when nothing has succeeded for this long, or for the lease
-/// if that is longer.
-pub(crate) const SILENCE: Duration = Duration::from_secs(15);
+use crate::node::Attempt;
+use crate::quorum::Climb;
 
 /// Waits for a lock in order of arrival; made by [`Locks::lock`](crate::Locks::lock),
 /// [`Locks::lock_timeout`](crate::Locks::lock_timeout) and
@@ -50,26 +41,11 @@ pub(crate) const SILENCE: Duration = Duration::from_secs(15);
 #[must_use = "an acquisition does nothing until it is awaited: write `.await`, and keep the guard"]
 pub struct Acquire {
     #[pin]
-    way: Way,
-    is_of_permits: bool,
+    pub(crate) way: Way,
+    pub(crate) is_of_permits: bool,
 }
 
 impl Acquire {
-    pub(crate) fn new(
-        node: &Arc<Node>,
-        request: Result<Request, LockError>,
-        class: Arc<Class>,
-        local: LocalOptions,
-    ) -> Self {
-        let is_of_permits = request.as_ref().is_ok_and(|request| request.demand.is_permits());
-        Self { way: Way::Node(Attempt::new(node, request, class, local)), is_of_permits }
-    }
-
-    /// An acquisition by a majority.
-    pub(crate) fn climb(ascent: Result<Ascent, LockError>) -> Self {
-        Self { way: Way::Quorum(Climb::new(ascent)), is_of_permits: false }
-    }
-
     /// The number of waiters ahead, as the server last told it; 0 is next. `None` until it is
     /// queued, also if it is granted at once.
     ///
@@ -80,8 +56,8 @@ impl Acquire {
     /// the server a look at the queue for each waiter. [`inspect`](crate::Locks::inspect) tells.
     pub fn position(&self) -> Option<u64> {
         match &self.way {
-            Way::Node(attempt) => attempt.cell.position(),
-            Way::Quorum(climb) => *climb.positions().borrow(),
+            Way::Node(attempt) => attempt.position(),
+            Way::Quorum(climb) => *climb.positions.borrow(),
         }
     }
 
@@ -107,7 +83,7 @@ impl Acquire {
     pub fn positions(&self) -> watch::Receiver<Option<u64>> {
         match &self.way {
             Way::Node(attempt) => attempt.positions(),
-            Way::Quorum(climb) => climb.positions(),
+            Way::Quorum(climb) => climb.positions.clone(),
         }
     }
 }
@@ -149,23 +125,7 @@ impl fmt::Debug for Acquire {
 #[must_use = "an acquisition does nothing until it is awaited: write `.await`, and keep the guard"]
 pub struct TryAcquire {
     #[pin]
-    way: Way,
-}
-
-impl TryAcquire {
-    pub(crate) fn new(
-        node: &Arc<Node>,
-        request: Result<Request, LockError>,
-        class: Arc<Class>,
-        local: LocalOptions,
-    ) -> Self {
-        Self { way: Way::Node(Attempt::new(node, request, class, local)) }
-    }
-
-    /// One try by a majority.
-    pub(crate) fn climb(ascent: Result<Ascent, LockError>) -> Self {
-        Self { way: Way::Quorum(Climb::new(ascent)) }
-    }
+    pub(crate) way: Way,
 }
 
 impl Future for TryAcquire {
@@ -182,387 +142,27 @@ impl fmt::Debug for TryAcquire {
     }
 }
 
-/// The result of an attempt; `None` is "busy", for attempts that do not wait.
-pub(crate) type AttemptResult = Result<Option<LockGuard>, LockError>;
-
-/// The common part of `Acquire` and `TryAcquire`: by one node, or by a majority.
+/// The way of an acquisition: by one node, or by a majority.
 #[pin_project(project = WayProjection)]
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "on one server no acquire is to allocate more")]
-enum Way {
+pub(crate) enum Way {
     Node(#[pin] Attempt),
     Quorum(Climb),
 }
 
 impl Way {
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<AttemptResult> {
+    fn poll(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<LockGuard>, LockError>> {
         match self.project() {
-            WayProjection::Node(attempt) => attempt.poll(cx),
-            WayProjection::Quorum(climb) => Pin::new(climb).poll(cx),
-        }
-    }
-}
-
-/// An acquisition by one node.
-#[pin_project(PinnedDrop)]
-pub(crate) struct Attempt {
-    node: Arc<Node>,
-    cell: HoldCell,
-    local: LocalOptions,
-    state: AttemptState,
-    #[pin]
-    timer: Option<Sleep>,
-}
-
-/// The options of an attempt that concern its own node alone.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LocalOptions {
-    /// Whether it has a label of its own, which a trace context does not replace.
-    pub(crate) is_labelled: bool,
-    /// Whether the span of the wait is to have the labels of the holders.
-    pub(crate) names_holder: bool,
-    /// Whether it is refused where its wait would be too long.
-    pub(crate) refuses_early: bool,
-}
-
-impl LocalOptions {
-    /// Those of a request whose label is its own, and nothing else.
-    pub(crate) const LABELLED: Self =
-        Self { is_labelled: true, names_holder: false, refuses_early: false };
-
-    /// Labels the request with the trace context of its caller, unless it has a label.
-    pub(crate) fn label(&mut self, request: &mut Request, node: &Node) {
-        if !self.is_labelled
-            && let Some(label) = node.observer.trace_label()
-        {
-            request.label = label;
-        }
-        self.is_labelled = true;
-    }
-}
-
-enum AttemptState {
-    /// Not polled yet.
-    New(Option<Result<Request, LockError>>),
-    Running(RunningAttempt),
-    /// Refused, and told so when the timer fires: see `node::refusal_pace`.
-    Refused(LockError),
-    Done,
-}
-
-struct RunningAttempt {
-    attempt: u64,
-    lock: LockName,
-    cell: HoldCell,
-    demand: Demand,
-    limit: Limit,
-    span: tracing::Span,
-    _slot: Option<OwnedSemaphorePermit>,
-}
-
-/// The events that end an attempt.
-#[derive(Debug, Clone, Copy)]
-enum Limit {
-    /// The time of one request, for those that ask once.
-    Once(Instant),
-    /// The caller's wait.
-    At(Instant),
-    /// No success of any request for this long, counted from the attempt's start at the earliest.
-    Silence(Duration, Instant),
-}
-
-impl Attempt {
-    pub(crate) fn new(
-        node: &Arc<Node>,
-        request: Result<Request, LockError>,
-        class: Arc<Class>,
-        local: LocalOptions,
-    ) -> Self {
-        let state = AttemptState::New(Some(request));
-        let (node, cell) = (Arc::clone(node), HoldCell::of(class));
-        Self { node, cell, local, state, timer: None }
-    }
-
-    pub(crate) fn positions(&self) -> watch::Receiver<Option<u64>> {
-        self.cell.positions()
-    }
-
-    /// Has the positions told on this channel.
-    pub(crate) fn tell_positions(&self, positions: watch::Sender<Option<u64>>) {
-        self.cell.tell_positions(positions);
-    }
-}
-
-/// Reserves one of this `Locks`' waiting slots. Attempts that do not wait need none.
-fn take_slot(
-    node: &Node,
-    request: &Request,
-    cell: &HoldCell,
-) -> Result<Option<OwnedSemaphorePermit>, LockError> {
-    if request.mode == Mode::Try {
-        return Ok(None);
-    }
-    let settings = &node.settings;
-    Arc::clone(&settings.waiting).try_acquire_owned().map(Some).map_err(|_| {
-        let limit = settings.max_waiting;
-        let full =
-            format!("this Locks has as many waiting attempts as its max_waiting allows ({limit})");
-        let error = LockError::with_detail(LockErrorKind::QueueFull, full);
-        node.observer.note(&refused(&request.lock, cell, &error));
-        error
-    })
-}
-
-/// Lowers the queue limit of a request to that of its prediction: the server knows the queue.
-fn predict(request: &mut Request, cell: &mut HoldCell) {
-    let Some((wait, class)) = request.options.wait.zip(cell.class()) else { return };
-    let limit = request.options.queue_limit;
-    if let Some(prediction) = class.predict(wait, limit, request.demand) {
-        request.options.queue_limit = prediction.queue_limit;
-        cell.predict(prediction);
-    }
-}
-
-fn refused(lock: &LockName, cell: &HoldCell, error: &LockError) -> Note<HoldCell> {
-    let refusal = Refusal::Kind(error.kind());
-    Note::Refused { lock: lock.clone(), refusal, of: cell.clone() }
-}
-
-impl Limit {
-    fn new(node: &Node, request: &Request) -> Self {
-        let now = Instant::now();
-        match (request.mode, request.options.wait) {
-            (Mode::Try, _) => Self::Once(later(now, node.settings.request_timeout)),
-            (_, Some(wait)) => Self::At(later(now, wait)),
-            (_, None) => Self::Silence(request.options.lease.max(SILENCE), now),
-        }
-    }
-
-    /// The earliest instant at which it may end the attempt.
-    fn earliest(self) -> Instant {
-        match self {
-            Self::Once(at) | Self::At(at) => at,
-            Self::Silence(silence, start) => start + silence,
-        }
-    }
-
-    fn instant(self, node: &Node) -> Instant {
-        match self {
-            Self::Silence(silence, start) => node.last_success().max(start) + silence,
-            _ => self.earliest(),
-        }
-    }
-}
-
-impl RunningAttempt {
-    fn begin(
-        node: &Arc<Node>,
-        mut request: Request,
-        cell: &mut HoldCell,
-        mut local: LocalOptions,
-        limit: Limit,
-    ) -> Result<Self, LockError> {
-        let lock = request.lock.clone();
-        let demand = request.demand;
-        local.label(&mut request, node);
-        let span = node.observer.acquiring(&lock, cell);
-        let in_span = span.clone().entered();
-        let slot = take_slot(node, &request, cell)?;
-        let waits = request.mode == Mode::Wait;
-        if local.refuses_early && waits {
-            predict(&mut request, cell);
-        }
-        if local.names_holder && waits && !span.is_disabled() {
-            cell.name_holder(span.clone(), request.label.clone());
-        }
-        let cell = cell.clone();
-        let begun = node.with(|core| core.begin(request, cell.clone()));
-        let Some((attempt, ask)) = begun else { return Err(node.closed()) };
-        if let Some(ask) = ask {
-            node.send(ask);
-        }
-        drop(in_span);
-        Ok(Self { attempt, lock, cell, demand, limit, span, _slot: slot })
-    }
-
-    /// The outcome of the attempt, once there is one.
-    fn outcome(&self, node: &Arc<Node>, outcome: Outcome) -> Option<AttemptResult> {
-        match outcome {
-            Outcome::Waits => None,
-            Outcome::Granted { number, token, since, waited } => {
-                let lock = self.lock.clone();
-                let cell = self.cell.clone();
-                let grant = (number, token, since, waited);
-                Some(Ok(Some(LockGuard::new(node, lock, cell, self.demand, grant, &self.span))))
+            WayProjection::Node(attempt) => {
+                attempt.poll(cx).map_ok(|guard| guard.map(LockGuard::of_node))
             }
-            Outcome::Refused(Refusal::Busy) => Some(Ok(None)),
-            Outcome::Refused(Refusal::Kind(LockErrorKind::Closed)) => Some(Err(node.closed())),
-            Outcome::Refused(Refusal::Kind(kind)) => {
-                let error = LockError::new(self.cell.kind_of(kind));
-                let queue = self.cell.prediction().map(|by| by.wait(by.queue_limit.into()));
-                Some(Err(error.retry_after_queue(queue)))
+            WayProjection::Quorum(climb) => {
+                Pin::new(climb).poll(cx).map_ok(|hold| hold.map(LockGuard::of_quorum))
             }
-            Outcome::Refused(Refusal::Store(error)) => Some(Err(node.error(error))),
         }
-    }
-
-    /// The instant at which the caller is told this outcome, if that is later than now.
-    fn told_at(&self, node: &Node, outcome: &AttemptResult) -> Option<Instant> {
-        use LockErrorKind::{QueueFull, WaitTooLong};
-        let Err(error) = outcome else { return None };
-        if !matches!(error.kind(), QueueFull | WaitTooLong) {
-            return None;
-        }
-        let now = Instant::now();
-        let at = node.refusals.next(now, self.limit.instant(node));
-        (at > now).then_some(at)
-    }
-
-    /// Records the outcome in the span of the wait.
-    fn observe(&self, node: &Node, outcome: &AttemptResult) {
-        let outcome = match outcome {
-            Ok(Some(guard)) => {
-                node.observer.predicted(&self.cell, guard.waited());
-                Ok(guard.fencing_token().get())
-            }
-            Ok(None) => Err("busy"),
-            Err(error) => Err(cause_of(error.kind())),
-        };
-        node.observer.acquired(&self.span, &self.cell, outcome);
-    }
-
-    /// Ends an attempt whose time is up. A grant may have come in the same instant; then it counts.
-    fn time_out(&self, node: &Arc<Node>) -> AttemptResult {
-        let take = || {
-            node.with(|core| {
-                let outcome = core.take(self.attempt);
-                let waits = matches!(outcome, Outcome::Waits);
-                (outcome, waits.then(|| core.cancel(self.attempt)).flatten())
-            })
-        };
-        let (outcome, unanswered) = self.span.in_scope(take);
-        if let Some(outcome) = self.outcome(node, outcome) {
-            return outcome;
-        }
-        let error = match (unanswered, self.limit) {
-            (Some(error), _) => node.error(error),
-            (None, Limit::At(_)) => {
-                let ahead = self.cell.prediction().zip(self.cell.position());
-                let queue = ahead.map(|(by, ahead)| by.wait(ahead));
-                LockError::new(LockErrorKind::Timeout).retry_after_queue(queue)
-            }
-            (None, Limit::Once(_)) => {
-                LockError::with_detail(LockErrorKind::Unavailable, "it did not answer in time")
-            }
-            (None, Limit::Silence(silence, _)) => LockError::with_detail(
-                LockErrorKind::Unavailable,
-                format!("no request has succeeded for {silence:?}"),
-            ),
-        };
-        self.span.in_scope(|| node.observer.note(&refused(&self.lock, &self.cell, &error)));
-        Err(error)
-    }
-}
-
-/// Tells a refusal once the timer has fired.
-fn tell_refusal(
-    state: &mut AttemptState,
-    mut timer: Pin<&mut Option<Sleep>>,
-    cx: &mut Context<'_>,
-) -> Poll<AttemptResult> {
-    ready!(timer.as_mut().as_pin_mut().expect("set on the first poll").poll(cx));
-    timer.set(None);
-    match std::mem::replace(state, AttemptState::Done) {
-        AttemptState::Refused(error) => Poll::Ready(Err(error)),
-        _ => unreachable!("it was refused"),
-    }
-}
-
-impl Future for Attempt {
-    type Output = AttemptResult;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<AttemptResult> {
-        let mut this = self.project();
-        let has_just_asked = matches!(this.state, AttemptState::New(_));
-        if let AttemptState::New(request) = this.state {
-            let request = request.take().expect("taken once, on the first poll");
-            *this.state = AttemptState::Done;
-            let request = request?;
-            let limit = Limit::new(this.node, &request);
-            this.timer.set(Some(timer(limit.earliest())));
-            let running = RunningAttempt::begin(this.node, request, this.cell, *this.local, limit)?;
-            *this.state = AttemptState::Running(running);
-        }
-        if let AttemptState::Refused(_) = this.state {
-            return tell_refusal(this.state, this.timer, cx);
-        }
-        let AttemptState::Running(running) = this.state else {
-            panic!("an acquisition is not polled after it is ready");
-        };
-        // The wait alone: the span of the hold is the caller's.
-        let waiting = running.span.clone().entered();
-        // First, so that an event after the look wakes this task.
-        running.cell.caller.register(cx.waker());
-        let attempt = running.attempt;
-        // One that has just asked finds nothing yet: a look tells, at less cost than an event.
-        let is_asking = has_just_asked && this.node.look(|core| core.is_asking(attempt));
-        let outcome = match is_asking {
-            true => Outcome::Waits,
-            false => this.node.with(|core| core.take(attempt)),
-        };
-        drop(waiting);
-        if let Some(outcome) = running.outcome(this.node, outcome) {
-            running.observe(this.node, &outcome);
-            if let Some(at) = running.told_at(this.node, &outcome)
-                && let Err(error) = outcome
-            {
-                *this.state = AttemptState::Refused(error);
-                this.timer.as_mut().as_pin_mut().expect("set on the first poll").reset(at);
-                return tell_refusal(this.state, this.timer, cx);
-            }
-            *this.state = AttemptState::Done;
-            this.timer.set(None);
-            return Poll::Ready(outcome);
-        }
-        loop {
-            let mut timer = this.timer.as_mut().as_pin_mut().expect("set on the first poll");
-            if timer.as_mut().poll(cx).is_pending() {
-                return Poll::Pending;
-            }
-            let at = running.limit.instant(this.node);
-            if at > Instant::now() {
-                // Something has succeeded since the timer was set.
-                timer.reset(at);
-                continue;
-            }
-            let outcome = running.time_out(this.node);
-            running.observe(this.node, &outcome);
-            *this.state = AttemptState::Done;
-            return Poll::Ready(outcome);
-        }
-    }
-}
-
-#[pinned_drop]
-impl PinnedDrop for Attempt {
-    fn drop(self: Pin<&mut Self>) {
-        let this = self.project();
-        if let AttemptState::Running(running) = this.state {
-            let attempt = running.attempt;
-            this.node.with(|core| core.cancel(attempt));
-            this.node.observer.acquired(&running.span, this.cell, Err("cancelled"));
-            this.node.observer.cancelled(this.cell);
-        }
-    }
-}
-
-impl fmt::Debug for Attempt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.state {
-            AttemptState::New(_) => "not started",
-            AttemptState::Running(_) => "waiting",
-            AttemptState::Refused(_) => "refused",
-            AttemptState::Done => "done",
-        })
     }
 }

@@ -5,10 +5,8 @@ use std::fmt;
 use proto::LockErrorKind;
 
 use crate::error::LockError;
-use crate::sentinels::{hosts, of_scheme};
+use crate::servers_url::ServersUrl;
 
-/// The schemes of a URL of a Cluster, and the kind of each connection.
-const SCHEMES: [(&str, &str); 2] = [("redis+cluster://", "redis"), ("rediss+cluster://", "rediss")];
 /// The default port of a Cluster's nodes.
 const PORT: u16 = 6379;
 
@@ -42,21 +40,11 @@ impl Cluster {
     /// Reads `redis+cluster://[user[:password]@]host[:port][,host[:port]]…`; nothing if it is a URL
     /// of another kind.
     pub(crate) fn read(url: &str) -> Option<Result<Self, LockError>> {
-        let (rest, scheme) = of_scheme(url, &SCHEMES)?;
-        Some(Self::read_rest(rest, scheme).ok_or_else(invalid))
-    }
-
-    fn read_rest(rest: &str, scheme: &str) -> Option<Self> {
-        let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, query)| (rest, query));
-        let authority = rest.strip_suffix('/').unwrap_or(rest);
+        let servers = ServersUrl::read(url, "cluster", PORT)?;
         // A Cluster has one database.
-        if authority.rsplit_once('@').map_or(authority, |(_, hosts)| hosts).contains('/') {
-            return None;
-        }
-        let query = if query.is_empty() { String::new() } else { format!("?{query}") };
-        let (credentials, hosts) = hosts(authority, PORT)?;
-        let url = |host| format!("{scheme}://{credentials}{host}/{query}");
-        Some(Self { nodes: hosts.into_iter().map(url).collect() })
+        let servers = servers.filter(|servers| servers.path.is_empty());
+        let nodes = servers.map(|servers| Self { nodes: servers.each(servers.path) });
+        Some(nodes.ok_or_else(invalid))
     }
 }
 

@@ -75,6 +75,7 @@ mod credentials;
 mod error;
 mod guard;
 pub mod guide;
+mod hold_state;
 mod inspection;
 mod key;
 mod locks;
@@ -84,6 +85,8 @@ mod quorum;
 mod request;
 #[cfg(feature = "redis")]
 mod sentinels;
+#[cfg(feature = "redis")]
+mod servers_url;
 mod set;
 mod shutdown;
 mod status;
@@ -101,7 +104,8 @@ pub use cluster::Cluster;
 #[cfg(feature = "redis")]
 pub use credentials::Credentials;
 pub use error::LockError;
-pub use guard::{DowngradeError, HoldState, LockGuard, Release};
+pub use guard::{DowngradeError, LockGuard, Release};
+pub use hold_state::HoldState;
 pub use inspection::{HeldPrimaries, LockInspection, Participant};
 pub use key::{KeyError, LockKey, MAX_KEY_BYTES};
 pub use locks::Locks;

@@ -4,8 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::node::Core;
-use proto::{Answer, Command, LockErrorKind, LockName, NodeId, Released};
+use proto::{Command, LockErrorKind, LockName, NodeId};
 
 use crate::acquire::{Acquire, TryAcquire};
 use crate::error::LockError;
@@ -16,7 +15,7 @@ use crate::node::Node;
 use crate::quorum::Primaries;
 use crate::request::LockRequest;
 use crate::shutdown::Shutdown;
-use crate::status::{Connection, Status};
+use crate::status::Status;
 
 /// Fair locks on one store. Cheap to clone. All clones are one *node*: one connection for commands
 /// and one for messages, however many locks it holds and waits for.
@@ -274,12 +273,9 @@ impl Locks {
         LockError: From<K::Error>,
     {
         let lock = self.name(key)?;
-        if let Some(primaries) = &self.quorum {
-            return primaries.inspect(lock, command).await;
-        }
-        match self.node.ask(lock, command).await? {
-            Answer::Inspected(inspection) => Ok(LockInspection::new(inspection)),
-            _ => Err(LockError::new(LockErrorKind::Protocol)),
+        match &self.quorum {
+            None => self.node.inspect(lock, command).await,
+            Some(primaries) => primaries.inspect(lock, command).await,
         }
     }
 
@@ -306,12 +302,9 @@ impl Locks {
         LockError: From<K::Error>,
     {
         let lock = self.name(key)?;
-        if let Some(primaries) = &self.quorum {
-            return primaries.force_release(lock).await;
-        }
-        match self.node.ask(lock, Command::ForceRelease { member: None }).await? {
-            Answer::Released(reply) => Ok(reply.outcome == Released::Released),
-            _ => Err(LockError::new(LockErrorKind::Protocol)),
+        match &self.quorum {
+            None => self.node.force_release(lock).await,
+            Some(primaries) => primaries.force_release(lock).await,
         }
     }
 
@@ -343,10 +336,10 @@ impl Locks {
 
     /// The state of this node: its connections, holds and waiters. Does not ask the server.
     pub fn status(&self) -> Status {
-        if let Some(primaries) = &self.quorum {
-            return primaries.status();
+        match &self.quorum {
+            None => Status::of(&self.node),
+            Some(primaries) => primaries.status(),
         }
-        status_of(&self.node)
     }
 
     /// The identity of this node. It is part of each of its holds and queue entries.
@@ -411,19 +404,5 @@ impl Locks {
             return Err(LockError::with_detail(LockErrorKind::Unsupported, detail));
         }
         Ok(key.resolve(settings.namespace.as_deref()))
-    }
-}
-
-/// The state of one node.
-pub(crate) fn status_of(node: &Node) -> Status {
-    let counts = node.look(Core::counts);
-    Status {
-        commands: Connection::of(&node.store.commands()),
-        subscription: Connection::of(&node.store.subscription()),
-        waiting: counts.attempts,
-        holding: counts.holds,
-        releasing: counts.given_back,
-        places_lost: counts.places_lost,
-        servers: node.store.server_status(),
     }
 }

@@ -2,23 +2,29 @@
 //!
 //! [`driver`] carries out the decisions of the core; all other modules serve it.
 
+mod attempt;
 mod background;
 mod clock;
 mod deadline;
 mod driver;
 mod foreign;
+mod guard;
 mod handle;
 mod hold_cell;
 mod observe;
 mod refusal_pace;
+mod release;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use attempt::{Attempt, LocalOptions, SILENCE};
 pub(crate) use clock::later;
-pub(crate) use deadline::{TimedRequest, silent, timer};
+use deadline::{TimedRequest, silent, timer};
 pub(crate) use driver::{Driver, Inbox, Settings};
+pub(crate) use guard::{NOT_WITH_PEERS, NodeGuard};
 pub(crate) use handle::Node;
 pub(crate) use hold_cell::HoldCell;
 #[cfg(feature = "metrics")]
 pub(crate) use observe::ClassMetrics;
-pub(crate) use observe::cause_of;
+use observe::cause_of;
+pub(crate) use release::NodeRelease;

@@ -11,8 +11,9 @@
 //! - *Order.* No climb waits at a primary while it holds a higher one, and so none waits for one
 //!   that waits for it. The queue of the lowest primary orders all of them.
 //! - *Forgetting.* A primary that has restarted, or was emptied, counts once all leases that it may
-//!   have forgotten are over. A hold counts in the [`Epoch`] in which it was asked for alone: it is
-//!   known before the acquire is sent, and has to be the same after the grant.
+//!   have forgotten are over. A hold counts in the [`Epoch`](crate::store::Epoch) in which it was
+//!   asked for alone: it is known before the acquire is sent, and has to be the same after the
+//!   grant.
 //! - *Tokens.* The token of a guard is the greatest of its holds. Before the guard is handed out,
 //!   each of these draws one more, above it: so every later guard, which has one of these
 //!   primaries, has a greater one.
@@ -30,23 +31,23 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use proto::node::Request;
-use proto::{Answer, Command, ConfigError, LockErrorKind, LockName, Mode, Released, WhenBusy};
+use proto::{Command, ConfigError, LockErrorKind, LockName, Mode, WhenBusy};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::error::LockError;
 use crate::inspection::LockInspection;
-use crate::locks::status_of;
 use crate::node::Node;
 use crate::shutdown::Shutdown;
 use crate::status::{Connection, Status};
+use crate::store::Epoch;
 
 pub(crate) use self::climb::{Ascent, Climb};
 pub(crate) use self::hold::Hold;
 #[cfg(feature = "redis")]
 pub use self::list::Quorum;
 use self::primary::Primary;
-pub(crate) use self::primary::{Connect, Connected, Epoch, Standing};
+pub(crate) use self::primary::{Connect, Connected};
 
 /// The reason why permits are refused.
 const NO_PERMITS: &str = "permits cannot be had by a majority: of two, three holders could have \
@@ -179,12 +180,7 @@ impl Primaries {
     }
 
     pub(crate) async fn force_release(&self, lock: LockName) -> Result<bool, LockError> {
-        let command = Command::ForceRelease { member: None };
-        let released =
-            self.ask_all(async |node| match node.ask(lock.clone(), command.clone()).await? {
-                Answer::Released(reply) => Ok(reply.outcome == Released::Released),
-                _ => Err(LockError::new(LockErrorKind::Protocol)),
-            });
+        let released = self.ask_all(async |node| node.force_release(lock.clone()).await);
         Ok(released.await?.contains(&true))
     }
 
@@ -194,13 +190,8 @@ impl Primaries {
         lock: LockName,
         command: Command,
     ) -> Result<LockInspection, LockError> {
-        let (found, failure) = ask_each(self.reached(), async |node| {
-            match node.ask(lock.clone(), command.clone()).await? {
-                Answer::Inspected(inspection) => Ok(LockInspection::new(inspection)),
-                _ => Err(LockError::new(LockErrorKind::Protocol)),
-            }
-        })
-        .await;
+        let ask = async |node: Arc<Node>| node.inspect(lock.clone(), command.clone()).await;
+        let (found, failure) = ask_each(self.reached(), ask).await;
         let joined = LockInspection::of_quorum(found, self.members.len());
         joined.ok_or_else(|| failure.unwrap_or_else(|| self.unreached()))
     }
@@ -211,7 +202,7 @@ impl Primaries {
             true => Connection::Up,
             false => Connection::Down { reason: self.unreached().to_string() },
         };
-        let each: Vec<Status> = self.nodes().map(|node| status_of(node)).collect();
+        let each: Vec<Status> = self.nodes().map(|node| Status::of(node)).collect();
         Status {
             commands: link.clone(),
             subscription: link,

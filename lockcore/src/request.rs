@@ -7,17 +7,13 @@ use std::time::Duration;
 use proto::node::Request;
 use proto::{ConfigError, Demand, Label, LockErrorKind, LockName, Mode, WhenBusy};
 
-use crate::acquire::{Acquire, LocalOptions, TryAcquire};
+use crate::acquire::{Acquire, TryAcquire, Way};
 use crate::class::Class;
 use crate::error::LockError;
-use crate::node::Node;
+use crate::node::{Attempt, LocalOptions, NOT_WITH_PEERS, Node};
 use crate::option_setters;
 use crate::options::LockOptions;
-use crate::quorum::{Ascent, Primaries};
-
-/// The way to the other demands beside JVMs.
-pub(crate) const NOT_WITH_PEERS: &str = "reads, permits and downgrades are not in the layout that JVMs share: \
-    use a second Locks, built without redisson_peers, under other names";
+use crate::quorum::{Ascent, Climb, Primaries};
 
 /// JVMs know of no waiter that leaves for a newer one.
 const NEWEST_NOT_WITH_PEERS: &str = "KeepNewest is not in the layout that JVMs share: wait, or use a second Locks, built without \
@@ -198,23 +194,21 @@ impl LockRequest {
     }
 
     fn start(self, demand: Result<Demand, ConfigError>) -> Acquire {
-        if let Some(primaries) = self.quorum.clone() {
-            return Acquire::climb(self.ascent(primaries, Mode::Wait, demand));
-        }
-        let node = Arc::clone(&self.node);
-        let class = Arc::clone(&self.class);
-        let local = self.local;
-        Acquire::new(&node, self.build(Mode::Wait, demand), class, local)
+        let is_of_permits = demand.as_ref().is_ok_and(|demand| demand.is_permits());
+        Acquire { way: self.way(Mode::Wait, demand), is_of_permits }
     }
 
     fn try_once(self, demand: Result<Demand, ConfigError>) -> TryAcquire {
+        TryAcquire { way: self.way(Mode::Try, demand) }
+    }
+
+    fn way(self, mode: Mode, demand: Result<Demand, ConfigError>) -> Way {
         if let Some(primaries) = self.quorum.clone() {
-            return TryAcquire::climb(self.ascent(primaries, Mode::Try, demand));
+            return Way::Quorum(Climb::new(self.ascent(primaries, mode, demand)));
         }
-        let node = Arc::clone(&self.node);
-        let class = Arc::clone(&self.class);
+        let (node, class) = (Arc::clone(&self.node), Arc::clone(&self.class));
         let local = self.local;
-        TryAcquire::new(&node, self.build(Mode::Try, demand), class, local)
+        Way::Node(Attempt::new(&node, self.build(mode, demand), class, local))
     }
 
     fn ascent(

@@ -5,10 +5,8 @@ use std::fmt;
 use proto::LockErrorKind;
 
 use crate::error::LockError;
+use crate::servers_url::ServersUrl;
 
-/// The schemes of a URL of sentinels, and the kind of each connection.
-const SCHEMES: [(&str, &str); 2] =
-    [("redis+sentinel://", "redis"), ("rediss+sentinel://", "rediss")];
 /// The default port of sentinels.
 const PORT: u16 = 26379;
 
@@ -63,8 +61,8 @@ impl Sentinels {
     /// Reads `redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db]`; nothing
     /// if it is a URL of another kind.
     pub(crate) fn read(url: &str) -> Option<Result<Self, LockError>> {
-        let (rest, scheme) = of_scheme(url, &SCHEMES)?;
-        Some(Self::read_rest(rest, scheme).ok_or_else(invalid))
+        let servers = ServersUrl::read(url, "sentinel", PORT)?;
+        Some(servers.and_then(Self::of).ok_or_else(invalid))
     }
 
     /// The URLs of the sentinels, and the one by which the primary is spoken to.
@@ -72,47 +70,16 @@ impl Sentinels {
         self.sentinels.iter().chain([&self.primary]).map(String::as_str)
     }
 
-    fn read_rest(rest: &str, scheme: &str) -> Option<Self> {
-        let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, query)| (rest, query));
-        let (authority, path) = rest.split_once('/')?;
-        let (credentials, hosts) = hosts(authority, PORT)?;
-        let (name, db) = path.split_once('/').unwrap_or((path, ""));
-        let sentinels = hosts.into_iter().map(|host| format!("{scheme}://{host}")).collect();
+    fn of(url: ServersUrl<'_>) -> Option<Self> {
+        let (name, db) = url.path.split_once('/').unwrap_or((url.path, ""));
         let is_name = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
         if name.is_empty() || !name.chars().all(is_name) {
             return None;
         }
-        let query = if query.is_empty() { String::new() } else { format!("?{query}") };
-        let primary = format!("{scheme}://{credentials}primary/{db}{query}");
+        let sentinels = url.hosts.iter().map(|host| format!("{}://{host}", url.scheme)).collect();
+        let primary = url.of_host("primary", db);
         Some(Self { name: name.to_owned(), sentinels, primary })
     }
-}
-
-/// The rest of a URL of one of these schemes, and the kind of each connection; nothing if it is a
-/// URL of another kind.
-pub(crate) fn of_scheme<'a>(
-    url: &'a str,
-    schemes: &[(&str, &'static str)],
-) -> Option<(&'a str, &'static str)> {
-    schemes.iter().find_map(|(begins, scheme)| Some((url.strip_prefix(begins)?, *scheme)))
-}
-
-/// The credentials of `[user[:password]@]host[:port][,host[:port]]…` with their `@`, if there are
-/// any, and each host with its port.
-pub(crate) fn hosts(authority: &str, port: u16) -> Option<(String, Vec<String>)> {
-    let (credentials, hosts) = match authority.rsplit_once('@') {
-        Some((credentials, hosts)) => (format!("{credentials}@"), hosts),
-        None => (String::new(), authority),
-    };
-    let with_port = |host: &str| {
-        let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
-        match (host.is_empty(), has_port) {
-            (true, _) => None,
-            (false, true) => Some(host.to_owned()),
-            (false, false) => Some(format!("{host}:{port}")),
-        }
-    };
-    Some((credentials, hosts.split(',').map(with_port).collect::<Option<_>>()?))
 }
 
 /// Names the form of a URL of sentinels.

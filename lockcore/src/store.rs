@@ -3,6 +3,8 @@
 //!
 //! The rules of each command stand in `docs/protocol.md`.
 
+mod epoch;
+mod links;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
@@ -24,7 +26,8 @@ use tokio::sync::oneshot;
 use tokio::sync::watch;
 use tokio::task::coop::unconstrained;
 
-use crate::quorum::{Epoch, Standing};
+pub(crate) use self::epoch::{Epoch, Standing};
+pub(crate) use self::links::Links;
 use crate::status::ServerStatus;
 
 /// One node's view of a store. Each command is one atomic step on the server.

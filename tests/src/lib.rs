@@ -48,6 +48,7 @@ mod raw;
 mod refusal;
 mod resp;
 mod server;
+mod server_clock;
 mod watched;
 mod watcher;
 mod wire;
@@ -75,6 +76,7 @@ pub use proxy::{Connections, Fault, Flow, Proxy, Request};
 pub use raw::Raw;
 pub use refusal::refused_unchanged;
 pub use server::RedisServer;
+pub use server_clock::ServerClock;
 pub use watched::{Watched, followers};
 pub use watcher::Watcher;
 

@@ -1,5 +1,7 @@
 //! `RedisOptions`: the options with which a `redis-server` starts.
 
+use std::ffi::OsString;
+
 use crate::{Port, RedisServer};
 
 /// Options of a [`RedisServer`], on top of the harness' own: loopback, no persistence.
@@ -8,6 +10,7 @@ pub struct RedisOptions {
     args: Vec<(String, String)>,
     sentinel: Option<String>,
     cluster: Option<String>,
+    environment: Vec<(String, OsString)>,
 }
 
 impl RedisOptions {
@@ -32,6 +35,17 @@ impl RedisOptions {
     pub fn cluster(mut self, lines: String) -> Self {
         self.cluster = Some(lines);
         self
+    }
+
+    /// Sets a variable of the server's environment.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.environment.push((name.to_owned(), value.into()));
+        self
+    }
+
+    pub(crate) fn environment(&self) -> &[(String, OsString)] {
+        &self.environment
     }
 
     pub(crate) fn cluster_lines(&self) -> Option<&str> {

@@ -69,6 +69,9 @@ impl RedisProcess {
                 command.args(value.split(' '));
             }
         }
+        for (name, value) in options.environment() {
+            command.env(name, value);
+        }
         let child = command
             .stdin(Stdio::null())
             .stderr(log.try_clone().expect("a file can be shared"))

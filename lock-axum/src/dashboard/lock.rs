@@ -99,6 +99,10 @@ struct Member {
     /// The rest of the lease; 0 for a waiter.
     lease_ms: u64,
     is_claim: bool,
+    /// The number of primaries of a quorum at which it holds, and of all. Left out for a waiter,
+    /// and where there is no quorum.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    primaries: Option<[usize; 2]>,
 }
 
 impl LockView {
@@ -202,7 +206,12 @@ impl Member {
                     (age(self.lease_ms))
                     @if self.is_claim { " " span.soft { "not confirmed" } }
                 }
-                td { (self.demand) }
+                td {
+                    (self.demand)
+                    @if let Some([held, all]) = self.primaries {
+                        " " span.soft { "at " (held) " of " (all) " primaries" }
+                    }
+                }
                 td { (self.node()) }
             }
         }
@@ -229,6 +238,7 @@ impl From<Participant> for Member {
             held_ms: participant.held.map(ms),
             lease_ms: ms(participant.lease),
             is_claim: participant.is_claim,
+            primaries: participant.primaries.map(|at| [at.held, at.all]),
             member: participant.member,
             label: participant.label,
             node: participant.node,

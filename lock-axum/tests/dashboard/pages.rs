@@ -57,6 +57,23 @@ async fn the_page_of_a_lock_shows_its_holders_and_its_queue_in_order() {
 }
 
 #[tokio::test]
+async fn the_page_of_a_lock_shows_at_how_many_primaries_of_a_quorum_it_is_held() {
+    let locks = Locks::in_memory_quorum(3);
+    let _guard = locks.lock("k").await.unwrap();
+    eventually("it is held at all", SOON, async || {
+        let held = locks.inspect("k").await.unwrap().holders[0].primaries;
+        held.is_some_and(|primaries| primaries.held == 3)
+    })
+    .await;
+    let _waiting = wait(&locks, "k", "next", 1).await;
+    let pages = Pages::of(&locks);
+    let seen = pages.json("lock?name=k").await;
+    assert_eq!(seen["holders"][0]["primaries"], json!([3, 3]));
+    assert_eq!(seen["waiters"][0].get("primaries"), None);
+    assert!(pages.html("lock?name=k").await.contains("at 3 of 3 primaries"));
+}
+
+#[tokio::test]
 async fn the_overview_shows_the_locks_of_all_processes_in_the_order_that_is_asked_for() {
     let store = MemoryStore::new();
     let [here, there] = [(); 2].map(|()| Locks::builder().on_memory(&store).unwrap());

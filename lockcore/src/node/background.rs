@@ -15,13 +15,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::Link;
 use proto::node::Moment;
-use tokio::sync::watch;
 
 use super::driver::Driver;
 #[cfg(feature = "metrics")]
 use super::observe::gauges::Gauges;
+use crate::store::Links;
 
 /// The longest time without a look whether the machine was suspended.
 const LONGEST: Duration = Duration::from_secs(1);
@@ -63,10 +62,7 @@ impl Drop for RunningNode {
 }
 
 /// Runs until no handle of the node is left, and every hold is released.
-pub(super) async fn run(
-    driver: Arc<Driver>,
-    (mut commands, mut subscription): (watch::Receiver<Link>, watch::Receiver<Link>),
-) {
+pub(super) async fn run(driver: Arc<Driver>, mut links: Links) {
     let mut running = RunningNode {
         driver: Some(Arc::clone(&driver)),
         #[cfg(feature = "metrics")]
@@ -87,8 +83,7 @@ pub(super) async fn run(
         tokio::select! {
             () = driver.wake.notified() => was_woken = true,
             () = until(next.map(|next| driver.clock.instant(next))) => was_woken = false,
-            Ok(()) = commands.changed() => {}
-            Ok(()) = subscription.changed() => {}
+            () = links.changed() => {}
         }
     }
     running.end(false);

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use proto::node::Ask;
-use proto::{Answer, Command, LockErrorKind, LockName, StoreError};
+use proto::{Answer, Command, LockErrorKind, LockName, Released, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -15,6 +15,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::clock::later;
 use super::driver::Driver;
 use crate::error::LockError;
+use crate::inspection::LockInspection;
 
 /// The time for which a caller waits for an answer after the store's own time-outs, which come
 /// first if its runtime runs.
@@ -120,6 +121,26 @@ impl Driver {
         }
         let ask = Ask { lock, command, sent: self.clock.now(), background: false };
         TimedRequest::ask(self, ask).await
+    }
+
+    /// Releases all holds of a name; whether there was one.
+    pub(crate) async fn force_release(self: &Arc<Self>, lock: LockName) -> Result<bool, LockError> {
+        match self.ask(lock, Command::ForceRelease { member: None }).await? {
+            Answer::Released(reply) => Ok(reply.outcome == Released::Released),
+            _ => Err(LockError::new(LockErrorKind::Protocol)),
+        }
+    }
+
+    /// The answer to a command that inspects a name.
+    pub(crate) async fn inspect(
+        self: &Arc<Self>,
+        lock: LockName,
+        command: Command,
+    ) -> Result<LockInspection, LockError> {
+        match self.ask(lock, command).await? {
+            Answer::Inspected(inspection) => Ok(LockInspection::new(inspection)),
+            _ => Err(LockError::new(LockErrorKind::Protocol)),
+        }
     }
 
     /// Whether the store answers.

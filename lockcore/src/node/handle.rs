@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 
 use super::background;
 use super::driver::{Driver, Inbox, Settings};
-use crate::store::Store;
+use crate::store::{Links, Store};
 
 /// A node that runs.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl Node {
         runtime: Handle,
         inbox: &Inbox,
     ) -> Arc<Self> {
-        let links = (store.commands(), store.subscription());
+        let links = Links::of(&*store);
         let driver = Arc::new(Driver::new(store, id, settings, runtime.clone()));
         inbox.open(&driver);
         runtime.spawn(background::run(Arc::clone(&driver), links));

@@ -16,18 +16,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, join_all};
 use proto::node::Request;
 use proto::{LockErrorKind, Mode};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::primary::Step;
-use super::{Epoch, Hold, Primaries};
-use crate::acquire::{Attempt, AttemptResult, LocalOptions, SILENCE};
+use super::{Hold, Primaries};
 use crate::error::LockError;
-use crate::guard::LockGuard;
-use crate::node::later;
+use crate::node::{Attempt, LocalOptions, SILENCE, later};
+use crate::store::Epoch;
 
 /// The time for which a climb that holds a primary waits for a higher one, in its first round.
 pub(crate) const HOP: Duration = Duration::from_millis(100);
@@ -64,30 +64,27 @@ impl Ascent {
     }
 }
 
+/// The result of a climb; `None` is "busy", for those that do not wait.
+type ClimbResult = Result<Option<Arc<Hold>>, LockError>;
+
 /// The future of an acquisition by a majority.
 pub(crate) struct Climb {
-    running: Pin<Box<dyn Future<Output = AttemptResult> + Send>>,
-    positions: watch::Receiver<Option<u64>>,
+    running: BoxFuture<'static, ClimbResult>,
+    pub(crate) positions: watch::Receiver<Option<u64>>,
 }
 
 impl Climb {
     pub(crate) fn new(ascent: Result<Ascent, LockError>) -> Self {
         let (told, positions) = watch::channel(None);
-        Self {
-            running: Box::pin(async move { Climbing::new(ascent?, told).run().await }),
-            positions,
-        }
-    }
-
-    pub(crate) fn positions(&self) -> watch::Receiver<Option<u64>> {
-        self.positions.clone()
+        let running = async move { Climbing::new(ascent?, told).run().await }.boxed();
+        Self { running, positions }
     }
 }
 
 impl Future for Climb {
-    type Output = AttemptResult;
+    type Output = ClimbResult;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<AttemptResult> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ClimbResult> {
         self.running.as_mut().poll(cx)
     }
 }
@@ -135,7 +132,7 @@ impl Climbing {
         Self { ascent, began, end, held, positions, failure: None, refusing: 0 }
     }
 
-    async fn run(mut self) -> AttemptResult {
+    async fn run(mut self) -> ClimbResult {
         let primaries = Arc::clone(&self.ascent.primaries);
         let _waits = Arc::clone(&primaries.waiting);
         let mut hop = HOP;
@@ -290,7 +287,7 @@ impl Climbing {
 
     /// Hands the guard out once all that is held is confirmed, with a token of each primary above
     /// that of the guard.
-    async fn settle(&mut self) -> Option<LockGuard> {
+    async fn settle(&mut self) -> Option<Arc<Hold>> {
         let primaries = Arc::clone(&self.ascent.primaries);
         let steps = self.held.iter().flatten();
         // Each server has told it by now, so it is in the floor of each confirmation.
@@ -312,6 +309,6 @@ impl Climbing {
         let held = std::mem::take(&mut self.held);
         let waited = self.began.elapsed();
         let position = *self.positions.borrow();
-        Some(LockGuard::of_quorum(Hold::new(self.ascent.clone(), held, token, waited, position)))
+        Some(Hold::new(self.ascent.clone(), held, token, waited, position))
     }
 }

@@ -13,8 +13,7 @@
 //! - A primary that is gained later draws a token above that of the guard, since its floor has that
 //!   one. The guard keeps its own.
 
-use std::fmt;
-use std::future::{Future, pending};
+use std::future::{Future, pending, ready};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -28,13 +27,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{Span, warn};
 
+use super::Primaries;
 use super::climb::{Ascent, BEHIND, HOP};
 use super::primary::Step;
-use super::{Epoch, Primaries};
-use crate::acquire::{Attempt, LocalOptions};
 use crate::error::LockError;
-use crate::guard::HoldState;
-use crate::node::{HoldCell, later};
+use crate::hold_state::HoldState;
+use crate::node::{Attempt, HoldCell, LocalOptions, later};
+use crate::store::Epoch;
 
 /// A loss by time is told so long before the deadline, at most.
 const LEAD: Duration = Duration::from_millis(100);
@@ -42,9 +41,9 @@ const LEAD: Duration = Duration::from_millis(100);
 /// A hold of a majority, which its guards share.
 pub(crate) struct Hold {
     token: FencingToken,
-    pub(crate) waited: Duration,
-    pub(crate) position: Option<u64>,
-    pub(crate) span: Span,
+    waited: Duration,
+    position: Option<u64>,
+    span: Span,
     shared: Arc<SharedHold>,
     _keeping: AbortOnDropHandle<()>,
     _counted: Arc<()>,
@@ -106,7 +105,7 @@ impl Hold {
     }
 
     /// The token; none for a read, since reads that are held together would have different ones.
-    pub(crate) fn token(&self) -> FencingToken {
+    pub(crate) fn fencing_token(&self) -> FencingToken {
         match self.demand() {
             Demand::ALONE => self.token,
             _ => proto::token::NONE,
@@ -117,7 +116,19 @@ impl Hold {
         &self.shared.ascent.request.lock
     }
 
-    pub(crate) fn lost(&self) -> &CancellationToken {
+    pub(crate) fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    pub(crate) fn position(&self) -> Option<u64> {
+        self.position
+    }
+
+    pub(crate) fn span(&self) -> &Span {
+        &self.span
+    }
+
+    pub(crate) fn loss(&self) -> &CancellationToken {
         &self.shared.lost
     }
 
@@ -141,9 +152,13 @@ impl Hold {
     }
 
     /// Releases all primaries at once. Completes with whether the hold lasted until then.
-    pub(crate) fn release(
-        self,
-    ) -> impl Future<Output = Result<(), LockError>> + Send + 'static + use<> {
+    /// But not while there are other guards.
+    pub(crate) fn release(self: Arc<Self>) -> BoxFuture<'static, Result<(), LockError>> {
+        let Some(this) = Arc::into_inner(self) else { return ready(Ok(())).boxed() };
+        this.give_back().boxed()
+    }
+
+    fn give_back(self) -> impl Future<Output = Result<(), LockError>> + Send + 'static + use<> {
         let was_lost = self.is_lost();
         let majority = self.shared.primaries().majority();
         let steps = self.shared.take();
@@ -269,7 +284,7 @@ impl SharedHold {
     /// Completions for the losses at the primaries.
     fn losses(&self) -> Vec<BoxFuture<'_, ()>> {
         let State::Held(held) = &*self.state() else { return Vec::new() };
-        self.certain(held).map(|step| step.guard.lost_owned().boxed()).collect()
+        self.certain(held).map(|step| step.guard.loss().clone().cancelled_owned().boxed()).collect()
     }
 
     /// Asks for the primaries that are missing: soon, and then once in a renewal period.
@@ -334,10 +349,4 @@ fn span(ascent: &Ascent, token: FencingToken) -> Span {
     let Some(node) = ascent.primaries.lowest() else { return Span::none() };
     let of = HoldCell::of(node.classes.get(&ascent.class));
     node.observer.holding(&ascent.request.lock, &of, token, &Span::none())
-}
-
-impl fmt::Debug for Hold {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hold").field("token", &self.token).finish_non_exhaustive()
-    }
 }

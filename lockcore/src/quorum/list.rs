@@ -6,12 +6,12 @@ use std::time::Duration;
 use proto::LockErrorKind;
 
 use crate::error::LockError;
-use crate::sentinels::{hosts, of_scheme};
+use crate::servers_url::ServersUrl;
 
-/// The schemes of a URL of a quorum, and the kind of each connection.
-const SCHEMES: [(&str, &str); 2] = [("redis+quorum://", "redis"), ("rediss+quorum://", "rediss")];
 /// The default port of a primary.
 const PORT: u16 = 6379;
+/// The option of a URL with the longest lease.
+const MAX_LEASE_MS: &str = "max_lease_ms=";
 
 /// Several independent Redis servers, a lock on most of which is a lock: see
 /// [`guide::quorum`](crate::guide::quorum).
@@ -87,30 +87,18 @@ impl Quorum {
 
     /// As [`from_url`](Self::from_url); nothing if it is a URL of another kind.
     pub(crate) fn read(url: &str) -> Option<Result<Self, LockError>> {
-        let (rest, scheme) = of_scheme(url, &SCHEMES)?;
-        Some(Self::read_rest(rest, scheme).ok_or_else(invalid))
+        let servers = ServersUrl::read(url, "quorum", PORT)?;
+        Some(servers.and_then(Self::of).ok_or_else(invalid))
     }
 
-    fn read_rest(rest: &str, scheme: &str) -> Option<Self> {
-        let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, query)| (rest, query));
+    fn of(mut url: ServersUrl<'_>) -> Option<Self> {
         let mut max_lease = None;
-        let mut others = Vec::new();
-        for option in query.split('&').filter(|option| !option.is_empty()) {
-            match option.strip_prefix("max_lease_ms=") {
-                Some(ms) => max_lease = Some(Duration::from_millis(ms.parse().ok()?)),
-                None => others.push(option),
-            }
+        let at = url.options.iter().position(|option| option.starts_with(MAX_LEASE_MS));
+        if let Some(option) = at.map(|at| url.options.remove(at)) {
+            let ms = option[MAX_LEASE_MS.len()..].parse().ok()?;
+            max_lease = Some(Duration::from_millis(ms));
         }
-        let query =
-            if others.is_empty() { String::new() } else { format!("?{}", others.join("&")) };
-        let hosts_at = rest.rfind('@').map_or(0, |at| at + 1);
-        let (authority, db) = match rest[hosts_at..].split_once('/') {
-            Some((hosts, db)) => (&rest[..hosts_at + hosts.len()], db),
-            None => (rest, ""),
-        };
-        let (credentials, hosts) = hosts(authority, PORT)?;
-        let url = |host| format!("{scheme}://{credentials}{host}/{db}{query}");
-        let quorum = Self::new(hosts.into_iter().map(url));
+        let quorum = Self::new(url.each(url.path));
         let max_lease = max_lease.unwrap_or(quorum.max_lease);
         Some(quorum.max_lease(max_lease))
     }

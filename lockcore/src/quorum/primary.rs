@@ -13,7 +13,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use proto::Link;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -22,29 +21,12 @@ use tracing::warn;
 
 use super::View;
 use crate::error::LockError;
-use crate::guard::LockGuard;
-use crate::node::Node;
+use crate::node::{Node, NodeGuard};
+use crate::store::{Epoch, Links, Standing};
 
 /// A primary is reached after this time with its connections, and no longer after this time
 /// without.
 const SETTLING: Duration = Duration::from_secs(1);
-
-/// The time in which a primary forgets nothing: from one restart or flush to the next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Epoch {
-    /// The number of its server's run, as this node counts them.
-    pub(crate) server: u64,
-    /// The time at which its mark was written, µs since the epoch by its own clock.
-    pub(crate) mark: u64,
-}
-
-/// The time for which a primary has forgotten nothing.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Standing {
-    pub(crate) epoch: Epoch,
-    /// The time since that began.
-    pub(crate) age: Duration,
-}
 
 /// A primary that is connected.
 pub(crate) type Connected = (Arc<Node>, Standing);
@@ -71,9 +53,8 @@ struct SharedPrimary {
 }
 
 /// A hold at one primary.
-#[derive(Debug)]
 pub(crate) struct Step {
-    pub(crate) guard: LockGuard,
+    pub(crate) guard: NodeGuard,
     /// The epoch in which it was asked for.
     pub(crate) epoch: Epoch,
 }
@@ -124,7 +105,7 @@ impl SharedPrimary {
     async fn run(self: Arc<Self>, connect: Connect, mut epoch: Option<Epoch>) {
         let _end = RuntimeEnd(&self);
         let node = self.connected(connect).await;
-        let mut links = Links::of(node);
+        let mut links = Links::of(&*node.store);
         loop {
             if let Some(epoch) = epoch.take() {
                 self.until_over(node, epoch, &mut links).await;
@@ -220,38 +201,5 @@ impl Drop for RuntimeEnd<'_> {
 impl std::fmt::Debug for SharedPrimary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Primary").field("at", &self.at).finish_non_exhaustive()
-    }
-}
-
-/// The connections to one primary.
-struct Links {
-    commands: watch::Receiver<Link>,
-    subscription: watch::Receiver<Link>,
-}
-
-impl Links {
-    fn of(node: &Arc<Node>) -> Self {
-        let (commands, subscription) = (node.store.commands(), node.store.subscription());
-        Self { commands, subscription }
-    }
-
-    fn is_up(&self) -> bool {
-        self.commands.borrow().is_up() && self.subscription.borrow().is_up()
-    }
-
-    async fn changed(&mut self) {
-        tokio::select! {
-            biased;
-            Ok(()) = self.commands.changed() => {}
-            Ok(()) = self.subscription.changed() => {}
-            // The store is gone, and this task ends with the node.
-            else => std::future::pending().await,
-        }
-    }
-
-    async fn until(&mut self, is_up: bool) {
-        while self.is_up() != is_up {
-            self.changed().await;
-        }
     }
 }

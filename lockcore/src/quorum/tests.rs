@@ -10,7 +10,8 @@ use proto::LockErrorKind;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::network::{MAX_LEASE, Network};
-use crate::guard::{HoldState, LockGuard};
+use crate::guard::LockGuard;
+use crate::hold_state::HoldState;
 use crate::locks::Locks;
 
 fn ms(ms: u64) -> Duration {

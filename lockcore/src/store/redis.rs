@@ -42,8 +42,8 @@ pub(crate) use standing::Mark;
 pub(crate) use tls::Certificates;
 
 use crate::error::LockError;
-use crate::quorum::{Epoch, Standing};
 use crate::status::{Connection, ServerStatus};
+use crate::store::{Epoch, Standing};
 use crate::store::{Listener, Search, Store, StoreFuture, no_primary};
 use acl::AclCheck;
 use connection::{Answered, Recipient};

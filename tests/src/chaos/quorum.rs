@@ -1,31 +1,45 @@
-//! Faults of one of a quorum's three primaries at a time, under buyers of several nodes. Each guard
-//! is judged as it is handed out: no other guard of its name is valid, and its token is the
-//! greatest so far.
+//! Faults of one of a quorum's three primaries at a time, under buyers of several nodes and of
+//! processes that are killed. All guards are judged at the end: at most one of a name is valid at a
+//! time, and tokens rise.
 
+mod buyer;
+mod ledger;
+mod mortal;
 mod relay;
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lockcore::{LockErrorKind, LockGuard, Locks, Quorum};
+use lockcore::{Locks, LocksBuilder, Quorum};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
+use self::buyer::buy;
+use self::ledger::Ledger;
+use self::mortal::Mortal;
+pub use self::mortal::buy_from_quorum;
 use self::relay::Relay;
+use super::clock::now_us;
 use super::dice::Dice;
-use crate::{Raw, RedisServer, eventually};
+use crate::{Raw, RedisServer, ServerClock, eventually};
 
-const NAMES: usize = 2;
+const NAMES: usize = 16;
+/// The names that only nodes acquire which live through the run.
+const QUIET: usize = 8;
+/// The nodes that live, each with one buyer of every name.
 const NODES: usize = 3;
-/// The buyers of each node.
-const BUYERS: usize = 6;
+/// The processes that are killed, with one buyer each of the names that are not quiet.
+const MORTALS: usize = 2;
 /// Short, so that a primary that has restarted counts again soon.
 const MAX_LEASE: Duration = Duration::from_millis(800);
 /// Three of them, and a second, and a primary that is frozen is not reached any more.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(400);
+/// A jump of a clock, in s.
+const JUMP: i64 = 60;
 /// The time for which a fault lasts.
 const FAULT: Duration = Duration::from_secs(3);
 /// The looks at a hold that is being healed, and the time between two.
@@ -47,11 +61,29 @@ pub enum PrimaryFault {
     CutFromOne,
     /// It is emptied (FLUSHALL).
     Flush,
+    /// Its clock jumps forward by a minute, and then back.
+    ClockAhead,
+    /// Its clock jumps back by a minute, and then forward.
+    ClockBehind,
 }
 
 impl PrimaryFault {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Kill, Self::Freeze, Self::Cut, Self::CutFromOne, Self::Flush];
+    pub const ALL: [Self; 7] = [
+        Self::Kill,
+        Self::Freeze,
+        Self::Cut,
+        Self::CutFromOne,
+        Self::Flush,
+        Self::ClockAhead,
+        Self::ClockBehind,
+    ];
+
+    /// Whether a clock jumps.
+    #[must_use]
+    pub fn is_of_clocks(self) -> bool {
+        matches!(self, Self::ClockAhead | Self::ClockBehind)
+    }
 
     fn name(self) -> &'static str {
         match self {
@@ -60,6 +92,8 @@ impl PrimaryFault {
             Self::Cut => "cut",
             Self::CutFromOne => "cut-from-one",
             Self::Flush => "flush",
+            Self::ClockAhead => "clock-ahead",
+            Self::ClockBehind => "clock-behind",
         }
     }
 }
@@ -85,7 +119,8 @@ pub struct QuorumFault {
     pub fault: PrimaryFault,
     /// The place of its primary in the list.
     pub primary: usize,
-    /// The longest time from the fault to its end in which no guard of some name was handed out.
+    /// The longest time from the fault to its end in which no guard of some quiet name was handed
+    /// out.
     pub pause: Duration,
 }
 
@@ -102,27 +137,39 @@ pub struct QuorumOutcome {
     pub lost: u64,
     /// Requests that were not granted in time, or for which too few primaries were reached.
     pub refused: u64,
+    /// Processes that were killed while they climbed, held and released.
+    pub killed: u64,
     /// The faults, in their order.
     pub faults: Vec<QuorumFault>,
 }
 
 /// Runs the faults in their order, in rounds until so many guards were handed out: each at the
-/// lowest primary in the first round, at the next one in the second.
+/// lowest primary in the first round, at the next one in the second. `program` is `lock-torture`,
+/// whose processes are killed.
+///
+/// Guards have one primary to `spare` where clocks jump: without it two may be valid then.
 ///
 /// # Panics
 ///
 /// If the primaries do not count again after a fault, or a buyer is refused for another reason than
 /// that too few of them are reached.
-pub async fn quorum_faults(seed: u64, guards: u64, faults: &[PrimaryFault]) -> QuorumOutcome {
-    let mut scene = Scene::start(seed).await;
+pub async fn quorum_faults(
+    program: &Path,
+    seed: u64,
+    guards: u64,
+    faults: &[PrimaryFault],
+    spare: usize,
+) -> QuorumOutcome {
+    let have_clocks = faults.iter().any(|fault| fault.is_of_clocks());
+    let mut scene = Scene::start(program, seed, spare, have_clocks).await;
     let mut told = Vec::new();
     for primary in (0..3).cycle() {
         for fault in faults {
             scene.all_count().await;
-            let began = Instant::now();
+            let began = now_us();
             scene.break_by(*fault, primary).await;
             sleep(FAULT).await;
-            let pause = scene.ledger.longest_pause(began);
+            let pause = scene.ledger.longest_pause(began, QUIET);
             told.push(QuorumFault { fault: *fault, primary, pause });
             scene.mend(*fault, primary);
         }
@@ -134,10 +181,20 @@ pub async fn quorum_faults(seed: u64, guards: u64, faults: &[PrimaryFault]) -> Q
     scene.stop(told).await
 }
 
+fn builder() -> LocksBuilder {
+    Locks::builder().lease(MAX_LEASE).request_timeout(REQUEST_TIMEOUT)
+}
+
+fn quorum<S: AsRef<str>>(primaries: &[S], spare: usize) -> Quorum {
+    Quorum::new(primaries).max_lease(MAX_LEASE).spare(spare)
+}
+
 /// The servers, the nodes, and their buyers.
 struct Scene {
     servers: [RedisServer; 3],
-    relays: [Relay; 3],
+    /// Of each server, where clocks jump.
+    clocks: Vec<ServerClock>,
+    relays: Arc<[Relay; 3]>,
     nodes: Vec<Locks>,
     buyers: JoinSet<()>,
     ledger: Arc<Ledger>,
@@ -145,24 +202,57 @@ struct Scene {
 }
 
 impl Scene {
-    async fn start(seed: u64) -> Self {
-        let servers = [(); 3].map(|()| RedisServer::start());
-        let relays = [0, 1, 2].map(|at: usize| Relay::start(servers[at].address(), NODES));
-        let quorum = Quorum::new(relays.iter().map(Relay::url)).max_lease(MAX_LEASE);
-        let builder = Locks::builder().lease(MAX_LEASE).request_timeout(REQUEST_TIMEOUT);
-        builder.clone().init_quorum(quorum.clone()).await.expect("they are new");
+    async fn start(program: &Path, seed: u64, spare: usize, have_clocks: bool) -> Self {
+        let start = |_| match have_clocks {
+            true => {
+                let (server, clock) = ServerClock::start(RedisServer::options());
+                (server, Some(clock))
+            }
+            false => (RedisServer::start(), None),
+        };
+        let [one, two, three] = [0, 1, 2].map(start);
+        let clocks = [one.1, two.1, three.1].into_iter().flatten().collect();
+        let servers = [one.0, two.0, three.0];
+        let relays =
+            [0, 1, 2].map(|at: usize| Relay::start(servers[at].address(), NODES + MORTALS));
+        let relays = Arc::new(relays);
+        let primaries: Vec<String> = relays.iter().map(Relay::url).collect();
+        let quorum = quorum(&primaries, spare);
+        builder().init_quorum(quorum.clone()).await.expect("they are new");
+        let (ledger, mut buyers) = (Arc::new(Ledger::default()), JoinSet::new());
+        let know = |node: usize, relays: &[Relay; 3], id: &str| {
+            relays.iter().for_each(|relay| relay.know(node, id));
+        };
         let mut nodes = Vec::new();
         for node in 0..NODES {
-            let locks = builder.clone().from_quorum(quorum.clone()).await.expect("connected");
-            relays.iter().for_each(|relay| relay.know(node, locks.node().as_str()));
+            let locks = builder().from_quorum(quorum.clone()).await.expect("connected");
+            know(node, &relays, locks.node().as_str());
+            for name in 0..NAMES {
+                let (locks, ledger) = (locks.clone(), Arc::clone(&ledger));
+                let dice = Dice::part(seed, (node * NAMES + name) as u64);
+                let tell = {
+                    let ledger = Arc::clone(&ledger);
+                    move |told| ledger.note(told)
+                };
+                buyers.spawn(async move { buy(locks, name, dice, tell, &ledger.is_over).await });
+            }
             nodes.push(locks);
         }
-        let (ledger, mut buyers) = (Arc::new(Ledger::default()), JoinSet::new());
-        for buyer in 0..NODES * BUYERS {
-            let locks = nodes[buyer % NODES].clone();
-            buyers.spawn(buy(locks, Arc::clone(&ledger), Dice::part(seed, buyer as u64)));
+        let arguments: Vec<String> = [spare.to_string()].into_iter().chain(primaries).collect();
+        for place in 0..MORTALS {
+            let mortal = Mortal {
+                program: program.to_owned(),
+                primaries: arguments.clone(),
+                ledger: Arc::clone(&ledger),
+                dice: Dice::part(seed, (NODES * NAMES + place) as u64),
+            };
+            let relays = Arc::clone(&relays);
+            buyers.spawn(async move {
+                mortal.run(|id| know(NODES + place, &relays, id)).await;
+            });
         }
-        Self { servers, relays, nodes, buyers, ledger, dice: Dice::part(seed, u64::MAX) }
+        let dice = Dice::part(seed, u64::MAX);
+        Self { servers, clocks, relays, nodes, buyers, ledger, dice }
     }
 
     /// Waits until each node holds all primaries.
@@ -191,12 +281,25 @@ impl Scene {
         match fault {
             PrimaryFault::Kill => self.servers[primary].kill(),
             PrimaryFault::Freeze => self.servers[primary].freeze(),
-            PrimaryFault::Cut => (0..NODES).for_each(|node| self.relays[primary].cut(node)),
+            PrimaryFault::Cut => {
+                (0..NODES + MORTALS).for_each(|node| self.relays[primary].cut(node));
+            }
             PrimaryFault::CutFromOne => self.relays[primary].cut(self.dice.below(NODES)),
             PrimaryFault::Flush => {
                 Raw::connect(&self.servers[primary].url()).await.flush_all().await;
             }
+            PrimaryFault::ClockAhead => self.set_clock(primary, JUMP).await,
+            PrimaryFault::ClockBehind => self.set_clock(primary, -JUMP).await,
         }
+    }
+
+    async fn set_clock(&self, primary: usize, ahead: i64) {
+        self.clocks[primary].set(ahead);
+        let [server, machine] = [primary, (primary + 1) % 3].map(|at| self.servers[at].url());
+        let server = Raw::connect(&server).await.time_us().await;
+        let machine = Raw::connect(&machine).await.time_us().await;
+        let ahead_by = (server.cast_signed() - machine.cast_signed()) / 1_000_000;
+        assert!((ahead_by - ahead).abs() <= 5, "the clock is {ahead_by} s ahead, not {ahead}");
     }
 
     fn mend(&mut self, fault: PrimaryFault, primary: usize) {
@@ -204,7 +307,9 @@ impl Scene {
             PrimaryFault::Kill => self.servers[primary].restart(),
             PrimaryFault::Freeze => self.servers[primary].thaw(),
             PrimaryFault::Cut | PrimaryFault::CutFromOne => self.relays[primary].mend(),
-            PrimaryFault::Flush => {}
+            // Noticed where it is needed, or when it reconnects: before the next fault.
+            PrimaryFault::Flush => self.servers[primary].restart(),
+            PrimaryFault::ClockAhead | PrimaryFault::ClockBehind => self.clocks[primary].set(0),
         }
     }
 
@@ -213,97 +318,6 @@ impl Scene {
         while let Some(ended) = self.buyers.join_next().await {
             ended.expect("no buyer panics");
         }
-        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let Ledger { guards, doubled, fallen, lost, refused, .. } = &*self.ledger;
-        QuorumOutcome {
-            guards: count(guards),
-            doubled: count(doubled),
-            fallen: count(fallen),
-            lost: count(lost),
-            refused: count(refused),
-            faults,
-        }
-    }
-}
-
-/// Acquires and gives back until the run is over.
-async fn buy(locks: Locks, ledger: Arc<Ledger>, mut dice: Dice) {
-    while !ledger.is_over.load(Ordering::Relaxed) {
-        let name = dice.below(NAMES);
-        let guard = match locks.lock_timeout(format!("name {name}"), SOON).await {
-            Ok(guard) => Arc::new(guard),
-            Err(error) => {
-                let kinds = [LockErrorKind::Unavailable, LockErrorKind::Timeout];
-                assert!(kinds.contains(&error.kind()), "{error}");
-                ledger.refused.fetch_add(1, Ordering::Relaxed);
-                continue;
-            }
-        };
-        ledger.hand_out(name, &guard);
-        sleep(Duration::from_millis(dice.of(0..=4))).await;
-        let guard = ledger.give_back(name, guard);
-        match dice.percent(50) {
-            true => drop(guard),
-            false => drop(guard.release().await),
-        }
-    }
-}
-
-/// All guards of a run, by their names.
-#[derive(Default)]
-struct Ledger {
-    names: [Mutex<Name>; NAMES],
-    guards: AtomicU64,
-    doubled: AtomicU64,
-    fallen: AtomicU64,
-    lost: AtomicU64,
-    refused: AtomicU64,
-    is_over: AtomicBool,
-}
-
-#[derive(Default)]
-struct Name {
-    /// Those that were not given back yet.
-    guards: Vec<Arc<LockGuard>>,
-    token: u64,
-    handed_out: Vec<Instant>,
-}
-
-impl Ledger {
-    fn name(&self, name: usize) -> MutexGuard<'_, Name> {
-        self.names[name].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn hand_out(&self, name: usize, guard: &Arc<LockGuard>) {
-        let mut of = self.name(name);
-        let token = guard.fencing_token().get();
-        let is_doubled = of.guards.iter().any(|other| !other.is_lost()) && !guard.is_lost();
-        self.doubled.fetch_add(u64::from(is_doubled), Ordering::Relaxed);
-        self.fallen.fetch_add(u64::from(token <= of.token), Ordering::Relaxed);
-        self.guards.fetch_add(1, Ordering::Relaxed);
-        of.token = of.token.max(token);
-        of.handed_out.push(Instant::now());
-        of.guards.push(Arc::clone(guard));
-    }
-
-    fn give_back(&self, name: usize, guard: Arc<LockGuard>) -> LockGuard {
-        self.lost.fetch_add(u64::from(guard.is_lost()), Ordering::Relaxed);
-        self.name(name).guards.retain(|other| !Arc::ptr_eq(other, &guard));
-        Arc::into_inner(guard).expect("the ledger's is gone")
-    }
-
-    /// The longest time since then in which no guard of a name was handed out.
-    fn longest_pause(&self, since: Instant) -> Duration {
-        let longest = |name| {
-            let mut last = since;
-            let mut longest = Duration::ZERO;
-            let later = self.name(name).handed_out.clone();
-            for at in later.into_iter().filter(|at| *at > since).chain([Instant::now()]) {
-                longest = longest.max(at - last);
-                last = at;
-            }
-            longest
-        };
-        (0..NAMES).map(longest).max().unwrap_or_default()
+        QuorumOutcome { faults, ..self.ledger.judge() }
     }
 }

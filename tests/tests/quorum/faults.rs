@@ -1,10 +1,25 @@
-//! Faults of one primary at a time, under load.
+//! Faults of one primary at a time, and the end of processes, under load.
 
-use lock_tests::chaos::{PrimaryFault, quorum_faults};
+use lock_tests::chaos::{PrimaryFault, QuorumOutcome, quorum_faults};
+
+async fn run(faults: &[PrimaryFault], spare: usize) -> QuorumOutcome {
+    let program = env!("CARGO_BIN_EXE_lock-torture").as_ref();
+    quorum_faults(program, std::process::id().into(), 0, faults, spare).await
+}
+
+fn judge(outcome: &QuorumOutcome) {
+    assert_eq!((outcome.doubled, outcome.fallen), (0, 0), "{outcome:?}");
+    assert!(outcome.guards > 500 && outcome.killed > 0, "{outcome:?}");
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_one_primary_in_any_trouble_one_guard_is_valid_at_a_time_and_tokens_rise() {
-    let outcome = quorum_faults(1, 0, &PrimaryFault::ALL).await;
-    assert_eq!((outcome.doubled, outcome.fallen), (0, 0), "{outcome:?}");
-    assert!(outcome.guards > 500, "{outcome:?}");
+    let faults = PrimaryFault::ALL.map(|fault| (!fault.is_of_clocks()).then_some(fault));
+    let faults: Vec<PrimaryFault> = faults.into_iter().flatten().collect();
+    judge(&run(&faults, 0).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_a_primary_to_spare_a_clock_that_jumps_makes_no_second_guard_valid() {
+    judge(&run(&[PrimaryFault::ClockAhead, PrimaryFault::ClockBehind], 1).await);
 }

@@ -1,7 +1,7 @@
 //! Processes and primaries on a network that a test disturbs: stores in memory behind connections
 //! that take time and can be cut, in tokio's paused time.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -16,9 +16,9 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::dice::Dice;
 use crate::locks::Locks;
 use crate::node::Inbox;
-use crate::quorum::{Connect, Connected, Epoch, Primaries, Standing, Terms};
+use crate::quorum::{Connect, Connected, Primaries, Terms};
 use crate::store::memory::MemoryStore;
-use crate::store::{Listener, Store, StoreFuture};
+use crate::store::{Epoch, Listener, Standing, Store, StoreFuture};
 
 /// The longest lease in these tests.
 pub(super) const MAX_LEASE: Duration = Duration::from_secs(5);
@@ -72,7 +72,7 @@ impl Network {
             if *at == 0 {
                 *wire.arrivals() = Some(Arc::clone(&self.arrivals));
             }
-            let listener = Filter { wire: wire.clone(), listener: inbox.clone() };
+            let listener = Filter { wire: Arc::downgrade(&wire.0), listener: inbox.clone() };
             let store = &self.primaries[*at];
             let seen = Some(Arc::clone(&seen));
             let store = store.connect_as(id.clone(), Arc::new(listener), false, seen);
@@ -346,20 +346,22 @@ impl Store for Wire {
 
 /// Lets messages through while the connection stands.
 struct Filter {
-    wire: Wire,
+    /// The wire has the store, and the store has this.
+    wire: Weak<SharedWire>,
     listener: Inbox,
 }
 
 impl Listener for Filter {
     fn hear(&self, event: Event) {
-        let mut state = self.wire.state();
+        let Some(wire) = self.wire.upgrade().map(Wire) else { return };
+        let mut state = wire.state();
         let (connection, arrival) = (state.connection, state.arrival(2, Instant::now()));
         let is_cut = state.is_cut;
         drop(state);
-        if is_cut || !self.wire.0.link.borrow().is_up() {
+        if is_cut || !wire.0.link.borrow().is_up() {
             return;
         }
-        let (wire, listener) = (self.wire.clone(), self.listener.clone());
+        let listener = self.listener.clone();
         tokio::spawn(async move {
             sleep_until(arrival).await;
             if wire.state().connection == connection {

@@ -4,7 +4,8 @@
 //! at the first primary; I4, once the faults are over everyone is served, and nothing stays behind;
 //! I5, so is everyone who reaches a majority where links stay cut.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -203,57 +204,54 @@ impl Walk {
         self.ledger.handed_out.load(Ordering::Relaxed)
     }
 
-    /// After the longest lease no process waits or holds at any primary.
+    /// After the longest lease no process waits or holds at any primary. One that was killed is
+    /// shown in queues until it has been silent for 15 s.
     async fn nothing_is_left(&self) {
         sleep(2 * MAX_LEASE).await;
+        let killed = self.ledger.killed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let of = |label: &str| label.split('.').next().and_then(|process| process.parse().ok());
+        let is_killed = |label: &str| of(label).is_some_and(|process| killed.contains(&process));
         for (at, store) in self.network.primaries.iter().enumerate() {
             let operator = Locks::builder().on_memory(store).expect("options");
             let seen = operator.inspect("k").await.expect("an inspection");
-            assert!(seen.holders.is_empty() && seen.waiters.is_empty(), "primary {at}: {seen:?}");
+            let mut labels = seen.waiters.iter().map(|waiter| waiter.label.as_deref());
+            let is_empty = labels.all(|label| label.is_some_and(is_killed));
+            assert!(seen.holders.is_empty() && is_empty, "primary {at}: {seen:?}; {killed:?}");
         }
     }
 }
 
-/// Runs one walk for each of these seeds, in virtual time. Returns the number of guards.
+/// Runs one walk in virtual time. Returns the number of guards.
+fn walk(n: usize, processes: usize, faults: Faults, seed: u64) -> usize {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");
+    let ran = catch_unwind(AssertUnwindSafe(|| {
+        runtime.block_on(async {
+            let walk = Walk::new(n, processes, seed);
+            let (ledger, arrivals) = (Arc::clone(&walk.ledger), Arc::clone(&walk.network.arrivals));
+            let guards = walk.run(faults, if faults == Faults::None { 300 } else { 150 }).await;
+            if faults == Faults::None {
+                let arrivals = arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+                let order = ledger.order.lock().unwrap_or_else(PoisonError::into_inner);
+                let place = |label: &String| arrivals.iter().position(|other| other == label);
+                let places: Vec<_> = order.iter().map(place).collect();
+                assert!(places.is_sorted(), "I3: {order:?} came as {arrivals:?}");
+            }
+            guards
+        })
+    }));
+    ran.unwrap_or_else(|_| panic!("seed {seed} of {n} primaries and {processes} processes"))
+}
+
+/// Runs one walk for each of these seeds. Returns the number of guards.
 fn walks(n: usize, processes: usize, faults: Faults, seeds: std::ops::Range<u64>) -> usize {
-    let mut guards = 0;
-    for seed in seeds {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");
-        let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            runtime.block_on(async {
-                let walk = Walk::new(n, processes, seed);
-                let ledger = Arc::clone(&walk.ledger);
-                let guards = walk.run(faults, 150).await;
-                (guards, ledger)
-            })
-        }));
-        let (handed_out, ledger) = ran.unwrap_or_else(|_| {
-            panic!("seed {seed} of {n} primaries and {processes} processes");
-        });
-        guards += handed_out;
-        drop(ledger);
-    }
-    guards
+    seeds.map(|seed| walk(n, processes, faults, seed)).sum()
 }
 
 #[test]
 fn guards_are_handed_out_in_the_order_of_arrival_where_nothing_fails() {
-    for seed in 0..20 {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");
-        runtime.block_on(async {
-            let n = if seed % 2 == 0 { 3 } else { 5 };
-            let walk = Walk::new(n, 4, seed);
-            let (ledger, arrivals) = (Arc::clone(&walk.ledger), Arc::clone(&walk.network.arrivals));
-            assert!(walk.run(Faults::None, 300).await > 100);
-            let arrivals = arrivals.lock().unwrap_or_else(PoisonError::into_inner);
-            let order = ledger.order.lock().unwrap_or_else(PoisonError::into_inner);
-            let place = |label: &String| arrivals.iter().position(|other| other == label);
-            let places: Vec<_> = order.iter().map(place).collect();
-            assert!(places.is_sorted(), "I3, seed {seed}: {order:?} came as {arrivals:?}");
-        });
-    }
+    assert!(walks(3, 4, Faults::None, 0..10) > 1_000);
+    assert!(walks(5, 4, Faults::None, 10..20) > 1_000);
 }
 
 #[test]
@@ -272,4 +270,42 @@ fn at_most_one_guard_is_valid_and_tokens_rise_while_primaries_forget_and_process
 fn everyone_who_reaches_a_majority_is_served_where_links_stay_cut() {
     assert!(walks(3, 3, Faults::StayCut, 0..20) > 500);
     assert!(walks(5, 4, Faults::StayCut, 0..10) > 250);
+}
+
+/// Runs each kind of walk until it has handed out `LOCK_WALKS` guards (default: 100 000), from the
+/// seed `LOCK_SEED`.
+#[test]
+#[ignore = "takes minutes on all processors: scripts/test --all and scripts/torture run it"]
+#[allow(clippy::print_stderr, reason = "these numbers are its result")]
+fn long_walks_keep_every_law() {
+    let number = |name, default| match std::env::var(name) {
+        Ok(number) => number.parse().unwrap_or_else(|_| panic!("{name} is a number")),
+        Err(_) => default,
+    };
+    let (wanted, first) = (number("LOCK_WALKS", 100_000), number("LOCK_SEED", 0));
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    for (name, faults) in [
+        ("no fault", Faults::None),
+        ("links cut", Faults::Cuts),
+        ("every fault", Faults::All),
+        ("links stay cut", Faults::StayCut),
+    ] {
+        for (n, processes) in [(3, 3), (5, 4)] {
+            let (guards, seeds) = (AtomicU64::new(0), AtomicU64::new(first));
+            std::thread::scope(|scope| {
+                for _ in 0..jobs {
+                    scope.spawn(|| {
+                        while guards.load(Ordering::Relaxed) < wanted {
+                            let seed = seeds.fetch_add(1, Ordering::Relaxed);
+                            let handed_out = walk(n, processes, faults, seed);
+                            guards.fetch_add(handed_out as u64, Ordering::Relaxed);
+                        }
+                    });
+                }
+            });
+            let walked = seeds.into_inner() - first;
+            let guards = guards.into_inner();
+            eprintln!("{name}, {n} primaries: {walked} walks from seed {first}, {guards} guards");
+        }
+    }
 }

@@ -13,8 +13,8 @@ use tokio::sync::watch;
 
 use super::SharedStore;
 use super::state::MemoryState;
-use crate::quorum::{Epoch, Standing};
 use crate::store::seen::SeenTokens;
+use crate::store::{Epoch, Standing};
 use crate::store::{Search, Store, StoreFuture};
 
 /// Connected from its creation until it is closed or dropped.

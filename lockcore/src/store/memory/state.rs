@@ -7,7 +7,7 @@ use proto::queue::{self, QueueState};
 use proto::redisson::{self, LockState};
 use proto::{Answer, Command, Event, LockErrorKind, LockName, NodeId, StoreError};
 
-use crate::quorum::Epoch;
+use crate::store::Epoch;
 use crate::store::Listener;
 
 /// The number of locks from which it is worth looking for ones to forget.

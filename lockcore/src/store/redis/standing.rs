@@ -17,7 +17,7 @@ use redis::Value;
 use super::link::CommandLink;
 use super::preflight::Info;
 use super::server_time::ServerTime;
-use crate::quorum::{Epoch, Standing};
+use crate::store::{Epoch, Standing};
 
 /// The first part of the name of the key, before the namespace.
 const KEY: &str = "lockcore:quorum";

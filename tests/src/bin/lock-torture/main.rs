@@ -87,6 +87,18 @@ fn main() -> ExitCode {
                 ExitCode::SUCCESS
             })
         }
+        ["buy", seed, spare, primaries @ ..] => {
+            let seed: u64 = seed.parse().expect("a seed is a number");
+            let bought = chaos::buy_from_quorum(seed, spare.parse().expect("a count"), primaries);
+            // Both sorts of runtime, for different interleavings.
+            let mut builder = match seed % 2 {
+                0 => tokio::runtime::Builder::new_current_thread(),
+                _ => tokio::runtime::Builder::new_multi_thread(),
+            };
+            let runtime = builder.worker_threads(2).enable_all().build();
+            runtime.expect("a runtime starts").block_on(bought);
+            ExitCode::SUCCESS
+        }
         ["takeover", kills] => main_loop(takeover(kills.parse().expect("KILLS is a number"))),
         ["dead", waiters] => main_loop(dead(waiters.parse().expect("WAITERS is a number"))),
         ["stall", waiters, locks] => {

@@ -1,0 +1,238 @@
+//! A guard of a hold by this node.
+
+use std::cell::LazyCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proto::node::{GivenBack, Moment};
+use proto::{Answer, Demand, FencingToken, Grant, LockErrorKind, LockName, Renewed};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::Span;
+
+use super::release::Returning;
+use super::{HoldCell, Node, NodeRelease, TimedRequest};
+use crate::error::LockError;
+use crate::hold_state::HoldState;
+
+/// The way to the other demands beside JVMs.
+pub(crate) const NOT_WITH_PEERS: &str = "reads, permits and downgrades are not in the layout that JVMs share: \
+    use a second Locks, built without redisson_peers, under other names";
+
+/// The rule that keeps the hold of a guard.
+const KEPT: &str = "a guard has its hold until it is consumed";
+
+/// A guard of a hold by one node. The last one of a hold gives it back when it is dropped.
+pub(crate) struct NodeGuard(Option<NodeHold>);
+
+/// The facts that all guards of a hold share.
+#[derive(Clone)]
+struct NodeHold {
+    node: Arc<Node>,
+    lock: LockName,
+    shared: HoldCell,
+    number: u64,
+    demand: Demand,
+    token: FencingToken,
+    since: Moment,
+    waited: Duration,
+    /// Open for as long as the hold lasts.
+    span: Span,
+}
+
+impl NodeHold {
+    fn observe_end(&self) {
+        // One look at the clock for all that ask.
+        let held = LazyCell::new(|| self.node.clock.now().since(self.since));
+        if let Some(class) = self.shared.class() {
+            class.held(|| *held);
+        }
+        self.node.observer.ended(&self.lock, &self.shared, || *held);
+    }
+}
+
+impl NodeGuard {
+    pub(crate) fn new(
+        node: &Arc<Node>,
+        lock: LockName,
+        shared: HoldCell,
+        demand: Demand,
+        (number, token, since, waited): (u64, FencingToken, Moment, Duration),
+        wait: &Span,
+    ) -> Self {
+        shared.add_guard();
+        let node = Arc::clone(node);
+        let span = node.observer.holding(&lock, &shared, token, wait);
+        Self(Some(NodeHold { node, lock, shared, number, demand, token, since, waited, span }))
+    }
+
+    fn hold(&self) -> &NodeHold {
+        self.0.as_ref().expect(KEPT)
+    }
+
+    /// Takes the hold out, so that the drop finds nothing to do.
+    fn into_hold(mut self) -> NodeHold {
+        self.0.take().expect(KEPT)
+    }
+
+    pub(crate) fn demand(&self) -> Demand {
+        self.hold().demand
+    }
+
+    /// The token; none for permits.
+    pub(crate) fn fencing_token(&self) -> FencingToken {
+        let hold = self.hold();
+        if hold.demand.is_permits() { proto::token::NONE } else { hold.token }
+    }
+
+    pub(crate) fn lock(&self) -> &LockName {
+        &self.hold().lock
+    }
+
+    pub(crate) fn waited(&self) -> Duration {
+        self.hold().waited
+    }
+
+    pub(crate) fn position(&self) -> Option<u64> {
+        self.hold().shared.position()
+    }
+
+    pub(crate) fn span(&self) -> &Span {
+        &self.hold().span
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        let hold = self.hold();
+        hold.shared.is_lost(hold.node.clock.look())
+    }
+
+    /// The token that is cancelled when the node learns of the loss.
+    pub(crate) fn loss(&self) -> &CancellationToken {
+        self.hold().shared.lost()
+    }
+
+    pub(crate) fn state(&self) -> HoldState {
+        let NodeHold { node, shared, lock, .. } = self.hold();
+        if self.is_lost() {
+            HoldState::Lost
+        } else if shared.is_unanswered() || !node.store.is_up_for(lock) {
+            HoldState::Uncertain
+        } else {
+            HoldState::Held
+        }
+    }
+
+    pub(crate) fn deadline(&self) -> Instant {
+        let hold = self.hold();
+        hold.node.clock.instant(hold.shared.until())
+    }
+
+    /// The number of guards that share the hold.
+    pub(crate) fn guards(&self) -> usize {
+        self.hold().shared.guards()
+    }
+
+    /// One more guard of the hold.
+    pub(crate) fn reenter(&self) -> Self {
+        let hold = self.hold();
+        hold.shared.add_guard();
+        Self(Some(hold.clone()))
+    }
+
+    /// Renews the hold now, and has its server draw a token above all that this process has seen.
+    pub(crate) async fn confirm(&self) -> Result<(), LockError> {
+        let lost = || LockError::new(LockErrorKind::Lost);
+        let NodeHold { node, number, .. } = self.hold();
+        let ask = node.with(|core| core.confirmation(*number)).ok_or_else(lost)?;
+        match TimedRequest::ask(node, ask).await? {
+            Answer::Renewed(reply) if reply.outcome == [Renewed::Held] => Ok(()),
+            Answer::Renewed(_) => Err(lost()),
+            _ => Err(LockError::new(LockErrorKind::Protocol)),
+        }
+    }
+
+    /// Turns a lock into a read.
+    pub(crate) async fn reduce(&mut self) -> Result<(), LockError> {
+        let hold = self.hold();
+        let invalid = |why: String| Err(LockError::with_detail(LockErrorKind::InvalidOption, why));
+        if hold.demand != Demand::ALONE {
+            return invalid(format!("only a lock becomes a read: this is {}", hold.demand));
+        }
+        if self.guards() > 1 {
+            return invalid("other guards share the lock: drop them first".to_owned());
+        }
+        let node = &hold.node;
+        let number = hold.number;
+        if node.settings.redisson_peers {
+            return Err(LockError::with_detail(LockErrorKind::Unsupported, NOT_WITH_PEERS));
+        }
+        // In a run the hold has another one's name.
+        let asked = node.with(|core| Some((core.downgrade(number)?, core.held_as(number))));
+        let Some((ask, held_as)) = asked else {
+            return Err(LockError::new(LockErrorKind::Lost));
+        };
+        match TimedRequest::ask(node, ask).await? {
+            Answer::Renewed(reply) if reply.outcome == [Renewed::NotHeld] => {
+                Err(LockError::new(LockErrorKind::Lost))
+            }
+            Answer::Renewed(reply) => {
+                let is_own = |grant: &&Grant| grant.member.number() == held_as;
+                let Some(grant) = reply.grants.iter().find(is_own) else {
+                    return Err(LockError::new(LockErrorKind::Protocol));
+                };
+                let token = grant.token;
+                let hold = self.0.as_mut().expect(KEPT);
+                hold.token = token;
+                hold.demand = Demand::READ;
+                hold.shared.reduce();
+                Ok(())
+            }
+            _ => Err(LockError::new(LockErrorKind::Protocol)),
+        }
+    }
+
+    /// Gives the hold back, if this is the last guard of it.
+    pub(crate) fn release(self) -> NodeRelease {
+        let hold = self.into_hold();
+        if !hold.shared.drop_guard() {
+            return NodeRelease::done(Ok(()));
+        }
+        let node = &hold.node;
+        if node.has_ended() {
+            return NodeRelease::done(Err(node.closed()));
+        }
+        hold.observe_end();
+        match node.with(|core| core.release(hold.number)) {
+            GivenBack::By(ask) => {
+                let returning = Returning(hold.shared.clone());
+                node.send_then(ask, move |answer| returning.tell(answer));
+            }
+            // The table tells it.
+            GivenBack::InRun => {}
+            // Leaked, or released by a shutdown.
+            GivenBack::Nothing => {
+                return NodeRelease::done(Err(LockError::new(LockErrorKind::Lost)));
+            }
+        }
+        // An unpolled release keeps no node.
+        NodeRelease::running(Arc::clone(&*hold.node), hold.shared)
+    }
+
+    /// Leaves the hold as it is, until its lease ends.
+    pub(crate) fn leak(self) {
+        let hold = self.into_hold();
+        hold.shared.drop_guard();
+        hold.node.with(|core| core.leak(hold.number));
+    }
+}
+
+impl Drop for NodeGuard {
+    fn drop(&mut self) {
+        let Some(hold) = self.0.take() else { return };
+        if hold.shared.drop_guard() {
+            // First, while the table still knows that it is held: a shutdown waits for this thread.
+            hold.observe_end();
+            hold.node.with(|core| core.dropped(hold.number));
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The release of a hold by this node.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use proto::{Answer, Left, LockErrorKind, Released, StoreError};
+use tokio::time::Sleep;
+
+use super::{Driver, HoldCell, silent};
+use crate::error::LockError;
+
+/// The future of a release, which continues even if this is not polled.
+pub(crate) enum NodeRelease {
+    Done(Option<Result<(), LockError>>),
+    Running(RunningRelease),
+}
+
+impl NodeRelease {
+    /// One that is over.
+    pub(super) fn done(outcome: Result<(), LockError>) -> Self {
+        Self::Done(Some(outcome))
+    }
+
+    pub(super) fn running(driver: Arc<Driver>, shared: HoldCell) -> Self {
+        let (is_polled, timer) = (false, None);
+        Self::Running(RunningRelease { driver, shared, is_polled, timer })
+    }
+}
+
+impl Future for NodeRelease {
+    type Output = Result<(), LockError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            Self::Done(outcome) => {
+                Poll::Ready(outcome.take().expect("a Release is not polled after it is ready"))
+            }
+            Self::Running(running) => running.poll(cx),
+        }
+    }
+}
+
+impl fmt::Debug for NodeRelease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Done(_) => "done",
+            Self::Running(_) => "running",
+        })
+    }
+}
+
+/// A release whose outcome the cell of the hold has: of its request or, where the hold is another
+/// one's of the same run, of the next one that tells.
+pub(crate) struct RunningRelease {
+    driver: Arc<Driver>,
+    shared: HoldCell,
+    is_polled: bool,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl RunningRelease {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LockError>> {
+        let Self { driver, shared, is_polled, timer } = self;
+        // A caller outside of a runtime is told so each time, not only where the answer is late.
+        if timer.is_none() && (!*is_polled || shared.outcome().is_none()) {
+            *timer = driver.timer_elsewhere();
+        }
+        *is_polled = true;
+        // First, so that an outcome after the look wakes this task.
+        shared.caller.register(cx.waker());
+        match shared.outcome() {
+            Some(Ok(outcome)) => Poll::Ready(ended(shared, *outcome == Released::Released)),
+            // The release goes on in the background.
+            Some(Err(error)) if !shared.was_lost() => Poll::Ready(Err(driver.error(error.clone()))),
+            Some(Err(_)) => Poll::Ready(ended(shared, false)),
+            None if driver.has_ended() => Poll::Ready(Err(driver.closed())),
+            None => match timer {
+                Some(timer) => timer.as_mut().poll(cx).map(|()| Err(silent())),
+                None => Poll::Pending,
+            },
+        }
+    }
+}
+
+/// Tells the outcome of a release to its caller; that there is none, if it is dropped before.
+pub(super) struct Returning(pub(super) HoldCell);
+
+impl Returning {
+    pub(super) fn tell(&self, answer: Result<Answer, StoreError>) {
+        self.0.tell_returned(answer.and_then(|answer| match answer {
+            Answer::Released(reply) => Ok(reply.outcome),
+            Answer::Left(reply) if reply.outcome.contains(&Left::Left) => Ok(Released::Released),
+            Answer::Left(_) => Ok(Released::NotHeld),
+            _ => Err(StoreError::refused(LockErrorKind::Protocol, "an answer to another request")),
+        }));
+    }
+}
+
+impl Drop for Returning {
+    fn drop(&mut self) {
+        // The runtime ended before the request did.
+        if self.0.outcome().is_none() {
+            let ended = StoreError::refused(LockErrorKind::Closed, "the runtime has ended");
+            self.0.tell_returned(Err(ended));
+        }
+    }
+}
+
+/// The outcome of a release, if the server said whether the hold was there.
+fn ended(shared: &HoldCell, was_held: bool) -> Result<(), LockError> {
+    if was_held && !shared.was_lost() {
+        return Ok(());
+    }
+    shared.tell_lost();
+    Err(LockError::new(LockErrorKind::Lost))
+}

@@ -1,0 +1,39 @@
+//! The connections of a store, to be watched.
+
+use proto::Link;
+use tokio::sync::watch;
+
+use super::Store;
+
+/// The connections of a store: that for commands, and that on which grants arrive.
+pub(crate) struct Links {
+    commands: watch::Receiver<Link>,
+    subscription: watch::Receiver<Link>,
+}
+
+impl Links {
+    pub(crate) fn of(store: &dyn Store) -> Self {
+        Self { commands: store.commands(), subscription: store.subscription() }
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.commands.borrow().is_up() && self.subscription.borrow().is_up()
+    }
+
+    /// Completes when one of them changes.
+    pub(crate) async fn changed(&mut self) {
+        tokio::select! {
+            biased;
+            Ok(()) = self.commands.changed() => {}
+            Ok(()) = self.subscription.changed() => {}
+            // The store is gone.
+            else => std::future::pending().await,
+        }
+    }
+
+    pub(crate) async fn until(&mut self, is_up: bool) {
+        while self.is_up() != is_up {
+            self.changed().await;
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! A buyer: acquires one name and gives it back, again and again, and tells of each guard.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use lockcore::{LockErrorKind, LockGuard, Locks};
+use tokio::time::sleep;
+
+use super::SOON;
+use super::ledger::Told;
+use crate::chaos::clock::now_us;
+use crate::chaos::dice::Dice;
+
+/// The time between two looks at a guard.
+const LOOK: Duration = Duration::from_millis(20);
+/// The looks of a buyer that holds for long.
+const LOOKS: u64 = 15;
+
+/// Acquires the name until the run is over.
+pub(super) async fn buy(
+    locks: Locks,
+    name: usize,
+    mut dice: Dice,
+    tell: impl Fn(Told),
+    is_over: &AtomicBool,
+) {
+    while !is_over.load(Ordering::Relaxed) {
+        match locks.lock_timeout(format!("name {name}"), SOON).await {
+            Ok(guard) => hold(guard, name, &mut dice, &tell).await,
+            Err(error) => {
+                let kinds = [LockErrorKind::Unavailable, LockErrorKind::Timeout];
+                assert!(kinds.contains(&error.kind()), "{error}");
+                tell(Told::Refused);
+            }
+        }
+    }
+}
+
+async fn hold(guard: LockGuard, name: usize, dice: &mut Dice, tell: &impl Fn(Told)) {
+    let token = guard.fencing_token().get();
+    // The clock first: a guard that is valid now was valid then.
+    let is_valid = || {
+        let at_us = now_us();
+        let is_lost = guard.is_lost();
+        tell(if is_lost { Told::Lost } else { Told::Valid { name, token, at_us } });
+        !is_lost
+    };
+    if !is_valid() {
+        return;
+    }
+    // Some are held for so long that others pass the primary by.
+    let looks = if dice.percent(1) { dice.of(5..=LOOKS) } else { 0 };
+    for _ in 0..looks {
+        sleep(LOOK).await;
+        if !is_valid() {
+            return;
+        }
+    }
+    sleep(Duration::from_millis(dice.of(0..=2))).await;
+    if is_valid() {
+        match dice.percent(50) {
+            true => drop(guard),
+            false => drop(guard.release().await),
+        }
+    }
+}

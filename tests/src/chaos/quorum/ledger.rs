@@ -1,0 +1,162 @@
+//! `Ledger`: all guards of a run, each with the time in which it was certainly valid, on the
+//! monotonic clock that all processes of a machine share.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::{NAMES, QuorumOutcome};
+use crate::chaos::clock::now_us;
+
+/// One thing that a buyer tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    /// A guard of this name, with its token, was valid at this time, in µs.
+    Valid { name: usize, token: u64, at_us: i64 },
+    /// A guard was lost before it was given back.
+    Lost,
+    /// A request was not granted in time, or too few primaries were reached.
+    Refused,
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Valid { name, token, at_us } => write!(f, "valid {name} {token} {at_us}"),
+            Self::Lost => f.write_str("lost"),
+            Self::Refused => f.write_str("refused"),
+        }
+    }
+}
+
+impl FromStr for Told {
+    type Err = ();
+
+    fn from_str(line: &str) -> Result<Self, ()> {
+        fn number<T: FromStr>(word: &str) -> Result<T, ()> {
+            word.parse().map_err(|_| ())
+        }
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            ["valid", name, token, at_us] => Ok(Self::Valid {
+                name: number(name)?,
+                token: number(token)?,
+                at_us: number(at_us)?,
+            }),
+            ["lost"] => Ok(Self::Lost),
+            ["refused"] => Ok(Self::Refused),
+            _ => Err(()),
+        }
+    }
+}
+
+/// The first and the last time at which a guard was valid, as its buyer told.
+#[derive(Debug, Clone, Copy)]
+struct Guard {
+    token: u64,
+    from_us: i64,
+    until_us: i64,
+}
+
+#[derive(Default)]
+pub(super) struct Ledger {
+    names: [Mutex<Vec<Guard>>; NAMES],
+    pub(super) guards: AtomicU64,
+    lost: AtomicU64,
+    refused: AtomicU64,
+    pub(super) killed: AtomicU64,
+    pub(super) is_over: AtomicBool,
+}
+
+impl Ledger {
+    fn name(&self, name: usize) -> MutexGuard<'_, Vec<Guard>> {
+        self.names[name].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn note(&self, told: Told) {
+        let count = |of: &AtomicU64| of.fetch_add(1, Ordering::Relaxed);
+        match told {
+            Told::Lost => drop(count(&self.lost)),
+            Told::Refused => drop(count(&self.refused)),
+            Told::Valid { name, token, at_us } => {
+                let mut guards = self.name(name);
+                match guards.iter_mut().rev().take(100).find(|guard| guard.token == token) {
+                    Some(guard) => guard.until_us = guard.until_us.max(at_us),
+                    None => {
+                        guards.push(Guard { token, from_us: at_us, until_us: at_us });
+                        count(&self.guards);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The longest time since then in which no guard of one of these names was handed out.
+    pub(super) fn longest_pause(&self, since_us: i64, names: usize) -> Duration {
+        let longest = |name| {
+            let guards = self.name(name);
+            let later = guards.iter().rev().map(|guard| guard.from_us);
+            let mut times: Vec<i64> = later.take_while(|at| *at > since_us).collect();
+            times.extend([since_us, now_us()]);
+            times.sort_unstable();
+            times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default()
+        };
+        let longest = (0..names).map(longest).max().unwrap_or_default();
+        Duration::from_micros(longest.unsigned_abs())
+    }
+
+    /// Judges the guards in the order in which they were handed out.
+    pub(super) fn judge(&self) -> QuorumOutcome {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let mut outcome = QuorumOutcome {
+            guards: count(&self.guards),
+            lost: count(&self.lost),
+            refused: count(&self.refused),
+            killed: count(&self.killed),
+            ..QuorumOutcome::default()
+        };
+        for name in 0..NAMES {
+            let mut guards = self.name(name).clone();
+            guards.sort_unstable_by_key(|guard| guard.from_us);
+            let (mut until_us, mut token) = (i64::MIN, 0);
+            for guard in guards {
+                outcome.doubled += u64::from(guard.from_us <= until_us);
+                outcome.fallen += u64::from(guard.token <= token);
+                until_us = until_us.max(guard.until_us);
+                token = token.max(guard.token);
+            }
+        }
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(told: &[(u64, i64)]) -> (u64, u64) {
+        let ledger = Ledger::default();
+        for (token, at_us) in told {
+            ledger.note(Told::Valid { name: 0, token: *token, at_us: *at_us });
+        }
+        let outcome = ledger.judge();
+        (outcome.doubled, outcome.fallen)
+    }
+
+    #[test]
+    fn guards_that_are_valid_at_one_time_and_tokens_that_fall_are_counted() {
+        assert_eq!(judged(&[(1, 10), (1, 20), (2, 21), (2, 30)]), (0, 0));
+        assert_eq!(judged(&[(1, 10), (2, 15), (1, 20), (2, 30)]), (1, 0));
+        assert_eq!(judged(&[(2, 10), (2, 20), (1, 21), (1, 30)]), (0, 1));
+    }
+
+    #[test]
+    fn a_line_is_read_as_it_was_told() {
+        let valid = Told::Valid { name: 3, token: 7, at_us: 11 };
+        for told in [valid, Told::Lost, Told::Refused] {
+            assert_eq!(told.to_string().parse(), Ok(told));
+        }
+        assert_eq!("valid 3".parse::<Told>(), Err(()));
+    }
+}
