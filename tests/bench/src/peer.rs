@@ -25,6 +25,8 @@ pub(crate) enum Ability {
     Cancel,
     /// Serves HTTP.
     Http,
+    /// Is held by most of three primaries, or compared with such locks.
+    Quorum,
 }
 
 #[derive(Debug)]
@@ -49,10 +51,15 @@ impl Peer {
     pub(crate) fn on_postgres(&self) -> bool {
         self.id == "postgres"
     }
+
+    /// Whether the lock is held by most of three primaries.
+    pub(crate) fn on_quorum(&self) -> bool {
+        self.id.ends_with("-quorum")
+    }
 }
 
 use Ability::{
-    Cancel, Drop, HandOff, Http, Permits, Queue, ReadWrite, Renew, Replicated, Take, Wait,
+    Cancel, Drop, HandOff, Http, Permits, Queue, Quorum, ReadWrite, Renew, Replicated, Take, Wait,
 };
 
 /// All peers, in the order of the tables.
@@ -69,7 +76,7 @@ pub(crate) const PEERS: &[Peer] = &[
         id: "ours",
         title: "**lockcore**",
         waits: "queue, message",
-        can: &[Take, Wait, HandOff, Queue(100_000), Renew, Cancel, Replicated],
+        can: &[Take, Wait, HandOff, Queue(100_000), Renew, Cancel, Replicated, Quorum],
     },
     Peer {
         id: "ours-dropped",
@@ -174,6 +181,24 @@ pub(crate) const PEERS: &[Peer] = &[
         title: "PostgreSQL advisory lock",
         waits: "queue of the server, a session each",
         can: &[Take, Wait, HandOff],
+    },
+    Peer {
+        id: "ours-quorum",
+        title: "**lockcore**, quorum",
+        waits: "queue, message",
+        can: &[Quorum, Renew, Cancel],
+    },
+    Peer {
+        id: "rslock-quorum",
+        title: "rslock, quorum",
+        waits: "asks every 0 to 200 ms",
+        can: &[Quorum],
+    },
+    Peer {
+        id: "redsync-quorum",
+        title: "redsync, quorum",
+        waits: "asks every 50 to 250 ms",
+        can: &[Quorum, Cancel],
     },
     Peer { id: "http-plain", title: "without", waits: "–", can: &[Http] },
     Peer { id: "http-bare", title: "two bare scripts", waits: "–", can: &[Http] },

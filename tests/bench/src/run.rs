@@ -84,8 +84,8 @@ impl Run<'_> {
         self.results.workloads.insert(workload.id.to_owned(), measured.collect());
     }
 
-    fn start(&self, peer: &'static Peer, workload: &Workload) -> Result<Fleet, String> {
-        let address = self.servers.address(peer.on_postgres(), workload.delayed)?;
+    fn start(&mut self, peer: &'static Peer, workload: &Workload) -> Result<Fleet, String> {
+        let address = self.servers.address(peer, workload.delayed)?;
         Fleet::start(peer, workload, self.programs.command(peer.id)?, &address)
     }
 
@@ -121,9 +121,10 @@ impl Run<'_> {
             return;
         }
         let plan = Plan { window: Duration::from_millis(100), hand_offs: 10, ..self.plan };
-        let monitor = Monitor::start(self.servers.redis.address());
+        let redis = self.servers.of(fleet.peer).into_iter();
+        let monitors: Vec<_> = redis.map(|redis| Monitor::start(redis.address())).collect();
         let sample = fleet.sample(workload, &plan, &mut self.servers, self.scratch);
-        let lines = monitor.stop();
+        let lines: Vec<_> = monitors.into_iter().flat_map(Monitor::stop).collect();
         self.servers.redis.clear();
         // The driver asks for INFO meanwhile, and nothing else.
         let sent = lines.iter().filter(|line| line.source != Source::Lua && !line.is("INFO"));

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-redsync/redsync/v4"
+	pool "github.com/go-redsync/redsync/v4/redis"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	"github.com/redis/go-redis/v9"
 )
@@ -53,11 +54,15 @@ func (v values) number(name string) int64 {
 }
 
 func main() {
-	options, err := redis.ParseURL(os.Args[1])
-	if err != nil {
-		panic(err)
+	var pools []pool.Pool
+	for _, url := range strings.Split(os.Args[1], ",") {
+		options, err := redis.ParseURL(url)
+		if err != nil {
+			panic(err)
+		}
+		pools = append(pools, goredis.NewPool(redis.NewClient(options)))
 	}
-	locks := redsync.New(goredis.NewPool(redis.NewClient(options)))
+	locks := redsync.New(pools...)
 	stays := map[string]*stay{}
 	say("ready redsync 4.18.1")
 	input := bufio.NewScanner(os.Stdin)
