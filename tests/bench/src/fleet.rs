@@ -132,10 +132,10 @@ impl Fleet {
             ))?;
         }
         sleep_until(from);
-        let on_postgres = self.peer.on_postgres();
-        let before = (self.cpu_us(), servers.cpu_us(on_postgres), servers.redis.scripts());
+        let peer = self.peer;
+        let before = (self.cpu_us(), servers.cpu_us(peer), servers.script_us(peer));
         sleep_until(until);
-        let after = (self.cpu_us(), servers.cpu_us(on_postgres), servers.redis.scripts());
+        let after = (self.cpu_us(), servers.cpu_us(peer), servers.script_us(peer));
         let resident: f64 = self.programs.iter().map(Program::resident_bytes).sum();
         let mut turns = Turns::new(tasks * processes, patience_us > 0, from, until);
         if self.peer.can(Ability::ReadWrite) || self.peer.can(Ability::Permits) {
@@ -156,8 +156,8 @@ impl Fleet {
         value("given_up", 100.0 * (attempts - count) / attempts);
         value("client_us", (after.0 - before.0) / attempts);
         value("server_us", (after.1 - before.1) / attempts);
-        if !on_postgres {
-            value("script_us", (after.2.1 - before.2.1) / attempts);
+        if peer.server().is_redis() {
+            value("script_us", (after.2 - before.2) / attempts);
         }
         value("resident_mb", resident / 1e6);
         value("in_order", turns.in_order());
@@ -190,14 +190,14 @@ impl Fleet {
         settled: Duration,
         servers: &mut Servers,
     ) -> Result<Sample, String> {
-        let on_postgres = self.peer.on_postgres();
+        let peer = self.peer;
         let [one, other] = &mut self.programs[..] else { return Err("not two".to_owned()) };
         let mut from = one;
         let mut to = other;
         let key = new_key();
         from.tell(&format!("take name=0 key={key}"))?;
         from.taken("0", ANSWER)?;
-        let before = servers.cpu_us(on_postgres);
+        let before = servers.cpu_us(peer);
         let mut times = Vec::new();
         let began = std::time::Instant::now();
         let mut number = 0;
@@ -213,7 +213,7 @@ impl Fleet {
             (from, to) = (to, from);
         }
         let mut sample = Sample::new();
-        let server = (servers.cpu_us(on_postgres) - before) / number as f64;
+        let server = (servers.cpu_us(peer) - before) / number as f64;
         sample.insert("server_us".to_owned(), server);
         sample.insert("total".to_owned(), number as f64);
         percentiles(&mut sample, "hand", times);

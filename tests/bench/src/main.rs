@@ -5,6 +5,7 @@
 mod chart;
 mod clock;
 mod delay;
+mod etcd;
 mod fleet;
 mod http;
 mod keys;
@@ -129,7 +130,10 @@ fn measure(options: &Options) -> Result<Results, String> {
         holding: Duration::from_secs(30),
     };
     let mut run = Run {
-        servers: Servers::start(programs.command("postgres-server")),
+        servers: Servers::start(
+            programs.command("postgres-server"),
+            programs.command("etcd-server"),
+        ),
         programs: &programs,
         plan,
         scratch: &scratch,
@@ -150,8 +154,8 @@ fn measure(options: &Options) -> Result<Results, String> {
         },
     };
     run.results.server = run.servers.redis.version();
-    if let Err(why) = &run.servers.postgres {
-        run.results.missing.insert("postgres".to_owned(), why.clone());
+    for (server, why) in run.servers.missing() {
+        run.results.missing.insert(server.to_owned(), why.clone());
     }
     run.results.before = run.condition();
     let path = options.directory.join("results.json");

@@ -25,6 +25,8 @@ pub(crate) enum Ability {
     Cancel,
     /// Serves HTTP.
     Http,
+    /// Is held by most of three primaries, or compared with such locks.
+    Quorum,
 }
 
 #[derive(Debug)]
@@ -45,14 +47,34 @@ impl Peer {
         })
     }
 
-    /// Whether the lock uses PostgreSQL.
-    pub(crate) fn on_postgres(&self) -> bool {
-        self.id == "postgres"
+    /// The kind of server that has the lock.
+    pub(crate) fn server(&self) -> Server {
+        match self.id {
+            "postgres" => Server::Postgres,
+            "etcd" => Server::Etcd,
+            id if id.ends_with("-quorum") => Server::Primaries,
+            _ => Server::Redis,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Server {
+    Redis,
+    /// Three servers of Redis, of which a lock is held by most.
+    Primaries,
+    Postgres,
+    Etcd,
+}
+
+impl Server {
+    pub(crate) fn is_redis(self) -> bool {
+        matches!(self, Self::Redis | Self::Primaries)
     }
 }
 
 use Ability::{
-    Cancel, Drop, HandOff, Http, Permits, Queue, ReadWrite, Renew, Replicated, Take, Wait,
+    Cancel, Drop, HandOff, Http, Permits, Queue, Quorum, ReadWrite, Renew, Replicated, Take, Wait,
 };
 
 /// All peers, in the order of the tables.
@@ -69,7 +91,7 @@ pub(crate) const PEERS: &[Peer] = &[
         id: "ours",
         title: "**lockcore**",
         waits: "queue, message",
-        can: &[Take, Wait, HandOff, Queue(100_000), Renew, Cancel, Replicated],
+        can: &[Take, Wait, HandOff, Queue(100_000), Renew, Cancel, Replicated, Quorum],
     },
     Peer {
         id: "ours-alone",
@@ -192,6 +214,30 @@ pub(crate) const PEERS: &[Peer] = &[
         title: "PostgreSQL advisory lock",
         waits: "queue of the server, a session each",
         can: &[Take, Wait, HandOff],
+    },
+    Peer {
+        id: "etcd",
+        title: "etcd, one node",
+        waits: "watch, then a read; a session each",
+        can: &[Take, Wait, HandOff, Cancel],
+    },
+    Peer {
+        id: "ours-quorum",
+        title: "**lockcore**, quorum",
+        waits: "queue, message",
+        can: &[Quorum, Renew, Cancel],
+    },
+    Peer {
+        id: "rslock-quorum",
+        title: "rslock, quorum",
+        waits: "asks every 0 to 200 ms",
+        can: &[Quorum],
+    },
+    Peer {
+        id: "redsync-quorum",
+        title: "redsync, quorum",
+        waits: "asks every 50 to 250 ms",
+        can: &[Quorum, Cancel],
     },
     Peer { id: "http-plain", title: "without", waits: "–", can: &[Http] },
     Peer { id: "http-bare", title: "two bare scripts", waits: "–", can: &[Http] },

@@ -134,7 +134,7 @@ fn times(rest: &str) -> Result<[u64; 2], String> {
 }
 
 /// The processor time of a process so far, µs; 0 if it is gone.
-fn cpu_us(pid: u32) -> f64 {
+pub(crate) fn cpu_us(pid: u32) -> f64 {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name in parentheses may contain anything; the 3rd and later fields of proc(5) follow.
     let fields = text.rsplit_once(") ").map_or("", |(_, fields)| fields);

@@ -84,8 +84,8 @@ impl Run<'_> {
         self.results.workloads.insert(workload.id.to_owned(), measured.collect());
     }
 
-    fn start(&self, peer: &'static Peer, workload: &Workload) -> Result<Fleet, String> {
-        let address = self.servers.address(peer.on_postgres(), workload.delayed)?;
+    fn start(&mut self, peer: &'static Peer, workload: &Workload) -> Result<Fleet, String> {
+        let address = self.servers.address(peer, workload.delayed)?;
         Fleet::start(peer, workload, self.programs.command(peer.id)?, &address)
     }
 
@@ -114,16 +114,17 @@ impl Run<'_> {
     /// Counts the commands, apart from the measurements: a MONITOR slows the server down.
     fn count_commands(&mut self, workload: &Workload, fleet: &mut Fleet, measured: &mut Measured) {
         if !workload.columns.iter().any(|(value, _, _)| *value == "commands")
-            || fleet.peer.on_postgres()
+            || !fleet.peer.server().is_redis()
             // A floor sends more commands than those that are measured.
             || fleet.peer.id == "publish"
         {
             return;
         }
         let plan = Plan { window: Duration::from_millis(100), hand_offs: 10, ..self.plan };
-        let monitor = Monitor::start(self.servers.redis.address());
+        let redis = self.servers.of(fleet.peer).into_iter();
+        let monitors: Vec<_> = redis.map(|redis| Monitor::start(redis.address())).collect();
         let sample = fleet.sample(workload, &plan, &mut self.servers, self.scratch);
-        let lines = monitor.stop();
+        let lines: Vec<_> = monitors.into_iter().flat_map(Monitor::stop).collect();
         self.servers.redis.clear();
         // The driver asks for INFO meanwhile, and nothing else.
         let sent = lines.iter().filter(|line| line.source != Source::Lua && !line.is("INFO"));

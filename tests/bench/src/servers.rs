@@ -1,46 +1,111 @@
 //! `Servers`: the servers and proxies that all programs of a run use.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::delay::Delay;
+use crate::etcd::Etcd;
+use crate::peer::{Peer, Server};
 use crate::postgres::Postgres;
 use crate::redis_server::Redis;
 
+/// A server with its proxy, by which a packet takes 1 ms each way, or the reason why there is none.
+type Proxied<S> = Result<(S, Delay), String>;
+
 pub(crate) struct Servers {
     pub(crate) redis: Redis,
-    pub(crate) postgres: Result<Postgres, String>,
     delayed_redis: Delay,
-    delayed_postgres: Option<Delay>,
+    postgres: Proxied<Postgres>,
+    etcd: Proxied<Etcd>,
+    /// Those of each lock that is a quorum's, with a proxy each. They are never emptied: a primary
+    /// that was does not count for a minute.
+    primaries: BTreeMap<&'static str, Vec<(Redis, Delay)>>,
+}
+
+fn delay(address: SocketAddr) -> Delay {
+    Delay::start(address, Duration::from_millis(1))
 }
 
 impl Servers {
-    /// Starts PostgreSQL by that program, with `initdb` beside it.
-    pub(crate) fn start(postgres: Result<&[String], String>) -> Self {
+    /// Starts PostgreSQL by that program, with `initdb` beside it, and etcd by that one.
+    pub(crate) fn start(
+        postgres: Result<&[String], String>,
+        etcd: Result<&[String], String>,
+    ) -> Self {
         let redis = Redis::start();
-        let postgres = postgres.and_then(Postgres::start);
-        let delay = |address: SocketAddr| Delay::start(address, Duration::from_millis(1));
         let delayed_redis = delay(redis.address());
-        let delayed_postgres = postgres.as_ref().ok().map(|postgres| delay(postgres.address()));
-        Self { redis, postgres, delayed_redis, delayed_postgres }
+        let postgres = postgres.and_then(Postgres::start).map(|server| {
+            let proxy = delay(server.address());
+            (server, proxy)
+        });
+        let etcd = etcd.and_then(Etcd::start).map(|server| {
+            let proxy = delay(server.address());
+            (server, proxy)
+        });
+        Self { redis, delayed_redis, postgres, etcd, primaries: BTreeMap::new() }
     }
 
-    /// The address to which a program connects.
-    pub(crate) fn address(&self, on_postgres: bool, delayed: bool) -> Result<String, String> {
-        if !on_postgres {
-            let delay = delayed.then(|| self.delayed_redis.address());
-            return Ok(format!("redis://{}/", delay.unwrap_or(self.redis.address())));
-        }
-        let postgres = self.postgres.as_ref().map_err(Clone::clone)?;
-        let delay = self.delayed_postgres.as_ref().filter(|_| delayed).map(Delay::address);
-        Ok(postgres.url(delay.unwrap_or(postgres.address())))
+    /// The servers that did not start, and the reasons.
+    pub(crate) fn missing(&self) -> impl Iterator<Item = (&'static str, &String)> {
+        let (postgres, etcd) = (self.postgres.as_ref().err(), self.etcd.as_ref().err());
+        [("postgres", postgres), ("etcd", etcd)]
+            .into_iter()
+            .filter_map(|(server, why)| Some((server, why?)))
     }
 
-    /// The processor time so far, µs.
-    pub(crate) fn cpu_us(&mut self, on_postgres: bool) -> f64 {
-        match &self.postgres {
-            Ok(postgres) if on_postgres => postgres.cpu_us(),
-            _ => self.redis.cpu_us(),
+    /// The address to which a program connects. Of a quorum three of them with commas between, of
+    /// servers that start now: primaries belong to one list of addresses.
+    pub(crate) fn address(&mut self, peer: &Peer, delayed: bool) -> Result<String, String> {
+        let of = |server: SocketAddr, proxy: &Delay| if delayed { proxy.address() } else { server };
+        match peer.server() {
+            Server::Redis => {
+                Ok(format!("redis://{}/", of(self.redis.address(), &self.delayed_redis)))
+            }
+            Server::Primaries => {
+                let start = |_| {
+                    let redis = Redis::start();
+                    let proxy = delay(redis.address());
+                    (redis, proxy)
+                };
+                let primaries: Vec<_> = (0..3).map(start).collect();
+                let url = |(redis, proxy): &(Redis, Delay)| {
+                    format!("redis://{}/", of(redis.address(), proxy))
+                };
+                let urls: Vec<_> = primaries.iter().map(url).collect();
+                self.primaries.insert(peer.id, primaries);
+                Ok(urls.join(","))
+            }
+            Server::Postgres => {
+                let (postgres, proxy) = self.postgres.as_ref().map_err(Clone::clone)?;
+                Ok(postgres.url(of(postgres.address(), proxy)))
+            }
+            Server::Etcd => {
+                let (etcd, proxy) = self.etcd.as_ref().map_err(Clone::clone)?;
+                Ok(format!("http://{}", of(etcd.address(), proxy)))
+            }
         }
+    }
+
+    /// The servers of a lock on Redis.
+    pub(crate) fn of(&mut self, peer: &Peer) -> Vec<&mut Redis> {
+        match self.primaries.get_mut(peer.id) {
+            Some(primaries) => primaries.iter_mut().map(|(redis, _)| redis).collect(),
+            None => vec![&mut self.redis],
+        }
+    }
+
+    /// The processor time of the servers of a lock so far, µs.
+    pub(crate) fn cpu_us(&mut self, peer: &Peer) -> f64 {
+        match (peer.server(), &self.postgres, &self.etcd) {
+            (Server::Postgres, Ok((postgres, _)), _) => postgres.cpu_us(),
+            (Server::Etcd, _, Ok((etcd, _))) => etcd.cpu_us(),
+            _ => self.of(peer).into_iter().map(Redis::cpu_us).sum(),
+        }
+    }
+
+    /// The time of the scripts of a lock so far, µs.
+    pub(crate) fn script_us(&mut self, peer: &Peer) -> f64 {
+        self.of(peer).into_iter().map(|redis| redis.scripts().1).sum()
     }
 }

@@ -86,6 +86,19 @@ const HOT: &[Column] = &[
     ("commands", "commands", 2),
 ];
 
+/// The longest wait is the one that is compared.
+const QUORUM_HOT: &[Column] = &[
+    ("longest_ms", "longest wait, ms", 1),
+    ("turns_s", "turns/s", 0),
+    ("in_order", "in order, %", 1),
+    ("wait_p50", "wait p50, µs", 0),
+    ("wait_p99", "p99", 0),
+    ("without", "tasks without a turn", 1),
+    ("server_us", "server CPU, µs", 1),
+    ("client_us", "client CPU, µs", 1),
+    ("commands", "commands", 2),
+];
+
 const STORM: &[Column] = &[
     ("attempts_s", "attempts/s", 0),
     ("turns_s", "turns/s", 0),
@@ -171,6 +184,20 @@ const fn http(id: &'static str, title: &'static str, connections: usize, keys: u
         base: "http-plain",
         columns: HTTP,
     }
+}
+
+/// A free lock in each turn of one task.
+const OWN: Kind = turns(1, 1, Keys::Own, 0);
+
+const fn quorum(
+    id: &'static str,
+    title: &'static str,
+    kind: Kind,
+    delayed: bool,
+    columns: &'static [Column],
+) -> Workload {
+    let (needs, base) = (Ability::Quorum, "rslock-quorum");
+    Workload { id, title, kind, delayed, quick: false, needs, base, columns }
 }
 
 /// All workloads, in the order of the page.
@@ -324,6 +351,28 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         base: "publish",
         columns: HAND_OFF,
     },
+    quorum("quorum-pair", "Three primaries: a free lock, one task", OWN, false, PAIR),
+    quorum(
+        "quorum-pair-1ms",
+        "Three primaries, 1 ms each way: a free lock, one task",
+        OWN,
+        true,
+        PAIR,
+    ),
+    quorum(
+        "quorum-hand-off",
+        "Three primaries: hand-off from one process to another",
+        Kind::HandOff,
+        false,
+        HAND_OFF,
+    ),
+    quorum(
+        "quorum-hot-4x16",
+        "Three primaries, one hot lock: 4 processes, 16 tasks each",
+        turns(4, 16, Keys::One, 0),
+        false,
+        QUORUM_HOT,
+    ),
     http("http-1", "HTTP: 1 connection, 10 000 keys", 1, 10_000),
     http("http-64", "HTTP: 64 connections, 10 000 keys", 64, 10_000),
     http("http-hot", "HTTP: 64 connections, one key", 64, 1),

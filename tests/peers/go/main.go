@@ -1,4 +1,4 @@
-// redsync with its defaults but for the lease: asks every 50 to 250 ms, 32 times; then it is asked again.
+// Locks of Go. Usage: <program> ADDRESS [etcd]: redsync, or the mutex of the client of etcd.
 package main
 
 import (
@@ -10,27 +10,12 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/go-redsync/redsync/v4"
-	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
-	"github.com/redis/go-redis/v9"
 )
 
-// take waits for the lock; nil if the context ends first.
-func take(ctx context.Context, locks *redsync.Redsync, key string) *redsync.Mutex {
-	for ctx.Err() == nil {
-		mutex := locks.NewMutex(key, redsync.WithExpiry(30*time.Second))
-		if mutex.LockContext(ctx) == nil {
-			return mutex
-		}
-	}
-	return nil
-}
-
-func give(mutex *redsync.Mutex) {
-	if held, err := mutex.Unlock(); !held {
-		panic(fmt.Sprint("not held any more: ", err))
-	}
+// lock is what is compared: a key of it is taken, and given back by the function that take returns.
+type lock interface {
+	// take waits for the key; nil if the context ends first.
+	take(ctx context.Context, key string) func()
 }
 
 var output sync.Mutex
@@ -53,13 +38,13 @@ func (v values) number(name string) int64 {
 }
 
 func main() {
-	options, err := redis.ParseURL(os.Args[1])
-	if err != nil {
-		panic(err)
+	name, connect := "redsync 4.18.1", connectRedsync
+	if len(os.Args) > 2 && os.Args[2] == "etcd" {
+		name, connect = "etcd, client 3.7.3", connectEtcd
 	}
-	locks := redsync.New(goredis.NewPool(redis.NewClient(options)))
+	locks := connect(os.Args[1])
 	stays := map[string]*stay{}
-	say("ready redsync 4.18.1")
+	say("ready", name)
 	input := bufio.NewScanner(os.Stdin)
 	for input.Scan() {
 		words := strings.Fields(input.Text())

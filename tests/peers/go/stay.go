@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"time"
-
-	"github.com/go-redsync/redsync/v4"
 )
 
 // stay is one lock, asked for and then held until it is told to end.
@@ -14,7 +12,7 @@ type stay struct {
 }
 
 // begin asks; without a patience it waits without a limit.
-func begin(locks *redsync.Redsync, name, key string, patience time.Duration) *stay {
+func begin(locks lock, name, key string, patience time.Duration) *stay {
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan struct{})
 	go func() {
@@ -26,15 +24,15 @@ func begin(locks *redsync.Redsync, name, key string, patience time.Duration) *st
 			limited, stop = context.WithTimeout(ctx, patience)
 			defer stop()
 		}
-		mutex := take(limited, locks, key)
-		if mutex == nil {
+		give := locks.take(limited, key)
+		if give == nil {
 			say("cancelled", name)
 			return
 		}
 		say("taken", name, asked, now())
 		<-ctx.Done()
 		giving := now()
-		give(mutex)
+		give()
 		say("given", name, giving, now())
 	}()
 	return &stay{cancel, over}

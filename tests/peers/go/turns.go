@@ -7,8 +7,6 @@ import (
 	"os"
 	"strings"
 	"time"
-
-	"github.com/go-redsync/redsync/v4"
 )
 
 // turn is when it was asked, granted, and given back; 0 for what did not happen.
@@ -21,7 +19,7 @@ type plan struct {
 }
 
 // loop is many goroutines that take a lock, hold it and give it back, over and over.
-func loop(locks *redsync.Redsync, line values) {
+func loop(locks lock, line values) {
 	text, err := os.ReadFile(line["keys"])
 	if err != nil {
 		panic(err)
@@ -57,14 +55,14 @@ func loop(locks *redsync.Redsync, line values) {
 	say("looped")
 }
 
-func turns(ctx context.Context, locks *redsync.Redsync, plan plan) []turn {
+func turns(ctx context.Context, locks lock, plan plan) []turn {
 	var turns []turn
 	for ctx.Err() == nil {
 		number := plan.first + int64(len(turns))*plan.step
 		key := plan.keys[number%int64(len(plan.keys))]
 		asked := now()
-		mutex := takePatiently(ctx, locks, key, plan, int64(len(turns)))
-		if mutex == nil {
+		give := takePatiently(ctx, locks, key, plan, int64(len(turns)))
+		if give == nil {
 			turns = append(turns, turn{asked})
 			continue
 		}
@@ -73,15 +71,15 @@ func turns(ctx context.Context, locks *redsync.Redsync, plan plan) []turn {
 			time.Sleep(plan.hold)
 		}
 		giving := now()
-		give(mutex)
+		give()
 		turns = append(turns, turn{asked, granted, giving, now()})
 	}
 	return turns
 }
 
 func takePatiently(
-	ctx context.Context, locks *redsync.Redsync, key string, plan plan, number int64,
-) *redsync.Mutex {
+	ctx context.Context, locks lock, key string, plan plan, number int64,
+) func() {
 	if plan.patience > 0 {
 		// Another one for each turn, up to the greatest, and the same in every run.
 		patience := plan.patience * time.Duration((plan.first+number)*7919%1000) / 1000
@@ -89,5 +87,5 @@ func takePatiently(
 		defer cancel()
 		ctx = limited
 	}
-	return take(ctx, locks, key)
+	return locks.take(ctx, key)
 }

@@ -1,9 +1,10 @@
 //! Our locks. Limits are raised to the need of the longest queue. Usage: `ours ADDRESS [dropped |
 //! run=N]`: guards are released, or dropped; runs have another limit than that of the default.
+//! Several addresses are the primaries of a quorum.
 
 use lock_peer_kit::{Peer, run};
 use lock_peer_ours::Ours;
-use lockcore::{LockGuard, LockOptions, Locks, LocksBuilder};
+use lockcore::{LockGuard, LockOptions, Locks, LocksBuilder, Quorum};
 
 /// Locks whose guards are dropped, and released in the background.
 struct Dropped(Ours);
@@ -37,5 +38,12 @@ fn builder() -> LocksBuilder {
 }
 
 async fn connect(builder: LocksBuilder, url: String) -> Ours {
-    Ours(builder.connect(url).await.expect("connected"))
+    Ours(match url.contains(',') {
+        true => {
+            let quorum = Quorum::new(url.split(','));
+            builder.clone().init_quorum(quorum.clone()).await.expect("new, or marked already");
+            builder.from_quorum(quorum).await.expect("connected")
+        }
+        false => builder.connect(url).await.expect("connected"),
+    })
 }

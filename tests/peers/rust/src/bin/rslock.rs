@@ -21,5 +21,7 @@ impl Peer for Rslock {
 }
 
 fn main() {
-    run("rslock 0.10.0", async |url| Rslock(LockManager::new(vec![url])));
+    run("rslock 0.10.0", async |urls| {
+        Rslock(LockManager::new(urls.split(',').map(str::to_owned).collect()))
+    });
 }

@@ -1,0 +1,89 @@
+//! `Etcd`: an etcd of one node, the run's own, on free loopback ports.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use lock_tests::{Leash, Port};
+
+use crate::program::cpu_us;
+
+#[derive(Debug)]
+pub(crate) struct Etcd {
+    child: Child,
+    /// The leash, which is `None` only while the server is being stopped.
+    leash: Option<Leash>,
+    port: Port,
+    _peers: Port,
+    directory: PathBuf,
+}
+
+impl Etcd {
+    /// Starts the program, which is the one word of the command, with its defaults: it writes each
+    /// change to the disk before it answers.
+    pub(crate) fn start(command: &[String]) -> Result<Self, String> {
+        let [program] = command else { return Err("no program".to_owned()) };
+        let (port, peers) = (Port::free(), Port::free());
+        let directory =
+            std::env::temp_dir().join(format!("lock-bench-etcd-{}", std::process::id()));
+        let url = |port: &Port| format!("http://{}", port.address());
+        let child = Command::new(program)
+            .arg("--data-dir")
+            .arg(&directory)
+            .args(["--listen-client-urls", &url(&port), "--advertise-client-urls", &url(&port)])
+            .args(["--listen-peer-urls", &url(&peers)])
+            .args(["--initial-advertise-peer-urls", &url(&peers)])
+            .args(["--initial-cluster", &format!("default={}", url(&peers))])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| format!("etcd does not start: {error}"))?;
+        let leash = Some(Leash::new(child.id(), Some(&directory)));
+        let mut etcd = Self { child, leash, port, _peers: peers, directory };
+        etcd.await_answer()?;
+        Ok(etcd)
+    }
+
+    fn await_answer(&mut self) -> Result<(), String> {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while Instant::now() < deadline {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(format!("etcd ended with {status}"));
+            }
+            if health(self.port.address()).is_ok_and(|answer| answer.contains("\"true\"")) {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Err("etcd was not healthy within 30 s".to_owned())
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.port.address()
+    }
+
+    /// The processor time so far, µs.
+    pub(crate) fn cpu_us(&self) -> f64 {
+        cpu_us(self.child.id())
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        let _ = self.child.kill(); // a zombie until waited for: its id is not recycled before
+        self.leash = None;
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn health(address: SocketAddr) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.write_all(b"GET /health HTTP/1.0\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    Ok(answer)
+}
