@@ -219,7 +219,7 @@ pub(crate) const PEERS: &[Peer] = &[
         id: "etcd",
         title: "etcd, one node",
         waits: "watch, then a read; a session each",
-        can: &[Take, Wait, HandOff, Cancel],
+        can: &[Take, Wait, HandOff],
     },
     Peer {
         id: "ours-quorum",
