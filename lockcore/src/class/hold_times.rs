@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Fewer holds than these say nothing.
 const FEWEST: u32 = 100;
 /// The number of holds after which the estimates are calculated anew.
-const RENEWED_EACH: u32 = 10;
+const RENEWED_EACH: u32 = 50;
 /// The number of holds at which the past is halved.
 const MOST: u32 = 1_024;
 /// One of so many holds is shorter than the low estimate.
@@ -36,7 +36,7 @@ pub(crate) struct HoldTimes {
     count: u32,
     /// The sum of all that are counted, in µs.
     sum: f64,
-    /// The estimate at the last tenth hold: one that refuses early asks for it each time.
+    /// The estimate at the last fiftieth hold: one that refuses early asks for it each time.
     estimate: Option<HoldEstimate>,
 }
 
@@ -52,7 +52,8 @@ impl HoldTimes {
         if self.count >= MOST {
             self.halve();
         }
-        let micros = u64::try_from(hold.as_micros()).unwrap_or(u64::MAX);
+        let micros =
+            hold.as_secs().saturating_mul(1_000_000).saturating_add(hold.subsec_micros().into());
         self.buckets[bucket(micros)] += 1;
         self.count += 1;
         self.sum += micros as f64;
@@ -68,7 +69,7 @@ impl HoldTimes {
         self.sum *= f64::from(self.count) / before;
     }
 
-    /// The estimates, once there are enough holds. They may leave out the last nine.
+    /// The estimates, once there are enough holds. They may leave out the last 49.
     pub(crate) fn estimate(&self) -> Option<HoldEstimate> {
         self.estimate
     }
