@@ -1,8 +1,13 @@
 //! Faults of one primary at a time, and the end of processes, under load.
 
 use lock_tests::chaos::{PrimaryFault, QuorumOutcome, quorum_faults};
+use tokio::sync::Mutex;
+
+/// The lock of the tests, each of which loads the whole machine.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 async fn run(faults: &[PrimaryFault], spare: usize) -> QuorumOutcome {
+    let _alone = ONE_AT_A_TIME.lock().await;
     let program = env!("CARGO_BIN_EXE_lock-torture").as_ref();
     quorum_faults(program, std::process::id().into(), 0, faults, spare).await
 }

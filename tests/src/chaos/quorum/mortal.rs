@@ -52,7 +52,8 @@ impl Mortal {
         let leash = Leash::new(child.id().expect("it has just started"), None);
         let output = child.stdout.take().expect("it is piped");
         let mut lines = BufReader::new(output).lines();
-        let first = timeout(SOON, lines.next_line()).await.expect("it is connected in time");
+        // The buyers use all of the machine, and each request of a connect has its time-out.
+        let first = timeout(4 * SOON, lines.next_line()).await.expect("it is connected in time");
         know(&first.expect("it writes text").expect("it says its node"));
         let life = sleep(Duration::from_millis(self.dice.of(LIFE_MS)));
         let read = async {
