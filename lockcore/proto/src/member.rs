@@ -138,7 +138,7 @@ pub struct Member {
 impl Member {
     /// A new member.
     pub fn new(node: &NodeId, number: u64, lease_ms: u64, demand: Demand, label: &Label) -> Self {
-        let text = text(MARKER, node, (number, lease_ms), &[&demand.text(), ":", &label.0]);
+        let text = text(MARKER, node, (number, lease_ms), [&demand.text(), "", ":"], label);
         Self { text, number, lease_ms, demand, run_limit: 1 }
     }
 
@@ -155,21 +155,22 @@ impl Member {
             return Self::new(node, number, lease_ms, Demand::ALONE, label);
         }
         let run_limit = run_limit.min(MAX_RUN) as u8;
-        let demand = joined(&[IN_RUN, itoa::Buffer::new().format(run_limit)]);
-        let text = text(MARKER, node, (number, lease_ms), &[&demand, ":", &label.0]);
+        let mut digits = itoa::Buffer::new();
+        let demand = [IN_RUN, digits.format(run_limit), ":"];
+        let text = text(MARKER, node, (number, lease_ms), demand, label);
         Self { text, number, lease_ms, demand: Demand::ALONE, run_limit }
     }
 
     /// A new member that asks for everything, and that waits only while no newer one of its kind
     /// does.
     pub fn keeping_newest(node: &NodeId, number: u64, lease_ms: u64, label: &Label) -> Self {
-        let text = text(MARKER, node, (number, lease_ms), &[KEEPS_NEWEST, ":", &label.0]);
+        let text = text(MARKER, node, (number, lease_ms), [KEEPS_NEWEST, "", ":"], label);
         Self { text, number, lease_ms, demand: Demand::ALONE, run_limit: 0 }
     }
 
     /// A new member in a queue that JVMs share.
     pub fn redisson(node: &NodeId, number: u64, lease_ms: u64, label: &Label) -> Self {
-        let text = text(REDISSON_MARKER, node, (number, lease_ms), &["", "", &label.0]);
+        let text = text(REDISSON_MARKER, node, (number, lease_ms), [""; 3], label);
         Self { text, number, lease_ms, demand: Demand::ALONE, run_limit: 1 }
     }
 
@@ -270,17 +271,19 @@ impl Member {
     }
 }
 
-/// The text of a new member: its demand with the colon behind it, or neither, and its label come
-/// last.
+/// The text of a new member. Its demand, in two parts and with the colon behind it, or nothing of
+/// that, and its label come last.
 fn text(
     marker: &str,
     node: &NodeId,
     (number, lease_ms): (u64, u64),
-    [demand, colon, label]: &[&str; 3],
+    [demand, limit, colon]: [&str; 3],
+    label: &Label,
 ) -> Arc<str> {
     let [mut number_digits, mut lease_digits] = [itoa::Buffer::new(); 2];
     let (number, lease_ms) = (number_digits.format(number), lease_digits.format(lease_ms));
-    joined(&[marker, node.as_str(), ":", number, ":", lease_ms, ":", demand, colon, label])
+    let (node, label) = (node.as_str(), &label.0);
+    joined(&[marker, node, ":", number, ":", lease_ms, ":", demand, limit, colon, label])
 }
 
 /// Reads the most members of a run.

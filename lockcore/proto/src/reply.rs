@@ -221,11 +221,12 @@ fn unrenewed_since_ms(member: &Member, left_ms: u64, now_us: u64) -> u64 {
 pub struct Inspection {
     /// The holders, the first to end comes first.
     pub holds: Vec<HoldView>,
-    /// The queue in order, with each waiter's deadline (ms since the epoch, by the server's clock).
+    /// Those of a run that are still to be served, then the queue in order, with each waiter's
+    /// deadline (ms since the epoch, by the server's clock).
     pub waiters: Vec<(Party, u64)>,
     /// The number of holds, also of those that are not shown and of parts whose lease has ended.
     pub holding: u64,
-    /// The number of members in the queue, also of those that are not shown.
+    /// The number of waiters, also of those that are not shown.
     pub waiting: u64,
     /// The last token that was given out, if it is still remembered.
     pub token: Option<FencingToken>,

@@ -1,6 +1,10 @@
 //! Runs: the members of one node that wait one behind the other are granted one hold.
 
-use proto::{Acquired, Demand, Event, Label, Left, Member, Presence, Released, Renewed};
+use std::num::NonZeroU32;
+
+use proto::{
+    Acquired, Answer, Command, Demand, Event, Label, Left, Member, Presence, Released, Renewed,
+};
 
 use crate::asking::grant;
 use crate::bench::Bench;
@@ -19,7 +23,7 @@ facts! {
         a_force_release_of_a_run_tells_all_its_members_and_frees_the_lock,
         a_lock_of_a_run_that_becomes_a_read_is_its_holders_alone,
         a_run_at_the_end_of_the_counter_begins_above_the_time,
-        an_operator_sees_the_first_member_of_a_run_that_has_not_left,
+        an_operator_sees_who_of_a_run_holds_and_who_waits,
         a_run_counts_in_the_positions_of_those_behind_it,
     ],
 }
@@ -246,12 +250,30 @@ async fn a_run_at_the_end_of_the_counter_begins_above_the_time(mut bench: Bench)
     assert_eq!(bench.counter().await, token.get() + 2);
 }
 
-async fn an_operator_sees_the_first_member_of_a_run_that_has_not_left(mut bench: Bench) {
+async fn an_operator_sees_who_of_a_run_holds_and_who_waits(mut bench: Bench) {
     let (a, b, members) = bench.run_of_three().await;
-    let holder = |inspection: proto::Inspection| inspection.holds[0].party.clone();
-    assert_eq!(holder(a.inspect().await), members[0]);
+    let queued = a.queue(30_000).await;
+    let seen = a.inspect().await;
+    let end_ms = seen.now_us / 1_000 + seen.holds[0].left_ms;
+    assert_eq!(seen.holds[0].party, members[0]);
+    let waiters: Vec<_> = seen.waiters.iter().map(|(party, _)| party.clone()).collect();
+    assert_eq!(waiters, [&members[1], &members[2], &queued].map(proto::Party::from));
+    assert_eq!((seen.holding, seen.waiting), (1, 3));
+    let ends = [seen.waiters[0].1, seen.waiters[1].1];
+    assert!(ends.iter().all(|end| end.abs_diff(end_ms) <= 1), "{ends:?}, {end_ms}");
+    // Page by page.
+    for (from, members) in [(1, [&members[2], &queued].as_slice()), (2, &[&queued])] {
+        let most = NonZeroU32::new(2).expect("two");
+        let answer = a.run(Command::Inspect { from, most }).await.expect("answered");
+        let Answer::Inspected(page) = answer else { panic!("{answer:?}") };
+        let shown: Vec<_> = page.waiters.iter().map(|(party, _)| party.clone()).collect();
+        assert_eq!(shown, members.iter().copied().map(proto::Party::from).collect::<Vec<_>>());
+        assert_eq!(page.waiting, 3);
+    }
     b.leave(&members[0]).await;
-    assert_eq!(holder(a.inspect().await), members[1]);
+    let seen = a.inspect().await;
+    assert_eq!(seen.holds[0].party, members[1]);
+    assert_eq!((seen.waiters[0].0.clone(), seen.waiting), ((&members[2]).into(), 2));
 }
 
 async fn a_run_counts_in_the_positions_of_those_behind_it(mut bench: Bench) {

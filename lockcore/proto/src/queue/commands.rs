@@ -498,22 +498,26 @@ impl QueueState {
         };
         let held =
             |(ends_ms, member): (u64, &Member)| view(member.clone(), self.weight(member), ends_ms);
+        let mut waiters = Vec::new();
         let holds = match self.whole(now_ms) {
             Some((member, ends_ms)) => {
-                let first = self.run().first().map(|number| member.renumbered(*number));
-                let served = first.unwrap_or_else(|| member.clone());
+                // Those of a run behind the first wait before all others.
+                let mut run = self.run().iter().map(|number| member.renumbered(*number));
+                let served = run.next().unwrap_or_else(|| member.clone());
+                waiters.extend(run.map(|one| ((&one).into(), ends_ms)));
                 vec![view(served, ALL.into(), ends_ms)]
             }
             // One whose lease has ended stays until its room is needed, but holds nothing.
             None => self.holds.iter().map(held).filter(|hold| hold.left_ms > 0).collect(),
         };
         let deadline = |member: &Member| self.patience.get(member.node()).copied().unwrap_or(0);
+        waiters.extend(self.queue.iter().map(|(_, one)| (one.into(), deadline(one))));
         let holding = if self.whole(now_ms).is_some() { 1 } else { self.holds.len() };
         Inspection {
             holding: holding as u64,
-            waiting: self.queue.len() as u64,
+            waiting: waiters.len() as u64,
             holds,
-            waiters: self.queue.iter().map(|(_, one)| (one.into(), deadline(one))).collect(),
+            waiters,
             // Without holds, which were lost, the token of the door is that of none.
             token: self.shared_token().filter(|_| !self.holds.is_empty()),
             now_us,

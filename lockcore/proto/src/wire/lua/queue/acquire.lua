@@ -119,7 +119,10 @@ elseif type(text) == 'string' then
         call('PSETEX', door, left + 60000, '+' .. text)
       end
       local run = is_waited and string.find(text, '\n', 27, true)
-      local others = run and select(2, string.gsub(string.sub(text, run), ' ', '')) or 0
+      local others, at = 0, run and string.find(text, ' ', run, true)
+      while at do
+        others, at = others + 1, string.find(text, ' ', at + 1, true)
+      end
       return left * 1048576 + size + others
     end
   end

@@ -24,7 +24,10 @@ if type(text) == 'string' then
   -- A member that holds, or that a run of the same node may have, goes the long way. Those of a run
   -- differ from its first in their numbers only.
   local run = is_waited and string.find(holder, '\n', 26, true)
-  local others = run and select(2, string.gsub(string.sub(holder, run), ' ', '')) or 0
+  local others, at = 0, run and string.find(holder, ' ', run, true)
+  while at do
+    others, at = others + 1, string.find(holder, ' ', at + 1, true)
+  end
   if run and string.sub(holder, 1, 25) ~= string.sub(ARGV[6], 1, 25) then
     run = nil
   end

@@ -1,7 +1,8 @@
 -- KEYS: door, counter of tokens. ARGV: how many waiting members are left out, and the most of them
 -- and of holders that are told. Answers the token of parts, the server's time, holders with the
 -- ends of their leases, the weight of each hold and the note since when it is held (empty if there
--- is none), waiting members, up to when each is believed alive, and how many hold and wait.
+-- is none), waiting members, up to when each is believed alive, and how many hold and wait. Of a
+-- run, those behind the first wait before all others, for as long as its lease.
 local call, door, counter = redis.call, KEYS[1], KEYS[2]
 local node, floor, elsewhere, prefix = '', 0, 0, ''
 local from, most = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -14,12 +15,13 @@ look()
 if foreign_key then
   return foreign_key
 end
-local leases, weights = {}, {}
+local leases, weights, behind = {}, {}, {}
 if whole then
-  -- Of a run, the first that is served as far as is known here.
-  local first = string.match(run, '%d+')
-  local served = first and string.sub(whole, 1, 25) .. first .. string.match(whole, '^%d+(:.*)$', 26)
-  whole = served or whole
+  for number in string.gmatch(run, '%d+') do
+    behind[#behind + 1] = string.sub(whole, 1, 25) .. number .. string.match(whole, '^%d+(:.*)$', 26)
+  end
+  -- The first is served, as far as is known here.
+  whole = table.remove(behind, 1) or whole
   leases, weights = { whole, text_of(now + whole_left) }, { ALL }
 else
   -- One whose lease has ended stays until its room is needed, but holds nothing.
@@ -34,8 +36,13 @@ for i = 1, #leases, 2 do
   local note = redis.pcall('GET', door .. ':since:' .. string.sub(leases[i], 3, 25) .. number)
   notes[#notes + 1] = type(note) == 'string' and note or ''
 end
-local members, deadlines, of_node = call('ZRANGE', Q, from, from + most - 1), {}, {}
-for i, member in ipairs(members) do
+local members, deadlines, of_node = { unpack(behind, from + 1, math.min(#behind, from + most)) }, {}, {}
+for i = 1, #members do
+  deadlines[i] = leases[2]
+end
+from, most = math.max(from - #behind, 0), most - #members
+local queued = most > 0 and call('ZRANGE', Q, from, from + most - 1) or {}
+for _, member in ipairs(queued) do
   local of = parse(member)
   if not of then
     return mark_foreign('lock:queue', 'zset') or foreign_key
@@ -44,7 +51,8 @@ for i, member in ipairs(members) do
     local left = call('PTTL', patience .. of)
     of_node[of] = left > 0 and text_of(now + left) or '0'
   end
-  deadlines[i] = of_node[of]
+  members[#members + 1], deadlines[#deadlines + 1] = member, of_node[of]
 end
+size = size + #behind
 return { token or false, clock, leases, weights, notes, members, deadlines, whole and 1 or hold_count, size }
 end)()

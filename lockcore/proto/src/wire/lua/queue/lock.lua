@@ -52,7 +52,10 @@ elseif type(held) == 'string' then
       if not is_waited then
         call('PSETEX', door, left + 60000, '+' .. held)
       end
-      local others = run and select(2, string.gsub(string.sub(held, run), ' ', '')) or 0
+      local others, at = 0, run and string.find(held, ' ', run, true)
+      while at do
+        others, at = others + 1, string.find(held, ' ', at + 1, true)
+      end
       return left * 1048576 + size + others
     end
   end
