@@ -233,7 +233,7 @@ async fn it_is_sorted_as_it_was_asked_to() {
     let locks = Locks::connect(&server.url()).await.expect("the server is up");
     let _first = locks.lock("first").await.expect("it is free");
     // Ages are told in milliseconds.
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     let _second = locks.lock("second").await.expect("it is free");
     let lone = tokio::spawn(locks.lock("first").into_future());
     queued(&locks, "first", 1).await;
