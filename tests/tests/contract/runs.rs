@@ -153,7 +153,7 @@ async fn a_hold_with_an_end_of_its_own_is_granted_alone_and_ends_when_it_says(ba
     }
     waiting.push(wait_as(5, &b, "key").await);
     guard.release().await.expect("held until now");
-    until_waiting(3, &a, "key").await;
+    until_waiting(4, &a, "key").await;
     for _ in 0..2 {
         let guard = granted(waiting.remove(0)).await;
         soon(guard.release()).await.expect("held until now");
@@ -173,7 +173,7 @@ async fn a_force_release_in_mid_run_frees_the_lock_for_others_at_once(backend: &
     let Queue { a, b: _b, guard, mut waiting } = queue(backend, 3).await;
     guard.release().await.expect("held until now");
     let guard = granted(waiting.remove(0)).await;
-    let other = wait_as(1, &a, "key").await;
+    let other = wait_as(3, &a, "key").await;
     assert!(a.force_release("key").await.expect("answered"));
     // Those of the run that were not served ask again, behind it.
     let others = granted(other).await;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use lock_tests::eventually;
-use lockcore::{LockOptions, Locks, LocksBuilder, TraceLinks, TraceParent};
+use lockcore::{LockErrorKind, LockOptions, Locks, LocksBuilder, TraceLinks, TraceParent};
 use opentelemetry::trace::{SpanContext, TraceContextExt as _, TracerProvider as _};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
 use tracing::subscriber::DefaultGuard;
@@ -198,7 +198,7 @@ async fn requests_of_different_traces_are_in_no_run(backend: &Backend) {
     let exported = Exported::here();
     let locks = backend.build(exported.builder().run_limit(8)).await;
     let one = info_span!("request");
-    for (other, waits) in [(one.clone(), 0), (info_span!("request"), 1)] {
+    for (other, is_run) in [(one.clone(), true), (info_span!("request"), false)] {
         let guard = locks.lock("key").await.expect("free");
         let first = tokio::spawn(locks.lock("key").instrument(one.clone()));
         until_waiting(1, &locks, "key").await;
@@ -206,7 +206,15 @@ async fn requests_of_different_traces_are_in_no_run(backend: &Backend) {
         until_waiting(2, &locks, "key").await;
         guard.release().await.expect("held until now");
         let guard = granted(first).await;
-        assert_eq!(waiters(&locks, "key").await, waits);
+        // One of the run is out of the queue, and leaves room there.
+        let third = tokio::spawn(locks.key("key").queue_limit(1).lock());
+        if is_run {
+            until_waiting(2, &locks, "key").await;
+            third.abort();
+        } else {
+            let error = third.await.expect("no panic").expect_err("the queue is full");
+            assert_eq!(error.kind(), LockErrorKind::QueueFull);
+        }
         guard.release().await.expect("held until now");
         granted(second).await.release().await.expect("held until now");
     }
