@@ -12,7 +12,7 @@ use tracing::{Instrument as _, Span, info_span};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use tracing_subscriber::layer::SubscriberExt as _;
 
-use crate::backend::{Backend, LONG, SOON, granted, until_waiting, waiters};
+use crate::backend::{Backend, LONG, SOON, granted, until_waiting};
 use crate::open_telemetry::OpenTelemetry;
 use crate::spans::ANOTHER;
 
