@@ -232,8 +232,8 @@ impl LocksBuilder {
     /// has its own. Where the hold is lost, the waiters of the run that were not served ask again,
     /// at the end of the queue. The same is true after a [force release](Locks::force_release), and
     /// after a [leak](crate::LockGuard::leak) or a [downgrade](crate::LockGuard::downgrade) of an
-    /// earlier guard of the run. [`inspect`](Locks::inspect) shows one of a run as the
-    /// holder and the others as waiters, as they were a second ago at most.
+    /// earlier guard of the run. [`inspect`](Locks::inspect) shows one of a run as the holder and
+    /// the others as waiters, as they were a second ago at most.
     ///
     /// A hold with a [fixed lease](LockOptions::fixed_lease) or a [longest
     /// hold](LockOptions::max_hold) is in no run. There are no runs with

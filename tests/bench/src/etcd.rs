@@ -4,11 +4,11 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use lock_tests::{Leash, Port};
 
 use crate::program::cpu_us;
+use crate::ready::until_ready;
 
 #[derive(Debug)]
 pub(crate) struct Etcd {
@@ -43,22 +43,11 @@ impl Etcd {
             .map_err(|error| format!("etcd does not start: {error}"))?;
         let leash = Some(Leash::new(child.id(), Some(&directory)));
         let mut etcd = Self { child, leash, port, _peers: peers, directory };
-        etcd.await_answer()?;
+        let address = etcd.port.address();
+        until_ready("etcd", &mut etcd.child, || {
+            Ok(health(address).is_ok_and(|answer| answer.contains("\"true\"")))
+        })?;
         Ok(etcd)
-    }
-
-    fn await_answer(&mut self) -> Result<(), String> {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while Instant::now() < deadline {
-            if let Ok(Some(status)) = self.child.try_wait() {
-                return Err(format!("etcd ended with {status}"));
-            }
-            if health(self.port.address()).is_ok_and(|answer| answer.contains("\"true\"")) {
-                return Ok(());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Err("etcd was not healthy within 30 s".to_owned())
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

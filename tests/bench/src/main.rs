@@ -16,6 +16,7 @@ mod plot;
 mod postgres;
 mod program;
 mod programs;
+mod ready;
 mod redis_server;
 mod results;
 mod run;

@@ -4,9 +4,10 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use lock_tests::{Leash, Port};
+
+use crate::ready::until_ready;
 
 /// The limit of sessions: one for each task that holds or waits, and some more.
 const SESSIONS: &str = "max_connections=600";
@@ -52,22 +53,13 @@ impl Postgres {
     }
 
     fn await_answer(&mut self, is_ready: &Path) -> Result<(), String> {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        while Instant::now() < deadline {
-            if let Ok(Some(status)) = self.child.try_wait() {
-                return Err(format!("postgres ended with {status}"));
-            }
-            let port = self.port.number().to_string();
-            let asked = Command::new(is_ready)
-                .args(["-q", "-h", "127.0.0.1", "-p", &port])
-                .status()
-                .map_err(|error| format!("pg_isready does not start: {error}"))?;
-            if asked.success() {
-                return Ok(());
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Err("postgres did not answer within 30 s".to_owned())
+        let port = self.port.number().to_string();
+        until_ready("postgres", &mut self.child, || {
+            let asked =
+                Command::new(is_ready).args(["-q", "-h", "127.0.0.1", "-p", &port]).status();
+            let status = asked.map_err(|error| format!("pg_isready does not start: {error}"))?;
+            Ok(status.success())
+        })
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

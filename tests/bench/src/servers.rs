@@ -27,6 +27,11 @@ fn delay(address: SocketAddr) -> Delay {
     Delay::start(address, Duration::from_millis(1))
 }
 
+fn proxied<S>(server: S, address: impl Fn(&S) -> SocketAddr) -> (S, Delay) {
+    let proxy = delay(address(&server));
+    (server, proxy)
+}
+
 impl Servers {
     /// Starts PostgreSQL by that program, with `initdb` beside it, and etcd by that one.
     pub(crate) fn start(
@@ -35,14 +40,9 @@ impl Servers {
     ) -> Self {
         let redis = Redis::start();
         let delayed_redis = delay(redis.address());
-        let postgres = postgres.and_then(Postgres::start).map(|server| {
-            let proxy = delay(server.address());
-            (server, proxy)
-        });
-        let etcd = etcd.and_then(Etcd::start).map(|server| {
-            let proxy = delay(server.address());
-            (server, proxy)
-        });
+        let postgres = postgres.and_then(Postgres::start);
+        let postgres = postgres.map(|server| proxied(server, Postgres::address));
+        let etcd = etcd.and_then(Etcd::start).map(|server| proxied(server, Etcd::address));
         Self { redis, delayed_redis, postgres, etcd, primaries: BTreeMap::new() }
     }
 
@@ -63,11 +63,7 @@ impl Servers {
                 Ok(format!("redis://{}/", of(self.redis.address(), &self.delayed_redis)))
             }
             Server::Primaries => {
-                let start = |_| {
-                    let redis = Redis::start();
-                    let proxy = delay(redis.address());
-                    (redis, proxy)
-                };
+                let start = |_| proxied(Redis::start(), Redis::address);
                 let primaries: Vec<_> = (0..3).map(start).collect();
                 let url = |(redis, proxy): &(Redis, Delay)| {
                     format!("redis://{}/", of(redis.address(), proxy))

@@ -17,8 +17,9 @@ if foreign_key then
 end
 local leases, weights, behind = {}, {}, {}
 if whole then
+  local of, tail = string.sub(whole, 1, 25), string.match(whole, '^%d+(:.*)$', 26)
   for number in string.gmatch(run, '%d+') do
-    behind[#behind + 1] = string.sub(whole, 1, 25) .. number .. string.match(whole, '^%d+(:.*)$', 26)
+    behind[#behind + 1] = of .. number .. tail
   end
   -- The first is served, as far as is known here.
   whole = table.remove(behind, 1) or whole
