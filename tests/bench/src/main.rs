@@ -123,7 +123,7 @@ fn measure(options: &Options) -> Result<Results, String> {
     }
     let scratch = options.directory.join("scratch");
     fs::create_dir_all(&scratch).map_err(|error| format!("{scratch:?}: {error}"))?;
-    let window = options.window_ms.unwrap_or(if options.quick { 200 } else { 2_000 });
+    let window = options.window_ms.unwrap_or(if options.quick { 200 } else { 1_000 });
     let plan = Plan {
         repetitions: options.repetitions,
         window: Duration::from_millis(window),

@@ -146,12 +146,10 @@ impl Snapshot {
         }
     }
 
-    /// Whether the door is that of a lock for which others wait.
+    /// Whether the door is that of a lock for which others may wait.
     fn is_waited_for(&self) -> bool {
         let door = self.state.door.as_ref();
-        door.is_some_and(|door| {
-            door.mark == Mark::Waited && matches!(door.held, Held::Whole { .. })
-        })
+        door.is_some_and(|door| door.mark != Mark::None && matches!(door.held, Held::Whole { .. }))
     }
 
     /// The keys of other programs that the command changes by no means. The short way of a member

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lock_tests::protocol::{queue, redisson};
 use lock_tests::{COUNTER, EXPIRY, Raw, RedisServer};
+use proto::queue::Mark;
 use proto::{Demand, LockName, Member, Mode, NodeId, Party};
 use redis::cmd;
 
@@ -192,6 +193,11 @@ impl Bench {
     /// The member of ours that holds everything.
     pub(crate) async fn holder(&mut self) -> Option<Member> {
         self.holding().await.map(|party| party.ours().expect("one of ours").clone())
+    }
+
+    /// The mark of the door, if there is one.
+    pub(crate) async fn mark(&mut self) -> Option<Mark> {
+        self.state().await.0.of_queue().door.as_ref().map(|door| door.mark)
     }
 
     /// The milliseconds left of the lease of the hold of everything.

@@ -19,6 +19,7 @@ facts! {
         a_wait_for_a_lock_costs_nine_commands_for_the_first_and_six_for_the_next_of_a_node,
         a_wait_of_several_for_a_lock_costs_nine_commands_and_seven_behind_others_however_many_ask,
         a_hand_over_costs_nine_commands_and_six_within_a_node,
+        tombstones_cost_each_wait_and_each_hand_over_one_command,
         a_confirmation_costs_four_commands_and_a_renewal_three_and_one_more_behind_a_mark,
         a_read_that_waits_for_a_lock_costs_as_much_as_a_lock_and_a_look_at_the_head,
         a_permit_that_waits_costs_twelve_commands_and_ten_or_thirteen_behind_others,
@@ -119,6 +120,27 @@ async fn a_hand_over_costs_nine_commands_and_six_within_a_node(mut bench: Bench)
     assert_eq!(release(&mut bench, &a, &first).await, 9, "to another node");
     assert_eq!(release(&mut bench, &b, &second).await, 6, "within a node");
     assert_eq!(bench.holder().await, Some(third));
+}
+
+// A grant that overtakes the answer of its acquire leaves a tombstone, so the hottest locks have one.
+async fn tombstones_cost_each_wait_and_each_hand_over_one_command(mut bench: Bench) {
+    let (a, b) = (bench.drawing_node().await, bench.node().await);
+    let first = a.hold(30_000).await;
+    b.leave_ambiguous(&b.member(30_000)).await;
+    let mut waiting = Vec::new();
+    // The door has its mark already, so the first to wait writes none.
+    for (node, expected) in [(&b, 9), (&b, 7), (&a, 9), (&a, 7)] {
+        let (member, ran) = add(&mut bench, node, Demand::ALONE).await;
+        assert_eq!(ran, expected);
+        waiting.push(member);
+    }
+    let several = [b.member(30_000), b.member(30_000)];
+    let several: Vec<_> = several.iter().collect();
+    assert_eq!(cost(bench.redis(), &b, acquire_all(&several, Mode::Wait, 1_000)).await, 8);
+    assert_eq!(release(&mut bench, &a, &first).await, 10, "to another node");
+    assert_eq!(release(&mut bench, &b, &waiting[0]).await, 7, "within a node");
+    let last = waiting.pop().expect("four wait");
+    assert_eq!(cost(bench.redis(), &a, leave(&[(&last, false)])).await, 5);
 }
 
 async fn a_confirmation_costs_four_commands_and_a_renewal_three_and_one_more_behind_a_mark(

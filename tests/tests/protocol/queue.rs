@@ -177,10 +177,7 @@ async fn a_queue_behind_a_door_without_a_mark_is_found_by_the_next_that_waits(mu
     let (a, b) = (bench.node().await, bench.node().await);
     let holder = a.hold(30_000).await;
     let waiting = b.queue(30_000).await;
-    let mark = async |bench: &mut Bench| {
-        bench.state().await.0.of_queue().door.clone().map(|door| door.mark)
-    };
-    assert_eq!(mark(&mut bench).await, Some(Mark::Waited));
+    assert_eq!(bench.mark().await, Some(Mark::Waited));
     bench
         .change(|state, now_ms| {
             let door = state.of_queue().door.as_mut().expect("it is held");
@@ -189,7 +186,7 @@ async fn a_queue_behind_a_door_without_a_mark_is_found_by_the_next_that_waits(mu
         .await;
     let next = a.member(30_000);
     assert_eq!(a.wait(&next).await.outcome, Acquired::Queued { position: 1 });
-    assert_eq!(mark(&mut bench).await, Some(Mark::Waited));
+    assert_eq!(bench.mark().await, Some(Mark::Waited));
     assert_eq!(bench.holder().await, Some(holder.clone()));
     a.release(&holder).await;
     assert_eq!((bench.holder().await, bench.queue().await), (Some(waiting), vec![next]));

@@ -1,6 +1,7 @@
 //! Members that were given up, and the commands that come late for them.
 
-use proto::{Acquired, Demand, Left, Mode, Presence};
+use proto::queue::Mark;
+use proto::{Acquired, Demand, Left, Mode, Presence, SortedSet};
 
 use crate::bench::Bench;
 use crate::facts;
@@ -14,7 +15,11 @@ facts! {
         a_leave_of_a_member_that_was_granted_meanwhile_hands_the_lock_on,
         a_tombstone_is_found_behind_each_holder_that_comes_after_it,
     ],
-    queue: [an_attempt_for_a_part_that_was_given_up_is_refused_too],
+    queue: [
+        an_attempt_for_a_part_that_was_given_up_is_refused_too,
+        of_several_that_wait_only_the_one_that_was_given_up_is_refused,
+        the_mark_of_a_lock_goes_with_the_first_hand_over_after_the_last_tombstone,
+    ],
 }
 
 // Findings 7 and 9: a leave overtakes the acquire.
@@ -136,4 +141,30 @@ async fn a_tombstone_is_found_behind_each_holder_that_comes_after_it(mut bench: 
     assert_eq!(a.wait(&zombie).await.outcome, Acquired::Refused);
     b.hold(30_000).await;
     assert_eq!(a.wait(&zombie).await.outcome, Acquired::Refused);
+}
+
+async fn of_several_that_wait_only_the_one_that_was_given_up_is_refused(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    b.hold(30_000).await;
+    let [first, zombie, second] = [(); 3].map(|()| a.member(30_000));
+    a.leave_ambiguous(&zombie).await;
+    let outcome = a.acquire_all(&[&first, &zombie, &second], Mode::Wait, 10).await.outcome;
+    let [at_0, at_1] = [0, 1].map(|position| Acquired::Queued { position });
+    assert_eq!(outcome, [at_0, Acquired::Refused, at_1]);
+    assert_eq!(bench.queue().await, [first, second]);
+}
+
+async fn the_mark_of_a_lock_goes_with_the_first_hand_over_after_the_last_tombstone(
+    mut bench: Bench,
+) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    let first = b.hold(30_000).await;
+    a.leave_ambiguous(&a.member(30_000)).await;
+    let second = b.queue(30_000).await;
+    let third = a.queue(30_000).await;
+    b.release(&first).await;
+    assert_eq!(bench.mark().await, Some(Mark::Gone));
+    bench.change(|state, _| state.of_queue().gone = SortedSet::default()).await;
+    b.release(&second).await;
+    assert_eq!((bench.holder().await, bench.mark().await), (Some(third), Some(Mark::Waited)));
 }

@@ -112,12 +112,9 @@ async fn a_member_comes_back_to_a_lock_that_is_held_without_waiters_and_marks_it
     let (a, b) = (bench.node().await, bench.node().await);
     let passed = passed_over(&mut bench, &a, &b, 0).await;
     let holder = a.hold(30_000).await;
-    let mark = async |bench: &mut Bench| {
-        bench.state().await.0.of_queue().door.as_ref().map(|door| door.mark)
-    };
-    assert_eq!(mark(&mut bench).await, Some(Mark::None));
+    assert_eq!(bench.mark().await, Some(Mark::None));
     assert_eq!(b.touch(&[&passed[0]]).await.outcome.members, [Presence::Waiting]);
-    assert_eq!(mark(&mut bench).await, Some(Mark::Waited));
+    assert_eq!(bench.mark().await, Some(Mark::Waited));
     a.release(&holder).await;
     assert_eq!(bench.holder().await, Some(passed[0].clone()));
 }

@@ -11,6 +11,13 @@ if type(text) == 'string' then
   local queue, left = door .. ':queue', call('PTTL', door)
   local size = tonumber(pcall('ZCARD', queue))
   local holder, is_waited = text, string.sub(text, 1, 3) == '+~2'
+  if string.sub(text, 1, 3) == '-~2' then
+    local gone = pcall('ZMSCORE', door .. ':gone', unpack(ARGV, 6))
+    is_waited = gone.err == nil
+    for _, ends in ipairs(gone) do
+      is_waited = is_waited and not ends
+    end
+  end
   if is_waited then
     holder, left = string.sub(text, 2), left - 60000
   end

@@ -3,7 +3,7 @@
 -- in ARGV from `first` on, one every `step` arguments.
 local function left_behind_lock(first, step)
   local held = pcall('GET', door)
-  if type(held) ~= 'string' or string.sub(held, 1, 3) ~= '+~2' then
+  if type(held) ~= 'string' or not string.find(held, '^[+-]~2') then
     return
   end
   local left = call('PTTL', door) - 60000

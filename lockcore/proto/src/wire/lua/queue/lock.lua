@@ -15,8 +15,10 @@ if not held then
   end
 elseif type(held) == 'string' then
   local queue, left = door .. ':queue', call('PTTL', door)
-  local is_waited = string.sub(held, 1, 3) == '+~2'
-  local is_other = is_waited and held ~= '+' .. member
+  local mark = string.sub(held, 1, 1)
+  local is_waited = string.sub(held, 2, 3) == '~2'
+    and (mark == '+' or mark == '-' and pcall('ZSCORE', door .. ':gone', member) == false)
+  local is_other = is_waited and held ~= mark .. member
     or string.match(held, '^~2[^:]*():%d+:[1-9]%d*:w[:/]') == 25 and held ~= member
   if is_waited then
     left = left - 60000

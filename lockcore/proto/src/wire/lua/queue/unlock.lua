@@ -8,19 +8,25 @@ if held == member then
   return pcall('DEL', door)
 end
 local call = redis.call
+local mark = type(held) == 'string' and string.sub(held, 1, 1)
+local is_held = (mark == '+' or mark == '-')
+  and (held == mark .. member or string.sub(held, 2, #member + 2) == member .. '\n')
 -- A lease that has ended is not given back.
-local is_held = held == '+' .. member
-  or type(held) == 'string' and string.sub(held, 1, #member + 2) == '+' .. member .. '\n'
 if is_held and call('PTTL', door) > 60000 then
   local queue = door .. ':queue'
   local head = pcall('ZRANGE', queue, '0', '0')[1]
+  local gone = mark == '-' and pcall('ZCARD', door .. ':gone') or 0
+  -- The mark stays for as long as there are tombstones.
+  if gone == 0 then
+    mark = '+'
+  end
   -- All that waited have left. Parts beside a lock are of a door that was lost: the long way drops
   -- them.
-  if not head and call('EXISTS', queue, door .. ':holds', door .. ':reduced') == 0 then
+  if not head and mark == '+' and call('EXISTS', queue, door .. ':holds', door .. ':reduced') == 0 then
     return call('DEL', door)
   end
   local lease, most
-  if head then
+  if head and type(gone) == 'number' then
     lease, most = string.match(head, '^:%d+:([1-9]%d*):w(/?%d*):', 25)
     lease = (most == '' or most and string.sub(most, 1, 1) == '/') and tonumber(lease)
   end
@@ -62,7 +68,7 @@ if is_held and call('PTTL', door) > 60000 then
       else
         call('ZREM', queue, head)
       end
-      call('PSETEX', door, lease >= 30000 and '70000' or claim + 60000, '+' .. head .. run)
+      call('PSETEX', door, lease >= 30000 and '70000' or claim + 60000, mark .. head .. run)
       if not channel then
         return ahead .. head .. run
       end
