@@ -122,7 +122,7 @@ async fn a_hand_over_costs_nine_commands_and_six_within_a_node(mut bench: Bench)
     assert_eq!(bench.holder().await, Some(third));
 }
 
-// A grant that overtakes the answer of its acquire leaves a tombstone, so the hottest locks have one.
+// A grant that overtakes the answer of its acquire leaves one: the hottest locks have them.
 async fn tombstones_cost_each_wait_and_each_hand_over_one_command(mut bench: Bench) {
     let (a, b) = (bench.drawing_node().await, bench.node().await);
     let first = a.hold(30_000).await;
