@@ -94,11 +94,6 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// The median in microseconds.
-pub(crate) fn median_us(times: &[Duration]) -> f64 {
-    median(times.iter().map(|time| time.as_secs_f64() * 1e6).collect())
-}
-
 /// The mean of the middle eight tenths: whole microseconds are too coarse for a median.
 pub(crate) fn middle_mean(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);

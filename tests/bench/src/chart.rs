@@ -21,17 +21,18 @@ fn is_measured(summary: &Summary, workload: &str) -> Option<()> {
     summary.workloads.contains_key(workload).then_some(())
 }
 
-fn name(id: &str, title: &str) -> String {
+/// The name of a lock in a plot.
+pub(crate) fn name(id: &str, title: &str) -> String {
     match id {
         "publish" => "a message of Redis, no lock".to_owned(),
         "bare" => "SET NX, asks again at once".to_owned(),
         "bare-mutex" => "SET NX behind a mutex".to_owned(),
-        _ => title.replace("**", ""),
+        _ => title.replace("**", "").replace('`', ""),
     }
 }
 
 /// One bar for each lock that has the value, with the text of `figure`.
-fn bars(
+pub(crate) fn bars(
     summary: &Summary,
     workload: &str,
     value: &str,

@@ -18,6 +18,7 @@ mod program;
 mod programs;
 mod ready;
 mod redis_server;
+mod report;
 mod results;
 mod run;
 mod sample;
@@ -39,6 +40,7 @@ use programs::Programs;
 use results::Results;
 use run::Run;
 use servers::Servers;
+use summary::Summary;
 use workload::WORKLOADS;
 
 /// Measures locks against one server in turns. `scripts/bench` builds the programs and starts it.
@@ -68,7 +70,7 @@ struct Options {
     /// The number of repetitions of each lock in each workload.
     #[arg(long, default_value_t = 5)]
     repetitions: usize,
-    /// The time that a repetition counts, in ms (default: 2000, short: 200).
+    /// The time that a repetition counts, in ms (default: 1000, short: 200).
     #[arg(long)]
     window_ms: Option<u64>,
     /// Measures only these workloads.
@@ -83,6 +85,9 @@ struct Options {
     /// Measures nothing: draws the plots from the figures beside the page.
     #[arg(long)]
     draw: bool,
+    /// Measures nothing: writes the figures beside the page, with plots, into this HTML file.
+    #[arg(long)]
+    report: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -97,10 +102,10 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Result<(), String> {
     if options.draw {
-        let path = options.page.with_extension("json");
-        let summary =
-            serde_json::from_str(&read(&path)?).map_err(|error| format!("{path:?}: {error}"))?;
-        return page::draw(&summary, &options.page);
+        return page::draw(&figures(&options.page)?, &options.page);
+    }
+    if let Some(path) = &options.report {
+        return write(path, &report::html(&figures(&options.page)?));
     }
     let results = match &options.render {
         Some(path) => {
@@ -109,6 +114,12 @@ fn run(options: &Options) -> Result<(), String> {
         None => measure(options)?,
     };
     Page::new(&results).write(&options.page)
+}
+
+/// The figures beside the page.
+fn figures(page: &Path) -> Result<Summary, String> {
+    let path = page.with_extension("json");
+    serde_json::from_str(&read(&path)?).map_err(|error| format!("{path:?}: {error}"))
 }
 
 fn measure(options: &Options) -> Result<Results, String> {

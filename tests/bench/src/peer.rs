@@ -241,6 +241,7 @@ pub(crate) const PEERS: &[Peer] = &[
     },
     Peer { id: "http-plain", title: "without", waits: "–", can: &[Http] },
     Peer { id: "http-bare", title: "two bare scripts", waits: "–", can: &[Http] },
+    Peer { id: "http-bare-mutex", title: "the same, behind a mutex", waits: "–", can: &[Http] },
     Peer { id: "http-memory", title: "layer, memory", waits: "–", can: &[Http] },
     Peer { id: "http-layer", title: "layer, Redis", waits: "–", can: &[Http] },
     Peer { id: "http-extractor", title: "extractor, Redis", waits: "–", can: &[Http] },

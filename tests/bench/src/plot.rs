@@ -169,6 +169,7 @@ impl Plot {
     }
 }
 
-fn escape(text: &str) -> String {
+/// Escapes a text for SVG and HTML.
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

@@ -351,6 +351,16 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         base: "publish",
         columns: HAND_OFF,
     },
+    Workload {
+        id: "hot-1x64-1ms",
+        title: "1 ms each way, one hot lock: 64 tasks of one process",
+        kind: turns(1, 64, Keys::One, 0),
+        delayed: true,
+        quick: false,
+        needs: Ability::Wait,
+        base: "bare",
+        columns: HOT,
+    },
     quorum("quorum-pair", "Three primaries: a free lock, one task", OWN, false, PAIR),
     quorum(
         "quorum-pair-1ms",

@@ -14,7 +14,6 @@ mod thread;
 mod claim;
 mod cost;
 mod damage;
-mod figures;
 mod forced;
 mod handing_on;
 mod holding;

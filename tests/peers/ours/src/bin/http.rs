@@ -1,6 +1,7 @@
-//! `http plain|bare|memory|layer|extractor ADDRESS`: a handler that answers at once, without a
-//! lock, between two bare scripts for its path, or behind a lock for it, in memory or on the Redis
-//! at that address. It says `ready <its address>`, and ends with its input.
+//! `http plain|bare|bare-mutex|memory|layer|extractor ADDRESS`: a handler that answers at once,
+//! without a lock, between two bare scripts for its path, the same behind a mutex of the process
+//! for it, or behind a lock for it, in memory or on the Redis at that address. It says `ready <its
+//! address>`, and ends with its input.
 
 use std::sync::Arc;
 
@@ -20,8 +21,8 @@ const ROUTE: &str = "/orders/{id}";
 async fn serve(mode: &str, address: &str) {
     let free = Router::new().route(ROUTE, get(async || "done"));
     let locked = Router::new().route(ROUTE, get(async |_: Locked<OriginalUri>| "done"));
-    let bare = async || {
-        let bare = Arc::new(Bare::connect(address, false).await);
+    let bare = async |has_mutex| {
+        let bare = Arc::new(Bare::connect(address, has_mutex).await);
         let handler = async move |path: OriginalUri| {
             let hold = bare.take(path.path().to_owned()).await;
             bare.give(hold).await;
@@ -32,11 +33,12 @@ async fn serve(mode: &str, address: &str) {
     let redis = async || Locks::connect(address).await.expect("connected");
     let app = match mode {
         "plain" => free,
-        "bare" => bare().await,
+        "bare" => bare(false).await,
+        "bare-mutex" => bare(true).await,
         "memory" => free.layer(HttpLockLayer::new(Locks::in_memory(), ByPath::new())),
         "layer" => free.layer(HttpLockLayer::new(redis().await, ByPath::new())),
         "extractor" => locked.layer(LockScopeLayer::new(redis().await)),
-        _ => panic!("usage: http plain|bare|memory|layer|extractor ADDRESS"),
+        _ => panic!("usage: http plain|bare|bare-mutex|memory|layer|extractor ADDRESS"),
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     println!("ready {}", listener.local_addr().expect("bound"));
