@@ -351,8 +351,14 @@ impl Driver {
         let mut answers = FuturesUnordered::new();
         let slot = |lock: &LockName| if store.has_slots() { lock.slot() } else { 0 };
         for batch in batches(asks, slot) {
-            // First polled, and so sent, in the order in which they were pushed.
-            answers.push(ask(batch));
+            match <[Ask; 1]>::try_from(batch) {
+                // Where its answer is read, and not by this task: a later answer may tell of a
+                // grant to a member whose acquire this is, and is not to overtake its own.
+                Ok([alone]) if !confirmed => self.send(alone),
+                // First polled, and so sent, in the order in which they were pushed.
+                Ok(alone) => answers.push(ask(alone.into())),
+                Err(several) => answers.push(ask(several)),
+            }
         }
         while let Some((each, batch)) = answers.next().await {
             match each {
