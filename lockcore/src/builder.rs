@@ -28,7 +28,7 @@ use crate::store::seen::SeenTokens;
 use crate::trace_links::TraceLinks;
 
 /// Long enough for most of the gain of runs; a loss costs no more places than these.
-const RUN_LIMIT: u32 = 8;
+const RUN_LIMIT: u32 = 32;
 
 /// Makes a [`Locks`] with other settings than the defaults.
 ///
@@ -223,7 +223,7 @@ impl LocksBuilder {
         self
     }
 
-    /// The most waiters of this `Locks` that are granted a lock together, 1 to 64; 8 by default.
+    /// The most waiters of this `Locks` that are granted a lock together, 1 to 64; 32 by default.
     /// Waiters that are next to each other in the queue, all for the whole lock, are a *run*, up to
     /// this number: this process serves them one after the other, without asking the server between
     /// them. 1 grants the lock to each of them alone.
