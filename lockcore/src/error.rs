@@ -1,6 +1,5 @@
 //! One error type for everything that can go wrong with a lock, and its kinds.
 
-use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -137,11 +136,5 @@ impl From<ConfigError> for LockError {
             source: Some(Arc::new(error)),
             ..Self::new(LockErrorKind::InvalidOption)
         }
-    }
-}
-
-impl From<Infallible> for LockError {
-    fn from(never: Infallible) -> Self {
-        match never {}
     }
 }

@@ -2,7 +2,6 @@
 //! its namespace.
 
 use std::borrow::Cow;
-use std::convert::Infallible;
 use std::fmt;
 
 use proto::LockName;
@@ -12,11 +11,11 @@ pub const MAX_KEY_BYTES: usize = 512;
 
 /// The validated name of a lock.
 ///
-/// Methods that take a key accept a `&str`, a `String` or a `LockKey`. A plain name such as
-/// `order:42` stands in the key in Redis as it is: `lock:{order:42}`. Braces and the percent sign
-/// are percent-encoded, because Redis Cluster reads `{…}` as "this part chooses the slot". So a
-/// name from a request can neither choose the slot nor leave the namespace of the
-/// [`Locks`](crate::Locks), and distinct names have distinct keys.
+/// Methods that take a key take any [`IntoKey`]. A plain name such as `order:42` stands in the key
+/// in Redis as it is: `lock:{order:42}`. Braces and the percent sign are percent-encoded, because
+/// Redis Cluster reads `{…}` as "this part chooses the slot". So a name from a request can neither
+/// choose the slot nor leave the namespace of the [`Locks`](crate::Locks), and distinct names have
+/// distinct keys.
 ///
 /// ```
 /// use lockcore::LockKey;
@@ -101,33 +100,65 @@ impl fmt::Debug for LockKey {
     }
 }
 
-impl TryFrom<&str> for LockKey {
-    type Error = KeyError;
+/// A type that names a lock: a `&str`, a `String` or a [`LockKey`], and types of your own.
+///
+/// ```
+/// use lockcore::{IntoKey, KeyError, LockKey};
+///
+/// struct OrderId(u64);
+///
+/// impl IntoKey for OrderId {
+///     fn into_key(self) -> Result<LockKey, KeyError> {
+///         LockKey::new(format!("order:{}", self.0))
+///     }
+/// }
+///
+/// # async fn example(locks: lockcore::Locks) -> Result<(), lockcore::LockError> {
+/// let guard = locks.lock(OrderId(42)).await?; // `order:42`
+/// # drop(guard);
+/// # Ok(())
+/// # }
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not name a lock",
+    label = "neither a `&str`, a `String` nor a `LockKey`",
+    note = "write `format!(\"order:{{id}}\")`, or implement `IntoKey` for a type of your own"
+)]
+pub trait IntoKey {
+    /// Converts the value into the name of a lock.
+    ///
+    /// # Errors
+    /// [`KeyError`] if it cannot name one.
+    fn into_key(self) -> Result<LockKey, KeyError>;
+}
 
-    fn try_from(name: &str) -> Result<Self, KeyError> {
-        Self::new(name)
+impl IntoKey for &str {
+    fn into_key(self) -> Result<LockKey, KeyError> {
+        LockKey::new(self)
     }
 }
 
-impl TryFrom<&String> for LockKey {
-    type Error = KeyError;
-
-    fn try_from(name: &String) -> Result<Self, KeyError> {
-        Self::new(name)
+impl IntoKey for &String {
+    fn into_key(self) -> Result<LockKey, KeyError> {
+        LockKey::new(self)
     }
 }
 
-impl TryFrom<String> for LockKey {
-    type Error = KeyError;
-
-    fn try_from(name: String) -> Result<Self, KeyError> {
-        Self::new(name)
+impl IntoKey for String {
+    fn into_key(self) -> Result<LockKey, KeyError> {
+        LockKey::new(self)
     }
 }
 
-impl From<&LockKey> for LockKey {
-    fn from(key: &LockKey) -> Self {
-        key.clone()
+impl IntoKey for LockKey {
+    fn into_key(self) -> Result<LockKey, KeyError> {
+        Ok(self)
+    }
+}
+
+impl IntoKey for &LockKey {
+    fn into_key(self) -> Result<LockKey, KeyError> {
+        Ok(self.clone())
     }
 }
 
@@ -166,12 +197,6 @@ impl fmt::Display for KeyError {
 }
 
 impl std::error::Error for KeyError {}
-
-impl From<Infallible> for KeyError {
-    fn from(never: Infallible) -> Self {
-        match never {}
-    }
-}
 
 /// Whether it is surely valid, and its own encoding: most names are, and one look tells.
 fn is_plain(name: &str) -> bool {

@@ -107,7 +107,7 @@ pub use error::LockError;
 pub use guard::{DowngradeError, LockGuard, Release};
 pub use hold_state::HoldState;
 pub use inspection::{HeldPrimaries, LockInspection, Participant};
-pub use key::{KeyError, LockKey, MAX_KEY_BYTES};
+pub use key::{IntoKey, KeyError, LockKey, MAX_KEY_BYTES};
 pub use locks::Locks;
 pub use options::{LockOptions, MAX_LEASE, MIN_LEASE, Wait};
 pub use proto::{ConfigError, Demand, FencingToken, LockErrorKind, NodeId, TokenError, WhenBusy};

@@ -10,7 +10,7 @@ use crate::acquire::{Acquire, TryAcquire};
 use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::inspection::LockInspection;
-use crate::key::{self, LockKey};
+use crate::key::{self, IntoKey};
 use crate::node::Node;
 use crate::quorum::Primaries;
 use crate::request::LockRequest;
@@ -45,22 +45,14 @@ impl Locks {
     /// unless the [defaults](crate::LocksBuilder::defaults) of this `Locks` set one.
     ///
     /// Errors, panics and cancel safety: see [`Acquire`].
-    pub fn lock<K>(&self, key: K) -> Acquire
-    where
-        K: TryInto<LockKey>,
-        LockError: From<K::Error>,
-    {
+    pub fn lock(&self, key: impl IntoKey) -> Acquire {
         self.key(key).lock()
     }
 
     /// Acquires the lock if it is free and has no waiters; else `None`.
     ///
     /// Errors, panics and cancel safety: see [`TryAcquire`].
-    pub fn try_lock<K>(&self, key: K) -> TryAcquire
-    where
-        K: TryInto<LockKey>,
-        LockError: From<K::Error>,
-    {
+    pub fn try_lock(&self, key: impl IntoKey) -> TryAcquire {
         self.key(key).try_lock()
     }
 
@@ -68,11 +60,7 @@ impl Locks {
     /// takes at most the [request timeout](crate::LocksBuilder::request_timeout).
     ///
     /// Errors, panics and cancel safety: see [`Acquire`].
-    pub fn lock_timeout<K>(&self, key: K, wait: Duration) -> Acquire
-    where
-        K: TryInto<LockKey>,
-        LockError: From<K::Error>,
-    {
+    pub fn lock_timeout(&self, key: impl IntoKey, wait: Duration) -> Acquire {
         self.key(key).wait(wait).lock()
     }
 
@@ -96,40 +84,24 @@ impl Locks {
     /// # }
     /// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
     /// ```
-    pub fn read<K>(&self, key: K) -> Acquire
-    where
-        K: TryInto<LockKey>,
-        LockError: From<K::Error>,
-    {
+    pub fn read(&self, key: impl IntoKey) -> Acquire {
         self.key(key).read()
     }
 
     /// Acquires a read if it can be granted at once; else `None`.
     ///
     /// Errors, panics and cancel safety: see [`TryAcquire`].
-    pub fn try_read<K>(&self, key: K) -> TryAcquire
-    where
-        K: TryInto<LockKey>,
-        LockError: From<K::Error>,
-    {
+    pub fn try_read(&self, key: impl IntoKey) -> TryAcquire {
         self.key(key).try_read()
     }
 
     /// The same as [`lock`](Self::lock), for names that are read, too.
-    pub fn write<K>(&self, key: K) -> Acquire
-    where
-        K: TryInto<LockKey>,
-        LockError: From<K::Error>,
-    {
+    pub fn write(&self, key: impl IntoKey) -> Acquire {
         self.lock(key)
     }
 
     /// The same as [`try_lock`](Self::try_lock), for names that are read, too.
-    pub fn try_write<K>(&self, key: K) -> TryAcquire
-    where
-        K: TryInto<LockKey>,
-        LockError: From<K::Error>,
-    {
+    pub fn try_write(&self, key: impl IntoKey) -> TryAcquire {
         self.try_lock(key)
     }
 
@@ -150,32 +122,20 @@ impl Locks {
     /// # }
     /// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
     /// ```
-    pub fn permit<K>(&self, key: K, limit: u32) -> Acquire
-    where
-        K: TryInto<LockKey>,
-        LockError: From<K::Error>,
-    {
+    pub fn permit(&self, key: impl IntoKey, limit: u32) -> Acquire {
         self.key(key).permits(1, limit)
     }
 
     /// Acquires one of `limit` permits if one is free and there is no waiter; else `None`.
     ///
     /// Errors, panics and cancel safety: see [`TryAcquire`].
-    pub fn try_permit<K>(&self, key: K, limit: u32) -> TryAcquire
-    where
-        K: TryInto<LockKey>,
-        LockError: From<K::Error>,
-    {
+    pub fn try_permit(&self, key: impl IntoKey, limit: u32) -> TryAcquire {
         self.key(key).try_permits(1, limit)
     }
 
     /// An acquisition with its own options. A bad key is an error of the `lock` or `try_lock` that
     /// follows.
-    pub fn key<K>(&self, key: K) -> LockRequest
-    where
-        K: TryInto<LockKey>,
-        LockError: From<K::Error>,
-    {
+    pub fn key(&self, key: impl IntoKey) -> LockRequest {
         LockRequest::new(&self.node, self.quorum.as_ref(), self.name(key))
     }
 
@@ -205,10 +165,8 @@ impl Locks {
     ///
     /// # Cancel safety
     /// Dropping it drops `section` at its current await point and releases the lock.
-    pub async fn with<K, F, T>(&self, key: K, section: F) -> Result<T, LockError>
+    pub async fn with<F, T>(&self, key: impl IntoKey, section: F) -> Result<T, LockError>
     where
-        K: TryInto<LockKey>,
-        LockError: From<K::Error>,
         F: AsyncFnOnce(&LockGuard) -> T,
     {
         let guard = self.lock(key).await?;
@@ -233,11 +191,7 @@ impl Locks {
     ///
     /// # Cancel safety
     /// Changes nothing.
-    pub async fn inspect<K>(&self, key: K) -> Result<LockInspection, LockError>
-    where
-        K: TryInto<LockKey>,
-        LockError: From<K::Error>,
-    {
+    pub async fn inspect(&self, key: impl IntoKey) -> Result<LockInspection, LockError> {
         self.inspect_by(key, Command::INSPECT).await
     }
 
@@ -253,25 +207,21 @@ impl Locks {
     ///
     /// # Cancel safety
     /// Changes nothing.
-    pub async fn inspect_part<K>(
+    pub async fn inspect_part(
         &self,
-        key: K,
+        key: impl IntoKey,
         from: u32,
         most: u32,
-    ) -> Result<LockInspection, LockError>
-    where
-        K: TryInto<LockKey>,
-        LockError: From<K::Error>,
-    {
+    ) -> Result<LockInspection, LockError> {
         let most = NonZeroU32::new(most).unwrap_or(NonZeroU32::MIN);
         self.inspect_by(key, Command::Inspect { from, most }).await
     }
 
-    async fn inspect_by<K>(&self, key: K, command: Command) -> Result<LockInspection, LockError>
-    where
-        K: TryInto<LockKey>,
-        LockError: From<K::Error>,
-    {
+    async fn inspect_by(
+        &self,
+        key: impl IntoKey,
+        command: Command,
+    ) -> Result<LockInspection, LockError> {
         let lock = self.name(key)?;
         match &self.quorum {
             None => self.node.inspect(lock, command).await,
@@ -296,11 +246,7 @@ impl Locks {
     ///
     /// # Cancel safety
     /// Once polled, the lock may be released even if the future is dropped.
-    pub async fn force_release<K>(&self, key: K) -> Result<bool, LockError>
-    where
-        K: TryInto<LockKey>,
-        LockError: From<K::Error>,
-    {
+    pub async fn force_release(&self, key: impl IntoKey) -> Result<bool, LockError> {
         let lock = self.name(key)?;
         match &self.quorum {
             None => self.node.force_release(lock).await,
@@ -391,12 +337,8 @@ impl Locks {
         }
     }
 
-    pub(crate) fn name<K>(&self, key: K) -> Result<LockName, LockError>
-    where
-        K: TryInto<LockKey>,
-        LockError: From<K::Error>,
-    {
-        let key = key.try_into()?;
+    pub(crate) fn name(&self, key: impl IntoKey) -> Result<LockName, LockError> {
+        let key = key.into_key()?;
         let settings = &self.node.settings;
         if key.is_foreign() && !settings.redisson_peers {
             let detail = "a foreign name is for a lock that JVMs share: build this Locks with \

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::error::LockError;
 use crate::guard::LockGuard;
-use crate::key::LockKey;
+use crate::key::{IntoKey, LockKey};
 use crate::locks::Locks;
 use crate::options::{LockOptions, Wait};
 
@@ -50,24 +50,18 @@ impl Locks {
     ///
     /// # Cancel safety
     /// Dropping it leaves the queue and releases the locks acquired so far.
-    pub fn all<I>(&self, keys: I) -> AcquireAll
-    where
-        I: IntoIterator,
-        I::Item: TryInto<LockKey>,
-        LockError: From<<I::Item as TryInto<LockKey>>::Error>,
-    {
+    pub fn all(&self, keys: impl IntoIterator<Item: IntoKey>) -> AcquireAll {
         self.all_with(keys, LockOptions::new())
     }
 
     /// As [`all`](Self::all), with options. The [wait](LockOptions::wait) is for all of them
     /// together. Errors and cancel safety are those of [`all`](Self::all).
-    pub fn all_with<I>(&self, keys: I, options: LockOptions) -> AcquireAll
-    where
-        I: IntoIterator,
-        I::Item: TryInto<LockKey>,
-        LockError: From<<I::Item as TryInto<LockKey>>::Error>,
-    {
-        let keys = keys.into_iter().map(|key| Ok(key.try_into()?)).collect();
+    pub fn all_with(
+        &self,
+        keys: impl IntoIterator<Item: IntoKey>,
+        options: LockOptions,
+    ) -> AcquireAll {
+        let keys = keys.into_iter().map(|key| Ok(key.into_key()?)).collect();
         let options = options.or(self.node.settings.defaults);
         AcquireAll(Course::New { locks: self.clone(), keys: Some(keys), options, class: None })
     }
@@ -111,6 +105,7 @@ async fn acquire(
             None => request,
         };
         let guard = tokio::select! {
+            biased;
             guard = request.lock() => guard?,
             () = any_lost(&guards) => return Err(LockError::new(LockErrorKind::Lost)),
         };
