@@ -372,11 +372,15 @@ impl Future for Attempt {
 impl PinnedDrop for Attempt {
     fn drop(self: Pin<&mut Self>) {
         let this = self.project();
-        if let AttemptState::Running(running) = this.state {
-            let attempt = running.attempt;
-            this.node.with(|core| core.cancel(attempt));
-            this.node.observer.acquired(&running.span, this.cell, Err("cancelled"));
-            this.node.observer.cancelled(this.cell);
+        match this.state {
+            AttemptState::New(_) => this.node.observer.unpolled(),
+            AttemptState::Running(running) => {
+                let attempt = running.attempt;
+                this.node.with(|core| core.cancel(attempt));
+                this.node.observer.acquired(&running.span, this.cell, Err("cancelled"));
+                this.node.observer.cancelled(this.cell);
+            }
+            AttemptState::Refused(_) | AttemptState::Done => {}
         }
     }
 }

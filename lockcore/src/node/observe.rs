@@ -8,6 +8,7 @@ pub(super) mod gauges;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use proto::node::{Note, Refusal};
@@ -100,6 +101,8 @@ pub(crate) struct Observer {
     redact_names: bool,
     trace_links: Option<Arc<dyn TraceLinks>>,
     unreachable_waiters: UnreachableWaiters,
+    /// The warning of an acquisition that was never polled was given.
+    has_told_unpolled: AtomicBool,
 }
 
 impl Observer {
@@ -109,6 +112,7 @@ impl Observer {
             redact_names: settings.redact_names,
             trace_links: settings.trace_links.clone(),
             unreachable_waiters: UnreachableWaiters::default(),
+            has_told_unpolled: AtomicBool::new(false),
         }
     }
 
@@ -203,6 +207,16 @@ impl Observer {
         foreign::call(WATCHERS, || {
             count!("lockcore_cancelled_total", "class" => _of.class_label());
         });
+    }
+
+    /// Warns, once, of an acquisition that was dropped before it was polled: its `await` may be
+    /// forgotten, and then a section runs without its lock.
+    pub(crate) fn unpolled(&self) {
+        if !self.has_told_unpolled.swap(true, Ordering::Relaxed) {
+            foreign::call(WATCHERS, || {
+                warn!(node = %self.node, "an acquisition was dropped before it was polled, and has acquired nothing: write `.await` (told once)");
+            });
+        }
     }
 
     /// Reports the note as event and metrics.

@@ -33,6 +33,22 @@ async fn nothing_is_warned_of_on_a_server_that_is_as_it_should_be() {
     assert_eq!(log.warnings(), Vec::<String>::new());
 }
 
+/// Rust accepts `let _guard = locks.lock(key);`, and its section runs without a lock.
+#[tokio::test]
+async fn a_forgotten_await_is_warned_of_once() {
+    let (log, _here) = Log::listen();
+    let locks = Locks::in_memory();
+    drop(locks.lock("k").await);
+    assert_eq!(log.warnings(), Vec::<String>::new());
+    for _ in 0..2 {
+        drop(locks.lock("k"));
+        drop(locks.try_read("k"));
+    }
+    let warnings = log.warnings();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains("write `.await`"), "{warnings:?}");
+}
+
 /// The granting process makes a grant's channel from its own prefix: a process with another prefix
 /// never hears of its grants.
 #[tokio::test]
