@@ -110,8 +110,10 @@ impl Plot {
     pub(crate) fn bars(&mut self, bars: &[Bar], is_logarithmic: bool) {
         let most = bars.iter().map(|bar| bar.ends.map_or(bar.value, |(_, most)| most));
         let most = most.fold(f64::MIN_POSITIVE, f64::max);
-        let least = bars.iter().map(|bar| bar.value).fold(f64::INFINITY, f64::min);
-        let floor = 10_f64.powf(least.max(f64::MIN_POSITIVE).log10().floor());
+        // A bar of nothing has no length on either scale.
+        let values = bars.iter().map(|bar| bar.value).filter(|value| *value > 0.0);
+        let least = values.fold(most, f64::min);
+        let floor = 10_f64.powf(least.log10().floor());
         let length = |value: f64| {
             let part = if is_logarithmic {
                 (value.max(floor) / floor).log10() / (most / floor).log10()

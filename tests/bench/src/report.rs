@@ -70,7 +70,8 @@ fn plot(summary: &Summary, workload: &Workload) -> String {
     let bars = bars(summary, workload.id, value, 1.0, figure);
     let values = || bars.iter().map(|bar| bar.value);
     let most = values().fold(0.0, f64::max);
-    let is_logarithmic = values().fold(f64::INFINITY, f64::min) * FAR_APART < most;
+    let least = values().filter(|value| *value > 0.0).fold(f64::INFINITY, f64::min);
+    let is_logarithmic = least * FAR_APART < most;
     let scale = if is_logarithmic { " The scale is logarithmic." } else { "" };
     let mut plot = Plot::new(
         heading,

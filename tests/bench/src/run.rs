@@ -7,7 +7,7 @@ use lock_tests::{Monitor, Source};
 
 use crate::fleet::{Fleet, Plan};
 use crate::machine;
-use crate::peer::{Ability, PEERS, Peer};
+use crate::peer::{Ability, PEERS, Peer, Server};
 use crate::programs::Programs;
 use crate::results::{Condition, Measured, Results};
 use crate::sample::Sample;
@@ -34,7 +34,11 @@ impl Run<'_> {
         eprintln!("{}: {}", workload.id, workload.title);
         self.servers.redis.follow_by(if workload.needs == Ability::Replicated { 2 } else { 0 });
         let asked = |peer: &&Peer| {
-            peer.can(workload.needs) && only.is_none_or(|ids| ids.iter().any(|id| id == peer.id))
+            // Holds are measured on one server, and a quorum has three of its own.
+            let is_elsewhere =
+                peer.server() == Server::Primaries && workload.needs == Ability::Renew;
+            let is_asked = only.is_none_or(|ids| ids.iter().any(|id| id == peer.id));
+            peer.can(workload.needs) && !is_elsewhere && is_asked
         };
         let mut measured: Vec<(&'static Peer, Measured)> = Vec::new();
         let mut fleets: Vec<Option<Fleet>> = Vec::new();

@@ -38,7 +38,7 @@ impl Forms {
 
     /// The most members of a run.
     pub(super) fn run_limit(self) -> u32 {
-        if self == Self::Runs { 8 } else { 1 }
+        if self == Self::Runs { 32 } else { 1 }
     }
 }
 

@@ -48,41 +48,38 @@ impl Store for Overtaking {
     }
 
     fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer> {
-        let answer = self.store.run(lock, command);
-        if !matches!(command, Command::Release { .. }) {
-            return answer;
-        }
-        let released = Arc::clone(&self.released);
+        let (asked, released) = (Arc::clone(&self.asked), Arc::clone(&self.released));
         let renewed = Arc::clone(&self.renewed);
-        StoreFuture::pending(async move {
-            released.notify_one();
-            renewed.notified().await;
-            // On one thread: the task that was answered gets to run before this goes on.
-            for _ in 0..10 {
-                tokio::task::yield_now().await;
+        match command {
+            Command::Release { .. } => {
+                let answer = self.store.run(lock, command);
+                StoreFuture::pending(async move {
+                    released.notify_one();
+                    renewed.notified().await;
+                    // On one thread: the task that was answered gets to run before this goes on.
+                    for _ in 0..10 {
+                        tokio::task::yield_now().await;
+                    }
+                    answer.await
+                })
             }
-            answer.await
-        })
+            Command::Renew { .. } => {
+                let (store, lock, command) =
+                    (Arc::clone(&self.store), lock.clone(), command.clone());
+                StoreFuture::pending(async move {
+                    asked.notify_one();
+                    released.notified().await;
+                    let answer = store.run(&lock, &command).await;
+                    renewed.notify_one();
+                    answer
+                })
+            }
+            _ => self.store.run(lock, command),
+        }
     }
 
     fn run_together(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers> {
-        if !matches!(commands, [(_, Command::Renew { .. }), ..]) {
-            return self.store.run_together(commands);
-        }
-        let asked = Arc::clone(&self.asked);
-        let released = Arc::clone(&self.released);
-        let renewed = Arc::clone(&self.renewed);
-        let store = Arc::clone(&self.store);
-        let renewals: Vec<(LockName, Command)> =
-            commands.iter().map(|(lock, of)| ((*lock).clone(), (*of).clone())).collect();
-        StoreFuture::pending(async move {
-            asked.notify_one();
-            released.notified().await;
-            let renewals: Vec<_> = renewals.iter().map(|(lock, of)| (lock, of)).collect();
-            let answers = store.run_together(&renewals).await;
-            renewed.notify_one();
-            answers
-        })
+        self.store.run_together(commands)
     }
 
     fn ping(&self) -> StoreFuture<()> {
