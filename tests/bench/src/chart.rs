@@ -111,9 +111,9 @@ fn queue(summary: &Summary) -> Option<String> {
     let top = 76.0;
     let bottom = 316.0;
     let x = |waiters: f64| left + (right - left) * waiters.log10() / 5.0;
-    // The axis goes from 0.1 to 100 ms.
-    let y = |ms: f64| bottom - (bottom - top) * (ms.log10() + 1.0) / 3.0;
-    for ms in [0.1, 1.0, 10.0, 100.0] {
+    // The axis goes from 0.01 to 100 ms.
+    let y = |ms: f64| bottom - (bottom - top) * (ms.log10() + 2.0) / 4.0;
+    for ms in [0.01, 0.1, 1.0, 10.0, 100.0] {
         plot.line((left, y(ms)), (right, y(ms)));
         plot.text(left - 10.0, y(ms) + 4.0, "faint", "end", &format!("{ms}"));
     }
