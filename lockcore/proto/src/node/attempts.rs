@@ -143,6 +143,9 @@ impl<P: Mirror> Core<P> {
         };
         let wants = entry.caller == Caller::Waits;
         let of = entry.mirror.clone();
+        // The server learns late which members of our run are done.
+        let done = self.runs.of_lock(&ask.lock).map_or(0, |run| run.counted_too_many());
+        let position = position.saturating_sub(done as u64);
         // In the section of the table: no older position is told after a newer one.
         of.queued(position);
         self.table.change(number, |entry| {

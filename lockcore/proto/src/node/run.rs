@@ -10,9 +10,12 @@ use crate::token::FencingToken;
 /// The members of a run, beside the entry that is its hold.
 #[derive(Debug, Clone)]
 pub(super) struct Run<P> {
+    pub(super) lock: LockName,
     /// The numbers that are given back together: that of the hold, and of the members that the
     /// server last told.
     pub(super) members: Vec<u64>,
+    /// The number of members that the server counts among those to be served.
+    pub(super) listed: usize,
     /// The member that is offered the lock, or has it.
     pub(super) served: Option<u64>,
     /// The members to come, each with its token. Some may be gone.
@@ -28,6 +31,13 @@ pub(super) struct Run<P> {
 }
 
 impl<P> Run<P> {
+    /// The number of members that are done, and that the server counts as waiting still.
+    pub(super) fn counted_too_many(&self) -> usize {
+        let to_serve = self.rest.len() + usize::from(self.served.is_some());
+        // One of them the server counts as the holder.
+        self.listed - to_serve.max(1).min(self.listed)
+    }
+
     /// The member that is served, and its number on the server.
     pub(super) fn served_as(&self) -> Option<(u64, u64)> {
         let (served, first) = (self.served?, *self.members.first()?);
@@ -83,18 +93,20 @@ impl ToldRun<'_> {
 pub(super) struct Runs<P> {
     /// By the numbers of their holds, until the server knows that these are released.
     by_hold: BTreeMap<u64, Run<P>>,
+    /// The number of the last hold of each lock.
+    by_lock: BTreeMap<LockName, u64>,
     /// The number of the hold of each member that is served within one, or is to be.
     holds: BTreeMap<u64, u64>,
 }
 
 impl<P> Runs<P> {
     pub(super) fn new() -> Self {
-        Self { by_hold: BTreeMap::new(), holds: BTreeMap::new() }
+        Self { by_hold: BTreeMap::new(), by_lock: BTreeMap::new(), holds: BTreeMap::new() }
     }
 
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        self.by_hold.is_empty() && self.holds.is_empty()
+        self.by_hold.is_empty() && self.by_lock.is_empty() && self.holds.is_empty()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&u64, &Run<P>)> {
@@ -114,7 +126,13 @@ impl<P> Runs<P> {
         self.by_hold.contains_key(&first)
     }
 
+    /// The last run of this lock.
+    pub(super) fn of_lock(&self, lock: &LockName) -> Option<&Run<P>> {
+        self.by_hold.get(self.by_lock.get(lock)?)
+    }
+
     pub(super) fn insert(&mut self, first: u64, run: Run<P>) {
+        self.by_lock.insert(run.lock.clone(), first);
         self.by_hold.insert(first, run);
     }
 
@@ -123,7 +141,11 @@ impl<P> Runs<P> {
         if self.by_hold.is_empty() {
             return None;
         }
-        self.by_hold.remove(&first)
+        let run = self.by_hold.remove(&first)?;
+        if self.by_lock.get(&run.lock) == Some(&first) {
+            self.by_lock.remove(&run.lock);
+        }
+        Some(run)
     }
 
     /// The number of the hold within which this member is served, or is to be.

@@ -153,12 +153,14 @@ impl<P: Mirror> Core<P> {
         let first = name.number();
         let of_first = self.is_waiting(first).then(|| self.next_round(first));
         if self.table.get(first).is_none() {
-            self.insert_stray(lock, name);
+            self.insert_stray(lock.clone(), name);
         }
         self.table.change(first, |entry| entry.state = State::ConfirmingRun);
+        let listed = members.len();
         let (members, rest, returned) = (members_of(first, members), VecDeque::new(), Vec::new());
-        let told = self.now;
-        let run = Run { members, served: None, rest, returned, of_first, told, handed_over };
+        let (served, told) = (None, self.now);
+        let run =
+            Run { lock, members, listed, served, rest, returned, of_first, told, handed_over };
         self.runs.insert(first, run);
     }
 
@@ -183,6 +185,7 @@ impl<P: Mirror> Core<P> {
         }
         let Some(run) = self.runs.get_mut(first) else { return };
         run.members = members_of(first, told.numbers);
+        run.listed = told.numbers.len();
         let mut unlisted = std::mem::replace(&mut run.rest, listed);
         unlisted.retain(|(number, _)| !run.rest.iter().any(|(listed, _)| listed == number));
         for (number, _) in unlisted {
@@ -344,6 +347,7 @@ impl<P: Mirror> Core<P> {
             return;
         }
         run.told = now;
+        run.listed -= run.counted_too_many();
         let done: Vec<u64> = run.done().collect();
         let Some(Entry { lock, member, .. }) = self.table.get(first) else { return };
         let leaving = |number: u64| Leaving {

@@ -672,3 +672,26 @@ fn an_answer_that_a_leave_of_the_first_has_overtaken_still_tells_of_the_run() {
     world.answer(at(3), &release);
     assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
 }
+
+/// The server counts each member of a run but one as waiting, also those that are done.
+#[test]
+fn a_position_behind_our_own_run_counts_those_that_are_still_to_be_served() {
+    let (mut world, attempts) = World::granted(3);
+    let position = |world: &mut World, now| {
+        world.begin(now, wish("a"));
+        let queued = world.core.drain().into_iter().find_map(|effect| match effect {
+            Effect::Observe(Note::Queued { position, .. }) => Some(position),
+            _ => None,
+        });
+        queued.expect("it is queued")
+    };
+    assert_eq!(position(&mut world, at(1)), 2, "two of the run");
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    world.core.event(at(2)).dropped(number);
+    world.take(at(2), attempts[1]).expect("its turn");
+    assert_eq!(position(&mut world, at(2)), 2, "one of the run, and the newcomer before it");
+    // By now the server knows.
+    world.run(at(5_300));
+    assert_eq!(world.lock.run().len(), 2);
+    assert_eq!(position(&mut world, at(5_301)), 3, "one of the run, and two newcomers");
+}
