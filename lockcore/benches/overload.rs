@@ -19,6 +19,17 @@ const HOLD: Duration = Duration::from_millis(2);
 const WARM_UP: Duration = Duration::from_secs(2);
 const MEASURED: Duration = Duration::from_secs(5);
 
+/// A queue limit that no scene reaches.
+const NO_LIMIT: u32 = 100_000;
+
+/// The bounds of each request.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    wait: Duration,
+    queue: u32,
+    is_early: bool,
+}
+
 /// The numbers of attempts by their outcome.
 #[derive(Debug, Default)]
 struct Outcomes {
@@ -33,9 +44,10 @@ impl Outcomes {
     }
 }
 
-async fn call(locks: Locks, wait: Duration, is_early: bool, outcomes: Arc<Outcomes>) {
+async fn call(locks: Locks, limits: Limits, outcomes: Arc<Outcomes>) {
+    let Limits { wait, queue, is_early } = limits;
     loop {
-        let request = locks.key("hot").class("hot").queue_limit(100_000).wait(wait);
+        let request = locks.key("hot").class("hot").queue_limit(queue).wait(wait);
         match request.refuse_early(is_early).lock().await {
             Ok(guard) => {
                 sleep(HOLD).await;
@@ -53,12 +65,12 @@ async fn call(locks: Locks, wait: Duration, is_early: bool, outcomes: Arc<Outcom
 }
 
 /// Outcomes a second, of so many callers.
-async fn scene(url: &str, callers: usize, wait: Duration, is_early: bool) -> [f64; 3] {
+async fn scene(url: &str, callers: usize, limits: Limits) -> [f64; 3] {
     let locks = Locks::connect(url).await.expect("the server is up");
     let outcomes = Arc::new(Outcomes::default());
     let mut calls = JoinSet::new();
     for _ in 0..callers {
-        calls.spawn(call(locks.clone(), wait, is_early, Arc::clone(&outcomes)));
+        calls.spawn(call(locks.clone(), limits, Arc::clone(&outcomes)));
     }
     sleep(WARM_UP).await;
     let (before, began) = (outcomes.now(), Instant::now());
@@ -75,15 +87,20 @@ fn main() {
     let [(_, runtime), _] = runtimes();
     runtime.block_on(async {
         for _ in 0..2 {
-            let [calm, ..] = scene(&url, 8, Duration::from_secs(60), false).await;
+            let calm = Limits { wait: Duration::from_secs(60), queue: NO_LIMIT, is_early: false };
+            let [calm, ..] = scene(&url, 8, calm).await;
             println!("calm: {calm:.0} a second");
             for wait in [100, 300].map(Duration::from_millis) {
-                for is_early in [false, true] {
-                    let [served, timed_out, refused] = scene(&url, 1_000, wait, is_early).await;
+                // As many as are served within the wait.
+                let queue = (wait.as_millis() / HOLD.as_millis()) as u32;
+                for (queue, is_early) in [(NO_LIMIT, false), (queue, false), (NO_LIMIT, true)] {
+                    let limits = Limits { wait, queue, is_early };
+                    let [served, timed_out, refused] = scene(&url, 1_000, limits).await;
                     let ratio = served / calm;
                     println!(
-                        "wait {wait:?}, refuses early: {is_early:<5} {ratio:.2} of calm, a second: \
-                         {served:.0} served, {timed_out:.0} timed out, {refused:.0} refused"
+                        "wait {wait:?}, queue limit {queue}, refuses early: {is_early:<5} {ratio:.2} \
+                         of calm, a second: {served:.0} served, {timed_out:.0} timed out, \
+                         {refused:.0} refused"
                     );
                 }
             }
