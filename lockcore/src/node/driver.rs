@@ -352,8 +352,8 @@ impl Driver {
         let slot = |lock: &LockName| if store.has_slots() { lock.slot() } else { 0 };
         for batch in batches(asks, slot) {
             match <[Ask; 1]>::try_from(batch) {
-                // Where its answer is read, and not by this task: a later answer may tell of a
-                // grant to a member whose acquire this is, and is not to overtake its own.
+                // Its answer is taken in where it is read, and not by this task: else a later
+                // answer, which may tell of a grant to one of its members, would overtake it.
                 Ok([alone]) if !confirmed => self.send(alone),
                 // First polled, and so sent, in the order in which they were pushed.
                 Ok(alone) => answers.push(ask(alone.into())),
