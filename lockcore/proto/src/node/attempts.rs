@@ -143,9 +143,7 @@ impl<P: Mirror> Core<P> {
         };
         let wants = entry.caller == Caller::Waits;
         let of = entry.mirror.clone();
-        // The server learns late which members of our run are done.
-        let done = self.runs.of_lock(&ask.lock).map_or(0, |run| run.counted_too_many());
-        let position = position.saturating_sub(done as u64);
+        let position = position.saturating_sub(self.done_in_run(&ask.lock));
         // In the section of the table: no older position is told after a newer one.
         of.queued(position);
         self.table.change(number, |entry| {

@@ -126,9 +126,9 @@ impl<P> Runs<P> {
         self.by_hold.contains_key(&first)
     }
 
-    /// The last run of this lock.
-    pub(super) fn of_lock(&self, lock: &LockName) -> Option<&Run<P>> {
-        self.by_hold.get(self.by_lock.get(lock)?)
+    /// The number of the hold of the last run of this lock.
+    pub(super) fn of_lock(&self, lock: &LockName) -> Option<u64> {
+        self.by_lock.get(lock).copied()
     }
 
     pub(super) fn insert(&mut self, first: u64, run: Run<P>) {

@@ -204,6 +204,17 @@ impl<P: Mirror> Core<P> {
         self.serve_next(first, Some(now));
     }
 
+    /// The number of members of our run that are done, and that the server counts as waiting still:
+    /// it learns of them late. None of a run whose hold it may not have any more.
+    pub(super) fn done_in_run(&self, lock: &LockName) -> u64 {
+        let Some(first) = self.runs.of_lock(lock) else { return 0 };
+        let is_held = self.table.get(first).is_some_and(|entry| {
+            matches!(entry.state, State::Serving(_) | State::Releasing { .. })
+        });
+        let run = self.runs.get(first).filter(|_| is_held);
+        run.map_or(0, |run| run.counted_too_many() as u64)
+    }
+
     /// The members of the run that are still to be served.
     fn has_next(&mut self, first: u64) -> bool {
         let table = &self.table;

@@ -695,3 +695,19 @@ fn a_position_behind_our_own_run_counts_those_that_are_still_to_be_served() {
     assert_eq!(world.lock.run().len(), 2);
     assert_eq!(position(&mut world, at(5_301)), 3, "one of the run, and two newcomers");
 }
+
+/// A run whose release was not answered may be gone from the server, and another one be there.
+#[test]
+fn a_run_that_may_be_gone_takes_nothing_off_a_position() {
+    let (mut world, attempts) = World::granted(3);
+    for attempt in &attempts[..2] {
+        let (number, _) = world.take(at(2), *attempt).expect("its turn");
+        world.core.event(at(2)).dropped(number);
+    }
+    let (number, _) = world.take(at(2), attempts[2]).expect("its turn");
+    let ask = world.core.event(at(3)).release(number).request().expect("it is the last");
+    let lock = ask.lock.clone();
+    assert_eq!(world.core.done_in_run(&lock), 2);
+    world.core.event(at(4)).unanswered(&ask, &StoreError::ambiguous("cut"));
+    assert_eq!(world.core.done_in_run(&lock), 0);
+}
