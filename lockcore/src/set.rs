@@ -105,6 +105,7 @@ async fn acquire(
             None => request,
         };
         let guard = tokio::select! {
+            // The acquisition first: one that is dropped unpolled is warned of.
             biased;
             guard = request.lock() => guard?,
             () = any_lost(&guards) => return Err(LockError::new(LockErrorKind::Lost)),

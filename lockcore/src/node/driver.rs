@@ -351,14 +351,14 @@ impl Driver {
         let mut answers = FuturesUnordered::new();
         let slot = |lock: &LockName| if store.has_slots() { lock.slot() } else { 0 };
         for batch in batches(asks, slot) {
-            match <[Ask; 1]>::try_from(batch) {
-                // Its answer is taken in where it is read, and not by this task: else a later
-                // answer, which may tell of a grant to one of its members, would overtake it.
-                Ok([alone]) if !confirmed => self.send(alone),
+            if confirmed || batch.len() > 1 {
                 // First polled, and so sent, in the order in which they were pushed.
-                Ok(alone) => answers.push(ask(alone.into())),
-                Err(several) => answers.push(ask(several)),
+                answers.push(ask(batch));
+                continue;
             }
+            // Its answer is taken in where it is read, and not by this task: else a later answer,
+            // which may tell of a grant to one of its members, would overtake it.
+            batch.into_iter().for_each(|alone| self.send(alone));
         }
         while let Some((each, batch)) = answers.next().await {
             match each {
