@@ -62,12 +62,17 @@ impl Drop for RunningNode {
 }
 
 /// Runs until no handle of the node is left, and every hold is released.
-pub(super) async fn run(driver: Arc<Driver>, mut links: Links) {
-    let mut running = RunningNode {
+pub(super) fn run(driver: Arc<Driver>, links: Links) -> impl Future<Output = ()> + Send {
+    // Made here, and not on the first poll: the runtime may drop the task before it polls it.
+    let running = RunningNode {
         driver: Some(Arc::clone(&driver)),
         #[cfg(feature = "metrics")]
         gauges: Gauges::default(),
     };
+    work(driver, links, running)
+}
+
+async fn work(driver: Arc<Driver>, mut links: Links, mut running: RunningNode) {
     let mut was_woken = true;
     loop {
         let (is_more, next) = driver.tick(LONGEST, was_woken);

@@ -72,7 +72,9 @@ impl Primary {
         let shared = Arc::new(SharedPrimary { at, node, doubt, quarantine, view });
         // In a process that has just started it is reached at once.
         let epoch = connected.and_then(|connected| shared.begin(connected));
-        let following = runtime.spawn(Arc::clone(&shared).run(connect, epoch));
+        // Made here, and not on the first poll: the runtime may drop the task before it polls it.
+        let end = RuntimeEnd(Arc::clone(&shared));
+        let following = runtime.spawn(async move { end.0.run(connect, epoch).await });
         Self { shared, _following: AbortOnDropHandle::new(following) }
     }
 
@@ -102,8 +104,7 @@ impl Primary {
 }
 
 impl SharedPrimary {
-    async fn run(self: Arc<Self>, connect: Connect, mut epoch: Option<Epoch>) {
-        let _end = RuntimeEnd(&self);
+    async fn run(&self, connect: Connect, mut epoch: Option<Epoch>) {
         let node = self.connected(connect).await;
         let mut links = Links::of(&*node.store);
         loop {
@@ -190,9 +191,9 @@ impl SharedPrimary {
 }
 
 /// Tells those that wait for a primary that nothing comes any more: the runtime drops its task.
-struct RuntimeEnd<'a>(&'a SharedPrimary);
+struct RuntimeEnd(Arc<SharedPrimary>);
 
-impl Drop for RuntimeEnd<'_> {
+impl Drop for RuntimeEnd {
     fn drop(&mut self) {
         self.0.view.send_modify(|view| view.is_closed = true);
     }

@@ -122,6 +122,24 @@ fn calls_on_a_node_whose_runtime_is_not_driven_end_in_their_time_and_leave_nothi
 }
 
 #[test]
+fn a_runtime_that_ends_before_it_has_polled_a_task_ends_its_node() {
+    let server = RedisServer::start();
+    let theirs = undriven();
+    let ours = runtime();
+    // The last step of connecting starts the node's task, and nothing polls it after that.
+    let locks = theirs.block_on(connect(&server.url()));
+    let mut waiting = Box::pin(locks.lock("k"));
+    ours.block_on(async { assert!(futures_util::poll!(waiting.as_mut()).is_pending()) });
+    drop(theirs);
+    ours.block_on(async {
+        let error = soon("the end", waiting).await.expect_err("it has ended");
+        assert_eq!(error.kind(), LockErrorKind::Closed, "{error}");
+        let error = soon("an answer", locks.lock("k")).await.expect_err("it has ended");
+        assert_eq!(error.kind(), LockErrorKind::Closed, "{error}");
+    });
+}
+
+#[test]
 fn every_call_after_the_end_of_a_runtime_says_so_and_none_panics() {
     let server = RedisServer::start();
     let theirs = runtime();

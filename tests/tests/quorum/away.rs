@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lock_tests::{Raw, eventually};
 use lockcore::{HoldState, LockErrorKind, Locks};
+use tokio::runtime::Builder;
 use tokio::time::{Instant, timeout};
 
 use crate::primaries::{MAX_LEASE, SOON, Three};
@@ -72,4 +73,18 @@ async fn a_release_leaves_nothing_at_any_primary() {
         let mut redis = Raw::connect(&server.url()).await;
         eventually("no door is left", SOON, async || !redis.exists("lock:{k}").await).await;
     }
+}
+
+#[test]
+fn a_runtime_that_ends_before_it_has_polled_a_task_ends_the_locks() {
+    // It runs only the futures that it is blocked on.
+    let undriven = || Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let (theirs, ours) = (undriven(), undriven());
+    // None counts yet, so that locks wait for the tasks that follow the primaries. The last step of
+    // connecting starts these tasks, and nothing polls them after that.
+    let three = Three::start();
+    let locks = theirs.block_on(three.locks());
+    drop(theirs);
+    let error = ours.block_on(async { timeout(SOON, locks.lock("k")).await }).expect("in time");
+    assert_eq!(error.expect_err("it has ended").kind(), LockErrorKind::Closed);
 }
