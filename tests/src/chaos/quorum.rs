@@ -307,8 +307,7 @@ impl Scene {
             PrimaryFault::Kill => self.servers[primary].restart(),
             PrimaryFault::Freeze => self.servers[primary].thaw(),
             PrimaryFault::Cut | PrimaryFault::CutFromOne => self.relays[primary].mend(),
-            // Noticed where it is needed, or when it reconnects: before the next fault.
-            PrimaryFault::Flush => self.servers[primary].restart(),
+            PrimaryFault::Flush => {}
             PrimaryFault::ClockAhead | PrimaryFault::ClockBehind => self.clocks[primary].set(0),
         }
     }

@@ -6,11 +6,12 @@ use std::time::Duration;
 use lockcore::{LockErrorKind, LockGuard, Locks};
 use tokio::time::sleep;
 
-use super::SOON;
 use super::ledger::Told;
 use crate::chaos::clock::now_us;
 use crate::chaos::dice::Dice;
 
+/// The longest wait. A primary whose clock went back keeps the hold of a dead process for longer.
+const WAIT: Duration = Duration::from_secs(5);
 /// The time between two looks at a guard.
 const LOOK: Duration = Duration::from_millis(20);
 /// The looks of a buyer that holds for long.
@@ -25,7 +26,7 @@ pub(super) async fn buy(
     is_over: &AtomicBool,
 ) {
     while !is_over.load(Ordering::Relaxed) {
-        match locks.lock_timeout(format!("name {name}"), SOON).await {
+        match locks.lock_timeout(format!("name {name}"), WAIT).await {
             Ok(guard) => hold(guard, name, &mut dice, &tell).await,
             Err(error) => {
                 let kinds = [LockErrorKind::Unavailable, LockErrorKind::Timeout];
