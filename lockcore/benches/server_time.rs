@@ -64,7 +64,8 @@ impl Node {
     }
 
     async fn run(&self, lock: &LockName, command: Command) -> Answer {
-        let floors = Floors { floor_us: self.floor_us, elsewhere_us: 0, latest_us: self.floor_us };
+        let floors =
+            Floors { floor_us: self.floor_us, latest_us: self.floor_us, ..Floors::default() };
         let asked = Asked::One(lock.clone(), command);
         let call: Scripted = self.wire.write(&asked, floors).expect("there is a script for it");
         let answer = redis::Cmd::from(&call.command)

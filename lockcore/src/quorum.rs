@@ -10,13 +10,13 @@
 //!   a primary, and that grants to one at a time.
 //! - *Order.* No climb waits at a primary while it holds a higher one, and so none waits for one
 //!   that waits for it. The queue of the lowest primary orders all of them.
-//! - *Forgetting.* A primary that has restarted, or was emptied, counts once all leases that it may
-//!   have forgotten are over. A hold counts in the [`Epoch`](crate::store::Epoch) in which it was
-//!   asked for alone: it is known before the acquire is sent, and has to be the same after the
-//!   grant.
+//! - *Forgetting.* A primary that has restarted, or was emptied, is another server, and counts once
+//!   all leases that it may have forgotten are over. A hold counts while its server is the one that
+//!   was known before the acquire was sent.
 //! - *Tokens.* The token of a guard is the greatest of its holds. Before the guard is handed out,
-//!   each of these draws one more, above it: so every later guard, which has one of these
-//!   primaries, has a greater one.
+//!   the counter of each of these primaries has drawn that number or a greater one: so every later
+//!   guard, which has one of them, has a greater token. Each is asked for one more number while the
+//!   last one is acquired, which is enough unless the counter of the last one was ahead.
 
 mod climb;
 mod hold;
@@ -40,7 +40,6 @@ use crate::inspection::LockInspection;
 use crate::node::Node;
 use crate::shutdown::Shutdown;
 use crate::status::{Connection, Status};
-use crate::store::Epoch;
 
 pub(crate) use self::climb::{Ascent, Climb};
 pub(crate) use self::hold::Hold;
@@ -79,16 +78,16 @@ pub(crate) struct Primaries {
     holding: Arc<()>,
 }
 
-/// The primaries that are reached and count, and the time in which each of them forgets nothing.
+/// The numbers of the servers of primaries that are reached and count.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct View {
-    epochs: Vec<Option<Epoch>>,
+    servers: Vec<Option<u64>>,
     is_closed: bool,
 }
 
 impl View {
     fn reached(&self) -> usize {
-        self.epochs.iter().flatten().count()
+        self.servers.iter().flatten().count()
     }
 }
 
@@ -98,8 +97,8 @@ impl Primaries {
         terms: Terms,
         runtime: &Handle,
     ) -> Arc<Self> {
-        let epochs = vec![None; list.len()];
-        let view = Arc::new(watch::Sender::new(View { epochs, is_closed: false }));
+        let servers = vec![None; list.len()];
+        let view = Arc::new(watch::Sender::new(View { servers, is_closed: false }));
         let quarantine = terms.quarantine();
         let follow =
             |(at, primary)| Primary::follow(at, primary, quarantine, Arc::clone(&view), runtime);
@@ -141,8 +140,8 @@ impl Primaries {
 
     /// The nodes of the primaries that are reached.
     fn reached(&self) -> impl Iterator<Item = &Arc<Node>> {
-        let epochs = self.view.borrow().epochs.clone();
-        let reached = self.members.iter().zip(epochs).filter(|(_, epoch)| epoch.is_some());
+        let servers = self.view.borrow().servers.clone();
+        let reached = self.members.iter().zip(servers).filter(|(_, server)| server.is_some());
         reached.filter_map(|(primary, _)| primary.node())
     }
 

@@ -3,7 +3,6 @@
 //!
 //! The rules of each command stand in `docs/protocol.md`.
 
-mod epoch;
 mod links;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
@@ -15,6 +14,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use proto::{
@@ -26,7 +26,6 @@ use tokio::sync::oneshot;
 use tokio::sync::watch;
 use tokio::task::coop::unconstrained;
 
-pub(crate) use self::epoch::{Epoch, Standing};
 pub(crate) use self::links::Links;
 use crate::status::ServerStatus;
 
@@ -72,7 +71,8 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
     fn note_token(&self, _lock: &LockName, _token: FencingToken) {}
 
     /// Counts the servers that commands have gone to. While the count stays, it is one server, with
-    /// all that it has acknowledged, unless it was emptied.
+    /// all that it has acknowledged, unless it was emptied; a primary of a quorum that was emptied
+    /// is another one.
     fn servers(&self) -> u64 {
         0
     }
@@ -80,11 +80,6 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
     /// As a primary of a quorum: the time for which the server has forgotten nothing. From then on,
     /// tokens are above its present time.
     fn standing(&self) -> StoreFuture<Standing> {
-        StoreFuture::ready(Err(no_primary()))
-    }
-
-    /// As a primary of a quorum: the time in which the server forgets nothing, as it says now.
-    fn epoch(&self) -> StoreFuture<Epoch> {
         StoreFuture::ready(Err(no_primary()))
     }
 
@@ -118,6 +113,15 @@ pub(crate) trait Search: Send + Sync + fmt::Debug + 'static {
     /// Looks at some of the server's keys. Returns the names of locks that may be held or waited
     /// for, and the cursor of the next step. The first step has the cursor 0, and so has the end.
     fn step(&self, cursor: u64) -> StoreFuture<(Vec<LockName>, u64)>;
+}
+
+/// The time for which a primary of a quorum has forgotten nothing.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Standing {
+    /// The number of its server, as [`Store::servers`] counts it: one that was emptied is another.
+    pub(crate) server: u64,
+    /// The time for which that has forgotten nothing.
+    pub(crate) age: Duration,
 }
 
 /// Receives the events that a server sends to a node unasked. Called from the store's own tasks: it

@@ -77,7 +77,7 @@ impl Bench {
         let mut ear = client.get_async_pubsub().await.expect("a connection");
         ear.subscribe(keys::grants_channel(PREFIX, node.as_str())).await.expect("subscribed");
         let now_us = self.redis.time_us().await;
-        let floors = Floors { floor_us: now_us, elsewhere_us: 0, latest_us: now_us };
+        let floors = Floors { floor_us: now_us, latest_us: now_us, ..Floors::default() };
         let (prefix, of_error) = (PREFIX.into(), protocol::error_of);
         let wire = Wire { node, prefix, peers: false, has_slots: false, of_error };
         Node { wire, floors, _ear: ear, next_number: 1 }

@@ -147,6 +147,9 @@ pub struct Call<'a> {
     /// The latest time that the caller has seen on servers before this one, µs since the epoch; 0
     /// if there was none. They may have granted holds that this one does not know.
     pub elsewhere_us: u64,
+    /// Whether the server is a primary of a quorum. Then a floor above the counter is a token of
+    /// another primary, and not that of a server before this one: no clock is asked for.
+    pub is_primary: bool,
     /// The most that it may do.
     pub bounds: Bounds,
     /// The messages, in order.
@@ -174,6 +177,7 @@ impl<'a> Call<'a> {
             counter: None,
             floor_us: 0,
             elsewhere_us: 0,
+            is_primary: false,
             bounds: Bounds::default(),
             messages: Vec::new(),
             grants: Vec::new(),
@@ -229,7 +233,8 @@ impl<'a> Call<'a> {
         let next = self.counter.unwrap_or(0).saturating_add(1);
         let others = holds.saturating_sub(1) as u64;
         let is_usual = next > self.floor_us && next.saturating_add(others) < door::TOKEN_LIMIT;
-        let next = if is_usual { next } else { self.floor_us.max(self.now_us) + 1 };
+        let clock_us = if self.is_primary && next >= door::FIRST_PLACE { 0 } else { self.now_us };
+        let next = if is_usual { next } else { self.floor_us.max(clock_us) + 1 };
         self.counter = Some(next + others);
         let token = FencingToken::try_from(next).unwrap_or(token::after(None, 0, self.now_us));
         self.token = Some(token);

@@ -52,6 +52,9 @@ pub struct Floors {
     pub elsewhere_us: u64,
     /// The latest token and time of all servers.
     pub latest_us: u64,
+    /// The beginning of the server's epoch, in which alone it grants, if it is a primary of a
+    /// quorum: see [`PrimaryCounter`](keys::PrimaryCounter). 0 for any other server.
+    pub epoch_us: u64,
 }
 
 /// The circumstances of one command: the node that sends it, and the bounds of its floors.
@@ -180,7 +183,7 @@ impl Wire {
             true => (&scripts::of_redisson().preflight, redisson::KEYS + 1),
         };
         let write = |call: &mut C| match self.peers {
-            false => queue::add_keys(call, probe, self.has_slots),
+            false => queue::add_keys(call, probe, self.context(Floors::default())),
             true => redisson::add_keys(call, probe, &["preflight"]),
         };
         let mut call = C::begin(script, if declared { keys } else { 0 });

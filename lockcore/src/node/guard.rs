@@ -139,13 +139,17 @@ impl NodeGuard {
         Self(Some(hold.clone()))
     }
 
-    /// Renews the hold now, and has its server draw a token above all that this process has seen.
-    pub(crate) async fn confirm(&self) -> Result<(), LockError> {
+    /// Renews the hold now, and has its server draw a token above all that this process has seen; a
+    /// read and a permit have the one that they share. Returns it.
+    pub(crate) async fn confirm(&self) -> Result<FencingToken, LockError> {
         let lost = || LockError::new(LockErrorKind::Lost);
         let NodeHold { node, number, .. } = self.hold();
         let ask = node.with(|core| core.confirmation(*number)).ok_or_else(lost)?;
         match TimedRequest::ask(node, ask).await? {
-            Answer::Renewed(reply) if reply.outcome == [Renewed::Held] => Ok(()),
+            Answer::Renewed(reply) if reply.outcome == [Renewed::Held] => {
+                let token = reply.grants.first().map(|grant| grant.token);
+                token.ok_or_else(|| LockError::new(LockErrorKind::Protocol))
+            }
             Answer::Renewed(_) => Err(lost()),
             _ => Err(LockError::new(LockErrorKind::Protocol)),
         }

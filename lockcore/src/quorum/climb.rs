@@ -19,15 +19,14 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all};
 use proto::node::Request;
-use proto::{LockErrorKind, Mode};
+use proto::{Demand, FencingToken, LockErrorKind, Mode};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::primary::Step;
 use super::{Hold, Primaries};
 use crate::error::LockError;
-use crate::node::{Attempt, LocalOptions, SILENCE, later};
-use crate::store::Epoch;
+use crate::node::{Attempt, LocalOptions, NodeGuard, SILENCE, later};
 
 /// The time for which a climb that holds a primary waits for a higher one, in its first round.
 pub(crate) const HOP: Duration = Duration::from_millis(100);
@@ -111,11 +110,13 @@ struct Climbing {
 
 /// The end of a wait at one primary.
 enum Waited {
-    Held(Step),
+    Held(NodeGuard),
     /// Taken, and the climb is not to wait.
     Busy,
-    /// Not reached any more, or busy for longer than a hop.
+    /// Not reached any more.
     Passed,
+    /// Refused, or taken for longer than a hop.
+    Refused(LockError),
 }
 
 impl Climbing {
@@ -145,16 +146,36 @@ impl Climbing {
                     break;
                 }
                 self.drop_lost();
-                let Some(epoch) = primaries.view.borrow().epochs[at] else { continue };
+                let Some(server) = primaries.view.borrow().servers[at] else { continue };
                 if self.held[at].is_some() {
                     continue;
                 }
                 // No climb waits below a primary that it holds.
                 self.held[at + 1..].fill_with(|| None);
-                match self.wait_at(at, epoch, hop).await? {
-                    Waited::Held(step) => self.held[at] = Some(step),
+                if self.is_late() {
+                    match self.ascent.request.mode {
+                        Mode::Try => continue,
+                        Mode::Wait => return Err(self.out_of_time()),
+                    }
+                }
+                let is_first = self.held.iter().all(Option::is_none);
+                // Meanwhile, if it is the last one that is missing, the others are confirmed: one
+                // whose clock has jumped may have forgotten its hold. And the token of the last
+                // one is not above the numbers that they draw, unless its counter is ahead.
+                let is_last = self.held.iter().flatten().count() + 1 >= primaries.wanted();
+                let (waited, drawn) = tokio::join!(
+                    self.wait_at(at, server, hop, is_first),
+                    self.confirm(|_| is_last)
+                );
+                self.note(drawn);
+                match waited {
+                    Waited::Held(guard) => self.held[at] = Some(Step::new(guard, server)),
                     Waited::Busy => return Ok(None),
                     Waited::Passed => continue,
+                    Waited::Refused(error) => {
+                        self.pass(error, is_first)?;
+                        continue;
+                    }
                 }
                 if self.is_high_enough()
                     && let Some(guard) = self.settle().await
@@ -196,30 +217,16 @@ impl Climbing {
         }
     }
 
-    async fn wait_at(
-        &mut self,
-        at: usize,
-        epoch: Epoch,
-        hop: Duration,
-    ) -> Result<Waited, LockError> {
-        let primaries = Arc::clone(&self.ascent.primaries);
-        let Some(node) = primaries.members[at].node() else { return Ok(Waited::Passed) };
-        let is_first = self.held.iter().all(Option::is_none);
+    async fn wait_at(&self, at: usize, server: u64, hop: Duration, is_first: bool) -> Waited {
+        let primaries = &self.ascent.primaries;
+        let Some(node) = primaries.members[at].node() else { return Waited::Passed };
         let mut request = self.ascent.at_a_primary();
         let left = self.end.map(|end| end.saturating_duration_since(Instant::now()));
-        if left.is_some_and(|left| left.is_zero()) {
-            return match request.mode {
-                Mode::Try => Ok(Waited::Passed),
-                Mode::Wait => Err(self.out_of_time()),
-            };
-        }
+        request.options.wait = left;
         if !is_first {
             request.mode = Mode::Wait;
+            request.options.wait = Some(left.map_or(hop, |left| left.min(hop)));
         }
-        request.options.wait = match (is_first, left) {
-            (true, left) => left,
-            (false, left) => Some(left.map_or(hop, |left| left.min(hop))),
-        };
         let class = if is_first { &*self.ascent.class } else { BEHIND };
         let local = if is_first { self.ascent.local } else { LocalOptions::LABELLED };
         let attempt = Attempt::new(node, Ok(request), node.classes.get(class), local);
@@ -229,22 +236,21 @@ impl Climbing {
         }
         let mut view = primaries.view.subscribe();
         let away = |view: &super::View| {
-            view.epochs[at] != Some(epoch) || view.reached() < primaries.wanted()
+            view.servers[at] != Some(server) || view.reached() < primaries.wanted()
         };
-        let outcome = tokio::select! {
+        tokio::select! {
             biased;
-            outcome = attempt => outcome,
-            _ = view.wait_for(away) => return Ok(Waited::Passed),
-        };
-        match outcome {
-            Ok(Some(guard)) => Ok(Waited::Held(Step { guard, epoch })),
-            Ok(None) => Ok(Waited::Busy),
-            Err(error) => self.passed(error, is_first),
+            outcome = attempt => match outcome {
+                Ok(Some(guard)) => Waited::Held(guard),
+                Ok(None) => Waited::Busy,
+                Err(error) => Waited::Refused(error),
+            },
+            _ = view.wait_for(away) => Waited::Passed,
         }
     }
 
     /// Goes on without a primary that refuses, unless the refusal is the answer to the caller.
-    fn passed(&mut self, error: LockError, is_first: bool) -> Result<Waited, LockError> {
+    fn pass(&mut self, error: LockError, is_first: bool) -> Result<(), LockError> {
         match error.kind() {
             LockErrorKind::Closed => Err(error),
             LockErrorKind::Timeout | LockErrorKind::QueueFull | LockErrorKind::WaitTooLong
@@ -252,11 +258,11 @@ impl Climbing {
             {
                 Err(error)
             }
-            LockErrorKind::Timeout => Ok(Waited::Passed),
+            LockErrorKind::Timeout => Ok(()),
             _ => {
                 self.refusing += usize::from(!error.is_retryable());
                 self.failure = Some(error);
-                Ok(Waited::Passed)
+                Ok(())
             }
         }
     }
@@ -265,8 +271,11 @@ impl Climbing {
     /// if that could not have them either.
     fn end_round(&self) -> Result<(), LockError> {
         let is_hopeless = self.held.len() - self.refusing < self.ascent.primaries.wanted();
-        let is_late = self.end.is_some_and(|end| Instant::now() >= end);
-        if is_hopeless || is_late { Err(self.out_of_time()) } else { Ok(()) }
+        if is_hopeless || self.is_late() { Err(self.out_of_time()) } else { Ok(()) }
+    }
+
+    fn is_late(&self) -> bool {
+        self.end.is_some_and(|end| Instant::now() >= end)
     }
 
     fn out_of_time(&self) -> LockError {
@@ -285,23 +294,36 @@ impl Climbing {
         self.held.iter().flatten().count() >= self.ascent.primaries.wanted()
     }
 
-    /// Hands the guard out once all that is held is confirmed, with a token of each primary above
-    /// that of the guard.
+    /// Confirms these holds: each is renewed, and its counter draws one more number.
+    async fn confirm(
+        &self,
+        is_asked: impl Fn(&Step) -> bool,
+    ) -> Vec<(usize, Option<FencingToken>)> {
+        let held = self.held.iter().enumerate().filter_map(|(at, step)| Some((at, step.as_ref()?)));
+        let asked = held.filter(|(_, step)| is_asked(step));
+        join_all(asked.map(async |(at, step)| (at, step.guard.confirm().await.ok()))).await
+    }
+
+    /// Notes the numbers that were drawn, and gives back the holds that have none.
+    fn note(&mut self, drawn: Vec<(usize, Option<FencingToken>)>) {
+        for (at, drawn) in drawn {
+            match (drawn, &mut self.held[at]) {
+                (Some(drawn), Some(step)) => step.drawn = drawn,
+                (_, step) => drop(step.take()),
+            }
+        }
+    }
+
+    /// Hands the guard out once the counters of all that is held have drawn its token, or a greater
+    /// number.
     async fn settle(&mut self) -> Option<Arc<Hold>> {
-        let primaries = Arc::clone(&self.ascent.primaries);
         let steps = self.held.iter().flatten();
-        // Each server has told it by now, so it is in the floor of each confirmation.
         let token = steps.map(|step| step.guard.fencing_token()).max()?;
-        let settled = self.held.iter().enumerate().map(async |(at, step)| {
-            let Some(step) = step else { return false };
-            // A primary that was emptied since the grant says so now.
-            let remembers = primaries.members[at].remembers(step);
-            let (is_held, is_same) = tokio::join!(step.guard.confirm(), remembers);
-            is_held.is_ok() && is_same
-        });
-        let settled = join_all(settled).await;
-        for (step, is_settled) in self.held.iter_mut().zip(settled) {
-            drop(step.take_if(|_| !is_settled));
+        // The reads of a name share a number, and their guards have none.
+        if self.ascent.request.demand == Demand::ALONE {
+            // Each server has told its token by now, so the greatest is in the floor of each.
+            let drawn = self.confirm(|step| step.drawn < token).await;
+            self.note(drawn);
         }
         if !self.is_high_enough() {
             return None;

@@ -33,7 +33,6 @@ use super::primary::Step;
 use crate::error::LockError;
 use crate::hold_state::HoldState;
 use crate::node::{Attempt, HoldCell, LocalOptions, later};
-use crate::store::Epoch;
 
 /// A loss by time is told so long before the deadline, at most.
 const LEAD: Duration = Duration::from_millis(100);
@@ -297,14 +296,14 @@ impl SharedHold {
         let mut pause = HOP;
         loop {
             let missing = self.missing();
-            join_all(missing.into_iter().map(|(at, epoch)| self.gain(at, epoch))).await;
+            join_all(missing.into_iter().map(|(at, server)| self.gain(at, server))).await;
             sleep(pause).await;
             pause = (pause * 2).min(options.lease / 3);
         }
     }
 
     /// The primaries that are reached and not held.
-    fn missing(&self) -> Vec<(usize, Epoch)> {
+    fn missing(&self) -> Vec<(usize, u64)> {
         let view = self.primaries().view.borrow().clone();
         let mut lost = Vec::new();
         let mut state = self.state();
@@ -313,21 +312,21 @@ impl SharedHold {
             lost.extend(step.take_if(|step| !primary.has(step)));
         }
         let missing = (0..).zip(held).filter(|(_, step)| step.is_none());
-        let missing = missing.filter_map(|(at, _)| Some((at, view.epochs[at]?))).collect();
+        let missing = missing.filter_map(|(at, _)| Some((at, view.servers[at]?))).collect();
         drop(state);
         // Without the mutex: a guard that is dropped calls out.
         drop(lost);
         missing
     }
 
-    async fn gain(&self, at: usize, epoch: Epoch) {
+    async fn gain(&self, at: usize, server: u64) {
         let primary = &self.primaries().members[at];
         let Some(node) = primary.node() else { return };
         let request = Request { mode: Mode::Try, ..self.ascent.at_a_primary() };
         let class = node.classes.get(BEHIND);
         let attempt = Attempt::new(node, Ok(request), class, LocalOptions::LABELLED);
         let Ok(Some(guard)) = attempt.await else { return };
-        self.add(at, Step { guard, epoch });
+        self.add(at, Step::new(guard, server));
     }
 
     fn add(&self, at: usize, step: Step) {

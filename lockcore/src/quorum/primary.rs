@@ -3,7 +3,9 @@
 //! # Implementation notes
 //!
 //! - A primary that has restarted or was emptied may have forgotten holds whose guards are valid.
-//!   Until their leases are over it counts for nothing: it is not reached.
+//!   Until their leases are over it counts for nothing: it is not reached. The link tells of a
+//!   restart before a command goes to the server. An emptied one refuses each acquire of a process
+//!   that does not know yet, since its counter of tokens is gone.
 //! - The store notes the server's time with each look at its standing, and the last look comes
 //!   after that time is over. So the tokens that are drawn from then on are above all that the
 //!   server may have forgotten, if the clocks of the primaries differ by less than the longest
@@ -13,8 +15,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use proto::FencingToken;
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
@@ -22,7 +25,7 @@ use tracing::warn;
 use super::View;
 use crate::error::LockError;
 use crate::node::{Node, NodeGuard};
-use crate::store::{Epoch, Links, Standing};
+use crate::store::{Links, Standing};
 
 /// A primary is reached after this time with its connections, and no longer after this time
 /// without.
@@ -46,8 +49,6 @@ struct SharedPrimary {
     at: usize,
     /// Nothing until it was connected to for the first time.
     node: OnceLock<Arc<Node>>,
-    /// Something suggests that its epoch is over.
-    doubt: Notify,
     quarantine: Duration,
     view: Arc<watch::Sender<View>>,
 }
@@ -55,8 +56,18 @@ struct SharedPrimary {
 /// A hold at one primary.
 pub(crate) struct Step {
     pub(crate) guard: NodeGuard,
-    /// The epoch in which it was asked for.
-    pub(crate) epoch: Epoch,
+    /// The number of its server, which was known before the hold was asked for.
+    pub(crate) server: u64,
+    /// The last number that its counter has drawn for the hold.
+    pub(crate) drawn: FencingToken,
+}
+
+impl Step {
+    /// A hold that was just granted.
+    pub(crate) fn new(guard: NodeGuard, server: u64) -> Self {
+        let drawn = guard.fencing_token();
+        Self { guard, server, drawn }
+    }
 }
 
 impl Primary {
@@ -68,13 +79,12 @@ impl Primary {
         view: Arc<watch::Sender<View>>,
         runtime: &Handle,
     ) -> Self {
-        let (node, doubt) = (OnceLock::new(), Notify::new());
-        let shared = Arc::new(SharedPrimary { at, node, doubt, quarantine, view });
+        let shared = Arc::new(SharedPrimary { at, node: OnceLock::new(), quarantine, view });
         // In a process that has just started it is reached at once.
-        let epoch = connected.and_then(|connected| shared.begin(connected));
+        let server = connected.and_then(|connected| shared.begin(connected));
         // Made here, and not on the first poll: the runtime may drop the task before it polls it.
         let end = RuntimeEnd(Arc::clone(&shared));
-        let following = runtime.spawn(async move { end.0.run(connect, epoch).await });
+        let following = runtime.spawn(async move { end.0.run(connect, server).await });
         Self { shared, _following: AbortOnDropHandle::new(following) }
     }
 
@@ -83,33 +93,21 @@ impl Primary {
         self.shared.node.get()
     }
 
-    /// Whether the hold is certain, and its primary has forgotten nothing since it was asked for.
+    /// Whether the hold is certain, and its primary is not known to have forgotten anything since
+    /// it was asked for.
     pub(crate) fn has(&self, step: &Step) -> bool {
-        let is_same = |node: &Arc<Node>| node.store.servers() == step.epoch.server;
+        let is_same = |node: &Arc<Node>| node.store.servers() == step.server;
         self.node().is_some_and(is_same) && !step.guard.is_lost()
-    }
-
-    /// Asks whether its epoch is still that of the hold.
-    pub(crate) async fn remembers(&self, step: &Step) -> bool {
-        let Some(node) = self.node() else { return false };
-        match node.store.epoch().await {
-            Ok(epoch) if epoch == step.epoch => true,
-            Ok(_) => {
-                self.shared.doubt.notify_one();
-                false
-            }
-            Err(_) => false,
-        }
     }
 }
 
 impl SharedPrimary {
-    async fn run(&self, connect: Connect, mut epoch: Option<Epoch>) {
+    async fn run(&self, connect: Connect, mut server: Option<u64>) {
         let node = self.connected(connect).await;
         let mut links = Links::of(&*node.store);
         loop {
-            if let Some(epoch) = epoch.take() {
-                self.until_over(node, epoch, &mut links).await;
+            if let Some(server) = server.take() {
+                self.until_over(node, server, &mut links).await;
                 self.tell(None);
             }
             links.until(true).await;
@@ -118,22 +116,22 @@ impl SharedPrimary {
                 () = links.until(false) => {}
                 begun = self.settled(node) => {
                     self.tell(Some(begun));
-                    epoch = Some(begun);
+                    server = Some(begun);
                 }
             }
         }
     }
 
-    /// Takes in a connection. Returns its epoch, if it counts already.
-    fn begin(&self, (node, standing): Connected) -> Option<Epoch> {
+    /// Takes in a connection. Returns the number of its server, if that counts already.
+    fn begin(&self, (node, standing): Connected) -> Option<u64> {
         let _ = self.node.set(node);
-        let epoch = (standing.age >= self.quarantine).then_some(standing.epoch);
-        self.tell(epoch);
-        epoch
+        let server = (standing.age >= self.quarantine).then_some(standing.server);
+        self.tell(server);
+        server
     }
 
-    fn tell(&self, epoch: Option<Epoch>) {
-        self.view.send_modify(|view| view.epochs[self.at] = epoch);
+    fn tell(&self, server: Option<u64>) {
+        self.view.send_modify(|view| view.servers[self.at] = server);
     }
 
     async fn connected(&self, connect: Connect) -> &Arc<Node> {
@@ -152,11 +150,11 @@ impl SharedPrimary {
     }
 
     /// Completes once it was there for a while, and all leases are over that it may have forgotten.
-    async fn settled(&self, node: &Arc<Node>) -> Epoch {
+    async fn settled(&self, node: &Arc<Node>) -> u64 {
         sleep(SETTLING).await;
         loop {
             let pause = match node.store.standing().await {
-                Ok(standing) if standing.age >= self.quarantine => return standing.epoch,
+                Ok(standing) if standing.age >= self.quarantine => return standing.server,
                 Ok(standing) => {
                     let pause = self.quarantine - standing.age;
                     warn!(primary = self.at, ?pause, "a primary may have forgotten holds");
@@ -171,10 +169,10 @@ impl SharedPrimary {
         }
     }
 
-    /// Completes when the primary is not reached any more, or has begun another epoch.
-    async fn until_over(&self, node: &Arc<Node>, epoch: Epoch, links: &mut Links) {
+    /// Completes when the primary is not reached any more, or is another server.
+    async fn until_over(&self, node: &Arc<Node>, server: u64, links: &mut Links) {
         let mut down_since = None;
-        while node.store.servers() == epoch.server {
+        while node.store.servers() == server {
             match links.is_up() {
                 true => down_since = None,
                 false => drop(down_since.get_or_insert_with(Instant::now)),
@@ -182,7 +180,6 @@ impl SharedPrimary {
             let away = down_since.map(|since| since + SETTLING);
             tokio::select! {
                 biased;
-                () = self.doubt.notified() => return,
                 () = sleep_until(away.unwrap_or_else(Instant::now)), if away.is_some() => return,
                 () = links.changed() => {}
             }

@@ -43,7 +43,7 @@ pub(crate) use tls::Certificates;
 
 use crate::error::LockError;
 use crate::status::{Connection, ServerStatus};
-use crate::store::{Epoch, Standing};
+use crate::store::Standing;
 use crate::store::{Listener, Search, Store, StoreFuture, no_primary};
 use acl::AclCheck;
 use connection::{Answered, Recipient};
@@ -349,6 +349,11 @@ where
     fn finish(self: Box<Self>, answer: Judged) {
         let Unsent { wire, link, asked, reading } = &self.request;
         let told = (self.floors, self.sender.server);
+        if matches!(&answer, Ok(Err(error)) if failure::is_forgotten(error))
+            && wire.server_time.end_epoch(self.floors.epoch_us)
+        {
+            link.count_as_another();
+        }
         let mut answer =
             link::finished(answer).and_then(|answer| (reading.read)(wire, asked, told, &answer));
         if let Err(error) = &mut answer {
@@ -442,12 +447,6 @@ impl Store for RedisStore {
         let Some(mark) = self.mark.clone() else { return StoreFuture::ready(Err(no_primary())) };
         let (link, server_time) = (self.link.clone(), Arc::clone(&self.wire.server_time));
         StoreFuture::pending(async move { mark.standing(&link, &server_time).await })
-    }
-
-    fn epoch(&self) -> StoreFuture<Epoch> {
-        let Some(mark) = self.mark.clone() else { return StoreFuture::ready(Err(no_primary())) };
-        let link = self.link.clone();
-        StoreFuture::pending(async move { mark.epoch(&link).await })
     }
 
     fn server_status(&self) -> Vec<ServerStatus> {

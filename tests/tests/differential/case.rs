@@ -235,7 +235,7 @@ fn floors(random: &mut Random, at_us: u64, counter: u64) -> Floors {
         true => *random.one_of(&[counter.saturating_sub(1), counter, at_us, floor_us]),
         false => 0,
     };
-    Floors { floor_us, elsewhere_us: elsewhere_us.min(floor_us), latest_us: floor_us }
+    Floors { floor_us, elsewhere_us: elsewhere_us.min(floor_us), latest_us: floor_us, epoch_us: 0 }
 }
 
 /// The name of each outcome.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use lock_tests::protocol::{queue, redisson};
 use lock_tests::{COUNTER, EXPIRY, Raw, RedisServer};
 use proto::queue::Mark;
+use proto::wire::keys::PrimaryCounter;
 use proto::{Demand, LockName, Member, Mode, NodeId, Party};
 use redis::cmd;
 
@@ -74,6 +75,7 @@ pub(crate) struct Bench {
     function: Arc<Mutex<Function>>,
     scripts: Option<(RedisServer, Raw)>,
     nodes: u128,
+    counter_key: String,
 }
 
 impl Bench {
@@ -89,7 +91,19 @@ impl Bench {
             scripts = Some((server, redis));
         }
         let function = Arc::new(Mutex::new(Function::new(side.has_peers())));
-        Self { side, lock: LockName::from(LOCK), function, scripts, nodes: 0 }
+        Self {
+            side,
+            lock: LockName::from(LOCK),
+            function,
+            scripts,
+            nodes: 0,
+            counter_key: COUNTER.into(),
+        }
+    }
+
+    /// Has the counter of a primary of a quorum, in the epoch that began at this time.
+    pub(crate) fn become_primary(&mut self, epoch_us: u64) {
+        self.counter_key = PrimaryCounter(epoch_us).to_string();
     }
 
     /// The same side, empty again.
@@ -279,16 +293,17 @@ impl Bench {
     /// The last number of the counter of tokens.
     pub(crate) async fn counter(&mut self) -> u64 {
         match &mut self.scripts {
-            Some((_, redis)) => redis.ask(cmd("GET").arg(COUNTER)).await,
+            Some((_, redis)) => redis.ask(cmd("GET").arg(&self.counter_key)).await,
             None => lock(&self.function).counter.expect("a number was drawn"),
         }
     }
 
     /// Sets the counter of tokens, or deletes it.
     pub(crate) async fn set_counter(&mut self, count: Option<u64>) {
+        let key = &self.counter_key;
         match (&mut self.scripts, count) {
-            (Some((_, redis)), Some(count)) => redis.ask(cmd("SET").arg(COUNTER).arg(count)).await,
-            (Some((_, redis)), None) => redis.ask(cmd("DEL").arg(COUNTER)).await,
+            (Some((_, redis)), Some(count)) => redis.ask(cmd("SET").arg(key).arg(count)).await,
+            (Some((_, redis)), None) => redis.ask(cmd("DEL").arg(key)).await,
             (None, count) => lock(&self.function).counter = count,
         }
     }

@@ -219,7 +219,7 @@ async fn no_script_costs_more_where_more_wait(mut bench: Bench) {
 /// The bytes of a command and of its answer, in the protocol of the server.
 async fn bytes(bench: &mut Bench, node: &Node, command: &Command) -> (usize, usize) {
     let floor_us = bench.counter().await - 7;
-    let floors = Floors { floor_us, elsewhere_us: 0, latest_us: floor_us };
+    let floors = Floors { floor_us, latest_us: floor_us, ..Floors::default() };
     let node = node.id.clone();
     let wire =
         Wire { node, prefix: PREFIX.into(), peers: false, has_slots: false, of_error: error_of };

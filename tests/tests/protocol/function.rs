@@ -55,6 +55,7 @@ impl Function {
                 let mut call = queue::Call::new(node, &connected, now_us);
                 call.counter = counter;
                 (call.floor_us, call.elsewhere_us) = (floors.floor_us, floors.elsewhere_us);
+                call.is_primary = floors.epoch_us != 0;
                 let answer = state.step(&mut call, command);
                 self.counter = call.counter;
                 for message in call.messages {

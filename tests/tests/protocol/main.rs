@@ -25,6 +25,7 @@ mod moving;
 mod newest;
 mod numbers;
 mod passed_over;
+mod primary;
 mod queue;
 mod refused_write;
 mod repetition;

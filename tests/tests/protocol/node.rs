@@ -103,7 +103,7 @@ impl Node {
 
     /// The latest time that it has seen on a server, µs since the epoch.
     pub(crate) fn set_seen(&self, at_us: u64) {
-        self.set_floors(Floors { floor_us: at_us, elsewhere_us: 0, latest_us: at_us });
+        self.set_floors(Floors { floor_us: at_us, latest_us: at_us, ..Floors::default() });
     }
 
     /// The bounds by all that it has seen on servers.

@@ -77,7 +77,7 @@ async fn reads_that_are_held_together_share_a_token_and_later_ones_have_a_new_on
 }
 
 fn of_another_server(token: u64) -> Floors {
-    Floors { floor_us: token, elsewhere_us: token, latest_us: token }
+    Floors { floor_us: token, elsewhere_us: token, latest_us: token, epoch_us: 0 }
 }
 
 async fn parts_share_no_token_from_before_a_failover(mut bench: Bench) {

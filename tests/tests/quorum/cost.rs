@@ -38,7 +38,7 @@ async fn primaries_of_a_quorum_form_no_runs_and_acquire_by_scripts_alone() {
 
 // Each answer comes so long after its request that all else hardly counts; less than a hop.
 #[tokio::test]
-async fn a_pair_of_acquire_and_release_takes_four_round_trips() {
+async fn a_pair_of_acquire_and_release_takes_three_round_trips() {
     const TRIP: Duration = Duration::from_millis(60);
     let three = Three::begun().await;
     let relays = [0, 1, 2].map(|at| Relay::start(three.0[at].address(), TRIP));
@@ -53,5 +53,5 @@ async fn a_pair_of_acquire_and_release_takes_four_round_trips() {
         locks.lock("k").await.expect("free").release().await.expect("held");
         shortest = shortest.min(began.elapsed());
     }
-    assert!((4 * TRIP..5 * TRIP).contains(&shortest), "{shortest:?}");
+    assert!((3 * TRIP..4 * TRIP).contains(&shortest), "{shortest:?}");
 }

@@ -12,6 +12,11 @@ async fn mark(server: &RedisServer) -> Option<String> {
     Raw::connect(&server.url()).await.ask(redis::cmd("GET").arg("lockcore:quorum")).await
 }
 
+/// The counter of tokens of the epoch that began at this time.
+fn counter(written_us: &str) -> String {
+    format!("lockcore:quorum:tokens:{written_us}")
+}
+
 async fn refused(quorum: Quorum) -> lockcore::LockError {
     Locks::builder().lease(MAX_LEASE).from_quorum(quorum).await.expect_err("refused")
 }
@@ -113,30 +118,38 @@ async fn a_primary_with_a_replica_is_refused() {
 
 #[tokio::test]
 async fn a_primary_that_was_emptied_or_restarted_counts_after_the_longest_lease_alone() {
-    for is_restarted in [false, true] {
+    for loss in ["all keys", "its counter", "its run"] {
         let mut three = Three::begun().await;
         let locks = three.locks().await;
         locks.lock("k").await.expect("free").release().await.expect("held");
         // All that is left are 0 and 1.
         three.0[2].kill();
-        if is_restarted {
+        if loss == "its run" {
             three.0[1].kill();
             three.0[1].restart();
         } else {
-            let mut redis = Raw::connect(&three.0[1].url()).await;
-            let _: redis::Value = redis.ask(&redis::cmd("FLUSHALL")).await;
+            let mark = mark(&three.0[1]).await.expect("marked");
+            let (written_us, _) = mark.split_once(' ').expect("the time stands first");
+            let mut lose = redis::cmd("FLUSHALL");
+            if loss == "its counter" {
+                lose = redis::cmd("DEL").arg(counter(written_us)).to_owned();
+            }
+            let _: redis::Value = Raw::connect(&three.0[1].url()).await.ask(&lose).await;
         }
-        let emptied = Instant::now();
+        let lost = Instant::now();
         let guard = locks.lock_timeout("k", SOON).await.expect("granted in the end");
-        assert!(emptied.elapsed() >= MAX_LEASE, "after {:?}", emptied.elapsed());
+        assert!(lost.elapsed() >= MAX_LEASE, "{loss}: after {:?}", lost.elapsed());
         guard.release().await.expect("held");
     }
 }
 
 /// The next token of a server is above this one.
 async fn count_from(server: &RedisServer, token: u64) {
+    eventually("it is marked", SOON, async || mark(server).await.is_some()).await;
+    let mark = mark(server).await.expect("marked");
+    let (written_us, _) = mark.split_once(' ').expect("the time stands first");
     let mut redis = Raw::connect(&server.url()).await;
-    let _: redis::Value = redis.ask(redis::cmd("SET").arg("lock:tokens").arg(token)).await;
+    let _: redis::Value = redis.ask(redis::cmd("SET").arg(counter(written_us)).arg(token)).await;
 }
 
 #[tokio::test]
@@ -172,13 +185,15 @@ async fn a_restart_that_keeps_the_mark_is_known_to_a_process_that_comes_later() 
     let kept = mark(&three.0[1]).await.expect("marked");
     // As one that was written a minute ago.
     let (written_us, rest) = kept.split_once(' ').expect("the time stands first");
-    let written_us: u64 = written_us.parse().expect("µs");
-    let kept = format!("{} {rest}", written_us - 60_000_000);
+    let written_us = written_us.parse::<u64>().expect("µs") - 60_000_000;
+    let (kept, counter) = (format!("{written_us} {rest}"), counter(&written_us.to_string()));
     three.0[1].kill();
     three.0[1].restart();
     let restarted = Instant::now();
     let mut redis = Raw::connect(&three.0[1].url()).await;
-    let _: redis::Value = redis.ask(redis::cmd("SET").arg("lockcore:quorum").arg(kept)).await;
+    for (key, value) in [("lockcore:quorum", kept), (&counter, written_us.to_string())] {
+        let _: redis::Value = redis.ask(redis::cmd("SET").arg(key).arg(value)).await;
+    }
     let guard = three.locks().await.lock_timeout("k", SOON).await.expect("granted in the end");
     assert!(restarted.elapsed() >= MAX_LEASE, "after {:?}", restarted.elapsed());
     guard.release().await.expect("held");

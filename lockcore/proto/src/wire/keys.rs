@@ -115,6 +115,20 @@ impl fmt::Display for SlotCounter {
     }
 }
 
+/// The first part of the counters of tokens of primaries of a quorum.
+pub const PRIMARY_COUNTERS: &str = "lockcore:quorum:tokens:";
+
+/// The counter of tokens of a primary of a quorum, in the epoch that began at this time, µs since
+/// 1970: it is made when the epoch begins, so a server without it was emptied.
+#[derive(Debug, Clone, Copy)]
+pub struct PrimaryCounter(pub u64);
+
+impl fmt::Display for PrimaryCounter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{PRIMARY_COUNTERS}{}", self.0)
+    }
+}
+
 /// The hash tag of each slot.
 static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
     let mut tags = vec![None; usize::from(SLOTS)];

@@ -2,7 +2,7 @@
 
 pub(super) mod reply;
 
-use super::keys::{COUNTER, NoteKey, SlotCounter};
+use super::keys::{COUNTER, NoteKey, PrimaryCounter, SlotCounter};
 use super::scripts::{self, Script};
 use super::{Call, Context};
 use crate::demand::Demand;
@@ -122,7 +122,7 @@ pub(super) fn command<C: Call>(lock: &LockName, context: Context<'_>, command: &
     let mut call = C::begin(script(command), if draws { KEYS } else { 1 });
     call.text(lock.door());
     if draws {
-        add_counter(&mut call, lock, context.has_slots);
+        add_counter(&mut call, lock, context);
     }
     match command {
         Command::Acquire { members, mode, queue_limit } if is_whole(command) => {
@@ -159,18 +159,19 @@ pub(super) fn command<C: Call>(lock: &LockName, context: Context<'_>, command: &
     call
 }
 
-/// Adds the counter of the lock's slot, or the only one.
-fn add_counter(call: &mut impl Call, lock: &LockName, has_slots: bool) {
-    match has_slots {
-        false => call.text(COUNTER),
-        true => call.display(SlotCounter(lock.slot())),
+/// Adds the counter of the lock's slot or of the epoch, or the only one.
+fn add_counter(call: &mut impl Call, lock: &LockName, context: Context<'_>) {
+    match (context.has_slots, context.floors.epoch_us) {
+        (true, _) => call.display(SlotCounter(lock.slot())),
+        (false, 0) => call.text(COUNTER),
+        (false, epoch_us) => call.display(PrimaryCounter(epoch_us)),
     };
 }
 
 /// Adds the keys of a lock.
-pub(super) fn add_keys(call: &mut impl Call, lock: &LockName, has_slots: bool) {
+pub(super) fn add_keys(call: &mut impl Call, lock: &LockName, context: Context<'_>) {
     call.text(lock.door());
-    add_counter(call, lock, has_slots);
+    add_counter(call, lock, context);
 }
 
 /// One call for renewals of several locks.

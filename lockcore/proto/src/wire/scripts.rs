@@ -84,7 +84,7 @@ scripts!(
     /// The scripts of the queue.
     QueueScripts in "lua/queue/":
     lock unlock extend acquire acquire_all acquire_newest release renew confirm reduce touch leave force_release inspect
-    preflight
+    preflight mark
 );
 
 scripts!(

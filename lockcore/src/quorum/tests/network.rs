@@ -18,7 +18,7 @@ use crate::locks::Locks;
 use crate::node::Inbox;
 use crate::quorum::{Connect, Connected, Primaries, Terms};
 use crate::store::memory::MemoryStore;
-use crate::store::{Epoch, Listener, Standing, Store, StoreFuture};
+use crate::store::{Listener, Standing, Store, StoreFuture};
 
 /// The longest lease in these tests.
 pub(super) const MAX_LEASE: Duration = Duration::from_secs(5);
@@ -147,7 +147,7 @@ struct SharedWire {
 struct WireState {
     /// Counts the connections.
     connection: u64,
-    /// The number of the server's run, as it was on connecting.
+    /// The number of the server, as it was on connecting or the last answer has told it.
     server: u64,
     is_cut: bool,
     is_dead: bool,
@@ -254,12 +254,19 @@ impl Wire {
                 return Err(lost());
             }
             let answer = run(wire.inner()).await;
+            let server = wire.inner().servers();
             let arrival = wire.state().arrival(1, Instant::now());
             sleep_until(arrival).await;
-            match wire.state().connection == connection {
-                true => answer,
-                false => Err(lost()),
+            let mut state = wire.state();
+            if state.connection != connection {
+                return Err(lost());
             }
+            if std::mem::replace(&mut state.server, server) != server {
+                drop(state);
+                // Those that follow it look at the count.
+                wire.0.link.send_modify(|_| {});
+            }
+            answer
         })
     }
 
@@ -324,10 +331,6 @@ impl Store for Wire {
 
     fn standing(&self) -> StoreFuture<Standing> {
         self.request(|store| store.standing())
-    }
-
-    fn epoch(&self) -> StoreFuture<Epoch> {
-        self.request(|store| store.epoch())
     }
 
     fn subscription(&self) -> watch::Receiver<Link> {

@@ -14,8 +14,10 @@ use tokio::sync::watch;
 use super::SharedStore;
 use super::state::MemoryState;
 use crate::store::seen::SeenTokens;
-use crate::store::{Epoch, Standing};
-use crate::store::{Search, Store, StoreFuture};
+use crate::store::{Search, Standing, Store, StoreFuture};
+
+/// The beginning of an epoch that is over.
+const OVER: u64 = u64::MAX;
 
 /// Connected from its creation until it is closed or dropped.
 pub(super) struct MemoryNode {
@@ -26,6 +28,9 @@ pub(super) struct MemoryNode {
     seen: Option<Arc<SeenTokens>>,
     /// The store's time at the last look how long it has forgotten nothing, µs since the epoch.
     looked_us: AtomicU64,
+    /// The beginning of its epoch as a primary of a quorum, and how often that was another one.
+    epoch_us: AtomicU64,
+    epochs: AtomicU64,
     link: watch::Sender<Link>,
 }
 
@@ -37,7 +42,8 @@ impl MemoryNode {
         seen: Option<Arc<SeenTokens>>,
     ) -> Self {
         let link = watch::Sender::new(Link::Up);
-        Self { shared, node, peers, seen, looked_us: AtomicU64::new(0), link }
+        let [looked_us, epoch_us, epochs] = [0, 0, 0].map(AtomicU64::new);
+        Self { shared, node, peers, seen, looked_us, epoch_us, epochs, link }
     }
 
     /// Runs one command, with the floor of this node.
@@ -47,9 +53,17 @@ impl MemoryNode {
         now_us: u64,
         (lock, command): (&LockName, &Command),
     ) -> Result<Answer, StoreError> {
+        if self.seen.is_some() && matches!(command, Command::Acquire { .. }) {
+            self.look(state);
+            if self.epoch_us.load(Ordering::Acquire) == OVER {
+                let text = "the store was emptied";
+                return Err(StoreError::refused(LockErrorKind::Unavailable, text));
+            }
+        }
         let seen_us = self.seen.as_ref().map_or(0, |seen| seen.greatest());
         let floor_us = seen_us.max(self.looked_us.load(Ordering::Acquire));
-        let answer = state.run(lock, &self.node, self.peers, (now_us, floor_us), command)?;
+        let terms = (now_us, floor_us, self.seen.is_some());
+        let answer = state.run(lock, &self.node, self.peers, terms, command)?;
         if let Some(seen) = &self.seen {
             answer.grants().iter().for_each(|grant| seen.note(grant.last_token()));
         }
@@ -74,6 +88,17 @@ impl MemoryNode {
             self.shared.deliver();
         }
         StoreFuture::ready(answer)
+    }
+
+    /// Counts the store as another one from now on if it was emptied in its epoch.
+    fn look(&self, state: &MemoryState) {
+        let known = self.epoch_us.load(Ordering::Acquire);
+        if ![state.emptied_us, OVER].contains(&known) {
+            self.epoch_us.store(OVER, Ordering::Release);
+            self.epochs.fetch_add(1, Ordering::AcqRel);
+            // Those that follow it look at the count.
+            self.link.send_modify(|_| {});
+        }
     }
 
     fn is_closed(&self) -> bool {
@@ -111,7 +136,7 @@ impl Store for MemoryNode {
     }
 
     fn servers(&self) -> u64 {
-        self.shared.state().restarts
+        self.shared.state().restarts + self.epochs.load(Ordering::Acquire)
     }
 
     fn standing(&self) -> StoreFuture<Standing> {
@@ -119,12 +144,11 @@ impl Store for MemoryNode {
             self.looked_us.fetch_max(now_us, Ordering::AcqRel);
             let since_us = state.emptied_us.max(state.restarted_us);
             let age = if since_us == 0 { u64::MAX } else { now_us.saturating_sub(since_us) };
-            Ok(Standing { epoch: state.epoch(), age: Duration::from_micros(age) })
+            self.look(state);
+            self.epoch_us.store(state.emptied_us, Ordering::Release);
+            let server = state.restarts + self.epochs.load(Ordering::Acquire);
+            Ok(Standing { server, age: Duration::from_micros(age) })
         })
-    }
-
-    fn epoch(&self) -> StoreFuture<Epoch> {
-        self.step(|state, _| Ok(state.epoch()))
     }
 
     fn searches(&self, namespace: Option<&str>) -> Vec<Arc<dyn Search>> {

@@ -7,7 +7,6 @@ use proto::queue::{self, QueueState};
 use proto::redisson::{self, LockState};
 use proto::{Answer, Command, Event, LockErrorKind, LockName, NodeId, StoreError};
 
-use crate::store::Epoch;
 use crate::store::Listener;
 
 /// The number of locks from which it is worth looking for ones to forget.
@@ -49,7 +48,7 @@ impl MemoryState {
         lock: &LockName,
         node: &NodeId,
         peers: bool,
-        (now_us, floor_us): (u64, u64),
+        (now_us, floor_us, is_primary): (u64, u64, bool),
         command: &Command,
     ) -> Result<Answer, StoreError> {
         let is_acquire = matches!(command, Command::Acquire { .. });
@@ -70,7 +69,7 @@ impl MemoryState {
                 let mut call = queue::Call::new(node, &connected, now_us);
                 // As on a server, a token of this store is above those of the one before it.
                 call.counter = Some(*self.counter.get_or_insert(now_us));
-                call.floor_us = floor_us;
+                (call.floor_us, call.is_primary) = (floor_us, is_primary);
                 let answer = match refusing {
                     Some(_) => Answer::Acquired(state.full(&mut call, members_of(command))),
                     None => state.step(&mut call, command),
@@ -101,10 +100,6 @@ impl MemoryState {
     pub(super) fn empty(&mut self) {
         self.locks.clear();
         self.counter = None;
-    }
-
-    pub(super) fn epoch(&self) -> Epoch {
-        Epoch { server: self.restarts, mark: self.emptied_us }
     }
 
     fn put(&mut self, node: &NodeId, event: Event) {

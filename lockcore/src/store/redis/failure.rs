@@ -88,6 +88,14 @@ pub(crate) fn unsent(why: &str) -> RedisError {
 /// Stands where a server's error has its code.
 const UNSENT: &str = "UNSENT";
 
+/// The code of the scripts' error that a primary of a quorum is not in the epoch of the command.
+const FORGOTTEN: &str = "FORGOTTEN";
+
+/// Whether a primary of a quorum was emptied.
+pub(crate) fn is_forgotten(error: &RedisError) -> bool {
+    error.code() == Some(FORGOTTEN)
+}
+
 /// The store error for an error of a subscription; `channel` is the channel that the user needs.
 pub(crate) fn of_subscribing(error: &RedisError, channel: &str) -> StoreError {
     let said = text(error);
@@ -157,7 +165,7 @@ fn by_code(code: &str) -> Option<LockErrorKind> {
     Some(match code {
         "NOPERM" | "NOAUTH" | "WRONGPASS" => LockErrorKind::Denied,
         "READONLY" | "NOREPLICAS" | "MISCONF" => LockErrorKind::ReadOnly,
-        "LOADING" | "MASTERDOWN" | "BUSY" | "CLUSTERDOWN" | "TRYAGAIN" | UNSENT => {
+        "LOADING" | "MASTERDOWN" | "BUSY" | "CLUSTERDOWN" | "TRYAGAIN" | FORGOTTEN | UNSENT => {
             LockErrorKind::Unavailable
         }
         "OOM" => LockErrorKind::OutOfMemory,

@@ -168,6 +168,15 @@ impl CommandLink {
         self.0.servers.load(Ordering::Acquire)
     }
 
+    /// Counts the server as another one from now on, for it was emptied.
+    pub(crate) fn count_as_another(&self) {
+        let mut current = self.0.current();
+        current.server += 1;
+        self.0.servers.store(current.server, Ordering::Release);
+        // Those that follow it look at the count.
+        self.0.state.send_modify(|_| {});
+    }
+
     /// The address of the server that commands go to.
     pub(crate) fn address(&self) -> String {
         self.0.connector.server()

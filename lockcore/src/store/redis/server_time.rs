@@ -26,6 +26,7 @@
 //! still for as long as that clock is behind, and a waiter that died would keep its place.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -40,6 +41,8 @@ use crate::store::seen::SeenTokens;
 const WRONG_BY: u64 = 24 * 60 * 60 * 1_000_000;
 /// A second in µs.
 const STEP: u64 = 1_000_000;
+/// The bit of an epoch that is over.
+const OVER: u64 = 1 << 63;
 
 /// The times and tokens of all servers so far, by the counters of the tokens.
 #[derive(Debug, Default)]
@@ -47,6 +50,8 @@ pub(crate) struct ServerTime {
     counters: Mutex<Counters>,
     /// The tokens of all primaries, where the server is one of a quorum.
     seen: Option<Arc<SeenTokens>>,
+    /// The beginning of its epoch then, µs since 1970, with a bit if that is known to be [`OVER`].
+    epoch: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -134,7 +139,26 @@ impl ServerTime {
             floor_us: times.taken.max(times.token).max(seen),
             elsewhere_us: times.elsewhere,
             latest_us: times.latest.max(times.token),
+            epoch_us: self.epoch_us(),
         }
+    }
+
+    /// The beginning of the epoch that is known of a primary of a quorum, µs since 1970, or 0.
+    pub(crate) fn epoch_us(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire) & !OVER
+    }
+
+    /// Notes the epoch that a primary of a quorum is in.
+    pub(crate) fn begin_epoch(&self, epoch_us: u64) {
+        self.epoch.store(epoch_us, Ordering::Release);
+    }
+
+    /// Notes that an epoch is over. Returns whether it was the known one, and not known to be over.
+    pub(crate) fn end_epoch(&self, epoch_us: u64) -> bool {
+        let over = epoch_us | OVER;
+        let ended =
+            self.epoch.compare_exchange(epoch_us, over, Ordering::AcqRel, Ordering::Acquire);
+        epoch_us != 0 && ended.is_ok()
     }
 
     /// Remembers the time of the server with this number, to which nothing was sent yet.
@@ -213,6 +237,10 @@ mod tests {
         FencingToken::try_from(token).unwrap()
     }
 
+    fn floors(floor_us: u64, elsewhere_us: u64) -> Floors {
+        Floors { floor_us, elsewhere_us, latest_us: floor_us, epoch_us: 0 }
+    }
+
     fn floor(server_time: &ServerTime, server: u64) -> u64 {
         server_time.floors(0, server).floor_us
     }
@@ -256,10 +284,7 @@ mod tests {
         let server_time = ServerTime::default();
         server_time.note_first(NOW, 0);
         server_time.note_first(NOW + 5, 0);
-        assert_eq!(
-            server_time.floors(0, 0),
-            Floors { floor_us: NOW + 5, elsewhere_us: 0, latest_us: NOW + 5 }
-        );
+        assert_eq!(server_time.floors(0, 0), floors(NOW + 5, 0));
     }
 
     #[test]
@@ -270,10 +295,7 @@ mod tests {
         server_time.note(NOW + 7, (0, 0));
         assert_eq!(server_time.floors(0, 1).elsewhere_us, NOW + 7);
         server_time.note_token(token(NOW + 9), (0, 0));
-        assert_eq!(
-            server_time.floors(0, 1),
-            Floors { floor_us: NOW + 9, elsewhere_us: NOW + 9, latest_us: NOW + 9 }
-        );
+        assert_eq!(server_time.floors(0, 1), floors(NOW + 9, NOW + 9));
     }
 
     // L9: a clock that was years ahead raised all tokens of the process until its end.
@@ -286,10 +308,7 @@ mod tests {
         server_time.note(NOW + 1, (0, 0));
         assert_eq!(floor(&server_time, 0), years, "one answer may itself be wrong");
         server_time.note(NOW + 2, (0, 0));
-        assert_eq!(
-            server_time.floors(0, 0),
-            Floors { floor_us: NOW + 2, elsewhere_us: 0, latest_us: NOW + 2 }
-        );
+        assert_eq!(server_time.floors(0, 0), floors(NOW + 2, 0));
     }
 
     #[test]

@@ -11,13 +11,16 @@
 
 use std::time::Duration;
 
+use proto::wire::keys::PRIMARY_COUNTERS;
+use proto::wire::{Call as _, scripts};
 use proto::{LockErrorKind, StoreError};
-use redis::Value;
+use redis::{FromRedisValue, Value};
 
+use super::call::Scripted;
 use super::link::CommandLink;
 use super::preflight::Info;
 use super::server_time::ServerTime;
-use crate::store::{Epoch, Standing};
+use crate::store::Standing;
 
 /// The first part of the name of the key, before the namespace.
 const KEY: &str = "lockcore:quorum";
@@ -77,17 +80,21 @@ impl Mark {
         link: &CommandLink,
         server_time: &ServerTime,
     ) -> Result<Standing, StoreError> {
-        let (server, generation) = (link.servers(), link.generation());
+        let generation = link.generation();
         let Server { run, uptime } = Self::server(link).await?;
         let now_us = time(link).await?;
-        let text = match self.get(link).await? {
-            Some(text) => text,
-            None => self.write(link, now_us, "-").await?,
-        };
+        let text = self.read_or_write(link, "-").await?;
         let Found { written_us, fresh, .. } = self.found(&text)?;
         if link.generation() != generation {
             return Err(StoreError::ambiguous("the connection was replaced meanwhile"));
         }
+        // Before the epoch is told: nothing that is granted in it counts for the one before.
+        let known_us = server_time.epoch_us();
+        if known_us != written_us && server_time.end_epoch(known_us) {
+            link.count_as_another();
+        }
+        let server = link.servers();
+        server_time.begin_epoch(written_us);
         server_time.note_first(now_us, server);
         let kept = Duration::from_micros(now_us.saturating_sub(written_us));
         let age = match fresh == run {
@@ -95,25 +102,14 @@ impl Mark {
             false if self.trusts_restarts => kept,
             false => kept.min(uptime),
         };
-        Ok(Standing { epoch: Epoch { server, mark: written_us }, age })
-    }
-
-    /// The time in which the server forgets nothing: none that was there before if it was emptied.
-    pub(crate) async fn epoch(&self, link: &CommandLink) -> Result<Epoch, StoreError> {
-        let sender = link.sender().await?;
-        let server = sender.server;
-        let answer = link.run_on(sender, self.ask()).await?;
-        let mark = match text(answer)? {
-            Some(text) => self.found(&text)?.written_us,
-            None => 0,
-        };
-        Ok(Epoch { server, mark })
+        Ok(Standing { server, age })
     }
 
     /// Refuses a server that a process has used: it may have granted something.
     pub(crate) async fn check_new(&self, link: &CommandLink) -> Result<(), StoreError> {
         let Server { run, .. } = Self::server(link).await?;
-        let text = self.get(link).await?;
+        let text: Option<String> =
+            text(link.run(redis::cmd("GET").arg(&self.key).to_owned()).await?)?;
         match text.as_deref().map(|text| self.found(text)).transpose()? {
             Some(found) if found.fresh != run => {
                 let detail = "it is not new: it counts once it has run for the longest lease";
@@ -126,28 +122,15 @@ impl Mark {
     /// Marks a server that has granted nothing yet, unless it is marked.
     pub(crate) async fn begin(&self, link: &CommandLink) -> Result<(), StoreError> {
         let Server { run, .. } = Self::server(link).await?;
-        let text = self.write(link, time(link).await?, &run).await?;
+        let text = self.read_or_write(link, &run).await?;
         self.found(&text).map(drop)
     }
 
-    fn ask(&self) -> redis::Cmd {
-        redis::cmd("GET").arg(&self.key).to_owned()
-    }
-
-    async fn get(&self, link: &CommandLink) -> Result<Option<String>, StoreError> {
-        text(link.run(self.ask()).await?)
-    }
-
-    /// Writes the mark where there is none, and returns the one that is there then.
-    async fn write(
-        &self,
-        link: &CommandLink,
-        now_us: u64,
-        fresh: &str,
-    ) -> Result<String, StoreError> {
-        let text = format!("{now_us} {fresh} {}", self.agreed);
-        link.run(redis::cmd("SET").arg(&self.key).arg(text).arg("NX").to_owned()).await?;
-        self.get(link).await?.ok_or_else(|| refused("the mark of the quorum is gone again"))
+    /// The mark that is there, or that is written since the server was emptied.
+    async fn read_or_write(&self, link: &CommandLink, fresh: &str) -> Result<String, StoreError> {
+        let mut call = Scripted::begin(&scripts::of_queue().mark, 1);
+        call.text(&self.key).text(fresh).text(&self.agreed).text(PRIMARY_COUNTERS);
+        text(link.run_script(call).await?)
     }
 
     fn found<'a>(&self, text: &'a str) -> Result<Found<'a>, StoreError> {
@@ -196,7 +179,7 @@ async fn time(link: &CommandLink) -> Result<u64, StoreError> {
     Ok(seconds.saturating_mul(1_000_000).saturating_add(micros))
 }
 
-fn text(answer: Value) -> Result<Option<String>, StoreError> {
+fn text<T: FromRedisValue>(answer: Value) -> Result<T, StoreError> {
     redis::from_redis_value(answer).map_err(|_| refused("the mark of the quorum is no text"))
 }
 

@@ -165,12 +165,18 @@ local function next_of_counter()
   return count + 1
 end
 
+-- Whether the server is a primary of a quorum.
+local function is_primary()
+  return string.sub(counter, 1, 16) == 'lockcore:quorum:'
+end
+
 -- A token above all before it: the counter's next number, if that is above all that the caller has
 -- seen. Of several, one after the other, the first.
 local function issue(holds)
   local next, others = next_of_counter(), (holds or 1) - 1
   if next <= floor or next + others >= 9007199254740992 then
-    next = math.max(floor, now_us) + 1
+    -- Another primary of a quorum may be ahead, and that one's clock is none of this one's.
+    next = math.max(floor, is_primary() and next > 1000000000000000 and 0 or now_us) + 1
   end
   count, issued = next + others, text_of(next)
   return issued

@@ -23,7 +23,8 @@ if left and (left > beyond or left == -1) then
     end
     local time = call('TIME')
     local clock = time[1] .. string.sub('00000' .. time[2], -6)
-    local token = math.max(ARGV[2], clock) + 1
+    local is_primary = string.sub(counter, 1, 16) == 'lockcore:quorum:' and drawn > 1000000000000000
+    local token = math.max(ARGV[2], is_primary and 0 or clock) + 1
     call('SET', counter, string.format('%d', token + holds - 1))
     return string.format('%d', token) .. ' ' .. clock .. member .. numbers
   end

@@ -1,0 +1,16 @@
+-- Reads the mark of a primary of a quorum. Where the mark or the counter of its epoch is missing,
+-- the server was emptied, and both are written: together, so that no counter is of an epoch that
+-- ended before it. KEYS: mark. ARGV: the run of the server in which the mark is new, or -; the part
+-- on which all processes agree; the first part of the name of a counter. Answers the mark.
+local call, text = redis.call, redis.call('GET', KEYS[1])
+local written, agreed = string.match(text or '', '^(%d+) %S+ (.*)$')
+local count = written and tonumber(redis.pcall('GET', ARGV[3] .. written))
+if text and agreed ~= ARGV[2] or count and count > 1000000000000000 then
+  return text
+end
+local time = call('TIME')
+local now = time[1] .. string.sub('00000' .. time[2], -6)
+text = now .. ' ' .. ARGV[1] .. ' ' .. ARGV[2]
+call('SET', ARGV[3] .. now, now)
+call('SET', KEYS[1], text)
+return text

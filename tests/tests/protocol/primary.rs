@@ -1,0 +1,82 @@
+//! A primary of a quorum: its tokens go on from those of the others, and one that was emptied
+//! grants nothing before somebody has begun an epoch.
+
+use proto::wire::Floors;
+use proto::{Demand, Mode};
+
+use crate::asking::{acquire, grant, token_of};
+use crate::bench::Bench;
+use crate::facts;
+use crate::parts::permits;
+
+facts! {
+    queue: [a_primary_goes_on_from_the_tokens_of_the_others_and_not_from_its_clock],
+    queue_scripts: [a_primary_without_its_counter_grants_and_queues_nothing_and_says_so],
+}
+
+/// µs between the numbers of two primaries, and from there to the clock.
+const APART_US: u64 = 60_000_000;
+
+const DEMANDS: [Demand; 2] = [Demand::ALONE, Demand::READ];
+
+fn of_a_primary(floor_us: u64, epoch_us: u64) -> Floors {
+    Floors { floor_us, elsewhere_us: 0, latest_us: floor_us, epoch_us }
+}
+
+async fn a_primary_goes_on_from_the_tokens_of_the_others_and_not_from_its_clock(mut bench: Bench) {
+    let epoch_us = bench.now_ms().await * 1_000 - 9 * APART_US;
+    bench.become_primary(epoch_us);
+    bench.set_counter(Some(epoch_us)).await;
+    let (a, b) = (bench.node().await, bench.node().await);
+    let mut ahead_us = epoch_us;
+    let mut others_are_ahead = || {
+        ahead_us += APART_US;
+        a.set_floors(of_a_primary(ahead_us, epoch_us));
+        b.set_floors(of_a_primary(ahead_us, epoch_us));
+        ahead_us + 1
+    };
+
+    for demand in [Demand::ALONE, Demand::READ, permits(1, 2)] {
+        let token = others_are_ahead();
+        let member = a.member_for(demand, 30_000);
+        assert_eq!(grant(&a.wait(&member).await).token.get(), token, "{demand}");
+        a.release(&member).await;
+    }
+    let token = others_are_ahead();
+    let holder = a.member(30_000);
+    assert_eq!(grant(&a.wait(&holder).await).token.get(), token, "free");
+    let token = others_are_ahead();
+    assert_eq!(grant(&a.confirm(&holder).await).token.get(), token, "confirmed");
+    others_are_ahead();
+    b.queue(30_000).await;
+    let token = others_are_ahead();
+    a.release(&holder).await;
+    let heard = b.heard().await;
+    assert_eq!(token_of(&heard[0]), token, "handed over: {heard:?}");
+    assert_eq!(bench.counter().await, token);
+}
+
+// Also behind a door: then the counter alone was taken away, and its epoch is over all the same.
+async fn a_primary_without_its_counter_grants_and_queues_nothing_and_says_so(mut bench: Bench) {
+    let epoch_us = bench.now_ms().await * 1_000 - APART_US;
+    bench.become_primary(epoch_us);
+    let a = bench.node().await;
+    let floors = of_a_primary(epoch_us, epoch_us);
+    a.set_floors(floors);
+    for is_held in [false, true] {
+        if is_held {
+            bench.set_counter(Some(epoch_us)).await;
+            a.hold(30_000).await;
+            bench.set_counter(None).await;
+        }
+        let before = bench.everything().await;
+        // One that does not wait is told at a door that it is busy.
+        let modes = if is_held { &[Mode::Wait][..] } else { &[Mode::Wait, Mode::Try] };
+        for (mode, demand) in modes.iter().flat_map(|mode| DEMANDS.map(|demand| (*mode, demand))) {
+            let command = acquire(&a.member_for(demand, 30_000), mode, 10);
+            let error = a.run(command).await.expect_err("its epoch is over");
+            assert!(error.detail.contains("FORGOTTEN"), "{demand}, held: {is_held}: {error:?}");
+        }
+        assert_eq!(bench.everything().await, before, "held: {is_held}");
+    }
+}
