@@ -71,8 +71,8 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
     fn note_token(&self, _lock: &LockName, _token: FencingToken) {}
 
     /// Counts the servers that commands have gone to. While the count stays, it is one server, with
-    /// all that it has acknowledged, unless it was emptied; a primary of a quorum that was emptied
-    /// is another one.
+    /// all that it has acknowledged, unless it was emptied. A primary of a quorum that was emptied
+    /// counts as another one once this process knows.
     fn servers(&self) -> u64 {
         0
     }

@@ -233,7 +233,7 @@ impl<'a> Call<'a> {
         let next = self.counter.unwrap_or(0).saturating_add(1);
         let others = holds.saturating_sub(1) as u64;
         let is_usual = next > self.floor_us && next.saturating_add(others) < door::TOKEN_LIMIT;
-        let clock_us = if self.is_primary && next >= door::FIRST_PLACE { 0 } else { self.now_us };
+        let clock_us = if self.is_primary { 0 } else { self.now_us };
         let next = if is_usual { next } else { self.floor_us.max(clock_us) + 1 };
         self.counter = Some(next + others);
         let token = FencingToken::try_from(next).unwrap_or(token::after(None, 0, self.now_us));

@@ -160,8 +160,8 @@ impl Climbing {
                 }
                 let is_first = self.held.iter().all(Option::is_none);
                 // Meanwhile, if it is the last one that is missing, the others are confirmed: one
-                // whose clock has jumped may have forgotten its hold. And the token of the last
-                // one is not above the numbers that they draw, unless its counter is ahead.
+                // whose clock has jumped may have forgotten its hold. And mostly the token of the
+                // last one is not above the numbers that they draw.
                 let is_last = self.held.iter().flatten().count() + 1 >= primaries.wanted();
                 let (waited, drawn) = tokio::join!(
                     self.wait_at(at, server, hop, is_first),
@@ -324,6 +324,7 @@ impl Climbing {
             // Each server has told its token by now, so the greatest is in the floor of each.
             let drawn = self.confirm(|step| step.drawn < token).await;
             self.note(drawn);
+            self.held.iter_mut().for_each(|step| drop(step.take_if(|step| step.drawn < token)));
         }
         if !self.is_high_enough() {
             return None;

@@ -101,6 +101,10 @@ impl Bench {
         }
     }
 
+    pub(crate) fn counter_key(&self) -> &str {
+        &self.counter_key
+    }
+
     /// Has the counter of a primary of a quorum, in the epoch that began at this time.
     pub(crate) fn become_primary(&mut self, epoch_us: u64) {
         self.counter_key = PrimaryCounter(epoch_us).to_string();

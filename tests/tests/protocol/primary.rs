@@ -1,17 +1,18 @@
-//! A primary of a quorum: its tokens go on from those of the others, and one that was emptied
-//! grants nothing before somebody has begun an epoch.
+//! A primary of a quorum: its tokens go on from those of the others, and one that was emptied draws
+//! no number before somebody has begun an epoch.
 
 use proto::wire::Floors;
-use proto::{Demand, Mode};
+use proto::{Command, Demand, Mode};
 
 use crate::asking::{acquire, grant, token_of};
 use crate::bench::Bench;
 use crate::facts;
+use crate::node::Node;
 use crate::parts::permits;
 
 facts! {
     queue: [a_primary_goes_on_from_the_tokens_of_the_others_and_not_from_its_clock],
-    queue_scripts: [a_primary_without_its_counter_grants_and_queues_nothing_and_says_so],
+    queue_scripts: [a_primary_without_its_counter_draws_no_number_and_says_so],
 }
 
 /// µs between the numbers of two primaries, and from there to the clock.
@@ -57,26 +58,37 @@ async fn a_primary_goes_on_from_the_tokens_of_the_others_and_not_from_its_clock(
 }
 
 // Also behind a door: then the counter alone was taken away, and its epoch is over all the same.
-async fn a_primary_without_its_counter_grants_and_queues_nothing_and_says_so(mut bench: Bench) {
+async fn a_primary_without_its_counter_draws_no_number_and_says_so(mut bench: Bench) {
     let epoch_us = bench.now_ms().await * 1_000 - APART_US;
     bench.become_primary(epoch_us);
-    let a = bench.node().await;
-    let floors = of_a_primary(epoch_us, epoch_us);
-    a.set_floors(floors);
-    for is_held in [false, true] {
-        if is_held {
-            bench.set_counter(Some(epoch_us)).await;
-            a.hold(30_000).await;
-            bench.set_counter(None).await;
+    let (a, b) = (bench.node().await, bench.node().await);
+    for node in [&a, &b] {
+        node.set_floors(of_a_primary(epoch_us, epoch_us));
+    }
+    let asked = |mode| DEMANDS.map(|demand| acquire(&a.member_for(demand, 30_000), mode, 10));
+    refuses_all(&mut bench, &a, &[asked(Mode::Wait), asked(Mode::Try)].concat()).await;
+    bench.set_counter(Some(epoch_us)).await;
+    let holder = a.hold(30_000).await;
+    b.queue(30_000).await;
+    let release = Command::Release { member: holder.clone() };
+    let drawing =
+        [&[Command::Confirm { member: holder }, release][..], &asked(Mode::Wait)].concat();
+    refuses_all(&mut bench, &a, &drawing).await;
+}
+
+async fn refuses_all(bench: &mut Bench, node: &Node, commands: &[Command]) {
+    for another in [false, true] {
+        bench.set_counter(None).await;
+        if another {
+            // Another program's key there is none of the epoch either.
+            let key = bench.counter_key().to_owned();
+            let () = bench.redis().ask(redis::cmd("SET").arg(key).arg("text")).await;
         }
         let before = bench.everything().await;
-        // One that does not wait is told at a door that it is busy.
-        let modes = if is_held { &[Mode::Wait][..] } else { &[Mode::Wait, Mode::Try] };
-        for (mode, demand) in modes.iter().flat_map(|mode| DEMANDS.map(|demand| (*mode, demand))) {
-            let command = acquire(&a.member_for(demand, 30_000), mode, 10);
-            let error = a.run(command).await.expect_err("its epoch is over");
-            assert!(error.detail.contains("FORGOTTEN"), "{demand}, held: {is_held}: {error:?}");
+        for command in commands {
+            let error = node.run(command.clone()).await.expect_err("its epoch is over");
+            assert!(error.detail.contains("FORGOTTEN"), "{command:?}: {error:?}");
         }
-        assert_eq!(bench.everything().await, before, "held: {is_held}");
+        assert_eq!(bench.everything().await, before);
     }
 }

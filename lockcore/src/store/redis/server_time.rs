@@ -50,7 +50,8 @@ pub(crate) struct ServerTime {
     counters: Mutex<Counters>,
     /// The tokens of all primaries, where the server is one of a quorum.
     seen: Option<Arc<SeenTokens>>,
-    /// The beginning of its epoch then, µs since 1970, with a bit if that is known to be [`OVER`].
+    /// The time at which the known epoch of a primary of a quorum began, µs since 1970, or 0. The
+    /// bit [`OVER`] is set once the epoch is known to be over.
     epoch: AtomicU64,
 }
 
@@ -67,6 +68,11 @@ struct Counters {
 impl Counters {
     fn of(&mut self, slot: u16) -> &mut Times {
         self.by_slot.entry(slot).or_insert(self.first)
+    }
+
+    fn now_us(&self) -> u64 {
+        let passed = self.connected.map_or(Duration::ZERO, |connected| connected.elapsed());
+        self.first.latest.saturating_add(passed.as_micros() as u64)
     }
 }
 
@@ -95,11 +101,6 @@ impl Times {
             self.taken = self.taken.max(self.latest);
             self.server = server;
         }
-    }
-
-    /// Whether a server may have issued the token.
-    fn is_plausible(&self, token: u64) -> bool {
-        token <= self.latest.saturating_add(WRONG_BY)
     }
 
     fn tick(&mut self, now_us: u64) {
@@ -188,9 +189,7 @@ impl ServerTime {
 
     /// The present time of the server, going by the last connect.
     pub(crate) fn now_us(&self) -> u64 {
-        let counters = self.counters();
-        let passed = counters.connected.map_or(Duration::ZERO, |connected| connected.elapsed());
-        counters.first.latest + passed.as_micros() as u64
+        self.counters().now_us()
     }
 
     /// Remembers a time that the server with this number told of a lock in this slot.
@@ -208,14 +207,15 @@ impl ServerTime {
     /// Remembers a token that the server with this number told of a lock in this slot.
     pub(crate) fn note_token(&self, token: FencingToken, (slot, server): (u16, u64)) {
         let mut counters = self.counters();
-        let times = counters.of(slot);
-        if !times.is_plausible(token.get()) {
+        // Answers may not tell the time for days.
+        let is_plausible = |time_us: u64| token.get() <= time_us.saturating_add(WRONG_BY);
+        if !is_plausible(counters.of(slot).latest) && !is_plausible(counters.now_us()) {
             return;
         }
         if let Some(seen) = &self.seen {
             seen.note(token);
         }
-        let token = token.get();
+        let (times, token) = (counters.of(slot), token.get());
         times.token = times.token.max(token);
         if server < times.server {
             times.elsewhere = times.elsewhere.max(token);
@@ -331,6 +331,19 @@ mod tests {
         server_time.note_first(NOW, 0);
         server_time.note_token(token(NOW + WRONG_BY + 1), (0, 0));
         assert_eq!(floor(&server_time, 0), NOW);
+    }
+
+    // Most answers do not tell the time: none may for days, in which another process draws numbers
+    // by the server's clock.
+    #[tokio::test(start_paused = true)]
+    async fn a_token_of_days_later_is_none_in_advance_although_no_answer_has_told_the_time() {
+        let server_time = ServerTime::default();
+        server_time.note_first(NOW, 0);
+        tokio::time::advance(Duration::from_secs(2 * 24 * 60 * 60)).await;
+        server_time.note_token(token(NOW + 2 * WRONG_BY), (0, 0));
+        assert_eq!(floor(&server_time, 0), NOW + 2 * WRONG_BY);
+        server_time.note_token(token(NOW + 3 * WRONG_BY + STEP), (0, 0));
+        assert_eq!(floor(&server_time, 0), NOW + 2 * WRONG_BY);
     }
 
     #[test]

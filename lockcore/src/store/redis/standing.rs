@@ -2,8 +2,8 @@
 //!
 //! # Implementation notes
 //!
-//! - The mark is written by the first process that finds none, with the server's time. If it is
-//!   missing later, or has another time, the server was emptied in between.
+//! - The mark is written, with the server's time, by the first process that finds none, or no
+//!   counter of its epoch: if one of the two is missing later, the server was emptied in between.
 //! - A restart that keeps the mark is told by the server's run. The link asks for that on each new
 //!   connection, before a command can use it; a restart breaks connections.
 //! - The mark has the whole list of the primaries: another list would have majorities that do not
@@ -85,15 +85,16 @@ impl Mark {
         let now_us = time(link).await?;
         let text = self.read_or_write(link, "-").await?;
         let Found { written_us, fresh, .. } = self.found(&text)?;
-        if link.generation() != generation {
-            return Err(StoreError::ambiguous("the connection was replaced meanwhile"));
-        }
         // Before the epoch is told: nothing that is granted in it counts for the one before.
         let known_us = server_time.epoch_us();
         if known_us != written_us && server_time.end_epoch(known_us) {
             link.count_as_another();
         }
         let server = link.servers();
+        // After the number was read: else it may be that of a server of which nothing was asked.
+        if link.generation() != generation {
+            return Err(StoreError::ambiguous("the connection was replaced meanwhile"));
+        }
         server_time.begin_epoch(written_us);
         server_time.note_first(now_us, server);
         let kept = Duration::from_micros(now_us.saturating_sub(written_us));

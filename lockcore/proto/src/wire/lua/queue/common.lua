@@ -153,9 +153,20 @@ local function look()
   end
 end
 
+-- Whether the server is a primary of a quorum.
+local function is_primary()
+  return string.sub(counter, 1, 16) == 'lockcore:quorum:'
+end
+
 -- The counter of tokens, which all locks of the server share.
 local function next_of_counter()
-  if not count then
+  if not count and is_primary() then
+    -- A primary without one was emptied since the caller learned of its epoch.
+    count = tonumber(redis.pcall('GET', counter)) or 0
+    if count <= 1000000000000000 then
+      foreign_key = foreign_key or redis.error_reply('FORGOTTEN the epoch of a quorum is over')
+    end
+  elseif not count then
     local last = read('lock:tokens', 'GET', counter)
     if last and not string.match(last, '^-?%d+$') then
       mark_foreign('lock:tokens', 'string')
@@ -165,18 +176,13 @@ local function next_of_counter()
   return count + 1
 end
 
--- Whether the server is a primary of a quorum.
-local function is_primary()
-  return string.sub(counter, 1, 16) == 'lockcore:quorum:'
-end
-
 -- A token above all before it: the counter's next number, if that is above all that the caller has
 -- seen. Of several, one after the other, the first.
 local function issue(holds)
   local next, others = next_of_counter(), (holds or 1) - 1
   if next <= floor or next + others >= 9007199254740992 then
     -- Another primary of a quorum may be ahead, and that one's clock is none of this one's.
-    next = math.max(floor, is_primary() and next > 1000000000000000 and 0 or now_us) + 1
+    next = math.max(floor, is_primary() and 0 or now_us) + 1
   end
   count, issued = next + others, text_of(next)
   return issued

@@ -5,27 +5,28 @@
 local call, pcall, door, counter, member = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[5]
 local text = pcall('GET', door)
 local beyond = text == member and 0 or (text == '+' .. member or text == '-' .. member) and 60000
-local numbers, holds = '', 1
+local numbers, drawn, draws = '', nil, 1
 if not beyond and type(text) == 'string' and string.sub(text, 2, #member + 2) == member .. '\n' then
   beyond, numbers = 60000, string.sub(text, #member + 2)
-  holds = select(2, string.gsub(numbers, '%d+', ''))
+  draws = select(2, string.gsub(numbers, '%d+', ''))
 end
 local left = beyond and call('PTTL', door)
 -- Without an end, which another program took away, it gets one.
 if left and (left > beyond or left == -1) then
   -- When memory is full INCR is refused, and the long way begins with a write that is not.
-  local drawn = tonumber(holds == 1 and pcall('INCR', counter) or pcall('INCRBY', counter, holds))
-  if drawn then
+  drawn = tonumber(draws == 1 and pcall('INCR', counter) or pcall('INCRBY', counter, draws))
+  local ahead = drawn and drawn - ARGV[2] - draws + 1
+  local is_primary = drawn and ahead <= 0 and string.sub(counter, 1, 16) == 'lockcore:quorum:'
+  -- The long way refuses where the epoch of a primary is over.
+  if drawn and not (is_primary and drawn <= 1000000000000000) then
     call('PEXPIRE', door, ARGV[6] + beyond)
-    local ahead = drawn - ARGV[2] - holds + 1
     if ahead > 0 and drawn < 9007199254740992 then
       return string.format('%d', ahead) .. member .. numbers
     end
     local time = call('TIME')
     local clock = time[1] .. string.sub('00000' .. time[2], -6)
-    local is_primary = string.sub(counter, 1, 16) == 'lockcore:quorum:' and drawn > 1000000000000000
     local token = math.max(ARGV[2], is_primary and 0 or clock) + 1
-    call('SET', counter, string.format('%d', token + holds - 1))
+    call('SET', counter, string.format('%d', token + draws - 1))
     return string.format('%d', token) .. ' ' .. clock .. member .. numbers
   end
 elseif type(text) == 'string' then
@@ -45,6 +46,8 @@ elseif type(text) == 'string' then
     end
   end
 end
+
+--#include queue/put_back
 
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 

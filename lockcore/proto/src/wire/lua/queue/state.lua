@@ -38,5 +38,6 @@ local latest = 0
 -- The reply, and the messages to other nodes: their nodes in order, and the parts of each.
 local grants, passed_over, more = {}, 0, 0
 local told, revoked, superseded = {}, {}, {}
--- The answer if a key at one of our names is another program's: nothing is written.
+-- The answer if a key at one of our names is another program's, or if the epoch of a primary is
+-- over: nothing is written.
 local foreign_key

@@ -4,11 +4,6 @@
 --#include queue/common
 
 look()
-if is_primary() and next_of_counter() <= 1000000000000000 and not foreign_key then
-  -- The server was emptied since the caller learned of its epoch. A short way may have drawn 1.
-  call('DEL', counter)
-  return redis.error_reply('FORGOTTEN the epoch of a quorum is over')
-end
 local is_gone = has_gone and read('lock:gone', 'ZMSCORE', G, unpack(members)) or {}
 if foreign_key then
   return foreign_key
