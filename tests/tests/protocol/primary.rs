@@ -1,5 +1,5 @@
 //! A primary of a quorum: its tokens go on from those of the others, and one that was emptied draws
-//! no number before somebody has begun an epoch.
+//! no number before a process has begun an epoch.
 
 use proto::wire::Floors;
 use proto::{Command, Demand, Mode};

@@ -17,6 +17,13 @@ fn counter(written_us: &str) -> String {
     format!("lockcore:quorum:tokens:{written_us}")
 }
 
+/// The counter of tokens of the epoch that a server is in.
+async fn present_counter(server: &RedisServer) -> String {
+    let mark = mark(server).await.expect("marked");
+    let (written_us, _) = mark.split_once(' ').expect("the time stands first");
+    counter(written_us)
+}
+
 async fn refused(quorum: Quorum) -> lockcore::LockError {
     Locks::builder().lease(MAX_LEASE).from_quorum(quorum).await.expect_err("refused")
 }
@@ -128,11 +135,9 @@ async fn a_primary_that_was_emptied_or_restarted_counts_after_the_longest_lease_
             three.0[1].kill();
             three.0[1].restart();
         } else {
-            let mark = mark(&three.0[1]).await.expect("marked");
-            let (written_us, _) = mark.split_once(' ').expect("the time stands first");
             let mut lose = redis::cmd("FLUSHALL");
             if loss == "its counter" {
-                lose = redis::cmd("DEL").arg(counter(written_us)).to_owned();
+                lose = redis::cmd("DEL").arg(present_counter(&three.0[1]).await).to_owned();
             }
             let _: redis::Value = Raw::connect(&three.0[1].url()).await.ask(&lose).await;
         }
@@ -146,10 +151,9 @@ async fn a_primary_that_was_emptied_or_restarted_counts_after_the_longest_lease_
 /// The next token of a server is above this one.
 async fn count_from(server: &RedisServer, token: u64) {
     eventually("it is marked", SOON, async || mark(server).await.is_some()).await;
-    let mark = mark(server).await.expect("marked");
-    let (written_us, _) = mark.split_once(' ').expect("the time stands first");
+    let counter = present_counter(server).await;
     let mut redis = Raw::connect(&server.url()).await;
-    let _: redis::Value = redis.ask(redis::cmd("SET").arg(counter(written_us)).arg(token)).await;
+    let _: redis::Value = redis.ask(redis::cmd("SET").arg(counter).arg(token)).await;
 }
 
 #[tokio::test]
