@@ -5,7 +5,7 @@ use lock_tower::RequestLocks;
 
 use crate::lockable::Lockable;
 use crate::locked::{Locked, lock};
-use crate::mode::{Lock, Mode};
+use crate::mode::{AsKeys, Mode};
 use crate::rejection::LockedBodyRejection;
 
 /// Reads the body as `E`, then waits for the lock that `K` names. A client that sends slowly holds
@@ -34,7 +34,7 @@ use crate::rejection::LockedBodyRejection;
 ///
 /// `M` is the mode in which `K` is locked: see [`ReadLocked`](crate::ReadLocked).
 #[derive(Debug)]
-pub struct LockedBody<K: Lockable, E, M: Mode<K> = Lock> {
+pub struct LockedBody<K: Lockable, E, M: Mode<K> = AsKeys> {
     /// The lock.
     pub lock: Locked<K, M>,
     /// The body.

@@ -22,11 +22,11 @@
 //!
 //! // While this runs, no other request for the same order does, on any machine.
 //! async fn pay(order: Locked<Path<Order>>) -> Result<&'static str, StatusCode> {
-//!     let hold = [order.fencing_token().into(), order.id];
+//!     let parameters = [order.fencing_token().into(), order.id];
 //!     // First raise the row's token: from here on, no earlier holder can write.
-//!     execute("UPDATE orders SET token = $1 WHERE id = $2 AND token < $1", hold).await?;
+//!     execute("UPDATE orders SET token = $1 WHERE id = $2 AND token < $1", parameters).await?;
 //!     // Now read the row, and do the work. Then write, while the token is still that of this hold.
-//!     execute("UPDATE orders SET paid = true WHERE id = $2 AND token = $1", hold).await?;
+//!     execute("UPDATE orders SET paid = true WHERE id = $2 AND token = $1", parameters).await?;
 //!     Ok("paid")
 //! }
 //!
@@ -41,10 +41,11 @@
 //! # }
 //! ```
 //!
-//! # Why there is a layer: the trap of guards in arguments
+//! # Why there is a layer: a guard in an argument may be dropped early
 //!
-//! An extractor that *owned* its guard would be a trap. An `async fn` keeps its arguments to the
-//! end, but a closure drops those that it does not use before its body runs:
+//! An extractor that *owned* its guard could release the lock before the handler begins. The
+//! arguments of an `async fn` are kept to its end, but a closure drops those that it does not use
+//! before its body runs:
 //!
 //! ```
 //! # use axum::{Router, extract::Path, routing::post};
@@ -163,14 +164,17 @@
 //! | cause | status |
 //! |---|---|
 //! | another request holds the lock, and the wait times out | 423, with `Retry-After` |
-//! | all permits are taken, and the wait times out | 429, with `Retry-After` |
+//! | all permits are in use, and the wait times out | 429, with `Retry-After` |
 //! | the queue is full | 429, with `Retry-After` |
 //! | on HTTP/2 the body is too large to be [read while the request waits](LockScopeLayer::read_ahead) | 413, with `Retry-After` |
 //! | on HTTP/2 the bodies of requests that wait take [all the room of the layer](LockScopeLayer::read_ahead_total) | 503, with `Retry-After` |
-//! | Redis is unavailable, or the request is [refused early](LockScopeLayer::refuse_early) | 503 |
-//! | the hold is lost while the handler runs | 503 |
+//! | the request is [refused early](LockScopeLayer::refuse_early) | 503, with `Retry-After` |
+//! | a newer request [waits in its place](LockScopeLayer::when_busy) | 409 |
+//! | Redis is unavailable, or refuses to serve | 503, with `Retry-After` if it may pass by itself |
+//! | a hold is lost before the handler is done | 503 |
 //! | the key cannot be a lock's name | 400 |
-//! | no layer; a write of a name that the same request reads | 500 |
+//! | a path that is the key has a number in [another spelling](lock_tower::canonical_path), such as `/orders/07` | 400, with the code `lock-key-spelling` |
+//! | no layer; a write of a name that the same request reads; an option or a number of permits out of its range | 500 |
 //! | the extractor `E` rejects the request | its own |
 //!
 //! The bodies are problem+json. [`Refusals`] and the layer's methods change them. Rejections are
@@ -187,6 +191,9 @@
 //! | `query` | [`Lockable`] for `Query` | yes |
 //! | `redis` | lockcore's: `Locks::connect` and `Locks::from_client` | yes |
 //! | `deadpool` | lockcore's: `Locks::from_config` and `Locks::from_pool`; includes `redis` | yes |
+//!
+//! lockcore's other features, `tls`, `metrics` and `serde`, need a dependency on lockcore that has
+//! them.
 //!
 //! [lockcore]: https://docs.rs/lockcore
 // On docs.rs, each item shows the feature that it needs.

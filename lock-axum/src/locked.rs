@@ -13,7 +13,7 @@ use lock_tower::{Cause, LockError, LockHandle, RequestLocks};
 use lockcore::{FencingToken, LockGuard};
 
 use crate::lockable::Lockable;
-use crate::mode::{Lock, Mode, Permits, Read, Write};
+use crate::mode::{AsKeys, Mode, Permit, Read, Write};
 use crate::rejection::LockedRejection;
 
 /// Runs the handler under the lock that `E` names, and is the handler's handle to it.
@@ -45,7 +45,7 @@ use crate::rejection::LockedRejection;
 ///
 /// `M` is the mode in which `E` is locked. [`ReadLocked`], [`WriteLocked`] and [`PermitLocked`]
 /// have other modes.
-pub struct Locked<E: Lockable, M: Mode<E> = Lock> {
+pub struct Locked<E: Lockable, M: Mode<E> = AsKeys> {
     source: E,
     /// The handles in the order in which the locks were acquired; never empty.
     handles: Vec<LockHandle>,
@@ -125,7 +125,7 @@ pub type WriteLocked<E> = Locked<E, Write>;
 ///
 /// For answers that stream set [`hold_until_body_end`](crate::LockScopeLayer::hold_until_body_end).
 /// For several permits, use a [`Locked`] whose [`Keys`](crate::Keys::permits) ask for them.
-pub type PermitLocked<E> = Locked<E, Permits>;
+pub type PermitLocked<E> = Locked<E, Permit>;
 
 impl<E: Lockable, M: Mode<E>> Locked<E, M> {
     pub(crate) fn new(source: E, handles: Vec<LockHandle>, locks: RequestLocks) -> Self {
@@ -152,10 +152,10 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
         &self.handles
     }
 
-    /// The number that proves this hold to the resource it protects; higher than that of every
-    /// earlier lock. Reads that are held together have the same. Of several
-    /// [`handles`](Self::handles), this is the token of the last. Of permits it is 0: see
-    /// [`LockHandle::fencing_token`].
+    /// The number that proves this hold to the resource it protects. It is higher than that of
+    /// every earlier lock, except in the cases that [`guide::fencing`](lockcore::guide::fencing)
+    /// names. Reads that are held together have the same. Of several [`handles`](Self::handles),
+    /// this is the token of the last. Of permits it is 0: see [`LockHandle::fencing_token`].
     pub fn fencing_token(&self) -> FencingToken {
         self.handle().fencing_token()
     }
@@ -194,6 +194,9 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
     /// The errors of [`LockHandle::release`]. Of several holds, all are released, and the first
     /// error is returned.
     ///
+    /// # Panics
+    /// Outside a tokio runtime with timers.
+    ///
     /// # Cancel safety
     /// If this is dropped, the release that has begun continues. Of several holds, the others are
     /// released with the response.
@@ -223,7 +226,7 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
     /// one has been released.
     ///
     /// # Panics
-    /// With the panic of `future`.
+    /// With the panic of `future`; outside a tokio runtime.
     ///
     /// # Cancel safety
     /// Once polled, `future` runs to its end even if this is dropped.

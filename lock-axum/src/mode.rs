@@ -8,7 +8,7 @@ use crate::lockable::Lockable;
 /// The mode of [`Locked`](crate::Locked): the demand of the keys, which is a lock unless they set
 /// another.
 #[derive(Debug, Clone, Copy)]
-pub enum Lock {}
+pub enum AsKeys {}
 
 /// The mode of [`ReadLocked`](crate::ReadLocked): together with other reads.
 #[derive(Debug, Clone, Copy)]
@@ -22,9 +22,9 @@ pub enum Write {}
 /// The mode of [`PermitLocked`](crate::PermitLocked): one permit of the limit that [`Limited`]
 /// gives.
 #[derive(Debug, Clone, Copy)]
-pub enum Permits {}
+pub enum Permit {}
 
-/// A mode in which `E` is locked: [`Lock`], [`Read`], [`Write`] or [`Permits`].
+/// A mode in which `E` is locked: [`AsKeys`], [`Read`], [`Write`] or [`Permit`].
 ///
 /// It cannot be implemented outside of this crate.
 pub trait Mode<E>: sealed::Sealed {
@@ -36,13 +36,13 @@ pub trait Mode<E>: sealed::Sealed {
 mod sealed {
     pub trait Sealed {}
 
-    impl Sealed for super::Lock {}
+    impl Sealed for super::AsKeys {}
     impl Sealed for super::Read {}
     impl Sealed for super::Write {}
-    impl Sealed for super::Permits {}
+    impl Sealed for super::Permit {}
 }
 
-impl<E: Lockable> Mode<E> for Lock {
+impl<E: Lockable> Mode<E> for AsKeys {
     fn keys(source: &E) -> Keys {
         source.lock_key()
     }
@@ -60,7 +60,7 @@ impl<E: Lockable> Mode<E> for Write {
     }
 }
 
-impl<E: Limited> Mode<E> for Permits {
+impl<E: Limited> Mode<E> for Permit {
     fn keys(source: &E) -> Keys {
         let limit = source.permit_limit();
         source.lock_key().permits(1, limit)

@@ -74,6 +74,9 @@ impl<E: Lockable> OwnedLock<E> {
     /// The errors of [`LockGuard::release`]. Of several guards, all are released, and the first
     /// error is returned.
     ///
+    /// # Panics
+    /// Outside a tokio runtime with timers; the lock is released all the same.
+    ///
     /// # Cancel safety
     /// The release continues if this is dropped.
     pub async fn release(self) -> Result<(), LockError> {

@@ -91,7 +91,7 @@ macro_rules! options {
             /// A lease that is set, here or in the [`Locks`](lockcore::Locks), may not be longer.
             /// One that is not set becomes 30 s, or this if it is shorter.
             max_hold,
-            /// The course of a request whose key is taken: it waits, is refused at once, or waits
+            /// The course of a request whose key is busy: it waits, is refused at once, or waits
             /// only while no newer one does ([`Cause::Superseded`](crate::Cause::Superseded), 409).
             /// See [`LockOptions::when_busy`](lockcore::LockOptions::when_busy).
             when_busy,
@@ -107,24 +107,24 @@ macro_rules! options {
 
         /// Sets the label of the requests in [`inspect`](lockcore::Locks::inspect), for operators.
         /// At most 64 bytes; the rest is cut.
-        pub fn label(mut self, label: impl Into<Box<str>>) -> Self {
-            self.config.label = Some(label.into());
+        pub fn label(mut self, label: impl AsRef<str>) -> Self {
+            self.config.label = Some(label.as_ref().into());
             self
         }
 
         /// Sets the class of the requests in metrics and in the status of the
         /// [`Locks`](lockcore::Locks): a use of locks, such as a route or "wallet", of which there
         /// are few. See [`LockRequest::class`](lockcore::LockRequest::class).
-        pub fn class(mut self, class: impl Into<Box<str>>) -> Self {
-            self.config.class = Some(class.into());
+        pub fn class(mut self, class: impl AsRef<str>) -> Self {
+            self.config.class = Some(class.as_ref().into());
             self
         }
 
         /// Records the labels of the holders in the span `acquire` of a request that waits for
         /// them, at the cost of a request to the server. Off by default. See
         /// [`LockRequest::name_holder`](lockcore::LockRequest::name_holder).
-        pub fn name_holder(mut self) -> Self {
-            self.config.names_holder = true;
+        pub fn name_holder(mut self, names_holder: bool) -> Self {
+            self.config.names_holder = names_holder;
             self
         }
 
@@ -133,8 +133,8 @@ macro_rules! options {
         /// the lengths of past holds of its [class](Self::class) tell. `Retry-After` then is the
         /// time that the queue is expected to take, also for requests whose wait times out. Off by
         /// default. See [`LockRequest::refuse_early`](lockcore::LockRequest::refuse_early).
-        pub fn refuse_early(mut self) -> Self {
-            self.config.refuses_early = true;
+        pub fn refuse_early(mut self, refuses_early: bool) -> Self {
+            self.config.refuses_early = refuses_early;
             self
         }
 
@@ -147,8 +147,8 @@ macro_rules! options {
         /// Sends the response before the lock is released. This saves a round trip to the store.
         /// But a client's next request can then meet its own lock, and a loss that only the release
         /// finds is not reported.
-        pub fn release_in_background(mut self) -> Self {
-            self.config.release_in_background = true;
+        pub fn release_in_background(mut self, in_background: bool) -> Self {
+            self.config.release_in_background = in_background;
             self
         }
     };
@@ -174,8 +174,8 @@ macro_rules! fail_open {
         /// All other errors refuse, so that no client can choose to be served without the lock: a
         /// key of another type at the lock's name, a right that is missing, a replica, a full
         /// memory, and a server that is slower than [`wait`](Self::wait) but answers.
-        pub fn fail_open(mut self) -> Self {
-            self.config.fail_open = true;
+        pub fn fail_open(mut self, fail_open: bool) -> Self {
+            self.config.fail_open = fail_open;
             self
         }
     };

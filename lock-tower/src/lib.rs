@@ -194,9 +194,9 @@
 //!
 //! With [`refuse_early`](HttpLockLayer::refuse_early) a request that would hardly be served within
 //! its wait is refused at once, and with [`deadline_from`](HttpLockLayer::deadline_from) no request
-//! waits for longer than its caller does: it is refused as one whose wait times out.
-//! [`when_busy`](HttpLockLayer::when_busy) refuses requests for a key that is taken, or lets only
-//! the newest of them wait. See [`lockcore::guide::overload`].
+//! waits for longer than its caller does: it is refused as one whose wait times out, with 423, or
+//! for permits with 429. [`when_busy`](HttpLockLayer::when_busy) refuses requests for a key that is
+//! busy, or lets only the newest of them wait. See [`lockcore::guide::overload`].
 //!
 //! # Observability
 //!

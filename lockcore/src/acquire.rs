@@ -14,6 +14,9 @@ use crate::guard::LockGuard;
 use crate::node::Attempt;
 use crate::quorum::Climb;
 
+/// The reason of a request that does not wait.
+const BUSY: &str = "it is busy, and this request does not wait";
+
 /// Waits for a lock in order of arrival; made by [`Locks::lock`](crate::Locks::lock),
 /// [`Locks::lock_timeout`](crate::Locks::lock_timeout) and
 /// [`LockRequest::lock`](crate::LockRequest::lock). Reads and permits are acquired in the same way:
@@ -46,14 +49,15 @@ pub struct Acquire {
 }
 
 impl Acquire {
-    /// The number of waiters ahead, as the server last told it; 0 is next. `None` until it is
-    /// queued, also if it is granted at once.
+    /// The number of waiters ahead, as the server last told it; 0 is next. `None` until the request
+    /// is queued, and for one that is granted at once. Asks nothing of the server.
     ///
-    /// The server tells it when it queues the request, and again if that loses its place. Those of
-    /// a [run](crate::LocksBuilder::run_limit) that its process has still to serve count. Waiters
-    /// ahead that are served since then are not subtracted: at most so many are ahead. Does not ask
-    /// the server: the requests by which a place is kept alive do not tell it, since a rank costs
-    /// the server a look at the queue for each waiter. [`inspect`](crate::Locks::inspect) tells.
+    /// The server tells the number when it queues the request, and again if the request loses its
+    /// place and is queued anew. Waiters that are served since then are not subtracted: at most so
+    /// many are ahead. Those of a [run](crate::LocksBuilder::run_limit) that their process has
+    /// still to serve count. The requests that keep a place alive do not tell the number, since a
+    /// rank costs the server a look at the queue for each waiter:
+    /// [`inspect`](crate::Locks::inspect) shows the present queue.
     pub fn position(&self) -> Option<u64> {
         match &self.way {
             Way::Node(attempt) => attempt.position(),
@@ -95,8 +99,8 @@ impl Future for Acquire {
         let this = self.project();
         let is_of_permits = *this.is_of_permits;
         this.way.poll(cx).map(|outcome| {
-            let taken = || LockError::with_detail(LockErrorKind::Timeout, "it is taken");
-            let guard = outcome.and_then(|guard| guard.ok_or_else(taken));
+            let busy = || LockError::with_detail(LockErrorKind::Timeout, BUSY);
+            let guard = outcome.and_then(|guard| guard.ok_or_else(busy));
             guard.map_err(|error| error.of_permits(is_of_permits))
         })
     }
@@ -126,13 +130,16 @@ impl fmt::Debug for Acquire {
 pub struct TryAcquire {
     #[pin]
     pub(crate) way: Way,
+    pub(crate) is_of_permits: bool,
 }
 
 impl Future for TryAcquire {
     type Output = Result<Option<LockGuard>, LockError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.project().way.poll(cx)
+        let this = self.project();
+        let is_of_permits = *this.is_of_permits;
+        this.way.poll(cx).map_err(|error| error.of_permits(is_of_permits))
     }
 }
 

@@ -26,21 +26,22 @@ pub struct Activity {
     pub class: Arc<str>,
     /// Whether it waits or holds.
     pub state: ActivityState,
-    /// The time for which it has waited, or has held.
+    /// The time for which it has waited, or has held. The age of a hold does not include its wait,
+    /// unlike [`Participant::age`](crate::Participant::age).
     pub age: Duration,
 }
 
 /// The state of a wait or a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActivityState {
-    /// It waits.
+    /// A wait.
     Waiting {
         /// The number of waiters ahead, as [`Acquire::position`](crate::Acquire::position) has it.
         position: Option<u64>,
     },
-    /// It holds, or has just been granted the lock.
+    /// A hold, or a grant that its caller has still to receive.
     Holding,
-    /// Its hold is lost, and its guard is not dropped yet.
+    /// A lost hold whose guard is not dropped yet.
     Lost,
 }
 
@@ -111,7 +112,8 @@ impl FusedIterator for Activities {}
 
 impl Locks {
     /// The waits and holds of this node, in the order in which they were asked for; other processes
-    /// have their own. Does not ask the server.
+    /// have their own. On a [quorum](crate::guide::quorum), those at the lowest primary that is
+    /// reached. Does not ask the server.
     ///
     /// Reads them in parts of at most 256, so that acquires and releases go on meanwhile: each was
     /// there when its part was read, and one that begins or ends meanwhile may be left out. Each
@@ -135,7 +137,8 @@ impl Locks {
     }
 
     /// The waits and holds of this node by their [class](crate::LockRequest::class): those classes
-    /// that have any now, in the order of their names. Does not ask the server.
+    /// that have any now, in the order of their names. On a [quorum](crate::guide::quorum), those
+    /// at the lowest primary that is reached. Does not ask the server.
     ///
     /// Looks at each wait and hold, which costs some 20 ns each, in parts as
     /// [`activity`](Self::activity) does. The totals of [`status`](Self::status) cost nothing.

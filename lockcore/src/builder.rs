@@ -32,6 +32,10 @@ const RUN_LIMIT: u32 = 32;
 
 /// Makes a [`Locks`] with other settings than the defaults.
 ///
+/// The method that finishes checks the settings. One that is out of its range is an
+/// [`InvalidOption`](crate::LockErrorKind::InvalidOption), and a panic of
+/// [`in_memory`](Self::in_memory).
+///
 /// ```
 /// # async fn example() -> Result<(), lockcore::LockError> {
 /// # use std::time::Duration;
@@ -50,6 +54,8 @@ const RUN_LIMIT: u32 = 32;
 #[must_use = "call connect() or another of the finishing methods"]
 pub struct LocksBuilder {
     namespace: Option<Arc<str>>,
+    /// Of a primary of a quorum: its place in the list, from 1.
+    primary: Option<usize>,
     channel_prefix: Arc<str>,
     label: Option<Label>,
     class: Option<Box<str>>,
@@ -89,6 +95,7 @@ impl LocksBuilder {
     pub(crate) fn new() -> Self {
         Self {
             namespace: None,
+            primary: None,
             channel_prefix: Arc::from("lockcore"),
             label: None,
             class: None,
@@ -110,8 +117,8 @@ impl LocksBuilder {
 
     /// Puts `namespace:` before every lock's name, so that no name from a request can be a key
     /// outside of the namespace. 1 to 64 bytes, without colon, braces, percent sign or control
-    /// characters. A Redis user with few rights needs the right to all keys of its namespace;
-    /// connecting checks that.
+    /// characters; none by default. A Redis user with few rights needs the right to all keys of its
+    /// namespace; connecting checks that.
     pub fn namespace(mut self, namespace: impl AsRef<str>) -> Self {
         self.namespace = Some(Arc::from(namespace.as_ref()));
         self
@@ -136,8 +143,8 @@ impl LocksBuilder {
 
     /// The [class](crate::LockRequest::class) of acquisitions that name none, also of
     /// [sets](Locks::all). At most 64 bytes; the rest is cut. The default is `default`.
-    pub fn class(mut self, class: impl Into<Box<str>>) -> Self {
-        self.class = Some(class.into());
+    pub fn class(mut self, class: impl AsRef<str>) -> Self {
+        self.class = Some(class.as_ref().into());
         self
     }
 
@@ -167,6 +174,7 @@ impl LocksBuilder {
 
     /// Renews every grant that arrives as a message before its guard is returned: one round trip
     /// more per hand-off. For servers where other programs could publish to the grants channels.
+    /// Off by default.
     pub fn confirm_grants(mut self, confirm: bool) -> Self {
         self.confirm_grants = confirm;
         self
@@ -189,14 +197,16 @@ impl LocksBuilder {
     ///
     /// `count` is 1 to 16; `timeout` is 1 ms to below the
     /// [`request_timeout`](Self::request_timeout), and should be below half of the shortest claim
-    /// (a third of the lease, 2 to 10 s). The user needs `+wait`. Not for a store in memory.
+    /// (a third of the lease, 2 to 10 s). The user needs `+wait`. Not for a store in memory, nor
+    /// for a quorum. No replica is asked by default.
     pub fn require_replicas(mut self, count: u32, timeout: Duration) -> Self {
         self.replicas = Some((count, timeout));
         self
     }
 
     /// Keeps the names of locks out of the logs, of [`activity`](Locks::activity) and of
-    /// [`survey`](Locks::survey).
+    /// [`survey`](Locks::survey). Off by default. The guards and the keys in the store have the
+    /// names still, and so may errors.
     pub fn redact_names(mut self, redact: bool) -> Self {
         self.redact_names = redact;
         self
@@ -274,10 +284,11 @@ impl LocksBuilder {
         self
     }
 
-    /// See [`Locks::in_memory`].
+    /// Makes a `Locks` within this process, without a server: see [`Locks::in_memory`].
     ///
     /// # Panics
-    /// Outside a tokio runtime, and if an option is out of its range.
+    /// Outside a tokio runtime, if an option is out of its range, and if
+    /// [`require_replicas`](Self::require_replicas) is set.
     pub fn in_memory(self) -> Locks {
         self.on_memory(&MemoryStore::new()).expect("options within their ranges")
     }
@@ -286,7 +297,8 @@ impl LocksBuilder {
     /// several processes.
     ///
     /// # Errors
-    /// [`InvalidOption`](crate::LockErrorKind::InvalidOption).
+    /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) if an option is out of its range, or
+    /// if [`require_replicas`](Self::require_replicas) is set.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -316,11 +328,17 @@ impl LocksBuilder {
         Locks::of_node(self.node(store, id, inbox))
     }
 
+    /// The builder of the primary at this place in the list of a quorum.
+    pub(crate) fn of_primary(&self, at: usize) -> Self {
+        Self { primary: Some(at + 1), ..self.clone() }
+    }
+
     pub(crate) fn node(&self, store: Arc<dyn Store>, id: NodeId, inbox: &Inbox) -> Arc<Node> {
         // Where `usize` has 32 bits, a semaphore has fewer permits than a `u32` can say.
         let slots = (self.max_waiting as usize).min(Semaphore::MAX_PERMITS);
         let settings = Settings {
             namespace: self.namespace.clone(),
+            primary: self.primary,
             label: self.label.clone().unwrap_or_else(label_of_this_process),
             class: self.class.clone().unwrap_or_default(),
             defaults: self.defaults,
@@ -367,7 +385,6 @@ impl LocksBuilder {
     }
 }
 
-/// A part of a key or channel that only the developer chooses, with a colon after it.
 /// A new node: 128 bits from the operating system's generator.
 pub(crate) fn new_node() -> NodeId {
     NodeId::from(rand::random::<u128>())
@@ -382,6 +399,7 @@ pub(crate) fn label_of_this_process() -> Label {
     Label::new(&format!("{}:{}", host.trim(), std::process::id()))
 }
 
+/// Checks a part of a key or channel that only the developer chooses, and that a colon follows.
 fn check_prefix(option: &'static str, value: &str) -> Result<(), ConfigError> {
     let is_bad = |c: char| c.is_control() || matches!(c, ':' | '{' | '}' | '%');
     if value.is_empty() || value.len() > 64 || value.contains(is_bad) {

@@ -101,9 +101,10 @@ impl LockGuard {
         }
     }
 
-    /// The number that proves this hold to the resource it protects; higher than that of every
-    /// earlier hold of the lock. Reads that are held together have the same, as long as no lock is
-    /// granted or downgraded and no server is replaced between them.
+    /// The number that proves this hold to the resource it protects. It is higher than that of
+    /// every earlier hold of the lock, except in the cases that
+    /// [`guide::fencing`](crate::guide::fencing) names. Reads that are held together have the same,
+    /// as long as no lock is granted or downgraded and no server is replaced between them.
     ///
     /// Permits have no token, since others hold permits at the same time: it is 0, which a resource
     /// that checks tokens refuses. So is that of reads of a [quorum](crate::Quorum).
@@ -112,7 +113,8 @@ impl LockGuard {
     }
 
     /// The name of the lock in the store: with its namespace, and encoded as
-    /// [`LockKey`](crate::LockKey) says.
+    /// [`LockKey`](crate::LockKey) says. [`Locks::name_of`](crate::Locks::name_of) has the name
+    /// without both.
     pub fn key(&self) -> &str {
         of_either!(self, |hold| hold.lock().as_str())
     }
@@ -134,9 +136,12 @@ impl LockGuard {
         of_either!(self, |hold| hold.span())
     }
 
-    /// Whether the hold can no longer be relied on: its [deadline](Self::deadline) has passed
-    /// without a renewal, the server no longer has it, or it was force-released. Once `true`, it
-    /// stays `true`.
+    /// Whether the hold can no longer be relied on. Once `true`, it stays `true`. The causes: its
+    /// [deadline](Self::deadline) has passed without a renewal, or it has reached its
+    /// [`max_hold`](crate::LockOptions::max_hold); the server no longer has it, or it was
+    /// [force-released](crate::Locks::force_release); another guard of it was [leaked](Self::leak);
+    /// the `Locks` was [shut down](crate::Locks::shutdown). On a [quorum](crate::guide::quorum), it
+    /// is lost once fewer than a majority of the primaries are held for certain.
     pub fn is_lost(&self) -> bool {
         of_either!(self, |hold| hold.is_lost())
     }
@@ -145,7 +150,7 @@ impl LockGuard {
         of_either!(self, |hold| hold.loss())
     }
 
-    /// Held, uncertain or lost.
+    /// The state of the hold: held, uncertain or lost.
     pub fn state(&self) -> HoldState {
         of_either!(self, |hold| hold.state())
     }
@@ -168,7 +173,8 @@ impl LockGuard {
     /// Completes when this `Locks` is aware that the hold is lost, without a borrow of the guard.
     /// Costs less than a [`cancellation_token`](Self::cancellation_token). Unlike
     /// [`lost`](Self::lost) it does not look at the clock: ask [`is_lost`](Self::is_lost), too,
-    /// where the runtime of the `Locks` may be late. Never completes if the lock is released first.
+    /// where the runtime of the `Locks` may be late. Never completes if the lock is released first,
+    /// unless the release finds that the hold is lost.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
@@ -177,7 +183,8 @@ impl LockGuard {
     }
 
     /// A token that is cancelled when the hold is lost. Pass it to work that must stop then. If the
-    /// hold is already lost, the token is already cancelled.
+    /// hold is already lost, the token is already cancelled. A release does not cancel it, unless
+    /// it finds that the hold is lost.
     pub fn cancellation_token(&self) -> CancellationToken {
         let token = self.loss().child_token();
         if self.is_lost() {
@@ -186,9 +193,10 @@ impl LockGuard {
         token
     }
 
-    /// The time until which the hold is certain if no further renewal succeeds. Each renewal moves
-    /// it forward. It is earlier than the lease's end on the server, by 1 % of the lease or 5 ms,
-    /// whichever is more.
+    /// The time until which the hold is certain if no further renewal succeeds; on a quorum, until
+    /// which a majority is. Each renewal moves it forward, at most to the end of the
+    /// [`max_hold`](crate::LockOptions::max_hold). It is earlier than the lease's end on the
+    /// server, by 1 % of the lease or 5 ms, whichever is more.
     pub fn deadline(&self) -> Instant {
         of_either!(self, |hold| hold.deadline())
     }
@@ -242,15 +250,16 @@ impl LockGuard {
         })
     }
 
-    /// Drops the guard without releasing the lock: the lock stays taken, without further renewals,
+    /// Drops the guard without releasing the lock: the lock stays held, without further renewals,
     /// until its lease expires. For "not again for a while", and for work that outlives this
-    /// process.
+    /// process. Other guards on the same hold are lost.
     ///
-    /// Returns the time until which the lock stays taken for certain. Renewals keep that at two
-    /// thirds of a lease or more. But a lock that was handed over has only its
+    /// Returns the [`deadline`](Self::deadline), until which the lock stays held for certain. While
+    /// renewals succeed, nearly two thirds of the lease are left, or more. Less may be left of a
+    /// [fixed lease](crate::LockOptions::fixed_lease), which is not renewed, and near the end of a
+    /// [`max_hold`](crate::LockOptions::max_hold). A lock that was handed over has only its
     /// [claim](crate::guide::leases) until its first renewal, which comes after half of the claim.
-    /// Where the time matters, look at the [`deadline`](Self::deadline) first. Other guards on the
-    /// same hold are lost.
+    /// Where the time matters, look at the deadline first.
     pub fn leak(self) -> Instant {
         let deadline = self.deadline();
         match self.0 {

@@ -8,9 +8,12 @@ use proto::{Demand, FencingToken, Inspection, Label, Member, Party};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInspection {
-    /// The holders, in the order in which their leases end: one lock, or reads and permits.
+    /// The holders, in the order in which their leases end: one lock, or reads and permits. On a
+    /// [quorum](crate::guide::quorum), those of the lowest primary come first, then those that only
+    /// others have.
     pub holders: Vec<Participant>,
-    /// The waiters, the next one first. Without those whose process has been silent for 15 s.
+    /// The waiters, the next one first; on a quorum, those of the lowest primary. Without those
+    /// whose process has been silent for 15 s.
     pub waiters: Vec<Participant>,
     /// The number of holds, also of those that are not shown. Reads and permits whose leases have
     /// ended count until another request needs their room.
@@ -19,7 +22,7 @@ pub struct LockInspection {
     /// until a command meets them.
     pub waiting: u64,
     /// The token that the holders share. `None` for a lock, whose token only its holder knows,
-    /// unless JVMs share its queue.
+    /// unless JVMs share its queue; `None` on a quorum.
     pub token: Option<FencingToken>,
 }
 
@@ -38,8 +41,9 @@ pub struct Participant {
     /// The demand that it holds or waits for. A lock that was made a read is a read.
     pub demand: Demand,
     /// The time since it was first asked for: since its acquisition began, also if that has lost
-    /// its place since. By the server's clock, as its node knew it when it connected. The age of a
-    /// hold includes its wait. `None` for members of other programs.
+    /// its place since. So the age of a holder includes its wait, unlike
+    /// [`Activity::age`](crate::Activity::age). By the server's clock, as its node knew it when it
+    /// connected. `None` for members of other programs.
     pub age: Option<Duration>,
     /// The time for which it has held, by the server's clock; `None` for a waiter, and where JVMs
     /// share the queue. A hold is known by its lease until its first renewal, and then by its node,
@@ -48,10 +52,11 @@ pub struct Participant {
     /// [quorum](crate::guide::quorum), at the first primary that tells of it.
     pub held: Option<Duration>,
     /// The time left of its lease; zero if it waits.
-    pub lease: Duration,
-    /// Whether the lease is not confirmed: that of a hold that was handed over and has not been
-    /// renewed yet. The time left tells it, so it is also `true` of a lease of which two thirds or
-    /// more have passed.
+    pub lease_left: Duration,
+    /// Whether no more is left of the lease than a claim: a third of the lease, 2 to 10 s, and at
+    /// most the lease. So it is `true` of a hold that was handed over and is not renewed yet, of
+    /// one whose renewal is late, and always of a lease of 2 s or less. `false` for a waiter and
+    /// for members of other programs.
     pub is_claim: bool,
     /// The primaries of a [quorum](crate::guide::quorum) at which its process holds the name.
     /// `None` for a waiter, and on a store that is no quorum.
@@ -102,11 +107,12 @@ impl LockInspection {
         let mut joined = each.first()?.clone();
         // Reads that are held together share none.
         joined.token = None;
-        for holder in each.iter().flat_map(|found| &found.holders) {
-            if !of(&holder.node, &joined) {
-                joined.holders.push(holder.clone());
-                joined.holding += 1;
-            }
+        for found in &each {
+            // All holds of a process that no lower primary has shown.
+            let is_new = |holder: &&Participant| !of(&holder.node, &joined);
+            let new: Vec<_> = found.holders.iter().filter(is_new).cloned().collect();
+            joined.holding += new.len() as u64;
+            joined.holders.extend(new);
         }
         for holder in &mut joined.holders {
             let held = each.iter().filter(|found| of(&holder.node, found)).count();
@@ -134,7 +140,7 @@ impl Participant {
             },
             age: ours.map(age),
             held: None,
-            lease: Duration::from_millis(left_ms),
+            lease_left: Duration::from_millis(left_ms),
             is_claim: ours.is_some_and(is_claim),
             primaries: None,
         }

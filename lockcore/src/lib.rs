@@ -19,17 +19,19 @@
 //! - **One, many, or some.** [`lock`](Locks::lock) is for one at a time, [`read`](Locks::read) for
 //!   many, [`permit`](Locks::permit) for at most *n*. All of one name wait in one queue and exclude
 //!   each other.
-//! - **Fenced.** Each lock has a [token](FencingToken) that is higher than all earlier ones. Reads
-//!   that are held together share one, permits have none.
+//! - **Fenced.** Each lock has a [token](FencingToken) that is higher than all earlier ones, except
+//!   in the cases that [`guide::fencing`] names. Reads that are held together share one, permits
+//!   have none.
 //! - **Handed over in one round trip.** The release script grants the next waiter and sends a
 //!   message to its process.
-//! - **Alive.** A holder that dies delays the others by at most its lease. A waiter whose
+//! - **Leased.** A holder that dies delays the others by at most its lease. A waiter whose
 //!   connection is closed does not delay them at all.
 //! - **Cancel-safe.** Drop any future or guard at any await point: no hold and no place stays
 //!   behind.
-//! - **Bounded.** There are limits for the wait, for the queue and for the hold.
-//! - **Honest.** A guard knows its [deadline](LockGuard::deadline), and tells you before that if
-//!   the lock is [lost](LockGuard::lost).
+//! - **Bounded.** The wait and the hold can be limited; the queue is, to 1 000 waiters unless
+//!   another limit is set.
+//! - **Losses are reported.** A guard has a [deadline](LockGuard::deadline), and reports before it
+//!   passes that the lock is [lost](LockGuard::lost).
 //!
 //! # Where to go from here
 //!
@@ -47,7 +49,8 @@
 //! | Events and metrics | [`guide::observability`] |
 //! | Testing my own code | [`guide::testing`] |
 //!
-//! Start with [`Locks`]. [`Locks::with`] is the form that is hardest to misuse.
+//! Start with [`Locks`]. [`Locks::with`] releases the lock after a section, and stops the section
+//! when the lock is lost.
 //!
 //! # Features
 //!

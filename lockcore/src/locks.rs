@@ -18,7 +18,10 @@ use crate::shutdown::Shutdown;
 use crate::status::Status;
 
 /// Fair locks on one store. Cheap to clone. All clones are one *node*: one connection for commands
-/// and one for messages, however many locks it holds and waits for.
+/// and one for messages, however many locks it holds and waits for. On a [Redis
+/// Cluster](crate::guide::redis) and a [quorum](crate::guide::quorum) there are two for each
+/// primary. [`require_replicas`](crate::LocksBuilder::require_replicas) adds up to four for each
+/// primary, and sentinels have one each.
 ///
 /// ```
 /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -107,9 +110,10 @@ impl Locks {
 
     /// Acquires one of `limit` permits of the name, and waits for it.
     ///
-    /// The limit belongs to the request: nothing is set up before. Use one limit for a name, from
-    /// one place. A request is granted if the permits in use and its own together do not exceed its
-    /// own limit. [`LockRequest::permits`] takes several at once.
+    /// The limit belongs to the request: nothing is set up before. It is 1 to 2^30 - 1; any other
+    /// is an [`InvalidOption`](LockErrorKind::InvalidOption), and nothing is sent. Use one limit
+    /// for a name, from one place. A request is granted if the permits in use and its own together
+    /// do not exceed its own limit. [`LockRequest::permits`] takes several at once.
     ///
     /// Errors, panics and cancel safety: see [`Acquire`].
     ///
@@ -126,7 +130,8 @@ impl Locks {
         self.key(key).permits(1, limit)
     }
 
-    /// Acquires one of `limit` permits if one is free and there is no waiter; else `None`.
+    /// Acquires one of `limit` permits if one is free and there is no waiter; else `None`. The
+    /// limit is that of [`permit`](Self::permit).
     ///
     /// Errors, panics and cancel safety: see [`TryAcquire`].
     pub fn try_permit(&self, key: impl IntoKey, limit: u32) -> TryAcquire {
@@ -181,10 +186,12 @@ impl Locks {
         }
     }
 
-    /// The holders of the name and its waiters, in order.
+    /// Shows the holders of the name and its waiters, in order. On a
+    /// [quorum](crate::guide::quorum), the holders at each primary that is reached, and the waiters
+    /// of the lowest one that answers.
     ///
     /// # Errors
-    /// [`LockError`] if the key is bad or the store cannot answer.
+    /// [`LockError`] if the key is bad or the store cannot answer; on a quorum, if no primary does.
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.
@@ -195,12 +202,13 @@ impl Locks {
         self.inspect_by(key, Command::INSPECT).await
     }
 
-    /// As [`inspect`](Self::inspect), with at most `most` holders and at most `most` waiters, of
-    /// which the first `from` in the queue are left out. Its cost for the server grows with the
-    /// number shown, and not with the queue. A `most` of 0 counts as 1.
+    /// Shows a part of an [inspection](Self::inspect): at most `most` holders and at most `most`
+    /// waiters, of which the first `from` in the queue are left out; on a quorum, at most so many
+    /// at each primary. Its cost for the server grows with the number shown, and not with the
+    /// queue. A `most` of 0 counts as 1.
     ///
     /// # Errors
-    /// [`LockError`] if the key is bad or the store cannot answer.
+    /// [`LockError`] if the key is bad or the store cannot answer; on a quorum, if no primary does.
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.
@@ -236,10 +244,12 @@ impl Locks {
     /// The guards are lost, but their work is not stopped: only a resource that checks the
     /// [fencing token](crate::guide::fencing) refuses its writes.
     ///
-    /// Returns whether there was a hold.
+    /// Returns whether there was a hold. On a [quorum](crate::guide::quorum), the name is released
+    /// at all primaries that answer.
     ///
     /// # Errors
-    /// [`LockError`] if the key is bad or the store cannot answer.
+    /// [`LockError`] if the key is bad or the store cannot answer. On a quorum, if fewer than a
+    /// majority of the primaries answer; then those that did have released the name.
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.
@@ -263,7 +273,8 @@ impl Locks {
         self.quorum.as_ref().and_then(|primaries| primaries.lowest()).unwrap_or(&self.node)
     }
 
-    /// Checks that the store answers.
+    /// Checks that the store answers; on a [quorum](crate::guide::quorum), that a majority of the
+    /// primaries do.
     ///
     /// # Errors
     /// [`LockError`], within twice the request timeout, if it does not.
@@ -295,7 +306,7 @@ impl Locks {
 
     /// The name by which this `Locks` acquires the lock that has this name in the store, as in
     /// [`Activity::lock`](crate::Activity::lock), [`BusyLock::lock`](crate::BusyLock::lock) and
-    /// [`LockGuard::key`]. `None` if that is outside of its namespace.
+    /// [`LockGuard::key`]. `None` if that is outside of its namespace, or a text that no name has.
     ///
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {

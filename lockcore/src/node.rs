@@ -26,5 +26,6 @@ pub(crate) use handle::Node;
 pub(crate) use hold_cell::HoldCell;
 #[cfg(feature = "metrics")]
 pub(crate) use observe::ClassMetrics;
+pub(crate) use observe::Observer;
 use observe::cause_of;
 pub(crate) use release::NodeRelease;

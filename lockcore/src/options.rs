@@ -97,16 +97,18 @@ impl LockOptions {
         }
     }
 
-    /// The lease: how long the lock stays taken after this process has died. The watchdog renews it
-    /// while the guard lives. 100 ms to a day, in whole milliseconds.
+    /// Sets the lease, the time for which the lock stays held after this process has died, and
+    /// switches the watchdog on, which renews the lease while the guard lives. 100 ms to a day; a
+    /// fraction of a millisecond is dropped.
     pub const fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self.renewal = Some(Renewal::Watchdog);
         self
     }
 
-    /// A lease that the watchdog does not renew: the hold expires after `lease` even if the guard
-    /// still lives. A waiter has its [claim](crate::guide::leases) first, then the lease.
+    /// Sets the lease and switches the watchdog off: the hold expires after `lease` even if the
+    /// guard still lives. A waiter has its [claim](crate::guide::leases) first, then the lease. The
+    /// range is that of [`lease`](Self::lease), and the one that is set later counts.
     pub const fn fixed_lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self.renewal = Some(Renewal::Fixed);
@@ -131,16 +133,16 @@ impl LockOptions {
         self
     }
 
-    /// The longest hold. After it the guard is lost, the lease is no longer renewed, and the next
-    /// waiter is granted the lock once the guard is dropped or the lease has expired. At least the
-    /// lease; [`Duration::MAX`] is no limit.
+    /// Sets the longest hold. After it the guard is lost, the lease is no longer renewed, and the
+    /// next waiter is granted the lock once the guard is dropped or the lease has expired. At least
+    /// the lease; [`Duration::MAX`] is no limit.
     pub const fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
     }
 
-    /// The course of a request whose lock is taken: it waits, ends at once, or waits only while no
-    /// newer one does. [`guide::overload`](crate::guide::overload#a-busy-lock) compares them.
+    /// Sets the course of a request whose lock is busy: it waits, ends at once, or waits only while
+    /// no newer one does. [`guide::overload`](crate::guide::overload#a-busy-lock) compares them.
     pub const fn when_busy(mut self, when_busy: WhenBusy) -> Self {
         self.when_busy = Some(when_busy);
         self

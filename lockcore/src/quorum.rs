@@ -26,6 +26,7 @@ mod primary;
 #[cfg(test)]
 mod tests;
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,9 +38,10 @@ use tokio::sync::watch;
 
 use crate::error::LockError;
 use crate::inspection::LockInspection;
-use crate::node::Node;
+use crate::node::{Node, Observer};
 use crate::shutdown::Shutdown;
 use crate::status::{Connection, Status};
+use crate::store::Links;
 
 pub(crate) use self::climb::{Ascent, Climb};
 pub(crate) use self::hold::Hold;
@@ -72,6 +74,8 @@ pub(crate) struct Primaries {
     members: Vec<Primary>,
     view: Arc<watch::Sender<View>>,
     terms: Terms,
+    /// Reports the requests and holds of all primaries together.
+    observer: Observer,
     runtime: Handle,
     /// Climbs under way, and holds: each has a clone.
     waiting: Arc<()>,
@@ -95,6 +99,7 @@ impl Primaries {
     pub(crate) fn new(
         list: Vec<(Option<Connected>, Connect)>,
         terms: Terms,
+        observer: Observer,
         runtime: &Handle,
     ) -> Arc<Self> {
         let servers = vec![None; list.len()];
@@ -105,7 +110,7 @@ impl Primaries {
         let members = (0..).zip(list).map(follow).collect();
         let runtime = runtime.clone();
         let (waiting, holding) = (Arc::default(), Arc::default());
-        Arc::new(Self { members, view, terms, runtime, waiting, holding })
+        Arc::new(Self { members, view, terms, observer, runtime, waiting, holding })
     }
 
     /// Refuses a request that a majority cannot grant.
@@ -158,7 +163,18 @@ impl Primaries {
     fn unreached(&self) -> LockError {
         let (reached, all) = (self.view.borrow().reached(), self.members.len());
         let wanted = self.wanted();
-        let detail = format!("{reached} of {all} primaries are reached, {wanted} are needed");
+        let mut detail = format!("{reached} of {all} primaries are reached, {wanted} are needed");
+        // Within a second of a change, one that is reached may not be connected any more.
+        let connected = self.nodes().filter(|node| Links::of(&*node.store).is_up()).count();
+        if let Some(young @ 1..) = connected.checked_sub(reached) {
+            let quarantine = self.terms.quarantine();
+            let _ = write!(
+                detail,
+                ". {young} more answer, but do not count yet: one that has started or was emptied \
+                 counts after {quarantine:?}. At the first start of all of them, `lockctl quorum \
+                 init` saves that time"
+            );
+        }
         LockError::with_detail(LockErrorKind::Unavailable, detail)
     }
 
@@ -218,10 +234,10 @@ impl Primaries {
         let holding = Arc::strong_count(&self.holding) - 1;
         let each = join_all(self.nodes().map(|node| node.shut_down(timeout))).await;
         // Each climb waits at one primary, and each hold is at several of them.
-        let ended = each.iter().map(|one| one.ended).sum();
-        let taken = each.iter().map(|one| one.taken).max().unwrap_or(0).min(holding);
+        let waiters = each.iter().map(|one| one.waiters).sum();
+        let holds = each.iter().map(|one| one.holds).max().unwrap_or(0).min(holding);
         let unreleased = each.iter().map(|one| one.unreleased).sum();
-        Shutdown { ended, taken, unreleased }
+        Shutdown { waiters, holds, unreleased }
     }
 }
 

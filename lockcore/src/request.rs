@@ -10,7 +10,7 @@ use proto::{ConfigError, Demand, Label, LockErrorKind, LockName, Mode, WhenBusy}
 use crate::acquire::{Acquire, TryAcquire, Way};
 use crate::class::Class;
 use crate::error::LockError;
-use crate::node::{Attempt, LocalOptions, NOT_WITH_PEERS, Node};
+use crate::node::{Attempt, HoldCell, LocalOptions, NOT_WITH_PEERS, Node};
 use crate::option_setters;
 use crate::options::LockOptions;
 use crate::quorum::{Ascent, Climb, Primaries};
@@ -67,19 +67,19 @@ impl LockRequest {
     }
 
     option_setters! { options:
-        /// See [`LockOptions::lease`].
+        /// Sets the [lease](LockOptions::lease), which the watchdog renews.
         lease,
-        /// See [`LockOptions::fixed_lease`].
+        /// Sets a lease that is [never renewed](LockOptions::fixed_lease).
         fixed_lease,
-        /// See [`LockOptions::wait`].
+        /// Sets the longest [wait](LockOptions::wait). Zero tries once.
         wait,
-        /// See [`LockOptions::wait_forever`].
+        /// Waits [without a limit](LockOptions::wait_forever).
         wait_forever,
-        /// See [`LockOptions::queue_limit`].
+        /// Sets the most waiters that the [queue](LockOptions::queue_limit) may have.
         queue_limit,
-        /// See [`LockOptions::max_hold`].
+        /// Sets the longest [hold](LockOptions::max_hold).
         max_hold,
-        /// See [`LockOptions::when_busy`].
+        /// Sets the course of a request whose lock is [busy](LockOptions::when_busy).
         when_busy,
     }
 
@@ -151,22 +151,22 @@ impl LockRequest {
         self.try_once(Ok(demand))
     }
 
-    /// As [`acquire`](Self::acquire) with [`Demand::ALONE`].
+    /// Acquires the lock: [`acquire`](Self::acquire) with [`Demand::ALONE`].
     pub fn lock(self) -> Acquire {
         self.acquire(Demand::ALONE)
     }
 
-    /// As [`try_acquire`](Self::try_acquire) with [`Demand::ALONE`].
+    /// Tries to acquire the lock once: [`try_acquire`](Self::try_acquire) with [`Demand::ALONE`].
     pub fn try_lock(self) -> TryAcquire {
         self.try_acquire(Demand::ALONE)
     }
 
-    /// As [`acquire`](Self::acquire) with [`Demand::READ`].
+    /// Acquires a read: [`acquire`](Self::acquire) with [`Demand::READ`].
     pub fn read(self) -> Acquire {
         self.acquire(Demand::READ)
     }
 
-    /// As [`try_acquire`](Self::try_acquire) with [`Demand::READ`].
+    /// Tries to acquire a read once: [`try_acquire`](Self::try_acquire) with [`Demand::READ`].
     pub fn try_read(self) -> TryAcquire {
         self.try_acquire(Demand::READ)
     }
@@ -181,25 +181,27 @@ impl LockRequest {
         self.try_lock()
     }
 
-    /// As [`acquire`](Self::acquire) with [`Demand::permits`]. A count or limit that it refuses is
-    /// an [`InvalidOption`](LockErrorKind::InvalidOption), and nothing is sent.
+    /// Acquires `count` of `limit` permits: [`acquire`](Self::acquire) with [`Demand::permits`]. A
+    /// `count` from 1 to the limit and a `limit` of at most 2^30 - 1 are allowed; any other is an
+    /// [`InvalidOption`](LockErrorKind::InvalidOption), and nothing is sent.
     pub fn permits(self, count: u32, limit: u32) -> Acquire {
         self.start(Demand::permits(count, limit))
     }
 
-    /// As [`try_acquire`](Self::try_acquire) with [`Demand::permits`]; see
-    /// [`permits`](Self::permits).
+    /// Tries to acquire `count` of `limit` permits once: [`try_acquire`](Self::try_acquire) with
+    /// [`Demand::permits`]. The ranges are those of [`permits`](Self::permits).
     pub fn try_permits(self, count: u32, limit: u32) -> TryAcquire {
         self.try_once(Demand::permits(count, limit))
     }
 
     fn start(self, demand: Result<Demand, ConfigError>) -> Acquire {
-        let is_of_permits = demand.as_ref().is_ok_and(|demand| demand.is_permits());
+        let is_of_permits = is_of_permits(&demand);
         Acquire { way: self.way(Mode::Wait, demand), is_of_permits }
     }
 
     fn try_once(self, demand: Result<Demand, ConfigError>) -> TryAcquire {
-        TryAcquire { way: self.way(Mode::Try, demand) }
+        let is_of_permits = is_of_permits(&demand);
+        TryAcquire { way: self.way(Mode::Try, demand), is_of_permits }
     }
 
     fn way(self, mode: Mode, demand: Result<Demand, ConfigError>) -> Way {
@@ -217,11 +219,11 @@ impl LockRequest {
         mode: Mode,
         demand: Result<Demand, ConfigError>,
     ) -> Result<Ascent, LockError> {
-        let class = Arc::clone(&self.class.name);
+        let of = HoldCell::of(Arc::clone(&self.class));
         let local = self.local;
         let request = self.build(mode, demand)?;
         primaries.check(&request)?;
-        Ok(Ascent { primaries, request, class, local })
+        Ok(Ascent { primaries, request, of, local })
     }
 
     /// A request that waits, unless its options say that it does not.
@@ -248,6 +250,10 @@ impl LockRequest {
         }
         Ok(Request { lock: self.lock?, options: terms, mode, label: self.label, demand })
     }
+}
+
+fn is_of_permits(demand: &Result<Demand, ConfigError>) -> bool {
+    demand.as_ref().is_ok_and(|demand| demand.is_permits())
 }
 
 impl fmt::Debug for LockRequest {

@@ -54,8 +54,9 @@ impl Locks {
         self.all_with(keys, LockOptions::new())
     }
 
-    /// As [`all`](Self::all), with options. The [wait](LockOptions::wait) is for all of them
-    /// together. Errors and cancel safety are those of [`all`](Self::all).
+    /// Acquires all of these locks with options, as [`all`](Self::all) does. The
+    /// [wait](LockOptions::wait) is for all of them together. Errors, panics and cancel safety are
+    /// those of [`all`](Self::all).
     pub fn all_with(
         &self,
         keys: impl IntoIterator<Item: IntoKey>,
@@ -154,9 +155,9 @@ impl AcquireAll {
     /// Sets the class of all these acquisitions, as
     /// [`LockRequest::class`](crate::LockRequest::class) does of one. Once it has been polled, this
     /// does nothing.
-    pub fn class(mut self, new: impl Into<Box<str>>) -> Self {
+    pub fn class(mut self, new: impl AsRef<str>) -> Self {
         if let Course::New { class, .. } = &mut self.0 {
-            *class = Some(new.into());
+            *class = Some(new.as_ref().into());
         }
         self
     }

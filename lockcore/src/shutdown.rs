@@ -14,9 +14,9 @@ use crate::node::{Driver, HoldCell, later};
 #[non_exhaustive]
 pub struct Shutdown {
     /// Waiters that were ended with [`Closed`](LockErrorKind::Closed).
-    pub ended: usize,
+    pub waiters: usize,
     /// Holds that were ended although a guard of them still lived; these guards are lost.
-    pub taken: usize,
+    pub holds: usize,
     /// Holds and places that could not be released: holds expire with their lease, places after 15
     /// s.
     pub unreleased: usize,
@@ -31,10 +31,11 @@ impl Driver {
         self.with(|core| core.close());
         // Queues first: the other way round, a released lock would be handed to one of our own
         // leaving waiters.
-        let ended = self.for_all(|core, from| core.end_attempts(from, LockErrorKind::Closed)).await;
+        let waiters =
+            self.for_all(|core, from| core.end_attempts(from, LockErrorKind::Closed)).await;
         self.until(end, |counts| counts.attempts + counts.given_back == 0).await;
         self.until(deadline, |counts| counts.holds == 0).await;
-        let taken =
+        let holds =
             self.for_all(|core, from| core.take_holds(from, "the node was shut down")).await;
         self.until(end, |counts| counts.given_back == 0).await;
         let counts = self.look(Core::counts);
@@ -42,7 +43,8 @@ impl Driver {
         if unanswered == 0 {
             self.store.close();
         }
-        Shutdown { ended, taken, unreleased: unanswered + counts.failed - failed_before }
+        let unreleased = unanswered + counts.failed - failed_before;
+        Shutdown { waiters, holds, unreleased }
     }
 
     /// A part at a time: others want the table, too. Returns how many it was done to.

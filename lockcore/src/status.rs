@@ -12,20 +12,24 @@ use crate::node::Node;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
-    /// The connection for commands. On a Redis Cluster it is up while that to one primary is.
+    /// The connection for commands. On a Redis Cluster it is up while the connection to at least
+    /// one primary is, on a [quorum](crate::guide::quorum) while as many primaries are reached as a
+    /// guard needs.
     pub commands: Connection,
-    /// The connection on which grants arrive; on a Redis Cluster as for commands.
+    /// The connection on which grants arrive; on a Redis Cluster and on a quorum as for commands.
     pub subscription: Connection,
     /// Acquisitions that have no outcome yet.
     pub waiting: usize,
     /// Holds that have a guard.
     pub holding: usize,
-    /// Holds that end and waiters that leave, until the server has confirmed it.
+    /// Holds that end and waiters that leave, until the server has confirmed it; on a quorum, of
+    /// all primaries together.
     pub releasing: usize,
-    /// The number of places that waiters have lost since the node began.
+    /// The number of places that waiters have lost since the node began; on a quorum, at all
+    /// primaries together.
     pub places_lost: u64,
-    /// The server that locks are on: the primary; on a Redis Cluster all primaries that this node
-    /// has connected to, by their addresses. In memory there is none.
+    /// The server that locks are on: the primary; on a Redis Cluster and on a quorum, all primaries
+    /// that this node has connected to, by their addresses. In memory there is none.
     pub servers: Vec<ServerStatus>,
 }
 
@@ -63,8 +67,8 @@ pub struct ServerStatus {
     pub commands: Connection,
     /// The connection on which grants of this server arrive.
     pub subscription: Connection,
-    /// The time since the server last answered a command: how long it has been away, if it is down.
-    /// A server that is not asked for anything else answers a PING every five seconds.
+    /// The time since the server last answered a command: the time for which it has been away, if
+    /// it is down. A server that is not asked for anything else answers a PING every five seconds.
     pub silent_for: Duration,
     /// Requests on their way that the server has not answered. Not known while there is no
     /// connection, and where it is one of a client or pool of yours.
@@ -84,9 +88,9 @@ impl ServerStatus {
 /// The state of one connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Connection {
-    /// Connected.
+    /// A connection that is up.
     Up,
-    /// Disconnected; the node is reconnecting.
+    /// A connection that is down; the node is reconnecting.
     Down {
         /// The reason, for people.
         reason: String,

@@ -44,8 +44,9 @@ pub struct Survey {
 }
 
 impl Locks {
-    /// Finds the locks of this namespace that are held or waited for, by any process. For
-    /// operators: see [`Survey::next_page`].
+    /// Finds the locks of this namespace that are held or waited for, by any process; on a
+    /// [quorum](crate::guide::quorum), at the lowest primary that is reached. For operators: see
+    /// [`Survey::next_page`].
     ///
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {

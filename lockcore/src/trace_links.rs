@@ -18,8 +18,9 @@ pub trait TraceLinks: fmt::Debug + Send + Sync + 'static {
     /// poll of each acquisition that has no label of its own, in the span of its caller.
     fn current(&self) -> Option<TraceParent>;
 
-    /// Links `wait`, the span `acquire` of a request that waits, to the request that holds the lock
-    /// when the other is queued. Called for each holder of reads and permits, and for none that has
-    /// the trace context of the request that waits.
+    /// Links the span of a wait to the request that holds the lock. `wait` is the span `acquire` of
+    /// the request that waits, and `holder` the trace context of the holder. Called when the
+    /// request is queued, for each holder whose label is a trace context: reads and permits have
+    /// several. Not called for a holder with the label of the request itself.
     fn link(&self, wait: &Span, holder: &TraceParent);
 }

@@ -18,13 +18,15 @@ const MAX_WAIT: f64 = 365.0 * 24.0 * 60.0 * 60.0;
 
 const EXEC_CODES: &str = "\
 Exit status: that of CMD (128+n if signal n killed it), or
-  64   bad usage
-  69   Redis is unavailable, or refuses to serve
-  74   the hold was lost while CMD ran; CMD and the processes that it had started got SIGTERM,
-       and SIGKILL 5 s later
-  75   timed out waiting for the lock, or its queue is full
-  126  CMD cannot be executed
-  127  CMD was not found
+  1      lockctl itself failed
+  64     bad usage, also a URL that cannot be read
+  69     Redis is unavailable, or refuses to serve
+  74     the hold was lost while CMD ran; CMD and the processes that it had started got SIGTERM,
+         and SIGKILL 5 s later. Or CMD had ended, and the release found that the hold was lost
+  75     timed out waiting for the lock, or its queue is full
+  126    CMD cannot be executed
+  127    CMD was not found
+  128+n  signal n ended the wait for the lock
 
 Signals: each signal that ends a process, also a real-time signal, ends the wait for the lock. While \
 CMD runs, these signals and CONT, TSTP, URG and WINCH are passed on to CMD. In the foreground of a \
@@ -32,12 +34,12 @@ terminal INT, QUIT, TSTP and WINCH are not passed on, because the terminal itsel
 Not caught are CHLD, PIPE, TTIN, TTOU, signals of faults (ILL, TRAP, BUS, FPE, SEGV, SYS), KILL and \
 STOP.
 
-KILL, or a fault, ends lockctl without a release: the lock stays taken until its lease expires. On \
+KILL, or a fault, ends lockctl without a release: the lock stays held until its lease expires. On \
 Linux the kernel then kills CMD at once, unless CMD runs with the rights of another user (sudo). The \
 processes that CMD has started go on, and may then work beside the next holder.
 
-Ctrl-Z, TSTP and STOP stop lockctl, and nothing renews the lease: it expires after --lease seconds, \
-and the next waiter gets the lock. After fg, CMD goes on beside the next holder until lockctl notices \
+Ctrl-Z, TSTP and STOP stop lockctl, and nothing renews the lease: it expires within --lease seconds, \
+and the lock is granted to the next waiter. After fg, CMD goes on beside the next holder until lockctl notices \
 the loss and stops CMD. STOP, TTIN and TTOU that are sent to lockctl alone leave CMD running.
 
 Processes that CMD leaves behind when it ends run on without the lock. On systems other than Linux a \
@@ -48,25 +50,36 @@ LOCK_TOKEN. Permits have no token.
 
 All demands of one name wait in one queue: a lock excludes locks, reads and permits.";
 
+const INSPECT_CODES: &str = "\
+Exit status: 0, also if the name is free; 64 for bad usage; 69 if Redis is unavailable, or refuses to serve.";
+
+const RELEASE_CODES: &str = "\
+Exit status: 0 if the name was held; 1 if it was free; 64 for bad usage; 69 if Redis is unavailable, or refuses \
+to serve.";
+
 const STATUS_CODES: &str = "\
-Exit status: 0 if locks can be acquired at all of them, 69 if not; then stderr has the address of one \
-that cannot be used, and the reason.";
+It connects and checks the rights of the user, and acquires no lock. Of a quorum, a majority of the \
+primaries suffices, also while they do not count yet.
+
+Exit status: 0; 64 if the URL cannot be read, or a primary belongs to another quorum; 69 if a server cannot \
+be used: then stderr has its address, and the reason.";
 
 const INIT: &str = "\
-Without it, a primary counts once it has run for the longest lease: it may have forgotten holds.
+Without it, a primary counts once it has run for the longest lease, 1 % and 1 s: it may have forgotten holds.
 
-Exit status: 0; 64 if one of them has been used, or belongs to another quorum: then nothing is changed; 69 if \
-one cannot be reached.";
+Exit status: 0; 64 if the URL cannot be read, or if one of them has been used or belongs to another quorum: \
+then nothing is changed; 69 if one cannot be reached, or refuses to serve.";
 
 const COST: &str = "\
 --all searches the keys of each server with SCAN, 1 000 at a time, and inspects each busy lock, at most \
 20 000 of them. It changes nothing. Locks whose queue JVMs share are not found: name them.
 
-Exit status: 0; 69 if a server cannot answer: those of the others are shown.";
+Exit status: 0; 64 for bad usage; 69 if a server cannot answer: with --all those of the others are shown.";
 
 const TOP: &str = "\
-Keys: up, down, page up, page down, home, end; Enter looks into a lock, Esc goes back; / looks into one by \
-its name; s sorts by the longest queue, the oldest wait, the oldest hold; q or Ctrl-C ends.
+Keys: up or k, down or j, page up, page down, home, end; Enter or right looks into a lock; Esc, left or \
+Backspace goes back; / looks into one by its name; s sorts by the longest queue, the oldest wait, the oldest \
+hold; q, Ctrl-C, or Esc in the list ends.
 
 HELD FOR is the time for which it has been held. ASKED is the time since the holder first asked for it. TURN IN is \
 estimated from the turns that were seen since you looked into the lock.
@@ -79,13 +92,25 @@ cannot answer is named, and asked again. Locks whose queue JVMs share are not fo
 #[derive(Parser)]
 #[command(name = "lockctl", version)]
 pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) server: Server,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The servers of the locks, and the part of them that is meant.
+#[derive(Args)]
+pub(crate) struct Server {
     // A help text and no doc comment, where brackets would be links.
     #[arg(
-        help = "Where Redis is: redis://[user[:password]@]host[:port][/db], or where its sentinels are: \
-                redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db], or some nodes \
-                of a Redis Cluster: redis+cluster://[user[:password]@]host[:port][,host[:port]]…, or all \
+        help = "The URL of Redis: redis://[user[:password]@]host[:port][/db], of a Unix socket: \
+                redis+unix:///path, of its sentinels: \
+                redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db], of some nodes \
+                of a Redis Cluster: redis+cluster://[user[:password]@]host[:port][,host[:port]]…, or of all \
                 primaries of a quorum: \
-                redis+quorum://[user[:password]@]host[:port],host[:port],host[:port]…[/db][?max_lease_ms=N]",
+                redis+quorum://[user[:password]@]host[:port],host[:port],host[:port]…[/db][?max_lease_ms=N]. \
+                With rediss in place of redis the connections use TLS",
         long,
         global = true,
         value_name = "URL",
@@ -96,8 +121,9 @@ pub(crate) struct Arguments {
     )]
     pub(crate) redis: String,
 
-    #[command(subcommand)]
-    pub(crate) command: Command,
+    /// The namespace of the service's locks: KEY is then the name that the service uses
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
 }
 
 #[derive(Subcommand)]
@@ -112,7 +138,7 @@ pub(crate) enum Command {
     /// Shows the busiest locks, and refreshes them every second
     #[command(after_help = TOP)]
     Top(Top),
-    /// Ends all holds of a name
+    /// Releases all holds of a name
     Release(Release),
     /// Connects to the servers, and shows them
     #[command(after_help = STATUS_CODES)]
@@ -129,18 +155,15 @@ pub(crate) enum Command {
 pub(crate) enum Quorum {
     /// Marks new servers, which have granted nothing yet, so that they count at once
     #[command(after_help = INIT)]
-    Init {
-        /// The namespace of the service's locks, if they have one
-        #[arg(long, value_name = "NAME")]
-        namespace: Option<String>,
-    },
+    Init,
 }
 
 #[derive(Args)]
 #[command(after_help = EXEC_CODES)]
 pub(crate) struct Exec {
     #[arg(
-        help = "Wait at most this long; 0 tries once [default: no limit]",
+        help = "The longest wait for the lock, in seconds and fractions, up to a year. It includes the time to \
+                connect, which has 0.5 s at least. 0 tries once [default: no limit]",
         long,
         value_name = "SECS",
         allow_hyphen_values = true,
@@ -148,7 +171,8 @@ pub(crate) struct Exec {
     )]
     pub(crate) wait: Option<Duration>,
 
-    /// The time that the lock stays held if this machine dies; renewed while CMD runs
+    /// The time that the lock stays held if this machine dies, 0.1 to 86400 seconds; renewed while
+    /// CMD runs
     #[arg(
         long,
         value_name = "SECS",
@@ -159,7 +183,7 @@ pub(crate) struct Exec {
     pub(crate) lease: Duration,
 
     #[arg(
-        help = "Refuse to queue if more than N would wait then, this one included [default: 1000]",
+        help = "Refuses to queue if more than N would wait then, this one included [default: 1000]",
         long,
         value_name = "N",
         allow_hyphen_values = true,
@@ -174,16 +198,16 @@ pub(crate) struct Exec {
     )]
     pub(crate) label: Option<OsString>,
 
-    /// Share it with other reads and with permits, not with a lock
+    /// Acquires a read: shares the name with other reads and with permits, not with a lock
     #[arg(long, group = "demand")]
     read: bool,
 
-    /// Lock it, as without an option: for names that are read, too
+    /// Acquires a lock, as without an option: for names that are read, too
     #[arg(long, group = "demand")]
     write: bool,
 
     #[arg(
-        help = "Acquire N of LIMIT permits; N may be left out",
+        help = "Acquires N of LIMIT permits, or one if only LIMIT is given",
         long,
         group = "demand",
         value_name = "N/LIMIT",
@@ -192,7 +216,7 @@ pub(crate) struct Exec {
     )]
     permits: Option<Demand>,
 
-    /// The name of the lock
+    /// The name of the lock; without --namespace it begins with that: shop:order:42
     #[arg(value_name = "KEY", value_parser = OsStringValueParser::new().try_map(|text| key(&text)))]
     pub(crate) key: String,
 
@@ -208,19 +232,20 @@ impl Exec {
 }
 
 #[derive(Args)]
+#[command(after_help = INSPECT_CODES)]
 pub(crate) struct Inspect {
-    /// The name of the lock
+    /// The name of the lock; without --namespace it begins with that: shop:order:42
     #[arg(value_name = "KEY", value_parser = OsStringValueParser::new().try_map(|text| key(&text)))]
     pub(crate) key: String,
 
-    /// Print JSON, for programs
+    /// Prints JSON, for programs
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct Holders {
-    /// The names of locks
+    /// The names of locks; without --namespace they begin with that: shop:order:42
     #[arg(
         value_name = "KEY",
         required_unless_present = "all",
@@ -232,14 +257,14 @@ pub(crate) struct Holders {
     #[arg(long)]
     pub(crate) all: bool,
 
-    /// Print JSON, for programs: one line for each lock
+    /// Prints JSON, for programs: one line for each lock
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct Top {
-    /// A lock to look into at once
+    /// The name of a lock to look into at once; without --namespace it begins with that
     #[arg(value_name = "KEY", value_parser = OsStringValueParser::new().try_map(|text| key(&text)))]
     pub(crate) key: Option<String>,
 
@@ -247,19 +272,19 @@ pub(crate) struct Top {
     #[arg(long = "sort", value_name = "BY", value_enum, default_value = "queue")]
     pub(crate) order: Order,
 
-    /// Print JSON, for programs: one line for each look, with the first 100 locks
+    /// Prints JSON, for programs: one line for each look, with the first 100 locks
     #[arg(long, conflicts_with = "key")]
     pub(crate) json: bool,
 }
 
 #[derive(Args)]
-#[command(after_help = "Exit status: 0 if the name was held, 1 if it was free.")]
+#[command(after_help = RELEASE_CODES)]
 pub(crate) struct Release {
-    /// Required, because the holder is not stopped and may still be at work
+    /// Confirms the release; required, because the holder is not stopped and may still be at work
     #[arg(long)]
     pub(crate) force: bool,
 
-    /// The name of the lock
+    /// The name of the lock; without --namespace it begins with that: shop:order:42
     #[arg(value_name = "KEY", value_parser = OsStringValueParser::new().try_map(|text| key(&text)))]
     pub(crate) key: String,
 }

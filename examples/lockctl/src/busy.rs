@@ -40,7 +40,9 @@ impl Look {
         let mut survey = locks.survey();
         while errors > 0 {
             match survey.next_page().await {
-                Ok(Some(page)) => look.locks.extend(page),
+                Ok(Some(page)) => {
+                    look.locks.extend(page.into_iter().map(|lock| named(locks, lock)))
+                }
                 Ok(None) => break,
                 Err(error) => {
                     look.trouble.get_or_insert(error);
@@ -64,7 +66,14 @@ impl Look {
     }
 }
 
-/// The name, as people and other commands use it.
+/// The lock with the name by which commands acquire it, in place of that in the store.
+fn named(locks: &Locks, mut lock: BusyLock) -> BusyLock {
+    let name = lock.lock.as_deref().and_then(|stored| locks.name_of(stored));
+    lock.lock = name.or(lock.lock);
+    lock
+}
+
+/// The name by which commands acquire the lock; that in the store if no name has it.
 pub(crate) fn name(lock: &BusyLock) -> &str {
     lock.lock.as_deref().unwrap_or_default()
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use lockcore::{LockError, LockErrorKind, Locks, LocksBuilder};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use crate::arguments::Server;
 use crate::exit::{self, Failure};
 use crate::text;
 
@@ -14,8 +15,22 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// The least time to connect, also under the shortest wait for the lock.
 const LEAST: Duration = Duration::from_millis(500);
 
+impl Server {
+    /// The builder of the locks that are meant.
+    pub(crate) fn builder(&self) -> LocksBuilder {
+        match &self.namespace {
+            Some(namespace) => Locks::builder().namespace(namespace),
+            None => Locks::builder(),
+        }
+    }
+}
+
 /// Tries once to connect.
-pub(crate) async fn once(url: &str, builder: LocksBuilder) -> Result<Locks, Failure> {
+pub(crate) async fn once(server: &Server) -> Result<Locks, Failure> {
+    connect(&server.redis, server.builder()).await
+}
+
+async fn connect(url: &str, builder: LocksBuilder) -> Result<Locks, Failure> {
     builder.connect(url).await.map_err(|error| failure(url, &error))
 }
 
@@ -27,7 +42,7 @@ pub(crate) async fn within(
     wait: Option<Duration>,
 ) -> Result<Locks, Failure> {
     let Some(wait) = wait.filter(|wait| !wait.is_zero()) else {
-        return once(url, builder).await;
+        return connect(url, builder).await;
     };
     let deadline = started + wait.max(LEAST);
     let mut last = None;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lockcore::{LockError, LockErrorKind, LockGuard, LockOptions, Locks, Shutdown};
 use tokio::time::{Instant, timeout};
 
-use crate::arguments::Exec;
+use crate::arguments::{Exec, Server};
 use crate::child::Child;
 use crate::connect;
 use crate::exit::{self, Failure};
@@ -28,14 +28,14 @@ enum Waited {
     Stopped(i32),
 }
 
-pub(crate) async fn run(redis: &str, exec: Exec) -> Result<u8, Failure> {
+pub(crate) async fn run(server: &Server, exec: Exec) -> Result<u8, Failure> {
     let mut signals = Signals::listen()
         .map_err(|error| Failure::new(exit::FAILED, format!("no signal handlers: {error}")))?;
     let started = Instant::now();
     let locks = tokio::select! {
         biased;
         signal = signals.next() => return Ok(exit::by_signal(signal)),
-        locks = connect::within(redis, builder(&exec), started, exec.wait) => locks?,
+        locks = connect::within(&server.redis, builder(server, &exec), started, exec.wait) => locks?,
     };
     let mut release_failed = false;
     let outcome = hold(&locks, &exec, started, &mut signals, &mut release_failed).await;
@@ -50,11 +50,11 @@ pub(crate) async fn run(redis: &str, exec: Exec) -> Result<u8, Failure> {
     outcome
 }
 
-fn builder(exec: &Exec) -> lockcore::LocksBuilder {
+fn builder(server: &Server, exec: &Exec) -> lockcore::LocksBuilder {
     // One answer that takes longer than a third of the lease can cost the hold.
     let request_timeout =
         (exec.lease / 3).clamp(Duration::from_millis(250), Duration::from_secs(2));
-    let builder = Locks::builder().request_timeout(request_timeout);
+    let builder = server.builder().request_timeout(request_timeout);
     match &exec.label {
         Some(label) => builder.label(label.to_string_lossy()),
         None => builder,

@@ -5,15 +5,15 @@ use std::fmt::Write as _;
 use lockcore::{LockError, LockInspection, Locks};
 use serde::Serialize;
 
-use crate::arguments::Holders;
+use crate::arguments::{Holders, Server};
 use crate::busy::{self, Look};
 use crate::connect;
 use crate::exit::{self, Failure};
 use crate::participant::{Who, described, left};
 use crate::{stdout, text};
 
-pub(crate) async fn run(redis: &str, holders: Holders) -> Result<u8, Failure> {
-    let locks = connect::once(redis, Locks::builder()).await?;
+pub(crate) async fn run(server: &Server, holders: Holders) -> Result<u8, Failure> {
+    let locks = connect::once(server).await?;
     let show = if holders.json { json } else { people };
     for key in &holders.keys {
         let found = inspect(&locks, key).await?;

@@ -2,17 +2,17 @@
 
 use std::fmt::Write as _;
 
-use lockcore::{LockError, LockInspection, Locks, Participant};
+use lockcore::{LockError, LockInspection, Participant};
 use serde::Serialize;
 
-use crate::arguments::Inspect;
+use crate::arguments::{Inspect, Server};
 use crate::connect;
 use crate::exit::{self, Failure};
 use crate::participant::{Who, asked, described, left};
 use crate::{stdout, text};
 
-pub(crate) async fn run(redis: &str, inspect: Inspect) -> Result<u8, Failure> {
-    let locks = connect::once(redis, Locks::builder()).await?;
+pub(crate) async fn run(server: &Server, inspect: Inspect) -> Result<u8, Failure> {
+    let locks = connect::once(server).await?;
     let key = inspect.key;
     let failed =
         |error: LockError| Failure::new(exit::code(error.kind()), format!("{key}: {error}"));

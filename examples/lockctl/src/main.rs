@@ -56,15 +56,15 @@ fn main() -> ExitCode {
     }
 }
 
-async fn run(Arguments { redis, command }: Arguments) -> Result<u8, Failure> {
+async fn run(Arguments { server, command }: Arguments) -> Result<u8, Failure> {
     match command {
-        Command::Exec(exec) => exec::run(&redis, exec).await,
-        Command::Inspect(inspect) => inspect::run(&redis, inspect).await,
-        Command::Holders(holders) => holders::run(&redis, holders).await,
-        Command::Top(top) => top::run(&redis, top).await,
-        Command::Release(release) => release::run(&redis, release).await,
-        Command::Status => status::run(&redis).await,
-        Command::Quorum(Quorum::Init { namespace }) => quorum::init(&redis, namespace).await,
+        Command::Exec(exec) => exec::run(&server, exec).await,
+        Command::Inspect(inspect) => inspect::run(&server, inspect).await,
+        Command::Holders(holders) => holders::run(&server, holders).await,
+        Command::Top(top) => top::run(&server, top).await,
+        Command::Release(release) => release::run(&server, release).await,
+        Command::Status => status::run(&server).await,
+        Command::Quorum(Quorum::Init) => quorum::init(&server).await,
         Command::Become(command) => Err(become_command::run(&command)),
     }
 }

@@ -37,7 +37,7 @@ impl<'a> From<&'a Participant> for Who<'a> {
             demand: demand(participant.demand),
             age_ms: participant.age.map(milliseconds),
             held_ms: participant.held.map(milliseconds),
-            lease_ms: milliseconds(participant.lease),
+            lease_ms: milliseconds(participant.lease_left),
             is_claim: participant.is_claim,
             primaries: participant.primaries.map(|at| [at.held, at.all]),
         }
@@ -63,7 +63,7 @@ pub(crate) fn left(holder: &Participant) -> String {
     let lease = if holder.is_claim { "claim" } else { "lease" };
     let primaries = holder.primaries.map(|at| format!(", at {} of {} primaries", at.held, at.all));
     let primaries = primaries.unwrap_or_default();
-    format!("{held}{lease} {:.1} s{}{primaries}", holder.lease.as_secs_f64(), asked(holder))
+    format!("{held}{lease} {:.1} s{}{primaries}", holder.lease_left.as_secs_f64(), asked(holder))
 }
 
 /// The time since it was asked for.

@@ -92,12 +92,12 @@ impl<'a> Place<'a> {
             line.push_str(&format!(": place {place} of {}", self.waiting));
         }
         if let [first, others @ ..] = self.holders {
-            let seconds = first.lease.as_millis().div_ceil(1_000);
+            let seconds = first.lease_left.as_millis().div_ceil(1_000);
             let others = match others.len() {
                 0 => String::new(),
                 number => format!(" and {number} more"),
             };
-            line.push_str(&format!(", held by {}{others} for {seconds} s more", name(first)));
+            line.push_str(&format!(", held by {}{others}, lease {seconds} s", name(first)));
         }
         text::one_line(&line)
     }

@@ -1,18 +1,16 @@
-//! `lockctl release --force`: ends all holds of a name.
+//! `lockctl release --force`: releases all holds of a name.
 
-use lockcore::Locks;
-
-use crate::arguments::Release;
+use crate::arguments::{Release, Server};
 use crate::connect;
 use crate::exit::{self, Failure};
 
-pub(crate) async fn run(redis: &str, release: Release) -> Result<u8, Failure> {
+pub(crate) async fn run(server: &Server, release: Release) -> Result<u8, Failure> {
     let Release { force, key } = release;
     if !force {
         let reason = "release needs --force: the holder is not stopped and may still be at work";
         return Err(Failure::new(exit::USAGE, reason));
     }
-    let locks = connect::once(redis, Locks::builder()).await?;
+    let locks = connect::once(server).await?;
     match locks.force_release(key.as_str()).await {
         Ok(true) => Ok(exit::OK),
         Ok(false) => Err(Failure::new(exit::FAILED, format!("{key}: it was not held"))),

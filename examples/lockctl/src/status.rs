@@ -2,14 +2,15 @@
 
 use std::fmt::Write as _;
 
-use lockcore::{Connection, Locks, ServerStatus};
+use lockcore::{Connection, ServerStatus};
 
+use crate::arguments::Server;
 use crate::connect;
 use crate::exit::{self, Failure};
 use crate::{stdout, text};
 
-pub(crate) async fn run(redis: &str) -> Result<u8, Failure> {
-    let locks = connect::once(redis, Locks::builder()).await?;
+pub(crate) async fn run(server: &Server) -> Result<u8, Failure> {
+    let locks = connect::once(server).await?;
     let shown: Vec<_> = locks.status().servers.iter().map(line).collect();
     stdout::print(&shown.join("\n"))?;
     Ok(exit::OK)

@@ -16,7 +16,7 @@ use ratatui::DefaultTerminal;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use crate::arguments::Top;
+use crate::arguments::{Server, Top};
 use crate::busy::Look;
 use crate::connect;
 use crate::exit::{self, Failure};
@@ -34,14 +34,14 @@ const PAUSE: u32 = 4;
 /// The most waiters of one lock that are looked at.
 const WAITERS: u32 = 500;
 
-pub(crate) async fn run(redis: &str, top: Top) -> Result<u8, Failure> {
+pub(crate) async fn run(server: &Server, top: Top) -> Result<u8, Failure> {
     let has_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
     if !top.json && !has_terminal {
         let reason = "top: stdin and stdout have to be a terminal; with --json they need not";
         return Err(Failure::new(exit::USAGE, reason));
     }
     let mut signals = Signals::listen().map_err(|error| failed(&error))?;
-    let locks = connect::once(redis, Locks::builder()).await?;
+    let locks = connect::once(server).await?;
     if top.json {
         return tokio::select! {
             ended = json::run(&locks, top.order) => ended,

@@ -91,7 +91,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // The key is made of the parsed value: as text, `7` and `07` would be two keys of one session.
     let by_session = lock_by(|Path(session): Path<u64>| format!("session:{session}"));
     let layer = LockScopeLayer::new(locks)
-        .hold_until_body_end()
+        .hold_until_body_end(true)
         .max_hold(Duration::from_secs(120)) // a client that stops reading does not keep the session
         .wait(Duration::from_secs(60))
         .queue_limit(2); // two turns may wait; one more is refused with 429

@@ -43,7 +43,8 @@ async fn export(export: Locked<Path<Export>>) -> Body {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let locks = Locks::builder().namespace("example").in_memory(); // or .connect("redis://127.0.0.1/").await?
-    let layer = LockScopeLayer::new(locks).hold_until_body_end().max_hold(Duration::from_secs(20)); // a client that stops reading does not keep it for ever
+    let layer =
+        LockScopeLayer::new(locks).hold_until_body_end(true).max_hold(Duration::from_secs(20)); // a client that stops reading does not keep it for ever
     let app = Router::new().route("/exports/{month}", get(export)).layer(layer);
 
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".to_owned());

@@ -44,7 +44,7 @@ async fn main() -> Result<(), BoxError> {
                 .wait(Duration::from_secs(5))
                 .queue_limit(20)
                 .status(Cause::Busy, StatusCode::CONFLICT)
-                .server_timing(),
+                .server_timing(true),
         )
         .layer(DetachLayer::new())
         .service(service_fn(handle));

@@ -236,7 +236,7 @@ impl From<Participant> for Member {
             demand: demand(participant.demand),
             age_ms: participant.age.map(ms),
             held_ms: participant.held.map(ms),
-            lease_ms: ms(participant.lease),
+            lease_ms: ms(participant.lease_left),
             is_claim: participant.is_claim,
             primaries: participant.primaries.map(|at| [at.held, at.all]),
             member: participant.member,

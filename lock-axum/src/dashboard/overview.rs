@@ -235,7 +235,7 @@ impl Busy {
             lock,
             holding: inspection.holding,
             held_ms: holder.and_then(|holder| holder.held).map(ms),
-            lease_ms: holder.map(|holder| ms(holder.lease)),
+            lease_ms: holder.map(|holder| ms(holder.lease_left)),
             holder: first.map(|holder| holder.label.unwrap_or(holder.member)),
             waiting: inspection.waiting,
             next_waits_ms: inspection.waiters.first().and_then(|waiter| waiter.age).map(ms),

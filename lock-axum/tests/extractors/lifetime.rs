@@ -104,7 +104,7 @@ async fn a_panic_in_the_handler_frees_the_lock() {
     };
     let app = Router::new()
         .route("/{id}", any(panics))
-        .layer(LockScopeLayer::new(locks.clone()).hold_until_body_end());
+        .layer(LockScopeLayer::new(locks.clone()).hold_until_body_end(true));
     send(&app, get("/7")).await.unwrap_err();
     free(&locks, "order:7").await;
     let address = serve(app.clone()).await;

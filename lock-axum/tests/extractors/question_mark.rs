@@ -85,7 +85,7 @@ async fn the_layer_that_reads_the_key_renders_it_too_and_without_a_layer_it_is_a
     let layer = HttpLockLayer::new(locks.clone(), by_path()).on_lost(OnLost::Continue);
     for until_body_end in [false, true] {
         let layer = layer.clone().status(Cause::Lost, StatusCode::IM_A_TEAPOT);
-        let layer = if until_body_end { layer.hold_until_body_end() } else { layer };
+        let layer = layer.hold_until_body_end(until_body_end);
         let app = Router::new().route("/a", any(handler.clone())).layer(layer);
         assert_eq!(ask(&app, get("/a")).await.status, 418);
     }

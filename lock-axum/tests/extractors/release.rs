@@ -79,7 +79,7 @@ async fn the_answer_waits_for_the_release_and_says_how_long_the_request_waited()
     let server = RedisServer::start();
     let proxy = Proxy::start(server.address());
     let locks = Locks::connect(proxy.url()).await.unwrap();
-    let (app, _keeper) = app(LockScopeLayer::new(locks.clone()).server_timing());
+    let (app, _keeper) = app(LockScopeLayer::new(locks.clone()).server_timing(true));
     let release = proxy.hold_request(|request| request.mentions("order:7"));
     let answer = send(&app, get("/7"));
     release.struck().await; // that was the acquire
@@ -97,7 +97,8 @@ async fn the_answer_waits_for_the_release_and_says_how_long_the_request_waited()
 async fn the_wait_that_a_client_is_told_is_that_for_the_lock_and_no_more() {
     let locks = Locks::in_memory();
     let slow = async |_: Option<Locked<ByOrder>>| tokio::time::sleep(Duration::from_secs(1)).await;
-    let layer = LockScopeLayer::new(locks.clone()).wait(Duration::from_millis(200)).server_timing();
+    let layer =
+        LockScopeLayer::new(locks.clone()).wait(Duration::from_millis(200)).server_timing(true);
     let app = Router::new().route("/{id}", any(slow)).layer(layer);
     for holds in [false, true] {
         let guard = match holds {
@@ -123,7 +124,7 @@ async fn in_the_background_the_answer_waits_for_nothing() {
     let layer = LockScopeLayer::new(locks.clone());
     for in_background in [true, false] {
         let layer = layer.clone();
-        let layer = if in_background { layer.release_in_background() } else { layer };
+        let layer = layer.release_in_background(in_background);
         let (gate, mut keeper) = gate();
         let handler = async move |_: Locked<ByOrder>| gate.pass().await;
         let app = Router::new().route("/{id}", any(handler)).layer(layer);

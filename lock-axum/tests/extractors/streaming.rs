@@ -29,7 +29,7 @@ fn app(locks: &Locks, until_body_end: bool) -> (Router, mpsc::UnboundedReceiver<
         }))
     };
     let layer = LockScopeLayer::new(locks.clone());
-    let layer = if until_body_end { layer.hold_until_body_end() } else { layer };
+    let layer = layer.hold_until_body_end(until_body_end);
     let app = Router::new()
         .route("/stream/{id}", on_get(stream))
         .route("/none/{id}", on_get(async |_: Locked<ByOrder>| StatusCode::NO_CONTENT))

@@ -54,16 +54,19 @@ impl LockHandle {
         self.request.record_at(&self.location)
     }
 
-    /// The key, as it is in the store without its namespace.
+    /// The key in the store without the namespace of the [`Locks`](lockcore::Locks), encoded as
+    /// [`LockKey`](lockcore::LockKey) says. [`LockGuard::key`] has the namespace.
     pub fn key(&self) -> &str {
         self.held().key.as_str()
     }
 
     /// The number that proves this hold to the resource it protects. It is higher than that of
-    /// every earlier lock. Reads that are held together have the same.
+    /// every earlier lock, except in the cases that [`guide::fencing`](lockcore::guide::fencing)
+    /// names. Reads that are held together have the same.
     ///
-    /// Permits have none, since other requests hold some at the same time. Theirs is 0, which a
-    /// resource that checks tokens refuses.
+    /// Permits have none, since other requests hold some at the same time: theirs is 0, which a
+    /// resource that checks tokens refuses. So is that of reads on a
+    /// [quorum](lockcore::guide::quorum).
     pub fn fencing_token(&self) -> FencingToken {
         self.held().token
     }
@@ -126,8 +129,9 @@ impl LockHandle {
         }
     }
 
-    /// A token that is cancelled when the hold is lost, and already cancelled if it has ended. Pass
-    /// it to work that must stop then.
+    /// A token that is cancelled when the hold is lost. If the hold is already lost or released,
+    /// the token is already cancelled. A release that comes later does not cancel it, unless it
+    /// finds that the hold is lost. Pass it to work that must stop at a loss.
     pub fn cancellation_token(&self) -> CancellationToken {
         self.held().loss().unwrap_or_else(|| {
             let token = CancellationToken::new();

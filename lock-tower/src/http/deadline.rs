@@ -11,7 +11,7 @@ use tokio::time::Instant;
 pub struct Deadline(pub Instant);
 
 /// The part of a request that tells how long its caller still waits. A part that is missing or
-/// cannot be read tells nothing.
+/// cannot be read is ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeadlineSource {
@@ -19,7 +19,7 @@ pub enum DeadlineSource {
     GrpcTimeout,
     /// `x-envoy-expected-rq-timeout-ms`, which Envoy adds to a request that it forwards.
     Envoy,
-    /// A header with whole milliseconds.
+    /// A header with whole milliseconds, as 1 to 8 digits. Another value is ignored.
     Header(HeaderName),
     /// A [`Deadline`] in the request's extensions.
     Extension,

@@ -126,7 +126,7 @@ impl<K, L> HttpLockLayer<WithPermits<K, L>> {
     /// enough. Work that must never overlap needs a lock and its [fencing
     /// token](crate::LockHandle::fencing_token).
     pub fn permits(locks: Locks, key: K, limit: L) -> Self {
-        Self::new(locks, WithPermits::new(1, limit, key)).hold_until_body_end()
+        Self::new(locks, WithPermits::new(1, limit, key)).hold_until_body_end(true)
     }
 }
 

@@ -77,8 +77,8 @@ macro_rules! hold_until_body_end {
         ///
         /// **Set [`max_hold`](Self::max_hold) with it**: otherwise a client that stops reading
         /// keeps the lock.
-        pub fn hold_until_body_end(mut self) -> Self {
-            self.response_options.hold_until_body_end = true;
+        pub fn hold_until_body_end(mut self, until_body_end: bool) -> Self {
+            self.response_options.hold_until_body_end = until_body_end;
             self
         }
     };
@@ -92,16 +92,17 @@ macro_rules! response_options {
         /// were ahead when it was queued: `Server-Timing: lock;dur=12.3, lock-queue;desc=4`. The
         /// second part is left out if it was not queued. Off by default, since it shows every
         /// client how contended a key is.
-        pub fn server_timing(mut self) -> Self {
-            self.response_options.server_timing = true;
+        pub fn server_timing(mut self, server_timing: bool) -> Self {
+            self.response_options.server_timing = server_timing;
             self
         }
 
         /// Ends the wait of a request when its caller's deadline is near: at the earliest deadline
         /// of these sources, less the [`handler_reserve`](Self::handler_reserve), and never after
         /// the [`wait`](Self::wait). A request whose time has passed does not wait. A wait that
-        /// ends in this way is refused as one that times out: [`Busy`](crate::Cause::Busy), 423. No
-        /// source by default. A client that chooses its deadline can shorten no wait but its own.
+        /// ends in this way is refused as one that times out: [`Busy`](crate::Cause::Busy), 423, or
+        /// for permits [`LimitReached`](crate::Cause::LimitReached), 429. No source by default. A
+        /// client that chooses its deadline can shorten no wait but its own.
         pub fn deadline_from(
             mut self,
             sources: impl IntoIterator<Item = crate::DeadlineSource>,
@@ -128,8 +129,8 @@ macro_rules! response_options {
         /// ignored, as the specification demands: a trace does not decide whether a request is
         /// served. Where your own spans have traces,
         /// [`trace_links`](lockcore::LocksBuilder::trace_links) needs no header.
-        pub fn label_by_trace(mut self) -> Self {
-            self.response_options.labels_by_trace = true;
+        pub fn label_by_trace(mut self, by_trace: bool) -> Self {
+            self.response_options.labels_by_trace = by_trace;
             self
         }
 
@@ -165,7 +166,9 @@ macro_rules! response_options {
             self
         }
 
-        /// Sets another status for one cause of refusal.
+        /// Sets another status for one cause of refusal. It has no effect with
+        /// [`grpc`](Self::grpc), where the status is 200, or with
+        /// [`respond_with`](Self::respond_with).
         pub fn status(mut self, cause: crate::Cause, status: http::StatusCode) -> Self {
             self.response_options.refusals = self.response_options.refusals.status(cause, status);
             self

@@ -22,8 +22,8 @@ use crate::lock::locking::Locking;
 
 /// An HTTP service behind a lock; made by [`HttpLockLayer`](crate::HttpLockLayer).
 ///
-/// It is always ready. The inner service is made ready *after* the lock is acquired, so that
-/// requests that wait for one key occupy none of its capacity.
+/// The service is always ready. The inner service is made ready *after* the lock is acquired, so
+/// that requests that wait for one key occupy none of its capacity.
 pub struct HttpLock<S, K> {
     inner: S,
     config: Arc<Config>,

@@ -176,7 +176,7 @@ impl Keys {
         /// The longest hold of this request; see
         /// [`LockLayer::max_hold`](crate::LockLayer::max_hold).
         max_hold,
-        /// The course of this request if its key is taken; see
+        /// The course of this request if its key is busy; see
         /// [`LockLayer::when_busy`](crate::LockLayer::when_busy).
         when_busy,
     }
@@ -189,8 +189,8 @@ impl Keys {
 
     /// Sets the label of this request in [`inspect`](lockcore::Locks::inspect), for operators, in
     /// place of the layer's. At most 64 bytes; the rest is cut.
-    pub fn label(mut self, label: impl Into<Box<str>>) -> Self {
-        self.label = Some(label.into());
+    pub fn label(mut self, label: impl AsRef<str>) -> Self {
+        self.label = Some(label.as_ref().into());
         self
     }
 
@@ -202,8 +202,8 @@ impl Keys {
 
     /// Sets the class of this request, in place of the layer's; see
     /// [`LockRequest::class`](lockcore::LockRequest::class).
-    pub fn class(mut self, class: impl Into<Box<str>>) -> Self {
-        self.class = Some(class.into());
+    pub fn class(mut self, class: impl AsRef<str>) -> Self {
+        self.class = Some(class.as_ref().into());
         self
     }
 

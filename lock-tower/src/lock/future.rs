@@ -15,6 +15,9 @@ use crate::refusal::LockError;
 
 /// The response of a [`Lock`](crate::Lock).
 ///
+/// # Panics
+/// Outside a tokio runtime with timers, if the request needs a lock.
+///
 /// # Cancel safety
 /// Dropping it while it waits leaves the queue. Dropping it while the inner service runs drops the
 /// inner future, and releases the lock.

@@ -16,8 +16,8 @@ use crate::refusal::LockError;
 
 /// A service behind a lock; made by [`LockLayer`](crate::LockLayer).
 ///
-/// It is always ready. The inner service is made ready *after* the lock is acquired, so that
-/// requests that wait for one key occupy none of its capacity.
+/// The service is always ready. The inner service is made ready *after* the lock is acquired, so
+/// that requests that wait for one key occupy none of its capacity.
 pub struct Lock<S, K, C = ()> {
     inner: S,
     config: Arc<Config>,

@@ -38,7 +38,7 @@ pub struct LockError {
 enum Reason {
     Core(lockcore::LockError),
     Key(KeyError),
-    /// The hold ended before the handler did.
+    /// A hold ended before the request was done.
     Lost,
     /// The body is too large to be read while the request waits.
     BodyLimit,
@@ -54,7 +54,7 @@ enum Reason {
 pub enum Cause {
     /// The lock is held, and the request timed out waiting for it.
     Busy,
-    /// All [permits](crate::Keys::permits) are taken, and the request timed out waiting for one.
+    /// All [permits](crate::Keys::permits) are in use, and the request timed out waiting for one.
     LimitReached,
     /// The queue of this key is full.
     QueueFull,
@@ -70,7 +70,8 @@ pub enum Cause {
     /// The request has to wait, and the bodies of other requests take the room to
     /// [read its body ahead](crate::HttpLockLayer::read_ahead_total).
     ReadAheadFull,
-    /// The lock store is unavailable or cannot be used, or this process is shutting down.
+    /// The lock store is unavailable or cannot be used (it is read-only or full, or refuses the
+    /// user), or this process is shutting down.
     Unavailable,
     /// A hold was lost. Either the request still waited for another lock, and its handler did not
     /// begin; or the handler ran, and its effects are unknown.
@@ -80,9 +81,10 @@ pub enum Cause {
     /// The request's key is one of several spellings of a name: another one is to be used.
     KeySpelling,
     /// The server is set up wrongly: an option or a number of permits is out of its range, a layer
-    /// is missing, one request has two demands of one name ([`Clash`]), a read or permits are asked
-    /// for with [`redisson_peers`](lockcore::LocksBuilder::redisson_peers), or the lock's key is
-    /// another program's.
+    /// is missing, one request has two demands of one name ([`Clash`]), the kind of the `Locks`
+    /// does not support the demand (a read or permits with
+    /// [`redisson_peers`](lockcore::LocksBuilder::redisson_peers), permits on a
+    /// [quorum](lockcore::guide::quorum)), or the lock's key is another program's.
     Internal,
 }
 
@@ -101,7 +103,7 @@ impl LockError {
         Self { response_options: Some(Arc::clone(response_options)), ..self }
     }
 
-    /// The hold ended before the handler did.
+    /// A hold ended before the request was done.
     pub(crate) fn lost() -> Self {
         Self::of(Reason::Lost)
     }
@@ -246,9 +248,9 @@ impl Cause {
             Self::ReadAheadFull => {
                 "Too many requests with large bodies are waiting for their resources. Try again."
             }
-            Self::Unavailable => "The lock service cannot be reached.",
+            Self::Unavailable => "The lock service cannot serve the request now. Try again later.",
             Self::Lost => {
-                "The lock was lost while the request was being served: its effects are unknown."
+                "The lock was lost before the request was done: its effects, if any, are unknown."
             }
             Self::BadKey => "The request does not name a resource that can be locked.",
             Self::KeySpelling => "The request names its resource in a spelling that is not used.",
@@ -262,7 +264,7 @@ impl fmt::Display for LockError {
         match &self.reason {
             Reason::Core(error) => error.fmt(f),
             Reason::Key(error) => write!(f, "the lock's key: {error}"),
-            Reason::Lost => f.write_str("the hold was lost while the request was being served"),
+            Reason::Lost => f.write_str("a hold was lost before the request was done"),
             Reason::BodyLimit => {
                 f.write_str("the request's body is too large to be read while it waits")
             }

@@ -31,7 +31,7 @@ use crate::refusal::{Cause, LockError};
 /// | [`BodyLimit`](Cause::BodyLimit) | 413 Content Too Large | yes | RESOURCE_EXHAUSTED |
 /// | [`ReadAheadFull`](Cause::ReadAheadFull) | 503 Service Unavailable | yes | UNAVAILABLE |
 /// | [`Unavailable`](Cause::Unavailable) | 503 Service Unavailable | where it may pass by itself | UNAVAILABLE |
-/// | [`Lost`](Cause::Lost) | 503 Service Unavailable | no: the effects are unknown | ABORTED |
+/// | [`Lost`](Cause::Lost) | 503 Service Unavailable | no: the effects, if any, are unknown | ABORTED |
 /// | [`BadKey`](Cause::BadKey) | 400 Bad Request | no | INVALID_ARGUMENT |
 /// | [`KeySpelling`](Cause::KeySpelling) | 400 Bad Request | no | INVALID_ARGUMENT |
 /// | [`Internal`](Cause::Internal) | 500 Internal Server Error | no | INTERNAL |
@@ -77,7 +77,8 @@ impl Refusals {
         Self::default()
     }
 
-    /// Sets another status for one cause.
+    /// Sets another status for one cause. It has no effect with [`grpc`](Self::grpc), where the
+    /// status is 200, or with [`respond_with`](Self::respond_with).
     pub fn status(mut self, cause: Cause, status: StatusCode) -> Self {
         self.statuses.retain(|(other, _)| *other != cause);
         self.statuses.push((cause, status));
@@ -153,7 +154,9 @@ pub(crate) struct Provisional;
 
 impl LockError {
     /// The status that the layer has for the cause. Where the layer is not known, that of
-    /// [`Refusals::new`].
+    /// [`Refusals::new`]. The response has another one if the layer refuses in [gRPC's
+    /// format](Refusals::grpc), where the status is 200, or with [responses of its
+    /// own](Refusals::respond_with).
     pub fn status(&self) -> StatusCode {
         let cause = self.cause();
         let of_layer = self

@@ -20,6 +20,9 @@ use crate::http::response_options::ResponseOptions;
 
 /// The response of a [`LockScope`](crate::LockScope).
 ///
+/// # Panics
+/// Outside a tokio runtime with timers, if the request acquires a lock.
+///
 /// # Cancel safety
 /// Dropping it drops the inner service's future, leaves the queue in which that waits, and releases
 /// its locks.

@@ -24,7 +24,7 @@ async fn start(
     change: impl FnOnce(HttpLockLayer<ByPath>) -> HttpLockLayer<ByPath>,
 ) -> (SocketAddr, mpsc::UnboundedReceiver<Pieces>) {
     let (streams, started) = mpsc::unbounded_channel();
-    let layer = change(HttpLockLayer::new(locks.clone(), ByPath::new()).hold_until_body_end());
+    let layer = change(HttpLockLayer::new(locks.clone(), ByPath::new()).hold_until_body_end(true));
     let service = layer.layer(service_fn(move |request: Request<_>| {
         let streams = streams.clone();
         async move {
@@ -186,7 +186,7 @@ async fn what_the_body_has_is_dropped_before_the_next_has_the_lock() {
     let locks = Locks::in_memory();
     let (seen, mut was_held) = mpsc::unbounded_channel();
     let (streams, mut started) = mpsc::unbounded_channel();
-    let layer = HttpLockLayer::new(locks.clone(), ByPath::new()).hold_until_body_end();
+    let layer = HttpLockLayer::new(locks.clone(), ByPath::new()).hold_until_body_end(true);
     let service = layer.layer(service_fn(move |request: Request<_>| {
         let lock = request.extensions().get::<LockHandle>().unwrap().clone();
         let (pieces, inner) = streamed();
@@ -213,7 +213,7 @@ async fn what_the_body_has_is_dropped_before_the_next_has_the_lock() {
 #[tokio::test]
 async fn an_upgrade_frees_the_lock_with_its_head() {
     let locks = Locks::in_memory();
-    let layer = HttpLockLayer::new(locks.clone(), ByPath::new()).hold_until_body_end();
+    let layer = HttpLockLayer::new(locks.clone(), ByPath::new()).hold_until_body_end(true);
     let service = layer.layer(service_fn(|request: Request<_>| async move {
         tokio::spawn(async move {
             let _open = hyper::upgrade::on(request).await;
@@ -231,7 +231,7 @@ async fn an_upgrade_frees_the_lock_with_its_head() {
 
 /// Makes a body of data and trailers that does not know its end.
 async fn with_trailers(locks: &Locks) -> lock_tower::LockBody<AnyBody> {
-    let layer = HttpLockLayer::new(locks.clone(), ByPath::new()).hold_until_body_end();
+    let layer = HttpLockLayer::new(locks.clone(), ByPath::new()).hold_until_body_end(true);
     let service = layer.layer(service_fn(|_: Request<_>| async {
         let frames = [Frame::data(Bytes::from_static(b"data")), Frame::trailers(HeaderMap::new())];
         let body = StreamBody::new(stream::iter(frames.map(Ok::<_, BoxError>)));

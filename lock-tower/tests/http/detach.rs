@@ -132,7 +132,7 @@ async fn the_graceful_shutdown_waits_for_a_detached_section() {
     tokio::time::sleep(Duration::from_millis(100)).await; // it may not end meanwhile
     assert!(!shutdown.is_finished());
     keeper.let_one_on();
-    assert_eq!(shutdown.await.unwrap().taken, 0, "nothing was taken away from anybody");
+    assert_eq!(shutdown.await.unwrap().holds, 0, "nothing was taken away from anybody");
     assert!(keeper.has_finished());
 }
 
@@ -245,7 +245,7 @@ async fn start_streaming(
     let (gate, keeper) = gate();
     let (streams, started) = mpsc::unbounded_channel();
     let layer = HttpLockLayer::new(locks.clone(), ByPath::new());
-    let layer = if until_body_end { layer.hold_until_body_end() } else { layer };
+    let layer = layer.hold_until_body_end(until_body_end);
     let service = ServiceBuilder::new().layer(layer).layer(DetachLayer::new()).service(service_fn(
         move |_: Request<_>| {
             let gate = gate.clone();

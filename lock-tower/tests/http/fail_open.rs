@@ -16,7 +16,8 @@ const WAIT: Duration = Duration::from_millis(300);
 
 /// Locks the name in the header; answers whether the request was served under its lock.
 async fn start(locks: &Locks, wait: Duration) -> SocketAddr {
-    let layer = HttpLockLayer::new(locks.clone(), ByHeader::new("x-order")).wait(wait).fail_open();
+    let layer =
+        HttpLockLayer::new(locks.clone(), ByHeader::new("x-order")).wait(wait).fail_open(true);
     serve(layer.layer(service_fn(|request: Request<_>| async move {
         let is_locked = request.extensions().get::<LockHandle>().is_some();
         Ok::<_, Infallible>(Response::new(text(if is_locked { "locked" } else { "unlocked" })))

@@ -87,8 +87,8 @@ async fn a_stream_whose_hold_is_lost_or_too_long_ends_with_aborted() {
     for max_hold in [None, Some(Duration::from_millis(400))] {
         let locks = Locks::in_memory();
         let mut client = start_with(&locks, |layer| match max_hold {
-            Some(max_hold) => layer.hold_until_body_end().max_hold(max_hold),
-            None => layer.hold_until_body_end(),
+            Some(max_hold) => layer.hold_until_body_end(true).max_hold(max_hold),
+            None => layer.hold_until_body_end(true),
         })
         .await;
         let mut stream = client.watch(question()).await.unwrap().into_inner();
@@ -113,7 +113,7 @@ async fn a_stream_whose_hold_is_lost_or_too_long_ends_with_aborted() {
 #[tokio::test]
 async fn a_stream_of_grpc_web_whose_hold_is_lost_ends_with_trailers_in_its_body() {
     let locks = Locks::in_memory();
-    let layer = HttpLockLayer::new(locks.clone(), ByPath::new()).grpc().hold_until_body_end();
+    let layer = HttpLockLayer::new(locks.clone(), ByPath::new()).grpc().hold_until_body_end(true);
     let (streams, mut started) = mpsc::unbounded_channel();
     let service = layer.layer(service_fn(move |_: Request<_>| {
         let (pieces, body) = streamed();

@@ -21,7 +21,7 @@ async fn a_slow_release_delays_the_answer_for_half_a_second_and_goes_on() {
     for in_background in [false, true] {
         let (gate, mut keeper) = gate();
         let layer = HttpLockLayer::new(locks.clone(), ByPath::new());
-        let layer = if in_background { layer.release_in_background() } else { layer };
+        let layer = layer.release_in_background(in_background);
         let service = layer.layer(service_fn(move |_: Request<_>| {
             let gate = gate.clone();
             async move {

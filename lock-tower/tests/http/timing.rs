@@ -15,7 +15,7 @@ async fn the_wait_is_told_where_it_was_asked_for() {
     for is_told in [false, true] {
         let locks = Locks::in_memory();
         let layer = HttpLockLayer::new(locks.clone(), ByPath::new());
-        let layer = if is_told { layer.server_timing() } else { layer };
+        let layer = layer.server_timing(is_told);
         let service = layer.layer(service_fn(|_: Request<_>| async move {
             let response = Response::builder().header("server-timing", "db;dur=1");
             Ok::<_, Infallible>(response.body(text("served")).unwrap())

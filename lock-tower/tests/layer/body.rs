@@ -9,7 +9,8 @@ use lockcore::Locks;
 use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
 
 async fn whole(locks: &Locks) -> Response<LockBody<Full<Bytes>>> {
-    let layer = HttpLockLayer::new(locks.clone(), |_: &Request<String>| "a").hold_until_body_end();
+    let layer =
+        HttpLockLayer::new(locks.clone(), |_: &Request<String>| "a").hold_until_body_end(true);
     let service = layer.layer(service_fn(|request: Request<_>| async move {
         let lock = request.extensions().get::<LockHandle>().unwrap().clone();
         let mut response = Response::new(Full::from("whole"));

@@ -118,7 +118,7 @@ async fn the_earliest_of_several_deadlines_counts() {
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_would_be_too_long_is_refused_with_503_and_the_time_of_the_queue() {
     let locks = Locks::in_memory();
-    let layer = HttpLockLayer::new(locks.clone(), ByPath::new()).wait(ms(100)).refuse_early();
+    let layer = HttpLockLayer::new(locks.clone(), ByPath::new()).wait(ms(100)).refuse_early(true);
     let handler = service_fn(async |_| {
         tokio::time::sleep(ms(50)).await;
         Ok::<_, Infallible>(Response::new(Body::new()))
@@ -145,7 +145,7 @@ async fn a_wait_that_would_be_too_long_is_refused_with_503_and_the_time_of_the_q
     assert!(body.contains(r#""code":"lock-wait-too-long""#), "{body}");
 
     // One that does not refuse early waits for as long as it may.
-    let scope = LockScopeLayer::new(locks.clone()).wait(ms(100)).refuse_early();
+    let scope = LockScopeLayer::new(locks.clone()).wait(ms(100)).refuse_early(true);
     let each = service_fn(async |request: Request<_>| {
         let locks = request.extensions().get::<RequestLocks>().expect("in a scope");
         for (refuses_early, cause) in [(true, Cause::WaitTooLong), (false, Cause::Busy)] {

@@ -125,7 +125,7 @@ async fn every_way_out_has_its_outcome() {
     let (log, _here) = Log::here();
     let store = MemoryStore::new();
     let locks = Locks::builder().on_memory(&store).unwrap();
-    let (service, mut handle) = locked(layer(&locks).wait(Duration::from_secs(1)).fail_open());
+    let (service, mut handle) = locked(layer(&locks).wait(Duration::from_secs(1)).fail_open(true));
 
     let guard = locks.lock("a").await.unwrap();
     send(&service, job("a", 1)).await.unwrap().unwrap_err();

@@ -53,7 +53,7 @@ async fn an_answer_is_replaced_when_the_release_finds_the_hold_lost() {
         let proxy = Proxy::start(server.address());
         let locks = Locks::connect(proxy.url()).await.unwrap();
         let layer = layer(&locks).on_lost(on_lost);
-        let layer = if in_background { layer.release_in_background() } else { layer };
+        let layer = layer.release_in_background(in_background);
         let (service, mut handle) = locked(layer);
         let answer = send(&service, job("a", 1));
         let (request, respond) = next(&mut handle).await;

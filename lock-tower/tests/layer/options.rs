@@ -82,7 +82,7 @@ async fn what_a_key_leaves_open_the_layer_says_then_the_locks_then_the_defaults(
     }));
     let lease = async || {
         let holders = locks.inspect("a").await.unwrap().holders;
-        holders.first().map_or(Duration::ZERO, |holder| holder.lease)
+        holders.first().map_or(Duration::ZERO, |holder| holder.lease_left)
     };
 
     let holder = tokio::spawn(service.clone().oneshot(0));
@@ -101,7 +101,7 @@ async fn what_a_key_leaves_open_the_layer_says_then_the_locks_then_the_defaults(
 
     let plain = Locks::in_memory();
     let guard = plain.lock("a").await.unwrap();
-    assert_eq!(plain.inspect("a").await.unwrap().holders[0].lease, s(30));
+    assert_eq!(plain.inspect("a").await.unwrap().holders[0].lease_left, s(30));
     drop(guard);
 }
 
@@ -114,7 +114,7 @@ async fn without_the_store_requests_are_refused_and_pass_only_where_it_was_said(
     let error = send(&closed, job("a", 1)).await.unwrap().unwrap_err();
     assert_eq!(cause(&error), Cause::Unavailable);
 
-    let (open, mut handle) = locked(layer(&locks).wait(SHORT).fail_open());
+    let (open, mut handle) = locked(layer(&locks).wait(SHORT).fail_open(true));
     let answer = send(&open, job("a", 1));
     let (request, respond) = next(&mut handle).await;
     assert!(request.lock.is_none());

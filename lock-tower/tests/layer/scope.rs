@@ -140,8 +140,8 @@ async fn whenever_a_request_is_dropped_nothing_is_left() {
     for step in 0..60 {
         for layer in [
             LockScopeLayer::new(locks.clone()),
-            LockScopeLayer::new(locks.clone()).hold_until_body_end(),
-            LockScopeLayer::new(locks.clone()).release_in_background(),
+            LockScopeLayer::new(locks.clone()).hold_until_body_end(true),
+            LockScopeLayer::new(locks.clone()).release_in_background(true),
         ] {
             let answer = serve(layer, async |taken: RequestLocks| {
                 let lock = taken.lock(Keys::one("a").and("b")).await.unwrap();
@@ -208,7 +208,7 @@ async fn one_event_tells_of_all_waits_of_a_request() {
     assert!(log.ended().is_empty(), "a request without a lock is not told of");
 
     let _guard = locks.lock("b").await.unwrap();
-    let answer = serve(layer.clone().server_timing(), async |taken: RequestLocks| {
+    let answer = serve(layer.clone().server_timing(true), async |taken: RequestLocks| {
         assert_eq!(taken.lock(Keys::one("b")).await.unwrap_err().cause(), Cause::Busy);
         tokio::time::sleep(Duration::from_secs(5)).await; // no wait
         taken.lock(Keys::one("a")).await.unwrap();
@@ -232,7 +232,7 @@ async fn every_way_out_has_its_outcome() {
     let guard = locks.lock("b").await.unwrap();
     for until_body_end in [false, true] {
         let layer = LockScopeLayer::new(locks.clone()).wait(Duration::ZERO);
-        let layer = if until_body_end { layer.hold_until_body_end() } else { layer };
+        let layer = layer.hold_until_body_end(until_body_end);
         let answer = serve(layer.clone(), async |taken: RequestLocks| {
             taken.lock(Keys::one("a")).await.unwrap();
             let error = taken.lock(Keys::one("b")).await.unwrap_err();

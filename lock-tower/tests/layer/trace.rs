@@ -44,16 +44,16 @@ async fn label_behind(layer: HttpLockLayer<ByPath>, trace: &'static str, locks: 
 async fn a_request_is_labelled_by_its_trace_where_that_is_asked_for_and_by_the_layer_else() {
     let locks = Locks::in_memory();
     let layer = || HttpLockLayer::new(locks.clone(), ByPath::new()).label("checkout");
-    assert_eq!(label_behind(layer().label_by_trace(), TRACE, &locks).await, TRACE);
+    assert_eq!(label_behind(layer().label_by_trace(true), TRACE, &locks).await, TRACE);
     assert_eq!(label_behind(layer(), TRACE, &locks).await, "checkout");
     let bad = "00-00000000000000000000000000000000-b7ad6b7169203331-01";
-    assert_eq!(label_behind(layer().label_by_trace(), bad, &locks).await, "checkout");
+    assert_eq!(label_behind(layer().label_by_trace(true), bad, &locks).await, "checkout");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_asked_for_inside_has_the_trace_of_the_request_unless_it_has_a_label() {
     let locks = Locks::in_memory();
-    let layer = LockScopeLayer::new(locks.clone()).label_by_trace();
+    let layer = LockScopeLayer::new(locks.clone()).label_by_trace(true);
     let service = layer.layer(service_fn(async |request: Request<_>| {
         let taken = RequestLocks::of(request.extensions()).unwrap();
         taken.lock(Keys::one("a")).await.unwrap();
@@ -112,7 +112,8 @@ async fn the_span_of_a_request_that_waits_has_the_label_of_the_holder_where_that
     let _here = tracing::subscriber::set_default(holders.clone());
     let locks = Locks::in_memory();
     let layer = || HttpLockLayer::new(locks.clone(), ByPath::new());
-    for (layer, told) in [(layer(), &[][..]), (layer().name_holder(), &[TRACE.to_owned()][..])] {
+    for (layer, told) in [(layer(), &[][..]), (layer().name_holder(true), &[TRACE.to_owned()][..])]
+    {
         let guard = locks.key("/a").label(TRACE).lock().await.unwrap();
         let inner = service_fn(async |_| Ok::<_, Infallible>(Response::new(Body::new())));
         let waiting = tokio::spawn(layer.layer(inner).oneshot(request(TRACE)));

@@ -35,8 +35,11 @@ pub enum LockErrorKind {
     OutOfMemory,
     /// One of the lock's keys exists already and belongs to another program. It was not changed.
     WrongType,
-    /// The server does not support the lock: it is too old, or in a mode that the URL does not
-    /// name, such as Redis Cluster.
+    /// The server, or the kind of this `Locks`, does not support the request. A server is too old,
+    /// is in a mode that the URL does not name, such as Redis Cluster, or is a primary of a quorum
+    /// and has replicas. With `redisson_peers` there are no reads, permits, downgrades, surveys and
+    /// no `KeepNewest`; on a quorum no permits, downgrades and no `KeepNewest`. A foreign name
+    /// needs `redisson_peers`.
     Unsupported,
     /// The hold ended before it was released: its lease expired, it reached its `max_hold`, it was
     /// force-released or leaked, the `Locks` was shut down, or the server no longer knows it.
@@ -54,23 +57,25 @@ impl LockErrorKind {
             Self::InvalidKey => "invalid lock name",
             Self::InvalidOption => "invalid option",
             Self::Timeout => "timed out waiting for the lock",
-            Self::QueueFull => "the queue limit is reached",
-            Self::WaitTooLong => "the queue is too long for the wait",
+            Self::QueueFull => "too many requests wait: try again later, or raise the queue limit",
+            Self::WaitTooLong => "the queue is too long for the wait: try again later",
             Self::Superseded => "a newer request waits in its place",
             Self::Unavailable => "the lock store is unavailable",
             Self::ReadOnly => {
-                "the lock store refuses writes: it is a replica, has too few replicas, or cannot save to disk"
+                "the lock store refuses writes: if it is a replica, connect to the primary; else it has too few replicas, or cannot save to disk"
             }
-            Self::Denied => "the lock store refuses the credentials, or the user lacks a right",
+            Self::Denied => {
+                "the lock store refuses the credentials, or the user lacks a right: correct the credentials, or grant the right"
+            }
             Self::OutOfMemory => {
                 "the lock store's memory is full: raise maxmemory or free some; holds can still be released"
             }
             Self::WrongType => {
                 "one of the lock's keys belongs to another program: use a namespace or another name"
             }
-            Self::Unsupported => "this server does not support the lock",
+            Self::Unsupported => "this is not supported here",
             Self::Lost => "the hold is lost: it ended before it was released",
-            Self::Closed => "this Locks is closed",
+            Self::Closed => "this Locks is closed, so make a new one",
             Self::Protocol => "the lock store gave an answer that cannot be understood",
         }
     }

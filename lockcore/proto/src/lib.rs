@@ -21,14 +21,17 @@
 //!
 //! 1. *Callers*: [`begin`](node::Core::begin), [`take`](node::Core::take),
 //!    [`cancel`](node::Core::cancel), [`release`](node::Core::release),
-//!    [`dropped`](node::Core::dropped), [`leak`](node::Core::leak).
+//!    [`dropped`](node::Core::dropped), [`leak`](node::Core::leak),
+//!    [`confirmation`](node::Core::confirmation), [`downgrade`](node::Core::downgrade).
 //! 2. *The store*: [`replied`](node::Core::replied) or [`unanswered`](node::Core::unanswered) for
 //!    each request that a method returned or [`Effect::Send`](node::Effect::Send) asked for,
 //!    [`confirmed`](node::Core::confirmed) for one of [`Effect::Confirm`](node::Effect::Confirm),
 //!    [`heard`](node::Core::heard) for a message, [`linked`](node::Core::linked) for a connection
-//!    that breaks or stands again.
+//!    that breaks or stands again, and [`moved`](node::Core::moved) before it if commands go to
+//!    another server from then on.
 //! 3. *Time*: [`tick`](node::Core::tick), when [`next`](node::Core::next) says so.
-//! 4. *The end*: [`close`](node::Core::close).
+//! 4. *The end*: [`close`](node::Core::close), then [`end_attempts`](node::Core::end_attempts) and
+//!    [`take_holds`](node::Core::take_holds) until each has no part left.
 //!
 //! After each event the driver runs the effects of [`drain`](node::Core::drain), in their order. It
 //! may run the effects of two events in any order, outside of the mutex that guards the core.

@@ -86,23 +86,23 @@ const TOO_MANY_AT_ONCE: &str =
 /// The settings of a core.
 #[derive(Debug, Clone)]
 pub struct Rules {
-    /// Renew a grant that came as a message before it is handed out.
+    /// Whether a grant that came as a message is renewed before it is handed out.
     pub confirm_grants: bool,
-    /// A grant or a renewal counts once so many replicas have it; 0 asks none.
+    /// The number of replicas that have to have a grant or a renewal before it counts; 0 asks none.
     pub replicas: u32,
-    /// Queues are shared with JVMs.
+    /// Whether queues are shared with JVMs.
     pub peers: bool,
-    /// Locks of different slots may be on different servers.
+    /// Whether locks of different slots may be on different servers.
     pub has_slots: bool,
-    /// Most releases, leaves and repetitions on their way at once, each of which is a script: a
+    /// The most releases, leaves and repetitions on their way at once, each of which is a script: a
     /// time-out is to measure the server, not our own queue there. 64 by default.
     pub window: usize,
-    /// Most acquires of callers on their way at once, for the same reason; the others are sent in
-    /// the order in which they came. 256 by default: each takes the server some 60 µs, so all of
+    /// The most acquires of callers on their way at once, for the same reason; the others are sent
+    /// in the order in which they came. 256 by default: each takes the server some 60 µs, so all of
     /// them are answered long before the first times out, however many callers there are.
     pub acquires: usize,
-    /// Most members of a run of this node: so many that wait one behind the other for one lock are
-    /// granted it together. 1 grants each of them alone. [`MAX_RUN`](crate::MAX_RUN) at most.
+    /// The most members of a run of this node: so many that wait one behind the other for one lock
+    /// are granted it together. 1 grants each of them alone. [`MAX_RUN`](crate::MAX_RUN) at most.
     pub runs: usize,
     /// The server's time at the moment zero, µs since the epoch: attempts are numbered by the time
     /// at which they begin. Without one they are counted.
@@ -390,7 +390,7 @@ impl<P: Mirror> Core<P> {
         self.begin_release(number, Some(self.now), false);
     }
 
-    /// A hold is to end by itself. Returns until when it is certain.
+    /// Leaves a hold to expire: it is renewed no more, and its guards are told that it is lost.
     pub fn leak(&mut self, number: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };

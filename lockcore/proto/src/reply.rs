@@ -18,9 +18,9 @@ pub const MAX_LINES: usize = 64;
 /// Whether an acquire may queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Take it now or not at all.
+    /// Acquires at once or not at all.
     Try,
-    /// Queue if it is not free.
+    /// Queues if the demand cannot be granted at once.
     Wait,
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Terms {
     /// The lease, in whole milliseconds.
     pub lease: Duration,
-    /// Whether the watchdog keeps the hold alive.
+    /// Whether the watchdog renews the hold.
     pub renewal: Renewal,
     /// The longest wait; `None` waits without a limit.
     pub wait: Option<Duration>,
@@ -15,7 +15,7 @@ pub struct Terms {
     pub queue_limit: u32,
     /// The longest hold.
     pub max_hold: Option<Duration>,
-    /// The course of a request whose lock is taken.
+    /// The course of a request whose lock is busy.
     pub when_busy: WhenBusy,
 }
 
@@ -24,20 +24,21 @@ pub struct Terms {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum WhenBusy {
-    /// It waits for its turn.
+    /// Waits for its turn.
     #[default]
     Wait,
-    /// It ends at once, as one whose wait is zero.
+    /// Ends at once, as a wait of zero does: with `Timeout`, or from `try_lock` and the other
+    /// attempts that do not wait with `None`.
     Refuse,
-    /// It waits for its turn, but only while no newer request of the same lock waits in this way:
-    /// then it ends as superseded. It is for locks, not for reads and permits.
+    /// Waits for its turn, but only while no newer request of the same lock waits in this way: then
+    /// it ends as superseded. For locks, and not for reads and permits.
     KeepNewest,
 }
 
-/// Whether the watchdog keeps a hold alive.
+/// Whether the watchdog renews a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewal {
-    /// Renewed until released.
+    /// The watchdog renews it until it is released.
     Watchdog,
     /// Ends with its lease.
     Fixed,

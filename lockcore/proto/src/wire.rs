@@ -151,17 +151,18 @@ impl Wire {
         written.ok_or_else(no_such_command)
     }
 
-    /// The same without a script, as far as it goes.
+    /// The acquire of a lock without a script, for a lock that is free.
     ///
-    /// Nothing where there is no such way: beside JVMs, and in a Redis Cluster, where a counter
-    /// that is made while its slot moves would stop the move.
+    /// Nothing where there is no such way: for other commands, beside JVMs, and in a Redis Cluster,
+    /// where a counter that is made while its slot moves would stop the move.
     pub fn free_acquire<'a>(&self, asked: &'a Asked) -> Option<FreeAcquire<'a>> {
         let (lock, command) = self.without_script(asked)?;
         FreeAcquire::of(lock, command)
     }
 
-    /// The same of a release. Nothing in a Redis Cluster, where a server to which a slot moves
-    /// serves one command of those that ask for it, and not the script after it.
+    /// The release of a lock without a script, for a lock without waiters. Nothing for other
+    /// commands, beside JVMs, and in a Redis Cluster, where a server to which a slot moves serves
+    /// one command of those that ask for it, and not the script after it.
     pub fn free_release<'a>(&self, asked: &'a Asked) -> Option<FreeRelease<'a>> {
         let (lock, command) = self.without_script(asked)?;
         FreeRelease::of(lock, command)

@@ -6,25 +6,37 @@ use crate::locks::Locks;
 use crate::store::redis::Connector;
 
 impl Locks {
-    /// Connects with a `deadpool_redis` configuration.
+    /// Connects to the server that a `deadpool_redis` configuration names, by its `url` or its
+    /// `connection`; to `127.0.0.1:6379` if it has neither. It is one server, as with a `redis://`
+    /// URL of [`connect`](Self::connect). The connections are this `Locks`' own, so the settings of
+    /// the pool have no effect.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// As [`connect`](Self::connect), and [`InvalidOption`](crate::LockErrorKind::InvalidOption) if
+    /// the configuration has both `url` and `connection`.
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Outside a tokio runtime with timers.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes the connections that it has opened.
     pub async fn from_config(config: deadpool_redis::Config) -> Result<Self, LockError> {
         Self::builder().from_config(config).await
     }
 
-    /// Takes its command connection from a pool of yours, without occupying one of the pool's
-    /// slots. A pool cannot open a subscription, so the URL of the same server is needed as well.
+    /// Connects by a pool of yours, whose manager opens the connection for commands. It occupies
+    /// none of the pool's slots. A pool cannot open a subscription, so the URL of the same server
+    /// is needed as well. Pool and URL may have different users and databases.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// As [`connect`](Self::connect), and [`InvalidOption`](crate::LockErrorKind::InvalidOption) if
+    /// pool and URL lead to two servers.
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Outside a tokio runtime with timers.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes the connections that it has opened.
     pub async fn from_pool(
         pool: deadpool_redis::Pool,
         url: impl AsRef<str>,
@@ -34,27 +46,32 @@ impl Locks {
 }
 
 impl LocksBuilder {
-    /// See [`Locks::from_config`].
+    /// Connects to the server that a `deadpool_redis` configuration names: see
+    /// [`Locks::from_config`].
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// As [`Locks::from_config`].
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Outside a tokio runtime with timers.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes the connections that it has opened.
     pub async fn from_config(self, config: deadpool_redis::Config) -> Result<Locks, LockError> {
         let connector = Connector::from_config(config, &self.certificates, self.request_timeout)?;
         self.on_redis(connector).await
     }
 
-    /// See [`Locks::from_pool`]. Pool and URL may have different users and databases, but have to
-    /// lead to one server.
+    /// Connects by a pool of yours: see [`Locks::from_pool`].
     ///
     /// # Errors
-    /// As [`connect`](Self::connect), and [`InvalidOption`](crate::LockErrorKind::InvalidOption) if
-    /// they lead to two servers.
+    /// As [`Locks::from_pool`].
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Outside a tokio runtime with timers.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes the connections that it has opened.
     pub async fn from_pool(
         self,
         pool: deadpool_redis::Pool,

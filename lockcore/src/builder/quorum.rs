@@ -34,7 +34,8 @@ impl LocksBuilder {
     /// have to have them in the same order.
     ///
     /// # Errors
-    /// [`InvalidOption`](LockErrorKind::InvalidOption).
+    /// [`InvalidOption`](LockErrorKind::InvalidOption) if an option is out of its range or not for
+    /// a quorum, and if there are not 3, 5, 7 or 9 stores.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -42,13 +43,14 @@ impl LocksBuilder {
         // They forget nothing, so no lease is too long.
         let terms = self.terms(stores.len(), MAX_LEASE, 0)?;
         let (id, seen) = (new_node(), Arc::default());
-        let node = |store| -> Result<Connected, LockError> {
-            let node = self.memory_node(store, id.clone(), Some(Arc::clone(&seen)));
+        let node = |(at, store)| -> Result<Connected, LockError> {
+            let seen = Some(Arc::clone(&seen));
+            let node = self.of_primary(at).memory_node(store, id.clone(), seen);
             let standing = node.store.standing().now_or_never().expect("memory answers at once");
             Ok((node, standing.map_err(LockError::of_store)?))
         };
         let list: Result<_, LockError> =
-            stores.iter().map(|store| Ok((Some(node(store)?), closed()))).collect();
+            (stores.iter().enumerate()).map(|place| Ok((Some(node(place)?), closed()))).collect();
         self.quorum_of(list?, terms)
     }
 
@@ -95,7 +97,9 @@ impl LocksBuilder {
         terms.check(self.defaults.checked()?.lease)?;
         let first = list.iter().find_map(|(connected, _)| Some(Arc::clone(&connected.as_ref()?.0)));
         let node = first.ok_or_else(|| LockError::new(LockErrorKind::Unavailable))?;
-        Ok(Locks { node, quorum: Some(Primaries::new(list, terms, &Handle::current())) })
+        let observer = node.observer.of_quorum();
+        let primaries = Primaries::new(list, terms, observer, &Handle::current());
+        Ok(Locks { node, quorum: Some(primaries) })
     }
 }
 
@@ -114,7 +118,7 @@ mod on_redis {
     use crate::node::Inbox;
     use crate::quorum::Quorum;
     use crate::store::Store as _;
-    use crate::store::redis::{Connector, Mark, RedisStore};
+    use crate::store::redis::{Connector, Mark, RedisStore, Used};
     use crate::store::seen::SeenTokens;
 
     impl Locks {
@@ -129,10 +133,13 @@ mod on_redis {
         /// ```
         ///
         /// # Errors
-        /// As there.
+        /// As [`from_quorum`](Self::from_quorum).
         ///
         /// # Panics
-        /// Outside a tokio runtime.
+        /// Outside a tokio runtime with timers.
+        ///
+        /// # Cancel safety
+        /// Dropping it closes the connections that it has opened.
         pub async fn quorum<S: AsRef<str>>(
             primaries: impl IntoIterator<Item = S>,
         ) -> Result<Self, LockError> {
@@ -147,12 +154,13 @@ mod on_redis {
         /// Those that cannot be reached are connected to later, as long as a majority can be.
         ///
         /// # Errors
-        /// As [`connect`](Self::connect): of the first primary that cannot be used.
+        /// As [`connect`](Self::connect): of the first primary that refuses, or of the last that
+        /// cannot be reached if fewer than a majority can be.
         /// [`InvalidOption`](LockErrorKind::InvalidOption) if a primary belongs to another list,
         /// and [`Unsupported`](LockErrorKind::Unsupported) if one has replicas or was one.
         ///
         /// # Panics
-        /// Outside a tokio runtime.
+        /// Outside a tokio runtime with timers.
         ///
         /// # Cancel safety
         /// Dropping it closes the connections that it has opened.
@@ -189,14 +197,18 @@ mod on_redis {
     }
 
     impl LocksBuilder {
-        /// See [`Locks::from_quorum`].
+        /// Connects to the primaries of a quorum: see [`Locks::from_quorum`].
         ///
         /// # Errors
-        /// As there, and [`InvalidOption`](LockErrorKind::InvalidOption) for `redisson_peers`,
-        /// `require_replicas` and a `run_limit`.
+        /// As [`Locks::from_quorum`]. [`InvalidOption`](LockErrorKind::InvalidOption) for
+        /// `redisson_peers`, `require_replicas`, a `run_limit` above 1, and a default lease above
+        /// the [`max_lease`](Quorum::max_lease).
         ///
         /// # Panics
-        /// Outside a tokio runtime.
+        /// Outside a tokio runtime with timers.
+        ///
+        /// # Cancel safety
+        /// Dropping it closes the connections that it has opened.
         pub async fn from_quorum(mut self, quorum: Quorum) -> Result<Locks, LockError> {
             let terms = self.terms(quorum.primaries.len(), quorum.max_lease, quorum.spare)?;
             let places = self.places(&quorum)?;
@@ -225,15 +237,17 @@ mod on_redis {
         /// Marks the primaries as new ones, which have granted nothing yet. Without it a quorum
         /// serves nobody for its [`max_lease`](Quorum::max_lease) after its servers have started.
         ///
-        /// A primary that a process has used is refused, and then none is marked. Those that are
-        /// marked already stay as they are.
+        /// Call it before the first process uses them, and never for a server that replaces another
+        /// one. A primary that a process has used is refused, and so is a new one beside another
+        /// that has granted something: then none is marked. Those that are marked already stay as
+        /// they are.
         ///
         /// # Errors
         /// As [`from_quorum`](Self::from_quorum); all primaries have to be there.
         /// [`InvalidOption`](LockErrorKind::InvalidOption) for one that is not new.
         ///
         /// # Panics
-        /// Outside a tokio runtime.
+        /// Outside a tokio runtime with timers.
         ///
         /// # Cancel safety
         /// Some of the primaries may be marked: call it again.
@@ -245,8 +259,12 @@ mod on_redis {
                 join_all(connect).await.into_iter().collect();
             let stores = stores?;
             // All of them first: a primary that is marked counts.
-            let checked = join_all(stores.iter().map(RedisStore::check_new)).await;
-            checked.into_iter().collect::<Result<(), LockError>>()?;
+            let used = join_all(stores.iter().map(RedisStore::used)).await;
+            let used = used.into_iter().collect::<Result<Vec<Used>, LockError>>()?;
+            // One that replaces another may not count while a guard may have the other one's grant.
+            if used.contains(&Used::Not) && used.contains(&Used::Granted) {
+                return Err(LockError::with_detail(LockErrorKind::InvalidOption, IN_USE));
+            }
             join_all(stores.iter().map(RedisStore::begin)).await.into_iter().collect()
         }
 
@@ -270,11 +288,16 @@ mod on_redis {
                 let place = (at, list.as_str());
                 let mark = Mark::new(namespace, place, quorum.max_lease, quorum.trusts_restarts);
                 let seen = Arc::clone(&seen);
-                Place { builder: self.clone(), url: url.clone(), id: id.clone(), mark, seen }
+                let builder = self.of_primary(at);
+                Place { builder, url: url.clone(), id: id.clone(), mark, seen }
             };
             Ok(quorum.primaries.iter().enumerate().map(place).collect())
         }
     }
+
+    /// The reason why no primary is marked as new.
+    const IN_USE: &str = "the quorum is in use: one of its servers has granted something already. \
+        A new server beside it counts once it has run for the longest lease";
 
     fn not_one_server() -> LockError {
         let detail =

@@ -19,15 +19,21 @@ use crate::store::redis::{Connector, Mark, RedisSettings, RedisStore, Replicas};
 use crate::store::seen::SeenTokens;
 
 impl Locks {
-    /// Connects to Redis 6.2 or newer: `redis://[user[:password]@]host[:port][/db]`, or to the
-    /// primary that sentinels watch:
-    /// `redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/primary-name[/db]`, as
-    /// [`from_sentinels`](Self::from_sentinels) does. User, password and database are the
-    /// primary's. Or to a Redis Cluster:
-    /// `redis+cluster://[user[:password]@]host[:port][,host[:port]]…`, as
-    /// [`from_cluster`](Self::from_cluster) does. Or to a quorum:
-    /// `redis+quorum://[user[:password]@]host[:port],host[:port],host[:port]…[/db]`, as
-    /// [`from_quorum`](Self::from_quorum) does.
+    /// Connects to the servers of a URL, Redis 6.2 or newer:
+    ///
+    /// | URL | servers |
+    /// |---|---|
+    /// | `redis://[user[:password]@]host[:port][/db]` | one server |
+    /// | `redis+unix:///path[?user=…&pass=…&db=…]`, or `unix://` | one server, by a Unix socket |
+    /// | `redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/primary-name[/db]` | the primary that these sentinels watch, as [`from_sentinels`](Self::from_sentinels) does; user, password and database are the primary's |
+    /// | `redis+cluster://[user[:password]@]host[:port][,host[:port]]…` | a Redis Cluster, as [`from_cluster`](Self::from_cluster) does |
+    /// | `redis+quorum://[user[:password]@]host[:port],host[:port],host[:port]…[/db]` | the primaries of a quorum, as [`from_quorum`](Self::from_quorum) does |
+    ///
+    /// With `rediss` in place of `redis` the connections use TLS, which needs the feature `tls`;
+    /// not by a Unix socket. Options stand behind a `?`, with `&` between them: `protocol=resp3`,
+    /// where RESP2 is the default, and for a quorum `max_lease_ms=N`, its
+    /// [`max_lease`](crate::Quorum::max_lease) in milliseconds. The port is 6379 unless it is
+    /// given, that of sentinels 26379.
     ///
     /// # Errors
     /// [`Unavailable`](crate::LockErrorKind::Unavailable),
@@ -39,7 +45,7 @@ impl Locks {
     /// timeout.
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
     /// Dropping it closes the connections that it has opened.
@@ -65,7 +71,10 @@ impl Locks {
     /// As [`connect`](Self::connect).
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Outside a tokio runtime with timers.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes the connections that it has opened.
     pub async fn from_client(client: redis::Client) -> Result<Self, LockError> {
         Self::builder().from_client(client).await
     }
@@ -88,7 +97,10 @@ impl Locks {
     /// sentinels know no primary of that name.
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Outside a tokio runtime with timers.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes the connections that it has opened.
     pub async fn from_sentinels(sentinels: Sentinels) -> Result<Self, LockError> {
         Self::builder().from_sentinels(sentinels).await
     }
@@ -110,7 +122,7 @@ impl Locks {
     /// As [`connect`](Self::connect): of the first primary that cannot be used, with its address.
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
     /// Dropping it closes the connections that it has opened.
@@ -153,13 +165,16 @@ impl LocksBuilder {
         self
     }
 
-    /// See [`Locks::connect`].
+    /// Connects to the servers of a URL: see [`Locks::connect`].
     ///
     /// # Errors
-    /// As there, and [`InvalidOption`](crate::LockErrorKind::InvalidOption).
+    /// As [`Locks::connect`].
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Outside a tokio runtime with timers.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes the connections that it has opened.
     pub async fn connect(self, url: impl AsRef<str>) -> Result<Locks, LockError> {
         if let Some(cluster) = Cluster::read(url.as_ref()) {
             return self.from_cluster(cluster?).await;
@@ -172,39 +187,49 @@ impl LocksBuilder {
         self.on_redis(connector).await
     }
 
-    /// See [`Locks::from_client`]. `tls_ca` and `tls_identity`, if given, replace the
-    /// client's certificates.
+    /// Connects as a client of yours does: see [`Locks::from_client`]. `tls_ca` and `tls_identity`,
+    /// if given, replace the client's certificates.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect).
+    /// As [`Locks::from_client`].
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Outside a tokio runtime with timers.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes the connections that it has opened.
     pub async fn from_client(self, client: redis::Client) -> Result<Locks, LockError> {
         let connector = Connector::from_client(&client, &self.certificates, self.request_timeout)?;
         self.on_redis(connector).await
     }
 
-    /// See [`Locks::from_sentinels`].
+    /// Connects to the primary that these sentinels watch: see [`Locks::from_sentinels`].
     ///
     /// # Errors
-    /// As there, and [`InvalidOption`](crate::LockErrorKind::InvalidOption).
+    /// As [`Locks::from_sentinels`].
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Outside a tokio runtime with timers.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes the connections that it has opened.
     pub async fn from_sentinels(self, sentinels: Sentinels) -> Result<Locks, LockError> {
         let connector =
             Connector::from_sentinels(&sentinels, &self.certificates, self.request_timeout)?;
         self.on_redis(connector).await
     }
 
-    /// See [`Locks::from_cluster`].
+    /// Connects to all primaries of a Redis Cluster: see [`Locks::from_cluster`].
     ///
     /// # Errors
-    /// As there, and [`InvalidOption`](crate::LockErrorKind::InvalidOption).
+    /// As [`Locks::from_cluster`]. [`InvalidOption`](crate::LockErrorKind::InvalidOption) for
+    /// [`redisson_peers`](Self::redisson_peers).
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// Outside a tokio runtime with timers.
+    ///
+    /// # Cancel safety
+    /// Dropping it closes the connections that it has opened.
     pub async fn from_cluster(self, cluster: Cluster) -> Result<Locks, LockError> {
         self.check()?;
         if self.redisson_peers {

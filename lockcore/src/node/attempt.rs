@@ -13,7 +13,7 @@ use proto::{Demand, LockErrorKind, LockName, Mode};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, Sleep};
 
-use super::{HoldCell, Node, NodeGuard, cause_of, later, timer};
+use super::{HoldCell, Node, NodeGuard, Observer, cause_of, later, timer};
 use crate::class::Class;
 use crate::error::LockError;
 
@@ -52,9 +52,9 @@ impl LocalOptions {
         Self { is_labelled: true, names_holder: false, refuses_early: false };
 
     /// Labels the request with the trace context of its caller, unless it has a label.
-    pub(crate) fn label(&mut self, request: &mut Request, node: &Node) {
+    pub(crate) fn label(&mut self, request: &mut Request, observer: &Observer) {
         if !self.is_labelled
-            && let Some(label) = node.observer.trace_label()
+            && let Some(label) = observer.trace_label()
         {
             request.label = label;
         }
@@ -189,7 +189,7 @@ impl RunningAttempt {
     ) -> Result<Self, LockError> {
         let lock = request.lock.clone();
         let demand = request.demand;
-        local.label(&mut request, node);
+        local.label(&mut request, &node.observer);
         let span = node.observer.acquiring(&lock, cell);
         let in_span = span.clone().entered();
         let slot = take_slot(node, &request, cell)?;

@@ -46,6 +46,8 @@ use crate::trace_links::TraceLinks;
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) namespace: Option<Arc<str>>,
+    /// The place of its server in the list of a quorum, from 1.
+    pub(crate) primary: Option<usize>,
     pub(crate) label: Label,
     /// The class of requests that name none; `default` if it is empty.
     pub(crate) class: Box<str>,

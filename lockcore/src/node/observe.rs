@@ -95,9 +95,16 @@ impl ClassMetrics {
     }
 }
 
-/// Emits the events and metrics of one node, and remembers which warnings were given.
+/// Emits the events and metrics of one node, or of all of a quorum, and remembers which warnings
+/// were given.
+///
+/// A request to a quorum is one to several of its nodes. So these tell of no outcome of a request
+/// and of no end of a hold in metrics, and in events with the field `primary`: the observer of all
+/// does.
+#[derive(Debug)]
 pub(crate) struct Observer {
     node: NodeId,
+    primary: Option<usize>,
     redact_names: bool,
     trace_links: Option<Arc<dyn TraceLinks>>,
     unreachable_waiters: UnreachableWaiters,
@@ -109,8 +116,21 @@ impl Observer {
     pub(super) fn new(node: NodeId, settings: &Settings) -> Self {
         Self {
             node,
+            primary: settings.primary,
             redact_names: settings.redact_names,
             trace_links: settings.trace_links.clone(),
+            unreachable_waiters: UnreachableWaiters::default(),
+            has_told_unpolled: AtomicBool::new(false),
+        }
+    }
+
+    /// That of a quorum with this node.
+    pub(crate) fn of_quorum(&self) -> Self {
+        Self {
+            node: self.node.clone(),
+            primary: None,
+            redact_names: self.redact_names,
+            trace_links: self.trace_links.clone(),
             unreachable_waiters: UnreachableWaiters::default(),
             has_told_unpolled: AtomicBool::new(false),
         }
@@ -196,14 +216,20 @@ impl Observer {
     /// Reports the end of a hold. The clock is read only for those that ask how long it was `held`.
     pub(crate) fn ended(&self, lock: &LockName, of: &HoldCell, held: impl Fn() -> Duration) {
         foreign::call(WATCHERS, || {
-            debug!(lock = %self.name(lock), class = of.class_name(), held = ?held(), "released");
-            record!(of, hold, held().as_secs_f64());
+            let (class, primary) = (of.class_name(), self.primary);
+            debug!(lock = %self.name(lock), class, primary, held = ?held(), "released");
+            if primary.is_none() {
+                record!(of, hold, held().as_secs_f64());
+            }
         });
     }
 
     /// Counts an attempt that its caller has dropped. Not by its note, which one that timed out has
     /// as well.
     pub(crate) fn cancelled(&self, _of: &HoldCell) {
+        if self.primary.is_some() {
+            return;
+        }
         foreign::call(WATCHERS, || {
             count!("lockcore_cancelled_total", "class" => _of.class_label());
         });
@@ -225,42 +251,52 @@ impl Observer {
     }
 
     fn report(&self, note: &Note<HoldCell>) {
+        let primary = self.primary;
         match note {
             Note::Queued { lock, position, of } => {
-                debug!(lock = %self.name(lock), class = of.class_name(), position, "queued");
+                let class = of.class_name();
+                debug!(lock = %self.name(lock), class, primary, position, "queued");
                 record!(of, queue_length, (position + 1) as f64);
             }
             Note::Granted { lock, waited, handed_over, of } => {
                 let class = of.class_name();
-                debug!(lock = %self.name(lock), class, ?waited, handed_over, "granted");
-                record!(of, wait, waited.as_secs_f64());
+                debug!(lock = %self.name(lock), class, primary, ?waited, handed_over, "granted");
+                if primary.is_none() {
+                    record!(of, wait, waited.as_secs_f64());
+                }
                 if *handed_over {
                     count!("lockcore_hand_offs_total");
                 }
             }
             Note::Cancelled { lock, waited, of } => {
-                debug!(lock = %self.name(lock), class = of.class_name(), ?waited, "cancelled");
+                let class = of.class_name();
+                debug!(lock = %self.name(lock), class, primary, ?waited, "cancelled");
             }
             Note::Refused { lock, refusal, of } => {
                 let cause = cause(of, refusal);
-                debug!(lock = %self.name(lock), class = of.class_name(), cause, "refused");
-                count!("lockcore_refused_total", "cause" => cause, "class" => of.class_label());
+                debug!(lock = %self.name(lock), class = of.class_name(), primary, cause, "refused");
+                if primary.is_none() {
+                    count!("lockcore_refused_total", "cause" => cause, "class" => of.class_label());
+                }
             }
             Note::PlaceLost { lock } => {
-                warn!(lock = %self.name(lock), "the place in the queue is lost: it waits at the tail now");
+                warn!(lock = %self.name(lock), primary, "the place in the queue is lost: it waits at the tail now");
                 count!("lockcore_places_lost_total");
             }
             Note::Missed { lock } => {
-                warn!(lock = %self.name(lock), "granted, but its future was not polled in time: the lock is released, and the place in the queue is lost");
+                warn!(lock = %self.name(lock), primary, "granted, but its future was not polled in time: the lock is released, and the place in the queue is lost");
                 count!("lockcore_places_lost_total");
             }
             Note::Renewed { lock } => {
-                debug!(lock = %self.name(lock), "renewed");
+                debug!(lock = %self.name(lock), primary, "renewed");
                 count!("lockcore_renewals_total", "outcome" => "renewed");
             }
             Note::RenewalFailed { lock, error } => {
-                warn!(lock = %self.name(lock), kind = ?error.kind, error = %error.detail, "the hold could not be renewed yet");
+                warn!(lock = %self.name(lock), primary, kind = ?error.kind, error = %error.detail, "the hold could not be renewed yet");
                 count!("lockcore_renewals_total", "outcome" => "failed");
+            }
+            Note::Lost { lock, held, why, of } if primary.is_some() => {
+                debug!(lock = %self.name(lock), class = of.class_name(), primary, ?held, why, "a primary does not hold it any more");
             }
             Note::Lost { lock, held, why, of } => {
                 warn!(lock = %self.name(lock), class = of.class_name(), ?held, why, "the hold is lost");
@@ -268,30 +304,30 @@ impl Observer {
             }
             Note::LeaveFailed { lock, error } => {
                 warn!(
-                    lock = %self.name(lock), kind = ?error.kind, error = %error.detail,
+                    lock = %self.name(lock), primary, kind = ?error.kind, error = %error.detail,
                     "the server did not confirm the release: the lease will expire"
                 );
                 count!("lockcore_not_released_total");
             }
             Note::TouchFailed { lock, error } => {
-                debug!(lock = %self.name(lock), kind = ?error.kind, error = %error.detail, "the waiters' places could not be kept yet");
+                debug!(lock = %self.name(lock), primary, kind = ?error.kind, error = %error.detail, "the waiters' places could not be kept yet");
             }
             Note::PassedOver { lock, waiters } => {
-                debug!(lock = %self.name(lock), waiters, "passed over: their nodes are not connected");
+                debug!(lock = %self.name(lock), primary, waiters, "passed over: their nodes are not connected");
                 #[cfg(feature = "metrics")]
                 metrics::counter!("lockcore_passed_over_total").increment(*waiters);
                 if let Some(lasting) = self.unreachable_waiters.note(Instant::now()) {
                     warn!(
-                        lock = %self.name(lock), ?lasting,
+                        lock = %self.name(lock), primary, ?lasting,
                         "waiters have been passed over for longer than a dead process explains: do all processes that share the lock have the same channel_prefix?"
                     );
                 }
             }
             Note::Deaf => {
-                warn!(node = %self.node, "the server does not know our subscription: opening it anew");
+                warn!(node = %self.node, primary, "the server does not know our subscription: opening it anew");
             }
             Note::ServerAhead { ahead } => {
-                warn!(node = %self.node, ?ahead, "the server's clock ran ahead of this machine's: all holds are renewed");
+                warn!(node = %self.node, primary, ?ahead, "the server's clock ran ahead of this machine's: all holds are renewed");
             }
         }
     }

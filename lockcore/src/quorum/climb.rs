@@ -18,22 +18,22 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all};
-use proto::node::Request;
-use proto::{Demand, FencingToken, LockErrorKind, Mode};
+use proto::node::{Note, Refusal, Request};
+use proto::{Demand, FencingToken, LockErrorKind, LockName, Mode};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::primary::Step;
 use super::{Hold, Primaries};
 use crate::error::LockError;
-use crate::node::{Attempt, LocalOptions, NodeGuard, SILENCE, later};
+use crate::node::{Attempt, HoldCell, LocalOptions, NodeGuard, SILENCE, later};
 
 /// The time for which a climb that holds a primary waits for a higher one, in its first round.
 pub(crate) const HOP: Duration = Duration::from_millis(100);
 /// The same at most.
 const LONGEST_HOP: Duration = Duration::from_secs(1);
-/// The class of acquisitions behind the first primary, and of those that heal a hold: the class of
-/// the request counts its waits once.
+/// The class of acquisitions behind the first primary, and of those that heal a hold: the gauges of
+/// the request's class count it once.
 pub(crate) const BEHIND: &str = "quorum";
 
 /// One acquisition of a name by a majority.
@@ -41,7 +41,8 @@ pub(crate) const BEHIND: &str = "quorum";
 pub(crate) struct Ascent {
     pub(crate) primaries: Arc<Primaries>,
     pub(crate) request: Request,
-    pub(crate) class: Arc<str>,
+    /// The class of the request.
+    pub(crate) of: HoldCell,
     pub(crate) local: LocalOptions,
 }
 
@@ -49,9 +50,7 @@ impl Ascent {
     /// Labels the request: with the same trace context at all primaries, also at those that are
     /// gained later, by another task.
     fn label(&mut self) {
-        if let Some(node) = self.primaries.nodes().next() {
-            self.local.label(&mut self.request, node);
-        }
+        self.local.label(&mut self.request, &self.primaries.observer);
     }
 
     /// The request at one of the primaries. The hold of all has the longest hold: one at a primary
@@ -70,13 +69,22 @@ type ClimbResult = Result<Option<Arc<Hold>>, LockError>;
 pub(crate) struct Climb {
     running: BoxFuture<'static, ClimbResult>,
     pub(crate) positions: watch::Receiver<Option<u64>>,
+    /// Until it is polled.
+    unpolled: Option<Arc<Primaries>>,
 }
 
 impl Climb {
     pub(crate) fn new(ascent: Result<Ascent, LockError>) -> Self {
         let (told, positions) = watch::channel(None);
-        let running = async move { Climbing::new(ascent?, told).run().await }.boxed();
-        Self { running, positions }
+        let unpolled = ascent.as_ref().ok().map(|ascent| Arc::clone(&ascent.primaries));
+        let running = async move {
+            let ascent = ascent?;
+            let reported = Reported::new(&ascent);
+            let result = Climbing::new(ascent, told).run().await;
+            reported.end(&result);
+            result
+        };
+        Self { running: running.boxed(), positions, unpolled }
     }
 }
 
@@ -84,13 +92,55 @@ impl Future for Climb {
     type Output = ClimbResult;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<ClimbResult> {
+        self.unpolled = None;
         self.running.as_mut().poll(cx)
+    }
+}
+
+impl Drop for Climb {
+    fn drop(&mut self) {
+        if let Some(primaries) = &self.unpolled {
+            primaries.observer.unpolled();
+        }
     }
 }
 
 impl fmt::Debug for Climb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Climb").finish_non_exhaustive()
+    }
+}
+
+/// Reports the outcome of one climb, or that its caller has dropped it.
+struct Reported {
+    primaries: Arc<Primaries>,
+    lock: LockName,
+    of: HoldCell,
+    has_ended: bool,
+}
+
+impl Reported {
+    fn new(ascent: &Ascent) -> Self {
+        let (lock, of) = (ascent.request.lock.clone(), ascent.of.clone());
+        Self { primaries: Arc::clone(&ascent.primaries), lock, of, has_ended: false }
+    }
+
+    fn end(mut self, result: &ClimbResult) {
+        self.has_ended = true;
+        let (lock, of) = (self.lock.clone(), self.of.clone());
+        self.primaries.observer.note(&match result {
+            Ok(Some(hold)) => Note::Granted { lock, waited: hold.waited(), handed_over: false, of },
+            Ok(None) => Note::Refused { lock, refusal: Refusal::Busy, of },
+            Err(error) => Note::Refused { lock, refusal: Refusal::Kind(error.kind()), of },
+        });
+    }
+}
+
+impl Drop for Reported {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.primaries.observer.cancelled(&self.of);
+        }
     }
 }
 
@@ -227,7 +277,7 @@ impl Climbing {
             request.mode = Mode::Wait;
             request.options.wait = Some(left.map_or(hop, |left| left.min(hop)));
         }
-        let class = if is_first { &*self.ascent.class } else { BEHIND };
+        let class = if is_first { self.ascent.of.class_name() } else { BEHIND };
         let local = if is_first { self.ascent.local } else { LocalOptions::LABELLED };
         let attempt = Attempt::new(node, Ok(request), node.classes.get(class), local);
         if is_first {

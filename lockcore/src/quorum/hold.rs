@@ -14,25 +14,26 @@
 //!   one. The guard keeps its own.
 
 use std::future::{Future, pending, ready};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all, select_all};
-use proto::node::Request;
+use proto::node::{Note, Request};
 use proto::{Demand, FencingToken, LockErrorKind, LockName, Mode, Renewal};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use tracing::{Span, warn};
+use tracing::Span;
 
 use super::Primaries;
 use super::climb::{Ascent, BEHIND, HOP};
 use super::primary::Step;
 use crate::error::LockError;
 use crate::hold_state::HoldState;
-use crate::node::{Attempt, HoldCell, LocalOptions, later};
+use crate::node::{Attempt, LocalOptions, later};
 
 /// A loss by time is told so long before the deadline, at most.
 const LEAD: Duration = Duration::from_millis(100);
@@ -57,6 +58,7 @@ struct SharedHold {
     state: Mutex<State>,
     /// A primary was gained.
     gained: Notify,
+    is_loss_reported: AtomicBool,
     lost: CancellationToken,
 }
 
@@ -77,7 +79,8 @@ impl Hold {
     ) -> Arc<Self> {
         let since = Instant::now();
         let last = ascent.request.options.max_hold.map(|max_hold| later(since, max_hold));
-        let span = span(&ascent, token);
+        let lock = &ascent.request.lock;
+        let span = ascent.primaries.observer.holding(lock, &ascent.of, token, &Span::none());
         let primaries = Arc::clone(&ascent.primaries);
         let shared = Arc::new(SharedHold {
             ascent,
@@ -85,6 +88,7 @@ impl Hold {
             last,
             state: Mutex::new(State::Held(held)),
             gained: Notify::new(),
+            is_loss_reported: AtomicBool::new(false),
             lost: CancellationToken::new(),
         });
         let keeping = primaries.runtime.spawn(Arc::clone(&shared).keep());
@@ -159,6 +163,7 @@ impl Hold {
 
     fn give_back(self) -> impl Future<Output = Result<(), LockError>> + Send + 'static + use<> {
         let was_lost = self.is_lost();
+        let loss = self.shared.lost.clone();
         let majority = self.shared.primaries().majority();
         let steps = self.shared.take();
         let releases: Vec<_> = steps.into_iter().map(|step| step.guard.release()).collect();
@@ -168,7 +173,10 @@ impl Hold {
             let confirmed = released.iter().filter(|release| release.is_ok()).count();
             let open = released.iter().filter(|one| !one.as_ref().is_err_and(lost)).count();
             match released.into_iter().filter_map(Result::err).find(|error| !lost(error)) {
-                _ if was_lost || open < majority => Err(LockError::new(LockErrorKind::Lost)),
+                _ if was_lost || open < majority => {
+                    loss.cancel();
+                    Err(LockError::new(LockErrorKind::Lost))
+                }
                 Some(error) if confirmed < majority => Err(error),
                 _ => Ok(()),
             }
@@ -188,6 +196,8 @@ impl Drop for Hold {
     fn drop(&mut self) {
         // Now, and not when its task has ended.
         drop(self.shared.take());
+        let SharedHold { ascent, since, .. } = &*self.shared;
+        ascent.primaries.observer.ended(self.lock(), &ascent.of, || since.elapsed());
     }
 }
 
@@ -236,11 +246,27 @@ impl SharedHold {
         if self.lost.is_cancelled() {
             return true;
         }
-        let is_held = self.is_held(&self.state(), |_| true);
+        let state = self.state();
+        let is_held = self.is_held(&state, |_| true);
+        let is_kept = matches!(*state, State::Held(_));
+        drop(state);
         if !is_held {
             self.lost.cancel();
         }
+        if !is_held && is_kept && !self.is_loss_reported.swap(true, Ordering::Relaxed) {
+            self.report_loss();
+        }
         !is_held
+    }
+
+    fn report_loss(&self) {
+        let Ascent { primaries, request, of, .. } = &self.ascent;
+        let why = match self.last {
+            Some(last) if Instant::now() >= last => "it reached its longest hold",
+            _ => "too few primaries are held",
+        };
+        let (lock, held) = (request.lock.clone(), self.since.elapsed());
+        primaries.observer.note(&Note::Lost { lock, held, why, of: of.clone() });
     }
 
     /// Takes the holds out: from now on none is added.
@@ -259,7 +285,6 @@ impl SharedHold {
             () = self.until_lost() => {}
             () = self.heal() => {}
         }
-        warn!(held = ?self.since.elapsed(), "too few primaries are held: the hold is lost");
         let deadline = self.deadline(&self.state());
         sleep_until(deadline.min(Instant::now() + LEAD)).await;
         drop(self.take());
@@ -341,11 +366,4 @@ impl SharedHold {
             self.gained.notify_one();
         }
     }
-}
-
-/// The span of the hold, beside those of its primaries.
-fn span(ascent: &Ascent, token: FencingToken) -> Span {
-    let Some(node) = ascent.primaries.lowest() else { return Span::none() };
-    let of = HoldCell::of(node.classes.get(&ascent.class));
-    node.observer.holding(&ascent.request.lock, &of, token, &Span::none())
 }

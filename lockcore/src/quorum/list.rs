@@ -52,17 +52,19 @@ impl Quorum {
         }
     }
 
-    /// The longest lease of a lock; 60 s by default. A longer one is an
+    /// Sets the longest lease of a lock: 100 ms to 24 h, 60 s by default. A longer one is an
     /// [`InvalidOption`](LockErrorKind::InvalidOption). A primary that has restarted or was emptied
-    /// counts again after this time.
+    /// may have forgotten leases, and counts again once it has run for this time and, for clocks, 1
+    /// % and 1 s more.
     pub fn max_lease(mut self, max_lease: Duration) -> Self {
         self.max_lease = max_lease;
         self
     }
 
-    /// Hands out a guard only once so many primaries more than a majority are held; 0 by default.
-    /// So many may then forget a lock unnoticed, such as by a clock that jumps, without a second
-    /// holder. The locks are available while that many primaries are.
+    /// Sets the number of primaries beyond a majority that a guard needs: 0 to (*n* - 1) / 2 of *n*
+    /// primaries, 0 by default. So many may then forget a lock unnoticed, such as by a clock that
+    /// jumps, without a second holder. A lock can be acquired while a majority and so many more are
+    /// reached.
     pub fn spare(mut self, primaries: usize) -> Self {
         self.spare = primaries;
         self

@@ -142,7 +142,7 @@ impl SharedPrimary {
             match connect().await {
                 Ok((node, _)) => drop(self.node.set(node)),
                 Err(error) => {
-                    warn!(primary = self.at, %error, "a primary of the quorum is not connected");
+                    warn!(primary = self.at + 1, %error, "a primary of the quorum is not connected");
                     sleep(SETTLING).await;
                 }
             }
@@ -157,11 +157,11 @@ impl SharedPrimary {
                 Ok(standing) if standing.age >= self.quarantine => return standing.server,
                 Ok(standing) => {
                     let pause = self.quarantine - standing.age;
-                    warn!(primary = self.at, ?pause, "a primary may have forgotten holds");
+                    warn!(primary = self.at + 1, ?pause, "a primary may have forgotten holds");
                     pause
                 }
                 Err(error) => {
-                    warn!(primary = self.at, error = %error.detail, "a primary does not count");
+                    warn!(primary = self.at + 1, error = %error.detail, "a primary does not count");
                     SETTLING
                 }
             };

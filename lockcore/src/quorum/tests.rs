@@ -347,7 +347,7 @@ async fn a_shutdown_ends_climbs_and_holds_and_leaves_nothing() {
     let waiting = tokio::spawn(network.locks(process).lock("k"));
     sleep(ms(50)).await;
     let shutdown = network.locks(process).shutdown(Duration::ZERO).await;
-    assert_eq!((shutdown.ended, shutdown.taken, shutdown.unreleased), (1, 1, 0));
+    assert_eq!((shutdown.waiters, shutdown.holds, shutdown.unreleased), (1, 1, 0));
     let error = soon(waiting).await.expect("no panic").expect_err("it was shut down");
     assert_eq!(error.kind(), LockErrorKind::Closed);
     assert!(guard.is_lost());

@@ -38,7 +38,7 @@ use call::{Packed, Scripted, is_unknown};
 use confirmations::Confirmations;
 pub(crate) use confirmations::Replicas;
 pub(crate) use connector::Connector;
-pub(crate) use standing::Mark;
+pub(crate) use standing::{Mark, Used};
 pub(crate) use tls::Certificates;
 
 use crate::error::LockError;
@@ -177,10 +177,10 @@ impl RedisStore {
         Ok(Self { wire: Arc::clone(&wire), link, subscription, confirmations, mark, closed })
     }
 
-    /// Refuses a primary of a quorum that a process has used.
-    pub(crate) async fn check_new(&self) -> Result<(), LockError> {
-        let Some(mark) = &self.mark else { return Ok(()) };
-        mark.check_new(&self.link).await.map_err(|error| self.error(error))
+    /// The use of a primary of a quorum so far. Refuses one that is not new in its present run.
+    pub(crate) async fn used(&self) -> Result<Used, LockError> {
+        let Some(mark) = &self.mark else { return Ok(Used::Not) };
+        mark.used(&self.link).await.map_err(|error| self.error(error))
     }
 
     /// Marks a primary of a quorum that has granted nothing yet.

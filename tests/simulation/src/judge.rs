@@ -269,7 +269,7 @@ impl World {
             (Command::Acquire { members, .. }, Answer::Acquired(reply)) => {
                 let resource = &self.servers[self.homes[lock]].locks[lock];
                 for (member, outcome) in members.iter().zip(&reply.outcome) {
-                    let Acquired::Queued { position } = outcome else { continue };
+                    let Acquired::Queued { .. } = outcome else { continue };
                     let who = who(member);
                     let is_kept = before.has_kept_its_place(member, resource);
                     // A late copy of its acquire queues it anew: its node's next touch puts it
@@ -283,7 +283,10 @@ impl World {
                             let place = wait.filter(|wait| patient(wait)).map(|wait| wait.ticket);
                             if let Some(ticket) = place {
                                 let queue = resource.queue();
-                                let ahead = &queue[..*position as usize];
+                                // Not by the position that it was told: the same command may
+                                // have passed over some of those ahead.
+                                let at = queue.iter().position(|other| *other == who);
+                                let ahead = &queue[..at.unwrap_or(0)];
                                 let mut behind = record.line.range(ticket + 1..);
                                 // Those of this very command are in order among themselves.
                                 let is_past = |other: &Who| {

@@ -20,7 +20,7 @@ async fn a_node_that_confirms_its_grants_is_served_in_order_and_to_the_full_leas
         let third = wait_as(3, &plain, "key").await;
         guard.release().await.expect("held until now");
         let first = granted(first).await;
-        let lease = plain.inspect("key").await.expect("an inspection").holders[0].lease;
+        let lease = plain.inspect("key").await.expect("an inspection").holders[0].lease_left;
         assert!(lease > LONG / 2, "renewed before it was handed out: {lease:?}");
         assert!(!second.is_finished());
         first.release().await.expect("held until now");

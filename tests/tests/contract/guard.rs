@@ -131,7 +131,7 @@ async fn a_guard_tells_its_key_token_state_and_deadline(backend: &Backend) {
     // S2: the deadline is before the lease's end as the server counts it.
     assert!(guard.deadline() > before && guard.deadline() <= before + LONG);
     let seen = locks.inspect("50% {off}").await.expect("an inspection");
-    assert!(guard.deadline() < Instant::now() + seen.holders[0].lease);
+    assert!(guard.deadline() < Instant::now() + seen.holders[0].lease_left);
     guard.release().await.expect("held until now");
     assert!(is_free(&locks, "50% {off}").await);
 }

@@ -108,7 +108,7 @@ async fn a_hold_that_was_handed_over_is_renewed_to_its_full_lease(backend: &Back
     let guard = granted(waiting).await;
     let full = async || {
         let found = b.inspect("key").await.expect("an inspection");
-        found.holders[0].lease > ms(3_000)
+        found.holders[0].lease_left > ms(3_000)
     };
     lock_tests::eventually("its lease is full", ms(2_500), full).await;
     assert!(!guard.is_lost());

@@ -326,6 +326,68 @@ fn renewals_and_losses_are_counted() {
 }
 
 #[test]
+fn a_request_to_a_quorum_and_its_hold_count_once_and_by_their_class() {
+    let told = recorded(true, async |recorded| {
+        let stores: Vec<_> = (0..3).map(|_| MemoryStore::new()).collect();
+        let on_quorum = || Locks::builder().on_memory_quorum(&stores).expect("three stores");
+        let [a, b] = [on_quorum(), on_quorum()];
+        let guard = a.key("key").class("orders").lock().await.expect("free");
+        assert!(b.key("key").class("wallet").try_lock().await.expect("an answer").is_none());
+        let wait = b.key("key").class("wallet").wait(ms(100)).lock();
+        assert_eq!(wait.await.expect_err("held").kind(), LockErrorKind::Timeout);
+        let mut cancelled = Box::pin(b.key("key").class("reports").lock());
+        assert!(poll!(cancelled.as_mut()).is_pending());
+        drop(cancelled);
+        guard.release().await.expect("held");
+        let guard = b.key("key").class("wallet").lock().await.expect("free");
+        assert!(a.force_release("key").await.expect("an answer"));
+        guard.lost().await;
+        drop(guard);
+        // Nobody has it: leaving its primaries loses nothing, nor is it refused by any.
+        a.lock("other").await.expect("free").leak();
+        recorded.render()
+    });
+    let counted: BTreeSet<_> = told
+        .lines()
+        .filter(|line| line.starts_with("lockcore_"))
+        .filter(|line| ["lost", "refused", "cancelled"].iter().any(|name| line.contains(name)))
+        .collect();
+    let expected = [
+        "lockcore_cancelled_total{class=\"reports\"} 1",
+        "lockcore_lost_total{class=\"wallet\"} 1",
+        "lockcore_refused_total{cause=\"busy\",class=\"wallet\"} 1",
+        "lockcore_refused_total{cause=\"timeout\",class=\"wallet\"} 1",
+    ];
+    assert_eq!(counted, BTreeSet::from(expected), "{told}");
+    for (name, default) in [("wait", Some(1.0)), ("hold", Some(1.0))] {
+        let of =
+            |class| value(&told, &format!("lockcore_{name}_seconds_count{{class=\"{class}\"}}"));
+        assert_eq!([of("orders"), of("wallet"), of("quorum")], [Some(1.0), Some(1.0), None]);
+        assert_eq!(of("default"), default, "{name}");
+    }
+}
+
+#[test]
+fn each_primary_of_a_quorum_has_its_own_gauges() {
+    recorded(true, async |recorded| {
+        let locks = Locks::in_memory_quorum(3);
+        let guard = locks.key("key").class("orders").lock().await.expect("free");
+        tokio::time::sleep(ms(1_500)).await;
+        let told = recorded.render();
+        let of = |primary, name: &str, label: &str| {
+            value(&told, &format!("lockcore_{name}{{{label},primary=\"{primary}\"}}"))
+        };
+        for primary in 1..=3 {
+            assert_eq!(of(primary, "connected", "connection=\"commands\""), Some(1.0));
+        }
+        assert_eq!(of(1, "holding", "class=\"orders\""), Some(1.0));
+        assert_eq!(of(2, "holding", "class=\"quorum\""), Some(1.0));
+        assert_eq!(value(&told, "lockcore_holding{class=\"orders\"}"), None);
+        drop(guard);
+    });
+}
+
+#[test]
 fn the_manual_names_every_metric_and_no_other() {
     fn names(text: &str) -> BTreeSet<&str> {
         let is_part = |c: char| c.is_ascii_lowercase() || c == '_';

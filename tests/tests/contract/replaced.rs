@@ -289,7 +289,7 @@ async fn a_shutdown_ends_in_its_time_and_what_it_held_is_free_again(world: &Worl
         let started = Instant::now();
         let report = locks.shutdown(ms(200)).await;
         assert!(started.elapsed() < BOUND, "{:?}", started.elapsed());
-        assert_eq!((report.ended, report.taken), (0, 1));
+        assert_eq!((report.waiters, report.holds), (0, 1));
         assert!(guard.is_lost());
         // If the primary was away for all its time, the lock stays until its lease ends.
         let free_again = timeout(LEASE, lock(&other, "key")).await;

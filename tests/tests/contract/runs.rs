@@ -118,7 +118,7 @@ async fn a_shutdown_in_mid_run_leaves_nothing_behind(backend: &Backend) {
     guard.release().await.expect("held until now");
     let guard = granted(waiting.remove(0)).await;
     let shutdown = b.shutdown(ms(50)).await;
-    assert_eq!((shutdown.ended, shutdown.taken, shutdown.unreleased), (2, 1, 0));
+    assert_eq!((shutdown.waiters, shutdown.holds, shutdown.unreleased), (2, 1, 0));
     assert!(guard.is_lost());
     for ended in join_all(waiting).await {
         let error = ended.expect("no panic").expect_err("it was ended");

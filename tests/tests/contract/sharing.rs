@@ -259,7 +259,7 @@ async fn a_hold_whose_lease_has_ended_is_not_shown(backend: &Backend) {
     let holders = async || locks.inspect("key").await.expect("an inspection").holders;
     assert_eq!(holders().await.len(), 2);
     eventually("one is shown", SOON, async || holders().await.len() == 1).await;
-    assert!(holders().await.iter().all(|holder| !holder.lease.is_zero()));
+    assert!(holders().await.iter().all(|holder| !holder.lease_left.is_zero()));
     alive.release().await.expect("held until now");
 }
 
@@ -396,7 +396,7 @@ async fn an_inspection_tells_who_holds_and_waits_for_what(backend: &Backend) {
     assert_eq!(holder.demand, Demand::READ);
     assert_eq!(holder.label.as_deref(), Some("reader: 1"));
     assert_eq!(holder.node.as_deref(), Some(a.node().as_str()));
-    assert!(holder.lease > ms(1_000));
+    assert!(holder.lease_left > ms(1_000));
     assert_eq!(found.token, Some(read.fencing_token()));
     let demands: Vec<Demand> = found.waiters.iter().map(|waiter| waiter.demand).collect();
     assert_eq!(demands, [Demand::ALONE, Demand::permits(2, 5).expect("a demand")]);

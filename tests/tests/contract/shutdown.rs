@@ -81,7 +81,7 @@ async fn a_shutdown_ends_waiting_refuses_new_ones_and_waits_for_holds(backend: &
     assert!(!shutdown.is_finished() && !guard.is_lost());
     guard.release().await.expect("held until now");
     let report = soon(shutdown).await.expect("no panic");
-    assert_eq!((report.ended, report.taken, report.unreleased), (1, 0, 0));
+    assert_eq!((report.waiters, report.holds, report.unreleased), (1, 0, 0));
     assert!(is_free(&b, "held").await);
     assert_eq!(b.inspect("waited for").await.expect("an inspection").waiters, []);
     other.release().await.expect("held until now");
@@ -94,7 +94,7 @@ async fn a_shutdown_of_zero_takes_every_hold_away_at_once(backend: &Backend) {
     let guards = [a.lock("one").await.expect("free"), a.lock("two").await.expect("free")];
     let waiting = wait_as(1, &b, "one").await;
     let report = soon(a.shutdown(Duration::ZERO)).await;
-    assert_eq!((report.ended, report.taken, report.unreleased), (0, 2, 0));
+    assert_eq!((report.waiters, report.holds, report.unreleased), (0, 2, 0));
     assert!(guards.iter().all(|guard| guard.is_lost()));
     granted(waiting).await.release().await.expect("held until now");
     assert!(is_free(&b, "two").await);
@@ -108,7 +108,7 @@ async fn a_shutdown_takes_away_what_is_not_released_in_time(backend: &Backend) {
     let started = Instant::now();
     let report = soon(a.shutdown(ms(300))).await;
     assert!(started.elapsed() >= ms(300));
-    assert_eq!((report.taken, report.unreleased), (1, 0));
+    assert_eq!((report.holds, report.unreleased), (1, 0));
     assert_eq!(guard.release().await.expect_err("taken").kind(), LockErrorKind::Lost);
     let guard = soon(b.lock("key")).await.expect("free");
     guard.release().await.expect("held until now");
@@ -117,7 +117,7 @@ async fn a_shutdown_takes_away_what_is_not_released_in_time(backend: &Backend) {
 async fn a_shutdown_of_an_idle_node_is_done_at_once(backend: &Backend) {
     let locks = backend.node().await;
     let report = soon(locks.shutdown(Duration::from_secs(600))).await;
-    assert_eq!((report.ended, report.taken, report.unreleased), (0, 0, 0));
+    assert_eq!((report.waiters, report.holds, report.unreleased), (0, 0, 0));
 }
 
 async fn a_shutdown_hands_nothing_to_its_own_waiters(backend: &Backend) {
@@ -126,7 +126,7 @@ async fn a_shutdown_hands_nothing_to_its_own_waiters(backend: &Backend) {
     let own = wait_as(1, &a, "key").await;
     let others = wait_as(2, &b, "key").await;
     let report = soon(a.shutdown(Duration::ZERO)).await;
-    assert_eq!((report.ended, report.taken, report.unreleased), (1, 1, 0));
+    assert_eq!((report.waiters, report.holds, report.unreleased), (1, 1, 0));
     assert_eq!(
         soon(own).await.expect("no panic").expect_err("closed").kind(),
         LockErrorKind::Closed
@@ -155,7 +155,7 @@ async fn a_shutdown_waits_for_an_acquire_that_is_just_being_dropped(backend: &Ba
     let (dropping, open) = drop_up_to_the_gate(acquire);
     // The attempt has left the node's table, and the thread gets no further.
     let report = soon(a.shutdown(SOON)).await;
-    assert_eq!((report.ended, report.unreleased), (0, 0));
+    assert_eq!((report.waiters, report.unreleased), (0, 0));
     assert_eq!(b.inspect("key").await.expect("an inspection").waiters, []);
     open.send(()).expect("it stands at the gate");
     dropping.join().expect("no panic");
@@ -173,7 +173,7 @@ async fn a_shutdown_waits_for_a_guard_that_is_just_being_dropped(backend: &Backe
     assert!(!shutdown.is_finished(), "the lock is still held");
     open.send(()).expect("it stands at the gate");
     let report = soon(shutdown).await.expect("no panic");
-    assert_eq!((report.taken, report.unreleased), (0, 0));
+    assert_eq!((report.holds, report.unreleased), (0, 0));
     assert!(is_free(&b, "key").await);
     dropping.join().expect("no panic");
 }

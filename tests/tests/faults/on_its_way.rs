@@ -66,7 +66,7 @@ async fn a_shutdown_releases_what_an_acquire_on_its_way_was_granted() {
     assert!(refused.is_err(), "it was ended");
     late.release();
     let shutdown = soon("the shutdown", shutdown).await.expect("no panic");
-    assert_eq!((shutdown.ended, shutdown.unreleased), (1, 0));
+    assert_eq!((shutdown.waiters, shutdown.unreleased), (1, 0));
     nothing_left(&mut setup.redis, "k").await;
 }
 
@@ -84,7 +84,7 @@ async fn a_shutdown_waits_for_a_release_on_its_way() {
     assert!(!shutdown.is_finished(), "the release has not been answered");
     late.release();
     let shutdown = soon("the shutdown", shutdown).await.expect("no panic");
-    assert_eq!((shutdown.taken, shutdown.unreleased), (0, 0));
+    assert_eq!((shutdown.holds, shutdown.unreleased), (0, 0));
     soon("the release", releasing).await.expect("no panic").expect("it was held until then");
     nothing_left(&mut setup.redis, "k").await;
 }

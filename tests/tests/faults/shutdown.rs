@@ -23,7 +23,7 @@ async fn shut_down(timeout: Duration, request_timeout: Duration) {
     let start = Instant::now();
     let shutdown = soon("the end", far.shutdown(timeout)).await;
     let took = start.elapsed();
-    assert_eq!((shutdown.ended, shutdown.taken, shutdown.unreleased), (1, 1, 2));
+    assert_eq!((shutdown.waiters, shutdown.holds, shutdown.unreleased), (1, 1, 2));
     let error = soon("the end", waiting).await.expect("no panic").expect_err("shut down");
     assert_eq!(error.kind(), LockErrorKind::Closed, "{error}");
     assert!(guard.is_lost(), "the hold was taken away");
@@ -53,6 +53,6 @@ async fn a_shutdown_whose_server_was_killed_ends_in_time_and_counts_the_rest() {
     let start = Instant::now();
     let shutdown = soon("the end", locks.shutdown(Duration::from_secs(1))).await;
     assert!(start.elapsed() < Duration::from_secs(3) + SLACK);
-    assert_eq!((shutdown.ended, shutdown.taken, shutdown.unreleased), (0, 1, 1));
+    assert_eq!((shutdown.waiters, shutdown.holds, shutdown.unreleased), (0, 1, 1));
     assert!(guard.is_lost());
 }

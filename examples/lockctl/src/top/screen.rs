@@ -183,7 +183,7 @@ fn held(holder: &Participant) -> String {
 }
 
 fn lease(holder: &Participant) -> String {
-    format!("{}{}", short(holder.lease), if holder.is_claim { " claim" } else { "" })
+    format!("{}{}", short(holder.lease_left), if holder.is_claim { " claim" } else { "" })
 }
 
 /// A time in two numbers at most.

@@ -45,18 +45,24 @@ async fn the_holders_of_names_are_lines_with_label_lease_age_and_the_number_of_w
 }
 
 #[tokio::test]
-async fn all_locks_of_a_server_are_found_by_name_and_nothing_else() {
+async fn all_locks_of_a_server_are_found_by_the_names_that_commands_take_and_nothing_else() {
     let server = RedisServer::start();
     let url = server.url();
     let mut redis = Raw::connect(&url).await;
     let shop = Locks::builder().namespace("shop").label("web").connect(&url).await.expect("up");
     let _one = shop.lock("b").await.expect("it is free");
-    let _two = (shop.read("a").await.expect("it is free"), shop.read("a").await.expect("read"));
+    let read = || shop.read("50% {off}").into_future();
+    let _two = (read().await.expect("it is free"), read().await.expect("it is read"));
     redis.ask::<()>(redis::cmd("SET").arg("lock:{mine}").arg("an application's")).await;
     let shown = run(&url, ["holders", "--all"]).await;
     shown.is(0);
     let names: Vec<_> = shown.stdout.lines().filter_map(|line| line.split("  ").next()).collect();
-    assert_eq!(names, ["shop:a", "shop:a", "shop:b"], "{shown:?}");
+    assert_eq!(names, ["shop:50% {off}", "shop:50% {off}", "shop:b"], "{shown:?}");
+    let shown = run(&url, ["--namespace", "shop", "holders", "b", "50% {off}", "shop:b"]).await;
+    shown.is(0);
+    let names: Vec<_> = shown.stdout.lines().filter_map(|line| line.split("  ").next()).collect();
+    assert_eq!(names, ["b", "50% {off}", "50% {off}", "shop:b"], "{shown:?}");
+    assert!(shown.stdout.ends_with("shop:b  free\n"), "{shown:?}");
 }
 
 #[tokio::test]

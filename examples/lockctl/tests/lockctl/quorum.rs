@@ -20,6 +20,8 @@ async fn primaries_that_were_initialised_serve_at_once_and_inspect_tells_how_man
     let url = url_of([0, 1, 2], &servers);
     run(&url, ["quorum", "init"]).await.is(0);
     run(&url, ["quorum", "init"]).await.is(0);
+    let shop = run(&url, ["--namespace", "shop", "quorum", "init"]).await;
+    shop.is(0);
     let holder = Running::start(&url, &["--label", "first"], "k", "echo; exec cat").await;
     eventually("all primaries are held", SOON, async || {
         let found = inspect(&url, "k").await;
@@ -34,11 +36,24 @@ async fn primaries_that_were_initialised_serve_at_once_and_inspect_tells_how_man
 }
 
 #[tokio::test]
+async fn a_new_server_beside_one_that_has_granted_something_is_not_initialised() {
+    let mut servers = servers();
+    let url = url_of([0, 1, 2], &servers);
+    run(&url, ["quorum", "init"]).await.is(0);
+    run(&url, ["exec", "k", "--", "true"]).await.is(0);
+    // All are marked: nothing is to be done.
+    run(&url, ["quorum", "init"]).await.is(0);
+    servers[1].kill();
+    servers[1].restart();
+    run(&url, ["quorum", "init"]).await.says(64, "the quorum is in use");
+}
+
+#[tokio::test]
 async fn primaries_that_were_used_or_are_of_another_list_are_not_initialised() {
     let servers = servers();
     let url = url_of([0, 1, 2], &servers);
     // A process that finds no mark writes one, and serves nobody for a minute.
-    run(&url, ["inspect", "k"]).await.says(69, "0 of 3 primaries are reached");
+    run(&url, ["inspect", "k"]).await.says(69, "2 are needed. 3 more answer, but do");
     run(&url, ["quorum", "init"]).await.says(64, "it is not new");
     let swapped = url_of([1, 0, 2], &servers);
     run(&swapped, ["quorum", "init"]).await.says(64, "it belongs to another quorum");

@@ -24,17 +24,19 @@ pub struct Ask {
 /// Something to do outside the table, in order.
 #[derive(Debug, Clone)]
 pub enum Effect<P> {
-    /// Send it, and feed its answer back.
+    /// Sends the request, whose answer [`Core::replied`](crate::node::Core::replied) or
+    /// [`Core::unanswered`](crate::node::Core::unanswered) takes.
     Send(Ask),
-    /// Send this renewal so that replicas have it, and feed back how many do.
+    /// Sends this renewal and waits for replicas. [`Core::confirmed`](crate::node::Core::confirmed)
+    /// takes the answer and the number of replicas that have it.
     Confirm(Ask),
     /// Wakes the caller, which has something to look up.
     Wake(P),
-    /// Tell the guards that their hold is lost.
+    /// Tells the guards that their hold is lost.
     TellLost(P),
-    /// The server does not count the subscription: open it anew.
+    /// Opens the subscription anew, since the server does not count it.
     Reopen,
-    /// Log and count.
+    /// Logs and counts an event.
     Observe(Note<P>),
 }
 

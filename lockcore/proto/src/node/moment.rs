@@ -29,7 +29,7 @@ impl Moment {
     }
 }
 
-/// Adds a duration; thirty years where the sum would overflow.
+/// Adds a duration. A sum that would overflow is the last moment there is.
 impl Add<Duration> for Moment {
     type Output = Self;
 

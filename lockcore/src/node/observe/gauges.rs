@@ -93,11 +93,13 @@ fn set_class(driver: &Driver, class: &Arc<str>, counts: [usize; 2], oldest: [f64
     gauge!("lockcore_oldest_hold_seconds", labels()).set(oldest_hold);
 }
 
-/// The labels of a gauge: that of the gauge, and the namespace, if there is one. It tells apart
-/// several `Locks` of a process.
+/// The labels of a gauge: that of the gauge, the namespace and the primary of a quorum, if there is
+/// one. They tell apart several `Locks` of a process, and the nodes of one.
 fn labels(driver: &Driver, own: Option<Label>) -> Vec<Label> {
-    let namespace = driver.settings.namespace.clone();
-    own.into_iter().chain(namespace.map(|name| Label::new("namespace", name))).collect()
+    let settings = &driver.settings;
+    let namespace = settings.namespace.clone().map(|name| Label::new("namespace", name));
+    let primary = settings.primary.map(|place| Label::new("primary", place.to_string()));
+    own.into_iter().chain(namespace).chain(primary).collect()
 }
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ impl Network {
             wire.attach(store);
             wires.push(wire.clone());
             let standing = wire.inner().standing().now_or_never().expect("at once");
-            let node = builder.node(Arc::new(wire), id.clone(), &inbox);
+            let node = builder.of_primary(*at).node(Arc::new(wire), id.clone(), &inbox);
             let never: Connect = Box::new(|| std::future::pending().boxed());
             (Some((node, standing.expect("open"))), never)
         };
@@ -87,7 +87,8 @@ impl Network {
         let node = list[0].0.as_ref().map(|(node, _)| Arc::clone(node)).expect("connected");
         let request_timeout = Duration::from_secs(2);
         let terms = Terms { max_lease: MAX_LEASE, spare: self.spare, request_timeout };
-        let quorum = Some(Primaries::new(list, terms, &Handle::current()));
+        let observer = node.observer.of_quorum();
+        let quorum = Some(Primaries::new(list, terms, observer, &Handle::current()));
         self.processes.push(Process { locks: Locks { node, quorum }, wires });
         self.processes.len() - 1
     }

@@ -51,7 +51,7 @@ impl AclCheck<'_> {
         let unknown: Vec<&str> = unknown.map(|refusal| &*refusal.right).collect();
         if !unknown.is_empty() {
             let detail = format!(
-                "it does not know {}: use a server that has these commands",
+                "the server does not know {}: use a server that has these commands",
                 unknown.join(", ")
             );
             return Err(LockError::with_detail(LockErrorKind::Unsupported, detail));

@@ -52,22 +52,22 @@ fn check(
         |detail: String| Err(LockError::with_detail(LockErrorKind::Unsupported, detail));
     if read_version(version).is_some_and(|version| version < OLDEST) {
         let (major, minor) = OLDEST;
-        return unsupported(format!("it is Redis {version}: use {major}.{minor} or newer"));
+        return unsupported(format!("the server is Redis {version}: use {major}.{minor} or newer"));
     }
     if is_cluster && !is_member {
-        let detail = "it runs in cluster mode: write redis+cluster://host:port";
+        let detail = "the server runs in cluster mode: write redis+cluster://host:port";
         return unsupported(detail.to_owned());
     }
     if sentinel {
-        let detail = "it is a Sentinel: write redis+sentinel://host:port/primary-name";
+        let detail = "the server is a Sentinel: write redis+sentinel://host:port/primary-name";
         return unsupported(detail.to_owned());
     }
     if is_member && !is_cluster {
-        let detail = "it does not run in cluster mode: write redis://host:port";
+        let detail = "the server does not run in cluster mode: write redis://host:port";
         return unsupported(detail.to_owned());
     }
     if replica {
-        return Err(LockError::with_detail(LockErrorKind::ReadOnly, "connect to the primary"));
+        return Err(LockError::with_detail(LockErrorKind::ReadOnly, "the server is a replica"));
     }
     Ok(())
 }

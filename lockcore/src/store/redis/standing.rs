@@ -55,6 +55,16 @@ impl<'a> Found<'a> {
     }
 }
 
+/// The use of a server so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Used {
+    Not,
+    /// Marked as new in its present run, and nothing else.
+    Marked,
+    /// So marked, and it may have granted something since.
+    Granted,
+}
+
 /// The part of a server's INFO that decides whether it counts.
 struct Server {
     run: String,
@@ -106,18 +116,22 @@ impl Mark {
         Ok(Standing { server, age })
     }
 
-    /// Refuses a server that a process has used: it may have granted something.
-    pub(crate) async fn check_new(&self, link: &CommandLink) -> Result<(), StoreError> {
+    /// The use of a server so far. Refuses one that was not marked as new in its present run: it
+    /// may have granted something.
+    pub(crate) async fn used(&self, link: &CommandLink) -> Result<Used, StoreError> {
+        let get = |key: &str| link.run(redis::cmd("GET").arg(key).to_owned());
         let Server { run, .. } = Self::server(link).await?;
-        let text: Option<String> =
-            text(link.run(redis::cmd("GET").arg(&self.key).to_owned()).await?)?;
-        match text.as_deref().map(|text| self.found(text)).transpose()? {
-            Some(found) if found.fresh != run => {
-                let detail = "it is not new: it counts once it has run for the longest lease";
-                Err(StoreError::refused(LockErrorKind::InvalidOption, detail))
-            }
-            _ => Ok(()),
+        let mark: Option<String> = text(get(&self.key).await?)?;
+        let Some(mark) = mark else { return Ok(Used::Not) };
+        let found = self.found(&mark)?;
+        if found.fresh != run {
+            let detail = "it is not new: it counts once it has run for the longest lease";
+            return Err(StoreError::refused(LockErrorKind::InvalidOption, detail));
         }
+        // Each grant draws a number.
+        let written_us = found.written_us;
+        let count: Option<u64> = text(get(&format!("{PRIMARY_COUNTERS}{written_us}")).await?)?;
+        Ok(if count == Some(written_us) { Used::Marked } else { Used::Granted })
     }
 
     /// Marks a server that has granted nothing yet, unless it is marked.
@@ -155,10 +169,10 @@ impl Mark {
         let replid2 = info.of("master_replid2");
         let why = match info.of("role") {
             "master" if info.of("connected_slaves") != "0" => {
-                "it has replicas, which may be promoted"
+                "the server has replicas, which may be promoted"
             }
             "master" if !replid2.is_empty() && replid2 != NO_ID => {
-                "it is a replica that was promoted: restart it"
+                "the server is a replica that was promoted: restart it"
             }
             "master" => {
                 // In whole seconds of a clock that is read now and then.
@@ -166,7 +180,7 @@ impl Mark {
                 let uptime = Duration::from_secs(uptime.saturating_sub(1));
                 return Ok(Server { run: info.of("run_id").to_owned(), uptime });
             }
-            _ => "it is a replica",
+            _ => "the server is a replica",
         };
         let detail = format!("{why}: a primary of a quorum stands alone");
         Err(StoreError::refused(LockErrorKind::Unsupported, detail))

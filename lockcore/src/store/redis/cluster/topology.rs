@@ -106,7 +106,7 @@ fn is_optional(error: &StoreError) -> bool {
 fn advised(error: StoreError) -> StoreError {
     let refused = |kind, detail: String| StoreError::refused(kind, detail);
     if error.detail.contains("cluster support disabled") {
-        let detail = "it does not run in cluster mode: write redis://host:port";
+        let detail = "the server does not run in cluster mode: write redis://host:port";
         return refused(LockErrorKind::Unsupported, detail.to_owned());
     }
     if error.kind == LockErrorKind::Denied {
