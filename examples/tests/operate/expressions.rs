@@ -64,7 +64,11 @@ pub(crate) fn selectors(text: &str) -> Vec<Selector> {
         let labels = labels.filter_map(|label| {
             let (name, value) = label.split_once('=')?;
             let value = value.strip_prefix('"').map(|value| value.trim_matches('"').to_owned());
-            Some((name.trim_end_matches('!').to_owned(), value))
+            // Of `!=`, any value.
+            match name.strip_suffix('!') {
+                Some(name) => Some((name.to_owned(), None)),
+                None => Some((name.to_owned(), value)),
+            }
         });
         Selector { metric: metric.to_owned(), labels: labels.collect() }
     };
