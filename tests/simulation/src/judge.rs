@@ -283,8 +283,8 @@ impl World {
                             let place = wait.filter(|wait| patient(wait)).map(|wait| wait.ticket);
                             if let Some(ticket) = place {
                                 let queue = resource.queue();
-                                // Not by the position that it was told: the same command may
-                                // have passed over some of those ahead.
+                                // Not by the position that it was told, which also counts the
+                                // members of a run that holds.
                                 let at = queue.iter().position(|other| *other == who);
                                 let ahead = &queue[..at.unwrap_or(0)];
                                 let mut behind = record.line.range(ticket + 1..);
