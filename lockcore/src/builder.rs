@@ -289,8 +289,9 @@ impl LocksBuilder {
     /// # Panics
     /// Outside a tokio runtime, if an option is out of its range, and if
     /// [`require_replicas`](Self::require_replicas) is set.
+    #[track_caller]
     pub fn in_memory(self) -> Locks {
-        self.on_memory(&MemoryStore::new()).expect("options within their ranges")
+        self.on_memory(&MemoryStore::new()).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// One more node on a store in memory, as another process would be on a server: for tests of

@@ -45,7 +45,11 @@ pub struct Locks {
 impl Locks {
     /// Acquires the lock: waits, in order of arrival among all processes, until no other lock,
     /// [read](Self::read) or [permit](Self::permit) of the name is held. The wait has no limit
-    /// unless the [defaults](crate::LocksBuilder::defaults) of this `Locks` set one.
+    /// unless the [defaults](crate::LocksBuilder::defaults) of this `Locks` set one; a request sets
+    /// its own with [`key`](Self::key): `locks.key("k").wait(limit).lock()`.
+    ///
+    /// A task that holds the name waits for itself: share the hold with
+    /// [`LockGuard::reenter`](crate::LockGuard::reenter).
     ///
     /// Errors, panics and cancel safety: see [`Acquire`].
     pub fn lock(&self, key: impl IntoKey) -> Acquire {
@@ -160,6 +164,9 @@ impl Locks {
     /// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
     /// ```
     ///
+    /// Write an async closure, `async |hold| {…}`: one of the form `|hold| async {…}` does not
+    /// compile ("not general enough").
+    ///
     /// # Errors
     /// Those of [`lock`](Self::lock), and [`Lost`](LockErrorKind::Lost) if the hold ended before it
     /// was released. If `section` had finished by then, its value is dropped. Other errors of the
@@ -242,7 +249,8 @@ impl Locks {
     /// holder ask again, at the end of the queue. For operators.
     ///
     /// The guards are lost, but their work is not stopped: only a resource that checks the
-    /// [fencing token](crate::guide::fencing) refuses its writes.
+    /// [fencing token](crate::guide::fencing) refuses its writes. A hold of your own is released by
+    /// its guard: [`LockGuard::release`](crate::LockGuard::release).
     ///
     /// Returns whether there was a hold. On a [quorum](crate::guide::quorum), the name is released
     /// at all primaries that answer.

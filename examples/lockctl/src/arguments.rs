@@ -326,16 +326,47 @@ impl NotUsable {
             (
                 ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand,
                 ..,
+            ) if self.is_of("lockctl quorum") => "a command is missing: quorum init".to_owned(),
+            (
+                ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand,
+                ..,
             ) => "a command is missing: exec, holders, inspect, quorum, release, status or top; see lockctl --help"
                 .to_owned(),
-            // The first paragraph names the mistake; the others are tips and the usage.
-            _ => {
-                let text = self.0.render().to_string();
-                let text = text.strip_prefix("error: ").unwrap_or(&text);
-                let paragraph = text.split("\n\n").next().unwrap_or_default();
-                paragraph.lines().map(str::trim).collect::<Vec<_>>().join(" ").trim_end().to_owned()
+            (kind, ..) => {
+                let usage = match kind {
+                    ErrorKind::UnknownArgument | ErrorKind::MissingRequiredArgument
+                        if self.is_of("lockctl exec") =>
+                    {
+                        "; write lockctl exec [OPTIONS] KEY -- CMD ARGS"
+                    }
+                    _ => "",
+                };
+                format!("{}{usage}", self.mistake())
             }
         }
+    }
+
+    /// The mistake, and a tip if there is one.
+    fn mistake(&self) -> String {
+        let text = self.0.render().to_string();
+        let text = text.strip_prefix("error: ").unwrap_or(&text);
+        // The first paragraph names the mistake; the others are tips and the usage.
+        let mut paragraphs = text.split("\n\n");
+        let mistake = paragraphs.next().unwrap_or_default();
+        let tip = paragraphs.next().filter(|next| next.trim_start().starts_with("tip: "));
+        let one_line = |text: &str| {
+            text.lines().map(str::trim).collect::<Vec<_>>().join(" ").trim().to_owned()
+        };
+        match tip {
+            Some(tip) => format!("{}; {}", one_line(mistake), one_line(tip)),
+            None => one_line(mistake),
+        }
+    }
+
+    /// Whether the usage that it shows is that of this command.
+    fn is_of(&self, command: &str) -> bool {
+        let text = self.0.render().to_string();
+        text.lines().any(|line| line.starts_with("Usage: ") && line.contains(command))
     }
 }
 

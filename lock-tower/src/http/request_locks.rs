@@ -67,7 +67,8 @@ impl RequestLocks {
         extensions.get::<Self>().cloned().ok_or_else(|| {
             LockError::misuse(
                 "A lock was asked for where no LockScopeLayer is. Add one to the router: \
-                 `.layer(LockScopeLayer::new(locks))`.",
+                 `.layer(LockScopeLayer::new(locks))`, after its routes and outside of `lock_by`: a \
+                 router's last layer is its outermost.",
             )
         })
     }
