@@ -326,12 +326,11 @@ impl NotUsable {
             (
                 ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand,
                 ..,
-            ) if self.is_of("lockctl quorum") => "a command is missing: quorum init".to_owned(),
-            (
-                ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand,
-                ..,
-            ) => "a command is missing: exec, holders, inspect, quorum, release, status or top; see lockctl --help"
-                .to_owned(),
+            ) => match self.is_of("lockctl quorum") {
+                true => "a command is missing: quorum init".to_owned(),
+                false => "a command is missing: exec, holders, inspect, quorum, release, status or top; see lockctl --help"
+                    .to_owned(),
+            },
             (kind, ..) => {
                 let usage = match kind {
                     ErrorKind::UnknownArgument | ErrorKind::MissingRequiredArgument

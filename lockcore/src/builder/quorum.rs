@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 use super::{LocksBuilder, new_node};
 use crate::error::LockError;
 use crate::locks::Locks;
+use crate::node::Observer;
 use crate::options::{MAX_LEASE, MIN_LEASE};
 use crate::quorum::{Connect, Connected, Primaries, Terms};
 use crate::store::memory::MemoryStore;
@@ -97,7 +98,7 @@ impl LocksBuilder {
         terms.check(self.defaults.checked()?.lease)?;
         let first = list.iter().find_map(|(connected, _)| Some(Arc::clone(&connected.as_ref()?.0)));
         let node = first.ok_or_else(|| LockError::new(LockErrorKind::Unavailable))?;
-        let observer = node.observer.of_quorum();
+        let observer = Observer::of_quorum(&node);
         let primaries = Primaries::new(list, terms, observer, &Handle::current());
         Ok(Locks { node, quorum: Some(primaries) })
     }

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tracing::field::Empty;
 use tracing::{Span, debug, warn};
 
-use super::driver::Settings;
+use super::driver::{Driver, Settings};
 use super::foreign;
 use super::hold_cell::HoldCell;
 use crate::trace_links::TraceLinks;
@@ -98,9 +98,9 @@ impl ClassMetrics {
 /// Emits the events and metrics of one node, or of all of a quorum, and remembers which warnings
 /// were given.
 ///
-/// A request to a quorum is one to several of its nodes. So these tell of no outcome of a request
-/// and of no end of a hold in metrics, and in events with the field `primary`: the observer of all
-/// does.
+/// A request to a quorum is one to several of its nodes. So the observer of such a node counts no
+/// outcome of a request and no end of a hold, and its events have the field `primary`. The observer
+/// of the quorum counts both.
 #[derive(Debug)]
 pub(crate) struct Observer {
     node: NodeId,
@@ -124,16 +124,10 @@ impl Observer {
         }
     }
 
-    /// That of a quorum with this node.
-    pub(crate) fn of_quorum(&self) -> Self {
-        Self {
-            node: self.node.clone(),
-            primary: None,
-            redact_names: self.redact_names,
-            trace_links: self.trace_links.clone(),
-            unreachable_waiters: UnreachableWaiters::default(),
-            has_told_unpolled: AtomicBool::new(false),
-        }
+    /// The observer of a quorum, by the settings of one of its nodes.
+    pub(crate) fn of_quorum(driver: &Driver) -> Self {
+        let settings = Settings { primary: None, ..driver.settings.clone() };
+        Self::new(driver.id.clone(), &settings)
     }
 
     fn name<'a>(&self, lock: &'a LockName) -> LoggedName<'a> {

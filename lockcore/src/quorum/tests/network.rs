@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::dice::Dice;
 use crate::locks::Locks;
-use crate::node::Inbox;
+use crate::node::{Inbox, Observer};
 use crate::quorum::{Connect, Connected, Primaries, Terms};
 use crate::store::memory::MemoryStore;
 use crate::store::{Listener, Standing, Store, StoreFuture};
@@ -87,7 +87,7 @@ impl Network {
         let node = list[0].0.as_ref().map(|(node, _)| Arc::clone(node)).expect("connected");
         let request_timeout = Duration::from_secs(2);
         let terms = Terms { max_lease: MAX_LEASE, spare: self.spare, request_timeout };
-        let observer = node.observer.of_quorum();
+        let observer = Observer::of_quorum(&node);
         let quorum = Some(Primaries::new(list, terms, observer, &Handle::current()));
         self.processes.push(Process { locks: Locks { node, quorum }, wires });
         self.processes.len() - 1
