@@ -226,7 +226,7 @@ fn touch(member: &Member) -> Command {
 }
 
 fn leave(member: &Member) -> Command {
-    Command::Leave { leaving: vec![Leaving { member: member.clone(), ambiguous: false }] }
+    Command::Leave { leaving: vec![Leaving::new(member.clone(), false)] }
 }
 
 fn ask(members: &[Member]) -> Vec<Command> {

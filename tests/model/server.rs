@@ -170,8 +170,7 @@ impl Locking {
                 Command::Touch { members: bits(members).map(&member).collect() }
             }
             Ask::Leave { members, ambiguous } => {
-                let leaving =
-                    |id| Leaving { member: member(id), ambiguous: ambiguous & (1 << id) != 0 };
+                let leaving = |id| Leaving::new(member(id), ambiguous & (1 << id) != 0);
                 Command::Leave { leaving: bits(members).map(leaving).collect() }
             }
             Ask::Force => Command::ForceRelease { member: None },

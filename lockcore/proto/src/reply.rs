@@ -147,6 +147,16 @@ pub struct Leaving {
     pub member: Member,
     /// A copy of its acquire may still run later, so leave a tombstone.
     pub ambiguous: bool,
+    /// The member was served in a run that goes on. It leaves that run, and never a hold: where a
+    /// downgrade has come first, the hold has its name.
+    pub served: bool,
+}
+
+impl Leaving {
+    /// A member that leaves with all that it has.
+    pub fn new(member: Member, ambiguous: bool) -> Self {
+        Self { member, ambiguous, served: false }
+    }
 }
 
 /// The state of one member, as a leave found it.

@@ -66,7 +66,8 @@ impl<L: Layout> Draw<'_, L> {
                 let mut leaving = Vec::new();
                 for _ in 0..count {
                     let (member, ambiguous) = (self.known(), self.random.chance(20));
-                    leaving.push(Leaving { member, ambiguous });
+                    let served = !L::PEERS && self.random.chance(20);
+                    leaving.push(Leaving { member, ambiguous, served });
                 }
                 Command::Leave { leaving }
             }

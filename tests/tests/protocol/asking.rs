@@ -148,10 +148,7 @@ pub(crate) fn touch(members: &[&Member]) -> Command {
 
 /// Ambiguous ones leave a tombstone.
 pub(crate) fn leave(leaving: &[(&Member, bool)]) -> Command {
-    let one = |(member, ambiguous): &(&Member, bool)| Leaving {
-        member: (*member).clone(),
-        ambiguous: *ambiguous,
-    };
+    let one = |(member, ambiguous): &(&Member, bool)| Leaving::new((*member).clone(), *ambiguous);
     Command::Leave { leaving: leaving.iter().map(one).collect() }
 }
 

@@ -220,7 +220,7 @@ impl<P: Mirror> Core<P> {
                 let member = entry.member.clone();
                 let ambiguous = entry.may_run_again();
                 let batch = leaving.entry(entry.lock.clone()).or_default();
-                batch.push(Leaving { member, ambiguous });
+                batch.push(Leaving::new(member, ambiguous));
                 self.table.change(number, |entry| {
                     if let State::Leaving { due, .. } = &mut entry.state {
                         *due = None;

@@ -102,6 +102,9 @@ impl<P: Mirror> Core<P> {
         let hold = self.held_as(number);
         // No member of the run can be alone beside other reads.
         self.end_behind(hold);
+        if let Some(run) = self.runs.get_mut(hold) {
+            run.end();
+        }
         let entry = self.table.get(hold)?;
         let command = Command::Reduce { member: entry.member.clone(), weight: READ };
         Some(Ask { lock: entry.lock.clone(), command, sent: self.now, background: false })

@@ -60,8 +60,7 @@ impl<P: Mirror> Core<P> {
         let alone = [number];
         let members = self.runs.get(number).map_or(alone.as_slice(), |run| &run.members);
         let may_run_again = |of: &u64| self.table.get(*of).is_some_and(Entry::may_run_again);
-        let leaving =
-            |of: &u64| Leaving { member: member.renumbered(*of), ambiguous: may_run_again(of) };
+        let leaving = |of: &u64| Leaving::new(member.renumbered(*of), may_run_again(of));
         // The hold and the tombstones in one step: a copy of an acquire finds the one or the other.
         let command = match members.iter().any(may_run_again) {
             true => Command::Leave { leaving: members.iter().map(leaving).collect() },

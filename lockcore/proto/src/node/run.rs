@@ -14,8 +14,9 @@ pub(super) struct Run<P> {
     /// The numbers that are given back together: that of the hold, and of the members that the
     /// server last told.
     pub(super) members: Vec<u64>,
-    /// The number of members that the server counts among those to be served.
-    pub(super) listed: usize,
+    /// The members that the server lists as those to be served. None once the hold is one guard's
+    /// alone.
+    pub(super) listed: Vec<u64>,
     /// The member that is offered the lock, or has it.
     pub(super) served: Option<u64>,
     /// The members to come, each with its token. Some may be gone.
@@ -35,7 +36,13 @@ impl<P> Run<P> {
     pub(super) fn counted_too_many(&self) -> usize {
         let to_serve = self.rest.len() + usize::from(self.served.is_some());
         // One of them the server counts as the holder.
-        self.listed - to_serve.max(1).min(self.listed)
+        self.listed.len() - to_serve.max(1).min(self.listed.len())
+    }
+
+    /// The hold is one guard's alone from now on, under its own number.
+    pub(super) fn end(&mut self) {
+        self.listed.clear();
+        self.members.truncate(1);
     }
 
     /// The member that is served, and its number on the server.
@@ -44,7 +51,7 @@ impl<P> Run<P> {
         Some((served, if self.of_first == Some(served) { first } else { served }))
     }
 
-    /// The members that are not served any more, by their numbers on the server.
+    /// The listed members that are not served any more, by their numbers on the server.
     pub(super) fn done(&self) -> impl Iterator<Item = u64> {
         let first = self.members.first().copied();
         let ours = move |number: &u64| match self.of_first {
@@ -55,7 +62,7 @@ impl<P> Run<P> {
             let number = ours(number);
             self.served != Some(number) && !self.rest.iter().any(|(next, _)| *next == number)
         };
-        self.members.iter().copied().filter(is_done)
+        self.listed.iter().copied().filter(is_done)
     }
 }
 

@@ -156,7 +156,7 @@ impl<P: Mirror> Core<P> {
             self.insert_stray(lock.clone(), name);
         }
         self.table.change(first, |entry| entry.state = State::ConfirmingRun);
-        let listed = members.len();
+        let listed = members.to_vec();
         let (members, rest, returned) = (members_of(first, members), VecDeque::new(), Vec::new());
         let (served, told) = (None, self.now);
         let run =
@@ -185,7 +185,7 @@ impl<P: Mirror> Core<P> {
         }
         let Some(run) = self.runs.get_mut(first) else { return };
         run.members = members_of(first, told.numbers);
-        run.listed = told.numbers.len();
+        run.listed = told.numbers.to_vec();
         let mut unlisted = std::mem::replace(&mut run.rest, listed);
         unlisted.retain(|(number, _)| !run.rest.iter().any(|(listed, _)| listed == number));
         for (number, _) in unlisted {
@@ -358,12 +358,13 @@ impl<P: Mirror> Core<P> {
             return;
         }
         run.told = now;
-        run.listed -= run.counted_too_many();
         let done: Vec<u64> = run.done().collect();
+        run.listed.retain(|number| !done.contains(number));
         let Some(Entry { lock, member, .. }) = self.table.get(first) else { return };
         let leaving = |number: u64| Leaving {
             member: member.renumbered(number),
             ambiguous: self.table.get(number).is_some_and(Entry::may_run_again),
+            served: true,
         };
         let leaving: Vec<_> = done.into_iter().map(leaving).collect();
         if !leaving.is_empty() {

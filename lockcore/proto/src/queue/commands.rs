@@ -442,12 +442,14 @@ impl QueueState {
         let held = match self.whole(now_ms) {
             // Of a run, the others keep the hold, also if this one has given its name to it.
             Some((holder, _)) if self.is_served(holder, member) => {
-                if !self.strike(member) {
+                let is_shared = self.strike(member);
+                if !is_shared && !leaving.served {
                     self.open();
                 }
-                true
+                is_shared || !leaving.served
             }
             Some(_) => false,
+            None if leaving.served => false,
             None => self.drop_hold(member),
         };
         if held || waited { Left::Left } else { Left::Absent }

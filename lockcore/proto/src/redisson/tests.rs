@@ -106,7 +106,7 @@ impl Bench {
     }
 
     fn leave(&mut self, member: &Party, ambiguous: bool) -> Reply<Vec<Left>> {
-        let leaving = vec![Leaving { member: ours(member), ambiguous }];
+        let leaving = vec![Leaving::new(ours(member), ambiguous)];
         let Answer::Left(reply) = self.run(letter(member), Command::Leave { leaving }) else {
             unreachable!()
         };

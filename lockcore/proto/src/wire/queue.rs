@@ -262,7 +262,8 @@ fn add_members(call: &mut impl Call, command: &Command) {
         }
         Command::Leave { leaving } => {
             for one in leaving {
-                call.text(one.member.as_str()).number(one.ambiguous.into());
+                let flags = u64::from(one.ambiguous) + 2 * u64::from(one.served);
+                call.text(one.member.as_str()).number(flags);
             }
         }
         Command::ForceRelease { member } => {

@@ -160,7 +160,7 @@ fn queue_keys(lock: &LockName) -> Vec<Vec<u8>> {
 
 /// All keys of the lock where JVMs share its queue, with the tombstone of the member.
 fn redisson_keys(lock: &LockName, member: &Member) -> Vec<Vec<u8>> {
-    let leaving = vec![Leaving { member: member.clone(), ambiguous: true }];
+    let leaving = vec![Leaving::new(member.clone(), true)];
     let written = keys(lock, true, Command::Leave { leaving });
     assert_eq!((written.len(), &*written[0]), (8, lock.as_str().as_bytes()));
     written

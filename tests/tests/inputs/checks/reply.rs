@@ -59,7 +59,7 @@ fn commands() -> Vec<Command> {
     let mut commands = vec![Command::ForceRelease { member: None }, Command::INSPECT];
     for demand in ["w", "r", "2/10"] {
         let member = member(demand);
-        let leaving = vec![Leaving { member: member.clone(), ambiguous: false }];
+        let leaving = vec![Leaving::new(member.clone(), false)];
         commands.extend([
             acquire(vec![member.clone()]),
             acquire(vec![member.clone(), member.clone()]),

@@ -203,7 +203,7 @@ fn what_was_revoked_after_an_answer_that_came_later_than_its_grant_leaves() {
     core.drain();
     revoke(&mut core, at(3), &member);
     let [leave] = ticked(&mut core, at(3)).try_into().expect("one request");
-    let leaving = vec![Leaving { member, ambiguous: false }];
+    let leaving = vec![Leaving::new(member, false)];
     assert_eq!(leave.command, Command::Leave { leaving });
 }
 
@@ -217,7 +217,7 @@ fn a_release_that_finds_nothing_is_followed_by_a_leave() {
     let not_held = Answer::Released(reply(Released::NotHeld, Duration::ZERO, None));
     core.event(at(2)).replied(&release, &not_held);
     let [leave] = ticked(&mut core, at(2)).try_into().expect("one request");
-    let leaving = vec![Leaving { member, ambiguous: false }];
+    let leaving = vec![Leaving::new(member, false)];
     assert_eq!(leave.command, Command::Leave { leaving });
 }
 

@@ -270,7 +270,8 @@ fn with_a_renewal_the_server_is_told_which_members_were_served() {
             Command::Leave { leaving } => Some(leaving.as_slice()),
             _ => None,
         });
-        let [Leaving { member, ambiguous: is_buried }] = leaving.expect("one leaves") else {
+        let [Leaving { member, ambiguous: is_buried, served: true }] = leaving.expect("one leaves")
+        else {
             panic!("{told:?}")
         };
         let [first, second] = [0, 1].map(|index| attempts[index] << ROUND_BITS);
@@ -298,7 +299,7 @@ fn a_member_that_the_release_of_its_run_is_granted_to_leaves() {
     let told = reply(Released::Released, Duration::ZERO, Some(&last));
     world.core.event(at(6)).replied(&ask, &Answer::Released(told));
     let asked = world.run(at(6));
-    let leaving = vec![Leaving { member: last, ambiguous: false }];
+    let leaving = vec![Leaving::new(last, false)];
     assert_eq!(asked, [Command::Leave { leaving }]);
     assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
 }
@@ -642,6 +643,70 @@ fn a_downgrade_in_mid_run_lets_the_others_ask_again() {
     let release = world.core.event(at(3)).release(number).request().expect("it is the last");
     world.answer(at(3), &release);
     assert!(world.take(at(3), attempts[1]).is_some());
+}
+
+/// A run of three whose guard at `index` became a read: all before it have given the lock back.
+fn downgraded(index: usize) -> (World, Vec<u64>, u64) {
+    let (mut world, attempts) = World::granted(3);
+    for attempt in &attempts[..index] {
+        let (number, _) = world.take(at(2), *attempt).expect("its turn");
+        world.core.event(at(2)).dropped(number);
+    }
+    let (number, _) = world.take(at(2), attempts[index]).expect("its turn");
+    let ask = world.core.event(at(3)).downgrade(number).expect("it is held");
+    world.answer(at(3), &ask);
+    (world, attempts, number)
+}
+
+#[test]
+fn a_downgraded_guard_of_a_run_keeps_its_hold_for_longer_than_a_lease() {
+    for index in 0..3 {
+        let (mut world, attempts, number) = downgraded(index);
+        let hold = attempts[0] << ROUND_BITS;
+        for seconds in 1..100 {
+            let now = at(seconds * 1_000);
+            world.run(now);
+            let holders: Vec<u64> = world.lock.holds.iter().map(|(_, one)| one.number()).collect();
+            assert_eq!(holders, [hold], "guard {index} after {seconds} s");
+            assert!(world.core.until(number).is_some_and(|until| until > now), "{index}");
+        }
+        let release = world.core.event(at(100_000)).release(number).request();
+        world.answer(at(100_000), &release.expect("it is the last"));
+        assert!(world.lock.holds.is_empty());
+    }
+}
+
+/// The two go out on different ways, so either may be served first.
+#[test]
+fn a_list_of_served_members_that_a_downgrade_has_overtaken_takes_nothing() {
+    let (mut world, attempts) = World::granted(2);
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    world.core.event(at(2)).dropped(number);
+    let (number, _) = world.take(at(2), attempts[1]).expect("its turn");
+    // The claim is renewed, and the first is reported as served.
+    let due = world.due(at(5_300));
+    assert!(due.iter().any(|ask| matches!(ask.command, Command::Leave { .. })), "{due:?}");
+    let ask = world.core.event(at(5_300)).downgrade(number).expect("it is held");
+    world.answer(at(5_301), &ask);
+    for late in due {
+        world.answer(at(5_302), &late);
+    }
+    assert_eq!(world.lock.holds.len(), 1);
+    world.run(at(20_000));
+    assert!(world.core.until(number).is_some_and(|until| until > at(30_000)));
+}
+
+#[test]
+fn a_position_behind_a_downgraded_run_counts_all_that_wait() {
+    let (mut world, ..) = downgraded(0);
+    world.run(at(3));
+    world.core.drain();
+    world.begin(at(4), wish("a"));
+    let queued = world.core.drain().into_iter().find_map(|effect| match effect {
+        Effect::Observe(Note::Queued { position, .. }) => Some(position),
+        _ => None,
+    });
+    assert_eq!(queued, Some(2), "the rest of the run");
 }
 
 #[test]

@@ -192,7 +192,7 @@ impl History {
             72..76 => Command::Confirm { member: holder(dice) },
             76..88 => Command::Touch { members: vec![one(dice), one(dice)] },
             88..95 => {
-                let leaving = Leaving { member: one(dice), ambiguous: dice.chance(30) };
+                let leaving = Leaving::new(one(dice), dice.chance(30));
                 Command::Leave { leaving: vec![leaving] }
             }
             95..98 => Command::Reduce { member: holder(dice), weight: NonZeroU32::MIN },

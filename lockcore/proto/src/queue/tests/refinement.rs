@@ -189,7 +189,7 @@ fn choose(dice: &mut Dice, mutex: &Mutex, members: &mut Vec<Member>, by: char) -
         30..34 => Command::renew(vec![member]),
         34..38 => Command::Confirm { member },
         38..51 => Command::Touch { members: vec![member] },
-        51..61 => Command::Leave { leaving: vec![Leaving { member, ambiguous: dice.chance(30) }] },
+        51..61 => Command::Leave { leaving: vec![Leaving::new(member, dice.chance(30))] },
         _ => Command::ForceRelease { member: None },
     }
 }

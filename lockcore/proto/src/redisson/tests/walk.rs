@@ -90,8 +90,7 @@ impl Walk {
                 Command::Touch { members: members.iter().map(ours).collect() }
             }
             11 | 12 => {
-                let leaving =
-                    Leaving { member: ours(&self.somebody()), ambiguous: self.random.one_in(2) };
+                let leaving = Leaving::new(ours(&self.somebody()), self.random.one_in(2));
                 Command::Leave { leaving: vec![leaving] }
             }
             _ => Command::ForceRelease { member: None },

@@ -1,14 +1,15 @@
 -- Takes members out. KEYS: door, counter of tokens. ARGV: node, floor, latest time of servers
--- before, prefix, then for each member itself and '1' if it is ambiguous. The outcome is one letter
--- a member, l(eft), a(bsent). Answers ms left of the holder's lease and the outcome if all of them
--- waited behind a lock, and none is ambiguous; else in full.
+-- before, prefix, then for each member itself and a sum: 1 if it is ambiguous, and 2 if it was
+-- served in a run, which is all that it leaves. The outcome is one letter a member, l(eft),
+-- a(bsent). Answers ms left of the holder's lease and the outcome if all of them waited behind a
+-- lock, and all sums are 0; else in full.
 local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
 --#include queue/behind_lock
 local is_clear = true
 for i = 6, #ARGV, 2 do
-  is_clear = is_clear and ARGV[i] ~= '1'
+  is_clear = is_clear and ARGV[i] == '0'
 end
 local left = is_clear and left_behind_lock(5, 2)
 if left then
@@ -25,10 +26,11 @@ return (function()
 return (function()
 --#include queue/common
 
-local members = {}
+local members, is_of_run = {}, {}
 for i = 5, #ARGV, 2 do
   members[#members + 1] = ARGV[i]
-  if ARGV[i + 1] == '1' then
+  is_of_run[#members] = ARGV[i + 1] > '1'
+  if ARGV[i + 1] % 2 == 1 then
     gone[#gone + 1] = text_of(now + 60000)
     gone[#gone + 1] = ARGV[i]
   end
@@ -56,12 +58,16 @@ for i, member in ipairs(members) do
   if whole and run ~= '' and is_served(member) then
     -- The others keep the hold, also if this one has given its name to it.
     local others = string.gsub(run .. ' ', '([ \n])' .. number_of(member) .. ' ', '%1')
-    run, was_waiting = string.match(others, '^(.-) ?$'), true
-    if run == '\n' then
-      whole, run, used = nil, '', 0
+    run = string.match(others, '^(.-) ?$')
+    if run ~= '\n' then
+      was_waiting = true
+    elseif is_of_run[i] then
+      run = ''
+    else
+      whole, run, used, was_waiting = nil, '', 0, true
     end
-    letters[i] = 'l'
-  elseif whole and run ~= '' then
+    letters[i] = was_waiting and 'l' or 'a'
+  elseif whole and run ~= '' or is_of_run[i] then
     letters[i] = was_waiting and 'l' or 'a'
   else
     letters[i] = (take_any(member) or was_waiting) and 'l' or 'a'
