@@ -49,7 +49,7 @@ impl Evidence for Facts<'_> {
             Ask::Release { member }
             | Ask::Renew { member }
             | Ask::Confirm { member }
-            | Ask::Downgrade { member } => member == named,
+            | Ask::Downgrade { member, .. } => member == named,
             // The last of a run take the hold with them, whose name is another's.
             Ask::Leave { members, .. } => {
                 let run = together(self.step.was.run(self.step.model));

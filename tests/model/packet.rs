@@ -77,6 +77,9 @@ pub(crate) enum Ask {
     /// Makes a read of a lock.
     Downgrade {
         member: Id,
+        served: Id,
+        /// The members of the run that still wait.
+        back: Bits,
     },
     Leave {
         /// A bit for each member: one, or all of a run.

@@ -163,8 +163,10 @@ impl Locking {
             Ask::Release { member: id } => Command::Release { member: member(id) },
             Ask::Renew { member: id } => Command::renew(vec![member(id)]),
             Ask::Confirm { member: id } => Command::Confirm { member: member(id) },
-            Ask::Downgrade { member: id } => {
-                Command::Reduce { member: member(id), weight: NonZeroU32::MIN }
+            Ask::Downgrade { member: id, served, back } => {
+                let served = member(served).number();
+                let back = bits(back).map(|id| member(id).number()).collect();
+                Command::Reduce { member: member(id), served, weight: NonZeroU32::MIN, back }
             }
             Ask::Touch { members } => {
                 Command::Touch { members: bits(members).map(&member).collect() }

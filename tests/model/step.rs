@@ -174,7 +174,7 @@ impl Step<'_> {
 
     /// Whether a lock became a read.
     fn is_downgraded(&self) -> bool {
-        let Ask::Downgrade { member } = self.ask else { return false };
+        let Ask::Downgrade { member, .. } = self.ask else { return false };
         let weight = |books: &Books| books.live_hold(member).map(|held| held.weight);
         weight(&self.before) == Some(Demand::ALONE.weight())
             && weight(&self.after) == Some(Demand::READ.weight())
@@ -266,7 +266,7 @@ impl Step<'_> {
         let own = self.after.live().filter(|held| held.member / NUMBERS == self.node);
         let told = own.filter(|held| self.model.scope.beside_jvms || self.is_told_of(held.member));
         // A downgrade says of its own hold only that it is held.
-        let is_lowered = |of: Id| matches!(self.ask, Ask::Downgrade { member } if member == of);
+        let is_lowered = |of: Id| matches!(self.ask, Ask::Downgrade { member, .. } if member == of);
         let left =
             |held: &Held<Id>| if is_lowered(held.member) { 0 } else { self.after.left(held) };
         told.map(|held| (held.member, left(held))).collect()
@@ -276,7 +276,7 @@ impl Step<'_> {
     /// only hold.
     fn is_told_of(&self, member: Id) -> bool {
         let is_asked_for = match self.ask {
-            Ask::Confirm { member: of } | Ask::Downgrade { member: of } => of == member,
+            Ask::Confirm { member: of } | Ask::Downgrade { member: of, .. } => of == member,
             Ask::Acquire { members, .. } | Ask::Touch { members } => {
                 let run = self.is.run(self.model);
                 let asks = |member: &Id| members & (1 << *member) != 0;
@@ -313,7 +313,7 @@ impl Step<'_> {
         if let Outcome::Touched { superseded, .. } = self.told.outcome {
             is_true &= bits(superseded).all(|member| self.has_left(member));
         }
-        if let Ask::Renew { member } | Ask::Confirm { member } | Ask::Downgrade { member } =
+        if let Ask::Renew { member } | Ask::Confirm { member } | Ask::Downgrade { member, .. } =
             self.ask
         {
             let holds = self.after.live_hold(member).is_some();

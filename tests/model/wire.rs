@@ -114,7 +114,11 @@ impl Locking {
             }
             Command::Confirm { member } => Ask::Confirm { member: id(member) },
             Command::Touch { members } => Ask::Touch { members: together(members.iter().map(id)) },
-            Command::Reduce { member, .. } => Ask::Downgrade { member: id(member) },
+            Command::Reduce { member, served, back, .. } => Ask::Downgrade {
+                member: id(member),
+                served: self.id_of(node, *served),
+                back: together(back.iter().map(|number| self.id_of(node, *number))),
+            },
             Command::Leave { leaving } => {
                 let members = together(leaving.iter().map(|one| id(&one.member)));
                 if self.variant == Variant::ForgetsToLeave {

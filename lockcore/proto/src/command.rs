@@ -39,12 +39,17 @@ pub enum Command {
         /// The holder.
         member: Member,
     },
-    /// Lowers the weight of a hold: a write becomes a read.
+    /// Lowers the weight of a hold: a write becomes a read. A hold of a run becomes that of the
+    /// member that is served, also where the weight stays as it is.
     Reduce {
-        /// The holder.
+        /// The holder, by the name of its hold.
         member: Member,
+        /// The number of the member that is served within the hold: the holder's own without a run.
+        served: u64,
         /// The new weight, never raised.
         weight: NonZeroU32,
+        /// The members of the run that still wait, in order: they go back in front of the queue.
+        back: Vec<u64>,
     },
     /// Keeps waiters of one node alive.
     Touch {
@@ -73,6 +78,11 @@ pub enum Command {
 impl Command {
     /// Reads all holders and the whole queue.
     pub const INSPECT: Self = Self::Inspect { from: 0, most: NonZeroU32::MAX };
+
+    /// A reduction of a hold that is no run's.
+    pub fn reduce(member: Member, weight: NonZeroU32) -> Self {
+        Self::Reduce { served: member.number(), member, weight, back: Vec::new() }
+    }
 
     /// A renewal that notes no age.
     pub fn renew(members: Vec<Member>) -> Self {

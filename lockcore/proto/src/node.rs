@@ -398,10 +398,10 @@ impl<P: Mirror> Core<P> {
             return;
         }
         let mirror = entry.mirror.clone();
-        let hold = match self.runs.hold_of(number) {
-            Some(first) => self.end_run(first, number),
-            None => number,
-        };
+        let hold = self.held_as(number);
+        if self.runs.contains(hold) {
+            self.leak_run(hold, number);
+        }
         self.table.change(hold, |entry| {
             entry.state = State::Leaked { until: now + 2 * entry.options.lease };
         });
@@ -452,7 +452,8 @@ impl<P: Mirror> Core<P> {
                     true => Released::Released,
                     false => Released::NotHeld,
                 };
-                for Leaving { member, .. } in leaving {
+                // A member that was served has left before, and its run goes on.
+                for Leaving { member, .. } in leaving.iter().filter(|one| !one.served) {
                     if self.leaves_with(member, leaving) {
                         self.run_released(member, Ok(outcome), ask.sent);
                         let number = self.end(member);
@@ -461,6 +462,9 @@ impl<P: Mirror> Core<P> {
                 }
             }
             (Command::Reduce { member, .. }, Answer::Renewed(reply)) => {
+                let is_held = reply.outcome == [Renewed::Held];
+                let outcome = if is_held { Released::Released } else { Released::NotHeld };
+                self.run_cut(member, Ok(outcome), ask.sent);
                 self.reduced(member, &reply.outcome);
                 self.absorb(ask, reply);
             }
@@ -504,7 +508,7 @@ impl<P: Mirror> Core<P> {
                 self.leave_failed(member, &ask.lock, error);
             }
             Command::Leave { leaving } => {
-                for Leaving { member, .. } in leaving {
+                for Leaving { member, .. } in leaving.iter().filter(|one| !one.served) {
                     if self.leaves_with(member, leaving) {
                         self.run_released(member, Err(error), self.now);
                         self.leave_failed(member, &ask.lock, error);
@@ -522,7 +526,8 @@ impl<P: Mirror> Core<P> {
                 self.push(Effect::Observe(Note::TouchFailed { lock, error: error.clone() }));
             }
             // Its caller asks again, or gives the hold back.
-            Command::Reduce { .. } | Command::ForceRelease { .. } | Command::Inspect { .. } => {}
+            Command::Reduce { member, .. } => self.run_cut(member, Err(error), self.now),
+            Command::ForceRelease { .. } | Command::Inspect { .. } => {}
         }
     }
 

@@ -23,6 +23,11 @@ const ROUND_MS: u64 = 30_000;
 const FRESH_MS: u64 = 10_000;
 /// The life of the set of members that were passed over, from the last time that one was.
 const PASSED_MS: u64 = 15_000;
+/// A member that goes back in front of the queue has a place below the head's by this, so that none
+/// that waits is in between,
+const IN_FRONT: u64 = 1_000_000_000;
+/// or from here on where none waits: below all places of newcomers.
+const EMPTY_FRONT: u64 = 500_000_000_000_000;
 /// The time between two looks for members without patience in a full queue.
 const SWEPT_MS: u64 = 1_000;
 /// Members that one command looks at: about a millisecond's work.
@@ -287,8 +292,8 @@ impl QueueState {
                 Answer::Renewed(reply)
             }
             Command::Confirm { member } => Answer::Renewed(self.confirm(call, member)),
-            Command::Reduce { member, weight } => {
-                Answer::Renewed(self.reduce(call, member, *weight))
+            Command::Reduce { member, served, weight, back } => {
+                Answer::Renewed(self.reduce(call, (member, *served), *weight, back))
             }
             Command::Touch { members } => Answer::Touched(self.touch(call, members)),
             Command::Leave { leaving } => Answer::Left(self.leave(call, leaving)),

@@ -55,7 +55,11 @@ impl<L: Layout> Draw<'_, L> {
             66..71 if !L::PEERS => {
                 let weight = *self.random.one_of(&[1, 1, 2, ALL]);
                 let weight = NonZeroU32::new(weight).expect("not 0");
-                Command::Reduce { member: self.likely_holder(), weight }
+                let member = self.likely_holder();
+                // Its neighbours are in its run, if there is one.
+                let served = member.number() + self.random.below(2) as u64;
+                let back = (1..4).map(|next| member.number() + next).collect();
+                Command::Reduce { member, served, weight, back }
             }
             66..82 => {
                 let count = 1 + self.random.below(4);

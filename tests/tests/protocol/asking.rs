@@ -139,7 +139,7 @@ pub(crate) fn acquire_all(members: &[&Member], mode: Mode, queue_limit: u32) -> 
 }
 
 pub(crate) fn reduce(member: &Member) -> Command {
-    Command::Reduce { member: member.clone(), weight: NonZeroU32::MIN }
+    Command::reduce(member.clone(), NonZeroU32::MIN)
 }
 
 pub(crate) fn touch(members: &[&Member]) -> Command {

@@ -117,7 +117,7 @@ async fn a_lapsed_part_in_whose_place_nothing_was_granted_counts_as_released(mut
 
 async fn reduce_to(node: &Node, member: &Member, weight: u32) -> Reply<Vec<Renewed>> {
     let weight = NonZeroU32::new(weight).expect("a weight");
-    let command = Command::Reduce { member: member.clone(), weight };
+    let command = Command::reduce(member.clone(), weight);
     let answer = node.run(command).await.expect("answered");
     let Answer::Renewed(reply) = answer else { unreachable!() };
     reply

@@ -142,8 +142,9 @@ pub(super) struct Entry<P> {
     /// The moment at which the acquire was answered then. Up to this moment a copy of it may have
     /// queued the member anew.
     pub(super) answered: Option<Moment>,
-    /// The moment at which the server last said that a hold of the member was force-released. The
-    /// answer to a request that was sent before may be older, and still tell of that hold.
+    /// The moment at which the server last said that a hold of the member was force-released, or at
+    /// which its run was cut short. The answer to a request that was sent before may be older, and
+    /// still tell of that hold; so may any message.
     pub(super) revoked: Option<Moment>,
     /// A time at which the member was known not to hold: a grant that comes without having been
     /// asked for is younger.

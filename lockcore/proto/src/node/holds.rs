@@ -3,17 +3,19 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::Core;
-use crate::error::StoreError;
+use super::{Core, lines};
+use crate::error::{LockErrorKind, StoreError};
 use crate::member::Member;
 use crate::node::effect::{Ask, Effect, Note};
 use crate::node::entry::{Entry, Mirror, State};
 use crate::node::lease;
 use crate::node::moment::Moment;
-use crate::{Command, Grant, Renewed};
+use crate::{Command, Grant, Released, Renewed};
 
 /// A renewal before the hand-out that failed is followed by a touch after this time.
 const CONFIRM_RETRY: Duration = Duration::from_millis(250);
+const UNPROVEN: &str =
+    "its lease ended before a renewal had shown whether the hold was there when it was given back";
 /// The weight of a read, to which a downgrade reduces a lock.
 const READ: NonZeroU32 = NonZeroU32::MIN;
 
@@ -42,17 +44,22 @@ impl<P: Mirror> Core<P> {
             }
             State::Serving(_) => self.run_renewed(number, ask.sent, left),
             State::Confirming { token, handed_over } => {
-                let handed_over = *handed_over;
+                let (handed_over, mut later) = (*handed_over, None);
                 // The present hold may have been granted later than the confirmed one.
                 let token = grants.iter().find(is_own).map_or(*token, |grant| grant.token);
                 if lease::certain_until(ask.sent, left) > now {
-                    if self.may_be_revoked(entry, ask.sent) {
-                        return self.confirm(number);
+                    let too_soon = self.too_soon(ask.sent);
+                    match (self.may_be_revoked(entry, ask.sent), too_soon) {
+                        (false, _) => {
+                            return self.offer(number, token, ask.sent, left, handed_over);
+                        }
+                        (true, None) => return self.confirm(number),
+                        (true, Some(_)) => {}
                     }
-                    return self.offer(number, token, ask.sent, left, handed_over);
+                    later = too_soon;
                 }
                 self.table.change(number, |entry| entry.state = State::Waiting);
-                self.table.touch_by(&ask.lock, now);
+                self.table.touch_by(&ask.lock, later.unwrap_or(now));
             }
             State::Held(_) if left.is_zero() => {
                 self.lose(number, "the server no longer knows the hold");
@@ -73,6 +80,12 @@ impl<P: Mirror> Core<P> {
             // Its own release has overtaken it, and tells how the hold ended.
             _ => {}
         }
+    }
+
+    /// The moment to ask again if a request of this moment is answered within it, as in memory: one
+    /// that is sent now would be no later.
+    pub(super) fn too_soon(&self, sent: Moment) -> Option<Moment> {
+        (sent == self.now).then(|| self.now + lines::FLOOR)
     }
 
     /// Whether a hold that a request of this moment confirmed may have been force-released since.
@@ -99,15 +112,8 @@ impl<P: Mirror> Core<P> {
     pub fn downgrade(&mut self, number: u64) -> Option<Ask> {
         let is_held = |entry: &Entry<P>| matches!(entry.state, State::Held(_));
         self.table.get(number).filter(|entry| is_held(entry))?;
-        let hold = self.held_as(number);
-        // No member of the run can be alone beside other reads.
-        self.end_behind(hold);
-        if let Some(run) = self.runs.get_mut(hold) {
-            run.end();
-        }
-        let entry = self.table.get(hold)?;
-        let command = Command::Reduce { member: entry.member.clone(), weight: READ };
-        Some(Ask { lock: entry.lock.clone(), command, sent: self.now, background: false })
+        // No member of a run can be alone beside other reads.
+        self.cut_by_guard(self.held_as(number), READ)
     }
 
     /// A write was to become a read. Its lease stays as it is.
@@ -152,6 +158,14 @@ impl<P: Mirror> Core<P> {
         }
     }
 
+    /// The hold is over by the clock, without an answer to its last renewals.
+    pub(super) fn lapse(&mut self, number: u64, why: &'static str) {
+        let first = self.held_as(number);
+        let error = StoreError::refused(LockErrorKind::Unavailable, UNPROVEN);
+        self.prove(first, Err(&error), self.now);
+        self.lose(number, why);
+    }
+
     /// Tells the guard of this number that its hold is lost.
     pub(super) fn tell_lost(&mut self, number: u64, why: &'static str) {
         let Some(entry) = self.table.get(number) else { return };
@@ -176,7 +190,10 @@ impl<P: Mirror> Core<P> {
             return self.revoked(first);
         }
         match entry.state {
-            State::Serving(_) => self.lose_run(number, "it was force-released", false),
+            State::Serving(_) => {
+                self.prove(number, Ok(Released::NotHeld), now);
+                self.lose_run(number, "it was force-released", false);
+            }
             // The answer to its confirmation decides.
             State::ConfirmingRun => {
                 self.table.change(number, |entry| entry.revoked = Some(now));
@@ -211,7 +228,7 @@ impl<P: Mirror> Core<P> {
         match &entry.state {
             State::Held(lease) | State::Serving(lease) => {
                 let why = lease.end(&entry.options);
-                self.lose(number, why);
+                self.lapse(number, why);
             }
             // Not the offer alone has ended.
             State::Offered(lease)
@@ -219,7 +236,7 @@ impl<P: Mirror> Core<P> {
                     && now >= lease.notice_at(&entry.options) =>
             {
                 let why = lease.end(&entry.options);
-                self.lose(number, why);
+                self.lapse(number, why);
             }
             State::Offered(_) => {
                 self.miss(number);

@@ -21,7 +21,7 @@ const AHEAD: u32 = 40;
 /// instant,
 const JITTER_MS: u64 = 50;
 /// and after this time at the earliest, so that nothing spins.
-const FLOOR: Duration = Duration::from_millis(5);
+pub(super) const FLOOR: Duration = Duration::from_millis(5);
 
 /// A touch of one lock, where a script takes this many members.
 const MIN_WEIGHT: usize = MAX_BATCH / MAX_LINES;

@@ -27,7 +27,7 @@ impl<P: Mirror> Core<P> {
         match &entry.state {
             // By the clock, though no tick came by yet.
             State::Held(lease) if self.now >= lease.until() => {
-                self.lose(number, "its deadline has passed");
+                self.lapse(number, "its deadline has passed");
             }
             State::Held(_) | State::Lost { .. } => {}
             _ => return GivenBack::Nothing,
@@ -62,7 +62,9 @@ impl<P: Mirror> Core<P> {
         let may_run_again = |of: &u64| self.table.get(*of).is_some_and(Entry::may_run_again);
         let leaving = |of: &u64| Leaving::new(member.renumbered(*of), may_run_again(of));
         // The hold and the tombstones in one step: a copy of an acquire finds the one or the other.
-        let command = match members.iter().any(may_run_again) {
+        // Where the server has not cut the run yet, the others have the hold.
+        let is_cut = self.runs.get(number).is_some_and(|run| !run.cut.is_empty());
+        let command = match is_cut || members.iter().any(may_run_again) {
             true => Command::Leave { leaving: members.iter().map(leaving).collect() },
             false => Command::Release { member: member.clone() },
         };
@@ -73,7 +75,7 @@ impl<P: Mirror> Core<P> {
     /// known.
     pub(super) fn end(&mut self, member: &Member) -> Option<u64> {
         let number = self.number(member)?;
-        self.runs.remove(number);
+        self.forget_run(number);
         let is_known = self.table.change(number, |entry| {
             let is_this = entry.member == *member;
             if is_this && matches!(entry.state, State::Releasing { .. } | State::Leaving { .. }) {
@@ -89,7 +91,7 @@ impl<P: Mirror> Core<P> {
     pub(super) fn leave_after_release(&mut self, member: &Member) -> Option<u64> {
         let number = self.known(member)?;
         let now = self.now;
-        let was_run = self.runs.remove(number).is_some();
+        let was_run = self.forget_run(number);
         self.table.change(number, |entry| {
             // The release of a run that is repeated as such.
             let is_repeated = was_run && matches!(entry.state, State::Leaving { .. });
@@ -118,7 +120,7 @@ impl<P: Mirror> Core<P> {
             _ => false,
         });
         if is_last == Some(true) {
-            self.runs.remove(number);
+            self.forget_run(number);
             self.table.change(number, |entry| entry.state = State::Over);
             self.table.count_failed();
             let lock = lock.clone();

@@ -14,8 +14,7 @@ pub(super) struct Run<P> {
     /// The numbers that are given back together: that of the hold, and of the members that the
     /// server last told.
     pub(super) members: Vec<u64>,
-    /// The members that the server lists as those to be served. None once the hold is one guard's
-    /// alone.
+    /// The members that the server lists as those to be served. None once the run was cut.
     pub(super) listed: Vec<u64>,
     /// The member that is offered the lock, or has it.
     pub(super) served: Option<u64>,
@@ -29,6 +28,8 @@ pub(super) struct Run<P> {
     /// The moment at which the server was last told which members have been served.
     pub(super) told: Moment,
     pub(super) handed_over: bool,
+    /// The members that wait again since the run was cut: the server may still list them.
+    pub(super) cut: Vec<u64>,
 }
 
 impl<P> Run<P> {
@@ -39,10 +40,13 @@ impl<P> Run<P> {
         self.listed.len() - to_serve.max(1).min(self.listed.len())
     }
 
-    /// The hold is one guard's alone from now on, under its own number.
-    pub(super) fn end(&mut self) {
+    /// Takes these members out, who are still to be served: the hold is that of the others from now
+    /// on.
+    pub(super) fn cut(&mut self, waiting: &[u64]) {
+        self.rest.clear();
         self.listed.clear();
-        self.members.truncate(1);
+        self.members.retain(|number| !waiting.contains(number));
+        self.cut.extend(waiting);
     }
 
     /// The member that is served, and its number on the server.

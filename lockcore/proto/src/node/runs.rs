@@ -20,6 +20,7 @@
 //!   a time, so it answers for all that have come meanwhile.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::Core;
@@ -27,15 +28,17 @@ use super::grants::GrantSource;
 use crate::error::StoreError;
 use crate::member::Member;
 use crate::name::LockName;
-use crate::node::effect::{Effect, Note};
+use crate::node::effect::{Ask, Effect, Note};
 use crate::node::entry::{Caller, Entry, Mirror, Refusal, Request, State};
 use crate::node::lease::{self, Lease};
 use crate::node::moment::Moment;
 use crate::node::run::{Run, ToldRun, members_of};
 use crate::terms::Renewal;
 use crate::token;
-use crate::{Demand, Grant, Leaving, Mode, Released};
+use crate::{Command, Demand, Grant, Leaving, Mode, Released};
 
+/// The weight of a lock, which a leak leaves as it is.
+const ALL_WEIGHT: NonZeroU32 = NonZeroU32::new(crate::ALL).expect("it is not zero");
 /// The server is told as often which members of a run were served.
 const SHOWN_EVERY: Duration = Duration::from_secs(1);
 
@@ -134,7 +137,11 @@ impl<P: Mirror> Core<P> {
         }
         let lease_ms = name.lease_ms();
         let is_forgeable = is_message && self.rules.confirm_grants;
-        let may_be_revoked = entries().any(|entry| entry.is_revoked_since(anchor));
+        // However late a message comes, it may tell of the hold that was revoked.
+        let may_be_revoked = entries().any(|entry| match source {
+            GrantSource::Message => entry.revoked.is_some(),
+            _ => entry.is_revoked_since(anchor),
+        });
         let is_short = certain < Duration::from_millis(crate::claim_ms(lease_ms)) / 2;
         let is_certain = !(is_short
             || anchor < self.doubt
@@ -159,8 +166,9 @@ impl<P: Mirror> Core<P> {
         let listed = members.to_vec();
         let (members, rest, returned) = (members_of(first, members), VecDeque::new(), Vec::new());
         let (served, told) = (None, self.now);
+        let cut = Vec::new();
         let run =
-            Run { lock, members, listed, served, rest, returned, of_first, told, handed_over };
+            Run { lock, members, listed, served, rest, returned, of_first, told, handed_over, cut };
         self.runs.insert(first, run);
     }
 
@@ -336,7 +344,10 @@ impl<P: Mirror> Core<P> {
         let Some(entry) = self.table.get(first) else { return };
         let is_certain = lease::certain_until(sent, left) > now;
         if is_certain && self.may_be_revoked(entry, sent) {
-            return self.confirm(first);
+            return match self.too_soon(sent) {
+                Some(at) => self.dissolve(first, at),
+                None => self.confirm(first),
+            };
         }
         let Some(Grant { token, left_ms, run, .. }) = grant.filter(|_| is_certain) else {
             return self.dissolve(first, now);
@@ -379,11 +390,14 @@ impl<P: Mirror> Core<P> {
         let Some(State::Serving(lease)) = self.table.get(first).map(|entry| &entry.state) else {
             return;
         };
+        let is_late = now >= lease.until();
         if left.is_zero() {
+            self.prove(first, Ok(Released::NotHeld), now);
             return self.lose_run(first, "the server no longer knows the hold", false);
         }
-        if now >= lease.until() {
-            return self.lose_run(first, "its renewal came too late", true);
+        if is_late {
+            self.prove(first, Ok(Released::Released), sent);
+            return self.lapse(first, "its renewal came too late");
         }
         let extended = self.table.change(first, |entry| {
             let State::Serving(lease) = &mut entry.state else { return None };
@@ -444,7 +458,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Whether the hold is there is not known: its members wait again, and a touch decides.
+    /// Whether the hold is there is not known, and none has relied on it: its members wait again, and
+    /// a touch decides.
     pub(super) fn dissolve(&mut self, first: u64, at: Moment) {
         let now = self.now;
         let Some(run) = self.runs.remove(first) else { return };
@@ -461,6 +476,7 @@ impl<P: Mirror> Core<P> {
             Some((caller, mirror)) => {
                 (entry.caller, entry.mirror) = (caller, mirror);
                 entry.state = State::Waiting;
+                entry.revoked = Some(now);
             }
             None => {
                 entry.caller = Caller::Gone;
@@ -470,7 +486,11 @@ impl<P: Mirror> Core<P> {
         for (number, _) in run.rest {
             self.runs.leave(number);
             if self.is_in_run(number) {
-                self.table.change(number, |entry| entry.state = State::Waiting);
+                self.table.change(number, |entry| {
+                    entry.state = State::Waiting;
+                    // News of this hold may still come, and is none of a later one.
+                    entry.revoked = Some(now);
+                });
             }
         }
         if let Some(lock) = lock {
@@ -479,18 +499,25 @@ impl<P: Mirror> Core<P> {
     }
 
     /// The hold of a run is over without having been released; `is_there` if the server may still
-    /// have it. Its guard is told, and those that were not served ask again.
+    /// have it. Its guard is told, and those that were not served wait again: a touch decides.
     pub(super) fn lose_run(&mut self, first: u64, why: &'static str, is_there: bool) {
         let now = self.now;
-        self.prove(first, Ok(Released::NotHeld), now);
-        let Some(run) = self.runs.get_mut(first) else { return };
-        let (served, rest) = (run.served.take(), std::mem::take(&mut run.rest));
+        if self.runs.get(first).is_some_and(|run| run.served.is_none()) && self.has_next(first) {
+            // None has relied on it.
+            return self.dissolve(first, now);
+        }
+        self.cut_run(first);
+        let Some(run) = self.runs.get_mut(first) else {
+            debug_assert!(false, "the hold {first} has no run");
+            return;
+        };
+        let (lock, served) = (run.lock.clone(), run.served.take());
         let guard = served.filter(|number| {
             let entry = self.table.get(*number);
             entry.is_some_and(|entry| matches!(entry.state, State::Held(_)))
         });
         if !is_there && guard.is_none() {
-            self.runs.remove(first);
+            self.forget_run(first);
         }
         self.table.change(first, |entry| {
             entry.state = match (guard, is_there) {
@@ -505,9 +532,71 @@ impl<P: Mirror> Core<P> {
             (None, Some(offered)) => self.miss_in_run(offered),
             (None, None) => {}
         }
-        for (number, _) in rest {
-            self.ask_anew(number);
+        self.table.touch_by(&lock, now);
+    }
+
+    /// Cuts a run short: the members that are still to be served wait again, with their own numbers.
+    fn cut_run(&mut self, first: u64) {
+        let Some(run) = self.runs.get(first) else { return };
+        let (of_first, rest) = (run.of_first, run.rest.iter().map(|(number, _)| *number));
+        let mut waiting: Vec<u64> = rest.filter(|number| self.is_in_run(*number)).collect();
+        // Its number on the server is that of the hold.
+        if let Some(of_first) = of_first.filter(|number| waiting.contains(number)) {
+            waiting.retain(|number| *number != of_first);
+            self.ask_anew(of_first);
         }
+        for number in &waiting {
+            self.runs.leave(*number);
+            self.table.change(*number, |entry| entry.state = State::Waiting);
+        }
+        if let Some(run) = self.runs.get_mut(first) {
+            run.cut(&waiting);
+        }
+        self.doubt_cut(first);
+    }
+
+    /// News of a run that was cut may still come to the members that wait again: whatever was sent
+    /// until now tells of no later hold.
+    fn doubt_cut(&mut self, first: u64) {
+        let now = self.now;
+        let cut = self.runs.get(first).map_or_else(Vec::new, |run| run.cut.clone());
+        for number in cut {
+            if self.is_waiting(number) {
+                self.table.change(number, |entry| entry.revoked = Some(now));
+            }
+        }
+    }
+
+    /// Forgets a run: it is none any more, or its hold is over.
+    pub(super) fn forget_run(&mut self, first: u64) -> bool {
+        self.doubt_cut(first);
+        self.runs.remove(first).is_some()
+    }
+
+    /// A guard of a run leaks: the hold is that of this guard alone, until it ends.
+    pub(super) fn leak_run(&mut self, first: u64, guard: u64) {
+        let cut = self.cut_by_guard(first, ALL_WEIGHT);
+        let is_awaited =
+            self.runs.get(first).is_some_and(|run| !run.cut.is_empty() || !run.returned.is_empty());
+        match cut.filter(|_| is_awaited) {
+            // If it fails, the members wait until the lease has ended.
+            Some(ask) => self.background(ask),
+            None => drop(self.forget_run(first)),
+        }
+        self.forget_member(guard);
+    }
+
+    /// Cuts a run short whose guard makes something else of the hold. Returns the request after
+    /// which the server has put those back in front of the queue that were still to be served.
+    pub(super) fn cut_by_guard(&mut self, first: u64, weight: NonZeroU32) -> Option<Ask> {
+        let served = self.runs.get(first).and_then(Run::served_as).map(|(_, served)| served);
+        self.cut_run(first);
+        let cut = self.runs.get(first).map_or(&[][..], |run| &run.cut);
+        let back = cut.iter().copied().filter(|number| self.is_waiting(*number)).collect();
+        let Entry { lock, member, .. } = self.table.get(first)?;
+        let (member, served) = (member.clone(), served.unwrap_or(first));
+        let command = Command::Reduce { member, served, weight, back };
+        Some(Ask { lock: lock.clone(), command, sent: self.now, background: false })
     }
 
     /// The offer to a member of a run ends: its attempt goes on once its caller comes.
@@ -536,21 +625,26 @@ impl<P: Mirror> Core<P> {
         });
     }
 
-    /// Ends a run whose guard makes something else of the hold: no other member is served. Returns
-    /// the number of the hold.
-    pub(super) fn end_run(&mut self, first: u64, guard: u64) -> u64 {
-        self.end_behind(first);
-        self.prove(first, Ok(Released::NotHeld), self.now);
-        self.runs.remove(first);
-        self.forget_member(guard);
-        first
-    }
-
-    /// Takes the rest of a run out of it: the guard makes something else of the hold.
-    pub(super) fn end_behind(&mut self, first: u64) {
-        let Some(run) = self.runs.get_mut(first) else { return };
-        for (number, _) in std::mem::take(&mut run.rest) {
-            self.ask_anew(number);
+    /// The server has cut a run for its guard, or that is not known.
+    pub(super) fn run_cut(
+        &mut self,
+        member: &Member,
+        outcome: Result<Released, &StoreError>,
+        sent: Moment,
+    ) {
+        self.run_released(member, outcome, sent);
+        let number = member.number();
+        if !self.is_run(member) {
+            return;
+        }
+        let is_leaked = |entry: &Entry<P>| matches!(entry.state, State::Leaked { .. });
+        if self.table.get(number).is_some_and(is_leaked) {
+            self.forget_run(number);
+        } else if outcome.is_ok() {
+            self.doubt_cut(number);
+            if let Some(run) = self.runs.get_mut(number) {
+                run.cut.clear();
+            }
         }
     }
 

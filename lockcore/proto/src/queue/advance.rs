@@ -1,6 +1,8 @@
 //! Granting, the walk along the queue, and the upkeep of holds and queue.
 
-use super::{Call, FRESH_MS, MARGIN_MS, Mark, Message, PASSED_MS, QueueState};
+use super::{
+    Call, EMPTY_FRONT, FRESH_MS, IN_FRONT, MARGIN_MS, Mark, Message, PASSED_MS, QueueState,
+};
 use crate::demand::{ALL, Demand};
 use crate::member::{Member, NodeId};
 use crate::{PATIENCE_MS, Reply, claim_ms};
@@ -241,6 +243,38 @@ impl QueueState {
         self.set_parts(if self.holds.is_empty() { 0 } else { used }, token);
         self.reduced.remove(member);
         true
+    }
+
+    /// The members of these numbers that may wait, with places in front of the queue. They were at
+    /// its head before the run of this name was granted.
+    fn in_front(&self, call: &Call<'_>, name: &Member, numbers: &[u64]) -> Vec<(u64, Member)> {
+        let front = self.queue.lowest().map_or(EMPTY_FRONT, |(at, _)| at.saturating_sub(IN_FRONT));
+        let members = numbers.iter().map(|number| name.renumbered(*number));
+        let is_buried = |member: &Member| call.has_gone && self.gone.get(member).is_some();
+        (front..).zip(members.filter(|member| !is_buried(member))).collect()
+    }
+
+    /// Puts members of a run back in front of the queue.
+    pub(super) fn put_back(&mut self, call: &Call<'_>, name: &Member, numbers: &[u64]) {
+        for (place, member) in self.in_front(call, name, numbers) {
+            self.queue.set(&member, place);
+            self.raise(call);
+        }
+    }
+
+    /// Puts all members of a run aside, which ended without its node: the server does not know which
+    /// of them still wait. Those that the node touches come back in front of the queue.
+    pub(super) fn put_aside(&mut self, call: &Call<'_>, name: &Member, numbers: &[u64]) {
+        if numbers.is_empty() || !self.is_patient(call, name) {
+            return;
+        }
+        let members = self.in_front(call, name, numbers);
+        let passed = self.passed.entry(name.node().into()).or_default();
+        for (place, member) in members {
+            let first = passed.members.get(&member).map_or(place, |aside| aside.min(place));
+            passed.members.set(&member, first);
+        }
+        passed.ends_ms = call.now_ms() + PASSED_MS;
     }
 
     /// Takes a waiting member out; tells whether it was there.

@@ -346,24 +346,35 @@ impl QueueState {
         Renewed::Held
     }
 
-    /// Lowers the weight of a hold. Asked again, it answers the same and has the same token.
+    /// Lowers the weight of a hold, and makes that of a run the hold of the member that is served.
+    /// Asked again, it answers the same and has the same token.
     pub(super) fn reduce(
         &mut self,
         call: &mut Call<'_>,
-        member: &Member,
+        (member, served): (&Member, u64),
         weight: NonZeroU32,
+        back: &[u64],
     ) -> Reply<Vec<Renewed>> {
         self.look(call);
         let now_ms = call.now_ms();
         let new = u64::from(weight.get());
         let whole = self.whole(now_ms).map(|(holder, ends_ms)| (holder.clone(), ends_ms));
         let ends_ms = match &whole {
-            Some((holder, ends_ms)) => (holder == member).then_some(*ends_ms),
+            // Once the member has left its run, the hold of this name is that of the others.
+            Some((holder, ends_ms)) if self.run().is_empty() || self.run().contains(&served) => {
+                (holder == member).then_some(*ends_ms)
+            }
+            Some(_) => None,
             None => self.held_until(member, now_ms),
         };
         let Some(ends_ms) = ends_ms else {
             return self.reply(call, vec![Renewed::NotHeld]);
         };
+        // A member that has left since it was named is in the run no more.
+        let run = self.end_run();
+        let is_back = |number: &u64| *number != served && run.contains(number);
+        let back: Vec<u64> = back.iter().copied().filter(is_back).collect();
+        self.put_back(call, member, &back);
         if whole.is_some() && new < u64::from(ALL) {
             // A write from before that arrives late must not pass beside the members that come in
             // now.
@@ -478,6 +489,7 @@ impl QueueState {
         };
         for member in &forced {
             self.drop_any(now_ms, member);
+            self.put_aside(call, member, &run);
         }
         for (node, mut numbers) in by_node(&forced) {
             // A node that has not heard of the run knows its members only.

@@ -91,6 +91,14 @@ impl QueueState {
         }
     }
 
+    /// Makes the hold of a run that of its holder alone, and tells the numbers.
+    pub(super) fn end_run(&mut self) -> Vec<u64> {
+        match self.door.as_mut().map(|door| &mut door.held) {
+            Some(Held::Whole { run, .. }) => std::mem::take(run),
+            _ => Vec::new(),
+        }
+    }
+
     /// Takes a member out of the run. The hold is the others' still: tells whether there are any.
     pub(super) fn strike(&mut self, member: &Member) -> bool {
         if let Some(Door { held: Held::Whole { run, .. }, .. }) = &mut self.door {
@@ -132,6 +140,10 @@ impl QueueState {
                 self.reduced.clear();
             }
             return;
+        }
+        if let Some((name, _)) = self.at_door() {
+            let (name, run) = (name.clone(), self.run().to_vec());
+            self.put_aside(call, &name, &run);
         }
         let sum = self.holds.iter().map(|(_, member)| self.weight(member)).sum();
         let door = self.door.get_or_insert(Door { held: FREE, mark, ends_ms: Some(0) });

@@ -252,8 +252,11 @@ fn add_members(call: &mut impl Call, command: &Command) {
             }
             add_ages(call, 0, command);
         }
-        Command::Reduce { member, weight } => {
-            call.text(member.as_str()).number(weight.get().into());
+        Command::Reduce { member, served, weight, back } => {
+            call.text(member.as_str()).number(weight.get().into()).number(*served);
+            for number in back {
+                call.number(*number);
+            }
         }
         Command::Touch { members } => {
             for member in members {

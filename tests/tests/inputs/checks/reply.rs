@@ -67,7 +67,7 @@ fn commands() -> Vec<Command> {
             Command::renew(vec![member.clone()]),
             Command::renew(vec![member.clone(), member.clone()]),
             Command::Confirm { member: member.clone() },
-            Command::Reduce { member: member.clone(), weight: NonZeroU32::MIN },
+            Command::reduce(member.clone(), NonZeroU32::MIN),
             Command::Touch { members: vec![member] },
             Command::Leave { leaving },
         ]);

@@ -139,6 +139,30 @@ impl World {
         (world, attempts)
     }
 
+    /// Queues a member of another node; tells its number.
+    fn queue_other(&mut self, now: Moment) -> u64 {
+        let number = 1_000 + self.lock.queue.len() as u64;
+        let members = vec![other(number)];
+        let acquire = Command::Acquire { members, mode: Mode::Wait, queue_limit: 9 };
+        self.serve(other(number).node(), now, &acquire);
+        number
+    }
+
+    fn touch_other(&mut self, now: Moment) {
+        let touch = Command::Touch { members: vec![other(1_000)] };
+        self.serve(other(1_000).node(), now, &touch);
+    }
+
+    fn release_other(&mut self, now: Moment, number: u64) {
+        let release = Command::Release { member: other(number) };
+        self.serve(other(number).node(), now, &release);
+    }
+
+    /// The numbers of the members in the queue.
+    fn waiting_numbers(&self) -> Vec<u64> {
+        self.lock.queue.iter().map(|(_, member)| member.number()).collect()
+    }
+
     fn take(&mut self, now: Moment, attempt: u64) -> Option<(u64, u64)> {
         match self.core.event(now).take(attempt) {
             Outcome::Granted { number, token, .. } => Some((number, token.get())),
@@ -149,6 +173,12 @@ impl World {
     fn holder(&self) -> Option<u64> {
         self.lock.at_door().map(|(member, _)| member.number())
     }
+}
+
+/// A member of another node.
+fn other(number: u64) -> Member {
+    let text = format!("~2BBBBBBBBBBBBBBBBBBBBBB:{number}:30000:w:x");
+    Member::parse(&text).expect("a member")
 }
 
 fn released(ask: &Ask) -> Option<u64> {
@@ -404,15 +434,14 @@ fn a_lost_run_tells_its_guard_and_serves_nobody_else() {
     world.serve("BBBBBBBBBBBBBBBBBBBBBB", at(3), &Command::ForceRelease { member: None });
     world.hear(at(3));
     assert_eq!(world.core.phase(number), Some(Phase::Lost));
-    let asked = world.run(at(3));
-    let acquires = asked.iter().filter(|command| matches!(command, Command::Acquire { .. }));
-    assert_eq!(acquires.count(), 2, "each of the others asks again: {asked:?}");
-    let renumbered = |attempt: u64| world.core.round(attempt);
-    assert_eq!(renumbered(attempts[1]), Some((attempts[1] << ROUND_BITS) + 1));
-    // It is free again, and the two were granted anew.
-    assert!(world.take(at(3), attempts[1]).is_some());
-    world.core.event(at(3)).dropped(number);
     world.run(at(3));
+    assert_eq!(world.core.round(attempts[1]), Some(attempts[1] << ROUND_BITS));
+    // It is free again, and the two were granted anew, once a later answer tells so.
+    assert_eq!(world.take(at(3), attempts[1]), None);
+    world.run(at(10));
+    assert!(world.take(at(10), attempts[1]).is_some());
+    world.core.event(at(10)).dropped(number);
+    world.run(at(10));
     assert_eq!(world.core.counts().given_back, 0);
 }
 
@@ -630,19 +659,95 @@ fn a_member_that_has_given_the_lock_back_is_forgotten_while_its_run_goes_on() {
     assert!(world.take(at(2), attempts[2]).is_some());
 }
 
+/// The answer tells of members that are done, and says nothing of the hold.
 #[test]
-fn a_downgrade_in_mid_run_lets_the_others_ask_again() {
+fn a_downgraded_hold_outlives_the_answer_to_a_list_of_served_members() {
+    let (mut world, attempts) = World::granted(2);
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    world.core.event(at(2)).dropped(number);
+    let (number, _) = world.take(at(2), attempts[1]).expect("its turn");
+    let due = world.due(at(5_300));
+    let answers: Vec<Answer> =
+        due.iter().map(|ask| world.serve(HERE, at(5_300), &ask.command)).collect();
+    let ask = world.core.event(at(5_301)).downgrade(number).expect("it is held");
+    world.answer(at(5_301), &ask);
+    for (ask, answer) in due.iter().zip(&answers) {
+        world.core.event(at(5_302)).replied(ask, answer);
+    }
+    for seconds in 6..100 {
+        world.run(at(seconds * 1_000));
+        assert!(world.core.until(number).is_some_and(|until| until > at(seconds * 1_000)));
+    }
+}
+
+#[test]
+fn a_downgrade_in_mid_run_puts_the_others_back_in_front() {
     let (mut world, attempts) = World::granted(3);
+    let later = world.queue_other(at(2));
     let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
     let ask = world.core.event(at(2)).downgrade(number).expect("it is held");
     world.answer(at(2), &ask);
     world.run(at(2));
     assert_eq!(world.core.phase(number), Some(Phase::Held));
-    let waiting: Vec<u64> = world.lock.queue.iter().map(|(_, member)| member.number()).collect();
-    assert_eq!(waiting, [1, 2].map(|index| (attempts[index] << ROUND_BITS) + 1));
+    let [second, third] = [1, 2].map(|index| attempts[index] << ROUND_BITS);
+    assert_eq!(world.waiting_numbers(), [second, third, later]);
+    assert_eq!(world.core.counts().places_lost, 0);
     let release = world.core.event(at(3)).release(number).request().expect("it is the last");
     world.answer(at(3), &release);
     assert!(world.take(at(3), attempts[1]).is_some());
+    assert_eq!(world.holder(), Some(second), "the two are a run again");
+}
+
+/// Dropped while the request is on its way, which the release overtakes.
+#[test]
+fn a_downgrade_that_comes_after_its_release_changes_nothing() {
+    for index in 0..2 {
+        let (mut world, attempts) = World::granted(3);
+        for attempt in &attempts[..index] {
+            let (number, _) = world.take(at(2), *attempt).expect("its turn");
+            world.core.event(at(2)).dropped(number);
+        }
+        let (number, _) = world.take(at(2), attempts[index]).expect("its turn");
+        let late = world.core.event(at(2)).downgrade(number).expect("it is held");
+        let release = world.core.event(at(3)).release(number).request().expect("a request");
+        world.answer(at(3), &release);
+        world.answer(at(4), &late);
+        world.run(at(4));
+        world.run(at(5_000));
+        assert!(world.take(at(5_000), attempts[index + 1]).is_some(), "guard {index}");
+        assert!(world.lock.holds.is_empty(), "nothing is reduced");
+        assert_eq!(world.core.counts().places_lost, 0);
+    }
+}
+
+#[test]
+fn a_downgrade_that_failed_names_the_others_again() {
+    let (mut world, attempts) = World::granted(3);
+    let later = world.queue_other(at(2));
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    let lost = world.core.event(at(2)).downgrade(number).expect("it is held");
+    world.core.event(at(3)).unanswered(&lost, &StoreError::ambiguous("cut"));
+    let ask = world.core.event(at(4)).downgrade(number).expect("it is held");
+    assert_eq!(ask.command, lost.command);
+    world.answer(at(4), &ask);
+    let [second, third] = [1, 2].map(|index| attempts[index] << ROUND_BITS);
+    assert_eq!(world.waiting_numbers(), [second, third, later]);
+}
+
+#[test]
+fn a_member_that_is_cancelled_during_a_downgrade_does_not_come_back() {
+    for is_first in [true, false] {
+        let (mut world, attempts) = World::granted(3);
+        let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+        let reduce = world.core.event(at(2)).downgrade(number).expect("it is held");
+        world.core.event(at(2)).cancel(attempts[1]);
+        let leaves = world.due(at(2));
+        assert_eq!(leaves.len(), 1);
+        let [one, other] = if is_first { [&leaves[0], &reduce] } else { [&reduce, &leaves[0]] };
+        world.answer(at(3), one);
+        world.answer(at(3), other);
+        assert_eq!(world.waiting_numbers(), [attempts[2] << ROUND_BITS]);
+    }
 }
 
 /// A run of three whose guard at `index` became a read: all before it have given the lock back.
@@ -718,7 +823,99 @@ fn a_guard_in_mid_run_that_leaks_keeps_the_lock_for_nobody() {
     assert!(asked.iter().all(|command| !matches!(command, Command::Release { .. })), "{asked:?}");
     assert_eq!(world.holder(), Some(attempts[0] << ROUND_BITS));
     assert_eq!(world.take(at(3), attempts[1]), None);
-    assert_eq!(world.lock.queue.len(), 1, "the other one asks again");
+    let second = attempts[1] << ROUND_BITS;
+    assert_eq!(world.waiting_numbers(), [second], "in front, and with its own number");
+    assert_eq!((world.lock.run(), world.core.counts().places_lost), (&[][..], 0));
+    // The claim ends by itself.
+    world.run(at(10_100));
+    assert!(world.take(at(10_100), attempts[1]).is_some());
+}
+
+#[test]
+fn a_leak_in_mid_run_proves_the_releases_before_it() {
+    for is_there in [true, false] {
+        let mut world = World::new();
+        let (_, other) = world.waiting(0);
+        let mirrors = [(); 2].map(|()| Told::default());
+        let attempts =
+            mirrors.each_ref().map(|mirror| world.begin_with(at(0), wish("a"), mirror.clone()));
+        world.hand_over(at(1), &other);
+        world.hear(at(1));
+        let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+        assert_eq!(world.core.event(at(2)).release(number), GivenBack::InRun);
+        let (number, _) = world.take(at(2), attempts[1]).expect("its turn");
+        if !is_there {
+            world.lock = QueueState::default();
+        }
+        world.core.event(at(2)).leak(number);
+        world.run(at(2));
+        let expected = if is_there { Released::Released } else { Released::NotHeld };
+        assert_eq!(*mirrors[0].0.borrow(), [Ok(expected)]);
+        assert!(world.core.runs.is_empty());
+    }
+}
+
+#[test]
+fn the_rest_of_a_leaked_run_comes_back_in_front_although_the_request_is_lost() {
+    let (mut world, attempts) = World::granted(3);
+    let later = world.queue_other(at(2));
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    world.core.event(at(2)).leak(number);
+    for lost in world.due(at(2)) {
+        world.core.event(at(3)).unanswered(&lost, &StoreError::ambiguous("cut"));
+    }
+    assert!(world.run(at(5_000)).iter().all(|one| matches!(one, Command::Touch { .. })));
+    assert_eq!(world.waiting_numbers(), [later], "the leaked hold has the two");
+    world.touch_other(at(10_100));
+    world.run(at(10_200));
+    assert_eq!(world.core.counts().places_lost, 0);
+    assert_eq!(world.waiting_numbers(), [1, 2].map(|index| attempts[index] << ROUND_BITS));
+}
+
+#[test]
+fn the_rest_of_a_run_that_was_force_released_comes_back_in_front() {
+    for is_served in [true, false] {
+        let (mut world, attempts) = World::granted(3);
+        let [other, later] = [(); 2].map(|()| world.queue_other(at(2)));
+        let guard = if is_served { world.take(at(2), attempts[0]) } else { None };
+        world.serve("BBBBBBBBBBBBBBBBBBBBBB", at(3), &Command::ForceRelease { member: None });
+        assert_eq!(world.holder(), Some(other), "the grant of that moment");
+        world.hear(at(3));
+        world.run(at(3));
+        let rest = attempts[usize::from(is_served)..].iter().map(|attempt| attempt << ROUND_BITS);
+        let offered = if is_served { None } else { Some(attempts[0] << ROUND_BITS) };
+        let expected: Vec<u64> =
+            rest.filter(|number| Some(*number) != offered).chain([later]).collect();
+        assert_eq!(world.waiting_numbers(), expected, "{is_served}");
+        if let Some((number, _)) = guard {
+            assert_eq!(world.core.phase(number), Some(Phase::Lost));
+        }
+    }
+}
+
+#[test]
+fn the_rest_of_a_run_that_was_force_released_from_a_frozen_node_is_not_met_again() {
+    let (mut world, _) = World::granted(3);
+    let later = world.queue_other(at(2));
+    world.serve("BBBBBBBBBBBBBBBBBBBBBB", at(3), &Command::ForceRelease { member: None });
+    assert_eq!(world.holder(), Some(later));
+    world.release_other(at(4), later);
+    assert_eq!((world.holder(), world.waiting_numbers()), (None, Vec::new()));
+}
+
+#[test]
+fn a_tombstone_keeps_a_member_from_coming_back_in_front() {
+    let (mut world, attempts) = World::granted(3);
+    let buried = attempts[1] << ROUND_BITS;
+    let member = world.lock.at_door().map(|(first, _)| first.renumbered(buried));
+    world.lock.gone.set(&member.expect("it is held"), START_MS + 60_000);
+    if let Some(door) = &mut world.lock.door {
+        door.mark = crate::queue::Mark::Gone;
+    }
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    let ask = world.core.event(at(2)).downgrade(number).expect("it is held");
+    world.answer(at(2), &ask);
+    assert_eq!(world.waiting_numbers(), [attempts[2] << ROUND_BITS]);
 }
 
 #[test]

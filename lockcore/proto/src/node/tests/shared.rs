@@ -55,7 +55,7 @@ fn what_a_downgrade_grants_is_taken_in_and_one_that_is_not_held_is_lost() {
     assert!(is_granted(&mut core, at(1), write.0));
     let ask = core.event(at(1)).downgrade(write.2).expect("held");
     let weight = std::num::NonZeroU32::MIN;
-    assert_eq!(ask.command, Command::Reduce { member: member_of(&write.1), weight });
+    assert_eq!(ask.command, Command::reduce(member_of(&write.1), weight));
     let (member, run) = (member_of(&read.1), Vec::new());
     let grants = vec![Grant { member, token: token(), left_ms: 10_000, run }];
     let done = Reply { grants, ..reply(vec![Renewed::Held], LEASE, None) };

@@ -195,7 +195,7 @@ impl History {
                 let leaving = Leaving::new(one(dice), dice.chance(30));
                 Command::Leave { leaving: vec![leaving] }
             }
-            95..98 => Command::Reduce { member: holder(dice), weight: NonZeroU32::MIN },
+            95..98 => Command::reduce(holder(dice), NonZeroU32::MIN),
             98 => Command::ForceRelease { member: dice.chance(70).then(|| one(dice)) },
             _ => Command::INSPECT,
         }

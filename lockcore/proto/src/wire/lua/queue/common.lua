@@ -88,8 +88,11 @@ local function look_at_door()
     -- Another program took its end away.
     whole_left, is_whole_new = lease, true
   end
-  whole = whole_left > 0 and body or nil
-  run = whole and run or ''
+  if whole_left > 0 then
+    whole = body
+  else
+    apart.lapsed, apart.run, run = body, run, ''
+  end
 end
 
 -- The number of a member.
@@ -102,13 +105,18 @@ local function run_size()
   return math.max(1, select(2, string.gsub(run, '%d+', '')))
 end
 
+-- Whether the number is one of the run.
+local function is_of_run(number)
+  return string.find(run .. ' ', '[ \n]' .. number .. ' ') ~= nil
+end
+
 -- Whether the member has everything, alone or in a run.
 local function is_served(member)
   if run == '' then
     return whole == member
   end
   local is_same = whole and string.sub(whole, 1, 25) == string.sub(member, 1, 25)
-  return is_same and string.find(run .. ' ', '[ \n]' .. number_of(member) .. ' ') ~= nil
+  return is_same and is_of_run(number_of(member))
 end
 
 local function look_at_gone()
@@ -135,14 +143,63 @@ local function heal()
   end
 end
 
+-- Adds to the message of a node: it gets one for all its members.
+local function add(messages, of, part)
+  local parts = messages[of]
+  if not parts then
+    parts = {}
+    messages[of] = parts
+    messages[#messages + 1] = of
+  end
+  parts[#parts + 1] = part
+end
+
+local function is_patient(of)
+  return of == node or call('EXISTS', patience .. of) == 1
+end
+
+-- The members of these numbers that may wait, each behind its place in front of the queue. They were
+-- at its head before the run of this name was granted.
+local function in_front(name, numbers)
+  local of, tail, members = string.sub(name, 1, 25), string.match(name, '^%d+(:.*)$', 26), {}
+  for _, number in ipairs(numbers) do
+    local member = of .. number .. tail
+    if not (has_gone and call('ZSCORE', G, member)) then
+      members[#members + 1] = { text_of(apart.front + #members), member }
+    end
+  end
+  return members
+end
+
+-- Puts all members of a run aside, which ended without its node: which of them still wait is not
+-- known here. Those that the node touches come back in front of the queue.
+local function put_aside(name, numbers)
+  local of, all = string.sub(name, 3, 24), {}
+  for number in string.gmatch(numbers, '%d+') do
+    all[#all + 1] = number
+  end
+  if all[1] and is_patient(of) and read('lock:passed', 'ZCARD', passed .. of) then
+    for _, one in ipairs(in_front(name, all)) do
+      add(apart.aside, of, one[1])
+      add(apart.aside, of, one[2])
+      apart.places[one[2]] = one[1]
+    end
+  end
+end
+
 local function look()
   look_at_door()
-  local head = lowest_of('lock:queue', Q)
+  local head, place = lowest_of('lock:queue', Q)
   local _, ending = lowest_of('lock:holds', H)
   has_reduced = lowest_of('lock:reduced', R) and true
   has_gone = mark == '-' and look_at_gone()
   if foreign_key then
     return
+  end
+  -- Below the head by 10^9, so that none that waits is in between; else below all newcomers.
+  apart.front = place and math.max(place - 1000000000, 0) or 500000000000000
+  if apart.lapsed then
+    put_aside(apart.lapsed, apart.run)
   end
   size = head and call('ZCARD', Q) or 0
   if whole then
@@ -277,17 +334,6 @@ local function grant(member, weight, ms, new_mark)
   keep_until(now + ms)
 end
 
--- Adds to the message of a node: it gets one for all its members.
-local function add(messages, of, part)
-  local parts = messages[of]
-  if not parts then
-    parts = {}
-    messages[of] = parts
-    messages[#messages + 1] = of
-  end
-  parts[#parts + 1] = part
-end
-
 -- Tells the member's node: the caller by the reply, others by message.
 local function tell_node(of, number, member, ms)
   if of == node then
@@ -307,10 +353,6 @@ local function raise_low()
   end
 end
 
-local function is_patient(of)
-  return of == node or call('EXISTS', patience .. of) == 1
-end
-
 -- The waiting members by place: those of the queue, and among them those that are back.
 local function each_waiting()
   local start, width, at, back = 0, 1, 1, 1
@@ -323,7 +365,7 @@ local function each_waiting()
         members, at = call('ZRANGE', Q, start, start + width - 1, 'WITHSCORES'), 1
       end
       local member, place = members[at], members[at + 1]
-      local first = returned[back]
+      local first = apart.returned[back]
       if first and (not member or tonumber(first[1]) < tonumber(place)) then
         back = back + 1
         return first[2], first[1]
@@ -340,11 +382,11 @@ end
 local function pass_over(of, member, place)
   take_out(member)
   passed_over = passed_over + 1
-  if not aside[of] then
+  if not apart.aside[of] then
     read('lock:passed', 'ZCARD', passed .. of)
   end
-  add(aside, of, place)
-  add(aside, of, member)
+  add(apart.aside, of, place)
+  add(apart.aside, of, member)
 end
 
 -- Takes the members out that are served in one run with the first: those of its node that come
@@ -471,7 +513,7 @@ local function write_queue(newcomers)
   if is_raised then
     call('PSETEX', patience .. node, '15000', '1')
   end
-  for _, back in ipairs(returned) do
+  for _, back in ipairs(apart.returned) do
     if not is_out[back[2]] then
       call('ZADD', Q, back[1], back[2])
     end
@@ -481,13 +523,13 @@ local function write_queue(newcomers)
   if size > 0 and (is_raised or is_queue_kept) then
     call('PEXPIRE', Q, '75000')
   end
-  for _, of in ipairs(aside) do
+  for _, of in ipairs(apart.aside) do
     -- An acquire that ran late has queued one at the end while it stood aside: its first place
     -- counts.
-    call('ZADD', passed .. of, 'LT', unpack(aside[of]))
+    call('ZADD', passed .. of, 'LT', unpack(apart.aside[of]))
     call('PEXPIRE', passed .. of, '15000')
   end
-  write_all('ZREM', passed .. node, unpassed)
+  write_all('ZREM', passed .. node, apart.unpassed)
   if gone[1] then
     call('ZREMRANGEBYSCORE', G, '-inf', now)
     write_all('ZADD', G, gone)

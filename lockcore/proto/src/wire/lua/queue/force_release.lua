@@ -19,6 +19,7 @@ local numbers = run
 for _, member in ipairs(forced) do
   if take_any(member) then
     any = true
+    put_aside(member, numbers)
     local of, number = parse(member)
     if of then
       add(revoked, of, number)

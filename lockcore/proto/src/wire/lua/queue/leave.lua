@@ -26,10 +26,10 @@ return (function()
 return (function()
 --#include queue/common
 
-local members, is_of_run = {}, {}
+local members, was_served = {}, {}
 for i = 5, #ARGV, 2 do
   members[#members + 1] = ARGV[i]
-  is_of_run[#members] = ARGV[i + 1] > '1'
+  was_served[#members] = ARGV[i + 1] > '1'
   if ARGV[i + 1] % 2 == 1 then
     gone[#gone + 1] = text_of(now + 60000)
     gone[#gone + 1] = ARGV[i]
@@ -51,9 +51,9 @@ for i, member in ipairs(members) do
   if was_waiting then
     take_out(member)
   end
-  if asides[i] and not is_back[member] then
+  if (asides[i] or apart.places[member]) and not is_back[member] then
     is_back[member], was_waiting = true, true
-    unpassed[#unpassed + 1] = member
+    apart.unpassed[#apart.unpassed + 1] = member
   end
   if whole and run ~= '' and is_served(member) then
     -- The others keep the hold, also if this one has given its name to it.
@@ -61,13 +61,13 @@ for i, member in ipairs(members) do
     run = string.match(others, '^(.-) ?$')
     if run ~= '\n' then
       was_waiting = true
-    elseif is_of_run[i] then
+    elseif was_served[i] then
       run = ''
     else
       whole, run, used, was_waiting = nil, '', 0, true
     end
     letters[i] = was_waiting and 'l' or 'a'
-  elseif whole and run ~= '' or is_of_run[i] then
+  elseif whole and run ~= '' or was_served[i] then
     letters[i] = was_waiting and 'l' or 'a'
   else
     letters[i] = (take_any(member) or was_waiting) and 'l' or 'a'

@@ -50,13 +50,13 @@ for i, member in ipairs(members) do
     elseif not token then
       token = issue()
     end
-  elseif asides[i] or places[i] or is_back[member] then
+  elseif asides[i] or apart.places[member] or places[i] or is_back[member] then
     letters[i] = 'w'
     is_raised = true
-    if asides[i] and not is_back[member] then
+    if (asides[i] or apart.places[member]) and not is_back[member] then
       is_back[member] = true
-      returned[#returned + 1] = { asides[i], member }
-      unpassed[#unpassed + 1] = member
+      apart.returned[#apart.returned + 1] = { apart.places[member] or asides[i], member }
+      apart.unpassed[#apart.unpassed + 1] = member
       size = places[i] and size or size + 1
     end
   else
@@ -64,7 +64,7 @@ for i, member in ipairs(members) do
     letters[i] = has_gone and keeps_newest and call('ZSCORE', G, member) and 'd' or 'g'
   end
 end
-table.sort(returned, function(a, b)
+table.sort(apart.returned, function(a, b)
   return tonumber(a[1]) < tonumber(b[1])
 end)
 hand_on()
