@@ -239,11 +239,12 @@ impl LocksBuilder {
     /// them. 1 grants the lock to each of them alone.
     ///
     /// The order of a queue stays as it is, as do tokens, deadlines and losses: each guard in a run
-    /// has its own. Where the hold is lost, the waiters of the run that were not served ask again,
-    /// at the end of the queue. The same is true after a [force release](Locks::force_release), and
-    /// after a [leak](crate::LockGuard::leak) or a [downgrade](crate::LockGuard::downgrade) of an
-    /// earlier guard of the run. [`inspect`](Locks::inspect) shows one of a run as the holder and
-    /// the others as waiters, as they were a second ago at most.
+    /// has its own. After a [downgrade](crate::LockGuard::downgrade) or a
+    /// [leak](crate::LockGuard::leak) of a guard, the waiters of the run that were not served go back
+    /// to the head of the queue. So they do once the hold is lost or [released by
+    /// force](Locks::force_release), behind the waiters that are granted the lock in that moment.
+    /// [`inspect`](Locks::inspect) shows one of a run as the holder and the others as waiters, as
+    /// they were a second ago at most.
     ///
     /// A hold with a [fixed lease](LockOptions::fixed_lease) or a [longest
     /// hold](LockOptions::max_hold) is in no run. There are no runs with

@@ -245,8 +245,8 @@ impl Locks {
     }
 
     /// Releases all holds of the name although their holders have not, and grants it to the next
-    /// waiters. Those that were granted it in one [run](crate::LocksBuilder::run_limit) with the
-    /// holder ask again, at the end of the queue. For operators.
+    /// waiters. Then come the waiters that were granted it in one
+    /// [run](crate::LocksBuilder::run_limit) with the holder. For operators.
     ///
     /// The guards are lost, but their work is not stopped: only a resource that checks the
     /// [fencing token](crate::guide::fencing) refuses its writes. A hold of your own is released by

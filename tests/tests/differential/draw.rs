@@ -56,9 +56,15 @@ impl<L: Layout> Draw<'_, L> {
                 let weight = *self.random.one_of(&[1, 1, 2, ALL]);
                 let weight = NonZeroU32::new(weight).expect("not 0");
                 let member = self.likely_holder();
-                // Its neighbours are in its run, if there is one.
-                let served = member.number() + self.random.below(2) as u64;
-                let back = (1..4).map(|next| member.number() + next).collect();
+                // Most of these are in its run, if there is one.
+                let mine = self.members.iter().filter(|one| one.is_of(self.node));
+                let numbers: Vec<u64> = mine.map(Member::number).collect();
+                let near = numbers.iter().copied().filter(|number| *number >= member.number());
+                let back: Vec<u64> = near.skip(1).take(4).collect();
+                let served = match self.random.chance(80) {
+                    true => member.number(),
+                    false => numbers.last().copied().unwrap_or_default(),
+                };
                 Command::Reduce { member, served, weight, back }
             }
             66..82 => {

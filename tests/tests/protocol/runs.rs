@@ -19,9 +19,13 @@ facts! {
         a_member_of_a_run_that_asks_again_or_touches_is_told_of_the_run_by_new_tokens,
         a_leave_takes_its_member_out_of_a_run_and_the_last_one_gives_the_hold_on,
         a_run_is_renewed_confirmed_and_released_by_the_name_of_its_first,
-        a_run_whose_lease_has_ended_is_forgotten_and_its_members_are_gone,
+        the_members_of_a_run_whose_lease_has_ended_come_back_in_front_with_a_touch,
+        a_run_whose_lease_has_ended_is_forgotten_where_its_node_is_away,
         a_force_release_of_a_run_tells_all_its_members_and_frees_the_lock,
-        a_lock_of_a_run_that_becomes_a_read_is_its_holders_alone,
+        the_members_of_a_run_that_was_force_released_come_back_in_front_with_a_touch,
+        a_reduction_puts_the_members_of_the_run_that_still_wait_back_in_front,
+        a_reduction_brings_back_no_member_that_has_left,
+        a_reduction_of_a_member_that_has_left_the_run_changes_nothing,
         a_run_at_the_end_of_the_counter_begins_above_the_time,
         an_operator_sees_who_of_a_run_holds_and_who_waits,
         a_run_counts_in_the_positions_of_those_behind_it,
@@ -210,14 +214,41 @@ async fn a_run_is_renewed_confirmed_and_released_by_the_name_of_its_first(mut be
     assert_eq!((bench.holder().await, bench.run().await), (Some(next), vec![]));
 }
 
-async fn a_run_whose_lease_has_ended_is_forgotten_and_its_members_are_gone(mut bench: Bench) {
-    let (_, b, members) = bench.run_of_three().await;
+async fn the_members_of_a_run_whose_lease_has_ended_come_back_in_front_with_a_touch(
+    mut bench: Bench,
+) {
+    // Another command notices the end, or the touch itself.
+    for is_noticed in [true, false] {
+        bench.restart().await;
+        let (a, b, members) = bench.run_of_three().await;
+        let (next, last) = (a.queue(30_000).await, a.queue(30_000).await);
+        bench.end_lease().await;
+        assert_eq!(b.renew(&members[0]).await.outcome, [Renewed::NotHeld]);
+        if is_noticed {
+            a.touch(&[&next, &last]).await;
+            assert_eq!(bench.holder().await.as_ref(), Some(&next), "the grant of that moment");
+        }
+        let touched = b.touch(&[&members[1], &members[2]]).await;
+        assert_eq!(touched.outcome.members, [Presence::Waiting; 2]);
+        let (queue, run) = (bench.queue().await, bench.run().await);
+        if is_noticed {
+            assert_eq!(queue, [members[1].clone(), members[2].clone(), last]);
+        } else {
+            assert_eq!((queue, run), (vec![next, last], numbers(&members[1..])));
+        }
+        bench.everything_expires().await;
+    }
+}
+
+async fn a_run_whose_lease_has_ended_is_forgotten_where_its_node_is_away(mut bench: Bench) {
+    let (a, b, members) = bench.run_of_three().await;
     bench.end_lease().await;
-    assert_eq!(b.renew(&members[0]).await.outcome, [Renewed::NotHeld]);
-    assert_eq!(b.release(&members[0]).await.outcome, Released::NotHeld);
+    bench.end_patience(&members[0]).await;
+    let held = a.hold(30_000).await;
+    assert_eq!((bench.holder().await, bench.run().await), (Some(held), vec![]));
+    assert_eq!(bench.passed(&b.id).await, []);
     let touched = b.touch(&[&members[1], &members[2]]).await;
     assert_eq!(touched.outcome.members, [Presence::Gone; 2]);
-    assert_eq!((bench.holder().await, bench.run().await), (None, vec![]));
     bench.everything_expires().await;
 }
 
@@ -230,12 +261,71 @@ async fn a_force_release_of_a_run_tells_all_its_members_and_frees_the_lock(mut b
     assert_eq!((bench.holder().await, bench.run().await), (Some(next), vec![]));
 }
 
-async fn a_lock_of_a_run_that_becomes_a_read_is_its_holders_alone(mut bench: Bench) {
+async fn the_members_of_a_run_that_was_force_released_come_back_in_front_with_a_touch(
+    mut bench: Bench,
+) {
+    let (a, b, members) = bench.run_of_three().await;
+    let (next, last) = (a.queue(30_000).await, a.queue(30_000).await);
+    a.force_release().await;
+    assert_eq!(bench.holder().await, Some(next), "the grant of that moment");
+    assert_eq!(bench.passed(&b.id).await, members);
+    let touched = b.touch(&[&members[1], &members[2]]).await;
+    assert_eq!(touched.outcome.members, [Presence::Waiting; 2]);
+    assert_eq!(bench.queue().await, [members[1].clone(), members[2].clone(), last]);
+    bench.everything_expires().await;
+}
+
+/// The reduction of a run's hold: of these members, the first has given the hold its name.
+fn reduction(members: &[Member], served: usize, weight: u32, back: &[usize]) -> Command {
+    Command::Reduce {
+        member: members[0].clone(),
+        served: members[served].number(),
+        weight: NonZeroU32::new(weight).expect("not 0"),
+        back: back.iter().map(|index| members[*index].number()).collect(),
+    }
+}
+
+async fn a_reduction_puts_the_members_of_the_run_that_still_wait_back_in_front(mut bench: Bench) {
+    for (weight, served) in [(1, 0), (1, 1), (proto::ALL, 0), (proto::ALL, 1)] {
+        bench.restart().await;
+        let (a, b, members) = bench.run_of_three().await;
+        let next = a.queue(30_000).await;
+        let (back, rest): (Vec<usize>, _) = ((served + 1..3).collect(), &members[served + 1..]);
+        // Asked once more, it says the same.
+        for _ in 0..2 {
+            let answer = b.run(reduction(&members, served, weight, &back)).await;
+            let Ok(Answer::Renewed(reply)) = answer else { panic!("{answer:?}") };
+            assert_eq!(reply.outcome, [Renewed::Held]);
+        }
+        assert_eq!(bench.run().await, []);
+        let queue = bench.queue().await;
+        assert_eq!(queue, [rest, &[next]].concat());
+        let touched = b.touch(&rest.iter().collect::<Vec<_>>()).await;
+        assert!(touched.outcome.members.iter().all(|one| *one == Presence::Waiting));
+        assert_eq!(bench.holding().await.is_some(), weight == proto::ALL);
+        b.release(&members[0]).await;
+        assert_eq!(bench.holder().await.as_ref(), rest.first(), "before the one that came later");
+        bench.everything_expires().await;
+    }
+}
+
+async fn a_reduction_brings_back_no_member_that_has_left(mut bench: Bench) {
     let (_, b, members) = bench.run_of_three().await;
-    assert_eq!(b.reduce(&members[0]).await.outcome, [Renewed::Held]);
-    assert_eq!(bench.run().await, []);
-    let touched = b.touch(&[&members[0], &members[1]]).await;
-    assert_eq!(touched.outcome.members, [Presence::Holding, Presence::Gone]);
+    b.leave(&members[1]).await;
+    b.run(reduction(&members, 0, 1, &[1, 2])).await.expect("it is held");
+    assert_eq!(bench.queue().await, [members[2].clone()]);
+}
+
+async fn a_reduction_of_a_member_that_has_left_the_run_changes_nothing(mut bench: Bench) {
+    let (_, b, members) = bench.run_of_three().await;
+    b.leave(&members[0]).await;
+    let before = bench.state().await.0;
+    let answer = b.run(reduction(&members, 0, 1, &[1, 2])).await;
+    assert!(
+        matches!(&answer, Ok(Answer::Renewed(reply)) if reply.outcome == [Renewed::NotHeld]),
+        "{answer:?}"
+    );
+    assert_eq!(bench.state().await.0, before, "the others have the hold of this name");
 }
 
 async fn a_run_at_the_end_of_the_counter_begins_above_the_time(mut bench: Bench) {
