@@ -894,6 +894,29 @@ fn the_rest_of_a_run_that_was_force_released_comes_back_in_front() {
 }
 
 #[test]
+fn news_of_a_run_that_was_cut_counts_for_no_member_that_waits_again() {
+    let mut world = World::new();
+    let (attempts, holder) = world.waiting(3);
+    world.hand_over(at(1), &holder);
+    let message = world.said.clone();
+    world.hear(at(1));
+    let other = world.queue_other(at(2));
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    world.serve("BBBBBBBBBBBBBBBBBBBBBB", at(3), &Command::ForceRelease { member: None });
+    assert_eq!(world.holder(), Some(other));
+    world.hear(at(3));
+    world.core.event(at(3)).dropped(number);
+    world.run(at(3));
+    world.said = message;
+    world.hear(at(20));
+    for now in [at(20), at(30)] {
+        assert_eq!(attempts[1..].iter().find_map(|one| world.take(now, *one)), None);
+        world.run(now);
+    }
+    assert_eq!(world.core.counts().places_lost, 0);
+}
+
+#[test]
 fn the_rest_of_a_run_that_was_force_released_from_a_frozen_node_is_not_met_again() {
     let (mut world, _) = World::granted(3);
     let later = world.queue_other(at(2));
