@@ -894,26 +894,45 @@ fn the_rest_of_a_run_that_was_force_released_comes_back_in_front() {
 }
 
 #[test]
-fn news_of_a_run_that_was_cut_counts_for_no_member_that_waits_again() {
-    let mut world = World::new();
-    let (attempts, holder) = world.waiting(3);
-    world.hand_over(at(1), &holder);
-    let message = world.said.clone();
-    world.hear(at(1));
-    let other = world.queue_other(at(2));
-    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
-    world.serve("BBBBBBBBBBBBBBBBBBBBBB", at(3), &Command::ForceRelease { member: None });
-    assert_eq!(world.holder(), Some(other));
-    world.hear(at(3));
-    world.core.event(at(3)).dropped(number);
-    world.run(at(3));
-    world.said = message;
-    world.hear(at(20));
-    for now in [at(20), at(30)] {
-        assert_eq!(attempts[1..].iter().find_map(|one| world.take(now, *one)), None);
+fn a_message_of_a_run_that_was_cut_counts_for_no_member_that_waits_again() {
+    for is_forced in [true, false] {
+        let mut world = World::new();
+        let (attempts, holder) = world.waiting(3);
+        world.hand_over(at(1), &holder);
+        let message = world.said.clone();
+        world.hear(at(1));
+        let other = world.queue_other(at(2));
+        let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+        let mut now = at(3);
+        if is_forced {
+            let force = Command::ForceRelease { member: None };
+            world.serve("BBBBBBBBBBBBBBBBBBBBBB", now, &force);
+            world.hear(now);
+        } else {
+            // No renewal gets through, and the claim ends.
+            for ms in (5_000..10_000).step_by(10) {
+                for ask in world.due(at(ms)) {
+                    world.core.event(at(ms)).unanswered(&ask, &StoreError::ambiguous("cut"));
+                }
+            }
+            now = at(10_100);
+            world.touch_other(now);
+        }
+        assert_eq!(world.holder(), Some(other), "the grant of that moment");
+        world.core.event(now).dropped(number);
         world.run(now);
+        // By then they wait in the queue, for all that the node knows.
+        world.run(now + Duration::from_millis(700));
+        world.said = message;
+        for later in [1_000, 2_000] {
+            let now = now + Duration::from_millis(later);
+            world.hear(now);
+            assert_eq!(attempts[1..].iter().find_map(|one| world.take(now, *one)), None);
+            world.run(now);
+        }
+        assert_eq!(world.holder(), Some(other));
+        assert_eq!(world.core.counts().places_lost, 0);
     }
-    assert_eq!(world.core.counts().places_lost, 0);
 }
 
 #[test]
