@@ -38,12 +38,6 @@ impl<P> Run<P> {
         self.listed - to_serve.max(1).min(self.listed)
     }
 
-    /// The member that is served, and its number on the server.
-    pub(super) fn served_as(&self) -> Option<(u64, u64)> {
-        let (served, first) = (self.served?, *self.members.first()?);
-        Some((served, if self.of_first == Some(served) { first } else { served }))
-    }
-
     /// The members that are not served any more, by their numbers on the server.
     pub(super) fn done(&self) -> impl Iterator<Item = u64> {
         let first = self.members.first().copied();
