@@ -42,7 +42,7 @@
 //! |---|---|---|
 //! | `node` | this process: its connections, its waits and holds, by class and one by one | the server nothing |
 //! | `lock?name=order:42` | one lock: its holders, and its queue with positions and ages | the server as much as it shows, however many wait |
-//! | `overview` | all locks of the namespace that are held or waited for: those with the longest queue, the oldest wait or the oldest hold first | a [survey](lockcore::Survey::next_page) of at most 1 000 locks or 2 seconds; one at a time, and at most one in 2 seconds |
+//! | `overview` | all locks of the namespace that are held or waited for: those with the longest queue, the oldest wait or the holder that asked first | a [survey](lockcore::Survey::next_page) of at most 1 000 locks or 2 seconds; one at a time, and at most one in 2 seconds |
 //! | `release` | by POST, if it is [switched on](Dashboard::allow_release): releases all holds of a lock | |
 //!
 //! The path at which the dashboard is nested leads to `node`. `from` and `most` choose a part of a

@@ -42,15 +42,10 @@ pub struct Participant {
     pub demand: Demand,
     /// The time since it was first asked for: since its acquisition began, also if that has lost
     /// its place since. So the age of a holder includes its wait, unlike
-    /// [`Activity::age`](crate::Activity::age). By the server's clock, as its node knew it when it
-    /// connected. `None` for members of other programs.
+    /// [`Activity::age`](crate::Activity::age): no store notes when a hold begins, and a holder has
+    /// held for no longer than this. By the server's clock, as its node knew it when it connected.
+    /// `None` for members of other programs.
     pub age: Option<Duration>,
-    /// The time for which it has held, by the server's clock; `None` for a waiter, and where JVMs
-    /// share the queue. A hold is known by its lease until its first renewal, and then by its node,
-    /// which tells its age now and then. A lock that was made a read is as old as before. Of a hold
-    /// that was confirmed before its holder had it, the time since then; of that of a
-    /// [quorum](crate::guide::quorum), at the first primary that tells of it.
-    pub held: Option<Duration>,
     /// The time left of its lease; zero if it waits.
     pub lease_left: Duration,
     /// Whether no more is left of the lease than a claim: a third of the lease, 2 to 10 s, and at
@@ -82,12 +77,7 @@ impl LockInspection {
         let live = inspection.waiters.iter().filter(|(_, deadline_ms)| *deadline_ms > now_ms);
         Self {
             holders: holds
-                .map(|hold| Participant {
-                    held: hold
-                        .since_ms
-                        .map(|since_ms| Duration::from_millis(now_ms.saturating_sub(since_ms))),
-                    ..Participant::new(&hold.party, hold.weight, hold.left_ms, now_us)
-                })
+                .map(|hold| Participant::new(&hold.party, hold.weight, hold.left_ms, now_us))
                 .collect(),
             waiters: live
                 .map(|(party, _)| Participant::new(party, party.weight(), 0, now_us))
@@ -139,7 +129,6 @@ impl Participant {
                 demand => demand,
             },
             age: ours.map(age),
-            held: None,
             lease_left: Duration::from_millis(left_ms),
             is_claim: ours.is_some_and(is_claim),
             primaries: None,

@@ -214,7 +214,7 @@ fn release(member: &Member) -> Command {
 }
 
 fn renew(member: &Member) -> Command {
-    Command::renew(vec![member.clone()])
+    Command::Renew { members: vec![member.clone()] }
 }
 
 fn confirm(member: &Member) -> Command {

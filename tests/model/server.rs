@@ -161,7 +161,7 @@ impl Locking {
                 Command::Acquire { members, mode, queue_limit: QUEUE_LIMIT }
             }
             Ask::Release { member: id } => Command::Release { member: member(id) },
-            Ask::Renew { member: id } => Command::renew(vec![member(id)]),
+            Ask::Renew { member: id } => Command::Renew { members: vec![member(id)] },
             Ask::Confirm { member: id } => Command::Confirm { member: member(id) },
             Ask::Downgrade { member: id, served, back } => {
                 let served = member(served).number();

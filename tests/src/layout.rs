@@ -49,12 +49,6 @@ pub fn passed_key(lock: &str, node: &str) -> String {
     format!("lock:{{{lock}}}:passed:{node}")
 }
 
-/// The note since when a member holds.
-#[must_use]
-pub fn note_key(lock: &str, node: &str, number: u64) -> String {
-    format!("lock:{{{lock}}}:since:{node}:{number}")
-}
-
 impl Raw {
     /// Reads the members in the queue of a lock, next first.
     pub async fn queue(&mut self, lock: &str) -> Vec<String> {

@@ -62,8 +62,7 @@ pub use failovers::{Failovers, Replaced, Spell};
 pub use fake::FakeServer;
 pub use grants::Grants;
 pub use layout::{
-    COUNTER, PATIENCE_MS, door_key, gone_key, holds_key, note_key, passed_key, patience_key,
-    queue_key,
+    COUNTER, PATIENCE_MS, door_key, gone_key, holds_key, passed_key, patience_key, queue_key,
 };
 pub use leash::Leash;
 pub use locks::{LIMIT, free, is_held, queued};

@@ -79,10 +79,10 @@ Exit status: 0; 64 for bad usage; 69 if a server cannot answer: with --all those
 const TOP: &str = "\
 Keys: up or k, down or j, page up, page down, home, end; Enter or right looks into a lock; Esc, left or \
 Backspace goes back; / looks into one by its name; s sorts by the longest queue, the oldest wait, the oldest \
-hold; q, Ctrl-C, or Esc in the list ends.
+holder; q, Ctrl-C, or Esc in the list ends.
 
-HELD FOR is the time for which it has been held. ASKED is the time since the holder first asked for it. TURN IN is \
-estimated from the turns that were seen since you looked into the lock.
+ASKED is the time since the holder first asked for it, its wait included: it has held it for no longer. TURN IN \
+is estimated from the turns that were seen since you looked into the lock.
 
 Each look searches the keys of each server with SCAN, 1 000 at a time, and inspects each busy lock, at most \
 20 000 of them; the pause after it is four times as long, a second at least. It changes nothing. A server that \

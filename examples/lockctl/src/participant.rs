@@ -17,8 +17,6 @@ pub(crate) struct Who<'a> {
     demand: String,
     /// The time since it was first asked for; null for members of other programs.
     age_ms: Option<u64>,
-    /// The time for which it has held; null for a waiter, and where JVMs share the queue.
-    held_ms: Option<u64>,
     /// The rest of the lease; 0 for a waiter.
     lease_ms: u64,
     /// Whether the lease is not confirmed.
@@ -36,7 +34,6 @@ impl<'a> From<&'a Participant> for Who<'a> {
             label: participant.label.as_deref(),
             demand: demand(participant.demand),
             age_ms: participant.age.map(milliseconds),
-            held_ms: participant.held.map(milliseconds),
             lease_ms: milliseconds(participant.lease_left),
             is_claim: participant.is_claim,
             primaries: participant.primaries.map(|at| [at.held, at.all]),
@@ -56,14 +53,12 @@ pub(crate) fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The time for which a holder has held, its lease, its age, and its primaries of a quorum.
+/// The lease of a holder, its age, and its primaries of a quorum.
 pub(crate) fn left(holder: &Participant) -> String {
-    let held = holder.held.map(|held| format!("for {:.1} s, ", held.as_secs_f64()));
-    let held = held.unwrap_or_default();
     let lease = if holder.is_claim { "claim" } else { "lease" };
     let primaries = holder.primaries.map(|at| format!(", at {} of {} primaries", at.held, at.all));
     let primaries = primaries.unwrap_or_default();
-    format!("{held}{lease} {:.1} s{}{primaries}", holder.lease_left.as_secs_f64(), asked(holder))
+    format!("{lease} {:.1} s{}{primaries}", holder.lease_left.as_secs_f64(), asked(holder))
 }
 
 /// The time since it was asked for.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::accept::Form;
 use super::live::{self, Topic};
 use super::page::{
-    self, Page, age, count, demand, frame, lock_path, ms, optional_age, table, text, visible,
+    self, Page, age, ago, count, demand, frame, lock_path, ms, optional_age, table, text, visible,
 };
 use super::refusal::Refusal;
 use super::release::{self, Token};
@@ -94,8 +94,6 @@ struct Member {
     demand: String,
     /// The time since it was first asked for.
     age_ms: Option<u64>,
-    /// The time for which it has held; null for a waiter, and where JVMs share the queue.
-    held_ms: Option<u64>,
     /// The rest of the lease; 0 for a waiter.
     lease_ms: u64,
     is_claim: bool,
@@ -138,10 +136,10 @@ impl LockView {
                 @if let Some(token) = self.token { div { dt { "token" } dd.small { (token) } } }
             }
             (table("holders", "Held by",
-                &["Label", "Held for", "Asked", "Lease left", "Holds", "Node"],
+                &["Label", "Asked", "Lease left", "Holds", "Node"],
                 html! {
                     @for holder in &self.holders { (holder.holder()) }
-                    @if is_free { tr { td colspan="6" { "Nobody." } } }
+                    @if is_free { tr { td colspan="5" { "Nobody." } } }
                 }))
             @if self.holding > self.holders.len() as u64 && !is_free {
                 p.note {
@@ -200,8 +198,7 @@ impl Member {
         html! {
             tr {
                 th scope="row" { (self.name()) }
-                td.number { (optional_age(self.held_ms)) }
-                td.number { (optional_age(self.age_ms)) @if self.age_ms.is_some() { " ago" } }
+                td.number { (ago(self.age_ms)) }
                 td.number {
                     (age(self.lease_ms))
                     @if self.is_claim { " " span.soft { "not confirmed" } }
@@ -235,7 +232,6 @@ impl From<Participant> for Member {
         Self {
             demand: demand(participant.demand),
             age_ms: participant.age.map(ms),
-            held_ms: participant.held.map(ms),
             lease_ms: ms(participant.lease_left),
             is_claim: participant.is_claim,
             primaries: participant.primaries.map(|at| [at.held, at.all]),

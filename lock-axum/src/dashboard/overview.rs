@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::accept::Form;
-use super::page::{self, Page, age, count, frame, lock_link, ms, optional_age, table, text};
+use super::page::{self, Page, age, ago, count, frame, lock_link, ms, optional_age, table, text};
 use super::refusal::Refusal;
 use super::{Board, Part};
 
@@ -34,21 +34,21 @@ enum By {
     #[default]
     Waiting,
     OldestWait,
-    OldestHold,
+    OldestHolder,
 }
 
 impl By {
     const ALL: [(Self, &str, &str); 3] = [
         (Self::Waiting, "waiting", "Longest queue"),
         (Self::OldestWait, "oldest-wait", "Oldest wait"),
-        (Self::OldestHold, "oldest-hold", "Oldest hold"),
+        (Self::OldestHolder, "oldest-holder", "Oldest holder"),
     ];
 
     fn of(self, lock: &Busy) -> u64 {
         match self {
             Self::Waiting => lock.waiting,
             Self::OldestWait => lock.next_waits_ms.unwrap_or_default(),
-            Self::OldestHold => lock.held_ms.unwrap_or_default(),
+            Self::OldestHolder => lock.age_ms.unwrap_or_default(),
         }
     }
 }
@@ -130,9 +130,10 @@ struct Busy {
     /// The name by which this process acquires it.
     name: Option<String>,
     holding: u64,
-    /// The holder whose lease ends first: its label, the time for which it has held, and its lease.
+    /// The holder whose lease ends first: its label, the time since it was first asked for, and
+    /// its lease.
     holder: Option<String>,
-    held_ms: Option<u64>,
+    age_ms: Option<u64>,
     lease_ms: Option<u64>,
     waiting: u64,
     /// The time for which the next waiter has waited.
@@ -204,7 +205,7 @@ impl View<'_> {
                 }
             }
             (table("busy", "Held or waited for",
-                &["Lock", "Waiting", "Next has waited", "Held by", "For", "Lease left"],
+                &["Lock", "Waiting", "Next has waited", "Held by", "Asked", "Lease left"],
                 html! {
                     @for lock in &self.locks { (lock.row()) }
                     @if self.locks.is_empty() { tr { td colspan="6" { "None." } } }
@@ -234,7 +235,7 @@ impl Busy {
             name: lock.as_deref().and_then(|lock| locks.name_of(lock)),
             lock,
             holding: inspection.holding,
-            held_ms: holder.and_then(|holder| holder.held).map(ms),
+            age_ms: holder.and_then(|holder| holder.age).map(ms),
             lease_ms: holder.map(|holder| ms(holder.lease_left)),
             holder: first.map(|holder| holder.label.unwrap_or(holder.member)),
             waiting: inspection.waiting,
@@ -252,7 +253,7 @@ impl Busy {
                     @if let Some(holder) = &self.holder { (text(holder)) }
                     @if self.holding > 1 { " " span.soft { "and " (count(self.holding - 1)) " more" } }
                 }
-                td.number { (optional_age(self.held_ms)) }
+                td.number { (ago(self.age_ms)) }
                 td.number { (optional_age(self.lease_ms)) }
             }
         }

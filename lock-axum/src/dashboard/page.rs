@@ -201,6 +201,11 @@ pub(super) fn optional_age(ms: Option<u64>) -> String {
     ms.map_or_else(|| "–".to_owned(), age)
 }
 
+/// The time since a holder asked: its wait is a part of it.
+pub(super) fn ago(ms: Option<u64>) -> String {
+    ms.map_or_else(|| "–".to_owned(), |ms| format!("{} ago", age(ms)))
+}
+
 /// A number with its thousands apart.
 pub(super) fn count(number: u64) -> String {
     let digits = number.to_string();

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::reply::{
-    Acquired, Grant, HoldAge, Inspection, Leaving, Left, Mode, Released, Renewed, Reply, Touched,
+    Acquired, Grant, Inspection, Leaving, Left, Mode, Released, Renewed, Reply, Touched,
 };
 use crate::error::StoreError;
 use crate::member::Member;
@@ -30,8 +30,6 @@ pub enum Command {
     Renew {
         /// The holders.
         members: Vec<Member>,
-        /// The ages of some of these holds, to be noted.
-        ages: Vec<HoldAge>,
     },
     /// Extends one hold of a node to its full lease, and tells its token: for a hold that is not
     /// handed out yet.
@@ -84,31 +82,13 @@ impl Command {
         Self::Reduce { served: member.number(), member, weight, back: Vec::new() }
     }
 
-    /// A renewal that notes no age.
-    pub fn renew(members: Vec<Member>) -> Self {
-        Self::Renew { members, ages: Vec::new() }
-    }
-
     /// The holders that it renews.
     pub fn renews(&self) -> &[Member] {
         match self {
-            Self::Renew { members, .. } => members,
+            Self::Renew { members } => members,
             Self::Confirm { member } => std::slice::from_ref(member),
             _ => &[],
         }
-    }
-
-    /// The ages of holds that it has noted, each with the index of its hold.
-    pub fn ages(&self) -> impl Iterator<Item = (usize, &HoldAge)> {
-        let (members, ages) = match self {
-            Self::Renew { members, ages } => (&members[..], &ages[..]),
-            _ => (&[][..], &[][..]),
-        };
-        ages.iter().filter_map(|age| {
-            // A run is renewed by the name of its first.
-            let is_hold = |hold: &Member| *hold == age.member || hold.shares_run(&age.member);
-            Some((members.iter().position(is_hold)?, age))
-        })
     }
 }
 

@@ -90,8 +90,8 @@ pub use event::{Event, Link};
 pub use member::{Label, MAX_RUN, Member, NodeId, Party};
 pub use name::LockName;
 pub use reply::{
-    Acquired, Grant, HoldAge, HoldView, Inspection, Leaving, Left, MAX_ACQUIRES, MAX_BATCH,
-    MAX_LINES, MAX_RENEWALS, Mode, Presence, Released, Renewed, Reply, Touched,
+    Acquired, Grant, HoldView, Inspection, Leaving, Left, MAX_ACQUIRES, MAX_BATCH, MAX_LINES,
+    MAX_RENEWALS, Mode, Presence, Released, Renewed, Reply, Touched,
 };
 pub use sorted_set::SortedSet;
 pub use terms::{Renewal, Terms, WhenBusy};

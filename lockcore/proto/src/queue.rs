@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Answer, Command, Grant, HoldAge, Renewed, SortedSet};
+use super::{Answer, Command, Grant, SortedSet};
 use crate::member::{Member, NodeId};
 use crate::token::{self, FencingToken};
 
@@ -57,18 +57,6 @@ pub struct QueueState {
     pub holds_end_ms: Option<u64>,
     /// Tombstones, each with its end.
     pub gone: SortedSet<Member>,
-    /// The notes since when members hold, by their nodes and numbers. Nothing depends on them but
-    /// inspections.
-    pub since: BTreeMap<(Box<str>, u64), Note>,
-}
-
-/// A note since when a member holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Note {
-    /// The beginning of its hold, ms since the epoch.
-    pub since_ms: u64,
-    /// The end of the note.
-    pub ends_ms: u64,
 }
 
 /// The members of one node that were passed over, with their places.
@@ -285,12 +273,7 @@ impl QueueState {
                 Answer::Acquired(self.acquire(call, members, *mode, *queue_limit))
             }
             Command::Release { member } => Answer::Released(self.release(call, member)),
-            Command::Renew { members, .. } => {
-                let reply = self.renew(call, members);
-                let is_held = |(at, _): &(usize, &HoldAge)| reply.outcome[*at] == Renewed::Held;
-                command.ages().filter(is_held).for_each(|(_, age)| self.note(call.now_ms(), age));
-                Answer::Renewed(reply)
-            }
+            Command::Renew { members } => Answer::Renewed(self.renew(call, members)),
             Command::Confirm { member } => Answer::Renewed(self.confirm(call, member)),
             Command::Reduce { member, served, weight, back } => {
                 Answer::Renewed(self.reduce(call, (member, *served), *weight, back))
@@ -324,16 +307,7 @@ impl QueueState {
         for member in &ended {
             self.gone.remove(member);
         }
-        self.since.retain(|_, note| note.ends_ms > now_ms);
         self.settle_expiries();
-    }
-
-    /// Notes since when a hold is held. Members are never numbered twice, so a note is never that
-    /// of another hold.
-    fn note(&mut self, now_ms: u64, age: &HoldAge) {
-        let (since_ms, ends_ms) = (now_ms.saturating_sub(age.ms), now_ms + age.kept_ms());
-        let of = (age.member.node().into(), age.member.number());
-        self.since.insert(of, Note { since_ms, ends_ms });
     }
 
     /// Keys that are empty do not exist, and have no expiry.

@@ -2,7 +2,6 @@
 
 use std::num::NonZeroU32;
 
-use crate::claim_ms;
 use crate::member::{Member, Party};
 use crate::token::FencingToken;
 
@@ -168,23 +167,6 @@ pub enum Left {
     Absent,
 }
 
-/// The age of a hold that is renewed, as its node knows it. The server notes since when it is held.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HoldAge {
-    /// The holder; of a run, the member that is served.
-    pub member: Member,
-    /// The time since it has the hold, ms.
-    pub ms: u64,
-}
-
-impl HoldAge {
-    /// The time for which the note is kept, ms: as long again as it is held, and a full lease more.
-    /// So few renewals have to tell an age, and a note does not outlive its hold by much.
-    pub fn kept_ms(&self) -> u64 {
-        2 * self.ms + self.member.lease_ms()
-    }
-}
-
 /// A hold as an operator sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HoldView {
@@ -194,36 +176,6 @@ pub struct HoldView {
     pub weight: u64,
     /// The milliseconds left of its lease, 0 if it has no end.
     pub left_ms: u64,
-    /// The time since when it holds, ms since the epoch, if that is known.
-    pub since_ms: Option<u64>,
-}
-
-impl HoldView {
-    /// A hold of ours, and the time that its node has noted with a renewal. Where there is no note
-    /// it was not renewed yet: then the time left of its lease tells how old it is.
-    pub(crate) fn new(
-        member: Member,
-        weight: u64,
-        left_ms: u64,
-        noted_ms: Option<u64>,
-        now_us: u64,
-    ) -> Self {
-        let since_ms = noted_ms.unwrap_or_else(|| unrenewed_since_ms(&member, left_ms, now_us));
-        Self { party: member.into(), weight, left_ms, since_ms: Some(since_ms) }
-    }
-}
-
-/// The time since when a member holds whose lease was never renewed. A hold that was handed over
-/// began with a claim. One that was granted with its full lease may have as little left: then it
-/// was asked for when that lease began.
-fn unrenewed_since_ms(member: &Member, left_ms: u64, now_us: u64) -> u64 {
-    /// The time from an attempt to its grant where the lock was free.
-    const AT_ONCE_MS: u64 = 1_000;
-    let now_ms = now_us / 1_000;
-    let since_ms = |lease_ms: u64| now_ms.saturating_sub(lease_ms.saturating_sub(left_ms));
-    let (full, claim) = (since_ms(member.lease_ms()), since_ms(claim_ms(member.lease_ms())));
-    let is_direct = (member.began_us() / 1_000).abs_diff(full) < AT_ONCE_MS;
-    if left_ms > claim_ms(member.lease_ms()) || is_direct { full } else { claim }
 }
 
 /// A lock as an operator sees it.

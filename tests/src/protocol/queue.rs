@@ -1,10 +1,10 @@
 //! All keys of one lock in the layout of the queue, read and written in one step each.
 
-use proto::queue::{Door, Held, Mark, Note, Passed, QueueState};
+use proto::queue::{Door, Held, Mark, Passed, QueueState};
 use proto::{Command, Demand, Member, SortedSet};
 use redis::{Pipeline, cmd};
 
-use crate::{COUNTER, EXPIRY, Raw, note_key, passed_key, patience_key};
+use crate::{COUNTER, EXPIRY, Raw, passed_key, patience_key};
 
 /// Keys of other types count as empty.
 const SCRIPT: &str = "
@@ -18,15 +18,13 @@ local function sorted_set(key)
   local found = call('TYPE', key).ok
   return { found, expiry(key), found == 'zset' and call('ZRANGE', key, 0, -1, 'WITHSCORES') or {} }
 end
-local patience, passed, notes, dumps, swept = {}, {}, {}, {}, 0
+local patience, passed, dumps, swept = {}, {}, {}, 0
 local all = call('KEYS', '*')
 table.sort(all)
 for i, key in ipairs(all) do
   dumps[i] = { key, string.format('%.0f ', expiry(key)) .. call('DUMP', key) }
   local node = string.match(key, '^' .. ARGV[1] .. ':patience:(.*)$')
   if node then patience[#patience + 1] = { node, expiry(key) } end
-  local noted, number = string.match(key, '^' .. ARGV[1] .. ':since:(.*):(%d+)$')
-  if noted then notes[#notes + 1] = { noted, tonumber(number), call('GET', key), expiry(key) } end
   node = string.match(key, '^' .. ARGV[1] .. ':passed:(.*)$')
   if key == ARGV[1] .. ':swept' then swept = expiry(key) end
   if node then passed[#passed + 1] = { node, sorted_set(key) } end
@@ -34,14 +32,13 @@ end
 return {
   string.format('%.0f', time[1] * 1000000 + time[2]), text(door), text(KEYS[2]),
   { sorted_set(door .. ':queue'), sorted_set(door .. ':holds'), sorted_set(door .. ':reduced'), sorted_set(door .. ':gone') },
-  { patience, passed, notes }, dumps, swept,
+  { patience, passed }, dumps, swept,
 }";
 
 type Text = (String, i64, String);
 type Set = (String, i64, Vec<(String, f64)>);
 type Dump = Vec<(String, Vec<u8>)>;
-type Notes = Vec<(String, u64, u64, i64)>;
-type OfNodes = (Vec<(String, i64)>, Vec<(String, Set)>, Notes);
+type OfNodes = (Vec<(String, i64)>, Vec<(String, Set)>);
 type Parts = (String, Text, Text, Vec<Set>, OfNodes, Dump, i64);
 
 /// A lock as it stands on the server.
@@ -74,7 +71,7 @@ impl Snapshot {
         let [door, ..] = keys(lock);
         let mut eval = cmd("EVAL");
         eval.arg(format!("{EXPIRY}{SCRIPT}")).arg(2).arg(&door).arg(COUNTER).arg(&door);
-        let (at_us, held, counter, sets, (patience, passed, notes), dumps, swept): Parts =
+        let (at_us, held, counter, sets, (patience, passed), dumps, swept): Parts =
             redis.ask(&eval).await;
         let mut state = QueueState::default();
         let mut strange = Vec::new();
@@ -109,10 +106,6 @@ impl Snapshot {
             let members = members(&items).expect("members");
             let ends_ms = u64::try_from(expiry).expect("it ends");
             state.passed.insert(node.into(), Passed { members, ends_ms });
-        }
-        for (node, number, since_ms, expiry) in notes {
-            let ends_ms = u64::try_from(expiry).expect("it ends");
-            state.since.insert((node.into(), number), Note { since_ms, ends_ms });
         }
         state.swept_until_ms = end(swept).filter(|_| swept > 0);
         let is_number = counter.2.parse::<i128>().is_ok();
@@ -213,11 +206,6 @@ pub async fn put(redis: &mut Raw, lock: &str, state: &QueueState) {
     }
     for (node, passed) in &state.passed {
         put_set(&mut put, &passed_key(lock, node), &passed.members, Some(passed.ends_ms));
-    }
-    for ((node, number), note) in &state.since {
-        let key = note_key(lock, node, *number);
-        put.cmd("SET").arg(&key).arg(note.since_ms);
-        ends(&mut put, &key, Some(note.ends_ms));
     }
     redis.run(&put).await;
 }

@@ -1,5 +1,6 @@
 //! The view of a lock and of a node for people.
 
+use lock_tests::eventually;
 use lockcore::{Connection, Locks};
 use tokio::time::Instant;
 
@@ -8,7 +9,7 @@ use crate::backend::{Backend, LONG, granted, ms, until_nothing_is_left, until_wa
 on_every_store!(
     an_inspection_shows_holder_and_waiters_in_order_with_their_labels,
     an_inspection_tells_for_how_long_each_one_has_asked,
-    a_hold_is_as_old_as_since_it_is_held_however_often_it_is_renewed_and_made_a_read,
+    a_holder_s_age_goes_on_over_its_renewals_and_as_a_read,
     an_inspection_of_a_free_lock_shows_nobody_and_no_token,
     a_label_is_shown_as_it_was_given_and_cut_at_64_bytes_of_its_own,
     a_status_counts_what_waits_and_what_is_held,
@@ -65,35 +66,27 @@ async fn an_inspection_tells_for_how_long_each_one_has_asked(backend: &Backend) 
     guard.release().await.expect("held until now");
 }
 
-async fn a_hold_is_as_old_as_since_it_is_held_however_often_it_is_renewed_and_made_a_read(
-    backend: &Backend,
-) {
+async fn a_holder_s_age_goes_on_over_its_renewals_and_as_a_read(backend: &Backend) {
     let (one, two) = (backend.node().await, backend.node().await);
     let first = one.key("key").lease(ms(1_000)).lock().await.expect("free");
+    let asked = Instant::now();
     let waiting = tokio::spawn(two.key("key").lease(ms(1_000)).lock());
     until_waiting(1, &two, "key").await;
-    tokio::time::sleep(ms(1_200)).await;
-    let released = Instant::now();
+    let queued = Instant::now();
     first.release().await.expect("held until now");
     let mut guard = granted(waiting).await;
-    let began = Instant::now();
-    let mut is_read = false;
-    // Each lease is a second, and each renewal a third of that.
-    while began.elapsed() < ms(4_000) {
-        let least = began.elapsed();
-        let seen = one.inspect("key").await.expect("an inspection");
-        let held = seen.holders[0].held.expect("no JVMs are here");
-        let most = released.elapsed();
-        // An age is told a moment before it is noted.
-        assert!(held + ms(500) >= least && held <= most + ms(5), "{least:?} {held:?} {most:?}");
-        if least > ms(2_000) && !is_read {
-            is_read = true;
-            guard = match guard.downgrade().await {
-                Ok(read) => read,
-                Err(error) => error.into_guard(),
-            };
+    // Each lease is a second, and each renewal comes after a third of it.
+    for is_read in [false, true] {
+        if is_read {
+            // A quorum makes no lock a read: there it stays as it is.
+            guard = guard.downgrade().await.unwrap_or_else(|error| error.into_guard());
         }
-        tokio::time::sleep(ms(150)).await;
+        let renewed_twice = guard.deadline() + ms(700);
+        eventually("it is renewed", LONG, async || guard.deadline() > renewed_twice).await;
+        let least = queued.elapsed();
+        let seen = one.inspect("key").await.expect("an inspection");
+        let age = seen.holders[0].age.expect("ours");
+        assert!(age >= least && age <= asked.elapsed(), "{least:?} {age:?}");
     }
     guard.release().await.expect("held until now");
 }

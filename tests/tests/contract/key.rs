@@ -1,7 +1,10 @@
 //! Names and namespaces.
 
-use lock_tests::{COUNTER, Raw};
-use lockcore::{LockErrorKind, LockKey, Locks};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lock_tests::{COUNTER, Raw, eventually};
+use lockcore::{LockErrorKind, LockGuard, LockKey, Locks};
 
 use crate::backend::Backend;
 
@@ -113,6 +116,26 @@ async fn locks_that_are_free_leave_nothing_but_the_counter_of_tokens() {
     for number in 0..50 {
         let guard = locks.lock(format!("order:{{{number}}}")).await.expect("free");
         guard.release().await.expect("held until now");
+    }
+    let mut redis = Raw::connect(&server.url()).await;
+    assert_eq!(redis.keys("*").await, [COUNTER]);
+}
+
+// A renewal is no reason for a key, either.
+#[tokio::test]
+async fn a_thousand_locks_that_were_renewed_leave_nothing_but_the_counter_of_tokens() {
+    const LEASE: Duration = Duration::from_secs(3);
+    let backend = Backend::redis();
+    let Backend::Redis(server) = &backend else { unreachable!() };
+    let locks = backend.build(Locks::builder().namespace("shop")).await;
+    let lock = |number| locks.key(format!("order:{number}")).lease(LEASE).lock();
+    let guards = join_all((0..1_000).map(lock)).await;
+    let guards: Vec<_> = guards.into_iter().map(|guard| guard.expect("free")).collect();
+    let first = guards.iter().map(|guard| guard.deadline()).max().expect("some");
+    let renewed = async || guards.iter().all(|guard| guard.deadline() > first);
+    eventually("each hold is renewed", Duration::from_secs(10), renewed).await;
+    for released in join_all(guards.into_iter().map(LockGuard::release)).await {
+        released.expect("held until now");
     }
     let mut redis = Raw::connect(&server.url()).await;
     assert_eq!(redis.keys("*").await, [COUNTER]);

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use proto::{ALL, Command, Demand, HoldAge, Label, Leaving, Member, Mode, NodeId};
+use proto::{ALL, Command, Demand, Label, Leaving, Member, Mode, NodeId};
 
 use crate::layout::{Kind, Layout};
 use crate::random::Random;
@@ -42,14 +42,7 @@ impl<L: Layout> Draw<'_, L> {
             37..57 => Command::Release { member: self.likely_holder() },
             57..63 => {
                 let count = if L::PEERS { 1 } else { 1 + self.random.below(3) };
-                let members: Vec<_> = (0..count).map(|_| self.likely_holder()).collect();
-                let ages = members.iter().filter(|_| self.random.chance(50)).cloned();
-                let ages: Vec<_> = ages.collect();
-                let ages = ages.into_iter().map(|member| {
-                    let ms = *self.random.one_of(&[5, 4_000, 700_000]);
-                    HoldAge { member, ms }
-                });
-                Command::Renew { members, ages: ages.collect() }
+                Command::Renew { members: (0..count).map(|_| self.likely_holder()).collect() }
             }
             63..66 => Command::Confirm { member: self.likely_holder() },
             66..71 if !L::PEERS => {

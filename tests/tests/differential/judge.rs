@@ -108,7 +108,6 @@ fn settle(expected: &mut Answer, actual: &Answer, is_short: bool, near: Near) {
         (Answer::Inspected(expected), Answer::Inspected(actual)) => {
             for (expected, actual) in expected.holds.iter_mut().zip(&actual.holds) {
                 near.settle(&mut expected.left_ms, actual.left_ms);
-                near.settle_end(&mut expected.since_ms, actual.since_ms);
             }
             for ((_, expected), (_, actual)) in expected.waiters.iter_mut().zip(&actual.waiters) {
                 near.settle(expected, *actual);

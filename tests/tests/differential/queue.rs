@@ -145,7 +145,6 @@ impl Layout for Queue {
         ends.extend(lock.patience.values());
         ends.extend(lock.swept_until_ms);
         ends.extend(lock.passed.values().map(|passed| passed.ends_ms));
-        ends.extend(lock.since.values().map(|note| note.ends_ms));
         ends.extend(lock.holds.iter().chain(lock.gone.iter()).map(|(ends_ms, _)| ends_ms));
         ends
     }
@@ -342,12 +341,6 @@ impl Layout for Queue {
         for (node, ends_ms) in &mut expected.patience {
             if let Some(actual) = actual.patience.get(node) {
                 near.settle(ends_ms, *actual);
-            }
-        }
-        for (of, note) in &mut expected.since {
-            if let Some(actual) = actual.since.get(of) {
-                near.settle(&mut note.since_ms, actual.since_ms);
-                near.settle(&mut note.ends_ms, actual.ends_ms);
             }
         }
         for (node, passed) in &mut expected.passed {

@@ -172,7 +172,7 @@ impl Layout for Redisson {
         let stranger = Member::redisson(&wire.node, 1_000_000, 30_000, &Label::new("a label"));
         let other = match command {
             Command::Touch { .. } => Command::Touch { members: vec![stranger.clone(), stranger] },
-            Command::Renew { .. } => Command::renew(vec![stranger]),
+            Command::Renew { .. } => Command::Renew { members: vec![stranger] },
             _ => {
                 let asked = Asked::one((lock, command));
                 let mut answers = protocol::run(redis, wire, &asked, floors).await?;

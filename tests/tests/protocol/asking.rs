@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::num::NonZeroU32;
 
 use proto::{
-    Acquired, Answer, Command, Demand, Event, Grant, HoldAge, Inspection, Leaving, Left, Member,
-    Mode, Released, Renewed, Reply, Touched,
+    Acquired, Answer, Command, Demand, Event, Grant, Inspection, Leaving, Left, Member, Mode,
+    Released, Renewed, Reply, Touched,
 };
 
 use crate::node::Node;
@@ -74,15 +74,7 @@ impl Node {
     }
 
     pub(crate) async fn renew(&self, member: &Member) -> Reply<Vec<Renewed>> {
-        let command = Command::renew(vec![member.clone()]);
-        let Answer::Renewed(reply) = self.answer(command).await else { unreachable!() };
-        reply
-    }
-
-    /// Renews a hold that is so old.
-    pub(crate) async fn renew_aged(&self, member: &Member, ms: u64) -> Reply<Vec<Renewed>> {
-        let ages = vec![HoldAge { member: member.clone(), ms }];
-        let command = Command::Renew { members: vec![member.clone()], ages };
+        let command = Command::Renew { members: vec![member.clone()] };
         let Answer::Renewed(reply) = self.answer(command).await else { unreachable!() };
         reply
     }

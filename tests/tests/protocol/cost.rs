@@ -75,7 +75,7 @@ async fn confirm(bench: &mut Bench, node: &Node, member: &Member) -> u64 {
 }
 
 async fn renew(bench: &mut Bench, node: &Node, member: &Member) -> u64 {
-    cost(bench.redis(), node, Command::renew(vec![member.clone()])).await
+    cost(bench.redis(), node, Command::Renew { members: vec![member.clone()] }).await
 }
 
 async fn a_free_lock_costs_three_commands_and_its_release_two(mut bench: Bench) {
@@ -242,7 +242,7 @@ async fn the_hot_commands_and_their_answers_are_short(mut bench: Bench) {
         (acquire(&one, Mode::Wait, 1_000), 180, text + 8),
         (Command::Release { member: one }, 170, 1),
         (acquire(&member, Mode::Wait, 1_000), 180, text + 8),
-        (Command::renew(vec![member.clone()]), 130, 17),
+        (Command::Renew { members: vec![member.clone()] }, 130, 17),
         (acquire(&next, Mode::Wait, 1_000), 180, 14),
         (Command::Release { member }, 170, text + 8),
     ];

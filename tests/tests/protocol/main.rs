@@ -34,7 +34,6 @@ mod runs;
 mod scores;
 mod several;
 mod short_ways;
-mod since;
 mod strange;
 mod taking;
 mod thrown_out;

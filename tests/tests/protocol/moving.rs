@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use lock_tests::{RedisServer, eventually};
-use proto::{Answer, Command, Demand, HoldAge, LockName, Member, Mode, Renewed, StoreError};
+use proto::{Answer, Command, Demand, LockName, Member, Mode, Renewed, StoreError};
 use redis::cmd;
 
 use crate::asking::{acquire, leave, reduce, touch};
@@ -231,7 +231,7 @@ async fn where_all_keys_are_there_the_first_write_is_refused() {
         let (node, command) = match which {
             0 => (0, Command::Release { member: read }),
             1 => (0, Command::Release { member: lock }),
-            2 => (0, Command::renew(vec![read, cluster.member(0, Demand::READ)])),
+            2 => (0, Command::Renew { members: vec![read, cluster.member(0, Demand::READ)] }),
             3 => (0, Command::Confirm { member: read }),
             4 => (1, touch(&[&waiting])),
             5 => (1, leave(&[(&waiting, true)])),
@@ -267,10 +267,7 @@ async fn a_renewal_is_answered_where_the_door_and_the_holds_are() {
                     let () = cluster.bench.redis().ask(cmd("PEXPIRE").arg(key).arg(61_000)).await;
                 }
                 cluster.moves(true).await;
-                // The notes of the ages are refused, and nothing else.
-                let aged = |member: &Member| HoldAge { member: member.clone(), ms: 9_000 };
-                let ages = members.iter().map(aged).collect();
-                let renewal = Command::Renew { members, ages };
+                let renewal = Command::Renew { members };
                 let answer = cluster.try_run(0, &renewal).await.expect("answered");
                 cluster.moves(false).await;
                 let Answer::Renewed(reply) = answer else { panic!("{answer:?}") };

@@ -20,7 +20,7 @@ fn writing(bench: &Bench, holder: &Member, waiting: &Member, newcomer: &Member) 
     let mut commands = vec![
         acquire(newcomer, Mode::Wait, 10),
         Command::Release { member: holder.clone() },
-        Command::renew(vec![holder.clone()]),
+        Command::Renew { members: vec![holder.clone()] },
         Command::Confirm { member: holder.clone() },
         touch(&[waiting]),
         leave(&[(waiting, true), (holder, false)]),

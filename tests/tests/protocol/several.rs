@@ -61,7 +61,7 @@ async fn queue(node: &Node, lock: &LockName) -> Member {
 }
 
 fn renewal(member: Member) -> Command {
-    Command::renew(vec![member])
+    Command::Renew { members: vec![member] }
 }
 
 fn touches(members: Vec<Member>) -> Command {
@@ -402,7 +402,7 @@ async fn several_parts_of_one_lock_are_renewed_in_one_command_each_by_itself(mut
     let first = a.hold_for(two, 30_000).await;
     let unknown = a.member_for(two, 30_000);
     let third = a.hold_for(two, 30_000).await;
-    let answer = a.run(Command::renew(vec![first, unknown, third])).await;
+    let answer = a.run(Command::Renew { members: vec![first, unknown, third] }).await;
     let expected = [Renewed::Held, Renewed::NotHeld, Renewed::Held];
     assert_eq!(renewed(&answer).outcome, expected);
     assert_eq!(bench.parts().await.len(), 2);

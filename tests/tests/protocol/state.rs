@@ -156,9 +156,6 @@ fn pass_of_queue(state: &mut QueueState, ms: u64) {
     earlier(&mut state.gone, ms);
     state.patience.values_mut().chain(&mut state.swept_until_ms).for_each(|at_ms| *at_ms -= ms);
     state.passed.values_mut().for_each(|passed| passed.ends_ms -= ms);
-    for note in state.since.values_mut() {
-        (note.since_ms, note.ends_ms) = (note.since_ms - ms, note.ends_ms - ms);
-    }
 }
 
 fn earlier<M: Ord + Clone>(set: &mut SortedSet<M>, ms: u64) {

@@ -151,7 +151,7 @@ async fn ask_everything(
         2 => ("acquire again", acquire(waiting, Mode::Wait, 10)),
         3 => ("release", Command::Release { member: holder.clone() }),
         4 => ("release of nothing", Command::Release { member: newcomer }),
-        5 => ("renew", Command::renew(vec![holder.clone()])),
+        5 => ("renew", Command::Renew { members: vec![holder.clone()] }),
         6 => ("confirm", Command::Confirm { member: holder.clone() }),
         7 => ("touch", touch(&[waiting, holder])),
         8 => ("leave", leave(&[(waiting, true)])),

@@ -13,16 +13,16 @@ pub(crate) enum Order {
     Queue,
     /// The oldest wait
     Wait,
-    /// The oldest hold
-    Hold,
+    /// The holder that asked first
+    Holder,
 }
 
 impl Order {
     pub(super) fn next(self) -> Self {
         match self {
             Self::Queue => Self::Wait,
-            Self::Wait => Self::Hold,
-            Self::Hold => Self::Queue,
+            Self::Wait => Self::Holder,
+            Self::Holder => Self::Queue,
         }
     }
 
@@ -30,19 +30,19 @@ impl Order {
         match self {
             Self::Queue => "longest queue",
             Self::Wait => "oldest wait",
-            Self::Hold => "oldest hold",
+            Self::Holder => "oldest holder",
         }
     }
 
     pub(super) fn sort(self, locks: &mut [BusyLock]) {
         locks.sort_by_cached_key(|lock| {
             let found = &lock.inspection;
-            let wait = age(found.waiters.first());
+            let [wait, holder] = [&found.waiters, &found.holders].map(|of| age(of.first()));
             let name = lock.lock.clone();
             Reverse(match self {
                 Self::Queue => (u128::from(found.waiting), wait, Reverse(name)),
                 Self::Wait => (wait.as_nanos(), Duration::ZERO, Reverse(name)),
-                Self::Hold => (held(found.holders.first()), Duration::ZERO, Reverse(name)),
+                Self::Holder => (holder.as_nanos(), Duration::ZERO, Reverse(name)),
             })
         });
     }
@@ -50,8 +50,4 @@ impl Order {
 
 fn age(participant: Option<&Participant>) -> Duration {
     participant.and_then(|participant| participant.age).unwrap_or_default()
-}
-
-fn held(holder: Option<&Participant>) -> u128 {
-    holder.and_then(|holder| holder.held).unwrap_or_default().as_nanos()
 }

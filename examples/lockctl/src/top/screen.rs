@@ -67,11 +67,11 @@ fn draw_list(frame: &mut Frame<'_>, view: &View, now: Instant, [title, state, bo
         Constraint::Length(7),
         Constraint::Length(11),
         Constraint::Length(7),
-        Constraint::Length(11),
+        Constraint::Length(14),
         Constraint::Length(11),
         Constraint::Fill(2),
     ];
-    let names = ["LOCK", "WAITING", "NEXT WAITS", "HOLDERS", "HELD FOR", "LEASE", "HOLDER"];
+    let names = ["LOCK", "WAITING", "NEXT WAITS", "HOLDERS", "ASKED", "LEASE", "HOLDER"];
     let table = Table::new(rows, widths).header(Row::new(names).bold());
     frame.render_widget(table, body);
 }
@@ -84,7 +84,7 @@ fn lock_row(lock: &BusyLock) -> Row<'static> {
         found.waiting.to_string(),
         found.waiters.first().map(age).unwrap_or_default(),
         found.holding.to_string(),
-        holder.map(held).unwrap_or_default(),
+        holder.map(asked).unwrap_or_default(),
         holder.map(lease).unwrap_or_default(),
         holder.map(described).unwrap_or_default(),
     ])
@@ -114,22 +114,15 @@ fn draw_one(frame: &mut Frame<'_>, one: &One, now: Instant, [title, state, body]
     ])
     .areas(body);
     let rows = found.holders.iter().take(above.height.into()).map(|holder| {
-        Row::new([
-            described(holder),
-            demand(holder.demand),
-            held(holder),
-            age(holder),
-            lease(holder),
-        ])
+        Row::new([described(holder), demand(holder.demand), asked(holder), lease(holder)])
     });
     let widths = [
         Constraint::Fill(1),
         Constraint::Length(9),
-        Constraint::Length(11),
-        Constraint::Length(11),
+        Constraint::Length(14),
         Constraint::Length(11),
     ];
-    let names = ["HOLDER", "DEMAND", "HELD FOR", "ASKED", "LEASE"];
+    let names = ["HOLDER", "DEMAND", "ASKED", "LEASE"];
     frame.render_widget(Table::new(rows, widths).header(Row::new(names).bold()), above);
 
     let waiters = found.waiters.iter().enumerate().skip(one.from).take(below.height.into());
@@ -178,8 +171,9 @@ fn age(participant: &Participant) -> String {
     participant.age.map(short).unwrap_or_default()
 }
 
-fn held(holder: &Participant) -> String {
-    holder.held.map(short).unwrap_or_default()
+/// The time since a holder asked, which includes its wait.
+fn asked(holder: &Participant) -> String {
+    holder.age.map(|age| format!("{} ago", short(age))).unwrap_or_default()
 }
 
 fn lease(holder: &Participant) -> String {

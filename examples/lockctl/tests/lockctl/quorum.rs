@@ -29,7 +29,7 @@ async fn primaries_that_were_initialised_serve_at_once_and_inspect_tells_how_man
     })
     .await;
     let people = run(&url, ["inspect", "k"]).await;
-    assert!(people.stdout.starts_with("k is held by first, for "), "{people:?}");
+    assert!(people.stdout.starts_with("k is held by first, lease "), "{people:?}");
     assert!(people.stdout.contains(", at 3 of 3 primaries\n"), "{people:?}");
     holder.finish().await.is(0);
     assert_eq!(inspect(&url, "k").await["holders"], serde_json::json!([]));

@@ -44,7 +44,7 @@ pub fn batches(asks: Vec<Ask>, lane: impl Fn(&LockName) -> u16) -> Vec<Batch> {
     let (mut parts, mut acquires) = (BTreeMap::new(), BTreeMap::new());
     for mut ask in asks {
         let (open, max, members) = match &mut ask.command {
-            Command::Renew { members, .. } if !are_alone(members) => {
+            Command::Renew { members } if !are_alone(members) => {
                 add_to_last(&mut batches, &mut parts, ask);
                 continue;
             }
@@ -52,7 +52,7 @@ pub fn batches(asks: Vec<Ask>, lane: impl Fn(&LockName) -> u16) -> Vec<Batch> {
                 add_to_last(&mut batches, &mut acquires, ask);
                 continue;
             }
-            Command::Renew { members, .. } => (&mut open_renewals, MAX_RENEWALS, members.len()),
+            Command::Renew { members } => (&mut open_renewals, MAX_RENEWALS, members.len()),
             Command::Touch { members } => (&mut open_touches, MAX_LINES, members.len()),
             _ => {
                 batches.push(vec![ask]);
@@ -106,10 +106,7 @@ fn add_to_last(batches: &mut Vec<Batch>, last: &mut BTreeMap<LockName, usize>, m
 fn joins(open: &mut Ask, ask: &mut Ask) -> bool {
     let is_same = open.sent == ask.sent && open.background == ask.background;
     let (members, more, max) = match (&mut open.command, &mut ask.command) {
-        (Command::Renew { members, ages }, Command::Renew { members: more, ages: more_ages }) => {
-            if is_same && members.len() + more.len() <= MAX_RENEWALS {
-                ages.append(more_ages);
-            }
+        (Command::Renew { members }, Command::Renew { members: more }) => {
             (members, more, MAX_RENEWALS)
         }
         (
@@ -164,7 +161,7 @@ mod tests {
     }
 
     fn renewal(lock: usize) -> Ask {
-        ask(lock, Command::renew(vec![member(lock, Demand::ALONE)]))
+        ask(lock, Command::Renew { members: vec![member(lock, Demand::ALONE)] })
     }
 
     fn touch(lock: usize, members: usize) -> Ask {
@@ -185,10 +182,10 @@ mod tests {
 
     #[test]
     fn renewals_of_parts_of_one_lock_are_one_command_up_to_a_bound() {
-        let part = |number| ask(0, Command::renew(vec![member(number, Demand::READ)]));
+        let part = |number| ask(0, Command::Renew { members: vec![member(number, Demand::READ)] });
         let batches = batches((0..300).map(part).collect(), |_| 0);
         let members = batches.iter().map(|batch| match batch.as_slice() {
-            [Ask { command: Command::Renew { members, .. }, .. }] => members.len(),
+            [Ask { command: Command::Renew { members }, .. }] => members.len(),
             _ => 0,
         });
         assert_eq!(members.collect::<Vec<_>>(), [128, 128, 44]);

@@ -9,7 +9,7 @@ use crate::node::effect::Ask;
 use crate::node::entry::{LEAVE_RETRY_MS, Mirror, State};
 use crate::node::lease;
 use crate::node::moment::Moment;
-use crate::{Command, HoldAge, Leaving};
+use crate::{Command, Leaving};
 
 /// The work that time makes due, in the order in which a tick does it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,8 +165,7 @@ impl<P: Mirror> Core<P> {
     pub(super) fn renew(&mut self, number: u64) {
         let Some(entry) = self.table.get(number) else { return };
         let (lock, members) = (entry.lock.clone(), vec![entry.member.clone()]);
-        let ages = self.age_to_tell(number).into_iter().collect();
-        let command = Command::Renew { members, ages };
+        let command = Command::Renew { members };
         let ask = Ask { lock, command, sent: self.now, background: true };
         self.table.change(number, |entry| {
             if let State::Held(lease) | State::Serving(lease) = &mut entry.state {
@@ -176,27 +175,6 @@ impl<P: Mirror> Core<P> {
         });
         self.background(ask);
         self.show_run(number);
-    }
-
-    /// The age of a hold that is renewed now, if the server is to be told: of a run that of the
-    /// member that is served, by its number on the server.
-    pub(super) fn age_to_tell(&mut self, number: u64) -> Option<HoldAge> {
-        if self.rules.peers {
-            // Their layout has no place for it.
-            return None;
-        }
-        let now = self.now;
-        let (served, told) = match self.runs.get(number) {
-            Some(run) => run.served_as()?,
-            None => (number, number),
-        };
-        let age = self.table.change(served, |entry| match &mut entry.state {
-            State::Held(lease) => lease.age_to_tell(now),
-            _ => None,
-        });
-        let age = age.flatten()?;
-        let member = self.table.get(number)?.member.renumbered(told);
-        Some(HoldAge { member, ms: age.as_millis() as u64 })
     }
 
     pub(super) fn send(&mut self, number: u64, leaving: &mut BTreeMap<LockName, Vec<Leaving>>) {
@@ -283,12 +261,6 @@ impl<P: Mirror> Core<P> {
             _ => false,
         });
         if is_held == Some(true) {
-            let served = self.runs.get(number).map_or(Some(number), |run| run.served);
-            self.table.change(served.unwrap_or(number), |entry| {
-                if let State::Held(lease) = &mut entry.state {
-                    lease.tell_age_again();
-                }
-            });
             self.renew(number);
         }
     }

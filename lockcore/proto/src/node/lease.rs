@@ -27,8 +27,6 @@ pub(super) struct Lease {
     pub(super) renew_at: Option<Moment>,
     /// Whether the last renewal was answered; also if there was none yet.
     pub(super) is_answered: bool,
-    /// The moment from which on a renewal tells the server the age of the hold.
-    tell_at: Moment,
 }
 
 /// The moment until which a lease of `left` is certain, counted from `anchor`: earlier than its
@@ -84,25 +82,7 @@ impl Lease {
             Renewal::Fixed => None,
         };
         let last = options.max_hold.map(|max_hold| now + max_hold);
-        let (since, asked, is_answered, tell_at) = (now, anchor, true, now);
-        Self { token, since, asked, deadline, last, renew_at, is_answered, tell_at }
-    }
-
-    /// The age of the hold, if the renewal that is sent now is to tell it: the first one does, the
-    /// next once the hold is twice as old, since the server keeps the note for so long, and each
-    /// one behind a renewal that failed.
-    pub(super) fn age_to_tell(&mut self, now: Moment) -> Option<Duration> {
-        let age = now.since(self.since);
-        let is_due = now >= self.tell_at || !self.is_answered;
-        is_due.then(|| {
-            self.tell_at = now + age;
-            age
-        })
-    }
-
-    /// Has the next renewal tell the age of the hold: the server may be another one.
-    pub(super) fn tell_age_again(&mut self) {
-        self.tell_at = self.since;
+        Self { token, since: now, asked: anchor, deadline, last, renew_at, is_answered: true }
     }
 
     /// A renewal that was sent at `sent` gave it `left`; the next one is due up to a tenth of a
@@ -120,7 +100,7 @@ impl Lease {
 
     /// The lease of a member of a run whose hold has this lease: renewed with it.
     pub(super) fn of_member(&self, token: FencingToken, now: Moment) -> Self {
-        Self { token, since: now, renew_at: None, tell_at: now, ..self.clone() }
+        Self { token, since: now, renew_at: None, ..self.clone() }
     }
 
     /// Takes over the time for which the hold of a run is certain.

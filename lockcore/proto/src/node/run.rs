@@ -49,10 +49,10 @@ impl<P> Run<P> {
         self.cut.extend(waiting);
     }
 
-    /// The member that is served, and its number on the server.
-    pub(super) fn served_as(&self) -> Option<(u64, u64)> {
+    /// The number of the served member on the server.
+    pub(super) fn served_as(&self) -> Option<u64> {
         let (served, first) = (self.served?, *self.members.first()?);
-        Some((served, if self.of_first == Some(served) { first } else { served }))
+        Some(if self.of_first == Some(served) { first } else { served })
     }
 
     /// The listed members that are not served any more, by their numbers on the server.

@@ -589,7 +589,7 @@ impl<P: Mirror> Core<P> {
     /// Cuts a run short whose guard makes something else of the hold. Returns the request after
     /// which the server has put those back in front of the queue that were still to be served.
     pub(super) fn cut_by_guard(&mut self, first: u64, weight: NonZeroU32) -> Option<Ask> {
-        let served = self.runs.get(first).and_then(Run::served_as).map(|(_, served)| served);
+        let served = self.runs.get(first).and_then(Run::served_as);
         self.cut_run(first);
         let cut = self.runs.get(first).map_or(&[][..], |run| &run.cut);
         let back = cut.iter().copied().filter(|number| self.is_waiting(*number)).collect();

@@ -18,7 +18,7 @@ use super::*;
 use crate::demand::Demand;
 use crate::member::Label;
 use crate::terms::Terms;
-use crate::{Acquired, Grant, HoldAge, Left, Mode, Presence, Released, Renewed, Reply, Touched};
+use crate::{Acquired, Grant, Left, Mode, Presence, Released, Renewed, Reply, Touched};
 
 const LEASE: Duration = Duration::from_secs(30);
 const ACQUIRES: usize = 8;
@@ -74,14 +74,9 @@ fn member_of(ask: &Ask) -> Member {
         Command::Acquire { members, .. } => members[0].clone(),
         Command::Release { member } => member.clone(),
         Command::Confirm { member } => member.clone(),
-        Command::Renew { members, .. } if members.len() == 1 => members[0].clone(),
+        Command::Renew { members } if members.len() == 1 => members[0].clone(),
         other => panic!("{other:?} is not of one member"),
     }
-}
-
-/// The age that a renewal of one hold tells.
-fn age_of(ask: &Ask) -> Option<HoldAge> {
-    ask.command.ages().next().map(|(_, age)| age.clone())
 }
 
 fn sent(core: &mut Core<()>) -> Vec<Ask> {

@@ -505,13 +505,12 @@ impl QueueState {
     /// Holds and queue, without changing anything but expired entries.
     pub(super) fn inspect(&mut self, now_us: u64) -> Inspection {
         let now_ms = now_us / 1_000;
-        let view = |member: Member, weight: u64, ends_ms: u64| {
-            let key = (member.node().into(), member.number());
-            let noted_ms = self.since.get(&key).map(|note| note.since_ms);
-            HoldView::new(member, weight, ends_ms.saturating_sub(now_ms), noted_ms, now_us)
+        let view = |member: &Member, weight: u64, ends_ms: u64| HoldView {
+            party: member.into(),
+            weight,
+            left_ms: ends_ms.saturating_sub(now_ms),
         };
-        let held =
-            |(ends_ms, member): (u64, &Member)| view(member.clone(), self.weight(member), ends_ms);
+        let held = |(ends_ms, member): (u64, &Member)| view(member, self.weight(member), ends_ms);
         let mut waiters = Vec::new();
         let holds = match self.whole(now_ms) {
             Some((member, ends_ms)) => {
@@ -519,7 +518,7 @@ impl QueueState {
                 let mut run = self.run().iter().map(|number| member.renumbered(*number));
                 let served = run.next().unwrap_or_else(|| member.clone());
                 waiters.extend(run.map(|one| ((&one).into(), ends_ms)));
-                vec![view(served, ALL.into(), ends_ms)]
+                vec![view(&served, ALL.into(), ends_ms)]
             }
             // One whose lease has ended stays until its room is needed, but holds nothing.
             None => self.holds.iter().map(held).filter(|hold| hold.left_ms > 0).collect(),

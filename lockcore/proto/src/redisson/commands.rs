@@ -181,8 +181,6 @@ impl LockState {
             party: hold.member.clone(),
             weight: hold.member.weight(),
             left_ms: left_ms(hold, now_us / 1_000),
-            // The lease of a JVM is not known, nor whether it was renewed.
-            since_ms: None,
         });
         // A list entry without a score has no time left.
         let waits = |member: &Party| (member.clone(), self.life(member).unwrap_or(0));

@@ -12,7 +12,7 @@ impl LockState {
                 Answer::Acquired(self.acquire(call, members, *mode, *queue_limit))
             }
             Command::Release { member } => Answer::Released(self.release(call, member)),
-            Command::Renew { members, .. } => Answer::Renewed(self.renew(call, members)),
+            Command::Renew { members } => Answer::Renewed(self.renew(call, members)),
             Command::Confirm { member } => {
                 Answer::Renewed(self.renew(call, std::slice::from_ref(member)))
             }

@@ -89,16 +89,6 @@ impl fmt::Display for Tombstone<'_> {
     }
 }
 
-/// The last part of the name of the key that says since when a member holds.
-#[derive(Debug)]
-pub struct NoteKey<'a>(pub &'a Member);
-
-impl fmt::Display for NoteKey<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.0.node(), self.0.number())
-    }
-}
-
 /// The counter of tokens, which all locks of a server share; in a Redis Cluster those of a slot,
 /// with a hash tag behind it: see [`SlotCounter`].
 pub const COUNTER: &str = "lock:tokens";

@@ -2,7 +2,7 @@
 
 pub(super) mod reply;
 
-use super::keys::{COUNTER, NoteKey, PrimaryCounter, SlotCounter};
+use super::keys::{COUNTER, PrimaryCounter, SlotCounter};
 use super::scripts::{self, Script};
 use super::{Call, Context};
 use crate::demand::Demand;
@@ -146,13 +146,8 @@ pub(super) fn command<C: Call>(lock: &LockName, context: Context<'_>, command: &
         }
         _ => {}
     }
-    // A renewal draws no token, so it has no floor: in its place stands how many it renews.
-    let floor_or_holds = match command {
-        Command::Renew { members, .. } => members.len() as u64,
-        _ => context.floors.floor_us,
-    };
     call.text(context.node.as_str())
-        .number(floor_or_holds)
+        .number(context.floors.floor_us)
         .number(context.floors.elsewhere_us)
         .text(context.prefix);
     add_members(&mut call, command);
@@ -183,18 +178,7 @@ pub(super) fn renewals<C: Call>(commands: &[(&LockName, &Command)]) -> C {
     for member in commands.iter().flat_map(|(_, command)| command.renews()) {
         call.text(member.as_str()).number(member.lease_ms());
     }
-    for (door, (_, command)) in (0..).zip(commands) {
-        add_ages(&mut call, door, command);
-    }
     call
-}
-
-/// Adds the ages of holds: few renewals tell any. So many holds of other commands come before.
-fn add_ages(call: &mut impl Call, before: u64, command: &Command) {
-    for (at, age) in command.ages() {
-        let hold = before + at as u64 + 1;
-        call.number(hold).display(NoteKey(&age.member)).number(age.ms).number(age.kept_ms());
-    }
 }
 
 /// The queue limit as it is sent: 0 lets the member not wait.
@@ -250,7 +234,6 @@ fn add_members(call: &mut impl Call, command: &Command) {
             for member in command.renews() {
                 call.text(member.as_str()).number(member.lease_ms());
             }
-            add_ages(call, 0, command);
         }
         Command::Reduce { member, served, weight, back } => {
             call.text(member.as_str()).number(weight.get().into()).number(*served);

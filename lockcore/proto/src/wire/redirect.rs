@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn only_renewals_go_to_the_server_to_which_their_slot_moves() {
         let ask = || Redirect::Ask(Some(place("target")));
-        let renew = Command::renew(Vec::new());
+        let renew = Command::Renew { members: Vec::new() };
         assert_eq!(route(renew).after(ask()), Step::Asking(place("target")));
         for other in [acquire(), Command::Touch { members: Vec::new() }, Command::INSPECT] {
             assert_eq!(route(other).after(ask()), Step::Pause);

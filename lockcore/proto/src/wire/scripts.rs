@@ -3,13 +3,12 @@
 use std::sync::LazyLock;
 
 /// The parts that several scripts have in common, by the line that stands for each.
-const PARTS: [(&str, &str); 14] = [
+const PARTS: [(&str, &str); 13] = [
     ("--#include clock\n", include_str!("lua/clock.lua")),
     ("--#include redisson/take\n", include_str!("lua/redisson/take.lua")),
     ("--#include redisson/common\n", include_str!("lua/redisson/common.lua")),
     ("--#include redisson/several\n", include_str!("lua/redisson/several.lua")),
     ("--#include queue/put_back\n", include_str!("lua/queue/put_back.lua")),
-    ("--#include queue/ages\n", include_str!("lua/queue/ages.lua")),
     ("--#include queue/behind_lock\n", include_str!("lua/queue/behind_lock.lua")),
     ("--#include queue/take\n", include_str!("lua/queue/take.lua")),
     ("--#include queue/drop\n", include_str!("lua/queue/drop.lua")),

@@ -274,7 +274,7 @@ async fn locks_of_which_nothing_is_left_are_forgotten() {
         if number % 100 == 0 {
             advance(Duration::from_secs(1)).await;
             a.acquired(&held, 0);
-            let renewal = Command::renew(vec![a.member(0)]);
+            let renewal = Command::Renew { members: vec![a.member(0)] };
             run(&a.store, &held, renewal).expect("the store answers");
         }
         let lock = lock_named(&number.to_string());

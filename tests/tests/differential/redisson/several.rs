@@ -179,7 +179,7 @@ impl Locks {
                 members.push(self.draw(wire, lock, |draw| draw.known()).await);
             }
             let command =
-                if is_touch { Command::Touch { members } } else { Command::renew(members) };
+                if is_touch { Command::Touch { members } } else { Command::Renew { members } };
             commands.push((lock, command));
         }
         self.world.heard().await;

@@ -60,7 +60,7 @@ fn inspected(value: &Tree, found: &Inspection) {
         panic!("{value:?} was read")
     };
     for hold in &found.holds {
-        assert_eq!((hold.weight, hold.since_ms), (hold.party.weight(), None));
+        assert_eq!(hold.weight, hold.party.weight());
         assert_eq!(i64::try_from(hold.left_ms).ok().map(Tree::Int).as_ref(), Some(left));
     }
     let told: Vec<_> = found.holds.iter().map(|hold| Some(hold.party.as_str())).collect();
@@ -81,7 +81,7 @@ fn several(value: &Tree, source: &mut Source<'_>) {
         ),
     };
     let members = vec![ours()];
-    let renewal = Command::renew(members.clone());
+    let renewal = Command::Renew { members: members.clone() };
     let asked = [(renewal, renewals), (Command::Touch { members }, touches)];
     for (command, told) in asked {
         match answers(&command, around, &told) {

@@ -400,31 +400,13 @@ fn after_a_new_connection_the_hold_is_renewed_once_before_the_next_is_served() {
 }
 
 #[test]
-fn a_new_connection_has_the_hold_of_a_run_renewed_at_once_and_its_age_told_again() {
+fn a_new_connection_has_the_hold_of_a_run_renewed_at_once() {
     let (mut world, attempts) = World::granted(2);
     world.take(at(2), attempts[0]).expect("its turn");
     world.run(at(5_000));
     world.core.event(at(6_000)).linked(Link::Up, Link::Up);
     let renewal = world.due(at(6_000));
     assert!(matches!(&renewal[..], [Ask { command: Command::Renew { .. }, .. }]), "{renewal:?}");
-    assert!(age_of(&renewal[0]).is_some());
-}
-
-#[test]
-fn a_renewal_of_a_run_tells_the_age_of_the_member_that_is_served() {
-    let (mut world, attempts) = World::granted(3);
-    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
-    // A claim is renewed at its half.
-    let told = |world: &mut World, now| {
-        let renewal = world.due(now).remove(0);
-        world.answer(now, &renewal);
-        age_of(&renewal).map(|age| (age.member.number(), age.ms))
-    };
-    let by_number = |attempt: u64| attempt << ROUND_BITS;
-    assert_eq!(told(&mut world, at(5_000)), Some((by_number(attempts[0]), 4_999)));
-    world.core.event(at(6_000)).dropped(number);
-    world.take(at(7_000), attempts[1]).expect("its turn");
-    assert_eq!(told(&mut world, at(15_000)), Some((by_number(attempts[1]), 9_000)));
 }
 
 #[test]

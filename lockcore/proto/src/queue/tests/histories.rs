@@ -188,7 +188,7 @@ impl History {
                 Command::Acquire { members, mode: Mode::Wait, queue_limit: 1_000 }
             }
             44..66 => Command::Release { member: one(dice) },
-            66..72 => Command::renew(vec![one(dice), one(dice)]),
+            66..72 => Command::Renew { members: vec![one(dice), one(dice)] },
             72..76 => Command::Confirm { member: holder(dice) },
             76..88 => Command::Touch { members: vec![one(dice), one(dice)] },
             88..95 => {

@@ -186,7 +186,7 @@ fn choose(dice: &mut Dice, mutex: &Mutex, members: &mut Vec<Member>, by: char) -
         }
         0..7 => Command::INSPECT,
         7..30 => Command::Release { member },
-        30..34 => Command::renew(vec![member]),
+        30..34 => Command::Renew { members: vec![member] },
         34..38 => Command::Confirm { member },
         38..51 => Command::Touch { members: vec![member] },
         51..61 => Command::Leave { leaving: vec![Leaving::new(member, dice.chance(30))] },

@@ -79,7 +79,7 @@ impl Walk {
                 let holder = self.lock.holder().filter(|member| member.ours().is_some()).cloned();
                 Command::Release { member: ours(&holder.unwrap_or_else(|| self.somebody())) }
             }
-            8 => Command::renew(vec![ours(&self.somebody())]),
+            8 => Command::Renew { members: vec![ours(&self.somebody())] },
             9 | 10 => {
                 let first = self.somebody();
                 let is_near =

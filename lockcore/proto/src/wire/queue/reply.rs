@@ -67,7 +67,7 @@ fn read(command: &Command, context: Context<'_>, answer: &Value<'_>) -> Option<A
         Command::Release { .. } | Command::ForceRelease { .. } => {
             Answer::Released(released(answer, context)?)
         }
-        Command::Renew { members, .. } => {
+        Command::Renew { members } => {
             let reply = all_renewed(answer, members.len())?;
             Answer::Renewed(of_each(reply, members.len(), Vec::len)?)
         }
@@ -267,7 +267,6 @@ fn inspection(answer: &Value<'_>) -> Option<Inspection> {
         clock,
         Value::List(holds),
         Value::List(weights),
-        Value::List(notes),
         Value::List(waiters),
         Value::List(deadlines),
         holding,
@@ -278,18 +277,16 @@ fn inspection(answer: &Value<'_>) -> Option<Inspection> {
     };
     let now_us: u64 = clock.text()?.parse().ok()?;
     let time = |value: &Value<'_>| Some(value.text()?.parse::<f64>().ok()?.max(0.0) as u64);
-    let held = |((hold, weight), note): ((&[Value<'_>], &Value<'_>), &Value<'_>)| {
+    let held = |(hold, weight): (&[Value<'_>], &Value<'_>)| {
         let [member, ends] = hold else { return None };
         let left_ms = time(ends)?.saturating_sub(now_us / 1_000);
-        // Empty without a note.
-        let noted_ms = note.text()?.parse().ok();
-        Some(HoldView::new(member_of(member)?, weight.integer()?, left_ms, noted_ms, now_us))
+        Some(HoldView { party: member_of(member)?.into(), weight: weight.integer()?, left_ms })
     };
     let waits =
         |(member, at): (&Value<'_>, &Value<'_>)| Some((member_of(member)?.into(), time(at)?));
     Some(Inspection {
         // One whose lease has ended stays until its room is needed, but holds nothing.
-        holds: (holds.chunks(2).zip(weights).zip(notes).map(held))
+        holds: (holds.chunks(2).zip(weights).map(held))
             .filter(|hold| hold.as_ref().is_none_or(|hold| hold.left_ms > 0))
             .collect::<Option<_>>()?,
         waiters: waiters.iter().zip(deadlines).map(waits).collect::<Option<_>>()?,

@@ -233,12 +233,7 @@ fn inspection(answer: &Value<'_>) -> Option<Inspection> {
         waiting: members.len() as u64,
         holds: holder
             .into_iter()
-            .map(|holder| HoldView {
-                weight: holder.weight(),
-                party: holder,
-                left_ms,
-                since_ms: None,
-            })
+            .map(|holder| HoldView { weight: holder.weight(), party: holder, left_ms })
             .collect(),
         token: token.text().and_then(fencing_token),
         waiters: waiters.collect::<Option<_>>()?,

@@ -1,5 +1,4 @@
--- Renews locks, also those that became parts. KEYS: doors. ARGV: of each door, member and lease;
--- then ages to be noted, if any.
+-- Renews locks, also those that became parts. KEYS: doors. ARGV: of each door, member and lease.
 -- Answers the clock, and one letter a door: h(eld), n(ot held), s(trange).
 local call, pcall = redis.call, redis.pcall
 local time, letters = call('TIME'), ''
@@ -47,10 +46,5 @@ for i = 1, #KEYS do
     letter = 's'
   end
   letters = letters .. letter
-end
-
-if ARGV[2 * #KEYS + 1] then
-  local now, first_age = math.floor(clock / 1000), 2 * #KEYS + 1
---#include queue/ages
 end
 return clock .. letters

@@ -1,8 +1,8 @@
 -- KEYS: door, counter of tokens. ARGV: how many waiting members are left out, and the most of them
 -- and of holders that are told. Answers the token of parts, the server's time, holders with the
--- ends of their leases, the weight of each hold and the note since when it is held (empty if there
--- is none), waiting members, up to when each is believed alive, and how many hold and wait. Of a
--- run, those behind the first wait before all others, for as long as its lease.
+-- ends of their leases, the weight of each hold, waiting members, up to when each is believed alive,
+-- and how many hold and wait. Of a run, those behind the first wait before all others, for as long
+-- as its lease.
 local call, door, counter = redis.call, KEYS[1], KEYS[2]
 local node, floor, elsewhere, prefix = '', 0, 0, ''
 local from, most = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -31,12 +31,6 @@ else
     weights[#weights + 1] = weight_of(leases[i], call('ZSCORE', R, leases[i]))
   end
 end
-local notes = {}
-for i = 1, #leases, 2 do
-  local number = number_of(leases[i]) or ''
-  local note = redis.pcall('GET', door .. ':since:' .. string.sub(leases[i], 3, 25) .. number)
-  notes[#notes + 1] = type(note) == 'string' and note or ''
-end
 local members, deadlines, of_node = { unpack(behind, from + 1, math.min(#behind, from + most)) }, {}, {}
 for i = 1, #members do
   deadlines[i] = leases[2]
@@ -55,5 +49,5 @@ for _, member in ipairs(queued) do
   members[#members + 1], deadlines[#deadlines + 1] = member, of_node[of]
 end
 size = size + #behind
-return { token or false, clock, leases, weights, notes, members, deadlines, whole and 1 or hold_count, size }
+return { token or false, clock, leases, weights, members, deadlines, whole and 1 or hold_count, size }
 end)()

@@ -1,16 +1,14 @@
--- Renews holds of one node. KEYS: door. ARGV: node, how many holds, latest time of servers before,
--- prefix, then of each hold member and lease; then ages to be noted, if any. The outcome is one
--- letter a member: h(eld), n(ot held). Answers the clock alone if all hold parts and nothing but
--- ends is written: but for notes, this way touches keys that are there, and no others, so a slot
--- that moves does not refuse it where they are together.
+-- Renews holds of one node. KEYS: door. ARGV: node, floor, latest time of servers before, prefix,
+-- then of each hold member and lease. The outcome is one letter a member: h(eld), n(ot held).
+-- Answers the clock alone if all hold parts and nothing but ends is written: this way touches keys
+-- that are there, and no others, so a slot that moves does not refuse it where they are together.
 local call, pcall, door = redis.call, redis.pcall, KEYS[1]
-local first_age = 2 * ARGV[2] + 5
 local text = pcall('GET', door)
 if type(text) == 'string' and string.match(text, '^[+-]?%*[1-9]%d*:[1-9]%d*$') then
   local time, left, holds = call('TIME'), call('PTTL', door), door .. ':holds'
   local clock = time[1] .. string.sub('00000' .. time[2], -6)
   local now, longest, members, extended = math.floor(clock / 1000), 0, {}, {}
-  for i = 5, first_age - 1, 2 do
+  for i = 5, #ARGV, 2 do
     members[#members + 1] = ARGV[i]
   end
   local leases, is_usual = pcall('ZMSCORE', holds, unpack(members)), left > 0
@@ -35,10 +33,6 @@ if type(text) == 'string' and string.match(text, '^[+-]?%*[1-9]%d*:[1-9]%d*$') t
       call('ZREM', holds, '')
     end
     call('ZADD', holds, unpack(extended))
-    if ARGV[first_age] then
-      local letters = string.rep('h', #members)
---#include queue/ages
-    end
     return clock
   end
 end
@@ -56,7 +50,7 @@ if foreign_key then
 end
 local letters = ''
 is_renewal = true
-for i = 5, first_age - 1, 2 do
+for i = 5, #ARGV, 2 do
   local member, lease, letter = ARGV[i], tonumber(ARGV[i + 1]), 'n'
   if whole then
     if whole == member then
@@ -71,6 +65,5 @@ for i = 5, first_age - 1, 2 do
   letters = letters .. letter
 end
 write()
---#include queue/ages
 return tell(letters, 0)
 end)()
