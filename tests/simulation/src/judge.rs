@@ -7,12 +7,13 @@ use proto::ALL;
 use proto::node::{Ask, Phase};
 use proto::queue::Bounds;
 use proto::{
-    Acquired, Answer, Command, Event, FencingToken, Grant, Member, Presence, Renewed, TOMBSTONE_MS,
+    Acquired, Answer, Command, Event, FencingToken, Grant, Member, Presence, Released, Renewed,
+    TOMBSTONE_MS,
 };
 
 use crate::event_queue::Place;
 use crate::facts::{Before, Facts};
-use crate::process::{Seen, Shared};
+use crate::process::{Returned, Seen, Shared};
 use crate::resource::{NEWCOMER_MS, TOUCHED_MS};
 use crate::server::index;
 use crate::world::{MS, World};
@@ -237,15 +238,15 @@ impl World {
             !is_granted && !self.untold.contains(&who) && guard.shared.believes(now)
         };
         let guards = self.records[lock].guards.iter().filter(believes);
-        let believed: u64 = guards.map(|guard| guard.weight).sum();
-        let mut used = believed;
+        let believed: Vec<_> = guards.map(|guard| (guard.name, guard.number, guard.weight)).collect();
+        let mut used: u64 = believed.iter().map(|(.., weight)| weight).sum();
         let exceeds = |held: &&Held<Who>| {
             used += held.weight;
             used > held.limit
         };
         if let Some(held) = granted.iter().find(exceeds) {
             self.breaks(Law::S2, || {
-                format!("{:?} gets lock {lock}, and guards of {believed} are valid", held.member)
+                format!("{:?} gets lock {lock}, and the guards {believed:?} are valid", held.member)
             });
         }
     }
@@ -466,6 +467,34 @@ impl World {
         let core = &self.processes[place.slot].core;
         let has_guard = |number| matches!(core.phase(number), Some(Phase::Held | Phase::Offered));
         self.untold.retain(|(name, number)| *name != place.name || has_guard(*number));
+    }
+
+    /// Whether the server has this hold now.
+    pub(crate) fn is_held_by(&self, lock: usize, who: Who) -> bool {
+        let server = self.home(lock);
+        let mut holders = server.locks[lock].holders(server.clock_ms(self.now));
+        holders.any(|holder| holder == who)
+    }
+
+    /// Checks the releases in mid-run whose outcomes have become known: none says that the server
+    /// had a hold that was over, and none that a hold was lost which is there still.
+    pub(crate) fn returned(&mut self, place: Place) {
+        let mut returned = std::mem::take(&mut self.processes[place.slot].returned);
+        returned.retain(|Returned { shared, lock, who, was_there }| {
+            let Some(outcome) = shared.take_outcome() else { return true };
+            if outcome == Ok(Released::Released) && !was_there {
+                self.breaks(Law::T1, || format!("{who:?} releases a hold that was over"));
+            }
+            let is_lost = outcome == Ok(Released::NotHeld);
+            if laws::WHOLE_SECTIONS_ARE_NOT_LOST && is_lost && *was_there && self.is_held_by(*lock, *who)
+            {
+                self.breaks(Law::T1, || {
+                    format!("a guard of {who:?} was whole, and is told that its hold was lost")
+                });
+            }
+            false
+        });
+        self.processes[place.slot].returned = returned;
     }
 
     /// Checks that a guard that has ended was told so, unless nothing could tell it.

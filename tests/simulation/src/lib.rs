@@ -12,8 +12,8 @@
 //!   faults;
 //! - `cluster`, `routing`: several servers, hash slots that move from one to another, and the way
 //!   of a request after them;
-//! - `process`, `lifecycle`, `callers`: the nodes' tables, their processes, and the callers of
-//!   locks;
+//! - `process`, `lifecycle`, `callers`, `holders`: the nodes' tables, their processes, and the
+//!   callers of locks, until they have one and from then on;
 //! - `facts`: each command, for the judge of `lock-laws`; `judge`, `settle`: the laws of more than
 //!   one command, against a record of our own; `breach`: a broken law; `reduce`: from a run
 //!   that breaks one to a small one.
@@ -25,6 +25,7 @@ mod dice;
 mod event_queue;
 mod facts;
 mod fault;
+mod holders;
 mod judge;
 mod lifecycle;
 mod network;

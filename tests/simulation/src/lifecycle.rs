@@ -91,7 +91,14 @@ impl World {
             let until = self.now + self.dice.below(longest * MS);
             self.processes[place.slot].unseen += until - self.now;
             self.stop(place, until);
-        } else if self.strikes(Fault::ShutDown) && self.processes[place.slot].closing.is_none() {
+        } else if self.strikes(Fault::ShutDown) {
+            self.ends(place);
+        }
+    }
+
+    /// Shuts the node down, unless it is shut down already.
+    pub(crate) fn ends(&mut self, place: Place) {
+        if self.processes[place.slot].closing.is_none() {
             self.shut_down(place);
         }
     }
@@ -120,7 +127,8 @@ impl World {
             let kind = LockErrorKind::Closed;
             (_, from) = self.event(place, |core| core.end_attempts(start, kind));
         }
-        let patience = self.dice.below(3_000 * MS);
+        let longest = if self.dice.one_in(2) { 3_000 } else { 20_000 };
+        let patience = self.dice.below(longest * MS);
         self.processes[place.slot].closing = Some((Closing::Attempts, self.now + patience));
         self.at(self.now, place, What::Closing);
     }
