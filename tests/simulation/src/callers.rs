@@ -10,11 +10,20 @@ use proto::{
 use crate::event_queue::{Place, What};
 use crate::fault::Fault;
 use crate::judge::Guard;
+use crate::pairs::Mechanism;
 use crate::process::{Caller, Open, Section, Shared};
 use crate::resource::Form;
 use crate::server::index;
 use crate::world::{MS, World};
 use laws::Law;
+
+/// The lease of a request, µs.
+pub(crate) fn lease_us(terms: &Terms) -> u64 {
+    terms.lease.as_micros() as u64
+}
+
+/// An answer that comes so long after its request is late.
+const LATE_US: u64 = 500 * MS;
 
 impl World {
     /// Plans the next turn of a caller, after a while.
@@ -51,10 +60,9 @@ impl World {
         let usual = 1_000 * (1 + self.plan.seed % 9);
         let rare = if self.plan.is_crowded() { 4 } else { 1 };
         let lease_ms = if self.dice.one_in(4 * rare) { self.dice.of(1_000, 9_000) } else { usual };
-        let lease_us = lease_ms * MS;
-        let lease = Duration::from_micros(lease_us);
+        let lease = Duration::from_millis(lease_ms);
         let kind = self.dice.below(6 * rare);
-        let options = match kind {
+        let terms = match kind {
             0 => Terms { lease, renewal: Renewal::Fixed, ..Terms::default() },
             1 => {
                 let longest = Duration::from_millis(self.dice.of(1_000, 15_000));
@@ -62,22 +70,23 @@ impl World {
             }
             _ => Terms { lease, ..Terms::default() },
         };
-        let options = match self.dice.one_in(16) {
-            true => Terms { queue_limit: self.dice.of(1, 4) as u32, ..options },
-            false => options,
+        let terms = match self.dice.one_in(16) {
+            true => Terms { queue_limit: self.dice.of(1, 4) as u32, ..terms },
+            false => terms,
         };
         let mode = if self.dice.one_in(4 * rare) { Mode::Try } else { Mode::Wait };
         let shared = Shared::of(caller);
         let demand = Form::of(&self.plan, lock as u64).demand(&mut self.dice);
         let keeps_newest = demand == Demand::ALONE && self.dice.one_in(6 * rare);
         let when_busy = if keeps_newest { WhenBusy::KeepNewest } else { WhenBusy::Wait };
-        let options = Terms { when_busy, ..options };
-        let Some(attempt) = self.ask(place, lock, options, mode, demand, shared.clone()) else {
+        let terms = Terms { when_busy, ..terms };
+        let Some(attempt) = self.ask(place, lock, terms, mode, demand, shared.clone()) else {
             // The node is shut down.
             return;
         };
+        self.asks_with(lock, &terms, demand);
         self.processes[place.slot].callers[caller] =
-            Caller::Waits { attempt, lock, lease_us, shared, woken: None, ends: kind < 2 };
+            Caller::Waits { attempt, lock, terms, shared, woken: None };
         if self.strikes(Fault::Force) {
             let lock = self.names[lock].clone();
             let sent = self.processes[place.slot].timers(self.now);
@@ -120,6 +129,19 @@ impl World {
         Some(attempt)
     }
 
+    /// Notes the terms of a member that asks for a lock, or has it.
+    fn asks_with(&mut self, lock: usize, terms: &Terms, demand: Demand) {
+        if terms.renewal == Renewal::Fixed {
+            self.meets(lock, Mechanism::FixedLease);
+        }
+        if terms.max_hold.is_some() {
+            self.meets(lock, Mechanism::LongestHold);
+        }
+        if demand != Demand::ALONE {
+            self.meets(lock, Mechanism::Parts);
+        }
+    }
+
     /// Plans for a caller to look something up.
     pub(crate) fn wake(&mut self, place: Place, caller: usize) {
         let late = match self.strikes(Fault::Unread) {
@@ -145,17 +167,16 @@ impl World {
             return;
         }
         match &mut process.callers[caller] {
-            Caller::Waits { attempt, lock, shared, lease_us, woken, ends } => {
+            Caller::Waits { attempt, lock, terms, shared, woken } => {
                 let attempt = *attempt;
                 let lock = *lock;
                 let shared = shared.clone();
-                let ends = *ends;
-                let lease_us = *lease_us;
+                let terms = *terms;
                 let woken = woken.take();
                 if let Some(woken) = woken {
-                    self.lapses(place, attempt, lock, lease_us, woken);
+                    self.lapses(place, attempt, lock, lease_us(&terms), woken);
                 }
-                self.find(place, caller, attempt, lock, (shared, lease_us, ends));
+                self.find(place, caller, attempt, lock, (shared, terms));
             }
             Caller::Holds(Section { again: Some(attempt), .. }) => {
                 let attempt = *attempt;
@@ -172,7 +193,7 @@ impl World {
         caller: usize,
         attempt: u64,
         lock: usize,
-        (shared, lease_us, ends): (Shared, u64, bool),
+        (shared, terms): (Shared, Terms),
     ) {
         let (number, token) = match self.event(place, |core| core.take(attempt)) {
             End::Waits => return,
@@ -194,9 +215,10 @@ impl World {
         self.has_lease(place, lock, number);
         self.has_token(place, lock, number, token);
         let (again, guards) = (None, 1);
-        let section = Section { number, lock, lease_us, shared, again, ends, guards };
+        let section = Section { number, lock, terms, shared, again, guards };
         self.processes[place.slot].callers[caller] = Caller::Holds(section);
-        self.works(place, caller, lease_us);
+        self.asks_with(lock, &terms, demand);
+        self.works(place, caller);
         if self.strikes(Fault::Reenter) {
             self.reenters(place, caller, demand);
         }
@@ -215,9 +237,14 @@ impl World {
     }
 
     pub(crate) fn cancel(&mut self, place: Place, caller: usize, turn: u64) {
+        self.withdraws(place, caller, turn, Mechanism::Cancel);
+    }
+
+    fn withdraws(&mut self, place: Place, caller: usize, turn: u64, why: Mechanism) {
         let process = &self.processes[place.slot];
-        let Caller::Waits { attempt, .. } = process.callers[caller] else { return };
+        let Caller::Waits { attempt, lock, .. } = process.callers[caller] else { return };
         if process.turns[caller] == turn {
+            self.meets(lock, why);
             self.event(place, |core| core.cancel(attempt));
             self.rest(place, caller);
         }
@@ -226,7 +253,7 @@ impl World {
     /// The wait of a caller is over. A grant of the same moment counts.
     pub(crate) fn wait_ends(&mut self, place: Place, caller: usize, turn: u64) {
         self.look(place, caller, turn);
-        self.cancel(place, caller, turn);
+        self.withdraws(place, caller, turn, Mechanism::TimedWait);
     }
 
     pub(crate) fn answered(
@@ -238,6 +265,9 @@ impl World {
     ) {
         let Some(open) = self.processes[place.slot].open.remove(&request) else { return };
         let Open { ask, way } = open;
+        if self.now > way.since() + LATE_US {
+            self.meets(index(&ask), Mechanism::LateAnswer);
+        }
         self.tell(place, "is answered", &(&ask, &answer));
         let believed = self.believed(place, &ask);
         self.looks(place, |core| match (&answer, replicas) {
@@ -245,6 +275,9 @@ impl World {
             (Ok(answer), None) => core.replied(&ask, answer),
             (Err(error), _) => core.unanswered(&ask, error),
         });
+        if answer.is_err() {
+            self.may_be_overtaken(place.name);
+        }
         if let Ok(answer) = &answer {
             let slot = self.plan.slot(index(&ask));
             let process = &mut self.processes[place.slot];

@@ -1,11 +1,12 @@
 //! The holders: they work, ask for their own lock again, downgrade, leak, forget, and give back.
 
-use proto::Demand;
 use proto::node::{Ask, GivenBack, Outcome as End};
+use proto::{Demand, Renewal};
 
+use crate::callers::lease_us;
 use crate::event_queue::{Place, What};
 use crate::fault::Fault;
-use crate::judge::Guard;
+use crate::pairs::Mechanism;
 use crate::process::{Caller, Returned, Section, Shared};
 use crate::resource::Form;
 use crate::world::{MS, World};
@@ -13,7 +14,12 @@ use crate::world::{MS, World};
 impl World {
     /// Lets a holder work for a while: in a third of all draws for longer than a lease, so over
     /// several renewals.
-    pub(crate) fn works(&mut self, place: Place, caller: usize, lease_us: u64) {
+    pub(crate) fn works(&mut self, place: Place, caller: usize) {
+        let Caller::Holds(Section { terms, .. }) = &self.processes[place.slot].callers[caller]
+        else {
+            return;
+        };
+        let lease_us = lease_us(terms);
         let is_long = !self.is_calm && self.dice.one_in(3);
         let time = match is_long {
             true => lease_us + self.dice.below(2 * lease_us),
@@ -32,8 +38,10 @@ impl World {
             return;
         };
         let lock = section.lock;
-        if self.dice.one_in(2) {
-            section.guards += 1;
+        let is_guard = self.dice.one_in(2);
+        section.guards += u32::from(is_guard);
+        self.meets(lock, Mechanism::Reenter);
+        if is_guard {
             return;
         }
         let again = self.asks_again(place, caller, lock, demand);
@@ -61,14 +69,13 @@ impl World {
         let Caller::Holds(section) = &mut self.processes[place.slot].callers[caller] else {
             return;
         };
-        let lease_us = section.lease_us;
         if section.guards > 1 && !self.is_calm && self.dice.one_in(2) {
             // The other guard keeps the hold.
             section.guards -= 1;
-            return self.works(place, caller, lease_us);
+            return self.works(place, caller);
         }
         if self.downgrades(place, caller) {
-            return self.works(place, caller, lease_us);
+            return self.works(place, caller);
         }
         self.give_back(place, caller);
     }
@@ -76,18 +83,21 @@ impl World {
     /// Makes some holders of a whole lock readers. From then on the guard counts on a read only,
     /// whether the server hears of it or not.
     fn downgrades(&mut self, place: Place, caller: usize) -> bool {
-        let Caller::Holds(Section { number, lock, .. }) = self.processes[place.slot].callers[caller]
+        let Caller::Holds(Section { number, lock, .. }) =
+            self.processes[place.slot].callers[caller]
         else {
             return false;
         };
         let all = Demand::ALONE.weight();
-        let is_own = |guard: &&mut Guard| (guard.name, guard.number) == (place.name, number);
-        let guard = self.records[lock].guards.iter_mut().find(is_own);
+        let mut guards = self.records[lock].guards.iter_mut();
+        let guard = guards.find(|guard| (guard.name, guard.number) == (place.name, number));
         let Some(guard) = guard.filter(|guard| guard.weight == all) else { return false };
         if Form::of(&self.plan, lock as u64) == Form::Locks || !self.dice.one_in(4) {
             return false;
         }
         guard.weight = Demand::READ.weight();
+        self.meets(lock, Mechanism::Downgrade);
+        self.cuts(place, lock, number);
         if let Some(ask) = self.event(place, |core| core.downgrade(number)) {
             self.send(place, ask);
         }
@@ -97,19 +107,20 @@ impl World {
     fn give_back(&mut self, place: Place, caller: usize) {
         let process = &mut self.processes[place.slot];
         let Caller::Holds(section) = &process.callers[caller] else { return };
-        let Section { number, lock, lease_us, ref shared, again, ends, guards } = *section;
+        let Section { number, lock, terms, ref shared, again, guards } = *section;
         let shared = shared.clone();
         if !shared.believes(process.moment(self.now)) {
             self.outcome.lost += 1;
             self.was_told(place, &shared);
         }
         if self.strikes(Fault::Forget) {
+            self.meets(lock, Mechanism::Forget);
             // Its guard is never heard of again. Where nothing else ends the hold, its process does.
             if let Some(again) = again {
                 self.event(place, |core| core.cancel(again));
             }
-            if !ends {
-                let until = self.now + self.dice.below(4 * lease_us);
+            if terms.renewal == Renewal::Watchdog && terms.max_hold.is_none() {
+                let until = self.now + self.dice.below(4 * lease_us(&terms));
                 self.at(until, place, What::Ends);
             }
             return self.rest(place, caller);
@@ -120,13 +131,15 @@ impl World {
         if self.strikes(Fault::Leak) {
             let hold = self.processes[place.slot].core.held_as(number);
             self.leaked.insert((place.name, hold));
+            self.meets(lock, Mechanism::Leak);
+            self.cuts(place, lock, number);
             self.event(place, |core| core.leak(number));
             if guards > 1 {
                 // The other guard of the hold is lost with it.
                 if let Caller::Holds(section) = &mut self.processes[place.slot].callers[caller] {
                     section.guards = 1;
                 }
-                return self.works(place, caller, lease_us);
+                return self.works(place, caller);
             }
         }
         let cancels_first = self.dice.one_in(2);
@@ -134,6 +147,7 @@ impl World {
             self.event(place, |core| core.cancel(again));
         }
         let ask = if self.dice.one_in(3) {
+            self.meets(lock, Mechanism::Drop);
             self.event(place, |core| core.dropped(number));
             None
         } else {

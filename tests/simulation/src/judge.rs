@@ -13,6 +13,7 @@ use proto::{
 
 use crate::event_queue::Place;
 use crate::facts::{Before, Facts};
+use crate::pairs::Mechanism;
 use crate::process::{Returned, Seen, Shared};
 use crate::resource::{NEWCOMER_MS, TOUCHED_MS};
 use crate::server::index;
@@ -52,6 +53,10 @@ pub(crate) struct Record {
     waits: BTreeMap<Who, Wait>,
     line: BTreeMap<u64, Who>,
     tickets: u64,
+    /// The members that were granted the present run, with their tickets.
+    pub(crate) served: BTreeMap<Who, u64>,
+    /// The attempts that still wait after their run was cut short, with their tickets.
+    pub(crate) cut: BTreeMap<Who, u64>,
     /// The members that the last command has queued.
     pub(crate) came: Vec<Who>,
     /// The tombstones that count, and the ms up to which they do. Time that the server's clock goes
@@ -73,6 +78,17 @@ impl Record {
         if let Some(wait) = self.waits.remove(&who) {
             self.line.remove(&wait.ticket);
         }
+    }
+
+    /// The ticket of a member that waits.
+    pub(crate) fn ticket(&self, who: Who) -> Option<u64> {
+        self.waits.get(&who).map(|wait| wait.ticket)
+    }
+
+    /// Whether a process has a guard of it, or a member that waits.
+    pub(crate) fn has(&self, name: u64) -> bool {
+        self.guards.iter().any(|guard| guard.name == name)
+            || self.waits.range((name, 0)..=(name, u64::MAX)).next().is_some()
     }
 
     /// The waiters in the order of arrival.
@@ -143,6 +159,11 @@ impl World {
         self.go_together(lock, &granted);
         for member in granted.iter().map(|held| held.member).chain(run.iter().copied()) {
             self.is_wanted(lock, member);
+        }
+        let all: Vec<Who> =
+            granted.iter().map(|held| held.member).chain(run.iter().copied()).collect();
+        if laws::CUT_RUNS_KEEP_THEIR_PLACES {
+            self.follow_runs(lock, command, &all, &run);
         }
         self.tokens(lock, before, &granted, &after, (said_to_hold(command, answer), told));
         let gone = granted.iter().map(|held| held.member).chain(dropped).chain(run);
@@ -238,7 +259,8 @@ impl World {
             !is_granted && !self.untold.contains(&who) && guard.shared.believes(now)
         };
         let guards = self.records[lock].guards.iter().filter(believes);
-        let believed: Vec<_> = guards.map(|guard| (guard.name, guard.number, guard.weight)).collect();
+        let believed: Vec<_> =
+            guards.map(|guard| (guard.name, guard.number, guard.weight)).collect();
         let mut used: u64 = believed.iter().map(|(.., weight)| weight).sum();
         let exceeds = |held: &&Held<Who>| {
             used += held.weight;
@@ -335,6 +357,9 @@ impl World {
             _ => {}
         }
         let superseded = self.superseded(lock, command, before);
+        if !superseded.is_empty() {
+            self.meets(lock, Mechanism::Newest);
+        }
         let passed_ms = now_ms + self.home(lock).set_back_us / MS;
         let record = &mut self.records[lock];
         for who in superseded {
@@ -486,7 +511,10 @@ impl World {
                 self.breaks(Law::T1, || format!("{who:?} releases a hold that was over"));
             }
             let is_lost = outcome == Ok(Released::NotHeld);
-            if laws::WHOLE_SECTIONS_ARE_NOT_LOST && is_lost && *was_there && self.is_held_by(*lock, *who)
+            if laws::WHOLE_SECTIONS_ARE_NOT_LOST
+                && is_lost
+                && *was_there
+                && self.is_held_by(*lock, *who)
             {
                 self.breaks(Law::T1, || {
                     format!("a guard of {who:?} was whole, and is told that its hold was lost")

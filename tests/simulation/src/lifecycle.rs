@@ -5,6 +5,7 @@ use proto::LockErrorKind;
 use crate::event_queue::{Place, What};
 use crate::fault::Fault;
 use crate::network::REQUEST_TIMEOUT_US;
+use crate::pairs::Mechanism;
 use crate::process::{Closing, Process};
 use crate::world::{MS, World};
 use laws::Law;
@@ -105,6 +106,7 @@ impl World {
 
     fn stop(&mut self, place: Place, until: u64) {
         self.processes[place.slot].stopped_until = until;
+        self.may_be_overtaken(place.name);
         self.at(until, place, What::Continued);
     }
 
@@ -121,6 +123,8 @@ impl World {
 
     /// Shuts the node down, as `Locks::shutdown` does.
     fn shut_down(&mut self, place: Place) {
+        self.own_meet(place.name, Mechanism::ShutDown);
+        self.may_be_overtaken(place.name);
         self.event(place, |core| core.close());
         let mut from = Some(0);
         while let Some(start) = from {

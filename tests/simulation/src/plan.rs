@@ -1,6 +1,7 @@
 //! `Plan`: the number and the sizes from which everything in a run follows.
 
 use crate::fault::{Fault, Faults};
+use crate::pairs::Pairs;
 use laws::Law;
 use proto::LockName;
 
@@ -96,6 +97,8 @@ pub struct Outcome {
     pub works: u64,
     /// and of those that last for longer than a lease.
     pub long_works: u64,
+    /// The pairs of mechanisms that met.
+    pub pairs: Pairs,
     /// The number of waiters that left the queue for a newer one.
     pub superseded: u64,
     /// The number of guards that were lost.
@@ -123,6 +126,7 @@ impl Outcome {
         self.in_runs += other.in_runs;
         self.works += other.works;
         self.long_works += other.long_works;
+        self.pairs.add(&other.pairs);
         self.superseded += other.superseded;
         self.lost += other.lost;
         self.messages += other.messages;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use proto::node::{Ask, Core, Mirror, Moment, Rules};
-use proto::{NodeId, Released, StoreError};
+use proto::{NodeId, Released, StoreError, Terms};
 
 use crate::judge::Who;
 use crate::routing::{Routing, Way};
@@ -75,12 +75,10 @@ pub(crate) enum Caller {
     Waits {
         attempt: u64,
         lock: usize,
-        lease_us: u64,
+        terms: Terms,
         shared: Shared,
         /// The time at which it was woken first.
         woken: Option<u64>,
-        /// Whether its hold ends by itself although it is renewed.
-        ends: bool,
     },
     Holds(Section),
     Releases,
@@ -91,12 +89,10 @@ pub(crate) enum Caller {
 pub(crate) struct Section {
     pub(crate) number: u64,
     pub(crate) lock: usize,
-    pub(crate) lease_us: u64,
+    pub(crate) terms: Terms,
     pub(crate) shared: Shared,
     /// A second attempt on the same lock, while it is held.
     pub(crate) again: Option<u64>,
-    /// Whether its hold ends by itself although it is renewed.
-    pub(crate) ends: bool,
     /// The number of guards of the hold.
     pub(crate) guards: u32,
 }

@@ -14,6 +14,7 @@ use crate::dice::Dice;
 use crate::event_queue::{EventQueue, Place, What};
 use crate::fault::Fault;
 use crate::judge::{Record, Who};
+use crate::pairs::Life;
 use crate::plan::{Outcome, Plan};
 use crate::process::{Process, Shared};
 use crate::server::{Server, servers};
@@ -53,6 +54,8 @@ pub(crate) struct World {
     /// The caller whose release a request is, by request.
     pub(crate) releases: BTreeMap<u64, usize>,
     pub(crate) records: Vec<Record>,
+    /// The life of the hold of each lock.
+    pub(crate) lives: Vec<Option<Life>>,
     /// The members whose holds their callers keep until they end by themselves.
     pub(crate) leaked: BTreeSet<Who>,
     /// The members that were force-released, and whose processes have not been told yet.
@@ -90,6 +93,7 @@ impl World {
             ended_well: Vec::new(),
             releases: BTreeMap::new(),
             records: (0..plan.locks).map(|_| Record::default()).collect(),
+            lives: (0..plan.locks).map(|_| None).collect(),
             leaked: BTreeSet::new(),
             untold: BTreeSet::new(),
             issued: vec![0; plan.slots()],
