@@ -58,6 +58,7 @@ impl Locking {
                 self.event(state, node, |core| core.cancel(attempt));
             }
             Action::Downgrade { client } => self.downgrade(state, client),
+            Action::Leak { client } => self.leak(state, client),
             Action::Run { packet } => {
                 let Packet::Request { node, ask, sent, is_late } = state.network.remove(packet)
                 else {
@@ -188,6 +189,19 @@ impl Locking {
         self.send(state, node, &request.expect("it is held"));
     }
 
+    /// Leaves the hold of a client to its end.
+    fn leak(&self, state: &mut State, client: usize) {
+        state.budget.leaks -= 1;
+        let Stage::Guard(number) = state.clients[client].stage else {
+            unreachable!("only guards are leaked");
+        };
+        let node = self.scope.homes[client];
+        let hold = state.nodes[usize::from(node)].core.held_as(number);
+        state.record.leaked |= 1 << self.id_of(node, hold);
+        self.event(state, node, |core| core.leak(number));
+        state.clients[client].stage = Stage::Idle;
+    }
+
     /// Makes states equal that differ only in things that can make no difference any more.
     fn forget(&self, state: &mut State) {
         // An answer that carries nothing but its arrival arrives at once.
@@ -280,7 +294,7 @@ impl Locking {
 pub(crate) fn given_back(ask: Ask) -> Option<Bits> {
     match ask {
         Ask::Release { member } => Some(1 << member),
-        Ask::Leave { members, .. } => Some(members),
+        Ask::Leave { members, served, .. } if served != members => Some(members & !served),
         _ => None,
     }
 }

@@ -3,7 +3,7 @@
 use stateright::{Checker, HasDiscoveries, Model};
 
 use crate::NOTHING;
-use crate::model::{Locking, Scope, Want};
+use crate::model::{Locking, SHORT_MS, Scope, Want};
 use crate::properties;
 use crate::state::Budget;
 use crate::variant::Variant;
@@ -26,6 +26,7 @@ fn broken(
         one_by_one: variant == Variant::ForgetsMore,
         acquires: usize::MAX,
         runs: 1,
+        step_ms: SHORT_MS,
         budget,
         served_one_in: 1,
     };

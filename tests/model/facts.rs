@@ -51,7 +51,8 @@ impl Evidence for Facts<'_> {
             | Ask::Confirm { member }
             | Ask::Downgrade { member, .. } => member == named,
             // The last of a run take the hold with them, whose name is another's.
-            Ask::Leave { members, .. } => {
+            Ask::Leave { members, served, .. } => {
+                let members = members & !served;
                 let run = together(self.step.was.run(self.step.model));
                 members & (1 << named) != 0 || run != 0 && run & !members == 0
             }

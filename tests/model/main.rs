@@ -48,7 +48,7 @@ use std::time::Instant;
 
 use stateright::{Checker, HasDiscoveries, Model};
 
-use model::{Locking, Scope};
+use model::{Locking, SHORT_MS, Scope};
 use progress::Progress;
 use state::Budget;
 use variant::Variant;
@@ -60,6 +60,7 @@ const NOTHING: Budget = Budget {
     cuts: 0,
     forced: 0,
     downgrades: 0,
+    leaks: 0,
     forgets: 0,
     passes: 0,
 };
@@ -159,6 +160,7 @@ fn two(budget: Budget) -> Scope {
         one_by_one: false,
         acquires: usize::MAX,
         runs: 1,
+        step_ms: SHORT_MS,
         budget,
         served_one_in: SAMPLED,
     }

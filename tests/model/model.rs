@@ -26,7 +26,7 @@ pub(crate) const LEASE_MS: u32 = 6_000;
 /// The lease that a member has when the lock is handed over to it.
 pub(crate) const CLAIM_MS: u32 = 2_000;
 /// A step of time that is shorter than half a claim; two of them are longer.
-const SHORT_MS: u32 = 700;
+pub(crate) const SHORT_MS: u32 = 700;
 
 /// The size of the model.
 #[derive(Clone, Debug)]
@@ -49,6 +49,8 @@ pub(crate) struct Scope {
     pub(crate) acquires: usize,
     /// The most members of a run. More than one only where no client tries.
     pub(crate) runs: usize,
+    /// The short step of time.
+    pub(crate) step_ms: u32,
     pub(crate) budget: Budget,
     /// The number of states of which one is tried for whether all come to rest from there; none if
     /// 0.
@@ -99,6 +101,9 @@ pub(crate) enum Action {
         client: usize,
     },
     Downgrade {
+        client: usize,
+    },
+    Leak {
         client: usize,
     },
     /// The server runs a request.
@@ -255,8 +260,9 @@ impl Locking {
     fn spans(&self, state: &State) -> impl Iterator<Item = u32> {
         let now = at_ms(state.now);
         let next = state.server.next_end(now);
-        let to_next = next.map(|at_ms| (at_ms - now) as u32).filter(|ms| *ms != SHORT_MS);
-        [SHORT_MS].into_iter().chain(to_next)
+        let step_ms = self.scope.step_ms;
+        let to_next = next.map(|at_ms| (at_ms - now) as u32).filter(|ms| *ms != step_ms);
+        [step_ms].into_iter().chain(to_next)
     }
 
     fn client_actions(&self, state: &State, client: usize, actions: &mut Vec<Action>) {
@@ -278,6 +284,9 @@ impl Locking {
                 actions.push(Action::Release { client });
                 if self.scope.drops {
                     actions.push(Action::Drop { client });
+                }
+                if state.budget.leaks > 0 {
+                    actions.push(Action::Leak { client });
                 }
                 if self.may_downgrade(state, client) {
                     actions.push(Action::Downgrade { client });

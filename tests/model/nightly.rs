@@ -2,7 +2,7 @@
 //! same name is in every run of the tests.
 
 use crate::model::{Scope, Want};
-use crate::scopes::{in_runs, three};
+use crate::scopes::{in_runs, kept, three};
 use crate::state::Budget;
 use crate::{NOTHING, exhaust, two};
 
@@ -77,4 +77,21 @@ fn a_run_of_two_whose_requests_are_lost_or_late_keeps_every_law() {
 fn a_run_of_two_that_is_downgraded_keeps_every_law() {
     let budget = Budget { downgrades: 1, ..NOTHING };
     exhaust("a run of two, downgraded", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
+}
+
+/// Renewals come between, and show which members were served.
+#[test]
+#[ignore = "a minute: scripts/test --all runs it"]
+fn a_run_of_two_that_is_downgraded_and_kept_for_longer_than_a_lease_keeps_every_law() {
+    let budget = Budget { downgrades: 1, passes: 3, ..NOTHING };
+    let scope = kept(in_runs(&[0, 0, 0], &[1, 1, 1], budget));
+    exhaust("a run of two, downgraded and kept", scope);
+}
+
+#[test]
+#[ignore = "a minute: scripts/test --all runs it"]
+fn a_run_of_two_that_is_leaked_and_kept_for_longer_than_a_lease_keeps_every_law() {
+    let budget = Budget { leaks: 1, passes: 3, ..NOTHING };
+    let scope = kept(in_runs(&[0, 0, 0], &[1, 1, 1], budget));
+    exhaust("a run of two, leaked and kept", scope);
 }

@@ -86,6 +86,8 @@ pub(crate) enum Ask {
         members: Bits,
         /// Those that are ambiguous.
         ambiguous: Bits,
+        /// Those that leave a run that goes on, and no hold.
+        served: Bits,
     },
     /// Releases the lock by force, for an operator.
     Force,

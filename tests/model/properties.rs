@@ -139,9 +139,8 @@ fn guards_fit(model: &Locking, state: &State) -> bool {
 
 /// Whether only the clients' own operations happen, at once.
 fn is_calm(budget: Budget) -> bool {
-    let Budget { losses, crashes, cuts, forced, passes, cancels: _, downgrades: _, forgets: _ } =
-        budget;
-    losses + crashes + cuts + forced + passes == 0
+    let Budget { losses, crashes, cuts, forced, passes, leaks, .. } = budget;
+    losses + crashes + cuts + forced + passes + leaks == 0
 }
 
 /// Whether each head that fits, because a command has left it over, has a reply or a following
@@ -211,8 +210,10 @@ fn unstuck(model: &Locking, state: &State) -> bool {
         if clients().any(has_guard) {
             return true;
         }
-        // A waiter without a message finds its hold by asking; a hold of a dead process ends.
-        if state.nodes[node_of(held.member)].is_dead {
+        // A waiter without a message finds its hold by asking; one that was leaked ends, and so does
+        // that of a dead process.
+        let is_leaked = state.record.leaked & (1 << held.member) != 0;
+        if is_leaked || state.nodes[node_of(held.member)].is_dead {
             let Some(ends_ms) = held.ends_ms else { return false };
             now_ms = now_ms.max(ends_ms);
         }
@@ -233,7 +234,7 @@ fn unstuck(model: &Locking, state: &State) -> bool {
                 let member = model.id_of(node, number);
                 // Of a run's hold its node sends the release, of others a leave is as good.
                 ask(Ask::Release { member }, node);
-                ask(Ask::Leave { members: 1 << member, ambiguous: 0 }, node);
+                ask(Ask::Leave { members: 1 << member, ambiguous: 0, served: 0 }, node);
             }
         }
     }

@@ -161,6 +161,19 @@ pub(crate) fn in_runs(homes: &'static [u8], operations: &'static [u8], budget: B
     Scope { homes, operations, runs: 3, ..three(&[], budget) }
 }
 
+/// Lets time pass in steps within which each renewal is due and the server is told which members of
+/// a run were served, and three of which are longer than a lease.
+pub(crate) fn kept(scope: Scope) -> Scope {
+    Scope { step_ms: 2_200, ..scope }
+}
+
+#[test]
+fn a_run_of_two_that_is_downgraded_and_renewed_keeps_every_law() {
+    let budget = Budget { downgrades: 1, passes: 1, ..NOTHING };
+    let scope = kept(in_runs(&[0, 0, 0], &[1, 1, 1], budget));
+    exhaust("a run of two of one node, downgraded and renewed", scope);
+}
+
 #[test]
 fn a_run_of_two_keeps_every_law() {
     exhaust("a run of two", in_runs(&[0, 1, 1], &[1, 1, 1], NOTHING));

@@ -171,8 +171,13 @@ impl Locking {
             Ask::Touch { members } => {
                 Command::Touch { members: bits(members).map(&member).collect() }
             }
-            Ask::Leave { members, ambiguous } => {
-                let leaving = |id| Leaving::new(member(id), ambiguous & (1 << id) != 0);
+            Ask::Leave { members, ambiguous, served } => {
+                let is_in = |bits: Bits, id: Id| bits & (1 << id) != 0;
+                let leaving = |id| Leaving {
+                    member: member(id),
+                    ambiguous: is_in(ambiguous, id),
+                    served: is_in(served, id),
+                };
                 Command::Leave { leaving: bits(members).map(leaving).collect() }
             }
             Ask::Force => Command::ForceRelease { member: None },

@@ -149,6 +149,8 @@ pub(crate) struct Budget {
     pub(crate) forced: u8,
     /// Locks that become reads.
     pub(crate) downgrades: u8,
+    /// Guards that are leaked.
+    pub(crate) leaks: u8,
     /// Losses of the counter of tokens.
     pub(crate) forgets: u8,
     /// Steps of time.
@@ -170,6 +172,8 @@ pub(crate) struct Record {
     pub(crate) untold: Bits,
     /// The locks whose holders have asked for less.
     pub(crate) downgraded: Bits,
+    /// The holds that were leaked.
+    pub(crate) leaked: Bits,
     /// The greatest token so far.
     pub(crate) token: u64,
     /// A bit for each law that the last step broke.

@@ -122,7 +122,7 @@ impl Locking {
             Command::Leave { leaving } => {
                 let members = together(leaving.iter().map(|one| id(&one.member)));
                 if self.variant == Variant::ForgetsToLeave {
-                    let ask = Ask::Leave { members, ambiguous: 0 };
+                    let ask = Ask::Leave { members, ambiguous: 0, served: 0 };
                     let outcome = Outcome::Left(true);
                     let (grants, run) = (Vec::new(), Vec::new());
                     let told = Told { outcome, left: 0, grants, run, more: false };
@@ -134,7 +134,9 @@ impl Locking {
                 let is_marked =
                     |one: &&Leaving| one.ambiguous && self.variant != Variant::NoTombstone;
                 let ambiguous = leaving.iter().filter(is_marked).map(|one| id(&one.member));
-                Ask::Leave { members, ambiguous: together(ambiguous) }
+                let served = leaving.iter().filter(|one| one.served).map(|one| id(&one.member));
+                let (ambiguous, served) = (together(ambiguous), together(served));
+                Ask::Leave { members, ambiguous, served }
             }
             Command::ForceRelease { .. } | Command::Inspect { .. } => {
                 unreachable!("no node asks for it")

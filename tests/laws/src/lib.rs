@@ -5,6 +5,13 @@
 //! that MONITOR shows. [`judge`] is the same for all of them. An observer leaves out facts that it
 //! is not certain of, and checks by itself only the laws that need more than one command.
 
+/// Whether a release in mid-run is never told that its hold was lost while that hold is there.
+pub const WHOLE_SECTIONS_ARE_NOT_LOST: bool = false;
+
+/// Whether members of a run that its holder has cut short, by a downgrade or a leak, keep their
+/// places.
+pub const CUT_RUNS_KEEP_THEIR_PLACES: bool = false;
+
 mod judge;
 mod law;
 #[cfg(test)]

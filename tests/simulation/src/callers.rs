@@ -1,8 +1,8 @@
-//! The callers of locks: they ask, wait, hold, release, cancel, come late, leak and forget.
+//! The callers of locks: they ask, wait, cancel, and come late.
 
 use std::time::Duration;
 
-use proto::node::{Ask, GivenBack, Outcome as End, Phase, Request};
+use proto::node::{Ask, Outcome as End, Phase, Request};
 use proto::{
     Answer, Command, Demand, Label, Member, Mode, Renewal, Renewed, StoreError, Terms, WhenBusy,
 };
@@ -10,15 +10,24 @@ use proto::{
 use crate::event_queue::{Place, What};
 use crate::fault::Fault;
 use crate::judge::Guard;
-use crate::process::{Caller, Open, Shared};
+use crate::pairs::Mechanism;
+use crate::process::{Caller, Open, Section, Shared};
 use crate::resource::Form;
 use crate::server::index;
 use crate::world::{MS, World};
 use laws::Law;
 
+/// The lease of a request, µs.
+pub(crate) fn lease_us(terms: &Terms) -> u64 {
+    terms.lease.as_micros() as u64
+}
+
+/// An answer that comes so long after its request is late.
+const LATE_US: u64 = 500 * MS;
+
 impl World {
     /// Plans the next turn of a caller, after a while.
-    fn rest(&mut self, place: Place, caller: usize) {
+    pub(crate) fn rest(&mut self, place: Place, caller: usize) {
         let process = &mut self.processes[place.slot];
         process.callers[caller] = Caller::Idle;
         process.turns[caller] += 1;
@@ -36,7 +45,7 @@ impl World {
         }
         match process.callers[caller] {
             Caller::Idle if !self.is_calm => self.begin(place, caller, turn),
-            Caller::Holds { .. } => self.has_worked(place, caller),
+            Caller::Holds(_) => self.has_worked(place, caller),
             _ => {}
         }
     }
@@ -49,11 +58,11 @@ impl World {
         let lock = self.dice.below(self.plan.locks) as usize;
         // Most have the lease of their run: only neighbours with the same are served together.
         let usual = 1_000 * (1 + self.plan.seed % 9);
-        let lease_ms = if self.dice.one_in(4) { self.dice.of(1_000, 9_000) } else { usual };
-        let lease_us = lease_ms * MS;
-        let lease = Duration::from_micros(lease_us);
-        let kind = self.dice.below(6);
-        let options = match kind {
+        let rare = if self.plan.is_crowded() { 4 } else { 1 };
+        let lease_ms = if self.dice.one_in(4 * rare) { self.dice.of(1_000, 9_000) } else { usual };
+        let lease = Duration::from_millis(lease_ms);
+        let kind = self.dice.below(6 * rare);
+        let terms = match kind {
             0 => Terms { lease, renewal: Renewal::Fixed, ..Terms::default() },
             1 => {
                 let longest = Duration::from_millis(self.dice.of(1_000, 15_000));
@@ -61,27 +70,33 @@ impl World {
             }
             _ => Terms { lease, ..Terms::default() },
         };
-        let options = match self.dice.one_in(16) {
-            true => Terms { queue_limit: self.dice.of(1, 4) as u32, ..options },
-            false => options,
+        let terms = match self.dice.one_in(16) {
+            true => Terms { queue_limit: self.dice.of(1, 4) as u32, ..terms },
+            false => terms,
         };
-        let mode = if self.dice.one_in(4) { Mode::Try } else { Mode::Wait };
+        let mode = if self.dice.one_in(4 * rare) { Mode::Try } else { Mode::Wait };
         let shared = Shared::of(caller);
         let demand = Form::of(&self.plan, lock as u64).demand(&mut self.dice);
-        let keeps_newest = demand == Demand::ALONE && self.dice.one_in(6);
+        let keeps_newest = demand == Demand::ALONE && self.dice.one_in(6 * rare);
         let when_busy = if keeps_newest { WhenBusy::KeepNewest } else { WhenBusy::Wait };
-        let options = Terms { when_busy, ..options };
-        let Some(attempt) = self.ask(place, lock, options, mode, demand, shared.clone()) else {
+        let terms = Terms { when_busy, ..terms };
+        let Some(attempt) = self.ask(place, lock, terms, mode, demand, shared.clone()) else {
             // The node is shut down.
             return;
         };
+        self.asks_with(lock, &terms, demand);
         self.processes[place.slot].callers[caller] =
-            Caller::Waits { attempt, lock, lease_us, shared, woken: None, ends: kind < 2 };
+            Caller::Waits { attempt, lock, terms, shared, woken: None };
         if self.strikes(Fault::Force) {
             let lock = self.names[lock].clone();
             let sent = self.processes[place.slot].timers(self.now);
             let command = Command::ForceRelease { member: None };
             self.send(place, Ask { lock, command, sent, background: false });
+        }
+        if mode == Mode::Wait && self.dice.one_in(4) {
+            let longest = [50, 1_000, 20_000][self.dice.below(3) as usize];
+            let ends = self.now + self.dice.below(longest * MS);
+            self.at(ends, place, What::WaitEnds { caller, turn });
         }
         if self.strikes(Fault::Cancel) {
             let scale = [1, MS, 100 * MS, 5_000 * MS][self.dice.below(4) as usize];
@@ -114,6 +129,19 @@ impl World {
         Some(attempt)
     }
 
+    /// Notes the terms of a member that asks for a lock, or has it.
+    fn asks_with(&mut self, lock: usize, terms: &Terms, demand: Demand) {
+        if terms.renewal == Renewal::Fixed {
+            self.meets(lock, Mechanism::FixedLease);
+        }
+        if terms.max_hold.is_some() {
+            self.meets(lock, Mechanism::LongestHold);
+        }
+        if demand != Demand::ALONE {
+            self.meets(lock, Mechanism::Parts);
+        }
+    }
+
     /// Plans for a caller to look something up.
     pub(crate) fn wake(&mut self, place: Place, caller: usize) {
         let late = match self.strikes(Fault::Unread) {
@@ -139,19 +167,18 @@ impl World {
             return;
         }
         match &mut process.callers[caller] {
-            Caller::Waits { attempt, lock, shared, lease_us, woken, ends } => {
+            Caller::Waits { attempt, lock, terms, shared, woken } => {
                 let attempt = *attempt;
                 let lock = *lock;
                 let shared = shared.clone();
-                let ends = *ends;
-                let lease_us = *lease_us;
+                let terms = *terms;
                 let woken = woken.take();
                 if let Some(woken) = woken {
-                    self.lapses(place, attempt, lock, lease_us, woken);
+                    self.lapses(place, attempt, lock, lease_us(&terms), woken);
                 }
-                self.find(place, caller, attempt, lock, shared, ends);
+                self.find(place, caller, attempt, lock, (shared, terms));
             }
-            Caller::Holds { again: Some(attempt), .. } => {
+            Caller::Holds(Section { again: Some(attempt), .. }) => {
                 let attempt = *attempt;
                 self.find_again(place, caller, attempt);
             }
@@ -166,8 +193,7 @@ impl World {
         caller: usize,
         attempt: u64,
         lock: usize,
-        shared: Shared,
-        ends: bool,
+        (shared, terms): (Shared, Terms),
     ) {
         let (number, token) = match self.event(place, |core| core.take(attempt)) {
             End::Waits => return,
@@ -188,134 +214,46 @@ impl World {
         self.records[lock].guards.push(guard);
         self.has_lease(place, lock, number);
         self.has_token(place, lock, number, token);
-        self.processes[place.slot].callers[caller] =
-            Caller::Holds { number, lock, shared, again: None, ends };
-        let is_long = self.dice.one_in(40) && !self.is_calm;
-        let longest = if is_long { 15_000 } else { 5 };
-        let held = self.dice.below(longest * MS);
-        let turn = self.processes[place.slot].turns[caller];
-        self.at(self.now + held, place, What::Turn { caller, turn });
+        let (again, guards) = (None, 1);
+        let section = Section { number, lock, terms, shared, again, guards };
+        self.processes[place.slot].callers[caller] = Caller::Holds(section);
+        self.asks_with(lock, &terms, demand);
+        self.works(place, caller);
         if self.strikes(Fault::Reenter) {
-            let mode = if self.dice.one_in(2) { Mode::Try } else { Mode::Wait };
-            let asked = self.ask(place, lock, Terms::default(), mode, demand, Shared::of(caller));
-            if let Caller::Holds { again, .. } = &mut self.processes[place.slot].callers[caller] {
-                *again = asked;
-            }
+            self.reenters(place, caller, demand);
         }
     }
 
-    /// Looks up the outcome of an attempt that a holder of its lock has begun.
-    fn find_again(&mut self, place: Place, caller: usize, attempt: u64) {
-        let found = self.event(place, |core| core.take(attempt));
-        if matches!(found, End::Waits) {
-            return;
-        }
-        if let Caller::Holds { again, .. } = &mut self.processes[place.slot].callers[caller] {
-            *again = None;
-        }
-        if let End::Granted { number, .. } = found {
-            // Its first hold was lost. If it was not, the judge says so, which has seen the grant.
-            self.event(place, |core| core.dropped(number));
-        }
+    /// Begins another attempt of a holder on its own lock.
+    pub(crate) fn asks_again(
+        &mut self,
+        place: Place,
+        caller: usize,
+        lock: usize,
+        demand: Demand,
+    ) -> Option<u64> {
+        let mode = if self.dice.one_in(2) { Mode::Try } else { Mode::Wait };
+        self.ask(place, lock, Terms::default(), mode, demand, Shared::of(caller))
     }
 
     pub(crate) fn cancel(&mut self, place: Place, caller: usize, turn: u64) {
+        self.withdraws(place, caller, turn, Mechanism::Cancel);
+    }
+
+    fn withdraws(&mut self, place: Place, caller: usize, turn: u64, why: Mechanism) {
         let process = &self.processes[place.slot];
-        let Caller::Waits { attempt, .. } = process.callers[caller] else { return };
+        let Caller::Waits { attempt, lock, .. } = process.callers[caller] else { return };
         if process.turns[caller] == turn {
+            self.meets(lock, why);
             self.event(place, |core| core.cancel(attempt));
             self.rest(place, caller);
         }
     }
 
-    fn has_worked(&mut self, place: Place, caller: usize) {
-        if !self.downgrades(place, caller) {
-            self.give_back(place, caller);
-        }
-    }
-
-    /// Makes some holders of a whole lock readers. From then on the guard counts on a read only,
-    /// whether the server hears of it or not.
-    fn downgrades(&mut self, place: Place, caller: usize) -> bool {
-        let process = &self.processes[place.slot];
-        let Caller::Holds { number, lock, .. } = process.callers[caller] else { return false };
-        let all = Demand::ALONE.weight();
-        let is_own = |guard: &&mut Guard| (guard.name, guard.number) == (place.name, number);
-        let guard = self.records[lock].guards.iter_mut().find(is_own);
-        let Some(guard) = guard.filter(|guard| guard.weight == all) else { return false };
-        if Form::of(&self.plan, lock as u64) == Form::Locks || !self.dice.one_in(4) {
-            return false;
-        }
-        guard.weight = Demand::READ.weight();
-        let turn = process.turns[caller];
-        if let Some(ask) = self.event(place, |core| core.downgrade(number)) {
-            self.send(place, ask);
-        }
-        let held = self.dice.below(5 * MS);
-        self.at(self.now + held, place, What::Turn { caller, turn });
-        true
-    }
-
-    fn give_back(&mut self, place: Place, caller: usize) {
-        let process = &mut self.processes[place.slot];
-        let Caller::Holds { number, lock, ref shared, again, ends } = process.callers[caller]
-        else {
-            return;
-        };
-        let shared = shared.clone();
-        if !shared.believes(process.moment(self.now)) {
-            self.outcome.lost += 1;
-            self.was_told(place, &shared);
-        }
-        if ends && self.strikes(Fault::Forget) {
-            // Its guard is never heard of again.
-            if let Some(again) = again {
-                self.event(place, |core| core.cancel(again));
-            }
-            return self.rest(place, caller);
-        }
-        self.records[lock]
-            .guards
-            .retain(|guard| (guard.name, guard.number) != (place.name, number));
-        let cancels_first = self.dice.one_in(2);
-        if let (Some(again), true) = (again, cancels_first) {
-            self.event(place, |core| core.cancel(again));
-        }
-        let ask = if self.strikes(Fault::Leak) {
-            let hold = self.processes[place.slot].core.held_as(number);
-            self.leaked.insert((place.name, hold));
-            self.event(place, |core| core.leak(number));
-            None
-        } else if self.dice.one_in(3) {
-            self.event(place, |core| core.dropped(number));
-            None
-        } else {
-            let hold = self.processes[place.slot].core.held_as(number);
-            let server = self.home(lock);
-            let now_ms = server.time_us(self.now) / MS;
-            let mut holders = server.locks[lock].holders(now_ms);
-            let was_there = holders.any(|who| who == (place.name, hold));
-            drop(holders);
-            match self.event(place, |core| core.release(number)) {
-                GivenBack::By(ask) => Some(ask),
-                GivenBack::InRun => {
-                    shared.return_to_run(was_there);
-                    self.processes[place.slot].returned.push(shared);
-                    None
-                }
-                GivenBack::Nothing => None,
-            }
-        };
-        if let (Some(again), false) = (again, cancels_first) {
-            self.event(place, |core| core.cancel(again));
-        }
-        let Some(ask) = ask else { return self.rest(place, caller) };
-        self.processes[place.slot].callers[caller] = Caller::Releases;
-        // The answer to a request that breaks with its connection has another number.
-        let request = self.send(place, ask);
-        let is_open = self.processes[place.slot].open.contains_key(&request);
-        let request = if is_open { request } else { self.requests };
-        self.releases.insert(request, caller);
+    /// The wait of a caller is over. A grant of the same moment counts.
+    pub(crate) fn wait_ends(&mut self, place: Place, caller: usize, turn: u64) {
+        self.look(place, caller, turn);
+        self.withdraws(place, caller, turn, Mechanism::TimedWait);
     }
 
     pub(crate) fn answered(
@@ -327,6 +265,9 @@ impl World {
     ) {
         let Some(open) = self.processes[place.slot].open.remove(&request) else { return };
         let Open { ask, way } = open;
+        if self.now > way.since() + LATE_US {
+            self.meets(index(&ask), Mechanism::LateAnswer);
+        }
         self.tell(place, "is answered", &(&ask, &answer));
         let believed = self.believed(place, &ask);
         self.looks(place, |core| match (&answer, replicas) {
@@ -334,6 +275,9 @@ impl World {
             (Ok(answer), None) => core.replied(&ask, answer),
             (Err(error), _) => core.unanswered(&ask, error),
         });
+        if answer.is_err() {
+            self.may_be_overtaken(place.name);
+        }
         if let Ok(answer) = &answer {
             let slot = self.plan.slot(index(&ask));
             let process = &mut self.processes[place.slot];

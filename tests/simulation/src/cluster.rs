@@ -10,6 +10,7 @@ use proto::{Command, Demand, LockErrorKind, Member, StoreError};
 
 use crate::event_queue::{Place, What};
 use crate::fault::Fault;
+use crate::pairs::Mechanism;
 use crate::plan::Plan;
 use crate::resource::Resource;
 use crate::routing::HOST;
@@ -175,6 +176,11 @@ impl World {
         None
     }
 
+    /// Whether the hash slot of a lock is open between two servers.
+    pub(crate) fn is_moving(&self, lock: usize) -> bool {
+        self.cluster.moves[self.plan.slot(lock)].is_some()
+    }
+
     /// Lets the hash slot of a lock move to another server, now and then.
     pub(crate) fn shift(&mut self, lock: usize) {
         let servers = self.servers.len();
@@ -192,8 +198,10 @@ impl World {
             return;
         }
         let locks = (0..self.plan.locks as usize).filter(|lock| self.plan.slot(*lock) == slot);
+        let locks: Vec<usize> = locks.collect();
+        locks.iter().for_each(|lock| self.meets(*lock, Mechanism::MoveSlot));
         let mut keys: Vec<Keys> =
-            locks.flat_map(|lock| [Keys::Holds(lock), Keys::Waiters(lock)]).collect();
+            locks.into_iter().flat_map(|lock| [Keys::Holds(lock), Keys::Waiters(lock)]).collect();
         keys.push(Keys::Counter);
         for at in (1..keys.len()).rev() {
             keys.swap(at, self.dice.below(at as u64 + 1) as usize);

@@ -117,6 +117,13 @@ pub(crate) enum What {
     Continued,
     /// A node that is shut down looks how far it is.
     Closing,
+    /// A process with a hold that nothing else would end is shut down.
+    Ends,
+    /// The wait of a caller is over.
+    WaitEnds {
+        caller: usize,
+        turn: u64,
+    },
 }
 
 impl What {
@@ -146,6 +153,8 @@ impl What {
             Self::Looked => 17,
             Self::Moves { .. } => 18,
             Self::Agreed { .. } => 19,
+            Self::Ends => 20,
+            Self::WaitEnds { .. } => 21,
         }
     }
 }

@@ -13,6 +13,9 @@ pub enum Fault {
     Cut,
     /// A request or a reply is late by up to four seconds.
     Late,
+    /// An answer is lost, and later ones arrive: the connection is given up only once its time is
+    /// up.
+    Swallow,
     /// A request runs twice within 600 ms, an acquire before it is answered.
     Repeat,
     /// A process is killed; another takes its place.
@@ -157,11 +160,12 @@ const ACKNOWLEDGED: &[Law] = &[
 impl Fault {
     /// The table: each fault, its name, and the laws that hold under it. Breaks of the other laws
     /// are counted.
-    pub const TABLE: [(Self, &'static str, &'static [Law]); 31] = [
+    pub const TABLE: [(Self, &'static str, &'static [Law]); 32] = [
         (Self::Break, "break", EVERYTHING),
         (Self::LostMessage, "lost-message", EVERYTHING),
         (Self::Cut, "cut", EVERYTHING),
         (Self::Late, "late", EVERYTHING),
+        (Self::Swallow, "swallow", EVERYTHING),
         (Self::Repeat, "repeat", EVERYTHING),
         (Self::Kill, "kill", EVERYTHING),
         (Self::Stop, "stop", EVERYTHING),
@@ -250,24 +254,33 @@ impl Faults {
 /// The kinds of runs, by name.
 pub const KINDS: [(&str, Faults); 14] = {
     use Fault::*;
-    const CANCELS: [(Fault, u32); 4] = [(Cancel, 3), (Unread, 50), (Reenter, 20), (Leak, 20)];
     [
         ("calm", Faults::of([(Reenter, 20)])),
-        ("callers", {
-            let [cancel, unread, reenter, leak] = CANCELS;
-            Faults::of([cancel, unread, reenter, leak, (Forget, 2_000), (Force, 50)])
-        }),
+        (
+            "callers",
+            Faults::of([
+                (Cancel, 3),
+                (Unread, 50),
+                (Reenter, 10),
+                (Leak, 20),
+                (Forget, 60),
+                (Force, 20),
+            ]),
+        ),
         (
             "network",
             Faults::of([
+                (Swallow, 300),
                 (Break, 400),
                 (LostMessage, 30),
                 (Cut, 300),
                 (Late, 200),
                 (Repeat, 200),
-                (Force, 200),
+                (Force, 60),
                 (Cancel, 20),
-                (Leak, 100),
+                (Reenter, 40),
+                (Leak, 40),
+                (Forget, 200),
             ]),
         ),
         (
@@ -276,10 +289,12 @@ pub const KINDS: [(&str, Faults); 14] = {
                 (Kill, 2_000),
                 (Stop, 2_000),
                 (Suspend, 2_000),
-                (ShutDown, 4_000),
-                (Force, 200),
+                (ShutDown, 2_000),
+                (Force, 60),
                 (Cancel, 20),
-                (Leak, 100),
+                (Reenter, 40),
+                (Leak, 40),
+                (Forget, 200),
                 (Unread, 200),
             ]),
         ),
@@ -287,12 +302,16 @@ pub const KINDS: [(&str, Faults); 14] = {
             "server",
             Faults::of([
                 (Refuse, 500),
-                (Full, 5_000),
+                (Full, 1_000),
                 (ReadOnly, 5_000),
-                (Freeze, 5_000),
+                (Freeze, 1_000),
                 (LoseCount, 1_000),
+                (ShutDown, 4_000),
+                (Force, 60),
                 (Cancel, 20),
-                (Leak, 100),
+                (Reenter, 20),
+                (Leak, 40),
+                (Forget, 60),
             ]),
         ),
         (
@@ -311,6 +330,7 @@ pub const KINDS: [(&str, Faults); 14] = {
         (
             "tokens",
             Faults::of([
+                (Swallow, 400),
                 (LoseCount, 500),
                 (TurnBack, 1_000),
                 (Break, 800),
@@ -340,22 +360,29 @@ pub const KINDS: [(&str, Faults); 14] = {
         (
             "failed-over",
             Faults::of([
-                (FailOver, 5_000),
+                (Swallow, 800),
+                (FailOver, 1_000),
+                (Full, 1_000),
+                (Freeze, 4_000),
                 (Break, 800),
                 (LostMessage, 60),
+                (Late, 800),
                 (Kill, 5_000),
                 (ShutDown, 5_000),
+                (Force, 60),
                 (Cancel, 10),
-                (Leak, 100),
+                (Reenter, 20),
+                (Leak, 20),
+                (Forget, 60),
             ]),
         ),
         (
             "acknowledged",
             Faults::of([
-                (Promote, 5_000),
+                (Promote, 2_000),
                 (LoseCount, 5_000),
                 (Lag, 2_000),
-                (Force, 200),
+                (Force, 60),
                 (Break, 800),
                 (LostMessage, 60),
                 (Late, 400),
@@ -363,13 +390,18 @@ pub const KINDS: [(&str, Faults); 14] = {
                 (Stop, 5_000),
                 (ShutDown, 5_000),
                 (Cancel, 10),
-                (Leak, 100),
+                (Reenter, 40),
+                (Leak, 40),
+                (Forget, 200),
             ]),
         ),
         (
             "moved",
             Faults::of([
-                (MoveSlot, 1_000),
+                (Swallow, 800),
+                (MoveSlot, 500),
+                (Full, 1_000),
+                (Freeze, 4_000),
                 (Break, 800),
                 (LostMessage, 60),
                 (Cut, 600),
@@ -377,31 +409,39 @@ pub const KINDS: [(&str, Faults); 14] = {
                 (Repeat, 400),
                 (Kill, 5_000),
                 (Stop, 5_000),
-                (ShutDown, 10_000),
+                (ShutDown, 5_000),
                 (Cancel, 10),
-                (Leak, 100),
-                (Force, 400),
+                (Reenter, 20),
+                (Leak, 20),
+                (Forget, 60),
+                (Force, 60),
             ]),
         ),
         (
             "cluster",
             Faults::of([
+                (Swallow, 800),
                 (MoveSlot, 500),
                 (Apart, 1),
                 (Replace, 1_000),
-                (Freeze, 10_000),
+                (Full, 2_000),
+                (Freeze, 4_000),
                 (Break, 800),
                 (LostMessage, 60),
                 (Late, 400),
                 (Kill, 5_000),
                 (ShutDown, 5_000),
                 (Cancel, 10),
-                (Leak, 100),
+                (Reenter, 40),
+                (Leak, 40),
+                (Forget, 100),
+                (Force, 100),
             ]),
         ),
         (
             "everything",
             Faults::of([
+                (Swallow, 800),
                 (Break, 800),
                 (LostMessage, 60),
                 (Cut, 600),
@@ -410,17 +450,17 @@ pub const KINDS: [(&str, Faults); 14] = {
                 (Kill, 5_000),
                 (Stop, 5_000),
                 (Suspend, 5_000),
-                (ShutDown, 10_000),
+                (ShutDown, 5_000),
                 (Cancel, 10),
                 (Unread, 100),
-                (Reenter, 50),
-                (Leak, 50),
-                (Forget, 5_000),
-                (Force, 400),
+                (Reenter, 20),
+                (Leak, 20),
+                (Forget, 60),
+                (Force, 60),
                 (Refuse, 500),
-                (Full, 10_000),
+                (Full, 2_000),
                 (ReadOnly, 10_000),
-                (Freeze, 10_000),
+                (Freeze, 4_000),
                 (LoseCount, 5_000),
             ]),
         ),

@@ -7,12 +7,14 @@ use proto::ALL;
 use proto::node::{Ask, Phase};
 use proto::queue::Bounds;
 use proto::{
-    Acquired, Answer, Command, Event, FencingToken, Grant, Member, Presence, Renewed, TOMBSTONE_MS,
+    Acquired, Answer, Command, Event, FencingToken, Grant, Member, Presence, Released, Renewed,
+    TOMBSTONE_MS,
 };
 
 use crate::event_queue::Place;
 use crate::facts::{Before, Facts};
-use crate::process::{Seen, Shared};
+use crate::pairs::Mechanism;
+use crate::process::{Returned, Seen, Shared};
 use crate::resource::{NEWCOMER_MS, TOUCHED_MS};
 use crate::server::index;
 use crate::world::{MS, World};
@@ -51,6 +53,10 @@ pub(crate) struct Record {
     waits: BTreeMap<Who, Wait>,
     line: BTreeMap<u64, Who>,
     tickets: u64,
+    /// The members that were granted the present run, with their tickets.
+    pub(crate) served: BTreeMap<Who, u64>,
+    /// The attempts that still wait after their run was cut short, with their tickets.
+    pub(crate) cut: BTreeMap<Who, u64>,
     /// The members that the last command has queued.
     pub(crate) came: Vec<Who>,
     /// The tombstones that count, and the ms up to which they do. Time that the server's clock goes
@@ -72,6 +78,17 @@ impl Record {
         if let Some(wait) = self.waits.remove(&who) {
             self.line.remove(&wait.ticket);
         }
+    }
+
+    /// The ticket of a member that waits.
+    pub(crate) fn ticket(&self, who: Who) -> Option<u64> {
+        self.waits.get(&who).map(|wait| wait.ticket)
+    }
+
+    /// Whether a process has a guard of it, or a member that waits.
+    pub(crate) fn has(&self, name: u64) -> bool {
+        self.guards.iter().any(|guard| guard.name == name)
+            || self.waits.range((name, 0)..=(name, u64::MAX)).next().is_some()
     }
 
     /// The waiters in the order of arrival.
@@ -142,6 +159,11 @@ impl World {
         self.go_together(lock, &granted);
         for member in granted.iter().map(|held| held.member).chain(run.iter().copied()) {
             self.is_wanted(lock, member);
+        }
+        let all: Vec<Who> =
+            granted.iter().map(|held| held.member).chain(run.iter().copied()).collect();
+        if laws::CUT_RUNS_KEEP_THEIR_PLACES {
+            self.follow_runs(lock, command, &all, &run);
         }
         self.tokens(lock, before, &granted, &after, (said_to_hold(command, answer), told));
         let gone = granted.iter().map(|held| held.member).chain(dropped).chain(run);
@@ -237,15 +259,16 @@ impl World {
             !is_granted && !self.untold.contains(&who) && guard.shared.believes(now)
         };
         let guards = self.records[lock].guards.iter().filter(believes);
-        let believed: u64 = guards.map(|guard| guard.weight).sum();
-        let mut used = believed;
+        let believed: Vec<_> =
+            guards.map(|guard| (guard.name, guard.number, guard.weight)).collect();
+        let mut used: u64 = believed.iter().map(|(.., weight)| weight).sum();
         let exceeds = |held: &&Held<Who>| {
             used += held.weight;
             used > held.limit
         };
         if let Some(held) = granted.iter().find(exceeds) {
             self.breaks(Law::S2, || {
-                format!("{:?} gets lock {lock}, and guards of {believed} are valid", held.member)
+                format!("{:?} gets lock {lock}, and the guards {believed:?} are valid", held.member)
             });
         }
     }
@@ -334,6 +357,9 @@ impl World {
             _ => {}
         }
         let superseded = self.superseded(lock, command, before);
+        if !superseded.is_empty() {
+            self.meets(lock, Mechanism::Newest);
+        }
         let passed_ms = now_ms + self.home(lock).set_back_us / MS;
         let record = &mut self.records[lock];
         for who in superseded {
@@ -466,6 +492,37 @@ impl World {
         let core = &self.processes[place.slot].core;
         let has_guard = |number| matches!(core.phase(number), Some(Phase::Held | Phase::Offered));
         self.untold.retain(|(name, number)| *name != place.name || has_guard(*number));
+    }
+
+    /// Whether the server has this hold now.
+    pub(crate) fn is_held_by(&self, lock: usize, who: Who) -> bool {
+        let server = self.home(lock);
+        let mut holders = server.locks[lock].holders(server.clock_ms(self.now));
+        holders.any(|holder| holder == who)
+    }
+
+    /// Checks the releases in mid-run whose outcomes have become known: none says that the server
+    /// had a hold that was over, and none that a hold was lost which is there still.
+    pub(crate) fn returned(&mut self, place: Place) {
+        let mut returned = std::mem::take(&mut self.processes[place.slot].returned);
+        returned.retain(|Returned { shared, lock, who, was_there }| {
+            let Some(outcome) = shared.take_outcome() else { return true };
+            if outcome == Ok(Released::Released) && !was_there {
+                self.breaks(Law::T1, || format!("{who:?} releases a hold that was over"));
+            }
+            let is_lost = outcome == Ok(Released::NotHeld);
+            if laws::WHOLE_SECTIONS_ARE_NOT_LOST
+                && is_lost
+                && *was_there
+                && self.is_held_by(*lock, *who)
+            {
+                self.breaks(Law::T1, || {
+                    format!("a guard of {who:?} was whole, and is told that its hold was lost")
+                });
+            }
+            false
+        });
+        self.processes[place.slot].returned = returned;
     }
 
     /// Checks that a guard that has ended was told so, unless nothing could tell it.

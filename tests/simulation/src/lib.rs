@@ -12,22 +12,26 @@
 //!   faults;
 //! - `cluster`, `routing`: several servers, hash slots that move from one to another, and the way
 //!   of a request after them;
-//! - `process`, `lifecycle`, `callers`: the nodes' tables, their processes, and the callers of
-//!   locks;
-//! - `facts`: each command, for the judge of `lock-laws`; `judge`, `settle`: the laws of more than
+//! - `process`, `lifecycle`, `callers`, `holders`: the nodes' tables, their processes, and the
+//!   callers of locks, until they have one and from then on;
+//! - `facts`: each command, for the judge of `lock-laws`; `judge`, `cut`, `settle`: the laws of more than
 //!   one command, against a record of our own; `breach`: a broken law; `reduce`: from a run
-//!   that breaks one to a small one.
+//!   that breaks one to a small one;
+//! - `pairs`: the mechanisms that met in the life of one hold.
 
 mod breach;
 mod callers;
 mod cluster;
+mod cut;
 mod dice;
 mod event_queue;
 mod facts;
 mod fault;
+mod holders;
 mod judge;
 mod lifecycle;
 mod network;
+mod pairs;
 mod plan;
 mod process;
 mod reduce;
@@ -42,6 +46,7 @@ mod world;
 pub use breach::Breach;
 pub use fault::{Fault, Faults, KINDS};
 pub use laws::Law;
+pub use pairs::{Mechanism, Pairs};
 pub use plan::{Outcome, Plan, Size};
 pub use reduce::reduce;
 

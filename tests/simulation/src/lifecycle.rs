@@ -5,6 +5,7 @@ use proto::LockErrorKind;
 use crate::event_queue::{Place, What};
 use crate::fault::Fault;
 use crate::network::REQUEST_TIMEOUT_US;
+use crate::pairs::Mechanism;
 use crate::process::{Closing, Process};
 use crate::world::{MS, World};
 use laws::Law;
@@ -91,13 +92,21 @@ impl World {
             let until = self.now + self.dice.below(longest * MS);
             self.processes[place.slot].unseen += until - self.now;
             self.stop(place, until);
-        } else if self.strikes(Fault::ShutDown) && self.processes[place.slot].closing.is_none() {
+        } else if self.strikes(Fault::ShutDown) {
+            self.ends(place);
+        }
+    }
+
+    /// Shuts the node down, unless it is shut down already.
+    pub(crate) fn ends(&mut self, place: Place) {
+        if self.processes[place.slot].closing.is_none() {
             self.shut_down(place);
         }
     }
 
     fn stop(&mut self, place: Place, until: u64) {
         self.processes[place.slot].stopped_until = until;
+        self.may_be_overtaken(place.name);
         self.at(until, place, What::Continued);
     }
 
@@ -114,13 +123,16 @@ impl World {
 
     /// Shuts the node down, as `Locks::shutdown` does.
     fn shut_down(&mut self, place: Place) {
+        self.own_meet(place.name, Mechanism::ShutDown);
+        self.may_be_overtaken(place.name);
         self.event(place, |core| core.close());
         let mut from = Some(0);
         while let Some(start) = from {
             let kind = LockErrorKind::Closed;
             (_, from) = self.event(place, |core| core.end_attempts(start, kind));
         }
-        let patience = self.dice.below(3_000 * MS);
+        let longest = if self.dice.one_in(2) { 3_000 } else { 20_000 };
+        let patience = self.dice.below(longest * MS);
         self.processes[place.slot].closing = Some((Closing::Attempts, self.now + patience));
         self.at(self.now, place, What::Closing);
     }

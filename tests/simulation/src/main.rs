@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use lock_simulate::{Law, Outcome, Plan, Size, reduce, run, trace};
+use lock_simulate::{Law, Outcome, Pairs, Plan, Size, reduce, run, trace};
 
 use options::Options;
 
@@ -40,7 +40,25 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     progress.report(begun.elapsed());
-    ExitCode::SUCCESS
+    match options.pairs && !tell_pairs(&progress.total.pairs) {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    }
+}
+
+/// Prints the table of pairs, the least of them, and those that never met. Returns whether all met.
+fn tell_pairs(pairs: &Pairs) -> bool {
+    println!("{pairs}");
+    let mut all: Vec<_> = pairs.all().collect();
+    all.sort_by_key(|(.., count)| *count);
+    for (one, other, count) in all.iter().take(20) {
+        println!("{} and {}: {count}", one.name(), other.name());
+    }
+    let never = all.iter().filter(|(.., count)| *count == 0).count();
+    if never > 0 {
+        eprintln!("{never} pairs never met");
+    }
+    never == 0
 }
 
 /// The work of all threads so far.
@@ -84,6 +102,8 @@ impl Progress {
             holds,
             parts,
             in_runs,
+            works,
+            long_works,
             superseded,
             lost,
             messages,
@@ -95,7 +115,7 @@ impl Progress {
         let Size { events, faults, .. } = size;
         let hours = lasted_ms / 3_600_000;
         println!(
-            "{events} events, {holds} lock cycles ({parts} of parts, {in_runs} in runs, {superseded} superseded, {lost} lost), {messages} messages, {faults} faults, {given_up} members given up, {hours} virtual hours, no law broken, {took:.1?}; next seed {}",
+            "{events} events, {holds} lock cycles ({parts} of parts, {in_runs} in runs, {long_works} of {works} sections for longer than a lease, {superseded} superseded, {lost} lost), {messages} messages, {faults} faults, {given_up} members given up, {hours} virtual hours, no law broken, {took:.1?}; next seed {}",
             self.next
         );
         for law in Law::ALL {

@@ -8,6 +8,7 @@ use proto::{Acquired, Answer, Event, Link, LockErrorKind, NodeId, StoreError};
 
 use crate::event_queue::{Place, Sent, What};
 use crate::fault::Fault;
+use crate::pairs::Mechanism;
 use crate::process::Open;
 use crate::routing::Way;
 use crate::server::index;
@@ -109,6 +110,9 @@ impl World {
             return;
         }
         shard.is_connected = false;
+        self.may_be_overtaken(place.name);
+        let process = &mut self.processes[place.slot];
+        let shard = &mut process.shards[server];
         (shard.last_arrival, shard.last_reply) = (0, 0);
         let is_there = |open: &Open| open.way.is_sent && open.way.server == server;
         let (broken, kept) =
@@ -116,6 +120,7 @@ impl World {
         process.open = kept;
         let broken: BTreeMap<u64, Open> = broken;
         for (request, open) in broken {
+            self.meets(index(&open.ask), Mechanism::LostAnswer);
             // The answer has another number: no request has both its arrival and its answer.
             self.requests += 1;
             let renamed = self.requests;
@@ -145,6 +150,9 @@ impl World {
         let of = &self.servers[server];
         let is_another = std::mem::replace(&mut shard.era, of.era) != of.era;
         shard.is_connected = true;
+        self.own_meet(place.name, Mechanism::Reconnect);
+        let of = &self.servers[server];
+        let shard = &mut self.processes[place.slot].shards[server];
         shard.greet(of.time_us(self.now), is_another);
         if is_another {
             self.event(place, |core| core.moved());
@@ -158,6 +166,7 @@ impl World {
             return;
         }
         shard.is_subscribed = false;
+        self.may_be_overtaken(place.name);
         let noticed = self.dice.below(3_000 * MS);
         self.notice(place, server, noticed);
         self.linked(place, server);
@@ -195,6 +204,7 @@ impl World {
             return self.at(at + MS, place, What::Subscribed { server });
         }
         self.servers[server].subscribe(place.name);
+        self.own_meet(place.name, Mechanism::Reconnect);
         self.processes[place.slot].shards[server].is_subscribed = true;
         self.linked(place, server);
         self.looks(place, |core| core.heard(Event::Resubscribed));
@@ -225,6 +235,7 @@ impl World {
             return self.at(self.now, place, What::Cut { server });
         }
         if self.strikes(Fault::LostMessage) {
+            self.may_be_overtaken(name);
             return;
         }
         let told_at = self.now + self.latency();

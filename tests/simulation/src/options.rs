@@ -13,6 +13,8 @@ until a law is broken: then it says which, with the command that replays the run
   --runs N        how many seeds (default: 100)
   --total N       as many seeds as it takes for so many events; the end names the next seed
   --jobs N        threads (default: 1)
+  --pairs         print how often each two mechanisms met in the life of one hold; a pair that
+                  never did, and could, is a failure
   --reduce N      seconds to look for a smaller run that breaks the same law (default: 60)
   --trace TEXT    print all requests and answers that have TEXT in them
 
@@ -34,6 +36,7 @@ pub(crate) struct Options {
     pub(crate) total: Option<u64>,
     pub(crate) jobs: u64,
     pub(crate) trace: Option<String>,
+    pub(crate) pairs: bool,
     /// The time for reducing a run, in seconds.
     pub(crate) reduce: u64,
     kinds: Vec<String>,
@@ -68,6 +71,7 @@ impl Options {
             total: None,
             jobs: 1,
             trace: None,
+            pairs: false,
             reduce: 60,
             kinds: Vec::new(),
             events: 100_000,
@@ -83,6 +87,10 @@ impl Options {
         while let Some(argument) = arguments.next() {
             if KINDS.iter().any(|(name, _)| *name == argument) {
                 options.kinds.push(argument);
+                continue;
+            }
+            if argument == "--pairs" {
+                options.pairs = true;
                 continue;
             }
             let value = arguments.next().ok_or_else(|| argument.clone())?;

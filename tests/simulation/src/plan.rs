@@ -1,6 +1,7 @@
 //! `Plan`: the number and the sizes from which everything in a run follows.
 
 use crate::fault::{Fault, Faults};
+use crate::pairs::Pairs;
 use laws::Law;
 use proto::LockName;
 
@@ -31,10 +32,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The usual plan of a seed: most are small, every eighth has hundreds of nodes.
+    /// The usual plan of a seed: most are small, every eighth has hundreds of nodes, and every
+    /// fourth few nodes with many callers each, so that whole runs of them wait.
     pub fn of(seed: u64, events: u64, faults: Faults) -> Self {
         let (nodes, callers, locks) = match seed % 8 {
             0 => (100 + seed % 301, 1 + seed % 3, 5 + seed % 60),
+            1 | 5 => (2 + seed % 3, 8 + seed % 17, 1 + seed % 3),
             _ => (2 + seed % 20, 1 + seed % 9, 1 + seed % 7),
         };
         let primaries = if faults.have_any([Fault::MoveSlot]) { 2 + seed % 4 } else { 1 };
@@ -42,6 +45,11 @@ impl Plan {
         let first = 0;
         let last = u64::MAX;
         Self { seed, events, nodes, callers, locks, primaries, operations, faults, first, last }
+    }
+
+    /// Whether most callers of a process wait one behind the other.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.callers >= 8 && self.locks <= 3 && self.nodes <= 4
     }
 
     /// The number of hash slots: on a Cluster, two locks lie in each.
@@ -85,6 +93,12 @@ pub struct Outcome {
     pub parts: u64,
     /// The number of guards within a run.
     pub in_runs: u64,
+    /// The number of times that a holder works, with its lock or with the read that is left of it,
+    pub works: u64,
+    /// and of those that last for longer than a lease.
+    pub long_works: u64,
+    /// The pairs of mechanisms that met.
+    pub pairs: Pairs,
     /// The number of waiters that left the queue for a newer one.
     pub superseded: u64,
     /// The number of guards that were lost.
@@ -110,6 +124,9 @@ impl Outcome {
         self.holds += other.holds;
         self.parts += other.parts;
         self.in_runs += other.in_runs;
+        self.works += other.works;
+        self.long_works += other.long_works;
+        self.pairs.add(&other.pairs);
         self.superseded += other.superseded;
         self.lost += other.lost;
         self.messages += other.messages;

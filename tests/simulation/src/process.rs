@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use proto::node::{Ask, Core, Mirror, Moment, Rules};
-use proto::{NodeId, Released, StoreError};
+use proto::{NodeId, Released, StoreError, Terms};
 
+use crate::judge::Who;
 use crate::routing::{Routing, Way};
 
 /// The deadline and the loss that a guard reads.
@@ -17,9 +18,7 @@ pub(crate) struct Shared(Rc<Inner>);
 struct Inner {
     until: Cell<Moment>,
     is_lost: Cell<bool>,
-    /// Whether the server had its hold when it was given back in mid-run.
-    was_there: Cell<bool>,
-    /// The outcome of that release, once it is known.
+    /// The outcome of a release in mid-run, once it is known.
     outcome: Cell<Option<Result<Released, ()>>>,
     caller: Cell<usize>,
 }
@@ -43,16 +42,9 @@ impl Shared {
         self.0.is_lost.get()
     }
 
-    /// Notes that it is given back in mid-run, and whether the server has its hold.
-    pub(crate) fn return_to_run(&self, was_there: bool) {
-        self.0.was_there.set(was_there);
-    }
-
-    /// Takes the outcome of a release in mid-run; `false` if it says that the server had the hold,
-    /// which it had not.
-    pub(crate) fn is_true(&self) -> Option<bool> {
-        let outcome = self.0.outcome.take()?;
-        Some(outcome != Ok(Released::Released) || self.0.was_there.get())
+    /// Takes the outcome of a release in mid-run; an error if it is not known.
+    pub(crate) fn take_outcome(&self) -> Option<Result<Released, ()>> {
+        self.0.outcome.take()
     }
 
     pub(crate) fn believes(&self, now: Moment) -> bool {
@@ -83,22 +75,37 @@ pub(crate) enum Caller {
     Waits {
         attempt: u64,
         lock: usize,
-        lease_us: u64,
+        terms: Terms,
         shared: Shared,
         /// The time at which it was woken first.
         woken: Option<u64>,
-        /// Whether its hold ends by itself although it is renewed.
-        ends: bool,
     },
-    Holds {
-        number: u64,
-        lock: usize,
-        shared: Shared,
-        /// A second attempt on the same lock, while it is held.
-        again: Option<u64>,
-        ends: bool,
-    },
+    Holds(Section),
     Releases,
+}
+
+/// The time for which a caller has a lock.
+#[derive(Debug, Clone)]
+pub(crate) struct Section {
+    pub(crate) number: u64,
+    pub(crate) lock: usize,
+    pub(crate) terms: Terms,
+    pub(crate) shared: Shared,
+    /// A second attempt on the same lock, while it is held.
+    pub(crate) again: Option<u64>,
+    /// The number of guards of the hold.
+    pub(crate) guards: u32,
+}
+
+/// A guard that was given back in mid-run, until it is known whether the hold was there.
+#[derive(Debug, Clone)]
+pub(crate) struct Returned {
+    pub(crate) shared: Shared,
+    pub(crate) lock: usize,
+    /// The hold.
+    pub(crate) who: Who,
+    /// Whether the server had it.
+    pub(crate) was_there: bool,
 }
 
 /// The stage of a shutdown.
@@ -189,8 +196,8 @@ pub(crate) struct Process {
     pub(crate) closing: Option<(Closing, u64)>,
     /// The requests that are on their way, by a number of their own.
     pub(crate) open: BTreeMap<u64, Open>,
-    /// The guards that were given back in mid-run, until it is known whether the hold was there.
-    pub(crate) returned: Vec<Shared>,
+    /// The guards that were given back in mid-run.
+    pub(crate) returned: Vec<Returned>,
     /// The next tick that is planned.
     pub(crate) tick_at: Option<u64>,
 }

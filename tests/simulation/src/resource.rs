@@ -13,6 +13,8 @@ use crate::plan::Plan;
 pub(crate) enum Form {
     /// The whole lock, always.
     Locks,
+    /// The whole lock, and the read that some holders make of it.
+    Downgraded,
     ReadWrite,
     /// A number of permits at a time, and now and then the whole lock for one caller.
     Permits(u32),
@@ -24,7 +26,8 @@ impl Form {
     pub(crate) fn of(plan: &Plan, lock: u64) -> Self {
         let limit = 2 + (plan.seed / 6 % 5) as u32;
         match (plan.seed + lock) % 6 {
-            0 | 1 => Self::Locks,
+            0 => Self::Locks,
+            1 => Self::Downgraded,
             2 => Self::ReadWrite,
             3 => Self::Permits(limit),
             _ => Self::Anything(limit),
@@ -34,7 +37,7 @@ impl Form {
     /// Draws a demand of a caller.
     pub(crate) fn demand(self, dice: &mut Dice) -> Demand {
         let demand = match self {
-            Self::Locks => Some(Demand::ALONE),
+            Self::Locks | Self::Downgraded => Some(Demand::ALONE),
             Self::ReadWrite if dice.one_in(3) => Some(Demand::ALONE),
             Self::ReadWrite => Some(Demand::READ),
             Self::Permits(_) if dice.one_in(12) => Some(Demand::ALONE),

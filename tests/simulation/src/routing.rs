@@ -58,6 +58,13 @@ pub(crate) struct Way {
     since: u64,
 }
 
+impl Way {
+    /// The time at which the request was first sent.
+    pub(crate) fn since(&self) -> u64 {
+        self.since
+    }
+}
+
 impl World {
     /// The way of a new request.
     pub(crate) fn way(&self, place: Place, ask: &Ask, waits: bool) -> Way {

@@ -13,6 +13,7 @@ use crate::facts::Before;
 use crate::fault::Fault;
 use crate::judge::{Who, who};
 use crate::network::BUFFERED_US;
+use crate::pairs::Mechanism;
 use crate::plan::Plan;
 use crate::process::Seen;
 use crate::replica::{Counters, Replica};
@@ -202,7 +203,12 @@ impl World {
         let refusal =
             refusal.or_else(|| self.servers[server].refuses(self.now, lock, &ask.command));
         let answer = match refusal {
-            Some(error) => Err(error),
+            Some(error) => {
+                if error.kind == LockErrorKind::OutOfMemory {
+                    self.meets(lock, Mechanism::FullMemory);
+                }
+                Err(error)
+            }
             None if self.strikes(Fault::Refuse) => {
                 let text = "BUSY Redis is busy running a script.";
                 Err(StoreError::refused(LockErrorKind::Unavailable, text))
@@ -215,6 +221,9 @@ impl World {
                 Ok(answer) => self.repeat(place, &ask, answer, sent),
                 Err(_) => 0,
             };
+            if self.strikes(Fault::Swallow) {
+                return self.times_out(place, request, u64::MAX);
+            }
             let late = self.latency().max(again);
             let (reply_at, replicas) = match waits {
                 true => self.wait_for_replica(server, lock, late),
@@ -269,6 +278,7 @@ impl World {
         let (answer, events) = server.step((lock, slot), call, now_us, seen);
         let told = told(&answer, &events);
         self.judge(lock, &before, (name, &told), &ask.command, &answer);
+        self.live_on(lock, &ask.command, &answer);
         for (node, event) in events {
             self.publish((sent.server, slot), &node, event);
         }

@@ -2,6 +2,7 @@
 
 use crate::event_queue::{Place, What};
 use crate::fault::Fault;
+use crate::pairs::Mechanism;
 use crate::replica::Replica;
 use crate::resource::Resource;
 use crate::server::Server;
@@ -20,6 +21,7 @@ impl World {
         if self.strikes(Fault::Freeze) {
             let longest = if self.dice.one_in(8) { 25_000 } else { 4_000 };
             self.servers[server].frozen_until = self.now + self.dice.of(1, longest * MS);
+            self.all_meet(server, Mechanism::Silence);
             return true;
         }
         if self.strikes(Fault::Full) {
@@ -46,10 +48,12 @@ impl World {
         }
         if self.strikes(Fault::TurnBack) {
             self.turn_back(server);
+            self.all_may_be_overtaken();
             self.servers[server].counters.fill(None);
         }
         if is_behind && self.strikes(Fault::Wipe) {
             self.servers[server].locks = Resource::all(&self.plan);
+            self.all_may_be_overtaken();
             self.servers[server].counters.fill(None);
             // The server began anew, or somebody has emptied it.
             return self.dice.one_in(2) && self.replace(server);
@@ -77,6 +81,8 @@ impl World {
     fn take_over(&mut self, server: usize, from: u64) -> bool {
         let upto = self.dice.of(from.max(Replica::earliest(self.now)), self.now);
         let Some(known) = self.servers[server].replica.known(upto) else { return false };
+        self.all_meet(server, Mechanism::FailOver);
+        self.all_may_be_overtaken();
         let of = &mut self.servers[server];
         (of.locks, of.counters) = known;
         self.takes_back(server);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use laws::{Broken, Law};
-use proto::node::{Ask, Core, Effect, Moment, batches};
+use proto::node::{Ask, Core, Effect, Mirror, Moment, batches};
 use proto::{Command, LockName};
 
 use crate::breach::Breach;
@@ -14,6 +14,7 @@ use crate::dice::Dice;
 use crate::event_queue::{EventQueue, Place, What};
 use crate::fault::Fault;
 use crate::judge::{Record, Who};
+use crate::pairs::Life;
 use crate::plan::{Outcome, Plan};
 use crate::process::{Process, Shared};
 use crate::server::{Server, servers};
@@ -53,6 +54,8 @@ pub(crate) struct World {
     /// The caller whose release a request is, by request.
     pub(crate) releases: BTreeMap<u64, usize>,
     pub(crate) records: Vec<Record>,
+    /// The life of the hold of each lock.
+    pub(crate) lives: Vec<Option<Life>>,
     /// The members whose holds their callers keep until they end by themselves.
     pub(crate) leaked: BTreeSet<Who>,
     /// The members that were force-released, and whose processes have not been told yet.
@@ -90,6 +93,7 @@ impl World {
             ended_well: Vec::new(),
             releases: BTreeMap::new(),
             records: (0..plan.locks).map(|_| Record::default()).collect(),
+            lives: (0..plan.locks).map(|_| None).collect(),
             leaked: BTreeSet::new(),
             untold: BTreeSet::new(),
             issued: vec![0; plan.slots()],
@@ -216,6 +220,7 @@ impl World {
             What::Turn { caller, turn } => self.turn(place, caller, turn),
             What::Look { caller, turn } => self.look(place, caller, turn),
             What::Cancel { caller, turn } => self.cancel(place, caller, turn),
+            What::WaitEnds { caller, turn } => self.wait_ends(place, caller, turn),
             What::Connected { server } => self.connected(place, server),
             What::Subscribed { server } => self.subscribed(place, server),
             What::Cut { server } => self.cut(place, server),
@@ -225,6 +230,7 @@ impl World {
             }
             What::Continued => self.continued(place),
             What::Closing => self.close_on(place),
+            What::Ends => self.ends(place),
             What::Arrive { .. }
             | What::Repeated { .. }
             | What::Unheard { .. }
@@ -266,17 +272,7 @@ impl World {
         let failed = core.counts().failed;
         let value = event(core.event(now));
         let mut effects = core.drain();
-        let mut lies = false;
-        self.processes[place.slot].returned.retain(|shared| match shared.is_true() {
-            Some(is_true) => {
-                lies |= !is_true;
-                false
-            }
-            None => true,
-        });
-        if lies {
-            self.breaks(Law::T1, || format!("{} releases a hold that was over", place.name));
-        }
+        self.returned(place);
         let core = &mut self.processes[place.slot].core;
         self.outcome.given_up += (core.counts().failed - failed) as u64;
         // As the driver has them: requests first, and acquires of one lock together. The others go
@@ -299,7 +295,8 @@ impl World {
                 Effect::Confirm(ask) => self.confirm(place, ask),
                 Effect::Wake(shared) => self.wake(place, shared.caller()),
                 Effect::Reopen => self.reopen(place),
-                Effect::TellLost(_) | Effect::Observe(_) => {}
+                Effect::TellLost(shared) => shared.lose(),
+                Effect::Observe(_) => {}
             }
         }
         self.plan_tick(place);

@@ -1,0 +1,252 @@
+//! The pairs of mechanisms that met in the life of one hold.
+
+use std::fmt;
+
+use proto::{Acquired, Answer, Command};
+
+use crate::judge::Who;
+use crate::world::World;
+
+/// A mechanism that a lock can come under.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mechanism {
+    /// Several waiters of a process are granted one hold.
+    Run,
+    /// A holder makes a read of its lock.
+    Downgrade,
+    /// A guard is leaked.
+    Leak,
+    /// A guard is forgotten.
+    Forget,
+    /// A holder has its lock twice.
+    Reenter,
+    /// A guard is dropped.
+    Drop,
+    /// An attempt is cancelled.
+    Cancel,
+    /// The time of a wait is over.
+    TimedWait,
+    /// A hold is force-released.
+    Force,
+    /// A member whose hold has a longest time asks or holds.
+    LongestHold,
+    /// A member with a fixed lease asks or holds.
+    FixedLease,
+    /// A hold is renewed three times or more, so for longer than a lease.
+    Renewals,
+    /// A queue is full.
+    QueueLimit,
+    /// A waiter leaves the queue for a newer one.
+    Newest,
+    /// A request is refused since its wait would be too long.
+    EarlyRefusal,
+    /// The process of a holder or a waiter is shut down.
+    ShutDown,
+    /// A request is not answered.
+    LostAnswer,
+    /// A request is answered half a second later or more.
+    LateAnswer,
+    /// The process of a holder or a waiter is connected or subscribed anew.
+    Reconnect,
+    /// Another server takes over.
+    FailOver,
+    /// The hash slot moves.
+    MoveSlot,
+    /// The server stands still.
+    Silence,
+    /// A request is refused for want of memory.
+    FullMemory,
+    /// A read or a permit is asked for or held.
+    Parts,
+    /// The lock is in the layout that JVMs share.
+    Peers,
+    /// The lock is one of a quorum.
+    Quorum,
+}
+
+const MECHANISMS: usize = 26;
+
+impl Mechanism {
+    /// Each mechanism with its name.
+    pub const TABLE: [(Self, &'static str); MECHANISMS] = [
+        (Self::Run, "run"),
+        (Self::Downgrade, "downgrade"),
+        (Self::Leak, "leak"),
+        (Self::Forget, "forget"),
+        (Self::Reenter, "re-enter"),
+        (Self::Drop, "drop"),
+        (Self::Cancel, "cancel"),
+        (Self::TimedWait, "timed-wait"),
+        (Self::Force, "force"),
+        (Self::LongestHold, "max-hold"),
+        (Self::FixedLease, "fixed-lease"),
+        (Self::Renewals, "renewals"),
+        (Self::QueueLimit, "queue-limit"),
+        (Self::Newest, "newest"),
+        (Self::EarlyRefusal, "early-refusal"),
+        (Self::ShutDown, "shut-down"),
+        (Self::LostAnswer, "lost-answer"),
+        (Self::LateAnswer, "late-answer"),
+        (Self::Reconnect, "reconnect"),
+        (Self::FailOver, "fail-over"),
+        (Self::MoveSlot, "move-slot"),
+        (Self::Silence, "silence"),
+        (Self::FullMemory, "full-memory"),
+        (Self::Parts, "parts"),
+        (Self::Peers, "peers"),
+        (Self::Quorum, "quorum"),
+    ];
+
+    /// Mechanisms that are not simulated: they meet no other here. `docs/pairs.md` says why, and
+    /// names the tests of their pairs.
+    pub const ELSEWHERE: [Self; 3] = [Self::EarlyRefusal, Self::Peers, Self::Quorum];
+
+    /// The name of the mechanism.
+    pub fn name(self) -> &'static str {
+        Self::TABLE[self as usize].1
+    }
+
+    fn bit(self) -> u32 {
+        1 << self as u32
+    }
+}
+
+/// The number of holds in whose lives two mechanisms met: both occurred on the hold's lock between
+/// its grant and the command that ended it or found it gone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pairs([[u64; MECHANISMS]; MECHANISMS]);
+
+impl Pairs {
+    /// Adds the numbers of another run.
+    pub fn add(&mut self, other: &Self) {
+        for (sums, counts) in self.0.iter_mut().zip(&other.0) {
+            sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        }
+    }
+
+    /// The number of holds in whose lives these two met.
+    pub fn met(&self, one: Mechanism, other: Mechanism) -> u64 {
+        self.0[one as usize][other as usize]
+    }
+
+    /// The pairs that can meet here, with their numbers.
+    pub fn all(&self) -> impl Iterator<Item = (Mechanism, Mechanism, u64)> {
+        let all = Mechanism::TABLE.into_iter().map(|(of, _)| of);
+        let here = move || all.clone().filter(|of| !Mechanism::ELSEWHERE.contains(of));
+        here().enumerate().flat_map(move |(at, one)| {
+            here().take(at).map(move |other| (one, other, self.met(one, other)))
+        })
+    }
+
+    fn note(&mut self, marks: u32) {
+        let of = |marks: u32| (0..MECHANISMS).filter(move |at| marks & (1 << at) != 0);
+        for one in of(marks) {
+            for other in of(marks) {
+                self.0[one][other] += 1;
+            }
+        }
+    }
+}
+
+/// The table: a row and a column for each mechanism, and its own number where the two cross.
+impl fmt::Display for Pairs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>14}", "")?;
+        for at in 0..MECHANISMS {
+            write!(f, "{:>7}", at + 1)?;
+        }
+        for (at, (one, name)) in Mechanism::TABLE.into_iter().enumerate() {
+            write!(f, "\n{name:>14}")?;
+            for (other, _) in &Mechanism::TABLE[..=at] {
+                match self.met(one, *other) {
+                    0 => write!(f, "{:>7}", "-")?,
+                    count @ 0..100_000 => write!(f, "{count:>7}")?,
+                    count => write!(f, "{:>6}k", count / 1_000)?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The life of a hold so far.
+#[derive(Debug)]
+pub(crate) struct Life {
+    of: Who,
+    marks: u32,
+    renewals: u32,
+}
+
+impl World {
+    /// Notes that a mechanism occurs on a lock.
+    pub(crate) fn meets(&mut self, lock: usize, mechanism: Mechanism) {
+        if let Some(life) = &mut self.lives[lock] {
+            life.marks |= mechanism.bit();
+        }
+    }
+
+    /// Notes that a mechanism occurs on all locks of a server.
+    pub(crate) fn all_meet(&mut self, server: usize, mechanism: Mechanism) {
+        for lock in 0..self.lives.len() {
+            if self.homes[lock] == server {
+                self.meets(lock, mechanism);
+            }
+        }
+    }
+
+    /// Notes that a mechanism occurs on all locks that a process holds or waits for.
+    pub(crate) fn own_meet(&mut self, name: u64, mechanism: Mechanism) {
+        for lock in 0..self.lives.len() {
+            if self.records[lock].has(name) {
+                self.meets(lock, mechanism);
+            }
+        }
+    }
+
+    /// Notes the mechanisms of a command that ran, and begins the life of another hold if the last
+    /// is over.
+    pub(crate) fn live_on(&mut self, lock: usize, command: &Command, answer: &Answer) {
+        match (command, answer) {
+            (Command::Acquire { .. }, Answer::Acquired(reply))
+                if reply.outcome.contains(&Acquired::Full) =>
+            {
+                self.meets(lock, Mechanism::QueueLimit);
+            }
+            (Command::ForceRelease { .. }, _) => self.meets(lock, Mechanism::Force),
+            _ => {}
+        }
+        let home = self.home(lock);
+        let holds = home.locks[lock].holds(home.clock_ms(self.now));
+        let is_run = !home.locks[lock].0.run().is_empty();
+        let is_full = self.now < home.full_until;
+        let mut live = holds.iter().filter(|held| held.is_live);
+        match &mut self.lives[lock] {
+            Some(life) if live.clone().any(|held| held.member == life.of) => {
+                let is_it = |member| crate::judge::who(member) == life.of;
+                if command.renews().iter().any(is_it) {
+                    life.renewals += 1;
+                }
+                if life.renewals >= 3 {
+                    life.marks |= Mechanism::Renewals.bit();
+                }
+            }
+            life => {
+                if let Some(life) = life.take() {
+                    self.outcome.pairs.note(life.marks);
+                }
+                let Some(held) = live.next() else { return };
+                let parts = if held.is_whole() { 0 } else { Mechanism::Parts.bit() };
+                *life = Some(Life { of: held.member, marks: parts, renewals: 0 });
+                if self.is_moving(lock) {
+                    self.meets(lock, Mechanism::MoveSlot);
+                }
+                if is_full {
+                    self.meets(lock, Mechanism::FullMemory);
+                }
+            }
+        }
+        if is_run {
+            self.meets(lock, Mechanism::Run);
+        }
+    }
+}
