@@ -110,7 +110,8 @@ pub(crate) struct Server {
                 of a Redis Cluster: redis+cluster://[user[:password]@]host[:port][,host[:port]]…, or of all \
                 primaries of a quorum: \
                 redis+quorum://[user[:password]@]host[:port],host[:port],host[:port]…[/db][?max_lease_ms=N]. \
-                With rediss in place of redis the connections use TLS",
+                With rediss in place of redis the connections use TLS. Percent-encode special characters \
+                of the password: # is %23",
         long,
         global = true,
         value_name = "URL",

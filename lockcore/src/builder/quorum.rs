@@ -113,13 +113,12 @@ fn closed() -> Connect {
 mod on_redis {
     use futures_util::future::join_all;
     use proto::NodeId;
-    use redis::IntoConnectionInfo as _;
 
     use super::*;
     use crate::node::Inbox;
     use crate::quorum::Quorum;
     use crate::store::Store as _;
-    use crate::store::redis::{Connector, Mark, RedisStore, Used};
+    use crate::store::redis::{Connector, Mark, RedisStore, Used, read_url};
     use crate::store::seen::SeenTokens;
 
     impl Locks {
@@ -271,7 +270,7 @@ mod on_redis {
 
         fn places(&self, quorum: &Quorum) -> Result<Vec<Place>, LockError> {
             let address = |url: &String| {
-                let info = url.as_str().into_connection_info().map_err(|_| not_one_server())?;
+                let info = read_url(url)?;
                 Ok(format!("{}/{}", info.addr(), info.redis_settings().db()))
             };
             let addresses: Result<Vec<String>, LockError> =
@@ -299,10 +298,4 @@ mod on_redis {
     /// The reason why no primary is marked as new.
     const IN_USE: &str = "the quorum is in use: one of its servers has granted something already. \
         A new server beside it counts once it has run for the longest lease";
-
-    fn not_one_server() -> LockError {
-        let detail =
-            "a primary of a quorum is one server: write redis://[user[:password]@]host[:port][/db]";
-        LockError::with_detail(LockErrorKind::InvalidOption, detail)
-    }
 }

@@ -30,10 +30,17 @@ impl Locks {
     /// | `redis+quorum://[user[:password]@]host[:port],host[:port],host[:port]…[/db]` | the primaries of a quorum, as [`from_quorum`](Self::from_quorum) does |
     ///
     /// With `rediss` in place of `redis` the connections use TLS, which needs the feature `tls`;
-    /// not by a Unix socket. Options stand behind a `?`, with `&` between them: `protocol=resp3`,
-    /// where RESP2 is the default, and for a quorum `max_lease_ms=N`, its
-    /// [`max_lease`](crate::Quorum::max_lease) in milliseconds. The port is 6379 unless it is
-    /// given, that of sentinels 26379.
+    /// not by a Unix socket. The port is 6379 unless it is given, that of sentinels 26379.
+    ///
+    /// Options stand behind a `?`, with `&` between them: `protocol=resp3`, where RESP2 is the
+    /// default; `db`, `user` and `pass` as another way to write these; and for a quorum
+    /// `max_lease_ms=N`, its [`max_lease`](crate::Quorum::max_lease) in milliseconds. All that a URL
+    /// says is followed: another option, a `#`, and something that is given twice are an
+    /// [`InvalidOption`](crate::LockErrorKind::InvalidOption). A user without a password is that
+    /// user, with an empty password.
+    ///
+    /// Percent-encode special characters of user and password: `#` is `%23`, `/` is `%2F`, `?` is
+    /// `%3F`, `@` is `%40`, `%` is `%25`.
     ///
     /// # Errors
     /// [`Unavailable`](crate::LockErrorKind::Unavailable),

@@ -60,6 +60,38 @@ async fn a_url_that_is_none_is_an_invalid_option() {
     }
 }
 
+// B3: `redis://h/3` and `redis://h/?db=3` were two databases, and both held the lock.
+#[tokio::test]
+async fn a_database_is_the_same_one_however_it_is_written() {
+    let server = RedisServer::start();
+    let [path, option] = ["3", "?db=3"].map(|db| format!("{}{db}", server.url()));
+    let by_path = soon("an answer", Locks::connect(path)).await.expect("accepted");
+    let by_option = soon("an answer", Locks::connect(option)).await.expect("accepted");
+    let guard = held(&by_path, "k", LONG).await;
+    let second = soon("an answer", by_option.try_lock("k")).await.expect("an answer");
+    assert!(second.is_none(), "both hold it: {second:?}");
+    release(guard).await;
+}
+
+#[tokio::test]
+async fn a_part_of_a_url_that_is_not_followed_is_refused_in_every_kind_of_url() {
+    let several = "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3";
+    for url in [
+        "redis://127.0.0.1:1/".to_owned(),
+        "redis+unix:///no/such/socket".to_owned(),
+        format!("redis+sentinel://{several}/locks"),
+        format!("redis+cluster://{several}"),
+        format!("redis+quorum://{several}/"),
+    ] {
+        let option = format!("{url}?tls=true");
+        let words = ["`tls`", "db, user, pass and protocol", "rediss://"];
+        refused(&option, LockErrorKind::InvalidOption, &words).await;
+        let value = format!("{url}?protocol=resp4");
+        refused(&value, LockErrorKind::InvalidOption, &["`protocol`"]).await;
+        refused(&format!("{url}#3"), LockErrorKind::InvalidOption, &["#"]).await;
+    }
+}
+
 // P6: the error named the form of one server.
 #[tokio::test]
 async fn a_bad_part_of_a_url_of_sentinels_is_answered_with_their_form() {
@@ -68,7 +100,7 @@ async fn a_bad_part_of_a_url_of_sentinels_is_answered_with_their_form() {
         format!("redis+sentinel://:{PASSWORD}@one:notaport,two/locks"),
         format!("redis+sentinel://:{PASSWORD}@one,two/"),
     ] {
-        refused(&url, LockErrorKind::InvalidOption, &["write redis+sentinel://[user"]).await;
+        refused(&url, LockErrorKind::InvalidOption, &["for sentinels redis+sentinel://"]).await;
     }
 }
 

@@ -12,11 +12,12 @@ use futures_util::TryFutureExt as _;
 use proto::{LockErrorKind, StoreError};
 use redis::aio::PubSub;
 use redis::io::tcp::socket2;
-use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError};
+use redis::{Client, ConnectionAddr, ConnectionInfo, RedisError};
 
 use super::connection::{CONNECT_TIMEOUT, Connection};
 use super::failure;
 use super::hello::Hello;
+use super::server_url::read as read_url;
 use super::tls::{self, Certificates};
 use crate::credentials::Provider;
 use crate::error::LockError;
@@ -74,15 +75,7 @@ impl Connector {
         request_timeout: Duration,
     ) -> Result<Self, LockError> {
         if let Some(sentinels) = crate::sentinels::Sentinels::read(url) {
-            let sentinels = sentinels?;
-            // Its parts are read as URLs of one server: a bad one is answered with the whole form.
-            for part in sentinels.urls() {
-                part.into_connection_info().map_err(|error| match tls::advice_on_url(&error) {
-                    Some(_) => invalid(&error),
-                    None => crate::sentinels::invalid(),
-                })?;
-            }
-            return Self::from_sentinels(&sentinels, certificates, request_timeout);
+            return Self::from_sentinels(&sentinels?, certificates, request_timeout);
         }
         Self::new(read_url(url)?, certificates, request_timeout)
     }
@@ -279,21 +272,10 @@ async fn with_hello(
     Ok(Opened { connection, hello })
 }
 
-fn read_url(url: &str) -> Result<ConnectionInfo, LockError> {
-    url.into_connection_info().map_err(|error| invalid(&error))
-}
-
-/// Names the fault of a URL without repeating it: it may hold a password.
+/// The error for settings that redis-rs does not open.
 fn invalid(error: &RedisError) -> LockError {
-    if let Some(advice) = tls::advice_on_url(error) {
-        return LockError::with_detail(LockErrorKind::InvalidOption, advice);
-    }
-    let detail = format!(
-        "the Redis URL is not valid ({}): write redis://[user[:password]@]host[:port][/db]; for \
-         sentinels redis+sentinel://host:port/primary-name, for a Cluster redis+cluster://host:port",
-        error.category()
-    );
-    LockError::with_detail(LockErrorKind::InvalidOption, detail)
+    let advice = tls::advice_on_url(error).unwrap_or_else(|| error.category());
+    LockError::with_detail(LockErrorKind::InvalidOption, advice)
 }
 
 /// Small writes go out at once, a peer that is gone is noticed, and no command is tried that the
@@ -323,17 +305,6 @@ mod tests {
     use redis::{IntoConnectionInfo as _, ProtocolVersion};
 
     use super::*;
-
-    #[test]
-    fn the_error_of_a_url_says_how_to_write_each_kind_and_not_the_password() {
-        for url in ["http://u:secret@h/", "h:6379", "", "redis-sentinel://:secret@h/name"] {
-            let error = read_url(url).unwrap_err().to_string();
-            for form in ["redis://[user", "redis+sentinel://host:port/", "redis+cluster://host"] {
-                assert!(error.contains(form), "{url}: {error}");
-            }
-            assert!(!error.contains("secret"), "{error}");
-        }
-    }
 
     #[test]
     fn what_a_client_has_set_stays_and_the_rest_is_tuned() {

@@ -12,6 +12,7 @@ use super::{Connector, ServerSource, invalid, read_url, tuned};
 use crate::credentials::Provider;
 use crate::error::LockError;
 use crate::store::redis::Certificates;
+use crate::store::redis::server_url::of_its_user;
 
 impl Connector {
     pub(crate) fn from_config(
@@ -22,7 +23,7 @@ impl Connector {
         let info = match (config.url, config.connection) {
             (Some(url), None) => read_url(&url)?,
             (None, Some(connection)) => {
-                connection.into_connection_info().map_err(|error| invalid(&error))?
+                of_its_user(connection.into_connection_info().map_err(|error| invalid(&error))?)
             }
             (None, None) => deadpool_redis::ConnectionInfo::default()
                 .into_connection_info()

@@ -68,7 +68,12 @@ impl SentinelClients {
             return Err(LockError::with_detail(LockErrorKind::InvalidOption, detail));
         }
         let open = |url: &String| {
-            let info = tuned(with_certificates(certificates, read_url(url)?)?);
+            let info = read_url(url)?;
+            if info.redis_settings().db() != 0 {
+                let detail = "a sentinel has no databases: name that of the primary";
+                return Err(LockError::with_detail(LockErrorKind::InvalidOption, detail));
+            }
+            let info = tuned(with_certificates(certificates, info)?);
             let client = Client::open(info).map_err(|error| invalid(&error))?;
             Ok::<_, LockError>(Sentinel { client, open: Mutex::default() })
         };
