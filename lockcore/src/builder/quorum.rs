@@ -182,8 +182,7 @@ mod on_redis {
     impl Place {
         async fn store(&self, inbox: &Inbox) -> Result<RedisStore, LockError> {
             let Self { builder, url, id, mark, seen } = self;
-            let connector =
-                Connector::from_url(url, &builder.certificates, builder.request_timeout)?;
+            let connector = Connector::from_url(url, &builder.tls, builder.request_timeout)?;
             let primary = Some((mark.clone(), Arc::clone(seen)));
             builder.store(connector, id, inbox, primary).await
         }

@@ -41,7 +41,7 @@ pub(crate) use confirmations::Replicas;
 pub(crate) use connector::Connector;
 pub(crate) use server_url::read as read_url;
 pub(crate) use standing::{Mark, Used};
-pub(crate) use tls::Certificates;
+pub(crate) use tls::Tls;
 
 use crate::error::LockError;
 use crate::status::{Connection, ServerStatus};

@@ -1,5 +1,6 @@
 //! Passwords that change while locks are held and waited for.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ impl Password {
         let password = self.clone();
         Locks::builder().credentials(move || {
             let now = password.0.lock().unwrap_or_else(PoisonError::into_inner);
-            Credentials::new("app", &*now)
+            Ok(Credentials::new("app", &*now))
         })
     }
 }
@@ -95,6 +96,33 @@ async fn a_password_is_replaced_while_a_lock_is_held_and_waited_for() {
     release(guard).await;
     release(granted(waiting).await).await;
     assert_eq!(far.status().places_lost, 0);
+}
+
+#[tokio::test]
+async fn a_provider_that_panics_costs_no_hold_and_one_that_gave_nothing_yet_is_named() {
+    let server = guarded();
+    let mut redis = Raw::connect(&server.url()).await;
+    set_user(&mut redis, &ALL).await;
+    set_user(&mut redis, &[">one"]).await;
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let builder = Locks::builder().credentials(move || {
+        // Two connections are opened at first.
+        assert!(counted.fetch_add(1, Ordering::Relaxed) < 2, "on purpose");
+        Ok(Credentials::new("app", "one"))
+    });
+    let locks = soon("a connection", builder.connect(url(&server))).await.expect("accepted");
+    let guard = soon("the lock", locks.lock("k")).await.expect("free");
+    kill_connections(&mut redis).await;
+    eventually("it is asked again", SOON, async || calls.load(Ordering::Relaxed) > 2).await;
+    eventually("the last password does", SOON, async || locks.status().is_connected()).await;
+    release(guard).await;
+
+    let builder = Locks::builder().credentials(|| Err("no such file".into()));
+    let error = soon("an answer", builder.connect(url(&server))).await.expect_err("no password");
+    assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+    let text = error.to_string();
+    assert!(text.contains("the provider of credentials failed: no such file"), "{text}");
 }
 
 #[tokio::test]

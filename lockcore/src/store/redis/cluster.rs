@@ -34,17 +34,18 @@ use self::following::follow;
 use self::routing::Way;
 use self::slots::{Shard, Slots};
 use super::wire::{EACH, ONE, Reading};
-use super::{Certificates, Replicas};
+use super::{Replicas, Tls};
 use crate::cluster::Cluster;
-use crate::credentials::Provider;
+use crate::credentials::Credentials;
 use crate::error::LockError;
+use crate::provider::Provider;
 use crate::status::ServerStatus;
 use crate::store::{Listener, Search, Store, StoreFuture};
 
 /// The settings of a store on a Cluster.
 pub(crate) struct ClusterSettings {
-    pub(crate) certificates: Certificates,
-    pub(crate) credentials: Provider,
+    pub(crate) tls: Tls,
+    pub(crate) credentials: Provider<Credentials>,
     pub(crate) node: NodeId,
     /// First part of the grants channels.
     pub(crate) prefix: Arc<str>,

@@ -18,9 +18,11 @@ use super::connection::{CONNECT_TIMEOUT, Connection};
 use super::failure;
 use super::hello::Hello;
 use super::server_url::read as read_url;
-use super::tls::{self, Certificates};
-use crate::credentials::Provider;
+use super::tls::{self, Tls};
+use crate::certificates::Certificates;
+use crate::credentials::Credentials;
 use crate::error::LockError;
+use crate::provider::Provider;
 pub(crate) use sentinel::Primary;
 use sentinel::SentinelClients;
 
@@ -38,11 +40,12 @@ pub(crate) const LIBRARY: (&str, &str) = ("lockcore", env!("CARGO_PKG_VERSION"))
 /// Opens both kinds of connections to one server.
 pub(crate) struct Connector {
     source: ServerSource,
-    /// All that is needed to connect ourselves; none if only the user's client can.
-    certificates: Option<Certificates>,
+    tls: Tls,
+    /// Whether we know all that is needed to connect ourselves; else only the user's client does.
+    is_known: bool,
     request_timeout: Duration,
     /// The credentials in place of those that the source has.
-    credentials: Provider,
+    credentials: Provider<Credentials>,
 }
 
 /// A new connection for commands, on which the server has answered.
@@ -71,24 +74,25 @@ enum ServerSource {
 impl Connector {
     pub(crate) fn from_url(
         url: &str,
-        certificates: &Certificates,
+        tls: &Tls,
         request_timeout: Duration,
     ) -> Result<Self, LockError> {
         if let Some(sentinels) = crate::sentinels::Sentinels::read(url) {
-            return Self::from_sentinels(&sentinels?, certificates, request_timeout);
+            return Self::from_sentinels(&sentinels?, tls, request_timeout);
         }
-        Self::new(read_url(url)?, certificates, request_timeout)
+        Self::new(read_url(url)?, tls, request_timeout)
     }
 
     pub(crate) fn from_sentinels(
         sentinels: &crate::sentinels::Sentinels,
-        certificates: &Certificates,
+        tls: &Tls,
         request_timeout: Duration,
     ) -> Result<Self, LockError> {
-        let sentinels = SentinelClients::new(sentinels, certificates)?;
+        let sentinels = SentinelClients::new(sentinels, tls)?;
         Ok(Self {
             source: ServerSource::Sentinels(Box::new(sentinels)),
-            certificates: Some(certificates.clone()),
+            tls: tls.clone(),
+            is_known: true,
             request_timeout,
             credentials: Provider::default(),
         })
@@ -96,14 +100,15 @@ impl Connector {
 
     pub(crate) fn new(
         info: ConnectionInfo,
-        certificates: &Certificates,
+        tls: &Tls,
         request_timeout: Duration,
     ) -> Result<Self, LockError> {
-        let info = tuned(certificates.apply(info)?);
+        let info = tuned(tls.apply(info)?);
         let client = Client::open(info).map_err(|error| invalid(&error))?;
         Ok(Self {
             source: ServerSource::One(Box::new(client)),
-            certificates: Some(certificates.clone()),
+            tls: tls.clone(),
+            is_known: true,
             request_timeout,
             credentials: Provider::default(),
         })
@@ -113,15 +118,15 @@ impl Connector {
     /// not tell.
     pub(crate) fn from_client(
         client: &Client,
-        certificates: &Certificates,
+        tls: &Tls,
         request_timeout: Duration,
     ) -> Result<Self, LockError> {
         let info = client.get_connection_info().clone();
-        Ok(Self { certificates: None, ..Self::new(info, certificates, request_timeout)? })
+        Ok(Self { is_known: false, ..Self::new(info, tls, request_timeout)? })
     }
 
     /// The same with these credentials in place of its own; a pool's connections keep theirs.
-    pub(crate) fn with_credentials(self, credentials: Provider) -> Self {
+    pub(crate) fn with_credentials(self, credentials: Provider<Credentials>) -> Self {
         Self { credentials, ..self }
     }
 
@@ -149,7 +154,8 @@ impl Connector {
         match &self.source {
             ServerSource::One(client) => {
                 let info = client.get_connection_info().clone();
-                self.bounded(self.address(), with_hello(self.open(info, timeout))).await
+                let opening = with_hello(self.open(info, timeout).await?);
+                self.bounded(self.address(), opening).await
             }
             #[cfg(feature = "deadpool")]
             ServerSource::Pool(pool, _) => {
@@ -159,7 +165,7 @@ impl Connector {
             }
             ServerSource::Sentinels(sentinels) => {
                 let primary = sentinels.locate().await?;
-                let opening = with_hello(self.open(sentinels.reach(&primary), timeout));
+                let opening = with_hello(self.open(sentinels.reach(&primary), timeout).await?);
                 let opened = self.bounded(&primary, opening).await?;
                 if opened.hello.as_ref().is_some_and(|hello| hello.role != "master") {
                     let detail =
@@ -172,13 +178,28 @@ impl Connector {
         }
     }
 
+    /// Opens a connection, with the credentials and certificates of now.
     async fn open(
         &self,
         info: ConnectionInfo,
         timeout: Duration,
-    ) -> Result<Connection, RedisError> {
-        let info = self.credentials.apply(info);
-        Connection::open(info, self.certificates.as_ref(), timeout).await
+    ) -> Result<impl Future<Output = Result<Connection, RedisError>>, StoreError> {
+        let (info, certificates) = self.now(info).await?;
+        let is_known = self.is_known;
+        Ok(async move { Connection::open(info, is_known.then_some(&certificates), timeout).await })
+    }
+
+    /// `info` with the credentials and certificates of now, and these certificates.
+    async fn now(
+        &self,
+        info: ConnectionInfo,
+    ) -> Result<(ConnectionInfo, Certificates), StoreError> {
+        let (info, certificates) = self.tls.now(info).await?;
+        let info = match self.credentials.ask().await? {
+            Some(credentials) => credentials.apply(info),
+            None => info,
+        };
+        Ok((info, certificates))
     }
 
     /// A new connection for messages. With `introduce` the user may name itself.
@@ -198,13 +219,12 @@ impl Connector {
             }
         };
         let address = info.addr().to_string();
-        let opening = async {
-            if introduce {
-                let settings = info.redis_settings().clone().set_lib_name(LIBRARY.0, LIBRARY.1);
-                info = info.set_redis_settings(settings);
-            }
-            Client::open(self.credentials.apply(info))?.get_async_pubsub().await
-        };
+        if introduce {
+            let settings = info.redis_settings().clone().set_lib_name(LIBRARY.0, LIBRARY.1);
+            info = info.set_redis_settings(settings);
+        }
+        let (info, _) = self.now(info).await?;
+        let opening = async { Client::open(info)?.get_async_pubsub().await };
         let connection = self.bounded(address, opening).await?;
         Ok(Subscribed { connection, primary })
     }

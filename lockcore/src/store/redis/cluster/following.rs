@@ -83,8 +83,8 @@ impl Shared {
     }
 
     fn connector(&self, info: ConnectionInfo) -> Result<Connector, LockError> {
-        let ClusterSettings { certificates, credentials, request_timeout, .. } = &self.settings;
-        let connector = Connector::new(info, certificates, *request_timeout)?;
+        let ClusterSettings { tls, credentials, request_timeout, .. } = &self.settings;
+        let connector = Connector::new(info, tls, *request_timeout)?;
         Ok(connector.with_credentials(credentials.clone()))
     }
 

@@ -12,7 +12,7 @@ use redis::{
 use tokio::net::{TcpStream, lookup_host};
 
 use super::own::OwnConnection;
-use crate::store::redis::Certificates;
+use crate::certificates::Certificates;
 
 /// Whether our own connection does for this server.
 pub(super) fn is_ours(info: &ConnectionInfo) -> bool {
