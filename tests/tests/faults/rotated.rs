@@ -98,6 +98,46 @@ async fn a_password_is_replaced_while_a_lock_is_held_and_waited_for() {
     assert_eq!(far.status().places_lost, 0);
 }
 
+// B7: it was Unavailable, and sent people to the network.
+#[tokio::test]
+async fn a_process_with_the_old_password_is_told_so_once_its_connections_are_gone() {
+    let server = guarded();
+    let mut redis = Raw::connect(&server.url()).await;
+    set_user(&mut redis, &ALL).await;
+    set_user(&mut redis, &[">one"]).await;
+    let url = format!("redis://app:one@{}/", server.address());
+    let builder = Locks::builder().request_timeout(Duration::from_millis(500));
+    let locks = soon("a connection", builder.connect(url)).await.expect("accepted");
+    let waiting = tokio::spawn(locks.lock("k"));
+    release(granted(waiting).await).await;
+    set_user(&mut redis, &[">two", "<one"]).await;
+    kill_connections(&mut redis).await;
+    eventually("it is refused", SOON, async || {
+        let lockcore::Connection::Down { reason } = locks.status().commands else { return false };
+        reason.contains("login")
+    })
+    .await;
+    let waits = tokio::spawn(locks.lock("k"));
+    let short = Duration::from_millis(300);
+    let errors = [
+        soon("an answer", locks.try_lock("k")).await.map(drop).expect_err("no connection"),
+        soon("an answer", locks.lock_timeout("k", short)).await.map(drop).expect_err("none"),
+        soon("an answer", locks.ping()).await.expect_err("no connection"),
+    ];
+    for error in errors {
+        assert_eq!(error.kind(), LockErrorKind::Denied, "{error}");
+        assert!(error.is_outage() && !error.is_retryable(), "{error}");
+        assert!(
+            error.to_string().contains("invalid username-password"),
+            "the server's words: {error}"
+        );
+    }
+    // It may pass: a waiter keeps waiting.
+    assert!(!waits.is_finished());
+    set_user(&mut redis, &[">one"]).await;
+    release(granted(waits).await).await;
+}
+
 #[tokio::test]
 async fn a_provider_that_panics_costs_no_hold_and_one_that_gave_nothing_yet_is_named() {
     let server = guarded();
