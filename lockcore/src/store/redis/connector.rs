@@ -272,11 +272,18 @@ impl Connector {
                 (late, tls::advice_if_silent(self.address()))
             }
         };
-        let advice = advice.map_or(String::new(), |advice| format!(": {advice}"));
+        let mut advice = advice.map_or(String::new(), |advice| format!(": {advice}"));
+        if self.is_watched() && advice.ends_with(tls::ANOTHER_NAME) {
+            advice += SENTINELS_TELL_NAMES;
+        }
         refused.detail = format!("{address}: {}{advice}", refused.detail).into();
         Err(refused)
     }
 }
+
+/// The remedy where a certificate is of a name, and the sentinels tell an address.
+const SENTINELS_TELL_NAMES: &str = ". The sentinels told it: for names in place of addresses, set \
+    `sentinel resolve-hostnames yes` and `sentinel announce-hostnames yes` at each of them";
 
 /// A connection with the server's answer to HELLO.
 async fn with_hello(

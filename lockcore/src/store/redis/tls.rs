@@ -204,10 +204,12 @@ pub(super) fn advice(error: &RedisError, address: &ConnectionAddr) -> Option<&'s
             (advice_on_url(error).or_else(|| of_handshake(error)))
                 .or_else(|| hung_up.then_some(PERHAPS_CLIENT_CERTIFICATE))
         }
-        // A server that speaks TLS hangs up, or sends an alert, on the first plain word.
+        // An alert is no reply.
+        ConnectionAddr::Tcp(..) if error.kind() == redis::ErrorKind::Parse => Some(PERHAPS_TLS),
+        // A server that speaks TLS may also hang up on the first plain word, and say none.
         ConnectionAddr::Tcp(..) => {
-            let hung_up = error.is_connection_dropped() || error.kind() == redis::ErrorKind::Parse;
-            (hung_up && !error.is_connection_refusal()).then_some(PERHAPS_TLS)
+            let hung_up = error.is_connection_dropped() && !error.is_connection_refusal();
+            hung_up.then_some(PERHAPS_TLS_OR_A_PROXY)
         }
         _ => None,
     }
@@ -224,6 +226,8 @@ pub(super) fn advice_if_silent(address: &ConnectionAddr) -> Option<&'static str>
 }
 
 const PERHAPS_TLS: &str = "if this port speaks TLS, write rediss:// in place of redis://";
+const PERHAPS_TLS_OR_A_PROXY: &str = "it said nothing: if this port speaks TLS, write rediss:// in place of \
+                                      redis://; a proxy does so at a command that it does not know";
 const PERHAPS_PLAIN: &str = "if this port does not speak TLS, write redis:// in place of rediss://";
 
 #[cfg(not(feature = "tls"))]
@@ -248,9 +252,7 @@ fn of_handshake(error: &RedisError) -> Option<&'static str> {
                 "no authority that is trusted here signed the server's certificate; trust yours with \
                  LocksBuilder::tls_ca",
             ),
-            Theirs::NotValidForName | Theirs::NotValidForNameContext { .. } => {
-                Some("the server's certificate is for another name than that of this host")
-            }
+            Theirs::NotValidForName | Theirs::NotValidForNameContext { .. } => Some(ANOTHER_NAME),
             Theirs::Expired | Theirs::ExpiredContext { .. } => {
                 Some("the server's certificate has expired")
             }
@@ -285,6 +287,10 @@ fn of_handshake(error: &RedisError) -> Option<&'static str> {
         _ => None,
     }
 }
+
+/// The certificate does not have the name that stands in the URL, or that the sentinels tell.
+pub(super) const ANOTHER_NAME: &str =
+    "the server's certificate is for another name than that of this host";
 
 pub(super) const NEEDS_FEATURE: &str = "TLS (rediss://) needs the feature `tls` of lockcore";
 
