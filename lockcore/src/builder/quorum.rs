@@ -59,7 +59,7 @@ impl LocksBuilder {
     fn terms(&mut self, n: usize, max_lease: Duration, spare: usize) -> Result<Terms, LockError> {
         self.check()?;
         if n.is_multiple_of(2) || !(3..=MOST).contains(&n) {
-            let value = format!("{n} primaries");
+            let value = format!("{n} {}", if n == 1 { "primary" } else { "primaries" });
             return Err(ConfigError::new("quorum", value, "3, 5, 7 or 9 primaries").into());
         }
         if spare > n - (n / 2 + 1) {
