@@ -47,7 +47,7 @@ impl Certificates {
         });
     }
 
-    /// These, with those of `others` in the place of what they lack.
+    /// The same, with the parts of `others` where it has none.
     pub(crate) fn or(self, others: &Self) -> Self {
         Self {
             ca: self.ca.or_else(|| others.ca.clone()),

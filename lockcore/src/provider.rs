@@ -28,7 +28,7 @@ pub(crate) type Provided<T> = Result<T, Box<dyn Error + Send + Sync>>;
 pub(crate) struct Provider<T>(Option<Arc<Asked<T>>>);
 
 struct Asked<T> {
-    /// The noun for what is provided.
+    /// The name of the thing that is provided.
     noun: &'static str,
     provide: Box<dyn Fn() -> Provided<T> + Send + Sync>,
     state: Mutex<State<T>>,
@@ -234,7 +234,7 @@ mod tests {
         .await
         .expect("it ends");
         assert_eq!(calls.load(Ordering::Relaxed), 1);
-        // What it gave late is its last answer while the next call hangs.
+        // The late answer is its last one while the next call hangs.
         assert_eq!(provider.ask().await, Ok(Some(7)));
     }
 
