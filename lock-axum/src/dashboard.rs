@@ -2,7 +2,9 @@
 //!
 //! **They have no authentication of their own.** They show the names of locks and the labels of all
 //! requests to each visitor. Nest them only behind the authentication that your
-//! service has for its operators, or on a listener of their own that only operators reach.
+//! service has for its operators, or on a listener of their own that only operators reach. They are
+//! served at IP addresses and `localhost`, and at the [names that you give](Dashboard::hosts): any
+//! other one may be a site's that wants to be taken for the dashboard.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -61,6 +63,7 @@
 //! access logs may have.
 
 mod accept;
+mod host;
 mod live;
 mod lock;
 mod node;
@@ -73,6 +76,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, OriginalUri};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use http::StatusCode;
@@ -80,6 +84,7 @@ use http::header::LOCATION;
 use lockcore::Locks;
 use serde::Deserialize;
 
+use host::Host;
 use live::{Live, Topic};
 use overview::LastSurvey;
 
@@ -93,12 +98,13 @@ const MAX_FORM: usize = 8 << 10;
 pub struct Dashboard {
     locks: Locks,
     allows_release: bool,
+    hosts: Vec<Host>,
 }
 
 impl Dashboard {
     /// Pages that only show.
     pub fn new(locks: Locks) -> Self {
-        Self { locks, allows_release: false }
+        Self { locks, allows_release: false, hosts: Vec::new() }
     }
 
     /// Lets operators release a lock by force, as [`Locks::force_release`] does it: its holders are
@@ -111,18 +117,47 @@ impl Dashboard {
     /// operator it was is for your authentication to log.
     ///
     /// The form has a token that is also in a cookie, so that no other site can send it for an
-    /// operator who is signed in, and a request that the browser says is from another site is
-    /// refused.
+    /// operator who is signed in; a request that the browser says is from another site is refused,
+    /// and so is one by a [name](Self::hosts) that is not the dashboard's.
     pub fn allow_release(mut self, allow: bool) -> Self {
         self.allows_release = allow;
         self
     }
 
+    /// The names by which the dashboard is asked for, each with or without a port. A request by
+    /// another name is refused (421): another site could have its name resolve to the address of
+    /// the dashboard, and a browser would let it read the pages and send the form. IP addresses and
+    /// `localhost` are always accepted, and by default nothing else.
+    ///
+    /// The name is that of the request, by its header `Host` or, in HTTP/2, its authority: behind a
+    /// proxy it may be one that the proxy sets. Called again, it adds names.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let locks = lock_axum::Locks::in_memory();
+    /// use lock_axum::dashboard::Dashboard;
+    ///
+    /// let dashboard = Dashboard::new(locks).hosts(["locks.internal", "ops.example:8443"]);
+    /// # let _: axum::Router = dashboard.into_router();
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// One of them is no name with or without a port.
+    #[track_caller]
+    pub fn hosts<S: AsRef<str>>(mut self, hosts: impl IntoIterator<Item = S>) -> Self {
+        for host in hosts {
+            self.hosts.push(Host::new(host.as_ref()));
+        }
+        self
+    }
+
     /// The routes, to [nest](Router::nest) at a path of their own.
     pub fn into_router<S: Clone + Send + Sync + 'static>(self) -> Router<S> {
-        let Self { locks, allows_release } = self;
+        let Self { locks, allows_release, hosts } = self;
         let (live, survey) = (Live::default(), LastSurvey::default());
-        let board = Arc::new(Board { locks, allows_release, live, survey });
+        let board = Arc::new(Board { locks, allows_release, hosts, live, survey });
         Router::new()
             .route("/", get(to_node))
             .route("/node", get(node::show))
@@ -131,7 +166,10 @@ impl Dashboard {
             .route("/release", post(release::release))
             .route("/dashboard.css", get(page::css))
             .route("/dashboard.js", get(page::js))
+            .fallback(accept::no_page)
+            .method_not_allowed_fallback(accept::no_method)
             .layer(DefaultBodyLimit::max(MAX_FORM))
+            .layer(from_fn_with_state(Arc::clone(&board), host::check))
             .with_state(board)
     }
 }
@@ -141,6 +179,7 @@ impl Dashboard {
 struct Board {
     locks: Locks,
     allows_release: bool,
+    hosts: Vec<Host>,
     live: Live,
     survey: LastSurvey,
 }

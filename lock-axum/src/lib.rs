@@ -127,14 +127,15 @@
 //! The same key twice in one request, from a lock layer outside, another extractor or a tuple, is
 //! one hold. (Not after an `OwnedLock`: the layer does not know when that is released. Nor is a
 //! lock that the handler acquires from a `Locks` shared: it waits for this hold. Take
-//! [`reenter`](Locked::reenter).) Permits are counted instead, and a [`WriteLocked`] of a name that
-//! the request reads already is refused at once.
+//! [`reenter`](Locked::reenter).) Permits of a name that the request has permits of already are
+//! refused at once, as is a [`WriteLocked`] of a name that it reads: it would wait for itself.
 //!
 //! # In the handler
 //!
-//! - [`fencing_token`](Locked::fencing_token): send it with every write, and let the database
-//!   refuse lower ones. A lock alone makes overlap rare, not impossible.
-//! - If the hold is lost while the handler runs, the handler is dropped and the answer is 503,
+//! - [`fencing_token`](Locked::fencing_token): store it before you read, and write only while it is
+//!   still there: see [`lockcore::guide::fencing`]. A token in the write alone does not protect a
+//!   handler that reads first. A lock alone makes overlap rare, not impossible.
+//! - If the hold is lost while the handler runs, the handler is dropped and the answer is 500,
 //!   unless the layer says [`OnLost::Continue`]. [`lost`](Locked::lost) and
 //!   [`deadline`](Locked::deadline) show it to the handler.
 //! - If the client disconnects, servers drop the handler at its current await point, and the lock
@@ -171,7 +172,8 @@
 //! | the request is [refused early](LockScopeLayer::refuse_early) | 503, with `Retry-After` |
 //! | a newer request [waits in its place](LockScopeLayer::when_busy) | 409 |
 //! | Redis is unavailable, or refuses to serve | 503, with `Retry-After` if it may pass by itself |
-//! | a hold is lost before the handler is done | 503 |
+//! | a hold is lost while the handler runs | 500, which gateways do not repeat as they do a 503 |
+//! | a hold is lost while another is waited for | 503 |
 //! | the key cannot be a lock's name | 400 |
 //! | a path that is the key has a number in [another spelling](lock_tower::canonical_path), such as `/orders/07` | 400, with the code `lock-key-spelling` |
 //! | no layer; a write of a name that the same request reads; an option or a number of permits out of its range | 500 |

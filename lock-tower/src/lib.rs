@@ -84,8 +84,9 @@
 //! something slow. For one row of one database, use the database's own lock.
 //!
 //! A lock makes overlap rare, not impossible: a process can be suspended for longer than its lease.
-//! Send the [fencing token](LockHandle::fencing_token) with every write, and let the database
-//! refuse lower ones.
+//! Store the [fencing token](LockHandle::fencing_token) before you read, and write only while it is
+//! still there: see [`lockcore::guide::fencing`]. A token in the write alone does not protect a
+//! handler that reads first.
 //!
 //! # Where in the stack
 //!
@@ -100,7 +101,10 @@
 //!    [`RequestLocks::detach`])
 //! 6. a timeout for the critical section
 //! 7. `ConcurrencyLimit`: requests that wait for a lock occupy none of its places
-//! 8. the handler
+//! 8. a layer that begins a transaction for the request, or takes a connection of a pool for it: it
+//!    commits before the lock is released. Outside, the next request reads before the commit, and
+//!    updates are lost; and requests that wait hold the connections that the holder needs
+//! 9. the handler
 //!
 //! A layer locks every request that it sees. Around a whole router it locks also unknown paths
 //! (which answer 423 in place of 404 while their key is held), OPTIONS and CORS preflights. Put the
@@ -128,12 +132,12 @@
 //! **Its handler runs.** If its client disconnects, servers drop the handler at its current await
 //! point (hyper does, except on HTTP/1 while bytes of the request are unread), and the lock is
 //! released. With [`DetachLayer`] the handler finishes. If the hold is lost, the handler is
-//! stopped, and the answer is 503. [`OnLost::Continue`] leaves it running. A panic releases the
+//! stopped, and the answer is 500. [`OnLost::Continue`] leaves it running. A panic releases the
 //! lock.
 //!
 //! **The lock is released** before the answer is sent, so that a client's next request never meets
 //! its own lock. That is one round trip to the store. If the store says that the hold ended before,
-//! the answer is replaced by the 503: the handler's work may overlap with that of another request.
+//! the answer is replaced by the 500: the handler's work may overlap with that of another request.
 //! If the store does not answer within half a second, the answer is sent, and the release
 //! continues. With [`release_in_background`](HttpLockLayer::release_in_background) the answer does
 //! not wait for the release.
@@ -148,7 +152,7 @@
 //!   is a [`LockLayer`] that does not find the first one's handle ([`CarryHandle::outer`]): then
 //!   the second waits for the first until it times out. A lock that the handler acquires from a
 //!   `Locks` waits for the request's own hold, too, and without a limit unless one is set: take
-//!   [`LockHandle::reenter`] in its place. Permits are counted, not shared. A demand that the
+//!   [`LockHandle::reenter`] in its place. A demand that the
 //!   request's hold does not cover is [refused at once](Clash): it would wait for itself, or for a
 //!   request that waits for it.
 //! - **HTTP/2 and gRPC** multiplex: a request that waits holds a stream, not a connection. Its body

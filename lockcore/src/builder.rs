@@ -14,16 +14,18 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 #[cfg(feature = "redis")]
-use crate::credentials::Provider;
+use crate::credentials::Credentials;
 use crate::error::LockError;
 use crate::locks::Locks;
 use crate::node::{Inbox, Node, Settings};
 use crate::option_setters;
 use crate::options::LockOptions;
+#[cfg(feature = "redis")]
+use crate::provider::Provider;
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "redis")]
-use crate::store::redis::Certificates;
+use crate::store::redis::Tls;
 use crate::store::seen::SeenTokens;
 use crate::trace_links::TraceLinks;
 
@@ -70,9 +72,9 @@ pub struct LocksBuilder {
     run_limit: Option<u32>,
     trace_links: Option<Arc<dyn TraceLinks>>,
     #[cfg(feature = "redis")]
-    certificates: Certificates,
+    tls: Tls,
     #[cfg(feature = "redis")]
-    credentials: Provider,
+    credentials: Provider<Credentials>,
 }
 
 impl Locks {
@@ -109,7 +111,7 @@ impl LocksBuilder {
             run_limit: None,
             trace_links: None,
             #[cfg(feature = "redis")]
-            certificates: Certificates::default(),
+            tls: Tls::default(),
             #[cfg(feature = "redis")]
             credentials: Provider::default(),
         }

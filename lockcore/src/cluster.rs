@@ -2,10 +2,8 @@
 
 use std::fmt;
 
-use proto::LockErrorKind;
-
 use crate::error::LockError;
-use crate::servers_url::ServersUrl;
+use crate::servers_url::{ServersUrl, invalid};
 
 /// The default port of a Cluster's nodes.
 const PORT: u16 = 6379;
@@ -31,8 +29,8 @@ pub struct Cluster {
 
 impl Cluster {
     /// Names some nodes of the Cluster, a URL each without a database. All nodes of the Cluster are
-    /// connected to with the user, password and TLS of the first URL. Name several: while one can
-    /// be reached, the others are found.
+    /// connected to with one user and password, and all with TLS or none, so the URLs have to agree
+    /// in these. Name several: while one can be reached, the others are found.
     pub fn new<S: AsRef<str>>(nodes: impl IntoIterator<Item = S>) -> Self {
         Self { nodes: nodes.into_iter().map(|url| url.as_ref().to_owned()).collect() }
     }
@@ -41,18 +39,9 @@ impl Cluster {
     /// of another kind.
     pub(crate) fn read(url: &str) -> Option<Result<Self, LockError>> {
         let servers = ServersUrl::read(url, "cluster", PORT)?;
-        // A Cluster has one database.
-        let servers = servers.filter(|servers| servers.path.is_empty());
         let nodes = servers.map(|servers| Self { nodes: servers.each(servers.path) });
-        Some(nodes.ok_or_else(invalid))
+        Some(nodes.ok_or_else(|| invalid("as that of a Cluster")))
     }
-}
-
-/// Names the form of a URL of a Cluster.
-pub(crate) fn invalid() -> LockError {
-    let form = "redis+cluster://[user[:password]@]host[:port][,host[:port]]…, without a database";
-    let detail = format!("the URL of the Cluster is not valid: write {form}");
-    LockError::with_detail(LockErrorKind::InvalidOption, detail)
 }
 
 impl fmt::Debug for Cluster {
@@ -64,6 +53,8 @@ impl fmt::Debug for Cluster {
 
 #[cfg(test)]
 mod tests {
+    use proto::LockErrorKind;
+
     use super::*;
 
     fn read(url: &str) -> Vec<String> {
@@ -82,7 +73,7 @@ mod tests {
     #[test]
     fn what_is_no_url_of_a_cluster_is_refused_and_its_password_not_repeated() {
         assert!(Cluster::read("redis://a/").is_none());
-        for rest in ["", "/", "a/3", "u:hidden@a/3", "a,", ",a", "u:hidden@"] {
+        for rest in ["", "/", "a,", ",a", "u:hidden@"] {
             let error = Cluster::read(&format!("redis+cluster://{rest}"))
                 .expect("of a Cluster")
                 .expect_err(rest);

@@ -1,7 +1,6 @@
 //! The user and password of a `Locks`, where they change while it runs.
 
 use std::fmt;
-use std::sync::Arc;
 
 use redis::ConnectionInfo;
 
@@ -25,25 +24,10 @@ impl Credentials {
     }
 }
 
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
-    }
-}
-
-/// The provider, asked each time that a connection is opened; `None` leaves the URL's.
-#[derive(Clone, Default)]
-pub(crate) struct Provider(Option<Arc<dyn Fn() -> Credentials + Send + Sync>>);
-
-impl Provider {
-    pub(crate) fn new(provide: impl Fn() -> Credentials + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(provide)))
-    }
-
-    /// `info` with the credentials of now.
-    pub(crate) fn apply(&self, info: ConnectionInfo) -> ConnectionInfo {
-        let Some(provide) = &self.0 else { return info };
-        let Credentials { user, password } = provide();
+impl Credentials {
+    /// `info` with these credentials.
+    pub(crate) fn apply(self, info: ConnectionInfo) -> ConnectionInfo {
+        let Self { user, password } = self;
         let mut settings = info.redis_settings().clone().set_password(password);
         if let Some(user) = user {
             settings = settings.set_username(user);
@@ -52,9 +36,9 @@ impl Provider {
     }
 }
 
-impl fmt::Debug for Provider {
+impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.0.is_some() { "Provider(..)" } else { "None" })
+        f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
     }
 }
 
@@ -64,29 +48,24 @@ mod tests {
 
     use super::*;
 
-    fn login(provider: &Provider) -> (Option<String>, Option<String>) {
+    fn login(credentials: Credentials) -> (Option<String>, Option<String>) {
         let info = "redis://app:old@host/3".into_connection_info().expect("a URL");
-        let info = provider.apply(info);
+        let info = credentials.apply(info);
         let settings = info.redis_settings();
         assert_eq!(settings.db(), 3);
         (settings.username().map(str::to_owned), settings.password().map(str::to_owned))
     }
 
     #[test]
-    fn what_a_provider_gives_takes_the_place_of_what_the_url_says() {
+    fn credentials_take_the_place_of_those_in_the_url() {
         let some = |text: &str| Some(text.to_owned());
-        assert_eq!(login(&Provider::default()), (some("app"), some("old")));
-        let password = Provider::new(|| Credentials::password("new"));
-        assert_eq!(login(&password), (some("app"), some("new")));
-        let both = Provider::new(|| Credentials::new("other", "new"));
-        assert_eq!(login(&both), (some("other"), some("new")));
+        assert_eq!(login(Credentials::password("new")), (some("app"), some("new")));
+        assert_eq!(login(Credentials::new("other", "new")), (some("other"), some("new")));
     }
 
     #[test]
     fn a_password_is_not_shown() {
-        let credentials = Credentials::new("app", "secret");
-        let provider = Provider::new(|| Credentials::password("secret"));
-        let text = format!("{credentials:?} {provider:?}");
+        let text = format!("{:?}", Credentials::new("app", "secret"));
         assert!(text.contains("app") && !text.contains("secret"), "{text}");
     }
 }

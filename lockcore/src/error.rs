@@ -18,6 +18,8 @@ pub struct LockError {
     detail: Option<Arc<str>>,
     source: Option<Arc<dyn Error + Send + Sync>>,
     is_of_permits: bool,
+    /// The connection is down, whatever the kind says.
+    is_of_outage: bool,
     /// The hint, where the queue is known.
     retry_after: Option<Duration>,
 }
@@ -27,7 +29,14 @@ const LONGEST_HINT: Duration = Duration::from_secs(30);
 
 impl LockError {
     pub(crate) fn new(kind: LockErrorKind) -> Self {
-        Self { kind, detail: None, source: None, is_of_permits: false, retry_after: None }
+        Self {
+            kind,
+            detail: None,
+            source: None,
+            is_of_permits: false,
+            is_of_outage: kind == LockErrorKind::Unavailable,
+            retry_after: None,
+        }
     }
 
     pub(crate) fn with_detail(kind: LockErrorKind, detail: impl Into<Arc<str>>) -> Self {
@@ -57,6 +66,18 @@ impl LockError {
 
     pub(crate) fn of_permits(self, is_of_permits: bool) -> Self {
         Self { is_of_permits, ..self }
+    }
+
+    /// The same of a connection that is down.
+    pub(crate) fn of_outage(self) -> Self {
+        Self { is_of_outage: true, ..self }
+    }
+
+    /// Whether no request reaches the store, of this lock or another: it is
+    /// [`Unavailable`](LockErrorKind::Unavailable), or the connection is down and the server refuses
+    /// the login of each new one, which is [`Denied`](LockErrorKind::Denied).
+    pub fn is_outage(&self) -> bool {
+        self.is_of_outage
     }
 
     /// Whether permits were asked for. A [`Timeout`](LockErrorKind::Timeout) then says that too few

@@ -70,6 +70,8 @@
 mod acquire;
 mod activity;
 mod builder;
+#[cfg(feature = "redis")]
+mod certificates;
 mod class;
 #[cfg(feature = "redis")]
 mod cluster;
@@ -84,6 +86,8 @@ mod key;
 mod locks;
 mod node;
 mod options;
+#[cfg(feature = "redis")]
+mod provider;
 mod quorum;
 mod request;
 #[cfg(feature = "redis")]
@@ -102,6 +106,8 @@ mod unreachable_waiters;
 pub use acquire::{Acquire, TryAcquire};
 pub use activity::{Activities, Activity, ActivityState, ClassStatus};
 pub use builder::LocksBuilder;
+#[cfg(feature = "tls")]
+pub use certificates::Certificates;
 #[cfg(feature = "redis")]
 pub use cluster::Cluster;
 #[cfg(feature = "redis")]

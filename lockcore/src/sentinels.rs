@@ -2,10 +2,8 @@
 
 use std::fmt;
 
-use proto::LockErrorKind;
-
 use crate::error::LockError;
-use crate::servers_url::ServersUrl;
+use crate::servers_url::{ServersUrl, invalid};
 
 /// The default port of sentinels.
 const PORT: u16 = 26379;
@@ -62,12 +60,7 @@ impl Sentinels {
     /// if it is a URL of another kind.
     pub(crate) fn read(url: &str) -> Option<Result<Self, LockError>> {
         let servers = ServersUrl::read(url, "sentinel", PORT)?;
-        Some(servers.and_then(Self::of).ok_or_else(invalid))
-    }
-
-    /// The URLs of the sentinels, and the one by which the primary is spoken to.
-    pub(crate) fn urls(&self) -> impl Iterator<Item = &str> {
-        self.sentinels.iter().chain([&self.primary]).map(String::as_str)
+        Some(servers.and_then(Self::of).ok_or_else(|| invalid("as that of sentinels")))
     }
 
     fn of(url: ServersUrl<'_>) -> Option<Self> {
@@ -82,13 +75,6 @@ impl Sentinels {
     }
 }
 
-/// Names the form of a URL of sentinels.
-pub(crate) fn invalid() -> LockError {
-    let form = "redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db]";
-    let detail = format!("the URL of the sentinels is not valid: write {form}");
-    LockError::with_detail(LockErrorKind::InvalidOption, detail)
-}
-
 impl fmt::Debug for Sentinels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // URLs may hold passwords.
@@ -98,6 +84,8 @@ impl fmt::Debug for Sentinels {
 
 #[cfg(test)]
 mod tests {
+    use proto::LockErrorKind;
+
     use super::*;
 
     fn read(url: &str) -> Sentinels {

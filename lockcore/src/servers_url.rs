@@ -1,6 +1,43 @@
 //! A URL of several servers: `redis+KIND://` or `rediss+KIND://`, and then
 //! `[user[:password]@]host[:port][,host[:port]]…[/path][?option[&option]…]`.
 
+use proto::LockErrorKind;
+
+use crate::error::LockError;
+
+/// Names the fault of a URL without repeating it, since it may hold a password, and the form of
+/// each kind.
+pub(crate) fn invalid(fault: &str) -> LockError {
+    let detail = format!(
+        "the URL is not valid ({fault}): write redis://[user[:password]@]host[:port][/db] or \
+         redis+unix:///path; for sentinels redis+sentinel://host[:port],…/primary-name[/db], for a \
+         Cluster redis+cluster://host[:port],…, for a quorum redis+quorum://host,host,host[/db]; \
+         with rediss for TLS; and percent-encode special characters of user and password: # is \
+         %23, / is %2F, ? is %3F, @ is %40, % is %25"
+    );
+    LockError::with_detail(LockErrorKind::InvalidOption, detail)
+}
+
+/// Names an option that is not followed, and those that are.
+pub(crate) fn not_followed(option: &str) -> LockError {
+    let instead = match option {
+        "ssl" | "tls" => ". For TLS, write rediss:// in place of redis://",
+        _ => "",
+    };
+    let detail = format!(
+        "the option `{option}` of the URL is not followed: db, user, pass and protocol are, and \
+         max_lease_ms with redis+quorum://{instead}"
+    );
+    LockError::with_detail(LockErrorKind::InvalidOption, detail)
+}
+
+/// Whether the URL is of one of these kinds.
+pub(crate) fn is_of_several(url: &str) -> bool {
+    let kind = url.strip_prefix("rediss+").or_else(|| url.strip_prefix("redis+"));
+    let kind = kind.and_then(|rest| rest.split_once("://")).map(|(kind, _)| kind);
+    kind.is_some_and(|kind| ["sentinel", "cluster", "quorum"].contains(&kind))
+}
+
 /// Its parts.
 pub(crate) struct ServersUrl<'a> {
     /// The kind of each connection: `redis` or `rediss`.

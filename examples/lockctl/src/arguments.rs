@@ -110,7 +110,8 @@ pub(crate) struct Server {
                 of a Redis Cluster: redis+cluster://[user[:password]@]host[:port][,host[:port]]…, or of all \
                 primaries of a quorum: \
                 redis+quorum://[user[:password]@]host[:port],host[:port],host[:port]…[/db][?max_lease_ms=N]. \
-                With rediss in place of redis the connections use TLS",
+                With rediss in place of redis the connections use TLS. Percent-encode special characters \
+                of the password: # is %23",
         long,
         global = true,
         value_name = "URL",
@@ -332,14 +333,14 @@ impl NotUsable {
                     .to_owned(),
             },
             (kind, ..) => {
-                let usage = match kind {
+                let is_shape = matches!(
+                    kind,
                     ErrorKind::UnknownArgument | ErrorKind::MissingRequiredArgument
-                        if self.is_of("lockctl exec") =>
-                    {
-                        "; write lockctl exec [OPTIONS] KEY -- CMD ARGS"
-                    }
-                    _ => "",
-                };
+                );
+                let usage = USAGES.iter().find(|(command, _)| is_shape && self.is_of(command));
+                let usage = usage.map_or(String::new(), |(command, rest)| {
+                    format!("; write {command} {rest}")
+                });
                 format!("{}{usage}", self.mistake())
             }
         }
@@ -368,6 +369,14 @@ impl NotUsable {
         text.lines().any(|line| line.starts_with("Usage: ") && line.contains(command))
     }
 }
+
+/// The usage of commands that are often written without their names.
+const USAGES: [(&str, &str); 4] = [
+    ("lockctl exec", "[OPTIONS] KEY -- CMD ARGS"),
+    ("lockctl holders", "[--json] [--all] [KEY...]"),
+    ("lockctl inspect", "[--json] KEY"),
+    ("lockctl release", "--force KEY"),
+];
 
 fn utf8(text: &OsStr) -> Result<&str, String> {
     text.to_str().ok_or_else(|| "it is not UTF-8".to_owned())
@@ -473,7 +482,9 @@ mod tests {
             (&["exec", "k"], "CMD"),
             (&["exec", "k", "true"], "true"),
             (&["exec", "--", "true"], "KEY"),
-            (&["inspect"], "KEY"),
+            (&["inspect"], "write lockctl inspect [--json] KEY"),
+            (&["release"], "write lockctl release --force KEY"),
+            (&["holders"], "write lockctl holders [--json] [--all] [KEY...]"),
             (&["inspect", ""], "KEY"),
             (&["unlock", "k"], "unlock"),
             (&[], "exec, holders, inspect, quorum, release, status or top"),

@@ -10,7 +10,7 @@ use crate::busy::{self, Look};
 use crate::connect;
 use crate::exit::{self, Failure};
 use crate::participant::{Who, described, left};
-use crate::{stdout, text};
+use crate::{meant, stdout, text};
 
 pub(crate) async fn run(server: &Server, holders: Holders) -> Result<u8, Failure> {
     let locks = connect::once(server).await?;
@@ -19,6 +19,9 @@ pub(crate) async fn run(server: &Server, holders: Holders) -> Result<u8, Failure
         let found = inspect(&locks, key).await?;
         if !stdout::print(&show(key, &found)?)? {
             return Ok(exit::OK);
+        }
+        if !holders.json && found.holding == 0 && found.waiting == 0 {
+            meant::warn(server, &locks, key).await;
         }
     }
     if !holders.all {

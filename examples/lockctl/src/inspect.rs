@@ -9,7 +9,7 @@ use crate::arguments::{Inspect, Server};
 use crate::connect;
 use crate::exit::{self, Failure};
 use crate::participant::{Who, asked, described, left};
-use crate::{stdout, text};
+use crate::{meant, stdout, text};
 
 pub(crate) async fn run(server: &Server, inspect: Inspect) -> Result<u8, Failure> {
     let locks = connect::once(server).await?;
@@ -19,6 +19,9 @@ pub(crate) async fn run(server: &Server, inspect: Inspect) -> Result<u8, Failure
     let found = locks.inspect(key.as_str()).await.map_err(failed)?;
     let shown = if inspect.json { json(&found)? } else { people(&key, &found) };
     stdout::print(&shown)?;
+    if !inspect.json && found.holding == 0 && found.waiting == 0 {
+        meant::warn(server, &locks, &key).await;
+    }
     Ok(exit::OK)
 }
 

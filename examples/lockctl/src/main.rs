@@ -12,6 +12,7 @@ mod exec;
 mod exit;
 mod holders;
 mod inspect;
+mod meant;
 mod participant;
 mod process_tree;
 mod progress;

@@ -1,10 +1,15 @@
-//! The form of an answer that a request asks for.
+//! The form of an answer that a request asks for, and the parts of a request, refused in that form.
 
 use std::convert::Infallible;
 
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::response::Response;
+use http::StatusCode;
 use http::header::ACCEPT;
 use http::request::Parts;
+use serde::de::DeserializeOwned;
+
+use super::refusal::Refusal;
 
 /// The form of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,4 +34,53 @@ impl<S: Sync> FromRequestParts<S> for Form {
         });
         Ok(form.unwrap_or(Self::Html))
     }
+}
+
+/// The options behind the `?` of a path.
+#[derive(Debug)]
+pub(super) struct Query<T>(pub(super) T);
+
+impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Response> {
+        let Ok(form) = Form::from_request_parts(parts, &()).await;
+        match axum::extract::Query::try_from_uri(&parts.uri) {
+            Ok(axum::extract::Query(options)) => Ok(Self(options)),
+            Err(refused) => Err(unreadable(refused.status(), refused.body_text(), form)),
+        }
+    }
+}
+
+/// The fields of a form that was sent.
+#[derive(Debug)]
+pub(super) struct Fields<T>(pub(super) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Fields<T> {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
+        let (mut parts, body) = request.into_parts();
+        let Ok(form) = Form::from_request_parts(&mut parts, &()).await;
+        match axum::Form::from_request(Request::from_parts(parts, body), state).await {
+            Ok(axum::Form(fields)) => Ok(Self(fields)),
+            Err(refused) => Err(unreadable(refused.status(), refused.body_text(), form)),
+        }
+    }
+}
+
+fn unreadable(status: StatusCode, sentence: String, form: Form) -> Response {
+    Refusal::new(status, "request-unreadable", sentence).into_response(form)
+}
+
+/// The answer at a path where there is no page.
+pub(super) async fn no_page(form: Form) -> Response {
+    let sentence = "The dashboard has no page at this path.";
+    Refusal::new(StatusCode::NOT_FOUND, "page-unknown", sentence).into_response(form)
+}
+
+/// The answer to another method than that of a path.
+pub(super) async fn no_method(form: Form) -> Response {
+    let sentence = "The page is not asked for by this method.";
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method-unknown", sentence).into_response(form)
 }

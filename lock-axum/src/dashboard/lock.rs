@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use http::HeaderMap;
 use lockcore::{LockError, LockInspection, Locks, Participant};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
-use super::accept::Form;
+use super::accept::{Form, Query};
 use super::live::{self, Topic};
 use super::page::{
     self, Page, age, ago, count, demand, frame, lock_path, ms, optional_age, table, text, visible,

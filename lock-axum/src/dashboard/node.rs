@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use lockcore::{Activity, ActivityState, ClassStatus, Connection, Locks, ServerStatus, Status};
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::accept::Form;
+use super::accept::{Form, Query};
 use super::live::{self, Topic};
 use super::page::{
     self, Page, age, count, demand, frame, lock_link, ms, optional_age, table, text,

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::Response;
 use lockcore::{BusyLock, LockError, Locks};
 use maud::{Markup, html};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::accept::Form;
+use super::accept::{Form, Query};
 use super::page::{self, Page, age, ago, count, frame, lock_link, ms, optional_age, table, text};
 use super::refusal::Refusal;
 use super::{Board, Part};

@@ -12,10 +12,10 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::{ConnectInfo, State};
 use axum::response::{IntoResponse as _, Response};
-use axum::{Extension, Form as Fields};
-use http::header::{COOKIE, HOST, LOCATION, ORIGIN, SET_COOKIE};
+use http::header::{COOKIE, LOCATION, SET_COOKIE};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use lockcore::LockError;
 use maud::{Markup, html};
@@ -23,7 +23,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::Board;
-use super::accept::Form;
+use super::accept::{Fields, Form};
+use super::host::is_from_here;
 use super::page::{self, lock_path};
 use super::refusal::Refusal;
 
@@ -106,10 +107,11 @@ pub(super) async fn release(
     form: Form,
     State(board): State<Arc<Board>>,
     remote: Option<Extension<ConnectInfo<SocketAddr>>>,
+    uri: Uri,
     headers: HeaderMap,
     Fields(Release { name, token }): Fields<Release>,
 ) -> Response {
-    if let Err(refusal) = check(&board, &headers, &token) {
+    if let Err(refusal) = check(&board, (&uri, &headers), &token) {
         return refusal.into_response(form);
     }
     let remote = remote.map(|Extension(ConnectInfo(address))| address);
@@ -144,12 +146,12 @@ async fn release_all(
     Ok(released)
 }
 
-fn check(board: &Board, headers: &HeaderMap, token: &str) -> Result<(), Refusal> {
+fn check(board: &Board, (uri, headers): (&Uri, &HeaderMap), token: &str) -> Result<(), Refusal> {
     let refused = |code, sentence: &str| Err(Refusal::new(StatusCode::FORBIDDEN, code, sentence));
     if !board.allows_release {
         return refused("release-off", "This dashboard only shows: releases are switched off.");
     }
-    if !is_from_here(headers) {
+    if !is_from_here(uri, headers) {
         return refused("request-of-another-site", "The request came from another site.");
     }
     if Token::read(headers).is_none_or(|known| known.text != token) {
@@ -157,17 +159,4 @@ fn check(board: &Board, headers: &HeaderMap, token: &str) -> Result<(), Refusal>
         return refused("token-invalid", sentence);
     }
     Ok(())
-}
-
-/// Whether the browser says that the request comes from a page of this very origin. A program
-/// sends neither header: then the token alone decides.
-fn is_from_here(headers: &HeaderMap) -> bool {
-    if let Some(site) = headers.get("sec-fetch-site") {
-        return site == "same-origin";
-    }
-    let Some(origin) = headers.get(ORIGIN) else { return true };
-    let origin = origin.to_str().ok().and_then(|origin| origin.parse::<Uri>().ok());
-    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
-    let authority = origin.as_ref().and_then(Uri::authority).map(|authority| authority.as_str());
-    authority.is_some() && authority == host
 }

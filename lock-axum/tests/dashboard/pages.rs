@@ -261,3 +261,41 @@ async fn those_who_ask_for_the_overview_at_the_same_time_share_a_survey() {
     let sent = CommandStats::read(&mut redis).await.since(&before);
     assert_eq!(sent.calls("scan"), 1);
 }
+
+// D2, U4: they were a line of plain text, without the headers of all other answers.
+#[tokio::test]
+async fn a_request_that_cannot_be_read_is_refused_in_the_form_that_it_asks_for() {
+    let locks = Locks::in_memory();
+    let pages = Pages::of(&locks);
+    let form = |kind: &str, body: &'static str| {
+        let request = Request::post("/admin/locks/release").header("content-type", kind);
+        (request, Body::from(body))
+    };
+    let get = |path: &str| (Request::get(format!("/admin/locks/{path}")), Body::empty());
+    for ((request, body), expected, code) in [
+        (get("lock"), 400, "request-unreadable"),
+        (get("lock?name=k&from=x"), 400, "request-unreadable"),
+        (get("node?most=abc"), 400, "request-unreadable"),
+        (get("overview?by=nothing"), 400, "request-unreadable"),
+        (get("nothing"), 404, "page-unknown"),
+        (get("release"), 405, "method-unknown"),
+        (form("application/x-www-form-urlencoded", "name=k"), 422, "request-unreadable"),
+        (form("text/plain", "name=k&token=x"), 415, "request-unreadable"),
+    ] {
+        let request = request.header("accept", "application/json").body(body).unwrap();
+        let which = request.uri().clone();
+        let response = pages.ask(request).await;
+        let headers = response.headers();
+        assert_eq!(headers["content-type"], "application/problem+json", "{which}");
+        assert_eq!(headers["x-content-type-options"], "nosniff", "{which}");
+        assert_eq!(headers["cache-control"], "no-store", "{which}");
+        assert!(headers.contains_key("content-security-policy"), "{which}");
+        let (status, text) = read(response).await;
+        assert_eq!(status, expected, "{which}: {text}");
+        let problem: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(problem["code"], code, "{which}");
+    }
+    let (status, page) = read(pages.get("lock?name=k&from=%3Cb%3E", "text/html").await).await;
+    assert_eq!(status, 400);
+    assert!(page.starts_with("<!DOCTYPE html>") && !page.contains("<b>"), "{page}");
+}

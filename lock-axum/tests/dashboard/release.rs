@@ -17,7 +17,7 @@ use tracing::{Dispatch, Event, Metadata, Subscriber};
 use crate::support::{Pages, read};
 
 fn switched_on(locks: &Locks) -> Pages {
-    Pages::with(Dashboard::new(locks.clone()).allow_release(true))
+    Pages::with(Dashboard::new(locks.clone()).hosts(["ops.example"]).allow_release(true))
 }
 
 /// The token in the form, and the cookie with it.
@@ -47,7 +47,7 @@ async fn send(pages: &Pages, token: &str, headers: &[(&str, &str)]) -> Response 
 async fn a_dashboard_releases_nothing_unless_it_is_switched_on() {
     let locks = Locks::in_memory();
     let guard = locks.lock("key").await.unwrap();
-    let pages = Pages::of(&locks);
+    let pages = Pages::with(Dashboard::new(locks.clone()).hosts(["ops.example"]));
     let response = pages.get("lock?name=key", "text/html").await;
     assert!(!response.headers().contains_key("set-cookie"));
     assert!(!read(response).await.1.contains("Release"));
@@ -129,6 +129,104 @@ async fn a_form_of_another_site_or_without_its_token_releases_nothing() {
     let own = [cookie, ("origin", "https://ops.example")];
     assert_eq!(send(&pages, &token, &own).await.status(), 303, "that of its own does");
     guard.lost().await;
+}
+
+// D1: the site's name resolved to the address of the dashboard, so its forms were of "this" origin.
+#[tokio::test]
+async fn another_site_that_has_its_name_lead_here_reads_and_releases_nothing() {
+    let locks = Locks::in_memory();
+    let guard = locks.lock("key").await.unwrap();
+    let pages = switched_on(&locks);
+    let (token, cookie) = opened(&pages).await;
+    for path in ["node", "lock?name=key", "overview", "dashboard.js", "none"] {
+        for accept in ["text/html", "application/json", "text/event-stream"] {
+            let request = Request::get(format!("/admin/locks/{path}"))
+                .header("host", "evil.example:8080")
+                .header("accept", accept)
+                .header("sec-fetch-site", "same-origin");
+            let response = pages.ask(request.body(Body::empty()).unwrap()).await;
+            assert!(!response.headers().contains_key("set-cookie"));
+            assert_eq!(response.headers()["x-content-type-options"], "nosniff");
+            let (status, text) = read(response).await;
+            assert_eq!(status, 421, "{text}");
+            assert!(text.contains("hosts([") && text.contains("evil.example:8080"), "{text}");
+            assert!(!text.contains(&token), "{text}");
+        }
+    }
+    let form = || {
+        Request::post("/admin/locks/release")
+            .header("content-type", "application/x-www-form-urlencoded")
+            .header("cookie", &cookie)
+            .header("sec-fetch-site", "same-origin")
+    };
+    let body = || Body::from(format!("name=key&token={token}"));
+    for request in [
+        form().header("host", "evil.example"),
+        form().header("host", "ops.example").header("host", "evil.example"),
+        form().header("host", "ops.example@evil.example"),
+        form().header("host", ""),
+        // HTTP/2 has it in the URI.
+        form().uri("http://evil.example/admin/locks/release"),
+        form().uri("http://evil.example/admin/locks/release").header("host", "ops.example"),
+    ] {
+        let response = pages.ask(request.body(body()).unwrap()).await;
+        assert_eq!(response.status(), 421);
+    }
+    assert!(!guard.is_lost());
+    let own = form().uri("https://ops.example:8443/admin/locks/release").body(body()).unwrap();
+    assert_eq!(pages.ask(own).await.status(), 303);
+    guard.lost().await;
+}
+
+#[tokio::test]
+async fn addresses_and_localhost_are_served_and_by_default_no_other_name() {
+    let pages = Pages::of(&Locks::in_memory());
+    let status = async |host: &str| {
+        let request = Request::get("/admin/locks/node").header("host", host);
+        pages.ask(request.body(Body::empty()).unwrap()).await.status().as_u16()
+    };
+    for host in ["127.0.0.1:8080", "10.0.0.7", "[::1]:8080", "localhost", "localhost:8080"] {
+        assert_eq!(status(host).await, 200, "{host}");
+    }
+    for host in ["locks.internal", "localhost.evil.example", "127.0.0.1.evil.example:8080"] {
+        assert_eq!(status(host).await, 421, "{host}");
+    }
+}
+
+// U6: HTTP/2 has no header `Host`, and a proxy may add the port that a browser leaves out.
+#[tokio::test]
+async fn the_origin_is_compared_with_the_host_wherever_the_request_has_it() {
+    let form = |uri: &str, host: Option<&str>, origin: &str| {
+        let request = Request::post(uri)
+            .header("content-type", "application/x-www-form-urlencoded")
+            .header("origin", origin);
+        match host {
+            Some(host) => request.header("host", host),
+            None => request,
+        }
+    };
+    let path = "/admin/locks/release";
+    let https = format!("https://ops.example{path}");
+    for (uri, host, origin, expected) in [
+        (&*https, None, "https://ops.example", 303),
+        (path, Some("ops.example:443"), "https://ops.example", 303),
+        (path, Some("OPS.example"), "https://ops.example", 303),
+        (path, Some("127.0.0.1:8080"), "http://127.0.0.1:8080", 303),
+        (&*https, None, "https://evil.example", 403),
+        (&*https, Some("ops.example:444"), "https://ops.example", 403),
+        (path, Some("ops.example:8443"), "https://ops.example", 403),
+        (path, Some("127.0.0.1:8080"), "http://127.0.0.1:9000", 403),
+        (path, None, "https://ops.example", 403),
+    ] {
+        let locks = Locks::in_memory();
+        let _guard = locks.lock("key").await.unwrap();
+        let pages = switched_on(&locks);
+        let (token, cookie) = opened(&pages).await;
+        let request = form(uri, host, origin).header("cookie", cookie);
+        let request = request.body(Body::from(format!("name=key&token={token}"))).unwrap();
+        let status = pages.ask(request).await.status().as_u16();
+        assert_eq!(status, expected, "{uri} {host:?} {origin}");
+    }
 }
 
 /// A subscriber that keeps the fields of the events of the dashboard.

@@ -34,7 +34,7 @@ async fn a_handler_is_dropped_where_it_stands_and_the_next_comes_in() {
     queued(&locks, "order:7", 1).await;
     assert!(locks.force_release("order:7").await.unwrap());
     let first = first.await.unwrap();
-    assert!(first.status == 503 && first.body.contains("lock-lost"), "{first:?}");
+    assert!(first.status == 500 && first.body.contains("lock-lost"), "{first:?}");
     dropped.try_recv().expect("before the answer");
     assert!(!keeper.has_finished());
     keeper.entered().await;

@@ -142,7 +142,7 @@ async fn a_hold_that_redis_has_forgotten_stops_its_handler() {
             }
         }
         let answer = answer.await.unwrap();
-        assert!(answer.status == 503 && answer.body.contains("lock-lost"), "{answer:?}");
+        assert!(answer.status == 500 && answer.body.contains("lock-lost"), "{answer:?}");
         assert!(!keeper.has_finished());
     }
 }

@@ -123,7 +123,7 @@ async fn the_errors_of_lockcore_are_answered_by_their_kind() {
     let answers = [
         ("name", 400, Some(Cause::BadKey)),
         ("options", 500, Some(Cause::Internal)),
-        ("downgrade", 503, Some(Cause::Lost)),
+        ("downgrade", 500, Some(Cause::Lost)),
         ("none", 200, None),
     ];
     for (call, status, cause) in answers {

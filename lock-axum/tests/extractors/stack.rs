@@ -1,13 +1,20 @@
 //! The requests that a layer locks, by its place in the router.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::post as on_post;
+use axum::{Extension, Router};
 use http::Method;
 use lock_axum::{HttpLockLayer, LockScopeLayer, Locked, Locks, lock_by};
+
+use tokio::sync::Semaphore;
+use tokio::time::sleep;
 
 use crate::support::{ByOrder, ask};
 
@@ -71,4 +78,81 @@ async fn a_layer_locks_what_it_sees_and_that_depends_on_where_it_stands() {
     let method = on_post(async || "served").route_layer(order);
     let methods = Router::new().route("/orders/{id}", method).layer(scope);
     assert_eq!(statuses(&methods).await, [423, 405, 405, 404]);
+}
+
+/// The statuses of requests of one order that come together.
+async fn together(app: &Router, requests: usize) -> Vec<u16> {
+    let send = || async {
+        let request = Request::post("/orders/7").body(Body::empty()).unwrap();
+        ask(app, request).await.status
+    };
+    futures_util::future::join_all((0..requests).map(|_| send())).await
+}
+
+/// The value that the handler writes, once the layer commits it.
+#[derive(Debug, Clone, Default)]
+struct Pending(Arc<AtomicU32>);
+
+// B10: with the order in which people add layers, 16 of 20 updates were lost.
+#[tokio::test(start_paused = true)]
+async fn a_transaction_is_committed_under_the_lock_where_its_layer_stands_inside() {
+    for is_inside in [true, false] {
+        let row = Arc::new(AtomicU32::new(0));
+        let committed = Arc::clone(&row);
+        let transaction = from_fn(move |mut request: Request, next: Next| {
+            let row = Arc::clone(&committed);
+            async move {
+                let pending = Pending::default();
+                request.extensions_mut().insert(pending.clone());
+                let answer = next.run(request).await;
+                sleep(Duration::from_millis(5)).await; // the commit
+                row.store(pending.0.load(Ordering::SeqCst), Ordering::SeqCst);
+                answer
+            }
+        });
+        let read = Arc::clone(&row);
+        let handler = async move |_: Locked<ByOrder>, Extension(pending): Extension<Pending>| {
+            let seen = read.load(Ordering::SeqCst);
+            sleep(Duration::from_millis(1)).await;
+            pending.0.store(seen + 1, Ordering::SeqCst);
+        };
+        let route = Router::new().route("/orders/{id}", on_post(handler));
+        let scope = LockScopeLayer::new(Locks::in_memory()).wait(Duration::from_secs(60));
+        let app = match is_inside {
+            true => route.layer(transaction).layer(scope),
+            false => route.layer(scope).layer(transaction),
+        };
+        assert_eq!(together(&app, 20).await, [200; 20]);
+        let kept = row.load(Ordering::SeqCst);
+        assert_eq!(kept == 20, is_inside, "{kept} of 20 updates are kept");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_is_not_kept_by_those_that_wait_where_its_layer_stands_inside() {
+    for is_inside in [true, false] {
+        let pool = Arc::new(Semaphore::new(2));
+        let (outer, inner) = (Arc::clone(&pool), pool);
+        let connection = from_fn(move |request: Request, next: Next| {
+            let pool = Arc::clone(&outer);
+            async move {
+                let _one = pool.acquire().await.expect("open");
+                let answer: Response = next.run(request).await;
+                answer
+            }
+        });
+        let handler = async move |_: Locked<ByOrder>| {
+            sleep(Duration::from_millis(1)).await;
+            let _second = inner.acquire().await.expect("open");
+            "served".into_response()
+        };
+        let route = Router::new().route("/orders/{id}", on_post(handler));
+        let scope = LockScopeLayer::new(Locks::in_memory()).wait(Duration::from_secs(12));
+        let app = match is_inside {
+            true => route.layer(connection).layer(scope),
+            false => route.layer(scope).layer(connection),
+        };
+        let statuses = together(&app, 6).await;
+        assert_eq!(statuses.iter().all(|status| *status == 200), is_inside, "{statuses:?}");
+    }
 }

@@ -140,14 +140,14 @@ impl AcquireKeys {
                 *this.position = acquire.position().max(*this.position);
                 let Poll::Ready(guard) = polled? else {
                     return match stops && is_one_lost(this.acquired, this.losses, cx) {
-                        true => Poll::Ready(Err(LockError::lost())),
+                        true => Poll::Ready(Err(LockError::lost_before())),
                         false => Poll::Pending,
                     };
                 };
                 this.acquire.set(None);
                 // Also if this one was granted before the loss was noticed: no work begins then.
                 if stops && this.acquired.granted().any(|granted| granted.guard.is_lost()) {
-                    return Poll::Ready(Err(LockError::lost()));
+                    return Poll::Ready(Err(LockError::lost_before()));
                 }
                 let want = this.current.take().expect("set with the acquire");
                 this.acquired.push(Granted { want, guard });

@@ -38,8 +38,10 @@ pub struct LockError {
 enum Reason {
     Core(lockcore::LockError),
     Key(KeyError),
-    /// A hold ended before the request was done.
-    Lost,
+    /// A hold ended before the request was done: before its handler began, or later.
+    Lost {
+        has_begun: bool,
+    },
     /// The body is too large to be read while the request waits.
     BodyLimit,
     /// No room in the layer for the body while the request waits.
@@ -105,7 +107,18 @@ impl LockError {
 
     /// A hold ended before the request was done.
     pub(crate) fn lost() -> Self {
-        Self::of(Reason::Lost)
+        Self::of(Reason::Lost { has_begun: true })
+    }
+
+    /// A hold ended while the request waited for another one: its handler did not begin.
+    pub(crate) fn lost_before() -> Self {
+        Self::of(Reason::Lost { has_begun: false })
+    }
+
+    /// Whether the handler may have done something. An error of a guard is that of a handler.
+    #[cfg(feature = "http")]
+    pub(super) fn has_begun(&self) -> bool {
+        !matches!(self.reason, Reason::Lost { has_begun: false })
     }
 
     /// The two demands of one name, if the request is refused for them.
@@ -139,7 +152,7 @@ impl LockError {
             Reason::Core(error) => error.kind(),
             Reason::Key(error) if error.is_misuse() => LockErrorKind::InvalidOption,
             Reason::Key(_) => LockErrorKind::InvalidKey,
-            Reason::Lost => LockErrorKind::Lost,
+            Reason::Lost { .. } => LockErrorKind::Lost,
             Reason::BodyLimit | Reason::ReadAheadFull => LockErrorKind::QueueFull,
             Reason::Misuse(_) => LockErrorKind::InvalidOption,
         }
@@ -189,7 +202,7 @@ impl LockError {
     /// Whether no request of any key can reach the store: the connection is down, or an answer did
     /// not come within a whole request timeout.
     pub(crate) fn is_outage(&self) -> bool {
-        self.kind() == LockErrorKind::Unavailable
+        matches!(&self.reason, Reason::Core(error) if error.is_outage())
     }
 
     /// The error of the client's key, if that is the cause.
@@ -264,7 +277,7 @@ impl fmt::Display for LockError {
         match &self.reason {
             Reason::Core(error) => error.fmt(f),
             Reason::Key(error) => write!(f, "the lock's key: {error}"),
-            Reason::Lost => f.write_str("a hold was lost before the request was done"),
+            Reason::Lost { .. } => f.write_str("a hold was lost before the request was done"),
             Reason::BodyLimit => {
                 f.write_str("the request's body is too large to be read while it waits")
             }
@@ -281,7 +294,9 @@ impl Error for LockError {
         match &self.reason {
             Reason::Core(error) => Some(error),
             Reason::Key(error) => Some(error),
-            Reason::Lost | Reason::BodyLimit | Reason::ReadAheadFull | Reason::Misuse(_) => None,
+            Reason::Lost { .. } | Reason::BodyLimit | Reason::ReadAheadFull | Reason::Misuse(_) => {
+                None
+            }
         }
     }
 }

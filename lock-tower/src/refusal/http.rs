@@ -31,7 +31,8 @@ use crate::refusal::{Cause, LockError};
 /// | [`BodyLimit`](Cause::BodyLimit) | 413 Content Too Large | yes | RESOURCE_EXHAUSTED |
 /// | [`ReadAheadFull`](Cause::ReadAheadFull) | 503 Service Unavailable | yes | UNAVAILABLE |
 /// | [`Unavailable`](Cause::Unavailable) | 503 Service Unavailable | where it may pass by itself | UNAVAILABLE |
-/// | [`Lost`](Cause::Lost) | 503 Service Unavailable | no: the effects, if any, are unknown | ABORTED |
+/// | [`Lost`](Cause::Lost), once the handler has begun | 500 Internal Server Error | no: the effects are unknown | ABORTED |
+/// | [`Lost`](Cause::Lost), before it | 503 Service Unavailable | no | ABORTED |
 /// | [`BadKey`](Cause::BadKey) | 400 Bad Request | no | INVALID_ARGUMENT |
 /// | [`KeySpelling`](Cause::KeySpelling) | 400 Bad Request | no | INVALID_ARGUMENT |
 /// | [`Internal`](Cause::Internal) | 500 Internal Server Error | no | INTERNAL |
@@ -117,10 +118,19 @@ impl Refusals {
         self
     }
 
-    /// The status for a cause.
+    /// The status for a cause; for [`Cause::Lost`], that of a hold that is lost once the handler has
+    /// begun.
     pub fn status_of(&self, cause: Cause) -> StatusCode {
-        let changed = self.statuses.iter().find(|(other, _)| *other == cause);
-        changed.map_or_else(|| default_status(cause), |(_, status)| *status)
+        self.changed(cause).unwrap_or_else(|| default_status(cause, true))
+    }
+
+    fn changed(&self, cause: Cause) -> Option<StatusCode> {
+        self.statuses.iter().find(|(other, _)| *other == cause).map(|(_, status)| *status)
+    }
+
+    fn status_for(&self, error: &LockError) -> StatusCode {
+        let cause = error.cause();
+        self.changed(cause).unwrap_or_else(|| default_status(cause, error.has_begun()))
     }
 
     /// The response for an error, with the error in its extensions. An
@@ -139,7 +149,7 @@ impl Refusals {
 
     fn render(&self, error: &LockError) -> Response<Bytes> {
         let mut response = match &self.format {
-            Format::Problem => problem::response(self.status_of(error.cause()), error),
+            Format::Problem => problem::response(self.status_for(error), error),
             Format::Grpc(dialect) => dialect.response(error),
             Format::Closure(respond) => respond(error),
         };
@@ -158,12 +168,10 @@ impl LockError {
     /// format](Refusals::grpc), where the status is 200, or with [responses of its
     /// own](Refusals::respond_with).
     pub fn status(&self) -> StatusCode {
-        let cause = self.cause();
-        let of_layer = self
-            .response_options
-            .as_ref()
-            .map(|response_options| response_options.refusals.status_of(cause));
-        of_layer.unwrap_or_else(|| default_status(cause))
+        match &self.response_options {
+            Some(response_options) => response_options.refusals.status_for(self),
+            None => default_status(self.cause(), self.has_begun()),
+        }
     }
 
     /// A response for handlers. The error of [`RequestLocks`](crate::RequestLocks) is rendered by
@@ -227,8 +235,11 @@ fn is_warning_due() -> bool {
     is_due
 }
 
-fn default_status(cause: Cause) -> StatusCode {
+/// The status by default; `has_begun`: the handler may have done something.
+fn default_status(cause: Cause, has_begun: bool) -> StatusCode {
     match cause {
+        // Gateways repeat a 503, also of a POST, and the handler would begin twice.
+        Cause::Lost if has_begun => StatusCode::INTERNAL_SERVER_ERROR,
         Cause::Busy => StatusCode::LOCKED,
         Cause::LimitReached | Cause::QueueFull => StatusCode::TOO_MANY_REQUESTS,
         // Not a refusal for want of room: the same request again would drop the newer one.

@@ -93,7 +93,7 @@ async fn the_answer_after_a_loss_is_the_layers() {
     keeper.entered().await;
     locks.force_release("/a").await.unwrap();
     let answer = client.answer().await;
-    assert!(answer.status == 503 && answer.body.contains("lock-lost"), "{}", answer.head);
+    assert!(answer.status == 500 && answer.body.contains("lock-lost"), "{}", answer.head);
 }
 
 #[tokio::test]

@@ -87,7 +87,7 @@ async fn an_unreachable_store_is_503() {
 }
 
 #[tokio::test]
-async fn a_hold_lost_while_the_handler_runs_is_503_without_retry_after() {
+async fn a_hold_lost_once_the_handler_has_begun_is_500_and_not_the_503_that_gateways_repeat() {
     let locks = Locks::in_memory();
     let (gate, mut keeper) = gate();
     let service =
@@ -101,7 +101,7 @@ async fn a_hold_lost_while_the_handler_runs_is_503_without_retry_after() {
     let client = Client::send(serve(service).await, "GET /secret", "").await;
     keeper.entered().await;
     locks.force_release("/secret").await.unwrap();
-    check(&client.answer().await, 503, "lock-lost", false);
+    check(&client.answer().await, 500, "lock-lost", false);
 }
 
 #[tokio::test]

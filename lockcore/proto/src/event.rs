@@ -63,8 +63,7 @@ pub enum Link {
     Up,
     /// Disconnected, being re-established.
     Down {
-        /// The kind of error that callers see meanwhile: [`LockErrorKind::ReadOnly`] or
-        /// [`LockErrorKind::Unavailable`]. Both may pass by themselves.
+        /// The kind of the error that broke it, or of the last attempt to connect.
         kind: LockErrorKind,
         /// The reason, for people.
         reason: Arc<str>,
@@ -72,11 +71,9 @@ pub enum Link {
 }
 
 impl Link {
-    /// Disconnected by this error. One that lasts, such as a password that was replaced, is
-    /// `Unavailable` to waiters: the next connection may be accepted.
+    /// Disconnected by this error.
     pub fn broken(error: &StoreError) -> Self {
-        let kind = if error.is_transient() { error.kind } else { LockErrorKind::Unavailable };
-        Self::Down { kind, reason: Arc::clone(&error.detail) }
+        Self::Down { kind: error.kind, reason: Arc::clone(&error.detail) }
     }
 
     /// Disconnected, and no error of a server says why.
@@ -84,12 +81,18 @@ impl Link {
         Self::Down { kind: LockErrorKind::Unavailable, reason: reason.into() }
     }
 
-    /// The error of a command that cannot be sent meanwhile.
+    /// The error of a command that cannot be sent meanwhile. One that lasts, such as a password that
+    /// was replaced, is `Unavailable` to waiters: the next connection may be accepted.
     pub fn why_down(&self) -> Option<StoreError> {
-        match self {
-            Self::Up => None,
-            Self::Down { kind, reason } => Some(StoreError::refused(*kind, Arc::clone(reason))),
-        }
+        let Self::Down { kind, reason } = self else { return None };
+        let error = StoreError::refused(*kind, Arc::clone(reason));
+        let kind = if error.is_transient() { *kind } else { LockErrorKind::Unavailable };
+        Some(StoreError { kind, ..error })
+    }
+
+    /// Whether the server refused the last attempt to connect, for its user or password.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Down { kind: LockErrorKind::Denied, .. })
     }
 
     /// Whether it is usable.

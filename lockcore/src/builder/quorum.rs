@@ -59,7 +59,7 @@ impl LocksBuilder {
     fn terms(&mut self, n: usize, max_lease: Duration, spare: usize) -> Result<Terms, LockError> {
         self.check()?;
         if n.is_multiple_of(2) || !(3..=MOST).contains(&n) {
-            let value = format!("{n} primaries");
+            let value = format!("{n} {}", if n == 1 { "primary" } else { "primaries" });
             return Err(ConfigError::new("quorum", value, "3, 5, 7 or 9 primaries").into());
         }
         if spare > n - (n / 2 + 1) {
@@ -113,13 +113,12 @@ fn closed() -> Connect {
 mod on_redis {
     use futures_util::future::join_all;
     use proto::NodeId;
-    use redis::IntoConnectionInfo as _;
 
     use super::*;
     use crate::node::Inbox;
     use crate::quorum::Quorum;
     use crate::store::Store as _;
-    use crate::store::redis::{Connector, Mark, RedisStore, Used};
+    use crate::store::redis::{Connector, Mark, RedisStore, Used, read_url};
     use crate::store::seen::SeenTokens;
 
     impl Locks {
@@ -183,8 +182,7 @@ mod on_redis {
     impl Place {
         async fn store(&self, inbox: &Inbox) -> Result<RedisStore, LockError> {
             let Self { builder, url, id, mark, seen } = self;
-            let connector =
-                Connector::from_url(url, &builder.certificates, builder.request_timeout)?;
+            let connector = Connector::from_url(url, &builder.tls, builder.request_timeout)?;
             let primary = Some((mark.clone(), Arc::clone(seen)));
             builder.store(connector, id, inbox, primary).await
         }
@@ -271,7 +269,7 @@ mod on_redis {
 
         fn places(&self, quorum: &Quorum) -> Result<Vec<Place>, LockError> {
             let address = |url: &String| {
-                let info = url.as_str().into_connection_info().map_err(|_| not_one_server())?;
+                let info = read_url(url)?;
                 Ok(format!("{}/{}", info.addr(), info.redis_settings().db()))
             };
             let addresses: Result<Vec<String>, LockError> =
@@ -299,10 +297,4 @@ mod on_redis {
     /// The reason why no primary is marked as new.
     const IN_USE: &str = "the quorum is in use: one of its servers has granted something already. \
         A new server beside it counts once it has run for the longest lease";
-
-    fn not_one_server() -> LockError {
-        let detail =
-            "a primary of a quorum is one server: write redis://[user[:password]@]host[:port][/db]";
-        LockError::with_detail(LockErrorKind::InvalidOption, detail)
-    }
 }

@@ -1,16 +1,20 @@
 //! A `Locks` on Redis, by its URL or by a client.
 
+use std::error::Error;
 use std::sync::Arc;
 
 use proto::{ConfigError, NodeId};
 
 use super::{LocksBuilder, label_of_this_process, new_node};
+#[cfg(feature = "tls")]
+use crate::certificates::Certificates;
 use crate::cluster::Cluster;
-use crate::credentials::{Credentials, Provider};
+use crate::credentials::Credentials;
 use crate::error::LockError;
 use crate::key::LockKey;
 use crate::locks::Locks;
 use crate::node::Inbox;
+use crate::provider::Provider;
 use crate::quorum::Quorum;
 use crate::sentinels::Sentinels;
 use crate::store::redis::cluster::{ClusterSettings, ClusterStore};
@@ -30,10 +34,17 @@ impl Locks {
     /// | `redis+quorum://[user[:password]@]host[:port],host[:port],host[:port]…[/db]` | the primaries of a quorum, as [`from_quorum`](Self::from_quorum) does |
     ///
     /// With `rediss` in place of `redis` the connections use TLS, which needs the feature `tls`;
-    /// not by a Unix socket. Options stand behind a `?`, with `&` between them: `protocol=resp3`,
-    /// where RESP2 is the default, and for a quorum `max_lease_ms=N`, its
-    /// [`max_lease`](crate::Quorum::max_lease) in milliseconds. The port is 6379 unless it is
-    /// given, that of sentinels 26379.
+    /// not by a Unix socket. The port is 6379 unless it is given, that of sentinels 26379.
+    ///
+    /// Options stand behind a `?`, with `&` between them: `protocol=resp3`, where RESP2 is the
+    /// default; `db`, `user` and `pass` as another way to write these; and for a quorum
+    /// `max_lease_ms=N`, its [`max_lease`](crate::Quorum::max_lease) in milliseconds. All that a URL
+    /// says is followed: another option, a `#`, and something that is given twice are an
+    /// [`InvalidOption`](crate::LockErrorKind::InvalidOption). A user without a password is that
+    /// user, with an empty password.
+    ///
+    /// Percent-encode special characters of user and password: `#` is `%23`, `/` is `%2F`, `?` is
+    /// `%3F`, `@` is `%40`, `%` is `%25`.
     ///
     /// # Errors
     /// [`Unavailable`](crate::LockErrorKind::Unavailable),
@@ -132,26 +143,28 @@ impl Locks {
 }
 
 impl LocksBuilder {
-    /// Sets a provider of the password, and maybe the user, in place of the URL's. It is called
-    /// each time a connection to the servers is opened: for passwords that change while a process
-    /// runs.
+    /// Sets a provider of the password, and maybe the user, in place of the URL's. It is called for
+    /// each connection to the servers: for passwords that change while a process runs.
     ///
     /// Open connections stay, also when their password is removed: no hold is lost by it. A
     /// connection that is refused because the password just changed is tried again, and the
-    /// provider called again. It is called often, on the runtime, so it neither blocks nor panics:
-    /// let it return a value that another task or a file watcher keeps up to date. Sentinels have
-    /// their own credentials, in their URLs. With a pool, it is for the subscription only.
+    /// provider called again. Sentinels have their own credentials, in their URLs. With a pool, it
+    /// is for the subscription only.
+    ///
+    /// The provider runs in a thread of its own, one call at a time, and may block there, read a
+    /// file, or use the runtime by its handle. A call that fails, panics or takes longer than a
+    /// second is an event at `error`, and the last good answer is used; without one the connection
+    /// is [`Unavailable`](crate::LockErrorKind::Unavailable).
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), lockcore::LockError> {
-    /// use std::sync::{Arc, RwLock};
-    ///
     /// use lockcore::{Credentials, Locks};
     ///
-    /// let password = Arc::new(RwLock::new("first".to_owned())); // another task replaces it
-    /// let now = Arc::clone(&password);
     /// let locks = Locks::builder()
-    ///     .credentials(move || Credentials::new("app", &*now.read().unwrap()))
+    ///     .credentials(|| {
+    ///         let password = std::fs::read_to_string("/run/secrets/redis")?;
+    ///         Ok(Credentials::new("app", password.trim()))
+    ///     })
     ///     .connect("redis://10.0.0.1/")
     ///     .await?;
     /// # Ok(())
@@ -159,9 +172,9 @@ impl LocksBuilder {
     /// ```
     pub fn credentials(
         mut self,
-        provide: impl Fn() -> Credentials + Send + Sync + 'static,
+        provide: impl Fn() -> Result<Credentials, Box<dyn Error + Send + Sync>> + Send + Sync + 'static,
     ) -> Self {
-        self.credentials = Provider::new(provide);
+        self.credentials = Provider::new("credentials", provide);
         self
     }
 
@@ -182,8 +195,7 @@ impl LocksBuilder {
         if let Some(quorum) = Quorum::read(url.as_ref()) {
             return self.from_quorum(quorum?).await;
         }
-        let connector =
-            Connector::from_url(url.as_ref(), &self.certificates, self.request_timeout)?;
+        let connector = Connector::from_url(url.as_ref(), &self.tls, self.request_timeout)?;
         self.on_redis(connector).await
     }
 
@@ -199,7 +211,7 @@ impl LocksBuilder {
     /// # Cancel safety
     /// Dropping it closes the connections that it has opened.
     pub async fn from_client(self, client: redis::Client) -> Result<Locks, LockError> {
-        let connector = Connector::from_client(&client, &self.certificates, self.request_timeout)?;
+        let connector = Connector::from_client(&client, &self.tls, self.request_timeout)?;
         self.on_redis(connector).await
     }
 
@@ -214,8 +226,7 @@ impl LocksBuilder {
     /// # Cancel safety
     /// Dropping it closes the connections that it has opened.
     pub async fn from_sentinels(self, sentinels: Sentinels) -> Result<Locks, LockError> {
-        let connector =
-            Connector::from_sentinels(&sentinels, &self.certificates, self.request_timeout)?;
+        let connector = Connector::from_sentinels(&sentinels, &self.tls, self.request_timeout)?;
         self.on_redis(connector).await
     }
 
@@ -241,7 +252,7 @@ impl LocksBuilder {
         let node = new_node();
         let inbox = Inbox::default();
         let settings = ClusterSettings {
-            certificates: self.certificates.clone(),
+            tls: self.tls.clone(),
             credentials: self.credentials.clone(),
             node: node.clone(),
             prefix: Arc::clone(&self.channel_prefix),
@@ -300,14 +311,49 @@ impl LocksBuilder {
     /// A text that is no PEM, or that is given without a `rediss://` URL, is an
     /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) of the method that connects.
     pub fn tls_ca(mut self, pem: impl AsRef<[u8]>) -> Self {
-        self.certificates.trust(pem.as_ref());
+        self.tls.given.trust(pem.as_ref());
         self
     }
 
     /// The certificate (PEM, with its chain) and key that a server with `tls-auth-clients` asks
-    /// for. Errors as with [`tls_ca`](Self::tls_ca).
+    /// for. Errors as with [`tls_ca`](Self::tls_ca). For one that is replaced while the process
+    /// runs, set a provider of [`certificates`](Self::certificates).
     pub fn tls_identity(mut self, certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
-        self.certificates.identify(certificate.as_ref(), key.as_ref());
+        self.tls.given.identify(certificate.as_ref(), key.as_ref());
+        self
+    }
+
+    /// Sets a provider of the authorities and of the client's certificate, which take the place of
+    /// [`tls_ca`](Self::tls_ca) and [`tls_identity`](Self::tls_identity). It is called for each
+    /// connection, those to sentinels among them: for certificates that are replaced while a process
+    /// runs. Open connections stay.
+    ///
+    /// It runs as a provider of [`credentials`](Self::credentials) does, with the same bound.
+    /// Certificates that cannot be used, as a key of another certificate, count as a failed call. It
+    /// needs a `rediss://` URL.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), lockcore::LockError> {
+    /// use std::fs;
+    ///
+    /// use lockcore::{Certificates, Locks};
+    ///
+    /// let locks = Locks::builder()
+    ///     .certificates(|| {
+    ///         let [authority, certificate, key] = ["ca.crt", "tls.crt", "tls.key"]
+    ///             .map(|file| fs::read(format!("/run/secrets/redis/{file}")));
+    ///         Ok(Certificates::new().ca(authority?).identity(certificate?, key?))
+    ///     })
+    ///     .connect("rediss://10.0.0.1/")
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn certificates(
+        mut self,
+        provide: impl Fn() -> Result<Certificates, Box<dyn Error + Send + Sync>> + Send + Sync + 'static,
+    ) -> Self {
+        self.tls.provide(provide);
         self
     }
 }

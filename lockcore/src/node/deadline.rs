@@ -174,6 +174,14 @@ impl Driver {
         if error.kind == LockErrorKind::Closed && self.has_ended() {
             return self.closed();
         }
+        let store = &self.store;
+        // A waiter waits such an outage out; a caller that is told of it has to mend the login.
+        let is_denied =
+            || store.commands().borrow().is_denied() || store.subscription().borrow().is_denied();
+        if error.kind == LockErrorKind::Unavailable && is_denied() {
+            return LockError::of_store(StoreError { kind: LockErrorKind::Denied, ..error })
+                .of_outage();
+        }
         LockError::of_store(error)
     }
 }

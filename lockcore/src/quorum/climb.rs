@@ -310,7 +310,7 @@ impl Climbing {
             }
             LockErrorKind::Timeout => Ok(()),
             _ => {
-                self.refusing += usize::from(!error.is_retryable());
+                self.refusing += usize::from(!error.is_retryable() && !error.is_outage());
                 self.failure = Some(error);
                 Ok(())
             }

@@ -3,10 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use proto::LockErrorKind;
-
 use crate::error::LockError;
-use crate::servers_url::ServersUrl;
+use crate::servers_url::{ServersUrl, invalid};
 
 /// The default port of a primary.
 const PORT: u16 = 6379;
@@ -53,7 +51,7 @@ impl Quorum {
     }
 
     /// Sets the longest lease of a lock: 100 ms to 24 h, 60 s by default. A longer one is an
-    /// [`InvalidOption`](LockErrorKind::InvalidOption). A primary that has restarted or was emptied
+    /// [`InvalidOption`](crate::LockErrorKind::InvalidOption). A primary that has restarted or was emptied
     /// may have forgotten leases, and counts again once it has run for this time and, for clocks, 1
     /// % and 1 s more.
     pub fn max_lease(mut self, max_lease: Duration) -> Self {
@@ -82,15 +80,15 @@ impl Quorum {
     /// longest lease in milliseconds.
     ///
     /// # Errors
-    /// [`InvalidOption`](LockErrorKind::InvalidOption) if it is no such URL.
+    /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) if it is no such URL.
     pub fn from_url(url: impl AsRef<str>) -> Result<Self, LockError> {
-        Self::read(url.as_ref()).unwrap_or_else(|| Err(invalid()))
+        Self::read(url.as_ref()).unwrap_or_else(|| Err(not_valid()))
     }
 
     /// As [`from_url`](Self::from_url); nothing if it is a URL of another kind.
     pub(crate) fn read(url: &str) -> Option<Result<Self, LockError>> {
         let servers = ServersUrl::read(url, "quorum", PORT)?;
-        Some(servers.and_then(Self::of).ok_or_else(invalid))
+        Some(servers.and_then(Self::of).ok_or_else(not_valid))
     }
 
     fn of(mut url: ServersUrl<'_>) -> Option<Self> {
@@ -106,12 +104,8 @@ impl Quorum {
     }
 }
 
-/// Names the form of a URL of a quorum.
-fn invalid() -> LockError {
-    let form = "redis+quorum://[user[:password]@]host[:port],host[:port],host[:port]…[/db]\
-                [?max_lease_ms=N]";
-    let detail = format!("the URL of the quorum is not valid: write {form}");
-    LockError::with_detail(LockErrorKind::InvalidOption, detail)
+fn not_valid() -> LockError {
+    invalid("as that of a quorum")
 }
 
 impl fmt::Debug for Quorum {
@@ -127,6 +121,8 @@ impl fmt::Debug for Quorum {
 
 #[cfg(test)]
 mod tests {
+    use proto::LockErrorKind;
+
     use super::*;
 
     fn read(url: &str) -> Vec<String> {

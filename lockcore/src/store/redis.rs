@@ -15,6 +15,7 @@ mod preflight;
 mod same_server;
 mod search;
 pub(crate) mod server_time;
+mod server_url;
 mod setup;
 mod standing;
 mod subscription;
@@ -38,8 +39,9 @@ use call::{Packed, Scripted, is_unknown};
 use confirmations::Confirmations;
 pub(crate) use confirmations::Replicas;
 pub(crate) use connector::Connector;
+pub(crate) use server_url::read as read_url;
 pub(crate) use standing::{Mark, Used};
-pub(crate) use tls::Certificates;
+pub(crate) use tls::Tls;
 
 use crate::error::LockError;
 use crate::status::{Connection, ServerStatus};

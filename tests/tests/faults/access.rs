@@ -133,6 +133,34 @@ async fn a_user_without_any_one_of_the_needed_rights_is_denied_at_connect_by_its
     assert!(looked_at >= 25, "{looked_at}");
 }
 
+// B4: without a login it was the default user, with all its rights.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_without_a_password_in_the_url_is_that_user() {
+    let (server, mut redis) = server_without(&[]).await;
+    allow(&mut redis, &["nopass"]).await;
+    let address = server.address();
+    for url in [
+        format!("redis://locker@{address}/"),
+        format!("redis://locker:@{address}/"),
+        format!("redis://{address}/?user=locker&protocol=resp3"),
+    ] {
+        let locks = soon("an answer", shop().connect(&url)).await.expect("any password does");
+        let clients: String = redis.ask(cmd("CLIENT").arg("LIST")).await;
+        let of_locker = clients.lines().filter(|client| client.contains("user=locker")).count();
+        assert_eq!(of_locker, 2, "{url}: {clients}");
+        soon("the end", locks.shutdown(Duration::ZERO)).await;
+        eventually("its connections are gone", SOON, async || {
+            let clients: String = redis.ask(cmd("CLIENT").arg("LIST")).await;
+            !clients.contains("user=locker")
+        })
+        .await;
+    }
+    allow(&mut redis, &["resetpass", ">PASSWORD"]).await;
+    let text = soon("an answer", shop().connect(format!("redis://locker@{address}/"))).await;
+    let text = text.expect_err("it has a password").to_string();
+    assert!(text.contains("login") || text.contains("WRONGPASS"), "{text}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_that_is_missing_is_named_at_once_and_nothing_else() {
     let missing = ["+publish", "+del", "&lockcore:grants:*", "~lock:{shop:*"];

@@ -7,6 +7,9 @@ use std::time::Duration;
 use lock_tests::{Port, Raw, RedisServer, eventually};
 use lockcore::{LockError, LockErrorKind, Locks};
 use redis::cmd;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::common::{LONG, SOON, connect, granted, held, queued, release, setup, soon};
@@ -60,6 +63,38 @@ async fn a_url_that_is_none_is_an_invalid_option() {
     }
 }
 
+// B3: `redis://h/3` and `redis://h/?db=3` were two databases, and both held the lock.
+#[tokio::test]
+async fn a_database_is_the_same_one_however_it_is_written() {
+    let server = RedisServer::start();
+    let [path, option] = ["3", "?db=3"].map(|db| format!("{}{db}", server.url()));
+    let by_path = soon("an answer", Locks::connect(path)).await.expect("accepted");
+    let by_option = soon("an answer", Locks::connect(option)).await.expect("accepted");
+    let guard = held(&by_path, "k", LONG).await;
+    let second = soon("an answer", by_option.try_lock("k")).await.expect("an answer");
+    assert!(second.is_none(), "both hold it: {second:?}");
+    release(guard).await;
+}
+
+#[tokio::test]
+async fn a_part_of_a_url_that_is_not_followed_is_refused_in_every_kind_of_url() {
+    let several = "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3";
+    for url in [
+        "redis://127.0.0.1:1/".to_owned(),
+        "redis+unix:///no/such/socket".to_owned(),
+        format!("redis+sentinel://{several}/locks"),
+        format!("redis+cluster://{several}"),
+        format!("redis+quorum://{several}/"),
+    ] {
+        let option = format!("{url}?tls=true");
+        let words = ["`tls`", "db, user, pass and protocol", "rediss://"];
+        refused(&option, LockErrorKind::InvalidOption, &words).await;
+        let value = format!("{url}?protocol=resp4");
+        refused(&value, LockErrorKind::InvalidOption, &["`protocol`"]).await;
+        refused(&format!("{url}#3"), LockErrorKind::InvalidOption, &["#"]).await;
+    }
+}
+
 // P6: the error named the form of one server.
 #[tokio::test]
 async fn a_bad_part_of_a_url_of_sentinels_is_answered_with_their_form() {
@@ -68,8 +103,66 @@ async fn a_bad_part_of_a_url_of_sentinels_is_answered_with_their_form() {
         format!("redis+sentinel://:{PASSWORD}@one:notaport,two/locks"),
         format!("redis+sentinel://:{PASSWORD}@one,two/"),
     ] {
-        refused(&url, LockErrorKind::InvalidOption, &["write redis+sentinel://[user"]).await;
+        refused(&url, LockErrorKind::InvalidOption, &["for sentinels redis+sentinel://"]).await;
     }
+}
+
+/// A server that takes no client: it says so, before or after the first request, and hangs up.
+async fn says_and_hangs_up(said: &'static str, reads: bool) -> (String, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let serving = tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            if reads {
+                let _ = client.read(&mut [0; 1_024]).await;
+            }
+            let _ = client.write_all(said.as_bytes()).await;
+            let _ = client.shutdown().await;
+        }
+    });
+    (format!("redis://:{PASSWORD}@{address}/"), serving)
+}
+
+// B8: TLS was blamed for it, or the words were lost, as the race went.
+#[tokio::test]
+async fn a_server_that_takes_no_client_is_told_in_its_words_and_tls_is_not_blamed() {
+    let server = RedisServer::start();
+    let mut redis = Raw::connect(&server.url()).await;
+    redis.ask::<()>(cmd("CONFIG").arg("SET").arg("maxclients").arg(1)).await;
+    for _ in 0..10 {
+        let error = soon("an answer", Locks::connect(server.url())).await.expect_err("no room");
+        assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+        let text = error.to_string();
+        for words in ["max number of clients reached", "raise maxclients"] {
+            assert!(text.contains(words), "{text}");
+        }
+        assert!(!text.contains("TLS"), "{text}");
+    }
+    let protected =
+        "-DENIED Redis is running in protected mode because protected mode is enabled\r\n";
+    let full = "-ERR max number of clients reached\r\n";
+    for reads in [false, true] {
+        for (said, kind) in [(protected, LockErrorKind::Denied), (full, LockErrorKind::Unavailable)]
+        {
+            let (url, serving) = says_and_hangs_up(said, reads).await;
+            for url in [url.clone(), format!("{url}?protocol=resp3")] {
+                let error = soon("an answer", Locks::connect(&url)).await.expect_err("refused");
+                let text = error.to_string();
+                assert_eq!(error.kind(), kind, "{text}");
+                assert!(text.contains(said.trim_end().split_once(' ').expect("words").1), "{text}");
+                assert!(!text.contains("TLS"), "{text}");
+            }
+            serving.abort();
+        }
+    }
+    // twemproxy: no word at all.
+    let (url, serving) = says_and_hangs_up("", true).await;
+    refused(&url, LockErrorKind::Unavailable, &["said nothing", "a proxy", "rediss://"]).await;
+    serving.abort();
+    // Bytes that are no reply.
+    let (url, serving) = says_and_hangs_up("\x15\x03\x03\0\x02\x02\x46", true).await;
+    refused(&url, LockErrorKind::Unavailable, &["if this port speaks TLS"]).await;
+    serving.abort();
 }
 
 #[tokio::test]

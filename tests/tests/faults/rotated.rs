@@ -1,5 +1,6 @@
 //! Passwords that change while locks are held and waited for.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ impl Password {
         let password = self.clone();
         Locks::builder().credentials(move || {
             let now = password.0.lock().unwrap_or_else(PoisonError::into_inner);
-            Credentials::new("app", &*now)
+            Ok(Credentials::new("app", &*now))
         })
     }
 }
@@ -95,6 +96,73 @@ async fn a_password_is_replaced_while_a_lock_is_held_and_waited_for() {
     release(guard).await;
     release(granted(waiting).await).await;
     assert_eq!(far.status().places_lost, 0);
+}
+
+// B7: it was Unavailable, and sent people to the network.
+#[tokio::test]
+async fn a_process_with_the_old_password_is_told_so_once_its_connections_are_gone() {
+    let server = guarded();
+    let mut redis = Raw::connect(&server.url()).await;
+    set_user(&mut redis, &ALL).await;
+    set_user(&mut redis, &[">one"]).await;
+    let url = format!("redis://app:one@{}/", server.address());
+    let builder = Locks::builder().request_timeout(Duration::from_millis(500));
+    let locks = soon("a connection", builder.connect(url)).await.expect("accepted");
+    let waiting = tokio::spawn(locks.lock("k"));
+    release(granted(waiting).await).await;
+    set_user(&mut redis, &[">two", "<one"]).await;
+    kill_connections(&mut redis).await;
+    eventually("it is refused", SOON, async || {
+        let lockcore::Connection::Down { reason } = locks.status().commands else { return false };
+        reason.contains("login")
+    })
+    .await;
+    let waits = tokio::spawn(locks.lock("k"));
+    let short = Duration::from_millis(300);
+    let errors = [
+        soon("an answer", locks.try_lock("k")).await.map(drop).expect_err("no connection"),
+        soon("an answer", locks.lock_timeout("k", short)).await.map(drop).expect_err("none"),
+        soon("an answer", locks.ping()).await.expect_err("no connection"),
+    ];
+    for error in errors {
+        assert_eq!(error.kind(), LockErrorKind::Denied, "{error}");
+        assert!(error.is_outage() && !error.is_retryable(), "{error}");
+        assert!(
+            error.to_string().contains("invalid username-password"),
+            "the server's words: {error}"
+        );
+    }
+    // It may pass: a waiter keeps waiting.
+    assert!(!waits.is_finished());
+    set_user(&mut redis, &[">one"]).await;
+    release(granted(waits).await).await;
+}
+
+#[tokio::test]
+async fn a_provider_that_panics_costs_no_hold_and_one_that_gave_nothing_yet_is_named() {
+    let server = guarded();
+    let mut redis = Raw::connect(&server.url()).await;
+    set_user(&mut redis, &ALL).await;
+    set_user(&mut redis, &[">one"]).await;
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let builder = Locks::builder().credentials(move || {
+        // Two connections are opened at first.
+        assert!(counted.fetch_add(1, Ordering::Relaxed) < 2, "on purpose");
+        Ok(Credentials::new("app", "one"))
+    });
+    let locks = soon("a connection", builder.connect(url(&server))).await.expect("accepted");
+    let guard = soon("the lock", locks.lock("k")).await.expect("free");
+    kill_connections(&mut redis).await;
+    eventually("it is asked again", SOON, async || calls.load(Ordering::Relaxed) > 2).await;
+    eventually("the last password does", SOON, async || locks.status().is_connected()).await;
+    release(guard).await;
+
+    let builder = Locks::builder().credentials(|| Err("no such file".into()));
+    let error = soon("an answer", builder.connect(url(&server))).await.expect_err("no password");
+    assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
+    let text = error.to_string();
+    assert!(text.contains("the provider of credentials failed: no such file"), "{text}");
 }
 
 #[tokio::test]

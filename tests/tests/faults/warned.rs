@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use lock_tests::{Log, RedisServer};
+use lock_tests::{Log, RedisServer, eventually};
 use lockcore::Locks;
+use tracing::Level;
 
 use crate::common::{LONG, SOON, granted, held, queued, release, setup, soon};
 
@@ -31,6 +32,28 @@ async fn nothing_is_warned_of_on_a_server_that_is_as_it_should_be() {
     let locks = setup.direct().await;
     release(held(&locks, "k", LONG).await).await;
     assert_eq!(log.warnings(), Vec::<String>::new());
+}
+
+// N6: the warnings of an outage were the last words of it in a log.
+#[tokio::test]
+async fn the_end_of_an_outage_is_in_the_log_with_its_length() {
+    let (log, _here) = Log::listen();
+    let setup = setup().await;
+    let locks = setup.through().await;
+    setup.proxy.cut_all().await;
+    eventually("it is told", SOON, async || {
+        let told = log.lines();
+        ["connected to Redis again", "subscribed to Redis again"].iter().all(|words| {
+            told.iter().any(|(level, line)| {
+                let has = |text: &str| line.contains(text);
+                *level == Level::INFO && has(words) && has("after=") && has("server=")
+            })
+        })
+    })
+    .await;
+    let broke = log.warnings();
+    assert!(broke.iter().all(|line| line.contains("server=")), "{broke:?}");
+    assert!(locks.status().is_connected());
 }
 
 /// Rust accepts `let _guard = locks.lock(key);`, and its section runs without a lock.

@@ -3,6 +3,7 @@
 mod authority;
 mod cluster;
 mod refused;
+mod rotated;
 mod sentinels;
 mod setup;
 mod trusted;

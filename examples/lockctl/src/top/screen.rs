@@ -47,7 +47,8 @@ fn draw_list(frame: &mut Frame<'_>, view: &View, now: Instant, [title, state, bo
     };
     let (busy, waiting, order) = (look.locks.len(), look.waiting(), view.order.title());
     let more = if look.is_cut { ", and there are more" } else { "" };
-    let line = format!("{busy} busy locks{more}, {waiting} waiting; {order} first");
+    let locks = if busy == 1 { "lock" } else { "locks" };
+    let line = format!("{busy} busy {locks}{more}, {waiting} waiting; {order} first");
     frame.render_widget(Line::from(line).bold(), title);
     let last = Some((look.at, look.ping));
     frame.render_widget(state_line(view.trouble.as_deref(), last, now), state);
@@ -55,39 +56,110 @@ fn draw_list(frame: &mut Frame<'_>, view: &View, now: Instant, [title, state, bo
     let rows = usize::from(body.height.saturating_sub(1));
     let first = (view.selected + 1).saturating_sub(rows);
     let shown = look.locks.iter().enumerate().skip(first).take(rows);
+    let columns = Column::that_fit(body.width);
+    let widths: Vec<_> = columns.iter().map(|column| column.width()).collect();
+    let places = Layout::horizontal(&widths).spacing(1).split(body);
     let rows = shown.map(|(number, lock)| {
         let style = match number == view.selected {
             true => Style::new().reversed(),
             false => Style::new(),
         };
-        lock_row(lock).style(style)
+        let places = columns.iter().zip(&*places);
+        Row::new(places.map(|(column, place)| cut(&column.of(lock), place.width))).style(style)
     });
-    let widths = [
-        Constraint::Fill(2),
-        Constraint::Length(7),
-        Constraint::Length(11),
-        Constraint::Length(7),
-        Constraint::Length(14),
-        Constraint::Length(11),
-        Constraint::Fill(2),
-    ];
-    let names = ["LOCK", "WAITING", "NEXT WAITS", "HOLDERS", "ASKED", "LEASE", "HOLDER"];
-    let table = Table::new(rows, widths).header(Row::new(names).bold());
+    let names = columns.iter().map(|column| column.name());
+    let table = Table::new(rows, &widths).header(Row::new(names).bold());
     frame.render_widget(table, body);
 }
 
-fn lock_row(lock: &BusyLock) -> Row<'static> {
-    let found = &lock.inspection;
-    let holder = found.holders.first();
-    Row::new([
-        one_line(busy::name(lock)),
-        found.waiting.to_string(),
-        found.waiters.first().map(age).unwrap_or_default(),
-        found.holding.to_string(),
-        holder.map(asked).unwrap_or_default(),
-        holder.map(lease).unwrap_or_default(),
-        holder.map(described).unwrap_or_default(),
-    ])
+/// A column of the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Column {
+    Lock,
+    Waiting,
+    NextWaits,
+    Holders,
+    Asked,
+    Lease,
+    Holder,
+}
+
+impl Column {
+    /// In their order, each with the width of the terminal from which on it is shown: the name of
+    /// the lock is the last to go.
+    const ALL: [(Self, u16); 7] = [
+        (Self::Lock, 0),
+        (Self::Waiting, 24),
+        (Self::NextWaits, 64),
+        (Self::Holders, 90),
+        (Self::Asked, 36),
+        (Self::Lease, 76),
+        (Self::Holder, 48),
+    ];
+
+    fn that_fit(width: u16) -> Vec<Self> {
+        let fit = Self::ALL.into_iter().filter(|(_, from)| width >= *from);
+        fit.map(|(column, _)| column).collect()
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Lock => "LOCK",
+            Self::Waiting => "WAIT",
+            Self::NextWaits => "NEXT WAITS",
+            Self::Holders => "HOLD",
+            Self::Asked => "ASKED",
+            Self::Lease => "LEASE",
+            Self::Holder => "HOLDER",
+        }
+    }
+
+    fn width(self) -> Constraint {
+        match self {
+            Self::Lock => Constraint::Fill(3),
+            Self::Holder => Constraint::Fill(2),
+            Self::Waiting | Self::Holders => Constraint::Length(5),
+            Self::NextWaits | Self::Asked | Self::Lease => Constraint::Length(10),
+        }
+    }
+
+    fn of(self, lock: &BusyLock) -> String {
+        let found = &lock.inspection;
+        let holder = found.holders.first();
+        match self {
+            Self::Lock => one_line(busy::name(lock)),
+            Self::Waiting => found.waiting.to_string(),
+            Self::NextWaits => found.waiters.first().map(age).unwrap_or_default(),
+            Self::Holders => found.holding.to_string(),
+            Self::Asked => holder.map(asked).unwrap_or_default(),
+            Self::Lease => holder.map(lease).unwrap_or_default(),
+            Self::Holder => holder.map(described).unwrap_or_default(),
+        }
+    }
+}
+
+/// The text, or its beginning and its end around a sign that it is cut: names of one service begin
+/// alike.
+fn cut(text: &str, width: u16) -> String {
+    let width = usize::from(width);
+    if Line::from(text).width() <= width {
+        return text.to_owned();
+    }
+    let part = |room: usize, letters: &mut dyn Iterator<Item = char>| {
+        let mut part = String::new();
+        for letter in letters {
+            part.push(letter);
+            if Line::from(part.as_str()).width() > room {
+                part.pop();
+                break;
+            }
+        }
+        part
+    };
+    let room = width.saturating_sub(1);
+    let beginning = part(room / 2, &mut text.chars());
+    let end = part(room.div_ceil(2), &mut text.chars().rev());
+    format!("{beginning}…{}", end.chars().rev().collect::<String>())
 }
 
 fn draw_one(frame: &mut Frame<'_>, one: &One, now: Instant, [title, state, body]: [Rect; 3]) {
@@ -188,5 +260,61 @@ fn short(time: Duration) -> String {
         10..60 => format!("{seconds} s"),
         60..3_600 => format!("{} m {:02} s", seconds / 60, seconds % 60),
         _ => format!("{} h {:02} m", seconds / 3_600, seconds / 60 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+    use crate::busy::Look;
+    use crate::top::order::Order;
+
+    /// The lines of the list of these locks, on a terminal that is so wide.
+    async fn lines(locks: &lockcore::Locks, width: u16) -> Vec<String> {
+        let mut view = View::new(Order::Queue, None);
+        view.take(Look::at(locks).await);
+        let mut terminal = Terminal::new(TestBackend::new(width, 8)).expect("it is in memory");
+        terminal.draw(|frame| draw(frame, &view, Instant::now())).expect("it is in memory");
+        let buffer = terminal.backend().buffer();
+        let row = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
+        (0..8).map(row).collect()
+    }
+
+    // N5: they were cut at the end and without a sign, so that two locks had one look.
+    #[tokio::test]
+    async fn names_that_differ_at_their_end_differ_on_each_width_and_what_is_cut_has_a_sign() {
+        let locks = lockcore::Locks::in_memory();
+        let names = ["payment:7:5f3c-0000-0000-00001", "payment:7:5f3c-0000-0000-00002"];
+        let label = "checkout-service-7f9c-of-the-shop:4711";
+        let one = locks.key(names[0]).label(label).lock().await.expect("free");
+        let two = locks.key(names[1]).label(label).lock().await.expect("free");
+        for width in [20, 24, 36, 48, 64, 80, 110, 140] {
+            let lines = lines(&locks, width).await;
+            assert!(lines[0].starts_with("2 busy locks"), "{width}: {lines:?}");
+            assert!(lines[2].starts_with("LOCK"), "{width}: {lines:?}");
+            assert_ne!(lines[3], lines[4], "{width}");
+            let name = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
+            for line in [&lines[3], &lines[4]] {
+                let is_whole = names.contains(&&*name(line));
+                let ends = line.contains("00001") || line.contains("00002");
+                assert!(is_whole || name(line).contains('…') && ends, "{width}: {line}");
+            }
+        }
+        drop(two);
+        let whole = lines(&locks, 140).await;
+        assert!(whole[0].starts_with("1 busy lock,"), "{whole:?}");
+        drop(one);
+    }
+
+    #[test]
+    fn a_text_is_cut_in_the_middle_also_where_letters_are_wide() {
+        assert_eq!(cut("seat:20", 7), "seat:20");
+        assert_eq!(cut("seat:20", 6), "se…:20");
+        assert_eq!(cut("座席の予約", 7), "座…約");
+        assert_eq!(cut("座席", 1), "…");
+        assert_eq!(cut("seat", 0), "…");
     }
 }

@@ -5,6 +5,7 @@ use lockcore::Locks;
 use serde_json::Value;
 
 use crate::common::{run, server};
+use crate::terminal::Terminal;
 
 /// A label that would clear the screen, and begin a line.
 const HOSTILE: &str = "\u{1b}[2J\nroot";
@@ -56,10 +57,21 @@ async fn all_locks_of_a_server_are_found_by_the_names_that_commands_take_and_not
     let names: Vec<_> = shown.stdout.lines().filter_map(|line| line.split("  ").next()).collect();
     assert_eq!(names, ["shop:50% {off}", "shop:50% {off}", "shop:b"], "{shown:?}");
     let shown = run(&url, ["--namespace", "shop", "holders", "b", "50% {off}", "shop:b"]).await;
-    shown.is(0);
+    assert_eq!(shown.code, Some(0), "{shown:?}");
     let names: Vec<_> = shown.stdout.lines().filter_map(|line| line.split("  ").next()).collect();
     assert_eq!(names, ["b", "50% {off}", "50% {off}", "shop:b"], "{shown:?}");
     assert!(shown.stdout.ends_with("shop:b  free\n"), "{shown:?}");
+    assert!(shown.stderr.contains("did you mean b, without the namespace?"), "{shown:?}");
+    let other = run(&url, ["--namespace", "shop", "release", "--force", "shop:b"]).await;
+    other.says(1, "did you mean b");
+    // The other one is told of, and not acted on.
+    let shown = run(&url, ["--namespace", "shop", "inspect", "b"]).await;
+    assert!(shown.stdout.starts_with("b is held by web"), "{shown:?}");
+    // A look at all names is for people.
+    let shown = run(&url, ["holders", "b"]).await;
+    assert_eq!((shown.stdout.as_str(), shown.stderr.as_str()), ("b  free\n", ""), "{shown:?}");
+    let terminal = Terminal::start(&url, &["holders", "b"]);
+    terminal.until(&["b  free", "did you mean that of --namespace shop?"]).await;
 }
 
 #[tokio::test]

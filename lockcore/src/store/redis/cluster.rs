@@ -26,7 +26,7 @@ use proto::{
     Answer, Answers, Command, FencingToken, Label, Link, LockErrorKind, LockName, Mode, NodeId,
     StoreError,
 };
-use redis::{ConnectionInfo, IntoConnectionInfo as _};
+use redis::{ConnectionAddr, ConnectionInfo};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -34,17 +34,18 @@ use self::following::follow;
 use self::routing::Way;
 use self::slots::{Shard, Slots};
 use super::wire::{EACH, ONE, Reading};
-use super::{Certificates, Replicas};
+use super::{Replicas, Tls};
 use crate::cluster::Cluster;
-use crate::credentials::Provider;
+use crate::credentials::Credentials;
 use crate::error::LockError;
+use crate::provider::Provider;
 use crate::status::ServerStatus;
 use crate::store::{Listener, Search, Store, StoreFuture};
 
 /// The settings of a store on a Cluster.
 pub(crate) struct ClusterSettings {
-    pub(crate) certificates: Certificates,
-    pub(crate) credentials: Provider,
+    pub(crate) tls: Tls,
+    pub(crate) credentials: Provider<Credentials>,
     pub(crate) node: NodeId,
     /// First part of the grants channels.
     pub(crate) prefix: Arc<str>,
@@ -82,12 +83,9 @@ impl ClusterStore {
         settings: ClusterSettings,
         listener: Arc<dyn Listener>,
     ) -> Result<Self, LockError> {
-        let read = |url: &String| {
-            let info = url.as_str().into_connection_info();
-            info.ok().filter(|info| info.redis_settings().db() == 0)
-        };
-        let seeds: Option<Vec<_>> = cluster.nodes.iter().map(read).collect();
-        let seeds = seeds.filter(|seeds| !seeds.is_empty()).ok_or_else(crate::cluster::invalid)?;
+        let seeds: Vec<_> =
+            cluster.nodes.iter().map(|url| super::read_url(url)).collect::<Result<_, _>>()?;
+        check(&seeds)?;
         let store = Self(Arc::new(Shared {
             settings,
             listener,
@@ -134,6 +132,39 @@ impl ClusterStore {
             Ok(answer)
         })
     }
+}
+
+/// Refuses nodes that cannot be spoken to alike, or in one database.
+fn check(seeds: &[ConnectionInfo]) -> Result<(), LockError> {
+    let refused = |detail| Err(LockError::with_detail(LockErrorKind::InvalidOption, detail));
+    let Some(first) = seeds.first() else {
+        return refused("name at least one node of the Cluster");
+    };
+    if seeds.iter().any(|seed| seed.redis_settings().db() != 0) {
+        return refused("a Redis Cluster has database 0 alone: write its URL without a database");
+    }
+    if seeds.iter().any(|seed| matches!(seed.addr(), ConnectionAddr::Unix(_))) {
+        return Err(not_by_tcp());
+    }
+    let way = |seed: &ConnectionInfo| {
+        let settings = seed.redis_settings();
+        let login =
+            (settings.username().map(str::to_owned), settings.password().map(str::to_owned));
+        let is_tls = matches!(seed.addr(), ConnectionAddr::TcpTls { .. });
+        (login, settings.protocol(), is_tls)
+    };
+    if seeds.iter().any(|seed| way(seed) != way(first)) {
+        return refused(
+            "all nodes of a Redis Cluster are spoken to alike: write the same scheme, user, \
+             password and protocol in each of their URLs",
+        );
+    }
+    Ok(())
+}
+
+fn not_by_tcp() -> LockError {
+    let detail = "the nodes of a Redis Cluster are reached by TCP alone: write redis://host:port";
+    LockError::with_detail(LockErrorKind::InvalidOption, detail)
 }
 
 /// Opens the subscription of a shard anew that its server does not count.
@@ -290,5 +321,35 @@ impl Drop for ClusterStore {
 impl fmt::Debug for ClusterStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ClusterStore").field("node", &self.0.settings.node).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(nodes: &[&str]) -> Option<String> {
+        let seeds: Result<Vec<_>, _> =
+            nodes.iter().map(|url| super::super::read_url(url)).collect();
+        check(&seeds.expect("URLs")).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn nodes_are_spoken_to_alike_by_tcp_and_in_database_0() {
+        assert_eq!(refusal(&["redis://app:s@a:1/0", "valkey://app:s@b?db=0"]), None);
+        for (nodes, word) in [
+            (&[] as &[&str], "at least one"),
+            (&["redis://a/3"], "database 0"),
+            (&["redis://a", "redis://b?db=3"], "database 0"),
+            (&["unix:///run/redis"], "TCP"),
+            (&["redis://app:s@a", "redis://b"], "alike"),
+            (&["redis://app:s@a", "redis://app:t@b"], "alike"),
+            (&["redis://a", "redis://b?protocol=3"], "alike"),
+            #[cfg(feature = "tls")]
+            (&["redis://a", "rediss://b"], "alike"),
+        ] {
+            let error = refusal(nodes).unwrap_or_else(|| panic!("{nodes:?} are accepted"));
+            assert!(error.contains(word), "{nodes:?}: {error}");
+        }
     }
 }

@@ -15,7 +15,7 @@ use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, RedisError, Valu
 use tokio::runtime::Handle;
 
 use super::call::Packed;
-use super::tls::Certificates;
+use crate::certificates::Certificates;
 use crate::store::begin;
 use own::OwnConnection;
 

@@ -12,14 +12,17 @@ use futures_util::TryFutureExt as _;
 use proto::{LockErrorKind, StoreError};
 use redis::aio::PubSub;
 use redis::io::tcp::socket2;
-use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError};
+use redis::{Client, ConnectionAddr, ConnectionInfo, RedisError};
 
 use super::connection::{CONNECT_TIMEOUT, Connection};
 use super::failure;
 use super::hello::Hello;
-use super::tls::{self, Certificates};
-use crate::credentials::Provider;
+use super::server_url::read as read_url;
+use super::tls::{self, Tls};
+use crate::certificates::Certificates;
+use crate::credentials::Credentials;
 use crate::error::LockError;
+use crate::provider::Provider;
 pub(crate) use sentinel::Primary;
 use sentinel::SentinelClients;
 
@@ -37,11 +40,12 @@ pub(crate) const LIBRARY: (&str, &str) = ("lockcore", env!("CARGO_PKG_VERSION"))
 /// Opens both kinds of connections to one server.
 pub(crate) struct Connector {
     source: ServerSource,
-    /// All that is needed to connect ourselves; none if only the user's client can.
-    certificates: Option<Certificates>,
+    tls: Tls,
+    /// Whether we know all that is needed to connect ourselves; else only the user's client does.
+    is_known: bool,
     request_timeout: Duration,
     /// The credentials in place of those that the source has.
-    credentials: Provider,
+    credentials: Provider<Credentials>,
 }
 
 /// A new connection for commands, on which the server has answered.
@@ -70,32 +74,25 @@ enum ServerSource {
 impl Connector {
     pub(crate) fn from_url(
         url: &str,
-        certificates: &Certificates,
+        tls: &Tls,
         request_timeout: Duration,
     ) -> Result<Self, LockError> {
         if let Some(sentinels) = crate::sentinels::Sentinels::read(url) {
-            let sentinels = sentinels?;
-            // Its parts are read as URLs of one server: a bad one is answered with the whole form.
-            for part in sentinels.urls() {
-                part.into_connection_info().map_err(|error| match tls::advice_on_url(&error) {
-                    Some(_) => invalid(&error),
-                    None => crate::sentinels::invalid(),
-                })?;
-            }
-            return Self::from_sentinels(&sentinels, certificates, request_timeout);
+            return Self::from_sentinels(&sentinels?, tls, request_timeout);
         }
-        Self::new(read_url(url)?, certificates, request_timeout)
+        Self::new(read_url(url)?, tls, request_timeout)
     }
 
     pub(crate) fn from_sentinels(
         sentinels: &crate::sentinels::Sentinels,
-        certificates: &Certificates,
+        tls: &Tls,
         request_timeout: Duration,
     ) -> Result<Self, LockError> {
-        let sentinels = SentinelClients::new(sentinels, certificates)?;
+        let sentinels = SentinelClients::new(sentinels, tls)?;
         Ok(Self {
             source: ServerSource::Sentinels(Box::new(sentinels)),
-            certificates: Some(certificates.clone()),
+            tls: tls.clone(),
+            is_known: true,
             request_timeout,
             credentials: Provider::default(),
         })
@@ -103,14 +100,15 @@ impl Connector {
 
     pub(crate) fn new(
         info: ConnectionInfo,
-        certificates: &Certificates,
+        tls: &Tls,
         request_timeout: Duration,
     ) -> Result<Self, LockError> {
-        let info = tuned(certificates.apply(info)?);
+        let info = tuned(tls.apply(info)?);
         let client = Client::open(info).map_err(|error| invalid(&error))?;
         Ok(Self {
             source: ServerSource::One(Box::new(client)),
-            certificates: Some(certificates.clone()),
+            tls: tls.clone(),
+            is_known: true,
             request_timeout,
             credentials: Provider::default(),
         })
@@ -120,15 +118,15 @@ impl Connector {
     /// not tell.
     pub(crate) fn from_client(
         client: &Client,
-        certificates: &Certificates,
+        tls: &Tls,
         request_timeout: Duration,
     ) -> Result<Self, LockError> {
         let info = client.get_connection_info().clone();
-        Ok(Self { certificates: None, ..Self::new(info, certificates, request_timeout)? })
+        Ok(Self { is_known: false, ..Self::new(info, tls, request_timeout)? })
     }
 
     /// The same with these credentials in place of its own; a pool's connections keep theirs.
-    pub(crate) fn with_credentials(self, credentials: Provider) -> Self {
+    pub(crate) fn with_credentials(self, credentials: Provider<Credentials>) -> Self {
         Self { credentials, ..self }
     }
 
@@ -156,7 +154,8 @@ impl Connector {
         match &self.source {
             ServerSource::One(client) => {
                 let info = client.get_connection_info().clone();
-                self.bounded(self.address(), with_hello(self.open(info, timeout))).await
+                let opening = with_hello(self.open(info, timeout).await?);
+                self.bounded(self.address(), opening).await
             }
             #[cfg(feature = "deadpool")]
             ServerSource::Pool(pool, _) => {
@@ -166,7 +165,7 @@ impl Connector {
             }
             ServerSource::Sentinels(sentinels) => {
                 let primary = sentinels.locate().await?;
-                let opening = with_hello(self.open(sentinels.reach(&primary), timeout));
+                let opening = with_hello(self.open(sentinels.reach(&primary), timeout).await?);
                 let opened = self.bounded(&primary, opening).await?;
                 if opened.hello.as_ref().is_some_and(|hello| hello.role != "master") {
                     let detail =
@@ -179,13 +178,28 @@ impl Connector {
         }
     }
 
+    /// Opens a connection, with the credentials and certificates of now.
     async fn open(
         &self,
         info: ConnectionInfo,
         timeout: Duration,
-    ) -> Result<Connection, RedisError> {
-        let info = self.credentials.apply(info);
-        Connection::open(info, self.certificates.as_ref(), timeout).await
+    ) -> Result<impl Future<Output = Result<Connection, RedisError>>, StoreError> {
+        let (info, certificates) = self.now(info).await?;
+        let is_known = self.is_known;
+        Ok(async move { Connection::open(info, is_known.then_some(&certificates), timeout).await })
+    }
+
+    /// `info` with the credentials and certificates of now, and these certificates.
+    async fn now(
+        &self,
+        info: ConnectionInfo,
+    ) -> Result<(ConnectionInfo, Certificates), StoreError> {
+        let (info, certificates) = self.tls.now(info).await?;
+        let info = match self.credentials.ask().await? {
+            Some(credentials) => credentials.apply(info),
+            None => info,
+        };
+        Ok((info, certificates))
     }
 
     /// A new connection for messages. With `introduce` the user may name itself.
@@ -205,13 +219,12 @@ impl Connector {
             }
         };
         let address = info.addr().to_string();
-        let opening = async {
-            if introduce {
-                let settings = info.redis_settings().clone().set_lib_name(LIBRARY.0, LIBRARY.1);
-                info = info.set_redis_settings(settings);
-            }
-            Client::open(self.credentials.apply(info))?.get_async_pubsub().await
-        };
+        if introduce {
+            let settings = info.redis_settings().clone().set_lib_name(LIBRARY.0, LIBRARY.1);
+            info = info.set_redis_settings(settings);
+        }
+        let (info, _) = self.now(info).await?;
+        let opening = async { Client::open(info)?.get_async_pubsub().await };
         let connection = self.bounded(address, opening).await?;
         Ok(Subscribed { connection, primary })
     }
@@ -259,11 +272,18 @@ impl Connector {
                 (late, tls::advice_if_silent(self.address()))
             }
         };
-        let advice = advice.map_or(String::new(), |advice| format!(": {advice}"));
+        let mut advice = advice.map_or(String::new(), |advice| format!(": {advice}"));
+        if self.is_watched() && advice.ends_with(tls::ANOTHER_NAME) {
+            advice += SENTINELS_TELL_NAMES;
+        }
         refused.detail = format!("{address}: {}{advice}", refused.detail).into();
         Err(refused)
     }
 }
+
+/// The remedy where a certificate is of a name, and the sentinels tell an address.
+const SENTINELS_TELL_NAMES: &str = ". The sentinels told it: for names in place of addresses, set \
+    `sentinel resolve-hostnames yes` and `sentinel announce-hostnames yes` at each of them";
 
 /// A connection with the server's answer to HELLO.
 async fn with_hello(
@@ -279,21 +299,10 @@ async fn with_hello(
     Ok(Opened { connection, hello })
 }
 
-fn read_url(url: &str) -> Result<ConnectionInfo, LockError> {
-    url.into_connection_info().map_err(|error| invalid(&error))
-}
-
-/// Names the fault of a URL without repeating it: it may hold a password.
+/// The error for settings that redis-rs does not open.
 fn invalid(error: &RedisError) -> LockError {
-    if let Some(advice) = tls::advice_on_url(error) {
-        return LockError::with_detail(LockErrorKind::InvalidOption, advice);
-    }
-    let detail = format!(
-        "the Redis URL is not valid ({}): write redis://[user[:password]@]host[:port][/db]; for \
-         sentinels redis+sentinel://host:port/primary-name, for a Cluster redis+cluster://host:port",
-        error.category()
-    );
-    LockError::with_detail(LockErrorKind::InvalidOption, detail)
+    let advice = tls::advice_on_url(error).unwrap_or_else(|| error.category());
+    LockError::with_detail(LockErrorKind::InvalidOption, advice)
 }
 
 /// Small writes go out at once, a peer that is gone is noticed, and no command is tried that the
@@ -323,17 +332,6 @@ mod tests {
     use redis::{IntoConnectionInfo as _, ProtocolVersion};
 
     use super::*;
-
-    #[test]
-    fn the_error_of_a_url_says_how_to_write_each_kind_and_not_the_password() {
-        for url in ["http://u:secret@h/", "h:6379", "", "redis-sentinel://:secret@h/name"] {
-            let error = read_url(url).unwrap_err().to_string();
-            for form in ["redis://[user", "redis+sentinel://host:port/", "redis+cluster://host"] {
-                assert!(error.contains(form), "{url}: {error}");
-            }
-            assert!(!error.contains("secret"), "{error}");
-        }
-    }
 
     #[test]
     fn what_a_client_has_set_stays_and_the_rest_is_tuned() {

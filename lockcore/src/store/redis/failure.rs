@@ -1,7 +1,7 @@
 //! The translation of redis-rs' errors into store errors.
 
 use proto::{LockErrorKind, StoreError};
-use redis::{ErrorKind, RedisError, ServerErrorKind};
+use redis::{ErrorKind, RedisError, ServerError, ServerErrorKind};
 
 use super::acl_error::{AclError, MissingRight};
 
@@ -15,6 +15,9 @@ pub(crate) fn of_command(error: &RedisError) -> StoreError {
         return StoreError::refused(kind, said);
     }
     let said = text(error);
+    if error.code() == Some(ENDED) {
+        return StoreError::ambiguous(said);
+    }
     if said.contains("non local key") {
         // The slot moves, and the script was stopped where a key was absent.
         return StoreError::ambiguous(said);
@@ -88,6 +91,25 @@ pub(crate) fn unsent(why: &str) -> RedisError {
 /// Stands where a server's error has its code.
 const UNSENT: &str = "UNSENT";
 
+/// The error of a connection that the server has ended, in the words that it has said last.
+pub(crate) fn ended(words: &ServerError) -> RedisError {
+    let said = format!("{} {}", words.code(), words.details().unwrap_or_default());
+    let said = format!("the server hung up: {}", said.trim_end());
+    redis::make_extension_error(ENDED.to_owned(), Some(said))
+}
+
+/// The error of a connection whose answers are out of step.
+pub(crate) fn unasked() -> RedisError {
+    let said = "the server sent an answer without a request".to_owned();
+    redis::make_extension_error(ENDED.to_owned(), Some(said))
+}
+
+/// Stands where a server's error has its code.
+const ENDED: &str = "ENDED";
+
+/// The words of a server that takes no more clients, before it hangs up.
+const NO_ROOM: &str = "max number of clients reached";
+
 /// The code of the scripts' error that a primary of a quorum is not in the epoch of the command.
 const FORGOTTEN: &str = "FORGOTTEN";
 
@@ -103,16 +125,33 @@ pub(crate) fn of_subscribing(error: &RedisError, channel: &str) -> StoreError {
         Some(AclError { missing: MissingRight::Channel, .. }) => {
             StoreError::refused(LockErrorKind::Denied, format!("{said}: allow {channel}"))
         }
-        _ => of_connecting(error),
+        _ => {
+            let mut refused = of_connecting(error);
+            let advice = if error.is_connection_dropped() { A_PROXY } else { "" };
+            refused.detail = format!("SUBSCRIBE: {}{advice}", refused.detail).into();
+            refused
+        }
     }
 }
 
+const A_PROXY: &str = ": a proxy hangs up so at a command that it does not know, and grants arrive by \
+                       SUBSCRIBE: connect to the server itself";
+
+/// The words of the server, and the next step.
 fn advised(said: String) -> String {
-    match AclError::read(&said) {
-        Some(error) => format!("{said}: {}", error.advice()),
-        None => said,
-    }
+    let next = match AclError::read(&said) {
+        Some(error) => error.advice(),
+        None if said.contains(NO_ROOM) => "raise maxclients, or have fewer connections".to_owned(),
+        None if said.contains(NO_SELECT) => {
+            "write redis+cluster://host:port, without a database".to_owned()
+        }
+        None => return said,
+    };
+    format!("{said}: {next}")
 }
+
+/// The words of a member of a Redis Cluster, which has one database.
+const NO_SELECT: &str = "SELECT is not allowed in cluster mode";
 
 /// Whether the connection is of no further use after this error.
 pub(crate) fn breaks_connection(error: &RedisError) -> bool {
@@ -121,7 +160,8 @@ pub(crate) fn breaks_connection(error: &RedisError) -> bool {
     error.is_io_error()
         || error.is_unrecoverable_error()
         || matches!(error.kind(), ErrorKind::Parse)
-        || error.code() == Some(UNSENT)
+        || matches!(error.code(), Some(UNSENT | ENDED | "DENIED"))
+        || error.detail().is_some_and(|said| said.contains(NO_ROOM))
         || kind(error) == Some(LockErrorKind::ReadOnly) && error.code() == Some("READONLY")
 }
 
@@ -142,8 +182,15 @@ fn kind(error: &RedisError) -> Option<LockErrorKind> {
     if detail.contains("DB index") {
         return Some(LockErrorKind::InvalidOption);
     }
-    if is_unknown_command(detail) {
+    if error.code() == Some(ENDED) {
+        let is_denied = detail.contains("DENIED ");
+        return Some(if is_denied { LockErrorKind::Denied } else { LockErrorKind::Unavailable });
+    }
+    if is_unknown_command(detail) || detail.contains(NO_SELECT) {
         return Some(LockErrorKind::Unsupported);
+    }
+    if detail.contains(NO_ROOM) {
+        return Some(LockErrorKind::Unavailable);
     }
     error.code().and_then(by_code).or_else(|| {
         // Before Redis 7, an error inside a script comes wrapped in an ERR.
@@ -155,15 +202,17 @@ fn kind(error: &RedisError) -> Option<LockErrorKind> {
 /// have switched it off, and a proxy may not pass it on.
 pub(crate) fn is_unknown_command(said: &str) -> bool {
     let said = said.to_ascii_lowercase();
-    // "unknown command 'X'", "Unknown Redis command called from script", "unknown subcommand".
-    said.split_once("unknown ").is_some_and(|(_, what)| {
+    // "unknown command 'X'", "Unknown Redis command called from script", "unknown subcommand", and
+    // Envoy's "unsupported command 'x'".
+    ["unknown ", "unsupported "].iter().filter_map(|no| said.split_once(no)).any(|(_, what)| {
         what.split(' ').take(2).any(|word| word.trim_end_matches([',', '.']).ends_with("command"))
     })
 }
 
 fn by_code(code: &str) -> Option<LockErrorKind> {
     Some(match code {
-        "NOPERM" | "NOAUTH" | "WRONGPASS" => LockErrorKind::Denied,
+        // Protected mode: a server without a password, and a client from elsewhere.
+        "NOPERM" | "NOAUTH" | "WRONGPASS" | "DENIED" => LockErrorKind::Denied,
         "READONLY" | "NOREPLICAS" | "MISCONF" => LockErrorKind::ReadOnly,
         "LOADING" | "MASTERDOWN" | "BUSY" | "CLUSTERDOWN" | "TRYAGAIN" | FORGOTTEN | UNSENT => {
             LockErrorKind::Unavailable
@@ -177,7 +226,10 @@ fn by_code(code: &str) -> Option<LockErrorKind> {
 
 /// One line for people. redis-rs puts no credentials into its errors.
 fn text(error: &RedisError) -> String {
-    let text = error.to_string();
+    let text = match (error.code(), error.detail()) {
+        (Some(UNSENT | ENDED), Some(said)) => said.to_owned(),
+        _ => error.to_string(),
+    };
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -198,6 +250,7 @@ mod tests {
              from Lua script",
             "Unknown server command called from script",
             "unknown subcommand 'NUMSUB'. Try PUBSUB HELP.",
+            "unsupported command 'subscribe'",
         ] {
             assert!(is_unknown_command(said), "{said}");
         }
@@ -221,6 +274,40 @@ mod tests {
             assert_eq!((error.kind, error.may_have_run), (kind, false), "{code}");
             assert!(error.detail.contains(code), "{}", error.detail);
         }
+    }
+
+    #[test]
+    fn a_server_that_takes_no_client_is_told_in_its_words_and_ends_the_connection() {
+        let protected = "Redis is running in protected mode because protected mode is enabled";
+        for (code, words, kind) in [
+            ("ERR", NO_ROOM, LockErrorKind::Unavailable),
+            ("DENIED", protected, LockErrorKind::Denied),
+        ] {
+            let line = format!("-{code} {words}\r\n");
+            let Ok(redis::Value::ServerError(unasked)) = redis::parse_redis_value(line.as_bytes())
+            else {
+                panic!("an error: {line}")
+            };
+            let answer = redis::make_extension_error(code.into(), Some(words.into()));
+            for error in [ended(&unasked), answer] {
+                let refused = of_connecting(&error);
+                assert_eq!(refused.kind, kind, "{}", refused.detail);
+                assert!(refused.detail.contains(words), "{}", refused.detail);
+                assert!(breaks_connection(&error), "{}", refused.detail);
+            }
+            assert!(of_command(&ended(&unasked)).may_have_run, "another may be on its way");
+        }
+    }
+
+    #[test]
+    fn a_database_of_a_cluster_is_not_supported_and_the_url_to_write_is_named() {
+        let refused = of_connecting(&RedisError::from((
+            ServerErrorKind::ResponseError.into(),
+            "the server refused to switch the database",
+            NO_SELECT.to_owned(),
+        )));
+        assert_eq!(refused.kind, LockErrorKind::Unsupported);
+        assert!(refused.detail.contains("redis+cluster://"), "{}", refused.detail);
     }
 
     #[test]

@@ -32,7 +32,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::{info, warn};
 
 use super::call::{Packed, Scripted, is_unknown};
 use super::connection::{Answered, Connection, Recipient};
@@ -369,7 +369,8 @@ impl SharedLink {
         // Told before the connection can be replaced.
         self.state.send_replace(Link::broken(error));
         drop(current);
-        warn!(reason = %error.detail, "the connection to Redis broke");
+        let server = self.connector.server();
+        warn!(server, reason = %error.detail, "the connection to Redis broke");
         self.suspicion.notify_one();
         Some(connection)
     }
@@ -433,6 +434,7 @@ async fn follow(shared: &SharedLink) {
 }
 
 async fn replace(shared: &SharedLink, backoff: &mut Backoff) {
+    let broke = Instant::now();
     let (old, opened) = {
         let current = shared.current();
         (current.identity.clone(), current.opened)
@@ -464,7 +466,8 @@ async fn replace(shared: &SharedLink, backoff: &mut Backoff) {
                 *current = Current::new(opened, numbers, identity);
                 shared.state.send_replace(Link::Up);
                 drop(current);
-                debug!("connected to Redis again");
+                let server = shared.connector.server();
+                info!(server, after = ?broke.elapsed(), "connected to Redis again");
                 return;
             }
             Err(error) => {

@@ -23,7 +23,7 @@ use redis::aio::{PubSub, PubSubSink, PubSubStream};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::connector::{Connector, Primary, Subscribed};
 use super::failure;
@@ -138,7 +138,8 @@ impl Task {
             let (sink, stream) = connection.split();
             let opened = Instant::now();
             let reason = self.serve(sink, stream, primary.as_ref()).await;
-            warn!(%reason, "the subscription to Redis broke");
+            let broke = Instant::now();
+            warn!(server = self.connector.server(), %reason, "the subscription to Redis broke");
             self.state.send_replace(Link::down(reason));
             self.suspicion.notify_one();
             if opened.elapsed() > LASTED {
@@ -148,6 +149,8 @@ impl Task {
             }
             open = self.open_again(&mut backoff).await;
             self.state.send_replace(Link::Up);
+            let server = self.connector.server();
+            info!(server, after = ?broke.elapsed(), "subscribed to Redis again");
             self.listener.hear(Event::Resubscribed);
         }
     }

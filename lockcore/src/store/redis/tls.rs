@@ -2,34 +2,75 @@
 
 #[cfg(feature = "tls")]
 use proto::LockErrorKind;
+use proto::StoreError;
 use redis::{ConnectionAddr, ConnectionInfo, RedisError};
 #[cfg(feature = "tls")]
 use rustls::pki_types::pem::{self, PemObject as _};
 #[cfg(feature = "tls")]
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
+use crate::certificates::Certificates;
 use crate::error::LockError;
+#[cfg(feature = "tls")]
+use crate::provider::{Provided, Provider};
 
-/// The settings of a connection over TLS beyond its URL. Nothing by default: the system's roots.
-#[derive(Clone, Default)]
-pub(crate) struct Certificates {
+/// The certificates of connections over TLS: those that are given once, and a provider of those of
+/// now, which take the place of these.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tls {
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "TLS alone has certificates"))]
+    pub(crate) given: Certificates,
     #[cfg(feature = "tls")]
-    ca: Option<Vec<u8>>,
-    #[cfg(feature = "tls")]
-    identity: Option<redis::ClientTlsConfig>,
+    pub(crate) provider: Provider<Certificates>,
+}
+
+#[cfg(feature = "tls")]
+impl Tls {
+    /// The provider of a user, whose certificates can be used, or it has failed.
+    pub(crate) fn provide(
+        &mut self,
+        provide: impl Fn() -> Provided<Certificates> + Send + Sync + 'static,
+    ) {
+        self.provider = Provider::new("certificates", move || {
+            let certificates = provide()?;
+            certificates.check()?;
+            Ok(certificates)
+        });
+    }
+
+    /// `info` with the certificates that are given.
+    pub(super) fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, LockError> {
+        if self.provider.is_set() && !is_tls(info.addr()) {
+            return Err(invalid(WITHOUT_TLS));
+        }
+        self.given.apply(info)
+    }
+
+    /// `info` with the certificates of now, and these.
+    pub(super) async fn now(
+        &self,
+        info: ConnectionInfo,
+    ) -> Result<(ConnectionInfo, Certificates), StoreError> {
+        let provided = if is_tls(info.addr()) { self.provider.ask().await? } else { None };
+        let Some(provided) = provided else { return Ok((info, self.given.clone())) };
+        let certificates = provided.or(&self.given);
+        let info = certificates.apply(info).map_err(|error| {
+            StoreError::refused(LockErrorKind::InvalidOption, error.to_string())
+        })?;
+        Ok((info, certificates))
+    }
 }
 
 #[cfg(feature = "tls")]
 impl Certificates {
-    pub(crate) fn trust(&mut self, ca: &[u8]) {
-        self.ca.get_or_insert_default().extend_from_slice(ca);
-    }
-
-    pub(crate) fn identify(&mut self, certificate: &[u8], key: &[u8]) {
-        self.identity = Some(redis::ClientTlsConfig {
-            client_cert: certificate.to_vec(),
-            client_key: key.to_vec(),
-        });
+    /// Whether connections can be opened with these.
+    fn check(&self) -> Provided<()> {
+        if self.ca.as_ref().is_some_and(|pem| !holds_certificate(pem)) {
+            return Err(NO_CERTIFICATE.into());
+        }
+        choose_provider();
+        self.connector()?;
+        Ok(())
     }
 
     /// Opens connections with these certificates, whose form [`apply`](Self::apply) has checked.
@@ -65,7 +106,7 @@ impl Certificates {
 
     /// `info` with these certificates.
     pub(super) fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, LockError> {
-        let is_tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
+        let is_tls = is_tls(info.addr());
         if is_tls {
             choose_provider();
         }
@@ -73,11 +114,10 @@ impl Certificates {
             return Ok(info);
         }
         if !is_tls {
-            // Without TLS they would have no effect, and nothing would tell.
-            return Err(invalid("certificates are given, but not a rediss:// URL"));
+            return Err(invalid(WITHOUT_TLS));
         }
         if self.ca.as_ref().is_some_and(|pem| !holds_certificate(pem)) {
-            return Err(invalid("tls_ca holds no certificate: give it as PEM"));
+            return Err(invalid(NO_CERTIFICATE));
         }
         let certificates = redis::TlsCertificates {
             client_tls: self.identity.clone(),
@@ -91,17 +131,30 @@ impl Certificates {
 }
 
 #[cfg(not(feature = "tls"))]
-impl Certificates {
+impl Tls {
     #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "with TLS it has work to do")]
     pub(super) fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, LockError> {
         Ok(info)
     }
+
+    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "with TLS it has work to do")]
+    #[expect(clippy::unused_async, reason = "with TLS it asks a provider")]
+    pub(super) async fn now(
+        &self,
+        info: ConnectionInfo,
+    ) -> Result<(ConnectionInfo, Certificates), StoreError> {
+        Ok((info, Certificates::default()))
+    }
 }
 
-impl std::fmt::Debug for Certificates {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Certificates(..)")
-    }
+/// Without TLS they would have no effect, and nothing would tell.
+#[cfg(feature = "tls")]
+const WITHOUT_TLS: &str = "certificates are given, but not a rediss:// URL";
+#[cfg(feature = "tls")]
+const NO_CERTIFICATE: &str = "the authority (tls_ca) holds no certificate: give it as PEM";
+
+pub(super) fn is_tls(address: &ConnectionAddr) -> bool {
+    matches!(address, ConnectionAddr::TcpTls { .. })
 }
 
 /// rustls panics if an application builds several kinds of cryptography in and has chosen none.
@@ -151,10 +204,12 @@ pub(super) fn advice(error: &RedisError, address: &ConnectionAddr) -> Option<&'s
             (advice_on_url(error).or_else(|| of_handshake(error)))
                 .or_else(|| hung_up.then_some(PERHAPS_CLIENT_CERTIFICATE))
         }
-        // A server that speaks TLS hangs up, or sends an alert, on the first plain word.
+        // An alert is no reply.
+        ConnectionAddr::Tcp(..) if error.kind() == redis::ErrorKind::Parse => Some(PERHAPS_TLS),
+        // A server that speaks TLS may also hang up on the first plain word, and say none.
         ConnectionAddr::Tcp(..) => {
-            let hung_up = error.is_connection_dropped() || error.kind() == redis::ErrorKind::Parse;
-            (hung_up && !error.is_connection_refusal()).then_some(PERHAPS_TLS)
+            let hung_up = error.is_connection_dropped() && !error.is_connection_refusal();
+            hung_up.then_some(PERHAPS_TLS_OR_A_PROXY)
         }
         _ => None,
     }
@@ -171,6 +226,8 @@ pub(super) fn advice_if_silent(address: &ConnectionAddr) -> Option<&'static str>
 }
 
 const PERHAPS_TLS: &str = "if this port speaks TLS, write rediss:// in place of redis://";
+const PERHAPS_TLS_OR_A_PROXY: &str = "it said nothing: if this port speaks TLS, write rediss:// in place of \
+                                      redis://; a proxy does so at a command that it does not know";
 const PERHAPS_PLAIN: &str = "if this port does not speak TLS, write redis:// in place of rediss://";
 
 #[cfg(not(feature = "tls"))]
@@ -195,9 +252,7 @@ fn of_handshake(error: &RedisError) -> Option<&'static str> {
                 "no authority that is trusted here signed the server's certificate; trust yours with \
                  LocksBuilder::tls_ca",
             ),
-            Theirs::NotValidForName | Theirs::NotValidForNameContext { .. } => {
-                Some("the server's certificate is for another name than that of this host")
-            }
+            Theirs::NotValidForName | Theirs::NotValidForNameContext { .. } => Some(ANOTHER_NAME),
             Theirs::Expired | Theirs::ExpiredContext { .. } => {
                 Some("the server's certificate has expired")
             }
@@ -233,6 +288,10 @@ fn of_handshake(error: &RedisError) -> Option<&'static str> {
     }
 }
 
+/// The certificate does not have the name that stands in the URL, or that the sentinels tell.
+pub(super) const ANOTHER_NAME: &str =
+    "the server's certificate is for another name than that of this host";
+
 pub(super) const NEEDS_FEATURE: &str = "TLS (rediss://) needs the feature `tls` of lockcore";
 
 #[cfg(all(test, not(feature = "tls")))]
@@ -251,7 +310,7 @@ mod tests {
     #[test]
     fn a_url_that_wants_tls_is_told_of_the_feature() {
         for url in ["rediss://:hunter2@localhost/", "valkeys://:hunter2@localhost/"] {
-            let error = Connector::from_url(url, &Certificates::default(), TIMEOUT).unwrap_err();
+            let error = Connector::from_url(url, &Tls::default(), TIMEOUT).unwrap_err();
             assert_eq!(error.kind(), LockErrorKind::InvalidOption);
             let text = error.to_string();
             assert!(text.contains("feature `tls`") && !text.contains("hunter2"), "{text}");
@@ -263,7 +322,7 @@ mod tests {
         let host = "::1".into();
         let addr = ConnectionAddr::TcpTls { host, port: 1, insecure: false, tls_params: None };
         let info = addr.into_connection_info().unwrap();
-        let connector = Connector::new(info, &Certificates::default(), TIMEOUT).unwrap();
+        let connector = Connector::new(info, &Tls::default(), TIMEOUT).unwrap();
         for error in [
             connector.commands(TIMEOUT).await.map(drop).unwrap_err(),
             connector.subscription(false).await.map(drop).unwrap_err(),
@@ -275,8 +334,7 @@ mod tests {
 
     #[test]
     fn a_url_that_is_none_is_not_told_of_tls() {
-        let error =
-            Connector::from_url("http://h/", &Certificates::default(), TIMEOUT).unwrap_err();
+        let error = Connector::from_url("http://h/", &Tls::default(), TIMEOUT).unwrap_err();
         assert!(!error.to_string().contains("feature"), "{error}");
     }
 }

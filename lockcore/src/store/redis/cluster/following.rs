@@ -83,8 +83,8 @@ impl Shared {
     }
 
     fn connector(&self, info: ConnectionInfo) -> Result<Connector, LockError> {
-        let ClusterSettings { certificates, credentials, request_timeout, .. } = &self.settings;
-        let connector = Connector::new(info, certificates, *request_timeout)?;
+        let ClusterSettings { tls, credentials, request_timeout, .. } = &self.settings;
+        let connector = Connector::new(info, tls, *request_timeout)?;
         Ok(connector.with_credentials(credentials.clone()))
     }
 
@@ -157,7 +157,7 @@ impl Shared {
                 Err(error) => refused = refused.or(Some(error)),
             }
         }
-        Err(refused.unwrap_or_else(crate::cluster::invalid))
+        Err(refused.expect("there is a seed"))
     }
 
     /// Asks one server on a connection of its own.
@@ -169,7 +169,7 @@ impl Shared {
         let (host, is_tls) = match &address {
             ConnectionAddr::TcpTls { host, .. } => (host.as_str(), true),
             ConnectionAddr::Tcp(host, _) => (host.as_str(), false),
-            _ => return Err(crate::cluster::invalid()),
+            _ => return Err(super::not_by_tcp()),
         };
         let asked = topology::Asked { host, is_tls };
         let primaries = topology::ask(&Source::Own(connection), asked).await;

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use redis::{ErrorKind, RedisError, Value};
+use redis::{RedisError, ServerError, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
@@ -103,6 +103,7 @@ impl OwnConnection {
             filled: 0,
             values: Vec::new(),
             answered: Vec::new(),
+            last_words: None,
             lets_go: false,
             timer: Box::pin(tokio::time::sleep(timeout)),
         });
@@ -260,6 +261,8 @@ struct Reader<S> {
     /// Decoded, and not handed out; empty between two reads, as the next one.
     values: Vec<Value>,
     answered: Vec<(Box<dyn Recipient>, Value)>,
+    /// The last answer, if it was an error: a server that hangs up after it has said why.
+    last_words: Option<ServerError>,
     /// It let others go first when it ran last.
     lets_go: bool,
     /// Never later than the end of the first request's time.
@@ -302,7 +305,10 @@ impl<S: AsyncRead> Reader<S> {
         drop(state);
         let mut answers = 0;
         while let Poll::Ready(read) = self.read(cx) {
-            read?;
+            read.map_err(|error| match self.last_words.take() {
+                Some(words) => failure::ended(&words),
+                None => error.into(),
+            })?;
             answers += self.hand_out()?;
         }
         self.expire(cx);
@@ -351,6 +357,11 @@ impl<S: AsyncRead> Reader<S> {
             self.bytes.truncate(READ);
             self.bytes.shrink_to(READ);
         }
+        self.last_words = match self.values.last() {
+            None => self.last_words.take(),
+            Some(Value::ServerError(error)) => Some(error.clone()),
+            Some(_) => None,
+        };
         let mut is_unasked = false;
         let mut state = self.shared.state();
         for value in self.values.drain(..) {
@@ -372,7 +383,12 @@ impl<S: AsyncRead> Reader<S> {
             recipient.take(checked(value));
         }
         decoded?;
-        if is_unasked { Err(unasked()) } else { Ok(answers) }
+        // A server that does not take this client says so before it is asked.
+        match self.last_words.take_if(|_| is_unasked) {
+            Some(words) => Err(failure::ended(&words)),
+            None if is_unasked => Err(failure::unasked()),
+            None => Ok(answers),
+        }
     }
 
     /// Ends the requests whose time is over.
@@ -402,10 +418,6 @@ fn closed() -> RedisError {
 
 fn closed_by_server() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "connection closed by the server")
-}
-
-fn unasked() -> RedisError {
-    (ErrorKind::Parse, "the server sent an answer without a request").into()
 }
 
 #[cfg(test)]

@@ -12,7 +12,8 @@ use redis::{
 use tokio::net::{TcpStream, lookup_host};
 
 use super::own::OwnConnection;
-use crate::store::redis::Certificates;
+use crate::certificates::Certificates;
+use crate::store::redis::failure;
 
 /// Whether our own connection does for this server.
 pub(super) fn is_ours(info: &ConnectionInfo) -> bool {
@@ -100,6 +101,8 @@ async fn accepted(
     refusal: &'static str,
 ) -> Result<(), RedisError> {
     connection.ask(&command.into()).await.map(drop).map_err(|error| match error.code() {
+        // The server takes no client now, of any user.
+        Some(_) if failure::breaks_connection(&error) => error,
         Some(_) => {
             let said = error.detail().unwrap_or_default().to_owned();
             RedisError::from((kind, refusal, said))

@@ -9,20 +9,21 @@ use redis::aio::MultiplexedConnection;
 use redis::{Client, IntoConnectionInfo as _, RedisError};
 
 use super::{Connector, ServerSource, invalid, read_url, tuned};
-use crate::credentials::Provider;
 use crate::error::LockError;
-use crate::store::redis::Certificates;
+use crate::provider::Provider;
+use crate::store::redis::Tls;
+use crate::store::redis::server_url::of_its_user;
 
 impl Connector {
     pub(crate) fn from_config(
         config: deadpool_redis::Config,
-        certificates: &Certificates,
+        tls: &Tls,
         request_timeout: Duration,
     ) -> Result<Self, LockError> {
         let info = match (config.url, config.connection) {
             (Some(url), None) => read_url(&url)?,
             (None, Some(connection)) => {
-                connection.into_connection_info().map_err(|error| invalid(&error))?
+                of_its_user(connection.into_connection_info().map_err(|error| invalid(&error))?)
             }
             (None, None) => deadpool_redis::ConnectionInfo::default()
                 .into_connection_info()
@@ -32,20 +33,21 @@ impl Connector {
                 return Err(LockError::with_detail(LockErrorKind::InvalidOption, detail));
             }
         };
-        Self::new(info, certificates, request_timeout)
+        Self::new(info, tls, request_timeout)
     }
 
     pub(crate) fn from_pool(
         pool: Pool,
         url: &str,
-        certificates: &Certificates,
+        tls: &Tls,
         request_timeout: Duration,
     ) -> Result<Self, LockError> {
-        let subscription = tuned(certificates.apply(read_url(url)?)?);
+        let subscription = tuned(tls.apply(read_url(url)?)?);
         Client::open(subscription.clone()).map_err(|error| invalid(&error))?;
         Ok(Self {
             source: ServerSource::Pool(pool, Box::new(subscription)),
-            certificates: None,
+            tls: tls.clone(),
+            is_known: false,
             request_timeout,
             credentials: Provider::default(),
         })

@@ -27,7 +27,8 @@ use super::{invalid, read_url, tuned};
 use crate::error::LockError;
 use crate::sentinels::Sentinels as Settings;
 use crate::store::redis::connection::CONNECT_TIMEOUT;
-use crate::store::redis::{Certificates, failure, tls};
+use crate::store::redis::failure;
+use crate::store::redis::tls::{self, Tls, is_tls};
 
 /// After a majority has answered, or one that knows more than this node, the others have this long
 /// to say something newer.
@@ -38,6 +39,7 @@ pub(super) struct SentinelClients {
     sentinels: Vec<Sentinel>,
     /// The sentinels' name for the primary.
     name: String,
+    tls: Tls,
     /// The way to speak to the primary; its address is for the sentinels to say.
     primary: ConnectionInfo,
     /// The primary that commands go to.
@@ -48,7 +50,7 @@ pub(super) struct SentinelClients {
 
 /// One sentinel, and the connection to it while it stands.
 struct Sentinel {
-    client: Client,
+    info: ConnectionInfo,
     open: Mutex<Option<MultiplexedConnection>>,
 }
 
@@ -61,29 +63,35 @@ pub(crate) struct Primary {
 }
 
 impl SentinelClients {
-    pub(super) fn new(settings: &Settings, certificates: &Certificates) -> Result<Self, LockError> {
+    pub(super) fn new(settings: &Settings, tls: &Tls) -> Result<Self, LockError> {
         let Settings { name, sentinels, primary } = settings;
         if name.is_empty() || sentinels.is_empty() {
             let detail = "give the primary's name and at least one sentinel";
             return Err(LockError::with_detail(LockErrorKind::InvalidOption, detail));
         }
         let open = |url: &String| {
-            let info = tuned(with_certificates(certificates, read_url(url)?)?);
-            let client = Client::open(info).map_err(|error| invalid(&error))?;
-            Ok::<_, LockError>(Sentinel { client, open: Mutex::default() })
+            let info = read_url(url)?;
+            if info.redis_settings().db() != 0 {
+                let detail = "a sentinel has no databases: name that of the primary";
+                return Err(LockError::with_detail(LockErrorKind::InvalidOption, detail));
+            }
+            let info = tuned(with_certificates(tls, info)?);
+            Client::open(info.clone()).map_err(|error| invalid(&error))?;
+            Ok(Sentinel { info, open: Mutex::default() })
         };
         let sentinels = sentinels.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let primary = read_url(primary)?;
         let primary = if sentinels.iter().any(|sentinel| is_tls(sentinel.address())) {
-            with_certificates(certificates, primary)?
+            with_certificates(tls, primary)?
         } else {
             // Certificates that none of them looks at are refused.
-            certificates.apply(primary)?
+            tls.apply(primary)?
         };
         let primary = tuned(primary);
         Ok(Self {
             sentinels,
             name: name.clone(),
+            tls: tls.clone(),
             primary,
             current: watch::Sender::new(None),
             known: std::sync::Mutex::default(),
@@ -163,7 +171,9 @@ impl SentinelClients {
 
     /// Asks all sentinels; the newest configuration counts, if it is believed.
     pub(super) async fn locate(&self) -> Result<Primary, StoreError> {
-        let ask = |sentinel| async move { (sentinel, Sentinel::ask(sentinel, &self.name).await) };
+        let ask = |sentinel| async move {
+            (sentinel, Sentinel::ask(sentinel, &self.name, &self.tls).await)
+        };
         let mut asked: FuturesUnordered<_> = self.sentinels.iter().map(ask).collect();
         let mut deadline = Instant::now() + CONNECT_TIMEOUT;
         let mut answers = Vec::new();
@@ -213,52 +223,60 @@ impl SentinelClients {
 
 impl Sentinel {
     fn address(&self) -> &ConnectionAddr {
-        self.client.get_connection_info().addr()
+        self.info.addr()
     }
 
-    async fn ask(&self, name: &str) -> Result<Primary, StoreError> {
-        let answer = self.query(name).await.map_err(|error| {
-            let refused = of_sentinel(&error, name);
-            match tls::advice(&error, self.address()) {
-                Some(advice) => {
-                    let detail = format!("{}: {advice}", refused.detail);
-                    StoreError { detail: detail.into(), ..refused }
-                }
-                None => refused,
-            }
-        })?;
-        Primary::read(&answer).ok_or_else(|| {
-            let detail = "this is not a sentinel: name the sentinels, not the servers";
-            StoreError::refused(LockErrorKind::InvalidOption, detail)
-        })
-    }
-
-    /// The configuration, then the address: a failover between the two makes the address the newer
-    /// one. While a failover is finished, only the second command names the new primary.
-    async fn query(&self, name: &str) -> Result<Vec<Value>, RedisError> {
+    async fn ask(&self, name: &str, tls: &Tls) -> Result<Primary, StoreError> {
         let mut open = self.open.lock().await;
         // Taken out while it is used: dropped half way, the next look opens another.
         let mut connection = match open.take() {
             Some(connection) => connection,
             None => {
-                let config = AsyncConnectionConfig::new()
-                    .set_connection_timeout(Some(CONNECT_TIMEOUT))
-                    .set_response_timeout(Some(CONNECT_TIMEOUT));
-                self.client.get_multiplexed_async_connection_with_config(&config).await?
+                let (info, _) = tls.now(self.info.clone()).await?;
+                connect(info).await.map_err(|error| self.refusal(&error, name))?
             }
         };
-        let mut both = redis::pipe();
-        both.cmd("SENTINEL").arg("MASTER").arg(name);
-        both.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-        let answers = connection.send_packed_commands(&both, 0, 2).await;
-        let answers = answers.and_then(|answers| {
-            answers.into_iter().map(Value::extract_error).collect::<Result<Vec<_>, _>>()
-        });
+        let answers = query(&mut connection, name).await;
         if !answers.as_ref().is_err_and(failure::breaks_connection) {
             *open = Some(connection);
         }
-        answers
+        let answers = answers.map_err(|error| self.refusal(&error, name))?;
+        Primary::read(&answers).ok_or_else(|| {
+            let detail = "this is not a sentinel: name the sentinels, not the servers";
+            StoreError::refused(LockErrorKind::InvalidOption, detail)
+        })
     }
+
+    fn refusal(&self, error: &RedisError, name: &str) -> StoreError {
+        let refused = of_sentinel(error, name);
+        match tls::advice(error, self.address()) {
+            Some(advice) => {
+                let detail = format!("{}: {advice}", refused.detail);
+                StoreError { detail: detail.into(), ..refused }
+            }
+            None => refused,
+        }
+    }
+}
+
+async fn connect(info: ConnectionInfo) -> Result<MultiplexedConnection, RedisError> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(CONNECT_TIMEOUT))
+        .set_response_timeout(Some(CONNECT_TIMEOUT));
+    Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await
+}
+
+/// The configuration, then the address: a failover between the two makes the address the newer one.
+/// While a failover is finished, only the second command names the new primary.
+async fn query(
+    connection: &mut MultiplexedConnection,
+    name: &str,
+) -> Result<Vec<Value>, RedisError> {
+    let mut both = redis::pipe();
+    both.cmd("SENTINEL").arg("MASTER").arg(name);
+    both.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name);
+    let answers = connection.send_packed_commands(&both, 0, 2).await?;
+    answers.into_iter().map(Value::extract_error).collect()
 }
 
 impl Primary {
@@ -297,15 +315,8 @@ fn of_sentinel(error: &RedisError, name: &str) -> StoreError {
 }
 
 /// Certificates are for those of both that speak TLS.
-fn with_certificates(
-    certificates: &Certificates,
-    info: ConnectionInfo,
-) -> Result<ConnectionInfo, LockError> {
-    if is_tls(info.addr()) { certificates.apply(info) } else { Ok(info) }
-}
-
-fn is_tls(address: &ConnectionAddr) -> bool {
-    matches!(address, ConnectionAddr::TcpTls { .. })
+fn with_certificates(tls: &Tls, info: ConnectionInfo) -> Result<ConnectionInfo, LockError> {
+    if is_tls(info.addr()) { tls.apply(info) } else { Ok(info) }
 }
 
 #[cfg(test)]
@@ -329,7 +340,7 @@ mod tests {
     #[test]
     fn the_primary_is_reached_as_its_url_says_but_where_the_sentinels_say() {
         let settings = Settings::new("locks", ["redis://h:26379"]).primary("redis://u:p@ignored/3");
-        let sentinels = SentinelClients::new(&settings, &Certificates::default()).expect("valid");
+        let sentinels = SentinelClients::new(&settings, &Tls::default()).expect("valid");
         let primary = Primary { host: "10.0.0.7".to_owned(), port: 6380, epoch: 0 };
         let info = sentinels.reach(&primary);
         assert_eq!(info.addr(), &ConnectionAddr::Tcp("10.0.0.7".to_owned(), 6380));

@@ -1,0 +1,248 @@
+//! A provider: something of the user's that tells a secret of now, asked for each connection.
+//!
+//! # Implementation notes
+//!
+//! It reads files or asks other services, so it may fail, panic, or never come back. It runs in a
+//! thread of its own: one of the runtime would stand still meanwhile, and one of its blocking pool
+//! would keep the runtime from ending. At most one call is under way, and its time is bounded.
+
+use std::error::Error;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use proto::{LockErrorKind, StoreError};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+use tracing::{error, info};
+
+/// The time after which a call is not waited for.
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// The answer of a provider.
+pub(crate) type Provided<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// Asked for each connection; `None` where there is no provider.
+pub(crate) struct Provider<T>(Option<Arc<Asked<T>>>);
+
+struct Asked<T> {
+    /// The name of the thing that is provided.
+    noun: &'static str,
+    provide: Box<dyn Fn() -> Provided<T> + Send + Sync>,
+    state: Mutex<State<T>>,
+}
+
+struct State<T> {
+    /// The call that is under way.
+    call: Option<Call>,
+    /// The last good answer.
+    last: Option<T>,
+    /// The reason why the last call gave none.
+    failure: Option<Arc<str>>,
+    /// The failure was logged.
+    is_known_to_fail: bool,
+}
+
+/// A call, over once its sender is gone.
+#[derive(Clone)]
+struct Call {
+    until: Instant,
+    over: watch::Receiver<()>,
+}
+
+impl<T: Clone + Send + 'static> Provider<T> {
+    pub(crate) fn new(
+        noun: &'static str,
+        provide: impl Fn() -> Provided<T> + Send + Sync + 'static,
+    ) -> Self {
+        let state = State { call: None, last: None, failure: None, is_known_to_fail: false };
+        let provide = Box::new(provide);
+        Self(Some(Arc::new(Asked { noun, provide, state: Mutex::new(state) })))
+    }
+
+    #[cfg(feature = "tls")]
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The answer of now, or the last good one.
+    ///
+    /// # Errors
+    /// There was no good one yet.
+    pub(crate) async fn ask(&self) -> Result<Option<T>, StoreError> {
+        let Some(asked) = &self.0 else { return Ok(None) };
+        let Call { until, mut over } = asked.begin();
+        // An error: the sender is gone, so it is over.
+        let _ = timeout_at(until, over.changed()).await;
+        asked.take().map(Some)
+    }
+}
+
+impl<T: Clone + Send + 'static> Asked<T> {
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The call that is under way, or a new one.
+    fn begin(self: &Arc<Self>) -> Call {
+        let mut state = self.state();
+        if let Some(call) = &state.call {
+            return call.clone();
+        }
+        let (sender, over) = watch::channel(());
+        let call = Call { until: Instant::now() + LIMIT, over };
+        let (asked, runtime) = (Arc::clone(self), Handle::current());
+        let run = move || {
+            let _runtime = runtime.enter();
+            let told = catch_unwind(AssertUnwindSafe(|| (asked.provide)()));
+            asked.end(match told {
+                Ok(told) => told.map_err(|error| format!("failed: {error}")),
+                Err(_) => Err("panicked".to_owned()),
+            });
+            drop(sender);
+        };
+        match std::thread::Builder::new().name(format!("provider of {}", self.noun)).spawn(run) {
+            Ok(_) => state.call = Some(call.clone()),
+            Err(error) => state.failure = Some(format!("has no thread: {error}").into()),
+        }
+        call
+    }
+
+    fn end(&self, told: Result<T, String>) {
+        let mut state = self.state();
+        state.call = None;
+        match told {
+            Ok(told) => (state.last, state.failure) = (Some(told), None),
+            Err(failure) => state.failure = Some(failure.into()),
+        }
+    }
+
+    /// The last good answer, and a word in the log if it is not that of the last call.
+    fn take(&self) -> Result<T, StoreError> {
+        let mut state = self.state();
+        let is_late = state.call.is_some();
+        let failure = if is_late { Some("does not answer".into()) } else { state.failure.clone() };
+        let was_known = std::mem::replace(&mut state.is_known_to_fail, failure.is_some());
+        let last = state.last.clone();
+        drop(state);
+        let noun = self.noun;
+        match (&failure, &last) {
+            (None, _) if was_known => info!(provider = noun, "the provider answers again"),
+            (Some(reason), Some(_)) if !was_known => {
+                error!(provider = noun, %reason, "the provider gives nothing: its last answer stays");
+            }
+            (Some(reason), None) if !was_known => {
+                error!(provider = noun, %reason, "the provider gives nothing, and gave nothing yet");
+            }
+            _ => {}
+        }
+        last.ok_or_else(|| {
+            let reason = failure.as_deref().unwrap_or("gives nothing");
+            let detail = format!("the provider of {noun} {reason}");
+            StoreError::refused(LockErrorKind::Unavailable, detail)
+        })
+    }
+}
+
+impl<T> Clone for Provider<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Default for Provider<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+impl<T> fmt::Debug for Provider<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.0.is_some() { "Provider(..)" } else { "None" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Gives the answers in turn, and nothing after them.
+    fn of(answers: Vec<fn() -> Provided<u32>>) -> Provider<u32> {
+        let calls = AtomicUsize::new(0);
+        Provider::new("numbers", move || {
+            let call = calls.fetch_add(1, Ordering::Relaxed);
+            answers.get(call).map_or_else(|| Err("all are given".into()), |answer| answer())
+        })
+    }
+
+    #[tokio::test]
+    async fn without_a_provider_there_is_nothing() {
+        assert_eq!(Provider::<u32>::default().ask().await, Ok(None));
+    }
+
+    #[tokio::test]
+    async fn one_that_fails_or_panics_leaves_its_last_answer_and_is_asked_again() {
+        let failing = || Err("no such file".into());
+        let provider =
+            of(vec![|| Ok(1), failing, || panic!("on purpose"), || Ok(2), || Ok(3), failing]);
+        for expected in [1, 1, 1, 2, 3, 3] {
+            assert_eq!(provider.ask().await, Ok(Some(expected)));
+        }
+    }
+
+    #[tokio::test]
+    async fn one_that_has_given_nothing_yet_is_named_with_its_reason() {
+        let provider = of(vec![|| Err("no such file".into()), || panic!("on purpose")]);
+        for reason in ["failed: no such file", "panicked"] {
+            let error = provider.ask().await.expect_err("there is nothing");
+            assert_eq!(error.kind, LockErrorKind::Unavailable);
+            assert_eq!(&*error.detail, format!("the provider of numbers {reason}"));
+        }
+        assert!(of(vec![|| Ok(1)]).ask().await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_hangs_is_waited_for_once_and_runs_once() {
+        let (go, gone) = mpsc::channel::<()>();
+        let gone = Mutex::new(gone);
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&calls);
+        let provider = Provider::new("numbers", move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            // Fails once the sender is gone: the test is over.
+            let _ = gone.lock().expect("whole").recv();
+            Ok(7)
+        });
+        let start = Instant::now();
+        for _ in 0..3 {
+            let error = provider.ask().await.expect_err("it hangs");
+            assert_eq!(&*error.detail, "the provider of numbers does not answer");
+            assert_eq!(start.elapsed(), LIMIT, "the bound is of the call");
+        }
+        go.send(()).expect("it waits");
+        let asked = Arc::clone(provider.0.as_ref().expect("set"));
+        tokio::task::spawn_blocking(move || {
+            while asked.state().call.is_some() {
+                std::thread::yield_now();
+            }
+        })
+        .await
+        .expect("it ends");
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
+        // The late answer is its last one while the next call hangs.
+        assert_eq!(provider.ask().await, Ok(Some(7)));
+    }
+
+    #[tokio::test]
+    async fn it_may_use_the_runtime_that_asks() {
+        let provider = Provider::new("numbers", || {
+            Ok(Handle::current().block_on(async { tokio::spawn(async { 5 }).await })?)
+        });
+        assert_eq!(provider.ask().await, Ok(Some(5)));
+    }
+}
