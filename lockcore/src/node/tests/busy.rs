@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::locks::Locks;
 
-/// So many turns without a pause starve whatever shares the thread.
+/// Turns without a pause, enough to starve all other tasks of the thread.
 const TURNS: usize = 20_000;
 
 /// Sets the returned flag once it has been polled ten times.
