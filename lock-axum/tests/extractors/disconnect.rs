@@ -58,7 +58,7 @@ async fn a_client_that_goes_while_it_waits_leaves_the_queue() {
 #[tokio::test]
 async fn a_client_that_goes_before_it_has_sent_its_body_leaves_the_queue() {
     let locks = Locks::in_memory();
-    let (address, keeper) = start(&locks).await;
+    let (address, mut keeper) = start(&locks).await;
     let _held = locks.lock("order:7").await.unwrap();
     for expect in ["", "expect: 100-continue\r\n"] {
         let headers = format!("content-length: 2\r\n{expect}");
