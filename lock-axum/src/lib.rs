@@ -169,6 +169,7 @@
 //! | the queue is full | 429, with `Retry-After` |
 //! | on HTTP/2 the body is too large to be [read while the request waits](LockScopeLayer::read_ahead) | 413, with `Retry-After` |
 //! | on HTTP/2 the bodies of requests that wait take [all the room of the layer](LockScopeLayer::read_ahead_total) | 503, with `Retry-After` |
+//! | its body [fails while the request waits](LockScopeLayer::read_ahead): the client is gone, mostly | 400 |
 //! | the request is [refused early](LockScopeLayer::refuse_early) | 503, with `Retry-After` |
 //! | a newer request [waits in its place](LockScopeLayer::when_busy) | 409 |
 //! | Redis is unavailable, or refuses to serve | 503, with `Retry-After` if it may pass by itself |

@@ -122,9 +122,12 @@
 //! # The course of a request
 //!
 //! **It waits** in a queue on the store, [at most 10 s](HttpLockLayer::wait) by default. If its
-//! client disconnects, it leaves the queue at once. On HTTP/1 the body of the request is not read
-//! meanwhile, and it *is* read under the lock: read large uploads before, in a layer outside. On
-//! HTTP/2 it is read while the request waits, [up to 4 MiB](HttpLockLayer::read_ahead).
+//! client disconnects, it leaves the queue at once. Its body is read meanwhile: on HTTP/1 up to
+//! 64 KiB. While more than that is unread, a server cannot see that the client is gone, and the
+//! request waits on; and the rest *is* read under the lock: read large uploads before, in a layer
+//! outside. On HTTP/2 it is read [up to 4 MiB](HttpLockLayer::read_ahead), and a request with a
+//! larger body is refused. A client that sends `Expect: 100-continue` is told to continue when its
+//! request begins to wait.
 //!
 //! **It acquires the lock.** Then the inner service is made ready, then called. So an error of the
 //! inner service's `poll_ready` comes from the response's future.

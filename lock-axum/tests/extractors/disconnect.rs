@@ -56,6 +56,24 @@ async fn a_client_that_goes_while_it_waits_leaves_the_queue() {
 }
 
 #[tokio::test]
+async fn a_client_that_goes_before_it_has_sent_its_body_leaves_the_queue() {
+    let locks = Locks::in_memory();
+    let (address, mut keeper) = start(&locks).await;
+    let _held = locks.lock("order:7").await.unwrap();
+    for expect in ["", "expect: 100-continue\r\n"] {
+        let headers = format!("content-length: 2\r\n{expect}");
+        let mut gone = Client::send(address, "GET /plain/7", &headers).await;
+        if expect.is_empty() {
+            gone.write("x").await;
+        }
+        queued(&locks, "order:7", 1).await;
+        drop(gone);
+        queued(&locks, "order:7", 0).await;
+    }
+    assert!(keeper.is_alone(), "its handler never ran");
+}
+
+#[tokio::test]
 async fn a_client_that_goes_while_its_handler_runs_stops_it_and_releases_the_lock() {
     let locks = Locks::in_memory();
     let (address, mut keeper) = start(&locks).await;

@@ -15,7 +15,7 @@ use tower::{BoxError, Service};
 use crate::hold::section::{End, Failure};
 use crate::http::body::LockBody;
 use crate::http::extensions::InExtensions;
-use crate::http::read_ahead::is_needed;
+use crate::http::read_ahead::Beyond;
 use crate::http::request_body::RequestBody;
 use crate::http::respond::respond;
 use crate::http::response_options::ResponseOptions;
@@ -95,17 +95,17 @@ where
     }
 }
 
-/// Reads the body of a request that waits, where it would take the window from others. Ready if it
-/// is too large to be read ahead.
+/// Reads the body of a request that waits. Ready if it is too large to be read ahead, or has failed.
 fn poll_ahead<B: Body>(
     request: &mut Request<RequestBody<B>>,
     response_options: &ResponseOptions,
     cx: &mut Context<'_>,
 ) -> Poll<LockError> {
-    match is_needed(request.version(), request.body()) {
-        true => request.body_mut().poll_ahead(&response_options.read_ahead, cx),
-        false => Poll::Pending,
+    if request.body().is_end_stream() {
+        return Poll::Pending;
     }
+    let beyond = Beyond::of(request.version());
+    request.body_mut().poll_ahead(&response_options.read_ahead, beyond, cx)
 }
 
 impl<S, B> fmt::Debug for HttpLockFuture<S, B>

@@ -6,7 +6,14 @@
 //! not read keeps its part of the window. So requests that wait with unread bodies can leave
 //! nothing for the holder of the lock, which then waits for them as they wait for it. Behind a
 //! proxy the requests can be of several clients. So a request that waits reads its body, within
-//! bounds. Beyond them it is refused. On HTTP/1 an unread body stops its own connection only.
+//! bounds. Beyond them it is refused.
+//!
+//! On HTTP/1 an unread body stops its own connection only. But a server finds out that the client
+//! is gone by reading: while bytes of the body are unread, nothing tells, and the request would wait
+//! for nobody. So the body is read here, too, up to the share. Beyond it the client is slowed down,
+//! and not refused.
+//!
+//! A body that fails ends the wait: its client is gone, or its bytes are none of HTTP.
 //!
 //! The bounds are of memory. A frame of data can be a slice of a server's read buffer, and a single
 //! byte then keeps the whole buffer. So data is copied into buffers of its own, whose capacity is
@@ -75,9 +82,19 @@ impl Default for ReadBounds {
     }
 }
 
-/// Whether a body that is not read takes the window from other requests.
-pub(crate) fn is_needed<B: Body>(version: Version, body: &B) -> bool {
-    version >= Version::HTTP_2 && !body.is_end_stream()
+/// The course of a body that is larger than its bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Beyond {
+    /// Its request is refused, for the rest would keep the window from other requests.
+    Refuse,
+    /// It is not read any further: the connection has no other request.
+    Stop,
+}
+
+impl Beyond {
+    pub(crate) fn of(version: Version) -> Self {
+        if version >= Version::HTTP_2 { Self::Refuse } else { Self::Stop }
+    }
 }
 
 /// A piece of a body in memory of its own.
@@ -109,6 +126,7 @@ pub(crate) struct ReadAhead<B: Body> {
     /// `None` once the body has ended.
     rest: Option<Pin<Box<B>>>,
     bounds: ReadBounds,
+    beyond: Beyond,
     used: usize,
     /// Whether the body went beyond the total.
     is_full: bool,
@@ -116,16 +134,25 @@ pub(crate) struct ReadAhead<B: Body> {
 }
 
 impl<B: Body> ReadAhead<B> {
-    pub(crate) fn new(body: B, bounds: &ReadBounds) -> Self {
+    pub(crate) fn new(body: B, bounds: &ReadBounds, beyond: Beyond) -> Self {
         let pieces = VecDeque::new();
         let rest = Some(Box::pin(body));
-        Self { pieces, rest, bounds: bounds.clone(), used: 0, is_full: false, grace: None }
+        let bounds = bounds.clone();
+        Self { pieces, rest, bounds, beyond, used: 0, is_full: false, grace: None }
     }
 
-    /// Reads all frames that are there. Ready if they are more than is allowed; pending, also when
-    /// all has been read.
+    /// Reads all frames that are there, as far as is allowed. Ready if they are more than that, or
+    /// if the body has failed; pending, also when all has been read.
     pub(crate) fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<LockError> {
         let refusal = loop {
+            if let Some(Piece::Failure(_)) = self.pieces.back() {
+                return Poll::Ready(LockError::body_failed());
+            }
+            if self.beyond == Beyond::Stop
+                && (self.is_full || self.used >= SHARE.min(self.bounds.each))
+            {
+                return Poll::Pending;
+            }
             if self.is_full {
                 break LockError::read_ahead_full();
             }

@@ -9,7 +9,7 @@ use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
 use pin_project::pin_project;
 
-use crate::http::read_ahead::{ReadAhead, ReadBounds};
+use crate::http::read_ahead::{Beyond, ReadAhead, ReadBounds};
 use crate::refusal::LockError;
 
 /// The body of a request that the inner service of [`HttpLock`](crate::HttpLock) and
@@ -42,23 +42,30 @@ impl<B: Body> RequestBody<B> {
     }
 
     /// A body that can be read ahead from further inside, and the other side of it.
-    pub(crate) fn shared(body: B, bounds: &ReadBounds) -> (Self, Arc<SharedBody<B>>) {
-        let state = SharedBodyState { body: ReadAhead::new(body, bounds), waiting: Vec::new() };
+    pub(crate) fn shared(
+        body: B,
+        bounds: &ReadBounds,
+        beyond: Beyond,
+    ) -> (Self, Arc<SharedBody<B>>) {
+        let body = ReadAhead::new(body, bounds, beyond);
+        let state = SharedBodyState { body, waiting: Vec::new() };
         let shared = Arc::new(SharedBody(Mutex::new(state)));
         (Self { kind: RequestBodyKind::Shared(Reading(Arc::clone(&shared))) }, shared)
     }
 
-    /// Reads all frames that are there. Ready if they are more than is allowed.
+    /// Reads all frames that are there, as far as is allowed. Ready if they are more than that, or
+    /// if the body has failed.
     pub(crate) fn poll_ahead(
         &mut self,
         bounds: &ReadBounds,
+        beyond: Beyond,
         cx: &mut Context<'_>,
     ) -> Poll<LockError> {
         if let RequestBodyKind::Open(_) = &self.kind
             && let RequestBodyKind::Open(body) =
                 std::mem::replace(&mut self.kind, RequestBodyKind::Moving)
         {
-            self.kind = RequestBodyKind::Ahead(Box::new(ReadAhead::new(body, bounds)));
+            self.kind = RequestBodyKind::Ahead(Box::new(ReadAhead::new(body, bounds, beyond)));
         }
         match &mut self.kind {
             RequestBodyKind::Ahead(body) => body.poll_ahead(cx),

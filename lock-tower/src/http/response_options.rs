@@ -136,15 +136,20 @@ macro_rules! response_options {
 
         /// The bytes of memory that the body of one request may take while the request waits: its
         /// data, which is copied, its trailers, and 128 bytes for each piece. The default is 4 MiB,
-        /// the largest message of gRPC. The frame that goes beyond the bound is kept, too. Only on
-        /// HTTP/2 and later, where the requests of a connection share one window for their bodies:
-        /// an unread body would take the window from the others, also from the request that holds
-        /// the lock.
+        /// the largest message of gRPC. The frame that goes beyond the bound is kept, too.
         ///
-        /// A request with a larger body is refused ([`Cause::BodyLimit`](crate::Cause::BodyLimit),
-        /// 413) if it still waits 100 ms after that much has arrived. A request that need not wait
-        /// has no bound. To let large uploads wait, read them before, in a layer outside or with
-        /// lock-axum's `LockedBody`.
+        /// On HTTP/2 and later the requests of a connection share one window for their bodies: an
+        /// unread body would take the window from the others, also from the request that holds the
+        /// lock. So a request with a larger body is refused
+        /// ([`Cause::BodyLimit`](crate::Cause::BodyLimit), 413) if it still waits 100 ms after that
+        /// much has arrived. A request that need not wait has no bound.
+        ///
+        /// On HTTP/1 the body is read only to see whether the client is still there: up to 64 KiB,
+        /// or up to this bound if it is lower. No request is refused for a larger body. It is read
+        /// no further, and as long as a part of it is unread, a client that is gone is not noticed.
+        /// A body that fails ends the wait
+        /// ([`Cause::BodyFailed`](crate::Cause::BodyFailed)), on HTTP/2 as well. To let large
+        /// uploads wait, read them before, in a layer outside or with lock-axum's `LockedBody`.
         pub fn read_ahead(mut self, bytes: usize) -> Self {
             self.response_options.read_ahead.each = bytes;
             self

@@ -46,6 +46,8 @@ enum Reason {
     BodyLimit,
     /// No room in the layer for the body while the request waits.
     ReadAheadFull,
+    /// The body has failed while the request waits.
+    BodyFailed,
     Misuse(&'static str),
 }
 
@@ -72,6 +74,9 @@ pub enum Cause {
     /// The request has to wait, and the bodies of other requests take the room to
     /// [read its body ahead](crate::HttpLockLayer::read_ahead_total).
     ReadAheadFull,
+    /// The body failed while the request waited: its client has gone away, or its bytes are none of
+    /// HTTP. The request has left the queue.
+    BodyFailed,
     /// The lock store is unavailable or cannot be used (it is read-only or full, or refuses the
     /// user), or this process is shutting down.
     Unavailable,
@@ -139,6 +144,11 @@ impl LockError {
         Self::of(Reason::ReadAheadFull)
     }
 
+    /// The body has failed while the request waits.
+    pub(crate) fn body_failed() -> Self {
+        Self::of(Reason::BodyFailed)
+    }
+
     /// An error of a service that is set up wrongly, as `sentence` says. For extractors and layers
     /// built on this crate.
     pub fn misuse(sentence: &'static str) -> Self {
@@ -146,7 +156,8 @@ impl LockError {
     }
 
     /// The kind, as in lockcore. It is [`QueueFull`](LockErrorKind::QueueFull) for
-    /// [`Cause::BodyLimit`] and [`Cause::ReadAheadFull`], since there is no room to wait.
+    /// [`Cause::BodyLimit`] and [`Cause::ReadAheadFull`], since there is no room to wait, and
+    /// [`Timeout`](LockErrorKind::Timeout) for [`Cause::BodyFailed`], since nobody waits any more.
     pub fn kind(&self) -> LockErrorKind {
         match &self.reason {
             Reason::Core(error) => error.kind(),
@@ -154,6 +165,7 @@ impl LockError {
             Reason::Key(_) => LockErrorKind::InvalidKey,
             Reason::Lost { .. } => LockErrorKind::Lost,
             Reason::BodyLimit | Reason::ReadAheadFull => LockErrorKind::QueueFull,
+            Reason::BodyFailed => LockErrorKind::Timeout,
             Reason::Misuse(_) => LockErrorKind::InvalidOption,
         }
     }
@@ -163,6 +175,7 @@ impl LockError {
         match self.reason {
             Reason::BodyLimit => return Cause::BodyLimit,
             Reason::ReadAheadFull => return Cause::ReadAheadFull,
+            Reason::BodyFailed => return Cause::BodyFailed,
             Reason::Core(ref error)
                 if error.is_of_permits() && error.kind() == LockErrorKind::Timeout =>
             {
@@ -225,6 +238,7 @@ impl Cause {
             Self::Superseded => "lock-superseded",
             Self::BodyLimit => "lock-body-limit",
             Self::ReadAheadFull => "lock-read-ahead-full",
+            Self::BodyFailed => "lock-body-failed",
             Self::Unavailable => "lock-unavailable",
             Self::Lost => "lock-lost",
             Self::BadKey => "lock-key-invalid",
@@ -236,6 +250,7 @@ impl Cause {
     /// The code of gRPC, for `tonic::Code::from_i32`.
     pub fn grpc_code(self) -> i32 {
         match self {
+            Self::BodyFailed => 1, // CANCELLED
             // UNAVAILABLE
             Self::Busy | Self::WaitTooLong | Self::ReadAheadFull | Self::Unavailable => 14,
             Self::LimitReached | Self::QueueFull | Self::BodyLimit => 8, // RESOURCE_EXHAUSTED
@@ -261,6 +276,7 @@ impl Cause {
             Self::ReadAheadFull => {
                 "Too many requests with large bodies are waiting for their resources. Try again."
             }
+            Self::BodyFailed => "The body of the request could not be read while it waited.",
             Self::Unavailable => "The lock service cannot serve the request now. Try again later.",
             Self::Lost => {
                 "The lock was lost before the request was done: its effects, if any, are unknown."
@@ -284,6 +300,7 @@ impl fmt::Display for LockError {
             Reason::ReadAheadFull => {
                 f.write_str("the bodies of the requests that wait have reached `read_ahead_total`")
             }
+            Reason::BodyFailed => f.write_str("the request's body failed while it waited"),
             Reason::Misuse(sentence) => f.write_str(sentence),
         }
     }
@@ -294,9 +311,11 @@ impl Error for LockError {
         match &self.reason {
             Reason::Core(error) => Some(error),
             Reason::Key(error) => Some(error),
-            Reason::Lost { .. } | Reason::BodyLimit | Reason::ReadAheadFull | Reason::Misuse(_) => {
-                None
-            }
+            Reason::Lost { .. }
+            | Reason::BodyLimit
+            | Reason::ReadAheadFull
+            | Reason::BodyFailed
+            | Reason::Misuse(_) => None,
         }
     }
 }

@@ -30,6 +30,7 @@ use crate::refusal::{Cause, LockError};
 /// | [`Superseded`](Cause::Superseded) | 409 Conflict | no: the newer one is served | ABORTED |
 /// | [`BodyLimit`](Cause::BodyLimit) | 413 Content Too Large | yes | RESOURCE_EXHAUSTED |
 /// | [`ReadAheadFull`](Cause::ReadAheadFull) | 503 Service Unavailable | yes | UNAVAILABLE |
+/// | [`BodyFailed`](Cause::BodyFailed) | 400 Bad Request | no: the client is gone, mostly | CANCELLED |
 /// | [`Unavailable`](Cause::Unavailable) | 503 Service Unavailable | where it may pass by itself | UNAVAILABLE |
 /// | [`Lost`](Cause::Lost), once the handler has begun | 500 Internal Server Error | no: the effects are unknown | ABORTED |
 /// | [`Lost`](Cause::Lost), before it | 503 Service Unavailable | no | ABORTED |
@@ -248,7 +249,7 @@ fn default_status(cause: Cause, has_begun: bool) -> StatusCode {
         Cause::WaitTooLong | Cause::ReadAheadFull | Cause::Unavailable | Cause::Lost => {
             StatusCode::SERVICE_UNAVAILABLE
         }
-        Cause::BadKey | Cause::KeySpelling => StatusCode::BAD_REQUEST,
+        Cause::BodyFailed | Cause::BadKey | Cause::KeySpelling => StatusCode::BAD_REQUEST,
         Cause::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }

@@ -11,7 +11,7 @@ use tower::{BoxError, Service};
 use crate::config::Config;
 use crate::hold::section::Section;
 use crate::http::body::LockBody;
-use crate::http::read_ahead::is_needed;
+use crate::http::read_ahead::Beyond;
 use crate::http::request_body::{PollAhead, RequestBody};
 use crate::http::request_locks::Scope;
 use crate::http::respond::outlives;
@@ -62,12 +62,14 @@ where
         let response_options = self.response_options.of_request(request.headers());
         let outlives = outlives(&response_options);
         let (mut parts, body) = request.into_parts();
-        let (body, ahead) = match is_needed(parts.version, &body) {
-            true => {
-                let (body, shared) = RequestBody::shared(body, &response_options.read_ahead);
+        let (body, ahead) = match body.is_end_stream() {
+            true => (RequestBody::open(body), None),
+            false => {
+                let beyond = Beyond::of(parts.version);
+                let bounds = &response_options.read_ahead;
+                let (body, shared) = RequestBody::shared(body, bounds, beyond);
                 (body, Some(shared as Arc<dyn PollAhead>))
             }
-            false => (RequestBody::open(body), None),
         };
         let layer_holds =
             Scope::enter(&self.config, Arc::clone(&response_options), ahead, &mut parts);

@@ -11,6 +11,7 @@ use pin_project::{pin_project, pinned_drop};
 use proto::node::{Note, Outcome, Refusal, Request};
 use proto::{Demand, LockErrorKind, LockName, Mode};
 use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::task::coop::poll_proceed;
 use tokio::time::{Instant, Sleep};
 
 use super::{HoldCell, Node, NodeGuard, Observer, cause_of, later, timer};
@@ -66,7 +67,7 @@ enum AttemptState {
     /// Not polled yet.
     New(Option<Result<Request, LockError>>),
     Running(RunningAttempt),
-    /// Refused, and told so when the timer fires: see `node::refusal_pace`.
+    /// Refused, and told so when the timer fires, if there is one: see `node::refusal_pace`.
     Refused(LockError),
     Done,
 }
@@ -289,13 +290,16 @@ impl RunningAttempt {
     }
 }
 
-/// Tells a refusal once the timer has fired.
+/// Tells a refusal: once the timer has fired, where there is one.
 fn tell_refusal(
     state: &mut AttemptState,
     mut timer: Pin<&mut Option<Sleep>>,
     cx: &mut Context<'_>,
 ) -> Poll<AttemptResult> {
-    ready!(timer.as_mut().as_pin_mut().expect("set on the first poll").poll(cx));
+    match timer.as_mut().as_pin_mut() {
+        Some(timer) => ready!(timer.poll(cx)),
+        None => ready!(poll_proceed(cx)).made_progress(),
+    }
     timer.set(None);
     match std::mem::replace(state, AttemptState::Done) {
         AttemptState::Refused(error) => Poll::Ready(Err(error)),
@@ -312,11 +316,18 @@ impl Future for Attempt {
         if let AttemptState::New(request) = this.state {
             let request = request.take().expect("taken once, on the first poll");
             *this.state = AttemptState::Done;
-            let request = request?;
-            let limit = Limit::new(this.node, &request);
-            this.timer.set(Some(timer(limit.earliest())));
-            let running = RunningAttempt::begin(this.node, request, this.cell, *this.local, limit)?;
-            *this.state = AttemptState::Running(running);
+            let begun = request.and_then(|request| {
+                let limit = Limit::new(this.node, &request);
+                this.timer.set(Some(timer(limit.earliest())));
+                RunningAttempt::begin(this.node, request, this.cell, *this.local, limit)
+            });
+            *this.state = match begun {
+                Ok(running) => AttemptState::Running(running),
+                Err(error) => {
+                    this.timer.set(None);
+                    AttemptState::Refused(error)
+                }
+            };
         }
         if let AttemptState::Refused(_) = this.state {
             return tell_refusal(this.state, this.timer, cx);
@@ -329,6 +340,9 @@ impl Future for Attempt {
         // First, so that an event after the look wakes this task.
         running.cell.caller.register(cx.waker());
         let attempt = running.attempt;
+        // A store in memory has answered by now. The caller's task shares its thread all the same:
+        // asked for before the outcome is taken, which could not be kept.
+        let budget = ready!(poll_proceed(cx));
         // One that has just asked finds nothing yet: a look tells, at less cost than an event.
         let is_asking = has_just_asked && this.node.look(|core| core.is_asking(attempt));
         let outcome = match is_asking {
@@ -336,6 +350,9 @@ impl Future for Attempt {
             false => this.node.with(|core| core.take(attempt)),
         };
         drop(waiting);
+        if !matches!(outcome, Outcome::Waits) {
+            budget.made_progress();
+        }
         if let Some(outcome) = running.outcome(this.node, outcome) {
             running.observe(this.node, &outcome);
             if let Some(at) = running.told_at(this.node, &outcome)

@@ -4,9 +4,10 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use proto::{Answer, Left, LockErrorKind, Released, StoreError};
+use tokio::task::coop::poll_proceed;
 use tokio::time::Sleep;
 
 use super::{Driver, HoldCell, silent};
@@ -34,12 +35,18 @@ impl Future for NodeRelease {
     type Output = Result<(), LockError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut *self {
+        // It may be ready at its first poll: the caller's task shares its thread all the same.
+        let budget = ready!(poll_proceed(cx));
+        let polled = match &mut *self {
             Self::Done(outcome) => {
                 Poll::Ready(outcome.take().expect("a Release is not polled after it is ready"))
             }
             Self::Running(running) => running.poll(cx),
+        };
+        if polled.is_ready() {
+            budget.made_progress();
         }
+        polled
     }
 }
 

@@ -10,6 +10,7 @@ use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::locks::Locks;
 
+mod busy;
 mod clocks;
 mod overtaken;
 mod unheard;
