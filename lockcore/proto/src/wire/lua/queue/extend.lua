@@ -1,6 +1,6 @@
 -- Renews locks, also those that became parts. KEYS: doors. ARGV: of each door, member and lease;
 -- then ages to be noted, if any.
--- Answers the clock, and one letter a door: h(eld), n(ot held), s(trange).
+-- Answers the clock, one letter a door: h(eld), n(ot held), s(trange); and the first member.
 local call, pcall = redis.call, redis.pcall
 local time, letters = call('TIME'), ''
 local clock = time[1] .. string.sub('00000' .. time[2], -6)
@@ -53,4 +53,4 @@ if ARGV[2 * #KEYS + 1] then
   local now, first_age = math.floor(clock / 1000), 2 * #KEYS + 1
 --#include queue/ages
 end
-return clock .. letters
+return clock .. letters .. ARGV[1]

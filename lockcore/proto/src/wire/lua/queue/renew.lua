@@ -1,8 +1,8 @@
 -- Renews holds of one node. KEYS: door. ARGV: node, how many holds, latest time of servers before,
 -- prefix, then of each hold member and lease; then ages to be noted, if any. The outcome is one
--- letter a member: h(eld), n(ot held). Answers the clock alone if all hold parts and nothing but
--- ends is written: but for notes, this way touches keys that are there, and no others, so a slot
--- that moves does not refuse it where they are together.
+-- letter a member: h(eld), n(ot held). Answers the clock, `h` and the first member if all hold parts and
+-- nothing but ends is written: but for notes, this way touches keys that are there, and no others,
+-- so a slot that moves does not refuse it where they are together.
 local call, pcall, door = redis.call, redis.pcall, KEYS[1]
 local first_age = 2 * ARGV[2] + 5
 local text = pcall('GET', door)
@@ -39,7 +39,7 @@ if type(text) == 'string' and string.match(text, '^[+-]?%*[1-9]%d*:[1-9]%d*$') t
       local letters = string.rep('h', #members)
 --#include queue/ages
     end
-    return clock
+    return clock .. 'h' .. ARGV[5]
   end
 end
 
