@@ -18,9 +18,8 @@ use crate::hold_state::HoldState;
 use crate::node::{NodeGuard, NodeRelease};
 use crate::quorum;
 
-/// A held lock, read or permits, as [`demand`](Self::demand) tells. Dropping it releases it in the
-/// background; [`release`](Self::release) releases it and reports whether the hold lasted until
-/// then.
+/// A held lock, read or permits, as [`demand`](Self::demand) tells. Dropping it releases it, on any
+/// thread; [`release`](Self::release) releases it and reports whether the hold lasted until then.
 ///
 /// A guard is *conservative*: as long as [`is_lost`](Self::is_lost) returns `false`, the server has
 /// not granted the lock to another client. [`guide::leases`](crate::guide::leases) has the

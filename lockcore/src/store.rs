@@ -151,6 +151,11 @@ pub(crate) enum StoreFuture<T> {
 /// first poll keep their order.
 pub(crate) fn begin(runtime: &Handle, work: impl Future<Output = ()> + Send + 'static) {
     let mut work = Box::pin(work);
+    // A guard may be dropped with the local values of a thread, after those of the runtime.
+    if Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()) {
+        runtime.spawn(work);
+        return;
+    }
     // Its timers belong to the runtime. However many there are: a task that has done enough for
     // now would send a part of them.
     let in_runtime = runtime.enter();

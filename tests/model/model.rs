@@ -335,7 +335,7 @@ impl Locking {
     fn may_do(&self, state: &State, node: u8, at: Moment, due: &Due) -> bool {
         match due {
             Due::End(_) => at <= moment(state.now),
-            Due::Send(_) | Due::Turn => true,
+            Due::GiveBack(_) | Due::Turn => true,
             Due::Renewal(number) => {
                 let full = state.now + LEASE_MS - LEASE_MS / 100;
                 let until = state.nodes[usize::from(node)].core.until(*number);

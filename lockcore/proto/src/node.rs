@@ -94,12 +94,13 @@ pub struct Rules {
     pub peers: bool,
     /// Whether locks of different slots may be on different servers.
     pub has_slots: bool,
-    /// The most releases, leaves and repetitions on their way at once, each of which is a script: a
-    /// time-out is to measure the server, not our own queue there. 64 by default.
+    /// The most acquires that are repeated on their way at once: a time-out is to measure the
+    /// server, not our own queue there. 64 by default.
     pub window: usize,
     /// The most acquires of callers on their way at once, for the same reason; the others are sent
     /// in the order in which they came. 256 by default: each takes the server some 60 µs, so all of
-    /// them are answered long before the first times out, however many callers there are.
+    /// them are answered long before the first times out, however many callers there are. Twice as
+    /// many leaves may be on their way beside them.
     pub acquires: usize,
     /// The most members of a run of this node: so many that wait one behind the other for one lock
     /// are granted it together. 1 grants each of them alone. [`MAX_RUN`](crate::MAX_RUN) at most.
@@ -205,8 +206,10 @@ pub struct Core<P> {
     next_attempt: u64,
     /// Callers' acquires in flight.
     asking: usize,
-    /// Background requests in flight: leaves, releases, repetitions.
-    on_their_way: usize,
+    /// Acquires in flight that the background sent.
+    repeating: usize,
+    /// Leaves in flight, and releases that are repeated.
+    leaving: usize,
     /// Renewals in flight, which are batched.
     renewing: usize,
     /// The weight of the touches in flight.
@@ -238,7 +241,8 @@ impl<P: Mirror> Core<P> {
             subscription: Link::Up,
             next_attempt: 1,
             asking: 0,
-            on_their_way: 0,
+            repeating: 0,
+            leaving: 0,
             renewing: 0,
             touching: 0,
             last_success: Moment::default(),
@@ -257,8 +261,10 @@ impl<P: Mirror> Core<P> {
         self
     }
 
-    /// Takes the effects of all events so far, in their order.
+    /// Takes the effects of all events so far, in their order. Their releases and leaves are among
+    /// these effects, and wait for no tick.
     pub fn drain(&mut self) -> Vec<Effect<P>> {
+        self.give_back_what_is_due(MAX_AT_ONCE);
         std::mem::take(&mut self.effects)
     }
 
@@ -385,9 +391,12 @@ impl<P: Mirror> Core<P> {
         self.begin_release(number, None, true)
     }
 
-    /// A guard was dropped: its hold is given back in the background.
+    /// A guard was dropped: its hold is given back at once, as by [`release`](Self::release), and
+    /// nobody waits for the answer.
     pub fn dropped(&mut self, number: u64) {
-        self.begin_release(number, Some(self.now), false);
+        if let GivenBack::By(ask) = self.begin_release(number, None, false) {
+            self.push(Effect::Send(ask));
+        }
     }
 
     /// Leaves a hold to expire: it is renewed no more, and its guards are told that it is lost.

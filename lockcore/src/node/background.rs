@@ -1,5 +1,4 @@
-//! The requests of the background: renewals, touches, repetitions, and the releases of dropped
-//! guards.
+//! The requests of the background: renewals, touches and repetitions.
 //!
 //! # Implementation notes
 //!

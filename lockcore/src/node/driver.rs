@@ -5,6 +5,9 @@
 //! - An event takes the mutex once; its effects run without it. So a store that answers and calls
 //!   back within a call, a waker that is not ours, or a log can do no harm. One that panics keeps
 //!   none of the other effects from being run.
+//! - A release or a leave is sent by the event that ends a hold or a wait, on the thread that causes
+//!   it, whichever that is: it waits neither for the background task nor for a turn of the runtime,
+//!   which may be busy. Only its repetitions are the background's.
 //! - A request is sent by the call, and runs to its end: its reply may carry a grant for another
 //!   attempt. The store hands its answer to the table, in a task of its own; no future of a caller
 //!   takes part in it. The end of the runtime leaves it without an answer.
@@ -301,6 +304,9 @@ impl Driver {
             return;
         }
         if effects.iter().any(|effect| matches!(effect, Effect::Send(_) | Effect::Confirm(_))) {
+            for ask in taken(&mut effects, gives_back) {
+                self.send(ask);
+            }
             let asks = taken(&mut effects, |effect| matches!(effect, Effect::Send(_)));
             let renewals = taken(&mut effects, |effect| matches!(effect, Effect::Confirm(_)));
             if !asks.is_empty() {
@@ -437,6 +443,12 @@ fn seed_of(id: &NodeId) -> u64 {
     let mut hasher = DefaultHasher::new();
     id.as_str().hash(&mut hasher);
     hasher.finish().max(1)
+}
+
+/// Whether it is a request that ends a hold or a wait on the server.
+fn gives_back(effect: &mut Effect<HoldCell>) -> bool {
+    let Effect::Send(ask) = effect else { return false };
+    matches!(ask.command, Command::Release { .. } | Command::Leave { .. })
 }
 
 /// Takes out the requests of one kind, in their order.

@@ -1,8 +1,10 @@
 //! Runtimes, threads, and values that outlive others.
 
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc;
 
-use lockcore::{LockErrorKind, LockOptions, Locks};
+use lockcore::{LockErrorKind, LockGuard, LockOptions, Locks};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::backend::{Backend, LONG, granted, soon, until_nothing_is_left, wait_as};
@@ -12,6 +14,10 @@ on_every_store!(
     a_future_outlives_its_locks_and_is_still_served,
     a_lock_is_polled_and_released_on_a_runtime_that_is_not_its_own,
     the_end_of_a_runtime_ends_what_waits_with_closed,
+    a_guard_and_a_wait_that_a_thread_without_a_runtime_drops_leave_nothing,
+    a_guard_and_a_wait_that_are_dropped_by_a_panic_leave_nothing,
+    a_guard_that_is_dropped_with_the_local_values_of_its_thread_is_released,
+    guards_and_waits_that_a_runtime_drops_at_its_end_do_not_panic,
 );
 
 async fn a_guard_outlives_its_locks_and_still_releases(backend: &Backend) {
@@ -109,6 +115,105 @@ async fn the_end_of_a_runtime_ends_what_waits_with_closed(backend: &Backend) {
     let error = soon(locks.lock("key")).await.expect_err("its runtime has ended");
     assert_eq!(error.kind(), LockErrorKind::Closed);
     guard.release().await.expect("held until now");
+}
+
+/// A guard, and a wait for another lock that is held by the second node.
+async fn guard_and_wait([a, b]: &[Locks; 2]) -> (LockGuard, BoxedWait, LockGuard) {
+    let guard = a.lock("key").await.expect("free");
+    let other = b.lock("other").await.expect("free");
+    let mut waiting: BoxedWait = Box::pin(a.lock("other"));
+    assert!(futures_util::poll!(waiting.as_mut()).is_pending());
+    crate::backend::until_waiting(1, b, "other").await;
+    (guard, waiting, other)
+}
+
+type BoxedWait =
+    std::pin::Pin<Box<dyn Future<Output = Result<LockGuard, lockcore::LockError>> + Send>>;
+
+/// Runs this on a thread of its own, and waits for its end.
+async fn on_a_thread(work: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::spawn(work);
+    tokio::task::spawn_blocking(move || thread.join()).await.expect("joined").expect("no panic");
+}
+
+async fn a_guard_and_a_wait_that_a_thread_without_a_runtime_drops_leave_nothing(backend: &Backend) {
+    let nodes = backend.nodes().await;
+    let (guard, waiting, other) = guard_and_wait(&nodes).await;
+    on_a_thread(move || drop((guard, waiting))).await;
+    drop(other);
+    for key in ["key", "other"] {
+        until_nothing_is_left(&nodes[0], key).await;
+    }
+}
+
+async fn a_guard_and_a_wait_that_are_dropped_by_a_panic_leave_nothing(backend: &Backend) {
+    let nodes = backend.nodes().await;
+    let (guard, waiting, other) = guard_and_wait(&nodes).await;
+    on_a_thread(move || {
+        let panicked = catch_unwind(AssertUnwindSafe(move || {
+            let _dropped = (guard, waiting);
+            resume_unwind(Box::new("the section panics"));
+        }));
+        panicked.expect_err("it panics");
+    })
+    .await;
+    drop(other);
+    for key in ["key", "other"] {
+        until_nothing_is_left(&nodes[0], key).await;
+    }
+}
+
+// Those of the runtime may be dropped before.
+async fn a_guard_that_is_dropped_with_the_local_values_of_its_thread_is_released(
+    backend: &Backend,
+) {
+    thread_local! {
+        static KEPT: RefCell<Option<LockGuard>> = const { RefCell::new(None) };
+    }
+    let locks = backend.node().await;
+    for is_runtime_first in [true, false] {
+        let guard = locks.lock("key").await.expect("free");
+        on_a_thread(move || {
+            let enter = || drop(current_thread().enter());
+            if is_runtime_first {
+                enter();
+            }
+            KEPT.set(Some(guard));
+            enter();
+        })
+        .await;
+        until_nothing_is_left(&locks, "key").await;
+    }
+}
+
+async fn guards_and_waits_that_a_runtime_drops_at_its_end_do_not_panic(backend: &Backend) {
+    let survivor = backend.node().await;
+    let other = survivor.lock("other").await.expect("free");
+    let builder = Locks::builder().defaults(LockOptions::new().lease(LONG));
+    let theirs = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("one");
+    let mut tasks = Vec::new();
+    // Connected there, so that its background ends with the tasks, before or after each of them.
+    let locks = std::thread::scope(|scope| {
+        let connecting = scope.spawn(|| theirs.block_on(backend.build(builder)));
+        connecting.join().expect("it connects")
+    });
+    for number in 0..20 {
+        let (locks, (held, is_held)) = (locks.clone(), tokio::sync::oneshot::channel());
+        tasks.push(theirs.spawn(async move {
+            let _guard = locks.lock(format!("key {number}")).await.expect("free");
+            let _ = held.send(());
+            let _ = locks.lock("other").await;
+        }));
+        soon(is_held).await.expect("granted there");
+    }
+    crate::backend::until_waiting(tasks.len(), &survivor, "other").await;
+    drop(locks);
+    theirs.shutdown_background();
+    for task in tasks {
+        let ended = soon(task).await;
+        assert!(ended.is_ok() || ended.is_err_and(|error| error.is_cancelled()), "no panic");
+    }
+    other.release().await.expect("held until now");
 }
 
 async fn on_its_own_runtime(

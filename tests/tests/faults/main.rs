@@ -7,6 +7,7 @@ mod common;
 mod crowded;
 mod cut;
 mod deaf;
+mod dropped;
 mod endless;
 mod every_byte;
 mod fenced;

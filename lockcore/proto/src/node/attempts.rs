@@ -72,7 +72,7 @@ impl<P: Mirror> Core<P> {
 
     /// Parked attempts, in the order in which they came.
     pub(super) fn ask_again(&mut self, mut budget: usize) -> usize {
-        while budget > 0 && self.has_room() {
+        while budget > 0 && self.may_repeat() {
             let Some(number) = self.table.parked().first().copied() else {
                 self.retry_at = None;
                 self.pause = (self.pause * 2).min(LAST_RETRY);

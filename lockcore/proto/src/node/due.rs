@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::{Core, MAX_AT_ONCE};
 use crate::name::LockName;
-use crate::node::effect::Ask;
+use crate::node::effect::{Ask, Effect};
 use crate::node::entry::{LEAVE_RETRY_MS, Mirror, State};
 use crate::node::lease;
 use crate::node::moment::Moment;
@@ -20,8 +20,8 @@ pub(super) enum DueWork {
     Renewal,
     /// Members leave once more where another server has taken over.
     LeaveAgain,
-    /// A release or a leave goes out.
-    Send,
+    /// Holds and places are given back.
+    GiveBack,
     /// Holds are renewed, and members leave, after a new connection.
     RenewAll,
     /// Acquires go out for which there was no room.
@@ -40,7 +40,7 @@ impl DueWork {
         Self::End,
         Self::Renewal,
         Self::LeaveAgain,
-        Self::Send,
+        Self::GiveBack,
         Self::RenewAll,
         Self::Turn,
         Self::Retry,
@@ -90,12 +90,14 @@ impl<P: Mirror> Core<P> {
                 self.table.renewals().first().filter(|_| may_renew).map(|(at, _)| *at)
             }
             DueWork::LeaveAgain => at_once(self.may_leave_again()),
-            DueWork::Send => {
-                self.table.sends().first().filter(|_| self.has_room()).map(|(at, _)| *at)
+            DueWork::GiveBack => {
+                let release = self.table.releases().first();
+                let leave = self.table.leaves().first().filter(|_| self.may_leave());
+                release.into_iter().chain(leave).map(|(at, _)| *at).min()
             }
             DueWork::RenewAll => at_once(self.renew_all.is_some() && may_renew),
             DueWork::Turn => at_once(!self.table.unsent().is_empty() && self.may_ask()),
-            DueWork::Retry => self.retry_at.filter(|_| self.has_room()),
+            DueWork::Retry => self.retry_at.filter(|_| self.may_repeat()),
             DueWork::Touch => {
                 self.table.touches().first().filter(|_| self.may_touch()).map(|(at, _)| *at)
             }
@@ -112,7 +114,7 @@ impl<P: Mirror> Core<P> {
                 self.leave_again();
                 budget
             }
-            DueWork::Send => self.send_what_is_due(budget),
+            DueWork::GiveBack => self.give_back_what_is_due(budget),
             DueWork::RenewAll => self.renew_on(budget),
             DueWork::Turn => self.ask_in_turn(budget),
             DueWork::Retry => self.ask_again(budget),
@@ -147,13 +149,21 @@ impl<P: Mirror> Core<P> {
         budget - due.len()
     }
 
-    /// Releases and leaves.
-    pub(super) fn send_what_is_due(&mut self, mut budget: usize) -> usize {
+    /// Releases, however many there are: each ends a hold, so there are no more of them than were
+    /// granted. Then leaves, those of one lock together, as far as there is room for them.
+    pub(super) fn give_back_what_is_due(&mut self, mut budget: usize) -> usize {
+        while let Some(&(at, number)) = self.table.releases().first()
+            && at <= self.now
+        {
+            self.send(number, &mut BTreeMap::new());
+            budget = budget.saturating_sub(1);
+        }
         let mut leaving = BTreeMap::new();
         while budget > 0
-            && self.on_their_way + leaving.len() < self.rules.window
-            && let Some(&(at, number)) = self.table.sends().first()
+            && let Some(&(at, number)) = self.table.leaves().first()
             && at <= self.now
+            && (self.leaving + leaving.len() < self.most_leaves()
+                || leaving.contains_key(&self.table.entries()[&number].lock))
         {
             self.send(number, &mut leaving);
             budget -= 1;
@@ -181,9 +191,9 @@ impl<P: Mirror> Core<P> {
         let Some(entry) = self.table.get(number) else { return };
         match &entry.state {
             State::Releasing { .. } => {
-                let ask = self.release_request(number, true);
+                let ask = self.release_request(number, false);
                 self.table.change(number, |entry| entry.state = State::Releasing { due: None });
-                self.background(ask);
+                self.push(Effect::Send(ask));
             }
             State::Leaving { .. } if self.runs.contains(number) => {
                 let ask = self.release_request(number, true);

@@ -160,8 +160,10 @@ pub(super) struct IndexKeys {
     pub(super) end: Option<Moment>,
     /// The moment at which it is renewed.
     pub(super) renew: Option<Moment>,
-    /// The moment at which a release or a leave is due.
-    pub(super) send: Option<Moment>,
+    /// The moment at which its release is due.
+    pub(super) release: Option<Moment>,
+    /// The moment at which its leave is due.
+    pub(super) leave: Option<Moment>,
     pub(super) waits_in_line: bool,
     pub(super) is_unsent: bool,
     /// Whether its acquire is on its way, or is to be sent.
@@ -248,8 +250,12 @@ impl<P: Mirror> Entry<P> {
                 State::Held(lease) | State::Serving(lease) => lease.renew_at,
                 _ => None,
             },
-            send: match &self.state {
-                State::Releasing { due } | State::Leaving { due, .. } => *due,
+            release: match &self.state {
+                State::Releasing { due } => *due,
+                _ => None,
+            },
+            leave: match &self.state {
+                State::Leaving { due, .. } => *due,
                 _ => None,
             },
             // A grant may be told to it once more while it is confirmed.

@@ -40,7 +40,7 @@ pub enum Due {
     /// A hold is renewed.
     Renewal(u64),
     /// A release or a leave of this number.
-    Send(u64),
+    GiveBack(u64),
     /// A line is touched.
     Touch(LockName),
     /// Acquires go out for which there was no room.
@@ -150,7 +150,11 @@ impl<P: Mirror> Core<P> {
         match work {
             DueWork::End => numbers(self.table.ends(), Due::End),
             DueWork::Renewal => numbers(self.table.renewals(), Due::Renewal),
-            DueWork::Send => numbers(self.table.sends(), Due::Send),
+            DueWork::GiveBack => {
+                let releases = self.table.releases().iter();
+                let all = releases.chain(self.table.leaves());
+                all.map(|(at, number)| (*at, Due::GiveBack(*number))).collect()
+            }
             DueWork::Touch => {
                 let touches = self.table.touches().iter();
                 touches.map(|(at, lock)| (*at, Due::Touch(lock.clone()))).collect()
@@ -168,7 +172,7 @@ impl<P: Mirror> Core<P> {
         match due {
             Due::End(number) => self.ended(*number),
             Due::Renewal(number) => self.renew(*number),
-            Due::Send(number) => {
+            Due::GiveBack(number) => {
                 let mut leaving = BTreeMap::new();
                 self.send(*number, &mut leaving);
                 self.leave(leaving);

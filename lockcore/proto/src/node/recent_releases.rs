@@ -124,9 +124,9 @@ impl<P: Mirror> Core<P> {
     /// Whether some may leave once more now.
     pub(super) fn may_leave_again(&self) -> bool {
         !self.recent_releases.again.is_empty()
-            && self.table.sends().is_empty()
+            && self.table.leaves().is_empty()
             && self.commands.is_up()
-            && self.on_their_way < self.part_of_window()
+            && self.leaving < self.part_of_window()
     }
 
     fn part_of_window(&self) -> usize {

@@ -10,8 +10,19 @@ impl<P: Mirror> Core<P> {
         self.commands.is_up() && self.subscription.is_up()
     }
 
-    pub(super) fn has_room(&self) -> bool {
-        self.on_their_way < self.rules.window
+    /// Whether one more acquire may be repeated.
+    pub(super) fn may_repeat(&self) -> bool {
+        self.repeating < self.rules.window
+    }
+
+    /// Whether one more leave may be sent. Each leave ends one acquire, and may go out beside twice
+    /// as many: leaves never fall behind acquires, however these come.
+    pub(super) fn may_leave(&self) -> bool {
+        self.leaving < self.most_leaves()
+    }
+
+    pub(super) fn most_leaves(&self) -> usize {
+        self.rules.acquires.saturating_mul(2)
     }
 
     /// Whether one more acquire may be sent for a caller.
@@ -29,7 +40,8 @@ impl<P: Mirror> Core<P> {
                 self.renewing += ask.command.renews().len();
             }
             Command::Touch { members } => self.touching += lines::weight(members),
-            _ => self.on_their_way += 1,
+            Command::Acquire { .. } => self.repeating += 1,
+            _ => self.leaving += 1,
         }
         let ask = Ask { background: true, ..ask };
         // A failover takes back a renewal that replicas do not have: no guard is to rely on it.
@@ -43,7 +55,7 @@ impl<P: Mirror> Core<P> {
                 self.asking = self.asking.saturating_sub(members.len());
             }
             Command::Acquire { members, .. } => {
-                self.on_their_way = self.on_their_way.saturating_sub(members.len());
+                self.repeating = self.repeating.saturating_sub(members.len());
             }
             _ if !ask.background => {}
             Command::Renew { .. } | Command::Confirm { .. } => {
@@ -52,7 +64,7 @@ impl<P: Mirror> Core<P> {
             Command::Touch { members } => {
                 self.touching = self.touching.saturating_sub(lines::weight(members));
             }
-            _ => self.on_their_way = self.on_their_way.saturating_sub(1),
+            _ => self.leaving = self.leaving.saturating_sub(1),
         }
     }
 }

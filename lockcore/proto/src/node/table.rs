@@ -49,8 +49,8 @@ pub(super) struct Table<P> {
     lines: BTreeMap<LockName, Line>,
     ends: ByTime,
     renewals: ByTime,
-    /// Releases and leaves.
-    sends: ByTime,
+    releases: ByTime,
+    leaves: ByTime,
     touches: ByTime<LockName>,
     unsent: BTreeSet<u64>,
     /// The number of acquires of each lock that are on their way, or are to be sent. Hashed, so
@@ -75,7 +75,8 @@ impl<P: Mirror> Table<P> {
             lines: BTreeMap::new(),
             ends: BTreeSet::new(),
             renewals: BTreeSet::new(),
-            sends: BTreeSet::new(),
+            releases: BTreeSet::new(),
+            leaves: BTreeSet::new(),
             touches: BTreeSet::new(),
             unsent: BTreeSet::new(),
             asked_for: HashMap::new(),
@@ -89,7 +90,8 @@ impl<P: Mirror> Table<P> {
         lines: BTreeMap<LockName, Line>
         ends: ByTime
         renewals: ByTime
-        sends: ByTime
+        releases: ByTime
+        leaves: ByTime
         touches: ByTime<LockName>
         unsent: BTreeSet<u64>
         parked: BTreeSet<u64>
@@ -186,7 +188,8 @@ impl<P: Mirror> Table<P> {
     fn reorder(&mut self, number: u64, before: &IndexKeys, after: &IndexKeys) {
         move_in_time(&mut self.ends, number, before.end, after.end);
         move_in_time(&mut self.renewals, number, before.renew, after.renew);
-        move_in_time(&mut self.sends, number, before.send, after.send);
+        move_in_time(&mut self.releases, number, before.release, after.release);
+        move_in_time(&mut self.leaves, number, before.leave, after.leave);
         move_in(&mut self.unsent, number, before.is_unsent, after.is_unsent);
         move_in(&mut self.parked, number, before.is_parked, after.is_parked);
         match (before.waits_in_line, after.waits_in_line) {

@@ -3,6 +3,7 @@
 mod attempts;
 mod clocks;
 mod closing;
+mod giving_back;
 mod grants;
 mod holds;
 mod lines;
@@ -151,8 +152,15 @@ fn ambiguously_held(core: &mut Core<()>, now: Moment, lock: &str) -> u64 {
     }
 }
 
+/// The requests that a tick sends, behind the releases and leaves of earlier events.
 fn ticked(core: &mut Core<()>, now: Moment) -> Vec<Ask> {
-    core.drain();
+    let mut asks = sent(core);
+    asks.retain(gives_back);
     while core.event(now).tick() {}
-    sent(core)
+    asks.extend(sent(core));
+    asks
+}
+
+fn gives_back(ask: &Ask) -> bool {
+    matches!(ask.command, Command::Release { .. } | Command::Leave { .. })
 }

@@ -229,10 +229,10 @@ fn those_whose_common_acquire_is_not_answered_all_ask_again_together() {
     let again = sent_together(&mut core, at(102));
     assert_eq!(attempts_of(&core, &again), attempts[1..3]);
     assert!(again.background);
-    let window = core.on_their_way;
+    let repeating = core.repeating;
     let queued = [0, 1].map(|position| Acquired::Queued { position });
     core.event(at(103)).replied(&again, &Answer::Acquired(reply(queued.to_vec(), LEASE, None)));
-    assert_eq!(window - core.on_their_way, 2, "each takes a part of the window");
+    assert_eq!(repeating - core.repeating, 2, "each takes a part of the window");
 }
 
 #[test]

@@ -16,7 +16,6 @@ fn released(core: &mut Core<()>, now: Moment, lock: &str) -> Member {
 fn left(core: &mut Core<()>, now: Moment, lock: &str) -> Member {
     let (attempt, member) = queued(core, now, lock);
     core.event(now).cancel(attempt);
-    core.drain();
     let asks = ticked(core, now);
     let left = reply(vec![Left::Left], Duration::ZERO, None);
     core.event(now).replied(&asks[0], &Answer::Left(left));
@@ -95,7 +94,6 @@ fn many_leave_once_more_in_parts_and_what_a_caller_releases_goes_first() {
     let (number, _) = held(&mut core, at(1), "now");
     core.event(at(2)).moved();
     core.event(at(2)).dropped(number);
-    core.drain();
     let mut asks = ticked(&mut core, at(2));
     let first = asks.remove(0);
     assert!(matches!(first.command, Command::Release { .. }), "{first:?}");

@@ -44,7 +44,6 @@ fn a_grant_that_too_few_replicas_have_is_refused_and_released() {
     let (mut core, attempt, member, confirm) = granted_alone();
     let held = Answer::Renewed(reply(vec![Renewed::Held], LEASE, Some(&member)));
     core.event(at(2)).confirmed(&confirm, (&held, 1));
-    core.drain();
     let Outcome::Refused(Refusal::Store(error)) = core.event(at(2)).take(attempt) else {
         panic!("it is not refused");
     };

@@ -15,9 +15,10 @@ fn is_granted(core: &mut Core<()>, now: Moment, attempt: u64) -> bool {
     matches!(core.event(now).take(attempt), Outcome::Granted { .. })
 }
 
-fn revoke(core: &mut Core<()>, now: Moment, member: &Member) {
+/// Has the member hear that its hold was force-released; returns the requests of that event.
+fn revoke(core: &mut Core<()>, now: Moment, member: &Member) -> Vec<Ask> {
     core.event(now).heard(Event::Revoked { numbers: vec![member.number()] });
-    core.drain();
+    sent(core)
 }
 
 /// The one renewal among the effects.
@@ -185,8 +186,7 @@ fn what_was_revoked_before_its_acquire_was_answered_leaves_a_tombstone() {
     let member = member_of(&ask);
     core.event(at(1)).heard(told(&member, 30_000));
     core.drain();
-    revoke(&mut core, at(2), &member);
-    let asks = ticked(&mut core, at(2));
+    let asks = revoke(&mut core, at(2), &member);
     let [Ask { command: Command::Leave { leaving }, .. }] = asks.as_slice() else {
         panic!("{asks:?}");
     };
@@ -201,8 +201,7 @@ fn what_was_revoked_after_an_answer_that_came_later_than_its_grant_leaves() {
     core.event(at(1)).heard(told(&member, 30_000));
     core.event(at(2)).replied(&ask, &granted);
     core.drain();
-    revoke(&mut core, at(3), &member);
-    let [leave] = ticked(&mut core, at(3)).try_into().expect("one request");
+    let [leave] = revoke(&mut core, at(3), &member).try_into().expect("one request");
     let leaving = vec![Leaving::new(member, false)];
     assert_eq!(leave.command, Command::Leave { leaving });
 }
