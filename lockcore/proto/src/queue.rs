@@ -115,13 +115,15 @@ pub struct Bounds {
     pub granted: usize,
     /// Members of the queue that are looked at.
     pub looked_at: usize,
-    /// Holds that are taken out because their leases have ended.
+    /// Holds that are taken out because their leases have ended, and tombstones that are.
     pub reclaimed: usize,
+    /// Tombstones that are left once waiting members were superseded.
+    pub gone: usize,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { granted: 256, looked_at: LOOKED_AT, reclaimed: 256 }
+        Self { granted: 256, looked_at: LOOKED_AT, reclaimed: 256, gone: 4_096 }
     }
 }
 

@@ -46,7 +46,7 @@ fn lua_and_rust_agree_on_what_is_another_program_s_and_leave_it_alone() {
 }
 
 /// Bounds that a sequence reaches.
-const SMALL: Bounds = Bounds { granted: 2, looked_at: 5, reclaimed: 2 };
+const SMALL: Bounds = Bounds { granted: 2, looked_at: 5, reclaimed: 2, gone: 2 };
 
 const MET: [&str; 7] = ["Confirmed", "a revocation", RUN, SEVERAL, MORE, SUPERSEDED, FOUND];
 const SUPERSEDED: &str = "a newer one";
@@ -80,7 +80,9 @@ impl Layout for Queue {
     const PEERS: bool = false;
 
     async fn load(redis: &mut Raw) -> Self {
-        let line = |of: Bounds| format!(" = {}, {}, {}\n", of.granted, of.looked_at, of.reclaimed);
+        let line = |of: Bounds| {
+            format!(" = {}, {}, {}, {}\n", of.granted, of.looked_at, of.reclaimed, of.gone)
+        };
         let (usual, mut small) = (line(Bounds::default()), HashMap::new());
         for script in scripts::of_queue().all() {
             let is_bound = !["extend", "preflight", "mark"].contains(&script.name);

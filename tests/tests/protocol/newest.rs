@@ -1,11 +1,15 @@
 //! Members of which only the newest waits.
 
 use proto::{Acquired, Demand, Event, Label, Left, Member, Mode, Presence, Reply};
+use redis::cmd;
 
 use crate::asking::grant;
-use crate::bench::Bench;
+use crate::bench::{Bench, Side};
 use crate::facts;
 use crate::node::Node;
+
+/// The most tombstones that superseding leaves.
+const MOST_GONE: usize = 4_096;
 
 facts! {
     queue: [
@@ -19,13 +23,15 @@ facts! {
         those_behind_a_head_that_is_superseded_are_granted,
         of_a_long_queue_the_last_two_hundred_are_looked_at,
         one_that_is_granted_by_the_same_command_is_none_of_those_that_are_looked_at,
+        a_storm_of_newer_ones_leaves_so_many_tombstones_and_no_more,
     ],
 }
 
 impl Node {
     /// A new member of which only the newest waits.
     fn newest(&self) -> Member {
-        let number = self.member(30_000).number();
+        // As a node numbers an attempt that has not lost its place.
+        let number = self.member(30_000).number() << 12;
         Member::keeping_newest(&self.id, number, 30_000, &Label::new("test"))
     }
 
@@ -185,4 +191,50 @@ async fn one_that_is_granted_by_the_same_command_is_none_of_those_that_are_looke
     let queue = bench.queue().await;
     assert_eq!(bench.holder().await, Some(next));
     assert!(queue.contains(&older) && queue.last() == Some(&newest));
+}
+
+async fn a_storm_of_newer_ones_leaves_so_many_tombstones_and_no_more(mut bench: Bench) {
+    let [a, b] = [bench.node().await, bench.node().await];
+    a.hold(30_000).await;
+    let first = b.queue_newest().await;
+    for _ in 0..MOST_GONE {
+        b.queue_newest().await;
+    }
+    let last = a.queue_newest().await;
+    // The first of them was dropped; the last are refused still.
+    assert_eq!(bench.gone().await.len(), MOST_GONE);
+    assert_eq!(b.touch(&[&first]).await.outcome.members, [Presence::Gone]);
+    let second_to_last = bench.gone().await.into_iter().max_by_key(Member::number);
+    let second_to_last = second_to_last.expect("there are some");
+    assert_eq!(b.wait(&second_to_last).await.outcome, Acquired::Refused);
+    assert_eq!(bench.queue().await, [last]);
+}
+
+// The function forgets them by itself.
+#[tokio::test]
+async fn tombstones_that_have_ended_are_swept_a_few_in_each_command() {
+    const ENDED: usize = 3_000;
+    const STEP: usize = 256;
+    let mut bench = Bench::start(Side::QueueScripts).await;
+    let a = bench.node().await;
+    a.hold(30_000).await;
+    let key = lock_tests::gone_key(bench.lock.as_str());
+    let mut ended = cmd("ZADD");
+    ended.arg(&key);
+    for _ in 0..ENDED {
+        ended.arg(1).arg(a.newest().as_str());
+    }
+    let () = bench.redis().ask(&ended).await;
+    a.queue_newest().await;
+    let mut left = ENDED;
+    for round in 0..14 {
+        match round % 2 {
+            0 => drop(a.queue_newest().await),
+            _ => drop(a.leave_ambiguous(&a.member(30_000)).await),
+        }
+        let now: usize = bench.redis().ask(cmd("ZCOUNT").arg(&key).arg("-inf").arg(1)).await;
+        assert_eq!(left - now, left.min(STEP), "in command {round}");
+        left = now;
+    }
+    assert_eq!((left, bench.gone().await.len()), (0, 14));
 }

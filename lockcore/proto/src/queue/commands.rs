@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::advance::Advanced;
-use super::{Call, Door, Held, MARGIN_MS, Mark, Message, QueueState, ROUND_MS, SWEPT_MS};
+use super::{Bounds, Call, Door, Held, MARGIN_MS, Mark, Message, QueueState, ROUND_MS, SWEPT_MS};
 use crate::demand::{ALL, Demand};
 use crate::member::{Member, NodeId};
 use crate::{
@@ -208,6 +208,9 @@ impl QueueState {
             self.gone.set(member, call.now_ms() + TOMBSTONE_MS);
             call.has_gone = true;
         }
+        if !older.is_empty() {
+            self.drop_oldest_tombstones(call.bounds);
+        }
         let told = by_node(older).into_iter();
         let told = told.map(|(node, numbers)| Message::Superseded { node, numbers });
         // In front of the grants, as in Lua.
@@ -215,6 +218,17 @@ impl QueueState {
         // Those behind a head that has left may fit.
         if !older.is_empty() && self.whole(call.now_ms()).is_none() {
             self.advance(call);
+        }
+    }
+
+    /// Drops those that are too many. They guard against copies that are seconds old, and there is
+    /// one for each request that a newer one has taken out of the queue.
+    fn drop_oldest_tombstones(&mut self, bounds: Bounds) {
+        let beyond = self.gone.len().saturating_sub(bounds.gone).min(bounds.reclaimed);
+        let oldest: Vec<Member> =
+            self.gone.iter().take(beyond).map(|(_, one)| one.clone()).collect();
+        for member in &oldest {
+            self.gone.remove(member);
         }
     }
 

@@ -80,6 +80,7 @@ impl History {
                 granted: 1 + dice.below(2),
                 looked_at: 3 + dice.below(4),
                 reclaimed: 1 + dice.below(2),
+                ..Bounds::default()
             };
         }
         Self {

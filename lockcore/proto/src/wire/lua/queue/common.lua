@@ -2,7 +2,7 @@
 -- then written, then published: a script that stops on the way has changed nothing.
 
 -- No script keeps the server from others for long.
-local most_granted, most_looked_at, most_reclaimed = 256, 200, 256
+local most_granted, most_looked_at, most_reclaimed, most_gone = 256, 200, 256, 4096
 -- All permits of a lock together.
 local ALL = 1073741824
 -- A marked door outlives its lease by this, and every other key the last time in it.
@@ -531,8 +531,14 @@ local function write_queue(newcomers)
   end
   write_all('ZREM', passed .. node, apart.unpassed)
   if gone[1] then
-    call('ZREMRANGEBYSCORE', G, '-inf', now)
     write_all('ZADD', G, gone)
+    -- The oldest go: those that have ended, and those that superseding has made too many.
+    local ended = #call('ZRANGEBYSCORE', G, '-inf', now, 'LIMIT', 0, most_reclaimed)
+    local beyond = superseded[1] and call('ZCARD', G) - most_gone or 0
+    local swept = math.min(math.max(ended, beyond), most_reclaimed)
+    if swept > 0 then
+      call('ZREMRANGEBYRANK', G, 0, swept - 1)
+    end
     call('PEXPIREAT', G, now + 60000)
   end
 end
