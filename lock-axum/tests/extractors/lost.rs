@@ -81,7 +81,7 @@ async fn the_loss_of_a_lock_that_was_taken_later_stops_the_handler_too() {
         let answer = send(&app, get("/7"));
         keeper.entered().await;
         assert!(locks.force_release(lost).await.unwrap());
-        assert_eq!(answer.await.unwrap().status, 503, "{lost}");
+        assert_eq!(answer.await.unwrap().status, 500, "{lost}");
         free(&locks, "order:7").await;
         free(&locks, ":route:/{id}").await;
     }

@@ -147,7 +147,7 @@ async fn a_connection_is_not_kept_by_those_that_wait_where_its_layer_stands_insi
             "served".into_response()
         };
         let route = Router::new().route("/orders/{id}", on_post(handler));
-        let scope = LockScopeLayer::new(Locks::in_memory()).wait(Duration::from_secs(12));
+        let scope = LockScopeLayer::new(Locks::in_memory()).wait(Duration::from_secs(2));
         let app = match is_inside {
             true => route.layer(connection).layer(scope),
             false => route.layer(scope).layer(connection),

@@ -254,7 +254,7 @@ async fn every_way_out_has_its_outcome() {
             inner.force_release("a").await.unwrap();
             ok()
         });
-        assert_eq!(answer.await.unwrap().status(), 503);
+        assert_eq!(answer.await.unwrap().status(), 500);
         log.one("lock-lost");
 
         let waits = serve(layer.wait_forever(), async |taken: RequestLocks| {
