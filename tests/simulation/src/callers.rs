@@ -81,7 +81,8 @@ impl World {
             let lock = self.names[lock].clone();
             let sent = self.processes[place.slot].timers(self.now);
             let command = Command::ForceRelease { member: None };
-            self.send(place, Ask { lock, command, sent, background: false });
+            let ask = self.processes[place.slot].core.aside(lock, command, sent);
+            self.send(place, ask);
         }
         if self.strikes(Fault::Cancel) {
             let scale = [1, MS, 100 * MS, 5_000 * MS][self.dice.below(4) as usize];

@@ -92,7 +92,7 @@ impl<P: Mirror> Core<P> {
         let entry = self.table.get(number)?;
         let State::Held(_) = entry.state else { return None };
         let command = Command::Confirm { member: entry.member.clone() };
-        Some(Ask { lock: entry.lock.clone(), command, sent: self.now, background: false })
+        Some(self.request(entry.lock.clone(), command, false))
     }
 
     /// The request that downgrades a held lock to a read; `None` if it is not held.
@@ -104,7 +104,7 @@ impl<P: Mirror> Core<P> {
         self.end_behind(hold);
         let entry = self.table.get(hold)?;
         let command = Command::Reduce { member: entry.member.clone(), weight: READ };
-        Some(Ask { lock: entry.lock.clone(), command, sent: self.now, background: false })
+        Some(self.request(entry.lock.clone(), command, false))
     }
 
     /// A write was to become a read. Its lease stays as it is.

@@ -141,6 +141,7 @@ fn a_note_of_an_age_is_kept_until_the_next_one_is_told() {
             ),
             sent: now,
             background: true,
+            lane: 0,
         };
         let held = reply(vec![Renewed::Held], LEASE, None);
         core.event(now).replied(&ask, &Answer::Renewed(held));
