@@ -171,6 +171,7 @@ impl AcquireKeys {
                 }
             };
             let request = request.refuse_early(*this.refuses_early);
+            let request = request.leave_in_outage(this.config.fail_open);
             let request = match this.config.names_holder {
                 true => request.name_holder(true),
                 // Left to the `Locks`.
