@@ -170,6 +170,7 @@
 //! | on HTTP/2 the body is too large to be [read while the request waits](LockScopeLayer::read_ahead) | 413, with `Retry-After` |
 //! | on HTTP/2 the bodies of requests that wait take [all the room of the layer](LockScopeLayer::read_ahead_total) | 503, with `Retry-After` |
 //! | its body [fails while the request waits](LockScopeLayer::read_ahead): the client is gone, mostly | 400 |
+//! | as many requests of its HTTP/2 connection [wait as may](LockScopeLayer::waiting_per_connection) | 503, with `Retry-After` |
 //! | the request is [refused early](LockScopeLayer::refuse_early) | 503, with `Retry-After` |
 //! | a newer request [waits in its place](LockScopeLayer::when_busy) | 409 |
 //! | Redis is unavailable, or refuses to serve | 503, with `Retry-After` if it may pass by itself |
@@ -225,7 +226,7 @@ pub use rejection::{LockedBodyRejection, LockedRejection};
 
 pub use lock_tower::{
     ByHeader, Cause, Deadline, DeadlineSource, DetachLayer, ExtractKeyExt, HttpLockLayer, IntoKeys,
-    KeyError, Keys, LockError, LockHandle, LockScopeLayer, OnLost, Refusals, RequestBody,
-    RequestLocks, ServiceBuilderExt,
+    KeyError, Keys, LockError, LockHandle, LockScopeLayer, OnLost, PerConnection, Refusals,
+    RequestBody, RequestLocks, ServiceBuilderExt,
 };
 pub use lockcore::{FencingToken, LockGuard, Locks, WhenBusy};

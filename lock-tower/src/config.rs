@@ -72,6 +72,13 @@ macro_rules! options {
             /// Waits without a limit of time. Only a client that disconnects and the queue limit
             /// bound the wait.
             wait_forever,
+            /// The longest wait for the store, of a request that it has not queued yet. After it
+            /// the request is refused ([`Cause::Unavailable`](crate::Cause::Unavailable), 503),
+            /// within its [wait](Self::wait); once the store has been away for as long, further
+            /// ones are refused at once. The default is the [request
+            /// timeout](lockcore::LocksBuilder::request_timeout), 2 s, and 8 s where a failover may
+            /// help. See [`LockOptions::store_wait`](lockcore::LockOptions::store_wait).
+            store_wait,
             /// The time that the lock stays held after this process has died; see
             /// [`LockOptions::lease`](lockcore::LockOptions::lease). The default is that of the
             /// [`Locks`](lockcore::Locks).
@@ -161,10 +168,11 @@ macro_rules! fail_open {
         /// Serves requests *without* the lock while the lock store cannot be reached
         /// ([`LockErrorKind::Unavailable`](crate::LockErrorKind::Unavailable): the connection is
         /// down, or an answer did not come within the [request
-        /// timeout](lockcore::LocksBuilder::request_timeout)). A request waits for the store as
-        /// long as for a lock. Off by default: with it, requests of one key overlap during an
-        /// outage. Each such request is logged at `warn`, and its handler finds no
-        /// [`LockHandle`](crate::LockHandle).
+        /// timeout](lockcore::LocksBuilder::request_timeout)). The first requests of an outage are
+        /// served after the [`store_wait`](Self::store_wait), also those that are queued; once the
+        /// store has been away for as long, further ones at once. Off by default: with it, requests
+        /// of one key overlap during an outage. Each such request is logged at `warn`, and its
+        /// handler finds no [`LockHandle`](crate::LockHandle).
         ///
         /// A server that is loading its data counts as unavailable, too. So does a grant that fewer
         /// replicas acknowledged than

@@ -11,6 +11,7 @@ pub(crate) mod guard;
 pub(crate) mod handle;
 pub(crate) mod layer_holds;
 pub(crate) mod loss;
+pub(crate) mod place;
 pub(crate) mod record;
 pub(crate) mod registry;
 mod release;

@@ -3,6 +3,7 @@
 
 pub(crate) mod body;
 pub(crate) mod caller;
+pub(crate) mod connection;
 pub(crate) mod deadline;
 pub(crate) mod detach;
 pub(crate) mod extensions;

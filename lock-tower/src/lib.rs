@@ -158,7 +158,12 @@
 //!   [`LockHandle::reenter`] in its place. A demand that the
 //!   request's hold does not cover is [refused at once](Clash): it would wait for itself, or for a
 //!   request that waits for it.
-//! - **HTTP/2 and gRPC** multiplex: a request that waits holds a stream, not a connection. Its body
+//! - **HTTP/2 and gRPC** multiplex: a request that waits holds a stream, not a connection. A server
+//!   lets a client open 200 of them as a rule, and a proxy or a gRPC client has one or a few
+//!   connections for all requests: if waiters took all streams, no other request of the connection
+//!   would be served. So [at most 100](HttpLockLayer::waiting_per_connection) of a connection wait,
+//!   where the layer knows it: serve with [`PerConnection`]. With tonic, where it does not, keep
+//!   the [queue limit](HttpLockLayer::queue_limit) well below `max_concurrent_streams`. Its body
 //!   is [read ahead](HttpLockLayer::read_ahead), since all bodies of a connection share one window:
 //!   unread ones would take the window from the holder. So the inner service gets a
 //!   [`RequestBody`], which has the part that was read. A [`LockLayer`] does not read bodies: for
@@ -258,6 +263,7 @@ pub use refusal::{Cause, LockError};
 #[cfg(feature = "http")]
 pub use {
     self::http::body::LockBody,
+    self::http::connection::{Connection, InConnection, PerConnection},
     self::http::deadline::{Deadline, DeadlineSource},
     self::http::detach::{Detach, DetachFuture, DetachLayer},
     self::http::extensions::InExtensions,

@@ -30,9 +30,10 @@ const BUSY: &str = "it is busy, and this request does not wait";
 /// [pace](crate::guide::overload#a-pace-for-refusals)),
 /// [`Superseded`](LockErrorKind::Superseded) where only [the newest](crate::WhenBusy) waits,
 /// [`Unavailable`](LockErrorKind::Unavailable) and every other [`LockErrorKind`] but `Lost`. While
-/// the store is unavailable or read-only, it asks again until the wait is over, then ends with that
-/// error. Without a wait limit it does so once no request of this `Locks` has succeeded for 15 s,
-/// or for the lease if that is longer.
+/// the store is unavailable or read-only, it asks again, and ends with that error: one that is not
+/// queued yet after its [`store_wait`](crate::LockOptions::store_wait), or at once where the store
+/// has been away for as long; one that is queued when its wait is over, or without a limit once no
+/// request of this `Locks` has succeeded for 15 s, or for the lease if that is longer.
 ///
 /// # Panics
 /// Outside a tokio runtime with timers.

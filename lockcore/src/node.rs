@@ -28,4 +28,5 @@ pub(crate) use hold_cell::HoldCell;
 pub(crate) use observe::ClassMetrics;
 pub(crate) use observe::Observer;
 use observe::cause_of;
+pub(crate) use refusal_pace::RefusalPace;
 pub(crate) use release::NodeRelease;

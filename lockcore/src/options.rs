@@ -22,6 +22,7 @@ pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 /// |---|---|
 /// | [`lease`](Self::lease) | 30 s, renewed by the watchdog; the [`max_hold`](Self::max_hold) if that is shorter |
 /// | [`wait`](Self::wait) | without a limit |
+/// | [`store_wait`](Self::store_wait) | the [request timeout](crate::LocksBuilder::request_timeout); over Sentinel and on a Redis Cluster 8 s, if that is longer |
 /// | [`queue_limit`](Self::queue_limit) | 1 000 |
 /// | [`max_hold`](Self::max_hold) | no limit |
 /// | [`when_busy`](Self::when_busy) | [`WhenBusy::Wait`] |
@@ -34,7 +35,7 @@ pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 /// unset. Other names, and values out of their range, are errors:
 ///
 /// ```json
-/// { "lease_ms": 10000, "renew": true, "wait_ms": 5000, "queue_limit": 100, "max_hold_ms": 60000 }
+/// { "lease_ms": 10000, "renew": true, "wait_ms": 5000, "store_wait_ms": 2000, "queue_limit": 100, "max_hold_ms": 60000 }
 /// ```
 ///
 /// ```
@@ -56,6 +57,7 @@ pub struct LockOptions {
     lease: Option<Duration>,
     renewal: Option<Renewal>,
     wait: Option<Wait>,
+    store_wait: Option<Duration>,
     queue_limit: Option<u32>,
     max_hold: Option<Duration>,
     when_busy: Option<WhenBusy>,
@@ -79,6 +81,7 @@ impl LockOptions {
             lease: None,
             renewal: None,
             wait: None,
+            store_wait: None,
             queue_limit: None,
             max_hold: None,
             when_busy: None,
@@ -91,6 +94,7 @@ impl LockOptions {
             lease: self.lease.or(other.lease),
             renewal: self.renewal.or(other.renewal),
             wait: self.wait.or(other.wait),
+            store_wait: self.store_wait.or(other.store_wait),
             queue_limit: self.queue_limit.or(other.queue_limit),
             max_hold: self.max_hold.or(other.max_hold),
             when_busy: self.when_busy.or(other.when_busy),
@@ -127,6 +131,26 @@ impl LockOptions {
         self
     }
 
+    /// Sets the longest wait for the store: of a request that is not queued yet, since the store has
+    /// not answered it. After it the request ends with the error of the store,
+    /// [`Unavailable`](crate::LockErrorKind::Unavailable) as a rule. Once the store has been away
+    /// for as long, further requests end so at once, until it is back: this is looked for once a
+    /// second at least. A server counts as away while it is not connected, or has left a request
+    /// without an answer for the [request timeout](crate::LocksBuilder::request_timeout) and has
+    /// answered nothing since. One that answers, but refuses for now, is asked for as long for each
+    /// request.
+    ///
+    /// A request that is queued keeps its place until its [`wait`](Self::wait) ends, however long
+    /// the store is away, unless it [leaves](crate::LockRequest::leave_in_outage).
+    ///
+    /// At least 1 ms. No request waits for longer than its `wait`, so a longer time, such as
+    /// [`Duration::MAX`], leaves the store as long as the lock. A request that does not wait asks
+    /// once: for the request timeout at most. A store in memory is never away.
+    pub const fn store_wait(mut self, store_wait: Duration) -> Self {
+        self.store_wait = Some(store_wait);
+        self
+    }
+
     /// Sets the most waiters that the queue may have, this one included. At least 1.
     pub const fn queue_limit(mut self, queue_limit: u32) -> Self {
         self.queue_limit = Some(queue_limit);
@@ -154,6 +178,11 @@ impl LockOptions {
         self.wait
     }
 
+    /// The wait for the store, if it is set.
+    pub(crate) const fn get_store_wait(&self) -> Option<Duration> {
+        self.store_wait
+    }
+
     /// Checks the ranges, with the defaults for unset options.
     ///
     /// # Errors
@@ -178,6 +207,10 @@ mod tests {
             ),
             (LockOptions::new().queue_limit(0), "queue_limit is 0: it must be 1 or more"),
             (LockOptions::new().max_hold(ms(5)), "max_hold is 5ms: it must be the lease or more"),
+            (
+                LockOptions::new().store_wait(ms(0)),
+                "store_wait is 0ns: it must be 1 ms or more: without a wait for the store nothing is acquired",
+            ),
         ];
         for (options, message) in cases {
             let error = options.check().unwrap_err();
@@ -194,15 +227,16 @@ mod tests {
         let s = Duration::from_secs;
         let full =
             LockOptions::new().fixed_lease(s(1)).wait_forever().queue_limit(1).max_hold(s(1));
-        let full = full.when_busy(WhenBusy::Refuse);
+        let full = full.when_busy(WhenBusy::Refuse).store_wait(s(1));
         let other = LockOptions::new().lease(s(2)).wait(s(2)).queue_limit(2).max_hold(s(2));
-        let other = other.when_busy(WhenBusy::KeepNewest);
+        let other = other.when_busy(WhenBusy::KeepNewest).store_wait(s(2));
         assert_eq!(full.or(other), full);
         assert_eq!(LockOptions::new().or(full), full);
         assert_eq!(full.or(LockOptions::new()), full);
         let one_set = [
             LockOptions::new().lease(s(2)),
             LockOptions::new().wait(s(2)),
+            LockOptions::new().store_wait(s(2)),
             LockOptions::new().queue_limit(2),
             LockOptions::new().max_hold(s(2)),
             LockOptions::new().when_busy(WhenBusy::KeepNewest),

@@ -35,10 +35,11 @@ use proto::node::Request;
 use proto::{Command, ConfigError, LockErrorKind, LockName, Mode, WhenBusy};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::error::LockError;
 use crate::inspection::LockInspection;
-use crate::node::{Node, Observer};
+use crate::node::{Node, Observer, RefusalPace};
 use crate::shutdown::Shutdown;
 use crate::status::{Connection, Status};
 use crate::store::Links;
@@ -76,6 +77,7 @@ pub(crate) struct Primaries {
     terms: Terms,
     /// Reports the requests and holds of all primaries together.
     observer: Observer,
+    refusals: RefusalPace,
     runtime: Handle,
     /// Climbs under way, and holds: each has a clone.
     waiting: Arc<()>,
@@ -83,13 +85,31 @@ pub(crate) struct Primaries {
 }
 
 /// The numbers of the servers of primaries that are reached and count.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct View {
     servers: Vec<Option<u64>>,
+    /// The number of primaries that a guard needs.
+    wanted: usize,
+    /// The moment since which fewer are reached.
+    lacking: Option<Instant>,
     is_closed: bool,
 }
 
 impl View {
+    fn new(n: usize, wanted: usize) -> Self {
+        let lacking = Some(Instant::now());
+        Self { servers: vec![None; n], wanted, lacking, is_closed: false }
+    }
+
+    /// Notes the number of the server at this place, if it is reached and counts.
+    fn set(&mut self, at: usize, server: Option<u64>) {
+        self.servers[at] = server;
+        self.lacking = match self.reached() >= self.wanted {
+            true => None,
+            false => self.lacking.or_else(|| Some(Instant::now())),
+        };
+    }
+
     fn reached(&self) -> usize {
         self.servers.iter().flatten().count()
     }
@@ -102,15 +122,16 @@ impl Primaries {
         observer: Observer,
         runtime: &Handle,
     ) -> Arc<Self> {
-        let servers = vec![None; list.len()];
-        let view = Arc::new(watch::Sender::new(View { servers, is_closed: false }));
+        let view = View::new(list.len(), list.len() / 2 + 1 + terms.spare);
+        let view = Arc::new(watch::Sender::new(view));
         let quarantine = terms.quarantine();
         let follow =
             |(at, primary)| Primary::follow(at, primary, quarantine, Arc::clone(&view), runtime);
         let members = (0..).zip(list).map(follow).collect();
         let runtime = runtime.clone();
+        let refusals = RefusalPace::default();
         let (waiting, holding) = (Arc::default(), Arc::default());
-        Arc::new(Self { members, view, terms, observer, runtime, waiting, holding })
+        Arc::new(Self { members, view, terms, observer, refusals, runtime, waiting, holding })
     }
 
     /// Refuses a request that a majority cannot grant.
@@ -131,12 +152,12 @@ impl Primaries {
 
     /// The primaries with which a guard is handed out.
     fn wanted(&self) -> usize {
-        self.majority() + self.terms.spare
+        self.view.borrow().wanted
     }
 
     /// Whether a guard can be handed out at all.
     fn are_reached(&self) -> bool {
-        self.view.borrow().reached() >= self.wanted()
+        self.view.borrow().lacking.is_none()
     }
 
     fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {

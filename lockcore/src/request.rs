@@ -61,7 +61,7 @@ impl LockRequest {
         let label = node.settings.label.clone();
         let class = node.classes.unnamed();
         let names_holder = node.settings.trace_links.is_some();
-        let local = LocalOptions { is_labelled: false, names_holder, refuses_early: false };
+        let local = LocalOptions { is_labelled: false, names_holder, ..LocalOptions::LABELLED };
         let (node, quorum) = (Arc::clone(node), quorum.cloned());
         Self { node, quorum, lock, options, label, class, local }
     }
@@ -75,6 +75,8 @@ impl LockRequest {
         wait,
         /// Waits [without a limit](LockOptions::wait_forever).
         wait_forever,
+        /// Sets the longest [wait for the store](LockOptions::store_wait).
+        store_wait,
         /// Sets the most waiters that the [queue](LockOptions::queue_limit) may have.
         queue_limit,
         /// Sets the longest [hold](LockOptions::max_hold).
@@ -135,6 +137,16 @@ impl LockRequest {
     /// refused. [`guide::overload`](crate::guide::overload) has the limits of an estimate.
     pub fn refuse_early(mut self, refuses_early: bool) -> Self {
         self.local.refuses_early = refuses_early;
+        self
+    }
+
+    /// Has a request that is queued leave the queue, too, once the store has been away for its
+    /// [`store_wait`](Self::store_wait): it ends with the error of the store. Off by default: its
+    /// place lasts as long as the server keeps it, so it may be served when the store is back. For
+    /// a caller that goes on without the lock during an outage, as `fail_open` of lock-tower's
+    /// layers does.
+    pub fn leave_in_outage(mut self, leaves: bool) -> Self {
+        self.local.leaves_in_outage = leaves;
         self
     }
 
@@ -209,7 +221,7 @@ impl LockRequest {
             return Way::Quorum(Climb::new(self.ascent(primaries, mode, demand)));
         }
         let (node, class) = (Arc::clone(&self.node), Arc::clone(&self.class));
-        let local = self.local;
+        let local = self.local();
         Way::Node(Attempt::new(&node, self.build(mode, demand), class, local))
     }
 
@@ -220,10 +232,14 @@ impl LockRequest {
         demand: Result<Demand, ConfigError>,
     ) -> Result<Ascent, LockError> {
         let of = HoldCell::of(Arc::clone(&self.class));
-        let local = self.local;
+        let local = self.local();
         let request = self.build(mode, demand)?;
         primaries.check(&request)?;
         Ok(Ascent { primaries, request, of, local })
+    }
+
+    fn local(&self) -> LocalOptions {
+        LocalOptions { store_wait: self.options.get_store_wait(), ..self.local }
     }
 
     /// A request that waits, unless its options say that it does not.

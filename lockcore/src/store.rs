@@ -3,6 +3,8 @@
 //!
 //! The rules of each command stand in `docs/protocol.md`.
 
+#[cfg(feature = "redis")]
+mod link_state;
 mod links;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
@@ -26,7 +28,10 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::sync::watch;
 use tokio::task::coop::unconstrained;
+use tokio::time::Instant;
 
+#[cfg(feature = "redis")]
+pub(crate) use self::link_state::LinkState;
 pub(crate) use self::links::Links;
 use crate::status::ServerStatus;
 
@@ -69,6 +74,12 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
     /// Whether the connection that carries commands for this lock is up.
     fn is_up_for(&self, _lock: &LockName) -> bool {
         self.commands().borrow().is_up()
+    }
+
+    /// The outage of the server of this lock, if it cannot answer now; where it `hears`, also if no
+    /// grant could be told.
+    fn outage(&self, _lock: &LockName, _hears: bool) -> Option<Outage> {
+        None
     }
 
     /// The server's present time, as the node knows it since it connected, µs since the epoch.
@@ -120,6 +131,15 @@ pub(crate) trait Search: Send + Sync + fmt::Debug + 'static {
     /// Looks at some of the server's keys. Returns the names of locks that may be held or waited
     /// for, and the cursor of the next step. The first step has the cursor 0, and so has the end.
     fn step(&self, cursor: u64) -> StoreFuture<(Vec<LockName>, u64)>;
+}
+
+/// A time in which a server cannot answer.
+#[derive(Debug, Clone)]
+pub(crate) struct Outage {
+    /// Its beginning.
+    pub(crate) since: Instant,
+    /// The error of requests meanwhile.
+    pub(crate) error: StoreError,
 }
 
 /// The time for which a primary of a quorum has forgotten nothing.

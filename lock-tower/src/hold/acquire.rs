@@ -15,6 +15,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use crate::config::{Config, OnLost};
 use crate::hold::guard::Granted;
 use crate::hold::handle::LockHandle;
+use crate::hold::place::Place;
 use crate::hold::registry::HoldRegistry;
 use crate::key::{KeyDemand, KeyError, Resolved, Sorted};
 use crate::options::{Options, Wait};
@@ -39,6 +40,8 @@ pub(crate) struct AcquireKeys {
     began: Option<Instant>,
     /// The holds that the request has already.
     holds: Option<Arc<HoldRegistry>>,
+    /// The place among the requests of its connection that wait.
+    place: Option<Place>,
     acquired: AcquiredKeys,
     current: Option<KeyDemand>,
     #[pin]
@@ -90,6 +93,7 @@ impl AcquireKeys {
         asked: Resolved,
         config: &Arc<Config>,
         holds: Option<Arc<HoldRegistry>>,
+        place: Option<Place>,
     ) -> Self {
         let Resolved { keys, options, label, class, refuses_early, deadline } = asked;
         Self {
@@ -102,6 +106,7 @@ impl AcquireKeys {
             deadline,
             began: None,
             holds,
+            place,
             acquired: AcquiredKeys::default(),
             current: None,
             acquire: None,
@@ -139,12 +144,18 @@ impl AcquireKeys {
                 let polled = acquire.as_mut().poll(cx);
                 *this.position = acquire.position().max(*this.position);
                 let Poll::Ready(guard) = polled? else {
+                    if let Some(place) = this.place
+                        && let Poll::Ready(error) = place.poll(&acquire, cx)
+                    {
+                        return Poll::Ready(Err(error));
+                    }
                     return match stops && is_one_lost(this.acquired, this.losses, cx) {
                         true => Poll::Ready(Err(LockError::lost_before())),
                         false => Poll::Pending,
                     };
                 };
                 this.acquire.set(None);
+                this.place.as_mut().map(Place::end_acquire);
                 // Also if this one was granted before the loss was noticed: no work begins then.
                 if stops && this.acquired.granted().any(|granted| granted.guard.is_lost()) {
                     return Poll::Ready(Err(LockError::lost_before()));
@@ -171,6 +182,7 @@ impl AcquireKeys {
                 }
             };
             let request = request.refuse_early(*this.refuses_early);
+            let request = request.leave_in_outage(this.config.fail_open);
             let request = match this.config.names_holder {
                 true => request.name_holder(true),
                 // Left to the `Locks`.

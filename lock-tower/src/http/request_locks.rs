@@ -18,6 +18,7 @@ use crate::hold::handle::LockHandle;
 use crate::hold::layer_holds::LayerHolds;
 use crate::hold::registry::HoldRegistry;
 use crate::http::caller::Caller;
+use crate::http::connection::Connection;
 use crate::http::request_body::PollAhead;
 use crate::http::response_options::ResponseOptions;
 use crate::key::Keys;
@@ -50,6 +51,8 @@ pub(crate) struct Scope {
     config: Arc<Config>,
     response_options: Arc<ResponseOptions>,
     caller: Caller,
+    /// The connection of the request, if it has others.
+    connection: Option<Connection>,
     /// The body to read while the request waits, if it has to be read.
     body: Option<Arc<dyn PollAhead>>,
     holds: Arc<HoldRegistry>,
@@ -160,8 +163,10 @@ impl RequestLocks {
         let scope = &*self.scope;
         let asked = scope.caller.apply(keys).resolve()?;
         scope.holds.log(scope.layer, |_| ()).ok_or_else(too_late)?;
-        let mut acquire =
-            pin!(AcquireKeys::new(asked, &scope.config, Some(Arc::clone(&scope.holds))));
+        let limit = scope.response_options.waiting_per_connection;
+        let place = scope.connection.as_ref().map(|connection| connection.place(limit));
+        let holds = Some(Arc::clone(&scope.holds));
+        let mut acquire = pin!(AcquireKeys::new(asked, &scope.config, holds, place));
         let began = Instant::now();
         let reader = Reader(scope.body.as_deref());
         let acquired = poll_fn(|cx| match acquire.as_mut().poll(cx) {
@@ -205,12 +210,14 @@ impl Scope {
         parts: &mut Parts,
     ) -> LayerHolds {
         let caller = response_options.caller(&parts.headers, &parts.extensions);
+        let connection = Connection::of(parts.version, &parts.extensions).cloned();
         let extensions = &mut parts.extensions;
         let holds = holds(extensions).cloned().unwrap_or_default();
         let config = Arc::clone(config);
         let layer = holds.open_scope();
         let layer_holds = LayerHolds::new(&config, &holds, layer);
-        let scope = Arc::new(Self { config, response_options, caller, body, holds, layer });
+        let scope =
+            Arc::new(Self { config, response_options, caller, connection, body, holds, layer });
         extensions.insert(RequestLocks { scope });
         layer_holds
     }

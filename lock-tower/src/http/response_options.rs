@@ -2,20 +2,27 @@
 
 use std::sync::Arc;
 
-use http::{Extensions, HeaderMap};
+use http::{Extensions, HeaderMap, Version};
 
+use crate::hold::place::Place;
 use crate::http::caller::{Caller, trace_parent};
+use crate::http::connection::Connection;
 use crate::http::deadline::Deadlines;
 use crate::http::read_ahead::ReadBounds;
 use crate::refusal::http::Refusals;
 
+/// Half of the streams that hyper, and with it axum and tonic, lets a client open at a time.
+const HALF_OF_THE_STREAMS: usize = 100;
+
 /// The settings of a layer that concern its responses.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct ResponseOptions {
     pub(crate) refusals: Refusals,
     pub(crate) hold_until_body_end: bool,
     pub(crate) server_timing: bool,
     pub(crate) read_ahead: ReadBounds,
+    /// The most requests of one connection that may wait.
+    pub(crate) waiting_per_connection: usize,
     pub(crate) deadlines: Deadlines,
     /// Whether the header `traceparent` is the label of a request.
     pub(crate) labels_by_trace: bool,
@@ -23,7 +30,28 @@ pub(crate) struct ResponseOptions {
     pub(crate) passes_all: bool,
 }
 
+impl Default for ResponseOptions {
+    fn default() -> Self {
+        Self {
+            refusals: Refusals::default(),
+            hold_until_body_end: false,
+            server_timing: false,
+            read_ahead: ReadBounds::default(),
+            waiting_per_connection: HALF_OF_THE_STREAMS,
+            deadlines: Deadlines::default(),
+            labels_by_trace: false,
+            passes_all: false,
+        }
+    }
+}
+
 impl ResponseOptions {
+    /// The place of a request among those of its connection that wait.
+    pub(crate) fn place(&self, version: Version, extensions: &Extensions) -> Option<Place> {
+        let connection = Connection::of(version, extensions)?;
+        Some(connection.place(self.waiting_per_connection))
+    }
+
     /// The options for the response to a request with these headers. All requests share them,
     /// except for those of gRPC-Web.
     pub(crate) fn of_request(self: &Arc<Self>, headers: &HeaderMap) -> Arc<Self> {
@@ -168,6 +196,22 @@ macro_rules! response_options {
         /// competes with all others for this room.
         pub fn read_ahead_total(mut self, bytes: usize) -> Self {
             self.response_options.read_ahead.set_total(bytes);
+            self
+        }
+
+        /// The most requests of one HTTP/2 connection that may wait for a lock at the same time; 100
+        /// by default, half of the streams that hyper, axum and tonic let a client open. A request
+        /// that is queued beyond it leaves the queue, and is refused
+        /// ([`Cause::ConnectionFull`](crate::Cause::ConnectionFull), 503). Otherwise the waiters of
+        /// one busy key could use up all streams of a connection, and no other request of it would
+        /// be served: those of a proxy, or of a gRPC client, share one or a few.
+        ///
+        /// Only where the layer knows the connection: where a
+        /// [`Connection`](crate::Connection) is in the extensions of the request, as
+        /// [`PerConnection`](crate::PerConnection) puts it there. Elsewhere keep the
+        /// [`queue_limit`](Self::queue_limit) well below the server's `max_concurrent_streams`.
+        pub fn waiting_per_connection(mut self, requests: usize) -> Self {
+            self.response_options.waiting_per_connection = requests;
             self
         }
 

@@ -73,11 +73,15 @@ where
             Ok(None) => None,
             _ => Some(self.response_options.of_request(request.headers())),
         };
+        let place = match response_options {
+            Some(_) => self.response_options.place(request.version(), request.extensions()),
+            None => None,
+        };
         let request = request.map(RequestBody::open);
         let inner = &mut self.inner;
         let config = &self.config;
         let outlives = outlives(&self.response_options);
-        let locking = Locking::new(inner, request, keys, config, InExtensions, outlives);
+        let locking = Locking::new(inner, request, keys, config, InExtensions, place, outlives);
         HttpLockFuture::new(locking, response_options)
     }
 }

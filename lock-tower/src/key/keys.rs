@@ -167,6 +167,9 @@ impl Keys {
         wait,
         /// Waits without a limit.
         wait_forever,
+        /// The longest wait for the store; see
+        /// [`LockLayer::store_wait`](crate::LockLayer::store_wait).
+        store_wait,
         /// The lease of this request's hold; see [`LockOptions::lease`].
         lease,
         /// A lease that is never renewed; see [`LockOptions::fixed_lease`].

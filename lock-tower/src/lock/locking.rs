@@ -12,6 +12,7 @@ use tower::Service;
 use crate::config::Config;
 use crate::hold::acquire::AcquireKeys;
 use crate::hold::layer_holds::LayerHolds;
+use crate::hold::place::Place;
 use crate::hold::section::{End, Failure, Section, Step};
 use crate::key::{KeyError, Keys};
 use crate::lock::call::ServiceCall;
@@ -46,12 +47,14 @@ enum LockingState<S: Service<Req>, Req> {
 impl<S: Service<Req> + Clone, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
     /// Begins the request. Inlined, as are its callers, so that the state is built in place.
     #[inline(always)]
+    #[allow(clippy::too_many_arguments, reason = "they are the parts of a layer and its request")]
     pub(crate) fn new(
         inner: &mut S,
         request: Req,
         keys: Result<Option<Keys>, KeyError>,
         config: &Arc<Config>,
         carry: C,
+        place: Option<Place>,
         outlives: fn(&S::Response) -> bool,
     ) -> Self {
         // First, since a request without a lock is to cost next to nothing.
@@ -62,7 +65,7 @@ impl<S: Service<Req> + Clone, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
         layer_holds.log();
         let state = match keys.and_then(|keys| keys.map(Keys::resolve).transpose()) {
             Ok(Some(asked)) => {
-                let acquire = AcquireKeys::new(asked, config, carry.holds(&request));
+                let acquire = AcquireKeys::new(asked, config, carry.holds(&request), place);
                 let caller = Some((inner.clone(), request));
                 let layer_holds = Some(layer_holds);
                 LockingState::Acquiring { acquire, caller, layer_holds }

@@ -48,6 +48,8 @@ enum Reason {
     ReadAheadFull,
     /// The body has failed while the request waits.
     BodyFailed,
+    /// As many requests of its connection wait as may.
+    ConnectionFull,
     Misuse(&'static str),
 }
 
@@ -77,6 +79,10 @@ pub enum Cause {
     /// The body failed while the request waited: its client has gone away, or its bytes are none of
     /// HTTP. The request has left the queue.
     BodyFailed,
+    /// As many requests of its connection wait as
+    /// [`waiting_per_connection`](crate::HttpLockLayer::waiting_per_connection) allows. The request
+    /// has left the queue.
+    ConnectionFull,
     /// The lock store is unavailable or cannot be used (it is read-only or full, or refuses the
     /// user), or this process is shutting down.
     Unavailable,
@@ -149,6 +155,11 @@ impl LockError {
         Self::of(Reason::BodyFailed)
     }
 
+    /// As many requests of its connection wait as may.
+    pub(crate) fn connection_full() -> Self {
+        Self::of(Reason::ConnectionFull)
+    }
+
     /// An error of a service that is set up wrongly, as `sentence` says. For extractors and layers
     /// built on this crate.
     pub fn misuse(sentence: &'static str) -> Self {
@@ -156,15 +167,17 @@ impl LockError {
     }
 
     /// The kind, as in lockcore. It is [`QueueFull`](LockErrorKind::QueueFull) for
-    /// [`Cause::BodyLimit`] and [`Cause::ReadAheadFull`], since there is no room to wait, and
-    /// [`Timeout`](LockErrorKind::Timeout) for [`Cause::BodyFailed`], since nobody waits any more.
+    /// [`Cause::BodyLimit`], [`Cause::ReadAheadFull`] and [`Cause::ConnectionFull`], since there is
+    /// no room to wait, and [`Timeout`](LockErrorKind::Timeout) for [`Cause::BodyFailed`], since nobody waits any more.
     pub fn kind(&self) -> LockErrorKind {
         match &self.reason {
             Reason::Core(error) => error.kind(),
             Reason::Key(error) if error.is_misuse() => LockErrorKind::InvalidOption,
             Reason::Key(_) => LockErrorKind::InvalidKey,
             Reason::Lost { .. } => LockErrorKind::Lost,
-            Reason::BodyLimit | Reason::ReadAheadFull => LockErrorKind::QueueFull,
+            Reason::BodyLimit | Reason::ReadAheadFull | Reason::ConnectionFull => {
+                LockErrorKind::QueueFull
+            }
             Reason::BodyFailed => LockErrorKind::Timeout,
             Reason::Misuse(_) => LockErrorKind::InvalidOption,
         }
@@ -176,6 +189,7 @@ impl LockError {
             Reason::BodyLimit => return Cause::BodyLimit,
             Reason::ReadAheadFull => return Cause::ReadAheadFull,
             Reason::BodyFailed => return Cause::BodyFailed,
+            Reason::ConnectionFull => return Cause::ConnectionFull,
             Reason::Core(ref error)
                 if error.is_of_permits() && error.kind() == LockErrorKind::Timeout =>
             {
@@ -207,7 +221,9 @@ impl LockError {
             }
             Reason::Core(error) => error.retry_after(),
             // Without a wait there is no limit.
-            Reason::BodyLimit | Reason::ReadAheadFull => Some(Duration::from_secs(1)),
+            Reason::BodyLimit | Reason::ReadAheadFull | Reason::ConnectionFull => {
+                Some(Duration::from_secs(1))
+            }
             _ => None,
         }
     }
@@ -239,6 +255,7 @@ impl Cause {
             Self::BodyLimit => "lock-body-limit",
             Self::ReadAheadFull => "lock-read-ahead-full",
             Self::BodyFailed => "lock-body-failed",
+            Self::ConnectionFull => "lock-connection-full",
             Self::Unavailable => "lock-unavailable",
             Self::Lost => "lock-lost",
             Self::BadKey => "lock-key-invalid",
@@ -252,7 +269,11 @@ impl Cause {
         match self {
             Self::BodyFailed => 1, // CANCELLED
             // UNAVAILABLE
-            Self::Busy | Self::WaitTooLong | Self::ReadAheadFull | Self::Unavailable => 14,
+            Self::Busy
+            | Self::WaitTooLong
+            | Self::ReadAheadFull
+            | Self::ConnectionFull
+            | Self::Unavailable => 14,
             Self::LimitReached | Self::QueueFull | Self::BodyLimit => 8, // RESOURCE_EXHAUSTED
             Self::Superseded | Self::Lost => 10,                         // ABORTED
             Self::BadKey | Self::KeySpelling => 3,                       // INVALID_ARGUMENT
@@ -277,6 +298,9 @@ impl Cause {
                 "Too many requests with large bodies are waiting for their resources. Try again."
             }
             Self::BodyFailed => "The body of the request could not be read while it waited.",
+            Self::ConnectionFull => {
+                "Too many requests of this connection are waiting for their resources. Try again."
+            }
             Self::Unavailable => "The lock service cannot serve the request now. Try again later.",
             Self::Lost => {
                 "The lock was lost before the request was done: its effects, if any, are unknown."
@@ -301,6 +325,9 @@ impl fmt::Display for LockError {
                 f.write_str("the bodies of the requests that wait have reached `read_ahead_total`")
             }
             Reason::BodyFailed => f.write_str("the request's body failed while it waited"),
+            Reason::ConnectionFull => f.write_str(
+                "the waiting requests of its connection have reached `waiting_per_connection`",
+            ),
             Reason::Misuse(sentence) => f.write_str(sentence),
         }
     }
@@ -315,6 +342,7 @@ impl Error for LockError {
             | Reason::BodyLimit
             | Reason::ReadAheadFull
             | Reason::BodyFailed
+            | Reason::ConnectionFull
             | Reason::Misuse(_) => None,
         }
     }

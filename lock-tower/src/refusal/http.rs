@@ -31,6 +31,7 @@ use crate::refusal::{Cause, LockError};
 /// | [`BodyLimit`](Cause::BodyLimit) | 413 Content Too Large | yes | RESOURCE_EXHAUSTED |
 /// | [`ReadAheadFull`](Cause::ReadAheadFull) | 503 Service Unavailable | yes | UNAVAILABLE |
 /// | [`BodyFailed`](Cause::BodyFailed) | 400 Bad Request | no: the client is gone, mostly | CANCELLED |
+/// | [`ConnectionFull`](Cause::ConnectionFull) | 503 Service Unavailable | yes | UNAVAILABLE |
 /// | [`Unavailable`](Cause::Unavailable) | 503 Service Unavailable | where it may pass by itself | UNAVAILABLE |
 /// | [`Lost`](Cause::Lost), once the handler has begun | 500 Internal Server Error | no: the effects are unknown | ABORTED |
 /// | [`Lost`](Cause::Lost), before it | 503 Service Unavailable | no | ABORTED |
@@ -246,9 +247,11 @@ fn default_status(cause: Cause, has_begun: bool) -> StatusCode {
         // Not a refusal for want of room: the same request again would drop the newer one.
         Cause::Superseded => StatusCode::CONFLICT,
         Cause::BodyLimit => StatusCode::PAYLOAD_TOO_LARGE,
-        Cause::WaitTooLong | Cause::ReadAheadFull | Cause::Unavailable | Cause::Lost => {
-            StatusCode::SERVICE_UNAVAILABLE
-        }
+        Cause::WaitTooLong
+        | Cause::ReadAheadFull
+        | Cause::ConnectionFull
+        | Cause::Unavailable
+        | Cause::Lost => StatusCode::SERVICE_UNAVAILABLE,
         Cause::BodyFailed | Cause::BadKey | Cause::KeySpelling => StatusCode::BAD_REQUEST,
         Cause::Internal => StatusCode::INTERNAL_SERVER_ERROR,
     }

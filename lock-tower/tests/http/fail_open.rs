@@ -6,18 +6,22 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use lock_tests::http::{Answer, get, serve, text};
-use lock_tests::{Connections, Flow, Proxy, Raw, RedisServer, door_key};
+use lock_tests::{Connections, Flow, Proxy, Raw, RedisServer, door_key, queued};
 use lock_tower::{ByHeader, HttpLockLayer, LockHandle};
 use lockcore::Locks;
 use redis::cmd;
+use tokio::time::Instant;
 use tower::{Layer as _, service_fn};
 
 const WAIT: Duration = Duration::from_millis(300);
 
 /// Locks the name in the header; answers whether the request was served under its lock.
 async fn start(locks: &Locks, wait: Duration) -> SocketAddr {
-    let layer =
-        HttpLockLayer::new(locks.clone(), ByHeader::new("x-order")).wait(wait).fail_open(true);
+    let layer = HttpLockLayer::new(locks.clone(), ByHeader::new("x-order")).wait(wait);
+    serve_with(layer.fail_open(true)).await
+}
+
+async fn serve_with(layer: HttpLockLayer<ByHeader>) -> SocketAddr {
     serve(layer.layer(service_fn(|request: Request<_>| async move {
         let is_locked = request.extensions().get::<LockHandle>().is_some();
         Ok::<_, Infallible>(Response::new(text(if is_locked { "locked" } else { "unlocked" })))
@@ -81,4 +85,73 @@ async fn a_server_that_is_silent_for_a_whole_request_timeout_opens_and_so_does_o
     proxy.refuse().await;
     proxy.cut_all().await;
     assert_eq!(ask(address, "2").await.body, "unlocked");
+}
+
+/// The wait for the store in the tests below.
+const STORE_WAIT: Duration = Duration::from_millis(500);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_store_is_waited_for_once_and_then_requests_are_served_without_it_at_once() {
+    let mut server = RedisServer::start();
+    let short = Locks::builder().request_timeout(STORE_WAIT);
+    let locks = short.connect(server.url()).await.unwrap();
+    let address = start(&locks, Duration::from_secs(60)).await;
+    let guard = locks.lock("held").await.unwrap();
+    let waits = tokio::spawn(async move { ask(address, "held").await });
+    queued(&locks, "held", 1).await;
+    server.kill();
+
+    let began = Instant::now();
+    assert_eq!(ask(address, "1").await.body, "unlocked");
+    assert!(began.elapsed() < 2 * STORE_WAIT, "{:?}", began.elapsed());
+    assert_eq!(waits.await.unwrap().body, "unlocked", "the request that was queued");
+    assert!(began.elapsed() < 3 * STORE_WAIT, "{:?}", began.elapsed());
+    let mut times = Vec::new();
+    for order in 0..9 {
+        let began = Instant::now();
+        assert_eq!(ask(address, &order.to_string()).await.body, "unlocked");
+        times.push(began.elapsed());
+    }
+    times.sort_unstable();
+    assert!(times[4] < Duration::from_millis(50), "{times:?}");
+
+    server.restart();
+    let began = Instant::now();
+    while ask(address, "1").await.body != "locked" {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(began.elapsed() < Duration::from_secs(3), "the end of the outage is not found");
+    }
+    drop(guard);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_request_is_served_without_the_lock_unless_its_layer_fails_open() {
+    let mut server = RedisServer::start();
+    let short = Locks::builder().request_timeout(STORE_WAIT);
+    let locks = short.connect(server.url()).await.unwrap();
+    let layer = HttpLockLayer::new(locks, ByHeader::new("x-order")).wait(Duration::from_secs(60));
+    let address = serve_with(layer).await;
+    let end = Instant::now() + Duration::from_secs(5);
+    let mut clients = tokio::task::JoinSet::new();
+    for client in 0..20 {
+        clients.spawn(async move {
+            let mut locked = 0;
+            while Instant::now() < end {
+                let answer = ask(address, &(client % 4).to_string()).await;
+                match answer.status {
+                    200 => assert_eq!(answer.body, "locked"),
+                    _ => assert_eq!(answer.status, 503, "{}", answer.body),
+                }
+                locked += u32::from(answer.status == 200);
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            locked
+        });
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    server.kill();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    server.restart();
+    let locked = clients.join_all().await;
+    assert!(locked.iter().all(|locked| *locked > 10), "{locked:?}");
 }

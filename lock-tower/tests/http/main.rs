@@ -15,6 +15,7 @@ mod read_ahead;
 mod refusals;
 mod release;
 mod status;
+mod streams;
 mod timing;
 mod unheard;
 mod waits;

@@ -22,7 +22,8 @@ pub enum LockErrorKind {
     WaitTooLong,
     /// A newer request of the same lock waits in its place. Only where both keep the newest.
     Superseded,
-    /// The store is disconnected, or did not answer within the `request_timeout`. If the caller's
+    /// The store is disconnected, or did not answer within the `request_timeout`, for the
+    /// `store_wait` of the request or for longer. If the caller's
     /// wait is shorter than that and ends first, the error is a [`Timeout`](Self::Timeout). Also:
     /// the server is loading its data, or fewer replicas acknowledged the grant than
     /// `require_replicas` asks for.

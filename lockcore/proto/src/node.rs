@@ -300,6 +300,17 @@ impl<P: Mirror> Core<P> {
         })
     }
 
+    /// Whether the store has still to answer the first acquire of an attempt. One that has not been
+    /// sent does not wait for the store while that answers others.
+    pub fn awaits_store(&self, attempt: u64) -> bool {
+        let entry = self.current(attempt).and_then(|number| self.table.get(number));
+        entry.is_some_and(|entry| match entry.state {
+            State::Unsent => self.last_success <= entry.started,
+            State::Asking { .. } | State::Parked { .. } => true,
+            _ => false,
+        })
+    }
+
     /// Takes the outcome of an attempt. A grant is its caller's from now on.
     pub fn take(&mut self, attempt: u64) -> Outcome {
         let now = self.now;

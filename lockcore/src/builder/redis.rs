@@ -241,7 +241,8 @@ impl LocksBuilder {
     ///
     /// # Cancel safety
     /// Dropping it closes the connections that it has opened.
-    pub async fn from_cluster(self, cluster: Cluster) -> Result<Locks, LockError> {
+    pub async fn from_cluster(mut self, cluster: Cluster) -> Result<Locks, LockError> {
+        self.fails_over = true;
         self.check()?;
         if self.redisson_peers {
             // A JVM would have to hear of its turn at the primary of the slot.
@@ -265,7 +266,8 @@ impl LocksBuilder {
         Ok(self.build(Arc::new(store), node, &inbox))
     }
 
-    pub(super) async fn on_redis(self, connector: Connector) -> Result<Locks, LockError> {
+    pub(super) async fn on_redis(mut self, connector: Connector) -> Result<Locks, LockError> {
+        self.fails_over = connector.is_watched();
         self.check()?;
         let (node, inbox) = (new_node(), Inbox::default());
         let store = self.store(connector, &node, &inbox, None).await?;

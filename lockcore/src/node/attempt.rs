@@ -8,8 +8,8 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use pin_project::{pin_project, pinned_drop};
-use proto::node::{Note, Outcome, Refusal, Request};
-use proto::{Demand, LockErrorKind, LockName, Mode};
+use proto::node::{Core, Note, Outcome, Refusal, Request};
+use proto::{Demand, LockErrorKind, LockName, Mode, StoreError};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::coop::poll_proceed;
 use tokio::time::{Instant, Sleep};
@@ -45,12 +45,21 @@ pub(crate) struct LocalOptions {
     pub(crate) names_holder: bool,
     /// Whether it is refused where its wait would be too long.
     pub(crate) refuses_early: bool,
+    /// The longest wait for the store; nothing leaves it to the settings of the node.
+    pub(crate) store_wait: Option<Duration>,
+    /// Whether an outage of that length ends it although it is queued.
+    pub(crate) leaves_in_outage: bool,
 }
 
 impl LocalOptions {
     /// Those of a request whose label is its own, and nothing else.
-    pub(crate) const LABELLED: Self =
-        Self { is_labelled: true, names_holder: false, refuses_early: false };
+    pub(crate) const LABELLED: Self = Self {
+        is_labelled: true,
+        names_holder: false,
+        refuses_early: false,
+        store_wait: None,
+        leaves_in_outage: false,
+    };
 
     /// Labels the request with the trace context of its caller, unless it has a label.
     pub(crate) fn label(&mut self, request: &mut Request, observer: &Observer) {
@@ -78,6 +87,7 @@ struct RunningAttempt {
     cell: HoldCell,
     demand: Demand,
     limit: Limit,
+    store_wait: StoreWait,
     span: tracing::Span,
     _slot: Option<OwnedSemaphorePermit>,
 }
@@ -91,6 +101,37 @@ enum Limit {
     At(Instant),
     /// No success of any request for this long, counted from the attempt's start at the earliest.
     Silence(Duration, Instant),
+}
+
+/// The wait for the store. It ends an attempt that no server has queued yet, and others only where
+/// they say so.
+#[derive(Debug, Clone, Copy)]
+struct StoreWait {
+    longest: Duration,
+    /// The next look at the store, if there is one.
+    look_at: Option<Instant>,
+    leaves_in_outage: bool,
+}
+
+impl StoreWait {
+    fn new(node: &Node, local: LocalOptions) -> Self {
+        let longest = local.store_wait.unwrap_or(node.settings.store_wait);
+        let look_at = Some(later(Instant::now(), longest));
+        Self { longest, look_at, leaves_in_outage: local.leaves_in_outage }
+    }
+
+    /// The error of an outage that has lasted for so long, or longer.
+    fn outage(self, node: &Node, lock: &LockName, mode: Mode) -> Option<StoreError> {
+        let outage = node.store.outage(lock, mode == Mode::Wait)?;
+        (outage.since.elapsed() >= self.longest).then_some(outage.error)
+    }
+}
+
+/// The reason for which the time of an attempt is up.
+enum End {
+    Limit,
+    /// It has waited for the store for long enough, which has this error, if it is known.
+    Store(Option<StoreError>),
 }
 
 impl Attempt {
@@ -186,13 +227,20 @@ impl RunningAttempt {
         mut request: Request,
         cell: &mut HoldCell,
         mut local: LocalOptions,
-        limit: Limit,
+        (limit, store_wait): (Limit, StoreWait),
     ) -> Result<Self, LockError> {
         let lock = request.lock.clone();
         let demand = request.demand;
         local.label(&mut request, &node.observer);
         let span = node.observer.acquiring(&lock, cell);
         let in_span = span.clone().entered();
+        if let Some(outage) = store_wait.outage(node, &lock, request.mode)
+            && !node.look(Core::is_closed)
+        {
+            let error = node.error(outage);
+            node.observer.note(&refused(&lock, cell, &error));
+            return Err(error);
+        }
         let slot = take_slot(node, &request, cell)?;
         let waits = request.mode == Mode::Wait;
         if local.refuses_early && waits {
@@ -208,7 +256,39 @@ impl RunningAttempt {
             node.send(ask);
         }
         drop(in_span);
-        Ok(Self { attempt, lock, cell, demand, limit, span, _slot: slot })
+        Ok(Self { attempt, lock, cell, demand, limit, store_wait, span, _slot: slot })
+    }
+
+    /// The earliest instant at which it may have to end.
+    fn next_look(&self, node: &Node) -> Instant {
+        let limit = self.limit.instant(node);
+        self.store_wait.look_at.map_or(limit, |at| at.min(limit))
+    }
+
+    /// Looks whether it has waited for the store for long enough. If not, sets the next look. The
+    /// error of the store, where that is known.
+    fn look_at_store(&mut self, node: &Node) -> Option<Option<StoreError>> {
+        let now = Instant::now();
+        let StoreWait { longest, look_at, leaves_in_outage } = self.store_wait;
+        if look_at.is_none_or(|at| at > now) {
+            return None;
+        }
+        let next = later(now, longest);
+        let is_queued = self.cell.position().is_some();
+        self.store_wait.look_at = match is_queued {
+            false if node.look(|core| core.awaits_store(self.attempt)) => return Some(None),
+            // Its answer has come, and its place may still be lost.
+            false => Some(next),
+            true if !leaves_in_outage => None,
+            true => match node.store.outage(&self.lock, true) {
+                Some(outage) if later(outage.since, longest) <= now => {
+                    return Some(Some(outage.error));
+                }
+                Some(outage) => Some(later(outage.since, longest)),
+                None => Some(next),
+            },
+        };
+        None
     }
 
     /// The outcome of the attempt, once there is one.
@@ -236,12 +316,9 @@ impl RunningAttempt {
     fn told_at(&self, node: &Node, outcome: &AttemptResult) -> Option<Instant> {
         use LockErrorKind::{QueueFull, WaitTooLong};
         let Err(error) = outcome else { return None };
-        if !matches!(error.kind(), QueueFull | WaitTooLong) {
-            return None;
-        }
-        let now = Instant::now();
-        let at = node.refusals.next(now, self.limit.instant(node));
-        (at > now).then_some(at)
+        matches!(error.kind(), QueueFull | WaitTooLong)
+            .then(|| node.refusals.turn(self.limit.instant(node)))
+            .flatten()
     }
 
     /// Records the outcome in the span of the wait.
@@ -258,7 +335,7 @@ impl RunningAttempt {
     }
 
     /// Ends an attempt whose time is up. A grant may have come in the same instant; then it counts.
-    fn time_out(&self, node: &Arc<Node>) -> AttemptResult {
+    fn time_out(&self, node: &Arc<Node>, end: End) -> AttemptResult {
         let take = || {
             node.with(|core| {
                 let outcome = core.take(self.attempt);
@@ -270,17 +347,17 @@ impl RunningAttempt {
         if let Some(outcome) = self.outcome(node, outcome) {
             return outcome;
         }
-        let error = match (unanswered, self.limit) {
-            (Some(error), _) => node.error(error),
-            (None, Limit::At(_)) => {
+        let error = match (unanswered, end, self.limit) {
+            (Some(error), ..) | (None, End::Store(Some(error)), _) => node.error(error),
+            (None, End::Store(None), _) | (None, End::Limit, Limit::Once(_)) => {
+                LockError::with_detail(LockErrorKind::Unavailable, "it did not answer in time")
+            }
+            (None, End::Limit, Limit::At(_)) => {
                 let ahead = self.cell.prediction().zip(self.cell.position());
                 let queue = ahead.map(|(by, ahead)| by.wait(ahead));
                 LockError::new(LockErrorKind::Timeout).retry_after_queue(queue)
             }
-            (None, Limit::Once(_)) => {
-                LockError::with_detail(LockErrorKind::Unavailable, "it did not answer in time")
-            }
-            (None, Limit::Silence(silence, _)) => LockError::with_detail(
+            (None, End::Limit, Limit::Silence(silence, _)) => LockError::with_detail(
                 LockErrorKind::Unavailable,
                 format!("no request has succeeded for {silence:?}"),
             ),
@@ -316,15 +393,28 @@ impl Future for Attempt {
         if let AttemptState::New(request) = this.state {
             let request = request.take().expect("taken once, on the first poll");
             *this.state = AttemptState::Done;
+            let mut told_at = None;
             let begun = request.and_then(|request| {
                 let limit = Limit::new(this.node, &request);
-                this.timer.set(Some(timer(limit.earliest())));
-                RunningAttempt::begin(this.node, request, this.cell, *this.local, limit)
+                let store_wait = StoreWait::new(this.node, *this.local);
+                let first =
+                    store_wait.look_at.map_or(limit.earliest(), |at| at.min(limit.earliest()));
+                this.timer.set(Some(timer(first)));
+                let limits = (limit, store_wait);
+                let begun =
+                    RunningAttempt::begin(this.node, request, this.cell, *this.local, limits);
+                // One that goes on without the lock does not come back.
+                if matches!(&begun, Err(error) if error.is_retryable())
+                    && !this.local.leaves_in_outage
+                {
+                    told_at = this.node.refusals.turn(limit.instant(this.node));
+                }
+                begun
             });
             *this.state = match begun {
                 Ok(running) => AttemptState::Running(running),
                 Err(error) => {
-                    this.timer.set(None);
+                    this.timer.set(told_at.map(timer));
                     AttemptState::Refused(error)
                 }
             };
@@ -371,13 +461,17 @@ impl Future for Attempt {
             if timer.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
-            let at = running.limit.instant(this.node);
-            if at > Instant::now() {
-                // Something has succeeded since the timer was set.
+            let end = match running.look_at_store(this.node) {
+                Some(error) => End::Store(error),
+                None => End::Limit,
+            };
+            let at = running.next_look(this.node);
+            if matches!(end, End::Limit) && at > Instant::now() {
+                // Its answer has come, or something has succeeded since the timer was set.
                 timer.reset(at);
                 continue;
             }
-            let outcome = running.time_out(this.node);
+            let outcome = running.time_out(this.node, end);
             running.observe(this.node, &outcome);
             *this.state = AttemptState::Done;
             return Poll::Ready(outcome);

@@ -62,6 +62,8 @@ pub(crate) struct Settings {
     pub(crate) replicas: u32,
     pub(crate) redact_names: bool,
     pub(crate) request_timeout: Duration,
+    /// The wait for the store of requests that set none.
+    pub(crate) store_wait: Duration,
     pub(crate) redisson_peers: bool,
     /// The most members of a run.
     pub(crate) run_limit: u32,

@@ -2,7 +2,8 @@
 //!
 //! Callers that try again at once, however many, would else keep the process busy with attempts and
 //! refusals: all tasks that are ready are polled before a holder whose time has come. A caller that
-//! is told later is no worse off than without a queue limit: it would have waited until then.
+//! is told later is no worse off than without a queue limit, or a bound on its wait for the store:
+//! it would have waited until then.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -22,9 +23,16 @@ pub(crate) struct RefusalPace {
 }
 
 impl RefusalPace {
+    /// The instant at which a refusal of now is told, if that is later: `latest` at most.
+    pub(crate) fn turn(&self, latest: Instant) -> Option<Instant> {
+        let now = Instant::now();
+        let at = self.next(now, latest);
+        (at > now).then_some(at)
+    }
+
     /// Returns when a refusal of now is told: at `latest` if its turn would come after that. Then
     /// it takes no turn, so that turns are never further ahead than the longest wait.
-    pub(crate) fn next(&self, now: Instant, latest: Instant) -> Instant {
+    fn next(&self, now: Instant, latest: Instant) -> Instant {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         // The past, by at most a burst.
         let ahead = now.checked_sub(EACH * (BURST - 1)).unwrap_or(now);

@@ -1,5 +1,7 @@
 //! From options to the terms of an acquisition.
 
+use std::time::Duration;
+
 use proto::{ConfigError, Terms};
 
 use super::{LockOptions, MAX_LEASE, MIN_LEASE, Wait};
@@ -32,6 +34,10 @@ impl LockOptions {
         if terms.lease < MIN_LEASE || terms.lease > MAX_LEASE {
             return Err(ConfigError::new("lease", format!("{:?}", terms.lease), "100 ms to 24 h"));
         }
+        if let Some(store_wait) = self.store_wait.filter(|wait| *wait < Duration::from_millis(1)) {
+            let range = "1 ms or more: without a wait for the store nothing is acquired";
+            return Err(ConfigError::new("store_wait", format!("{store_wait:?}"), range));
+        }
         if terms.queue_limit == 0 {
             return Err(ConfigError::new("queue_limit", "0", "1 or more"));
         }
@@ -46,8 +52,6 @@ impl LockOptions {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use proto::Renewal;
 
     use super::*;

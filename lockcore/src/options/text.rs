@@ -22,6 +22,8 @@ pub(crate) struct Text {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     wait_forever: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
+    store_wait_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     queue_limit: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     max_hold_ms: Option<u64>,
@@ -40,6 +42,7 @@ impl From<LockOptions> for Text {
                 _ => None,
             },
             wait_forever: options.wait == Some(Wait::Forever),
+            store_wait_ms: options.store_wait.map(ms),
             queue_limit: options.queue_limit,
             max_hold_ms: options.max_hold.map(ms),
             when_busy: options.when_busy,
@@ -67,6 +70,7 @@ impl TryFrom<Text> for LockOptions {
             lease: text.lease_ms.map(Duration::from_millis),
             renewal: text.renew.map(|renew| if renew { Renewal::Watchdog } else { Renewal::Fixed }),
             wait,
+            store_wait: text.store_wait_ms.map(Duration::from_millis),
             queue_limit: text.queue_limit,
             max_hold: text.max_hold_ms.map(Duration::from_millis),
             when_busy: text.when_busy,
@@ -91,6 +95,7 @@ mod tests {
             (LockOptions::new(), "{}"),
             (LockOptions::new().wait(ms(500)), r#"{"wait_ms":500}"#),
             (LockOptions::new().wait_forever(), r#"{"wait_forever":true}"#),
+            (LockOptions::new().store_wait(ms(500)), r#"{"store_wait_ms":500}"#),
             (LockOptions::new().lease(ms(700)), r#"{"lease_ms":700,"renew":true}"#),
             (LockOptions::new().when_busy(WhenBusy::Wait), r#"{"when_busy":"wait"}"#),
             (LockOptions::new().when_busy(WhenBusy::Refuse), r#"{"when_busy":"refuse"}"#),
@@ -118,6 +123,7 @@ mod tests {
     #[test]
     fn a_file_with_a_bad_option_is_refused_and_names_it() {
         for (text, named) in [
+            (r#"{"store_wait_ms": 0}"#, "store_wait is 0ns: it must be 1 ms or more"),
             (r#"{"queue_limit": 0}"#, "queue_limit is 0: it must be 1 or more"),
             (r#"{"leese_ms": 5000}"#, "unknown field `leese_ms`, expected one of `lease_ms`"),
             (r#"{"wait_ms": 5, "wait_forever": true}"#, "wait_ms is 5: it must be left out"),

@@ -246,25 +246,35 @@ impl Climbing {
         }
     }
 
-    /// Gives everything back until enough primaries are reached.
+    /// Gives everything back until enough primaries are reached: for the wait for the store, unless
+    /// it is queued.
     async fn reach_enough(&mut self) -> Result<(), LockError> {
         let primaries = Arc::clone(&self.ascent.primaries);
         let mut view = primaries.view.subscribe();
-        let wanted = primaries.wanted();
         if view.borrow().is_closed {
             return Err(primaries.closed());
         }
-        if view.borrow().reached() >= wanted {
+        let Some(lacking) = view.borrow().lacking else { return Ok(()) };
+        self.held.fill_with(|| None);
+        let Ascent { request, local, .. } = &self.ascent;
+        let silence = request.options.lease.max(SILENCE);
+        let mut end = self.end.unwrap_or_else(|| later(Instant::now(), silence));
+        let is_queued = self.positions.borrow().is_some();
+        if local.leaves_in_outage || !is_queued {
+            let store_wait = local.store_wait.unwrap_or(primaries.terms.request_timeout);
+            end = end.min(later(lacking, store_wait));
+        }
+        let reached = view.wait_for(|view| view.is_closed || view.lacking.is_none());
+        if request.mode == Mode::Wait && timeout_at(end, reached).await.is_ok() {
             return Ok(());
         }
-        self.held.fill_with(|| None);
-        let silence = self.ascent.request.options.lease.max(SILENCE);
-        let end = self.end.unwrap_or_else(|| later(Instant::now(), silence));
-        let reached = view.wait_for(|view| view.is_closed || view.reached() >= wanted);
-        match self.ascent.request.mode {
-            Mode::Wait if timeout_at(end, reached).await.is_ok() => Ok(()),
-            _ => Err(primaries.unreached()),
+        let latest = self.end.unwrap_or(end);
+        if !local.leaves_in_outage
+            && let Some(at) = primaries.refusals.turn(latest)
+        {
+            sleep_until(at).await;
         }
+        Err(primaries.unreached())
     }
 
     async fn wait_at(&self, at: usize, server: u64, hop: Duration, is_first: bool) -> Waited {
@@ -278,16 +288,19 @@ impl Climbing {
             request.options.wait = Some(left.map_or(hop, |left| left.min(hop)));
         }
         let class = if is_first { self.ascent.of.class_name() } else { BEHIND };
-        let local = if is_first { self.ascent.local } else { LocalOptions::LABELLED };
+        let local = match self.ascent.local {
+            local if is_first => local,
+            LocalOptions { store_wait, .. } => {
+                LocalOptions { store_wait, ..LocalOptions::LABELLED }
+            }
+        };
         let attempt = Attempt::new(node, Ok(request), node.classes.get(class), local);
         if is_first {
             // Told by the node itself, also while nobody polls the climb.
             attempt.tell_positions(self.positions.clone());
         }
         let mut view = primaries.view.subscribe();
-        let away = |view: &super::View| {
-            view.servers[at] != Some(server) || view.reached() < primaries.wanted()
-        };
+        let away = |view: &super::View| view.servers[at] != Some(server) || view.lacking.is_some();
         tokio::select! {
             biased;
             outcome = attempt => match outcome {

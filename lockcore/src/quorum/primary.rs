@@ -131,7 +131,7 @@ impl SharedPrimary {
     }
 
     fn tell(&self, server: Option<u64>) {
-        self.view.send_modify(|view| view.servers[self.at] = server);
+        self.view.send_modify(|view| view.set(self.at, server));
     }
 
     async fn connected(&self, connect: Connect) -> &Arc<Node> {

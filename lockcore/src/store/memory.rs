@@ -43,8 +43,8 @@ impl MemoryStore {
     /// Makes every acquire on this store fail with `kind`, until this is called with `None`.
     /// Releases, renewals and queued waiters are not affected. For tests of code that uses locks.
     ///
-    /// An acquire that is refused as `Unavailable` or `ReadOnly` tries again until its wait ends,
-    /// as it does with a server: set a wait.
+    /// An acquire that is refused as `Unavailable` or `ReadOnly` tries again until its
+    /// [`store_wait`](crate::LockOptions::store_wait) ends, as it does with a server.
     pub fn refuse(&self, kind: Option<LockErrorKind>) {
         self.shared.state().refusing = kind;
     }

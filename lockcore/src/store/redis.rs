@@ -46,7 +46,7 @@ pub(crate) use tls::Tls;
 use crate::error::LockError;
 use crate::status::{Connection, ServerStatus};
 use crate::store::Standing;
-use crate::store::{Listener, Search, Store, StoreFuture, no_primary};
+use crate::store::{Listener, Outage, Search, Store, StoreFuture, no_primary};
 use acl::AclCheck;
 use connection::{Answered, Recipient};
 use link::{CommandLink, Judged, Sender};
@@ -430,6 +430,15 @@ impl Store for RedisStore {
 
     fn commands(&self) -> watch::Receiver<Link> {
         self.link.state()
+    }
+
+    fn outage(&self, _lock: &LockName, hears: bool) -> Option<Outage> {
+        let of_messages = || {
+            let Outage { since, error } = self.subscription.outage()?;
+            let detail = format!("subscription: {}", error.detail);
+            Some(Outage { since, error: StoreError::refused(error.kind, detail) })
+        };
+        self.link.outage().or_else(|| of_messages().filter(|_| hears))
     }
 
     fn now_us(&self) -> u64 {

@@ -182,7 +182,8 @@ pub async fn quorum_faults(
 }
 
 fn builder() -> LocksBuilder {
-    Locks::builder().lease(MAX_LEASE).request_timeout(REQUEST_TIMEOUT)
+    // Buyers wait for the primaries as long as for the lock.
+    Locks::builder().lease(MAX_LEASE).request_timeout(REQUEST_TIMEOUT).store_wait(Duration::MAX)
 }
 
 fn quorum<S: AsRef<str>>(primaries: &[S], spare: usize) -> Quorum {

@@ -102,17 +102,24 @@ async fn a_store_that_stays_away_ends_a_wait_with_unavailable() {
     let store = MemoryStore::new();
     let locks = Locks::builder().on_memory(&store).expect("options");
     store.refuse(Some(LockErrorKind::Unavailable));
-    let started = Instant::now();
-    let error = locks.lock_timeout("key", ms(5_000)).await.expect_err("away");
-    assert_eq!((error.kind(), started.elapsed().as_secs()), (LockErrorKind::Unavailable, 5));
-    let started = Instant::now();
-    let error = locks.lock("key").await.expect_err("away for ever");
-    assert_eq!(error.kind(), LockErrorKind::Unavailable);
-    let took = started.elapsed();
-    assert!(took >= Duration::from_secs(15) && took < Duration::from_secs(61), "{took:?}");
+    let cases = [
+        ("the request timeout", locks.lock("key"), 2),
+        ("the same, for all that its wait says", locks.lock_timeout("key", HOUR), 2),
+        ("its own", locks.key("key").store_wait(ms(7_000)).lock(), 7),
+        ("no longer than its wait", locks.key("key").store_wait(HOUR).wait(ms(5_000)).lock(), 5),
+        ("silence", locks.key("key").store_wait(HOUR).lock(), 30),
+        ("a try", locks.key("key").store_wait(HOUR).wait(Duration::ZERO).lock(), 2),
+        ("a shorter try", locks.key("key").store_wait(ms(1_000)).wait(Duration::ZERO).lock(), 1),
+    ];
+    for (what, acquire, seconds) in cases {
+        let started = Instant::now();
+        let error = acquire.await.expect_err("away");
+        let took = started.elapsed().as_secs();
+        assert_eq!((error.kind(), took), (LockErrorKind::Unavailable, seconds), "{what}");
+    }
 
     // A store that comes back in time is waited for.
-    let waiting = tokio::spawn(locks.lock("key"));
+    let waiting = tokio::spawn(locks.key("key").store_wait(ms(7_000)).lock());
     sleep(Duration::from_secs(5)).await;
     store.refuse(None);
     granted(waiting).await.release().await.expect("held until now");

@@ -1,6 +1,7 @@
 //! Faults: processes that die or freeze, connections that break, servers that go, refuse or lie.
 
 mod access;
+mod away;
 mod client;
 mod clocks;
 mod common;

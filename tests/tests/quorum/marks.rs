@@ -36,7 +36,8 @@ async fn servers_that_have_just_started_serve_nobody_until_the_longest_lease_is_
     let error = locks.try_lock("k").await.expect_err("no primary counts yet");
     assert_eq!(error.kind(), LockErrorKind::Unavailable);
     assert!(error.to_string().contains("0 of 3 primaries"), "{error}");
-    let guard = locks.lock_timeout("k", SOON).await.expect("granted in the end");
+    let guard =
+        locks.key("k").wait(SOON).store_wait(SOON).lock().await.expect("granted in the end");
     assert!(began.elapsed() >= MAX_LEASE, "after {:?}", began.elapsed());
     guard.release().await.expect("held");
 }
@@ -142,7 +143,8 @@ async fn a_primary_that_was_emptied_or_restarted_counts_after_the_longest_lease_
             let _: redis::Value = Raw::connect(&three.0[1].url()).await.ask(&lose).await;
         }
         let lost = Instant::now();
-        let guard = locks.lock_timeout("k", SOON).await.expect("granted in the end");
+        let guard =
+            locks.key("k").wait(SOON).store_wait(SOON).lock().await.expect("granted in the end");
         assert!(lost.elapsed() >= MAX_LEASE, "{loss}: after {:?}", lost.elapsed());
         guard.release().await.expect("held");
     }
@@ -176,7 +178,8 @@ async fn a_token_is_above_those_that_an_emptied_primary_has_forgotten() {
     // Others have got tokens at these two since, by clocks that are behind.
     count_from(&three.0[1], later(2_200)).await;
     count_from(&three.0[2], later(2_400)).await;
-    let guard = other.lock_timeout("k", SOON).await.expect("granted in the end");
+    let guard =
+        other.key("k").wait(SOON).store_wait(SOON).lock().await.expect("granted in the end");
     assert!(guard.fencing_token() > forgotten, "{} after {forgotten}", guard.fencing_token());
     guard.release().await.expect("held");
 }
@@ -198,7 +201,15 @@ async fn a_restart_that_keeps_the_mark_is_known_to_a_process_that_comes_later() 
     for (key, value) in [("lockcore:quorum", kept), (&counter, written_us.to_string())] {
         let _: redis::Value = redis.ask(redis::cmd("SET").arg(key).arg(value)).await;
     }
-    let guard = three.locks().await.lock_timeout("k", SOON).await.expect("granted in the end");
+    let guard = three
+        .locks()
+        .await
+        .key("k")
+        .wait(SOON)
+        .store_wait(SOON)
+        .lock()
+        .await
+        .expect("granted in the end");
     assert!(restarted.elapsed() >= MAX_LEASE, "after {:?}", restarted.elapsed());
     guard.release().await.expect("held");
 }

@@ -6,6 +6,7 @@ use lock_tests::{Raw, RedisOptions, Watched, eventually, queued};
 use lockcore::{LockGuard, Locks};
 use redis::cmd;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use crate::common::{SOON, connect, release, soon};
 
@@ -116,4 +117,37 @@ async fn a_primary_that_was_frozen_and_comes_back_is_not_followed() {
     })
     .await;
     turns_in_order(scene).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_request_ends_in_a_failover_under_load() {
+    let mut watched = Watched::start(RedisOptions::default()).await;
+    let nodes = [
+        connect(&watched.url()).await.expect("accepted"),
+        connect(&watched.url()).await.expect("accepted"),
+    ];
+    let stop = CancellationToken::new();
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..20 {
+        let (locks, stop) = (nodes[task % 2].clone(), stop.clone());
+        tasks.spawn(async move {
+            let mut served = 0;
+            while !stop.is_cancelled() {
+                // Also one that was not queued yet: a failover is shorter than it waits for one.
+                let request = locks.key(format!("k{}", task % 4)).wait(SOON);
+                let guard = request.lock().await.expect("served in the end");
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                served += 1;
+                drop(guard.release().await);
+            }
+            served
+        });
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    watched.server(0).kill();
+    watched.promoted(0).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    stop.cancel();
+    let served = soon("everybody's end", tasks.join_all()).await;
+    assert!(served.iter().all(|served| *served > 1), "{served:?}");
 }

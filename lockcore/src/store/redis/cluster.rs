@@ -41,7 +41,7 @@ use crate::credentials::Credentials;
 use crate::error::LockError;
 use crate::provider::Provider;
 use crate::status::ServerStatus;
-use crate::store::{Listener, Search, Store, StoreFuture};
+use crate::store::{Listener, Outage, Search, Store, StoreFuture};
 
 /// The settings of a store on a Cluster.
 pub(crate) struct ClusterSettings {
@@ -266,6 +266,13 @@ impl Store for ClusterStore {
 
     fn is_up_for(&self, lock: &LockName) -> bool {
         self.0.slots().owner(lock.slot()).is_some_and(|shard| shard.check(false).is_ok())
+    }
+
+    fn outage(&self, lock: &LockName, hears: bool) -> Option<Outage> {
+        let shard = self.0.slots().owner(lock.slot()).cloned()?;
+        let Outage { since, error } = shard.store.outage(lock, hears)?;
+        let detail = format!("{}: {}", shard.place, error.detail);
+        Some(Outage { since, error: StoreError::refused(error.kind, detail) })
     }
 
     fn now_us(&self) -> u64 {

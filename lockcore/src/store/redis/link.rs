@@ -42,7 +42,7 @@ use super::hello::Hello;
 use super::server_time::ServerTime;
 use super::setup::{self, ConnectionSetup, Extras, Identity};
 use crate::error::LockError;
-use crate::store::answer_to;
+use crate::store::{LinkState, Outage, answer_to};
 
 /// The time without a success after which a PING shows whether the connection still stands.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -67,7 +67,7 @@ struct SharedLink {
     /// The runtime of the connections.
     runtime: Handle,
     current: Mutex<Current>,
-    state: watch::Sender<Link>,
+    state: LinkState,
     /// Counts the servers that connections have led to.
     servers: AtomicU64,
     /// The times of the servers, each noted before a command goes there.
@@ -88,6 +88,8 @@ struct Current {
     server: u64,
     opened: Instant,
     last_success: Instant,
+    /// The moment since which requests have had no answer in time, and none at all.
+    silent: Option<Instant>,
     hello: Option<Hello>,
     identity: Identity,
 }
@@ -124,7 +126,7 @@ impl CommandLink {
             request_timeout,
             runtime: Handle::current(),
             current: Mutex::new(current),
-            state: watch::Sender::new(Link::Up),
+            state: LinkState::up(),
             servers: AtomicU64::new(0),
             server_time,
             trusted: AtomicU64::new(0),
@@ -174,7 +176,7 @@ impl CommandLink {
         current.server += 1;
         self.0.servers.store(current.server, Ordering::Release);
         // Those that follow it look at the count.
-        self.0.state.send_modify(|_| {});
+        self.0.state.touch();
     }
 
     /// The address of the server that commands go to.
@@ -185,6 +187,16 @@ impl CommandLink {
     /// The time since the server last answered.
     pub(crate) fn silent_for(&self) -> Duration {
         self.0.current().last_success.elapsed()
+    }
+
+    /// The outage of the server: it is not connected, or it has not answered since a request that
+    /// was not answered in time.
+    pub(crate) fn outage(&self) -> Option<Outage> {
+        let down = self.0.state.outage();
+        let Some(silent) = self.0.current().silent else { return down };
+        let since = down.as_ref().map_or(silent, |outage| outage.since.min(silent));
+        let error = down.map_or_else(|| unavailable("it did not answer in time"), |it| it.error);
+        Some(Outage { since, error })
     }
 
     /// The number of requests on their way; not known without a connection of our own.
@@ -267,11 +279,14 @@ impl CommandLink {
         }
         match &answer {
             // The server may be slow, or the peer half gone: a PING tells.
-            Err(error) if error.is_timeout() => self.0.suspicion.notify_one(),
+            Err(error) if error.is_timeout() => {
+                self.0.current().note_silence(self.0.request_timeout);
+                self.0.suspicion.notify_one();
+            }
             Err(error) if failure::breaks_connection(error) => {
                 drop(self.0.broke(generation, &why(error)));
             }
-            _ => self.0.current().last_success = Instant::now(),
+            _ => self.0.current().note_success(),
         }
         Ok(answer)
     }
@@ -289,7 +304,7 @@ impl CommandLink {
             Ok(answer) if answer != Value::BulkString(text.into_bytes()) => {
                 self.distrust(generation);
             }
-            _ => self.0.current().last_success = Instant::now(),
+            _ => self.0.current().note_success(),
         }
     }
 
@@ -320,7 +335,7 @@ impl CommandLink {
             }
         }
         self.0.usable().ok_or_else(|| {
-            let why = self.0.state.borrow().why_down();
+            let why = self.0.state.why_down();
             why.unwrap_or_else(|| unavailable("the connection broke again"))
         })
     }
@@ -331,7 +346,29 @@ impl Current {
         let now = Instant::now();
         let Opened { connection, hello } = opened;
         let connection = Some(connection);
-        Self { connection, generation, server, opened: now, last_success: now, hello, identity }
+        Self {
+            connection,
+            generation,
+            server,
+            opened: now,
+            last_success: now,
+            silent: None,
+            hello,
+            identity,
+        }
+    }
+
+    fn note_success(&mut self) {
+        (self.last_success, self.silent) = (Instant::now(), None);
+    }
+
+    /// Notes that a request of this length had no answer.
+    fn note_silence(&mut self, length: Duration) {
+        let sent = Instant::now().checked_sub(length);
+        // One that was sent before the last answer shows nothing but a slow script.
+        if self.silent.is_none() && sent > Some(self.last_success) {
+            self.silent = sent;
+        }
     }
 }
 
@@ -367,7 +404,7 @@ impl SharedLink {
         }
         let connection = current.connection.take()?;
         // Told before the connection can be replaced.
-        self.state.send_replace(Link::broken(error));
+        self.state.set(Link::broken(error));
         drop(current);
         let server = self.connector.server();
         warn!(server, reason = %error.detail, "the connection to Redis broke");
@@ -419,7 +456,7 @@ async fn supervise(shared: Arc<SharedLink>) {
         () = shared.closed.cancelled() => {}
     }
     shared.current().connection = None;
-    shared.state.send_replace(Link::down("closed"));
+    shared.state.set(Link::down("closed"));
 }
 
 /// Has the connection replaced when the sentinels name another primary. The old one may still
@@ -464,14 +501,14 @@ async fn replace(shared: &SharedLink, backoff: &mut Backoff) {
                 shared.server_time.note_first(now_us, server);
                 let numbers = (current.generation + 1, server);
                 *current = Current::new(opened, numbers, identity);
-                shared.state.send_replace(Link::Up);
+                shared.state.set(Link::Up);
                 drop(current);
                 let server = shared.connector.server();
                 info!(server, after = ?broke.elapsed(), "connected to Redis again");
                 return;
             }
             Err(error) => {
-                shared.state.send_replace(Link::broken(&error));
+                shared.state.set(Link::broken(&error));
             }
         }
         backoff.pause().await;

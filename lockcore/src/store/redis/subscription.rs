@@ -29,7 +29,7 @@ use super::connector::{Connector, Primary, Subscribed};
 use super::failure;
 use super::link::{Backoff, LASTED};
 use crate::error::LockError;
-use crate::store::Listener;
+use crate::store::{LinkState, Listener, Outage};
 
 /// The time between two PINGs, which show that the connection still stands.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -68,7 +68,7 @@ impl Channels {
 
 /// A subscription of one node.
 pub(crate) struct Subscription {
-    state: watch::Receiver<Link>,
+    state: LinkState,
     reopen: Arc<Notify>,
 }
 
@@ -79,7 +79,7 @@ struct Task {
     introduce: bool,
     request_timeout: Duration,
     listener: Arc<dyn Listener>,
-    state: watch::Sender<Link>,
+    state: LinkState,
     reopen: Arc<Notify>,
     /// Notified when this connection goes: the other one probably went too.
     suspicion: Arc<Notify>,
@@ -96,7 +96,7 @@ impl Subscription {
         suspicion: Arc<Notify>,
         closed: CancellationToken,
     ) -> Result<Self, LockError> {
-        let (sender, state) = watch::channel(Link::Up);
+        let state = LinkState::up();
         let reopen = Arc::new(Notify::new());
         let task = Task {
             connector,
@@ -104,7 +104,7 @@ impl Subscription {
             introduce,
             request_timeout,
             listener,
-            state: sender,
+            state: state.clone(),
             reopen: Arc::clone(&reopen),
             suspicion,
         };
@@ -114,13 +114,18 @@ impl Subscription {
                 () = task.run(first) => {}
                 () = closed.cancelled() => {}
             }
-            task.state.send_replace(Link::down("closed"));
+            task.state.set(Link::down("closed"));
         });
         Ok(Self { state, reopen })
     }
 
     pub(crate) fn state(&self) -> watch::Receiver<Link> {
-        self.state.clone()
+        self.state.subscribe()
+    }
+
+    /// The outage, while it is not connected.
+    pub(crate) fn outage(&self) -> Option<Outage> {
+        self.state.outage()
     }
 
     /// Opens it anew: the server does not count it.
@@ -140,7 +145,7 @@ impl Task {
             let reason = self.serve(sink, stream, primary.as_ref()).await;
             let broke = Instant::now();
             warn!(server = self.connector.server(), %reason, "the subscription to Redis broke");
-            self.state.send_replace(Link::down(reason));
+            self.state.set(Link::down(reason));
             self.suspicion.notify_one();
             if opened.elapsed() > LASTED {
                 backoff = Backoff::new();
@@ -148,7 +153,7 @@ impl Task {
                 backoff.pause().await;
             }
             open = self.open_again(&mut backoff).await;
-            self.state.send_replace(Link::Up);
+            self.state.set(Link::Up);
             let server = self.connector.server();
             info!(server, after = ?broke.elapsed(), "subscribed to Redis again");
             self.listener.hear(Event::Resubscribed);
@@ -172,7 +177,7 @@ impl Task {
             match self.open().await {
                 Ok(open) => return open,
                 Err(error) => {
-                    self.state.send_replace(Link::broken(&error));
+                    self.state.set(Link::broken(&error));
                 }
             }
             backoff.pause().await;

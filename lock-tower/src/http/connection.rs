@@ -1,0 +1,104 @@
+//! The connection of a request, whose streams all its requests share.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::task::{Context, Poll};
+
+use http::{Extensions, Request, Version};
+use tower::Service;
+
+use crate::hold::place::{Place, Waiters};
+
+/// A client's connection, in the extensions of its requests: the layers for HTTP then bound how
+/// many of them [wait at the same time](crate::HttpLockLayer::waiting_per_connection). Clones are
+/// the same connection.
+///
+/// [`PerConnection`] puts it there for servers that make a service for each connection, as
+/// `axum::serve` does. Where you accept connections yourself, wrap the service of each one in
+/// [`InConnection::new`].
+#[derive(Debug, Clone, Default)]
+pub struct Connection(Waiters);
+
+impl Connection {
+    /// A new connection.
+    pub fn new() -> Self {
+        Self(Arc::new(AtomicUsize::new(0)))
+    }
+
+    /// The connection of a request of this version: one that has others, from HTTP/2 on.
+    pub(crate) fn of(version: Version, extensions: &Extensions) -> Option<&Self> {
+        if version >= Version::HTTP_2 { extensions.get() } else { None }
+    }
+
+    /// The place of one more request, where at most so many may wait.
+    pub(crate) fn place(&self, limit: usize) -> Place {
+        Place::new(Arc::clone(&self.0), limit)
+    }
+}
+
+/// Makes a service for each connection, whose requests have a [`Connection`] in their extensions.
+///
+/// ```
+/// # use axum::Router;
+/// # use lock_tower::PerConnection;
+/// # async fn example(app: Router) -> std::io::Result<()> {
+/// let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
+/// axum::serve(listener, PerConnection::new(app)).await
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct PerConnection<S> {
+    inner: S,
+}
+
+impl<S> PerConnection<S> {
+    /// Serves each connection with a clone of `inner`.
+    pub fn new(inner: S) -> Self {
+        Self { inner }
+    }
+}
+
+impl<S: Clone, T> Service<T> for PerConnection<S> {
+    type Response = InConnection<S>;
+    type Error = Infallible;
+    type Future = Ready<Result<InConnection<S>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: T) -> Self::Future {
+        ready(Ok(InConnection::new(self.inner.clone())))
+    }
+}
+
+/// A service of one connection; clones are of the same one.
+#[derive(Debug, Clone)]
+pub struct InConnection<S> {
+    inner: S,
+    connection: Connection,
+}
+
+impl<S> InConnection<S> {
+    /// Serves a new connection with `inner`.
+    pub fn new(inner: S) -> Self {
+        Self { inner, connection: Connection::new() }
+    }
+}
+
+impl<S: Service<Request<B>>, B> Service<Request<B>> for InConnection<S> {
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> S::Future {
+        request.extensions_mut().insert(self.connection.clone());
+        self.inner.call(request)
+    }
+}
