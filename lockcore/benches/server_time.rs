@@ -72,7 +72,7 @@ impl Node {
             .query_async(&mut self.redis.clone())
             .await
             .expect("answered");
-        self.wire.answer(&asked, floors, &value(&answer)).expect("a known form")
+        self.wire.answer(&asked, &value(&answer)).expect("a known form")
     }
 
     async fn enqueue(&self, lock: &LockName, member: &Member) -> Acquired {

@@ -82,6 +82,21 @@ impl Command {
         Self::Reduce { served: member.number(), member, weight, back: Vec::new() }
     }
 
+    /// The first member that it is about; nothing if it is about a lock alone.
+    pub fn first(&self) -> Option<&Member> {
+        match self {
+            Self::Acquire { members, .. }
+            | Self::Renew { members, .. }
+            | Self::Touch { members } => members.first(),
+            Self::Release { member } | Self::Confirm { member } | Self::Reduce { member, .. } => {
+                Some(member)
+            }
+            Self::Leave { leaving } => leaving.first().map(|one| &one.member),
+            Self::ForceRelease { member } => member.as_ref(),
+            Self::Inspect { .. } => None,
+        }
+    }
+
     /// The holders that it renews.
     pub fn renews(&self) -> &[Member] {
         match self {

@@ -205,51 +205,39 @@ impl Wire {
     /// The answer to the only command.
     ///
     /// # Errors
-    /// The server's for this lock, or that the answer has no known form: see [`is_nonsense`].
-    pub fn answer(
-        &self,
-        asked: &Asked,
-        floors: Floors,
-        answer: &Value<'_>,
-    ) -> Result<Answer, StoreError> {
-        let Asked::One(_, command) = asked else { return Err(nonsense()) };
+    /// The server's for this lock, or that the answer has no known form or is one to another
+    /// request: see [`is_nonsense`].
+    pub fn answer(&self, asked: &Asked, answer: &Value<'_>) -> Result<Answer, StoreError> {
+        let Asked::One(lock, command) = asked else { return Err(nonsense()) };
         let answer = match self.peers {
-            false => queue::reply::answer(command, self.context(floors), answer),
-            true => redisson::reply::answer(command, self.of_error, answer),
+            false => queue::reply::answer((lock, command), &self.node, answer),
+            true => redisson::reply::answer((lock, command), self.of_error, answer),
         }?;
-        if is_of_others(command, &answer) { Err(nonsense()) } else { Ok(answer) }
+        if hides_a_grant(command, &answer) { Err(nonsense()) } else { Ok(answer) }
     }
 
     /// An answer for each command.
     ///
     /// # Errors
-    /// The answer has no known form: see [`is_nonsense`].
-    pub fn answers(
-        &self,
-        asked: &Asked,
-        floors: Floors,
-        answer: &Value<'_>,
-    ) -> Result<Answers, StoreError> {
+    /// The answer has no known form, or is one to another request: see [`is_nonsense`].
+    pub fn answers(&self, asked: &Asked, answer: &Value<'_>) -> Result<Answers, StoreError> {
         let Asked::Together(commands) = asked else {
-            return match self.answer(asked, floors, answer) {
+            return match self.answer(asked, answer) {
                 // Said of this lock.
                 Err(error) if !is_nonsense(&error) => Ok(vec![Err(error)]),
                 answer => Ok(vec![Ok(answer?)]),
             };
         };
+        let commands: Vec<_> = commands.iter().map(|(_, command)| command).collect();
         match self.peers {
-            false => queue::reply::renewals(commands.len(), answer),
-            true => {
-                let commands: Vec<_> = commands.iter().map(|(_, command)| command).collect();
-                redisson::reply::answers(&commands, self.of_error, answer)
-            }
+            false => queue::reply::renewals(&commands, answer),
+            true => redisson::reply::answers(&commands, self.of_error, answer),
         }
     }
 }
 
-/// Whether the answer grants a demand to a member, and does not tell the hold of this member: then
-/// it answers the acquire of another one, and an answer before it went missing on the way.
-fn is_of_others(command: &Command, answer: &Answer) -> bool {
+/// Whether the answer says that a member was granted its demand, and does not tell its hold.
+fn hides_a_grant(command: &Command, answer: &Answer) -> bool {
     let (Command::Acquire { members, .. }, Answer::Acquired(reply)) = (command, answer) else {
         return false;
     };

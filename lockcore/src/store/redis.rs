@@ -350,14 +350,14 @@ where
     #[allow(clippy::boxed_local, reason = "without its box all of it would be copied once more")]
     fn finish(self: Box<Self>, answer: Judged) {
         let Unsent { wire, link, asked, reading } = &self.request;
-        let told = (self.floors, self.sender.server);
+        let server = self.sender.server;
         if matches!(&answer, Ok(Err(error)) if failure::is_forgotten(error))
             && wire.server_time.end_epoch(self.floors.epoch_us)
         {
             link.count_as_another();
         }
         let mut answer =
-            link::finished(answer).and_then(|answer| (reading.read)(wire, asked, told, &answer));
+            link::finished(answer).and_then(|answer| (reading.read)(wire, asked, server, &answer));
         if let Err(error) = &mut answer {
             error.may_have_run |= self.may_hold;
             if is_nonsense(error) {

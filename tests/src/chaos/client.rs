@@ -70,6 +70,19 @@ impl Orders {
         }
     }
 
+    /// The end of a call that failed.
+    fn ended(&self, error: &LockError) -> End {
+        match error.kind() {
+            LockErrorKind::Lost => End::Lost,
+            LockErrorKind::Timeout | LockErrorKind::QueueFull | LockErrorKind::OutOfMemory => {
+                End::Refused
+            }
+            LockErrorKind::Unavailable | LockErrorKind::Closed => End::Unknown,
+            LockErrorKind::Protocol if self.habits.out_of_step => End::Unknown,
+            kind => panic!("an error that no fault explains: {kind:?}, {error}"),
+        }
+    }
+
     /// The bound of a request, and once more if the server has forgotten the script.
     fn bound(&self) -> i64 {
         2 * self.habits.request_timeout.as_micros() as i64
@@ -240,7 +253,7 @@ async fn acquire(
     let end = match outcome {
         Ok(Some(held)) => return Some(held),
         Ok(None) => End::Refused,
-        Err(error) => ended(&error),
+        Err(error) => orders.ended(&error),
     };
     orders.journal.write(&Record::Failed { at: now_us(), attempt, end });
     if end == End::Unknown {
@@ -248,17 +261,6 @@ async fn acquire(
         sleep(Duration::from_millis(dice.of(1..=20))).await;
     }
     None
-}
-
-fn ended(error: &LockError) -> End {
-    match error.kind() {
-        LockErrorKind::Lost => End::Lost,
-        LockErrorKind::Timeout | LockErrorKind::QueueFull | LockErrorKind::OutOfMemory => {
-            End::Refused
-        }
-        LockErrorKind::Unavailable | LockErrorKind::Closed => End::Unknown,
-        kind => panic!("an error that no fault explains: {kind:?}, {error}"),
-    }
 }
 
 /// Works in the critical section. It checks its hold at the beginning only, as most programs do:
@@ -333,7 +335,7 @@ async fn read_on(
             (guard, End::Ok, token)
         }
         Err(error) => {
-            let end = ended(error.error());
+            let end = orders.ended(error.error());
             (error.into_guard(), end, 0)
         }
     };
@@ -355,7 +357,7 @@ async fn give_back(orders: &Orders, dice: &mut Dice, held: LockGuard, attempt: u
     }
     let end = match held.release().await {
         Ok(()) => End::Ok,
-        Err(error) => ended(&error),
+        Err(error) => orders.ended(&error),
     };
     orders.journal.write(&Record::Released { at: now_us(), attempt, end });
 }

@@ -20,6 +20,8 @@ pub enum Kind {
     CutReply,
     /// A reply is lost after its script has run, or a request before.
     Lost,
+    /// A reply is lost and its connection stays: all later ones reach other requests than their own.
+    Swallow,
     /// A request or a reply is late, perhaps later than a lease.
     Delay,
     /// Connections stay open and carry nothing, one way or both.
@@ -56,6 +58,8 @@ pub(super) struct Habits {
     pub(super) overstay: u64,
     /// The number of 100 attempts that are cancelled.
     pub(super) cancel: u64,
+    /// Whether a request may be told that its answer is that of another.
+    pub(super) out_of_step: bool,
     /// The number of attempts of which one works on the registers.
     pub(super) works: usize,
     pub(super) slow: u64,
@@ -70,13 +74,14 @@ pub(super) struct Habits {
 
 impl Kind {
     /// All kinds, in the order of the table.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Calm,
         Self::Kill,
         Self::Stop,
         Self::CutRequest,
         Self::CutReply,
         Self::Lost,
+        Self::Swallow,
         Self::Delay,
         Self::Freeze,
         Self::Replay,
@@ -140,6 +145,7 @@ impl Kind {
             together,
             lease_ms,
             fixed,
+            out_of_step: matches!(self, Self::Swallow | Self::Mixed),
             overstay: if self.claims_everything() { 0 } else { 4 },
             cancel: if self == Self::Cancel { 50 } else { 5 },
             request_timeout: Duration::from_millis(request_timeout),
@@ -154,6 +160,7 @@ impl Kind {
             Self::CutRequest => "cut-request",
             Self::CutReply => "cut-reply",
             Self::Lost => "lost",
+            Self::Swallow => "swallow",
             Self::Delay => "delay",
             Self::Freeze => "freeze",
             Self::Replay => "replay",

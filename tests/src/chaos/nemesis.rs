@@ -23,6 +23,7 @@ pub(super) enum Action {
     CutReply(usize),
     LoseRequest,
     LoseReply,
+    SwallowReply,
     HoldRequest(u64),
     HoldReply(u64),
     Freeze(Connections, Flow, u64),
@@ -71,6 +72,7 @@ impl Schedule {
             Kind::CutReply => Action::CutReply(dice.below(2_000)),
             Kind::Lost if dice.percent(70) => Action::LoseReply,
             Kind::Lost => Action::LoseRequest,
+            Kind::Swallow => Action::SwallowReply,
             Kind::Delay if dice.percent(70) => Action::HoldReply(dice.of(1..=600)),
             Kind::Delay => Action::HoldRequest(dice.of(1..=600)),
             Kind::Freeze => {
@@ -140,6 +142,7 @@ impl Nemesis {
             Action::CutReply(at) => ("cut within a reply", proxy.cut_reply(at, is_step)),
             Action::LoseRequest => ("request lost", proxy.lose_request(Request::is_script)),
             Action::LoseReply => ("reply lost", proxy.lose_reply(is_step)),
+            Action::SwallowReply => ("reply swallowed", proxy.swallow_reply(is_step)),
             Action::HoldRequest(ms) => {
                 let fault = proxy.hold_request(is_step);
                 return self.hold("request late", fault, ms).await;
@@ -282,6 +285,6 @@ mod tests {
             .collect();
         names.sort();
         names.dedup();
-        assert_eq!(names.len(), 18, "{names:?}");
+        assert_eq!(names.len(), 19, "{names:?}");
     }
 }

@@ -50,16 +50,31 @@ pub async fn run(
     asked: &Asked,
     floors: Floors,
 ) -> Result<Answers, StoreError> {
+    let answer = ask(redis, wire, asked, floors).await?;
+    answers(wire, asked, answer)
+}
+
+/// Runs the script for `asked`, which the server need not know yet. Returns the answer of the
+/// server.
+///
+/// # Errors
+/// The layout has no script for it.
+pub async fn ask(
+    redis: &mut Raw,
+    wire: &Wire,
+    asked: &Asked,
+    floors: Floors,
+) -> Result<RedisResult<redis::Value>, StoreError> {
     let call: Script = wire.write(asked, floors)?;
-    let mut answer = redis.try_ask(&call.command).await;
+    let answer = redis.try_ask(&call.command).await;
     let is_unknown = |error: &RedisError| {
         matches!(error.kind(), redis::ErrorKind::Server(ServerErrorKind::NoScript))
     };
     if answer.as_ref().is_err_and(is_unknown) {
         let _: String = redis.ask(cmd("SCRIPT").arg("LOAD").arg(call.source)).await;
-        answer = redis.try_ask(&call.command).await;
+        return Ok(redis.try_ask(&call.command).await);
     }
-    answers(wire, asked, floors, answer)
+    Ok(answer)
 }
 
 /// Reads an answer for each command from the answer of the server.
@@ -69,13 +84,12 @@ pub async fn run(
 pub fn answers(
     wire: &Wire,
     asked: &Asked,
-    floors: Floors,
     answer: RedisResult<redis::Value>,
 ) -> Result<Answers, StoreError> {
     let answer = answer.map_err(|error| {
         error_of(&format!("{} {}", error.code().unwrap_or(""), error.detail().unwrap_or("")))
     })?;
-    wire.answers(asked, floors, &value(&answer))
+    wire.answers(asked, &value(&answer))
 }
 
 /// An error of the server by its code, wherever it stands: before Redis 7, one inside a script

@@ -11,7 +11,7 @@ use futures_util::{StreamExt, stream};
 use lock_tests::chaos::{FailoverPlan, Fault, Forms, Kind, Outcome, Plan, run};
 use tokio::sync::Mutex;
 
-/// The cycles of each kind. Of seventeen kinds, they are cycles of locks, reads, writes and
+/// The cycles of each kind. Of eighteen kinds, they are cycles of locks, reads, writes and
 /// permits.
 const CYCLES: u64 = 300;
 

@@ -278,7 +278,7 @@ impl Layout for Queue {
             }
         }
         let answer = redis.try_ask(&call).await;
-        let mut answers = protocol::answers(wire, &asked, floors, answer)?;
+        let mut answers = protocol::answers(wire, &asked, answer)?;
         answers.pop().expect("an answer for the command")
     }
 

@@ -9,7 +9,7 @@ use lock_tests::{Request, eventually};
 use lockcore::{LockErrorKind, Locks};
 use tokio::time::{Instant, sleep};
 
-use crate::common::{LONG, SHORT, SOON, held, queue_has, release, setup, soon};
+use crate::common::{LONG, SHORT, SOON, granted, held, queue_has, queued, release, setup, soon};
 use crate::script::runs;
 
 /// The time after the missing answer in which requests may fail.
@@ -80,6 +80,39 @@ async fn a_permit_whose_answer_went_missing_does_not_stay_behind() {
     release(soon("an answer", second).await.expect("no panic").expect("it is asked again")).await;
     // Long before the lease would end.
     release(soon("the first", near.permit("first", 1)).await.expect("it was given back")).await;
+}
+
+// The answer to the release of `b` reached that of `a`: `c` had its token counted from the older floor
+// of that one, and so below the token of `b`, or equal to that of `x`.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_token_falls_after_a_missing_answer_to_a_release() {
+    let mut setup = setup().await;
+    let near = setup.direct().await;
+    // Each release asks the server.
+    let url = setup.proxy.url();
+    let far = soon("a connection", Locks::builder().run_limit(1).connect(&url)).await;
+    let far = far.expect("the server accepts us");
+    let a = held(&far, "k", LONG).await;
+    let x = queued(&near, "k", LONG, &mut setup.redis).await;
+    let b = queued(&far, "k", LONG, &mut setup.redis).await;
+    let c = queued(&far, "k", LONG, &mut setup.redis).await;
+    let fault = setup.proxy.swallow_reply(runs("unlock"));
+    let mut releases = vec![tokio::spawn(a.release())];
+    soon("the fault", fault.struck()).await;
+    let x = granted(x).await;
+    let token_of_x = x.fencing_token();
+    release(x).await;
+    let b = granted(b).await;
+    let token_of_b = b.fencing_token();
+    releases.push(tokio::spawn(b.release()));
+    let c = granted(c).await;
+    let tokens = [token_of_x, token_of_b, c.fencing_token()];
+    assert!(tokens.is_sorted_by(|before, after| before < after), "{tokens:?}");
+    releases.push(tokio::spawn(c.release()));
+    for released in releases {
+        // The last of them gets no answer.
+        let _ = soon("its end", released).await.expect("no panic");
+    }
 }
 
 /// The turns of many tasks, and the time of the last one that failed.

@@ -239,12 +239,12 @@ async fn the_hot_commands_and_their_answers_are_short(mut bench: Bench) {
     let [one, member, next] = [(); 3].map(|()| a.member(30_000));
     let text = member.as_str().len();
     let commands = [
-        (acquire(&one, Mode::Wait, 1_000), 180, text + 8),
+        (acquire(&one, Mode::Wait, 1_000), 180, text + 16),
         (Command::Release { member: one }, 170, 1),
-        (acquire(&member, Mode::Wait, 1_000), 180, text + 8),
-        (Command::Renew { members: vec![member.clone()] }, 130, 17),
+        (acquire(&member, Mode::Wait, 1_000), 180, text + 16),
+        (Command::Renew { members: vec![member.clone()] }, 130, text + 17),
         (acquire(&next, Mode::Wait, 1_000), 180, 14),
-        (Command::Release { member }, 170, text + 8),
+        (Command::Release { member }, 170, text + 16),
     ];
     for (command, most, most_answered) in commands {
         let (sent, answered) = bytes(&mut bench, &a, &command).await;

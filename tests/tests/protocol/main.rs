@@ -33,6 +33,7 @@ mod reply;
 mod runs;
 mod scores;
 mod several;
+mod shifted;
 mod short_ways;
 mod strange;
 mod taking;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use lock_tests::Raw;
 use lock_tests::protocol::{self, PREFIX};
-use proto::wire::{self, Floors, Wire, keys};
+use proto::wire::{self, Asked, Floors, Wire, keys};
 use proto::{
     Answer, Answers, Command, Demand, Event, Label, LockErrorKind, LockName, Member, NodeId,
     StoreError,
@@ -26,6 +26,13 @@ enum Server {
     Scripts(Raw, Wire, tokio::sync::Mutex<Ear>),
 }
 
+/// A request, and the answer of the server.
+#[derive(Clone, Debug)]
+pub(crate) struct Exchange {
+    pub(crate) asked: Asked,
+    answer: redis::Value,
+}
+
 /// A node on one lock.
 pub(crate) struct Node {
     pub(crate) id: NodeId,
@@ -35,6 +42,7 @@ pub(crate) struct Node {
     server: Server,
     floors: Mutex<Floors>,
     next_number: AtomicU64,
+    exchanges: Mutex<Vec<Exchange>>,
 }
 
 struct Ear {
@@ -79,7 +87,8 @@ impl Node {
 
     fn new(id: NodeId, on: &LockName, peers: bool, server: Server, now_us: u64) -> Self {
         let (floors, next_number) = (Mutex::default(), AtomicU64::new(1));
-        let node = Self { id, lock: on.clone(), peers, server, floors, next_number };
+        let exchanges = Mutex::default();
+        let node = Self { id, lock: on.clone(), peers, server, floors, next_number, exchanges };
         node.set_seen(now_us);
         node
     }
@@ -159,7 +168,12 @@ impl Node {
             Server::Scripts(redis, wire, _) => {
                 let mut answers = Answers::new();
                 for asked in wire.by_script(commands) {
-                    match protocol::run(&mut redis.clone(), wire, &asked, floors).await {
+                    let answer = protocol::ask(&mut redis.clone(), wire, &asked, floors).await?;
+                    if let Ok(answer) = answer.clone() {
+                        let exchange = Exchange { asked: asked.clone(), answer };
+                        lock(&self.exchanges).push(exchange);
+                    }
+                    match protocol::answers(wire, &asked, answer) {
                         // Said of this lock, and of no other.
                         Err(error) if error.kind == LockErrorKind::WrongType => {
                             answers.push(Err(error));
@@ -172,6 +186,17 @@ impl Node {
         };
         self.note(&answers);
         Ok(answers)
+    }
+
+    /// All requests to a server so far that it answered with no error.
+    pub(crate) fn exchanges(&self) -> Vec<Exchange> {
+        lock(&self.exchanges).clone()
+    }
+
+    /// Reads the answer of one request as that of another.
+    pub(crate) fn read(&self, of: &Exchange, by: &Exchange) -> Result<Answers, StoreError> {
+        let Server::Scripts(_, wire, _) = &self.server else { panic!("the function answers") };
+        protocol::answers(wire, &by.asked, Ok(of.answer.clone()))
     }
 
     /// Raises the floors to the tokens and times of the answers. A store takes a time over only

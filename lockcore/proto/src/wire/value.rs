@@ -34,6 +34,38 @@ impl<'a> Value<'a> {
     }
 }
 
+/// The content of an answer to one request. It tells the member for which it was asked, unless it
+/// is only a number: if an answer goes missing on the way, all later ones reach other requests than
+/// their own, and none may grant, renew or end anything there.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Told<'a> {
+    /// A number, as it says nothing of a hold.
+    Number(i64),
+    /// A text, without the member behind it.
+    Text(&'a str),
+    /// The parts of an answer in full, without the member in front of them.
+    Full(&'a [Value<'a>]),
+}
+
+impl<'a> Told<'a> {
+    /// The content for the request that was made for this member, or for this key where it is about
+    /// none. Nothing if the answer is to another request.
+    pub(super) fn to(asked: &str, answer: &'a Value<'a>) -> Option<Self> {
+        Some(match answer {
+            Value::Integer(number) => Self::Number(*number),
+            Value::Text(text) => Self::Text(text.strip_suffix(asked)?),
+            Value::List(parts) => {
+                let (of, parts) = parts.split_first()?;
+                if of.text()? != asked {
+                    return None;
+                }
+                Self::Full(parts)
+            }
+            Value::Nil | Value::Other => return None,
+        })
+    }
+}
+
 pub(super) fn fencing_token(text: &str) -> Option<FencingToken> {
     FencingToken::try_from(text.parse::<u64>().ok()?).ok()
 }

@@ -139,10 +139,8 @@ impl Worker {
             floors.floor_us = floors.floor_us.max(own.opened_us);
             floors
         };
-        let batch: Vec<_> =
-            batch.into_iter().map(|pending| (floors(&pending.asked), pending)).collect();
-        let runs = batch.iter().map(|(floors, pending)| {
-            run(own.connection.clone(), &self.wire, &pending.asked, *floors)
+        let runs = batch.iter().map(|Pending { asked, .. }| {
+            run(own.connection.clone(), &self.wire, asked, floors(asked))
         });
         let values = join_all(runs).await;
         let replicas = self.wait(own.connection).await;
@@ -151,10 +149,10 @@ impl Worker {
         if replicas.as_ref().is_err_and(is_broken) {
             self.connection = None;
         }
-        for ((floors, pending), value) in batch.into_iter().zip(values) {
+        for (pending, value) in batch.into_iter().zip(values) {
             let confirmed = match (value, &replicas) {
                 (Ok(value), Ok(replicas)) => {
-                    let answers = self.wire.answers(&pending.asked, (floors, server), &value);
+                    let answers = self.wire.answers(&pending.asked, server, &value);
                     answers.map(|answers| (answers, *replicas))
                 }
                 (Err(error), _) => Err(error),

@@ -18,7 +18,7 @@ pub(super) struct TimedWire {
 }
 
 /// Reads the answer to these commands, from the server with this number.
-type ReadAnswer<T> = fn(&TimedWire, &Asked, (Floors, u64), &Value) -> Result<T, StoreError>;
+type ReadAnswer<T> = fn(&TimedWire, &Asked, u64, &Value) -> Result<T, StoreError>;
 
 /// The way to read the answer to some commands.
 pub(super) struct Reading<T> {
@@ -48,10 +48,10 @@ impl TimedWire {
     pub(super) fn answer(
         &self,
         asked: &Asked,
-        (floors, server): (Floors, u64),
+        server: u64,
         answer: &Value,
     ) -> Result<Answer, StoreError> {
-        let answer = self.wire.answer(asked, floors, &value(answer))?;
+        let answer = self.wire.answer(asked, &value(answer))?;
         self.note(asked, &answer, server);
         if let (Asked::One(lock, _), Answer::Acquired(reply)) = (asked, &answer) {
             self.acquires.note(Place::of(lock), reply.outcome == [Acquired::Granted]);
@@ -63,10 +63,10 @@ impl TimedWire {
     pub(super) fn answers(
         &self,
         asked: &Asked,
-        (floors, server): (Floors, u64),
+        server: u64,
         answer: &Value,
     ) -> Result<Answers, StoreError> {
-        let answers = self.wire.answers(asked, floors, &value(answer))?;
+        let answers = self.wire.answers(asked, &value(answer))?;
         for answer in answers.iter().flatten() {
             self.note(asked, answer, server);
         }

@@ -1,13 +1,14 @@
 //! The answers of scripts as trees of values, and how the wire reads them.
 
 use lockcore::{LockErrorKind, NodeId};
-use proto::wire::{Asked, Floors, Value, Wire};
+use proto::wire::{Asked, Value, Wire};
 use proto::{Answer, Answers, Command, LockName, StoreError};
 
 use super::source::Source;
 
 pub(super) const NODE: &str = "AAAAAAAAAAAAAAAAAAAAAA";
-pub(super) const FLOOR: u64 = 1_795_242_275_666_200;
+/// A time, and a token.
+pub(super) const CLOCK: u64 = 1_795_242_275_666_200;
 
 /// An answer, or a part of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,24 +32,17 @@ impl Tree {
     }
 }
 
-/// The node's wire, where JVMs share the queues if there are `peers`, and the bounds of its
-/// commands.
-fn wire(peers: bool) -> (Wire, Floors) {
+/// The node's wire, where JVMs share the queues if there are `peers`.
+fn wire(peers: bool) -> Wire {
     let of_error = |said: &str| StoreError::refused(LockErrorKind::Denied, said);
-    let wire = Wire {
-        node: NodeId::from(NODE),
-        prefix: "lockcore".into(),
-        peers,
-        has_slots: false,
-        of_error,
-    };
-    (wire, Floors { floor_us: FLOOR, ..Floors::default() })
+    let node = NodeId::from(NODE);
+    Wire { node, prefix: "lockcore".into(), peers, has_slots: false, of_error }
 }
 
 /// The answer to the command.
 pub(super) fn answer(peers: bool, command: &Command, answer: &Tree) -> Result<Answer, StoreError> {
-    let ((wire, floors), asked) = (wire(peers), Asked::One(LockName::from("x"), command.clone()));
-    wire.answer(&asked, floors, &answer.value())
+    let asked = Asked::One(LockName::from("x"), command.clone());
+    wire(peers).answer(&asked, &answer.value())
 }
 
 /// The answers to so many of one command, which one script runs where JVMs share the queues.
@@ -57,9 +51,8 @@ pub(super) fn answers(
     count: usize,
     answer: &Tree,
 ) -> Result<Answers, StoreError> {
-    let (wire, floors) = wire(true);
     let commands = std::iter::repeat_n((LockName::from("x"), command.clone()), count);
-    wire.answers(&Asked::Together(commands.collect()), floors, &answer.value())
+    wire(true).answers(&Asked::Together(commands.collect()), &answer.value())
 }
 
 /// A refusal leaves the outcome open: the script may have run.

@@ -56,7 +56,7 @@ fn acquire(member: &Member) -> Command {
 
 fn inspected(value: &Tree, found: &Inspection) {
     let Tree::List(parts) = value else { panic!("{value:?} was read") };
-    let [holder, _, left, _, Tree::List(members), _] = &parts[..] else {
+    let [_, holder, _, left, _, Tree::List(members), _] = &parts[..] else {
         panic!("{value:?} was read")
     };
     for hold in &found.holds {
@@ -113,7 +113,8 @@ fn verify_one(value: &Tree, command: &Command, answer: &Answer) {
 }
 
 fn number_said(value: &Tree, number: u64) -> bool {
-    let is = |part: &Tree| text(part).and_then(|text| text.parse().ok()) == Some(number);
+    let clock = |text: &str| text.strip_suffix(OURS).unwrap_or(text).parse().ok();
+    let is = |part: &Tree| text(part).and_then(clock) == Some(number);
     match value {
         Tree::List(parts) => parts.iter().any(is),
         bare => is(bare),
@@ -124,18 +125,18 @@ fn number_said(value: &Tree, number: u64) -> bool {
 fn verify<T>(value: &Tree, reply: &Reply<T>, implied: Option<&str>) {
     let (member, token, now) = match value {
         Tree::List(parts) => match &parts[..] {
-            [_, _, _, member, token, now, _] => (text(member), text(token), text(now)),
+            [_, _, _, _, member, token, now, _] => (text(member), text(token), text(now)),
             _ => panic!("{value:?} was read"),
         },
         // A number does not tell the time.
-        clock => (implied, clock_for_seven(clock), clock_for_seven(clock)),
+        clock => (implied, clock_for_ours(clock), clock_for_ours(clock)),
     };
     assert_eq!(now.and_then(|now| now.parse().ok()), reply.now_us, "{value:?}");
     let left_ms = reply.first_end_ms.expect("it is told of every lock");
     let integer = |number: u64| i64::try_from(number).ok().map(Tree::Int);
     if let Tree::List(parts) = value {
-        assert_eq!(integer(left_ms).as_ref(), Some(&parts[2]));
-        assert_eq!(integer(reply.passed_over).as_ref(), Some(&parts[6]));
+        assert_eq!(integer(left_ms).as_ref(), Some(&parts[3]));
+        assert_eq!(integer(reply.passed_over).as_ref(), Some(&parts[7]));
     }
     match &reply.grants[..] {
         [grant] => {
@@ -153,18 +154,27 @@ fn verify<T>(value: &Tree, reply: &Reply<T>, implied: Option<&str>) {
     }
 }
 
-/// The clock of `<clock>:7`: behind it stands the member's number.
-fn clock_for_seven(value: &Tree) -> Option<&str> {
-    let (clock, of) = text(value)?.split_once(':')?;
-    (of.parse() == Ok(7)).then_some(clock)
+/// The clock of `<clock><member>`.
+fn clock_for_ours(value: &Tree) -> Option<&str> {
+    text(value)?.strip_suffix(OURS)
 }
 
 /// One of the forms that are known, with some of its parts replaced, dropped or doubled.
 fn almost(source: &mut Source<'_>) -> Tree {
     let clock = "1795242275666200";
+    let of = [OURS, "x"][source.below(2)];
     let full = |outcome| {
         let (three, zero) = (Tree::Int(3), Tree::Int(0));
-        vec![said(outcome), three.clone(), three, said(OURS), said(clock), said(clock), zero]
+        vec![
+            said(of),
+            said(outcome),
+            three.clone(),
+            three,
+            said(OURS),
+            said(clock),
+            said(clock),
+            zero,
+        ]
     };
     let parts = match source.below(10) {
         0 => full("granted"),
@@ -178,10 +188,10 @@ fn almost(source: &mut Source<'_>) -> Tree {
         8 => {
             let (members, deadlines) = (trees(source, 1), trees(source, 1));
             let lists = [Tree::List(members), Tree::List(deadlines)];
-            let head = [said(OURS), said(clock), Tree::Int(3), said(clock)];
+            let head = [said("x"), said(OURS), said(clock), Tree::Int(3), said(clock)];
             head.into_iter().chain(lists).collect()
         }
-        _ => return tree(source, 0),
+        _ => return said(format!("{}{OURS}", ["", clock][source.below(2)])),
     };
     bent(parts, source)
 }
@@ -199,6 +209,7 @@ fn round_trip(source: &mut Source<'_>) {
         false => (Tree::Nil, Tree::Nil),
     };
     let queued = Tree::List(vec![
+        said(member.as_str()),
         said("queued"),
         Tree::Int(position),
         Tree::Int(left_ms),
@@ -223,9 +234,10 @@ fn round_trip(source: &mut Source<'_>) {
     };
     assert_eq!(reply.grants, Vec::from_iter(holds.then(|| grant(token, left_ms))));
 
-    let short = acquired(&said(format!("{now_us}:7"))).expect("it is well formed");
+    let short = acquired(&said(format!("{now_us}{member}"))).expect("it is well formed");
     assert_eq!((short.outcome, short.first_end_ms), (vec![Acquired::Granted], Some(30_000)));
     assert_eq!(short.grants, [grant(now_us, 30_000)]);
-    let of_another = acquired(&said(format!("{now_us}:8")));
+    let other = member.as_str().replacen(":7:", ":8:", 1);
+    let of_another = acquired(&said(format!("{now_us}{other}")));
     assert_eq!(of_another, Err(LockErrorKind::Protocol));
 }

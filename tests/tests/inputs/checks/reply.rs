@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use lockcore::{FencingToken, LockErrorKind};
 use proto::{Acquired, Answer, Command, Demand, Grant, Label, Leaving, Member, Mode, Released};
 
-use super::answer::{FLOOR, NODE, Tree, answer, bent, refused, said, text, tree, trees};
+use super::answer::{CLOCK, NODE, Tree, answer, bent, refused, said, text, tree, trees};
 use super::source::Source;
 
 pub(crate) fn check(bytes: &[u8]) {
@@ -22,7 +22,8 @@ pub(crate) fn check(bytes: &[u8]) {
             (Command::Renew { members, .. }, Err(error))
                 if error.kind == LockErrorKind::WrongType =>
             {
-                assert!(members.len() == 1 && text(&value).is_some_and(|told| told.ends_with('s')));
+                let of_one = text(&value).and_then(|told| told.strip_suffix(members[0].as_str()));
+                assert!(members.len() == 1 && of_one.is_some_and(|told| told.ends_with('s')));
             }
             (_, Err(error)) => refused(&error),
             (Command::Inspect { .. }, Ok(Answer::Inspected(found))) => {
@@ -46,6 +47,9 @@ pub(crate) fn check(bytes: &[u8]) {
         }
     }
 }
+
+/// The door of the lock.
+const DOOR: &str = "lock:{x}";
 
 fn member(demand: &str) -> Member {
     Member::parse(&format!("~2{NODE}:7:30000:{demand}:web")).expect("a member")
@@ -130,10 +134,8 @@ fn verify(value: &Tree, command: &Command, grant: &Grant) {
     let token = grant.token.get();
     assert!(token < 1 << 53);
     let says = |told: &&str| {
-        let before = told.strip_suffix(grant.member.as_str());
-        let number = before.unwrap_or(told).split(' ').next().and_then(number);
-        let is_ahead = before.is_some_and(|before| !before.contains(' '));
-        number.is_some_and(|number| token == if is_ahead { FLOOR + number } else { number })
+        let told = told.strip_suffix(grant.member.as_str()).unwrap_or(told);
+        told.split(' ').next().and_then(number) == Some(token)
     };
     assert!(texts.iter().any(says), "{token} in {value:?}");
 }
@@ -147,20 +149,25 @@ fn number(text: &str) -> Option<u64> {
 fn almost(source: &mut Source<'_>) -> Tree {
     let demand = ["w", "r", "2/10"][source.below(3)];
     let member = member(demand);
-    let ahead = source.integer();
+    let token = source.integer();
     let outcomes = ["granted", "queued", "busy", "released", "not_held", "h", "n", "whg", "la"];
     let parts = match source.below(6) {
-        0 => return said(format!("{ahead}{member}")),
-        1 => return said(format!("{ahead} {FLOOR}{member}")),
-        2 => return said(format!("{FLOOR}{}", ["h", "n", "s", "hh", "x"][source.below(5)])),
+        0 => return said(format!("{token}{member}")),
+        1 => return said(format!("{token} {CLOCK}{member}")),
+        2 => {
+            let letters = ["h", "n", "s", "hh", "x", "l", ""][source.below(7)];
+            return said(format!("{CLOCK}{letters}{member}"));
+        }
         3 => {
-            let lists = [trees(source, 1), vec![Tree::Int(1)], trees(source, 1), trees(source, 1)];
-            let head = [said(FLOOR), said(FLOOR)];
-            head.into_iter().chain(lists.map(Tree::List)).collect()
+            let lists = [(); 5].map(|()| Tree::List(trees(source, 1)));
+            let head = [said(DOOR), said(CLOCK), said(CLOCK)];
+            let counts = [Tree::Int(1), Tree::Int(token)];
+            head.into_iter().chain(lists).chain(counts).collect()
         }
         _ => {
+            let of = [member.as_str(), DOOR][source.below(2)];
             let grants = vec![said(member.as_str()), Tree::Int(source.integer())];
-            let mut full = full(outcomes[source.below(9)], grants);
+            let mut full = full(of, outcomes[source.below(9)], grants);
             if source.below(2) == 0 {
                 full.push(Tree::List(vec![Tree::Int(10_000)]));
             }
@@ -170,11 +177,12 @@ fn almost(source: &mut Source<'_>) -> Tree {
     bent(parts, source)
 }
 
-fn full(outcome: &str, grants: Vec<Tree>) -> Vec<Tree> {
-    let (three, clock) = (Tree::Int(3), said(FLOOR));
+/// The answer in full to a request for this member.
+fn full(of: &str, outcome: &str, grants: Vec<Tree>) -> Vec<Tree> {
+    let (three, clock) = (Tree::Int(3), said(CLOCK));
     let token = clock.clone();
     let (none, list) = (Tree::Int(0), Tree::List(grants));
-    vec![said(outcome), three.clone(), three, token, clock, none.clone(), none, list]
+    vec![said(of), said(outcome), three.clone(), three, token, clock, none.clone(), none, list]
 }
 
 /// Checks that an answer of the scripts is read with its meaning.
@@ -185,7 +193,7 @@ fn round_trip(source: &mut Source<'_>) {
     let member = format!("~2{NODE}:7:30000:{demand}:{}", label.as_str());
     let member = Member::parse(&member).expect("a member");
     let other = Member::parse(&member.as_str().replacen(":7:", ":8:", 1)).expect("a member");
-    let ahead = source.integer() as u64 % (1 << 40);
+    let token = 1 + source.integer() as u64 % ((1 << 53) - 1);
     let acquire = acquire(vec![member.clone()]);
     let read =
         |command: &Command, value: &Tree| answer(false, command, value).map_err(|error| error.kind);
@@ -194,58 +202,69 @@ fn round_trip(source: &mut Source<'_>) {
         vec![Grant { member: member.clone(), token, left_ms, run: Vec::new() }]
     };
 
-    let told = [
-        (format!("{ahead}{member}"), FLOOR + ahead, None),
-        (format!("{ahead} {FLOOR}{member}"), ahead, Some(FLOOR)),
-    ];
-    for (short, token, now_us) in told {
+    let told =
+        [(format!("{token}{member}"), None), (format!("{token} {CLOCK}{member}"), Some(CLOCK))];
+    for (short, now_us) in told {
         let Ok(Answer::Acquired(reply)) = read(&acquire, &said(&short)) else {
             panic!("{short} is well formed")
         };
         assert_eq!((reply.outcome, reply.now_us), (vec![Acquired::Granted], now_us));
         assert_eq!(reply.grants, grant(&member, token, 30_000));
     }
-    let of_another = read(&acquire, &said(format!("{ahead}{other}")));
-    assert_eq!(of_another, Err(LockErrorKind::Protocol));
+    let refused = read(&acquire, &said(member.as_str()));
+    let Ok(Answer::Acquired(reply)) = refused else { panic!("{refused:?}") };
+    assert_eq!((reply.outcome, reply.grants), (vec![Acquired::Full], Vec::new()));
+    let of_another = [
+        said(format!("{token}{other}")),
+        said(other.as_str()),
+        Tree::List(full(other.as_str(), "queued", Vec::new())),
+    ];
+    for told in of_another {
+        assert_eq!(read(&acquire, &told), Err(LockErrorKind::Protocol), "{told:?}");
+    }
 
-    let (left_ms, position) = (1 + ahead % (1 << 32), ahead % (1 << 20));
+    let (left_ms, position) = (1 + token % (1 << 32), token % (1 << 20));
     let queued = read(&acquire, &Tree::Int((left_ms * (1 << 20) + position) as i64));
     let Ok(Answer::Acquired(reply)) = queued else { panic!("{queued:?}") };
     let queued = vec![Acquired::Queued { position }];
     assert_eq!((reply.outcome, reply.first_end_ms), (queued, Some(left_ms)));
 
     let release = Command::Release { member: member.clone() };
-    let handed = read(&release, &said(format!("{ahead}{other}")));
+    let handed = read(&release, &said(format!("{token}{other}")));
     let Ok(Answer::Released(reply)) = handed else { panic!("{handed:?}") };
     assert_eq!(reply.outcome, Released::Released);
-    assert_eq!(reply.grants, grant(&other, FLOOR + ahead, 10_000));
+    assert_eq!(reply.grants, grant(&other, token, 10_000));
 
     // A run: its numbers follow in a line of their own.
-    let handed = read(&release, &said(format!("{ahead}{other}\n8 9 77")));
+    let handed = read(&release, &said(format!("{token}{other}\n8 9 77")));
     let Ok(Answer::Released(reply)) = handed else { panic!("{handed:?}") };
     let of_run = |mut grants: Vec<Grant>| {
         grants[0].run = vec![8, 9, 77];
         grants
     };
-    assert_eq!(reply.grants, of_run(grant(&other, FLOOR + ahead, 10_000)));
+    assert_eq!(reply.grants, of_run(grant(&other, token, 10_000)));
     let told = vec![said(format!("{other}\n8 9 77")), Tree::Int(17)];
-    let Ok(Answer::Acquired(reply)) = read(&acquire, &Tree::List(full("queued", told))) else {
+    let Ok(Answer::Acquired(reply)) =
+        read(&acquire, &Tree::List(full(member.as_str(), "queued", told)))
+    else {
         panic!("it is well formed")
     };
-    assert_eq!(reply.grants, of_run(grant(&other, FLOOR, 17)));
+    assert_eq!(reply.grants, of_run(grant(&other, CLOCK, 17)));
     let many = (0..65).map(|number| number.to_string()).collect::<Vec<_>>().join(" ");
     for run in ["", " ", "8 ", "8  9", "8 x", "-8", &many] {
-        let strange = read(&release, &said(format!("{ahead}{other}\n{run}")));
+        let strange = read(&release, &said(format!("{token}{other}\n{run}")));
         assert_eq!(strange, Err(LockErrorKind::Protocol), "{run:?}");
     }
 
     let told = vec![said(other.as_str()), Tree::Int(17)];
-    let Ok(Answer::Acquired(reply)) = read(&acquire, &Tree::List(full("queued", told))) else {
+    let Ok(Answer::Acquired(reply)) =
+        read(&acquire, &Tree::List(full(member.as_str(), "queued", told)))
+    else {
         panic!("it is well formed")
     };
     let queued = vec![Acquired::Queued { position: 3 }];
     assert_eq!((reply.outcome, reply.first_end_ms), (queued, Some(3)));
-    assert_eq!((reply.grants, reply.now_us), (grant(&other, FLOOR, 17), Some(FLOOR)));
+    assert_eq!((reply.grants, reply.now_us), (grant(&other, CLOCK, 17), Some(CLOCK)));
     assert_eq!(member.demand() == Demand::ALONE, demand.starts_with('w'));
     assert_eq!(member.run_limit(), if demand == "w/8" { 8 } else { 1 });
 }

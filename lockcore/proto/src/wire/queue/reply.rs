@@ -3,12 +3,12 @@
 use super::is_whole;
 use crate::claim_ms;
 use crate::error::{LockErrorKind, StoreError};
-use crate::member::Member;
+use crate::member::{Member, NodeId};
+use crate::name::LockName;
 use crate::token::FencingToken;
-use crate::wire::Context;
 use crate::wire::message::run_of;
 use crate::wire::outcome;
-use crate::wire::value::{Value, fencing_token, nonsense};
+use crate::wire::value::{Told, Value, fencing_token, nonsense};
 use crate::{
     Acquired, Answer, Answers, Command, Grant, HoldView, Inspection, Left, Mode, Presence,
     Released, Renewed, Reply, Touched,
@@ -18,29 +18,37 @@ use crate::{
 const POSITIONS: i64 = 1 << 20;
 const FOREIGN_DOOR: &str = "the key lock:{…} holds data that does not belong to a lock";
 
-/// The answer to the command.
+/// The answer to the command of this node.
 ///
 /// # Errors
-/// If the answer has no known form.
+/// If the answer has no known form, or is one to another request.
 pub(crate) fn answer(
-    command: &Command,
-    context: Context<'_>,
+    (lock, command): (&LockName, &Command),
+    node: &NodeId,
     answer: &Value<'_>,
 ) -> Result<Answer, StoreError> {
     if let (Command::Renew { .. }, true) = (command, is_whole(command)) {
-        return renewals(1, answer)?.pop().unwrap_or_else(|| Err(nonsense()));
+        return renewals(&[command], answer)?.pop().unwrap_or_else(|| Err(nonsense()));
     }
-    read(command, context, answer).ok_or_else(nonsense)
+    let asked = command.first().map_or(lock.door(), Member::as_str);
+    let read = || match (command, answer) {
+        (Command::Release { .. }, Value::Text(told)) => {
+            Some(Answer::Released(handed_over(told, node)?))
+        }
+        _ => read(command, Told::to(asked, answer)?),
+    };
+    read().ok_or_else(nonsense)
 }
 
 /// The answers to renewals of several locks: the clock, and a letter for each.
 ///
 /// # Errors
-/// They have no known form.
-pub(crate) fn renewals(locks: usize, answer: &Value<'_>) -> Result<Answers, StoreError> {
+/// As [`answer`].
+pub(crate) fn renewals(commands: &[&Command], answer: &Value<'_>) -> Result<Answers, StoreError> {
     let each = || {
-        let told = answer.text()?;
-        let (clock, letters) = told.split_at_checked(told.len().checked_sub(locks)?)?;
+        let first = commands.first()?.first()?;
+        let Told::Text(told) = Told::to(first.as_str(), answer)? else { return None };
+        let (clock, letters) = told.split_at_checked(told.len().checked_sub(commands.len())?)?;
         let now_us = Some(clock.parse().ok()?);
         let one = |letter| match letter {
             's' => Some(Err(StoreError::refused(LockErrorKind::WrongType, FOREIGN_DOOR))),
@@ -54,35 +62,33 @@ pub(crate) fn renewals(locks: usize, answer: &Value<'_>) -> Result<Answers, Stor
     each().ok_or_else(nonsense)
 }
 
-fn read(command: &Command, context: Context<'_>, answer: &Value<'_>) -> Option<Answer> {
+fn read(command: &Command, told: Told<'_>) -> Option<Answer> {
     Some(match command {
-        Command::Acquire { members, mode, .. } if matches!(answer, Value::Integer(0)) => {
+        Command::Acquire { members, mode, .. } if matches!(told, Told::Text("")) => {
             let outcome = if *mode == Mode::Try { Acquired::Busy } else { Acquired::Full };
             Answer::Acquired(short(vec![outcome; members.len()]))
         }
         Command::Acquire { members, .. } => Answer::Acquired(match members.as_slice() {
-            [member] => acquired(answer, member, context)?,
-            members => of_each(all_acquired(answer, members.len())?, members.len(), Vec::len)?,
+            [member] => acquired(told, member)?,
+            members => of_each(all_acquired(told, members.len())?, members.len(), Vec::len)?,
         }),
-        Command::Release { .. } | Command::ForceRelease { .. } => {
-            Answer::Released(released(answer, context)?)
-        }
+        Command::Release { .. } | Command::ForceRelease { .. } => Answer::Released(released(told)?),
         Command::Renew { members } => {
-            let reply = all_renewed(answer, members.len())?;
+            let reply = all_renewed(told, members.len())?;
             Answer::Renewed(of_each(reply, members.len(), Vec::len)?)
         }
         Command::Confirm { member } => {
-            Answer::Renewed(of_each(confirmed(answer, member, context)?, 1, Vec::len)?)
+            Answer::Renewed(of_each(confirmed(told, member)?, 1, Vec::len)?)
         }
-        Command::Reduce { member, .. } => Answer::Renewed(reduced(answer, member)?),
+        Command::Reduce { member, .. } => Answer::Renewed(reduced(told, member)?),
         Command::Touch { members } => {
-            let reply = touched(answer, members)?;
+            let reply = touched(told, members.len())?;
             Answer::Touched(of_each(reply, members.len(), |outcome| outcome.members.len())?)
         }
         Command::Leave { leaving } => {
-            Answer::Left(of_each(left(answer, leaving.len())?, leaving.len(), Vec::len)?)
+            Answer::Left(of_each(left(told, leaving.len())?, leaving.len(), Vec::len)?)
         }
-        Command::Inspect { .. } => Answer::Inspected(inspection(answer)?),
+        Command::Inspect { .. } => Answer::Inspected(inspection(told)?),
     })
 }
 
@@ -92,20 +98,15 @@ fn of_each<T>(reply: Reply<T>, members: usize, told: impl Fn(&T) -> usize) -> Op
     (told(&reply.outcome) == members).then_some(reply)
 }
 
-/// Granted: a token and the member's own text, so that an answer which went missing on the way does
-/// not make this one another member's. Queued: a number. Else in full.
-fn acquired(
-    answer: &Value<'_>,
-    member: &Member,
-    context: Context<'_>,
-) -> Option<Reply<Vec<Acquired>>> {
-    if let Value::Integer(packed) = answer {
-        return queued(*packed, 1);
+/// Granted: a token. Queued: a number. Else in full.
+fn acquired(told: Told<'_>, member: &Member) -> Option<Reply<Vec<Acquired>>> {
+    match told {
+        Told::Number(packed) => queued(packed, 1),
+        Told::Text(text) => granted(text, member, vec![Acquired::Granted]),
+        Told::Full(parts) => {
+            all(parts, |word, number| Some(vec![outcome::acquired(word, number)?]))
+        }
     }
-    if let Some(told) = answer.text() {
-        return granted(told, member, context, vec![Acquired::Granted]);
-    }
-    all(answer, |word, number| Some(vec![outcome::acquired(word, number)?]))
 }
 
 /// The answer of members that are all queued behind a lock, one behind the other.
@@ -117,14 +118,14 @@ fn queued(packed: i64, members: usize) -> Option<Reply<Vec<Acquired>>> {
 
 /// Queued, all of them: a number. Else a full reply, followed by the position of each member that
 /// is queued.
-fn all_acquired(answer: &Value<'_>, members: usize) -> Option<Reply<Vec<Acquired>>> {
-    if let Value::Integer(packed) = answer {
-        return queued(*packed, members);
-    }
-    let Value::List(parts) = answer else { return None };
+fn all_acquired(told: Told<'_>, members: usize) -> Option<Reply<Vec<Acquired>>> {
+    let parts = match told {
+        Told::Number(packed) => return queued(packed, members),
+        Told::Text(_) => return None,
+        Told::Full(parts) => parts,
+    };
     let (Value::List(positions), rest) = parts.split_last()? else { return None };
-    let (reply, _) = reply_of(rest, |letters, _| outcome::all_acquired(letters, positions))?;
-    Some(reply)
+    all(rest, |letters, _| outcome::all_acquired(letters, positions))
 }
 
 /// Ms left of the lease of a lock, and a number that goes with the outcome.
@@ -136,65 +137,72 @@ fn behind_lock<T>(packed: i64, outcome: impl FnOnce(u64) -> T) -> Option<Reply<T
 
 /// Ms left of the lease of the lock behind which all of them waited, and a letter for each; or in
 /// full.
-fn left(answer: &Value<'_>, members: usize) -> Option<Reply<Vec<Left>>> {
-    let Some(told) = answer.text() else { return all(answer, outcome::left) };
-    let (left_ms, letters) = told.split_at_checked(told.len().checked_sub(members)?)?;
+fn left(told: Told<'_>, members: usize) -> Option<Reply<Vec<Left>>> {
+    let text = match told {
+        Told::Number(_) => return None,
+        Told::Text(text) => text,
+        Told::Full(parts) => return all(parts, outcome::left),
+    };
+    let (left_ms, letters) = text.split_at_checked(text.len().checked_sub(members)?)?;
     Some(Reply { first_end_ms: Some(left_ms.parse().ok()?), ..short(outcome::left(letters, 0)?) })
 }
 
-/// `<token - floor><member>`, or `<token> <clock><member>`: the member holds for its whole lease;
-/// also for a run.
-fn granted<T>(told: &str, member: &Member, context: Context<'_>, outcome: T) -> Option<Reply<T>> {
+/// `<token>`, or `<token> <clock>`: the member holds for its whole lease; behind the token of a run
+/// its numbers.
+fn granted<T>(told: &str, member: &Member, outcome: T) -> Option<Reply<T>> {
     let (told, run) = with_run(told);
-    let told = told.strip_suffix(member.as_str())?;
-    let (token, now_us) = match told.split_once(' ') {
-        Some((token, clock)) => (token.parse().ok()?, Some(clock.parse().ok()?)),
-        None => (context.floors.floor_us.checked_add(told.parse().ok()?)?, None),
+    let (token, clock) = told.split_once(' ').map_or((told, None), |(token, at)| (token, Some(at)));
+    let now_us = match clock {
+        Some(clock) => Some(clock.parse().ok()?),
+        None => None,
     };
-    let token = FencingToken::try_from(token).ok()?;
-    let left_ms = member.lease_ms();
-    let grants = vec![grant_of(member.clone(), token, left_ms, run)?];
+    let grants = vec![grant_of(member.clone(), fencing_token(token)?, member.lease_ms(), run)?];
     Some(Reply { grants, now_us, ..short(outcome) })
 }
 
-/// 1 says that it was released and there are no waiters; 2, that it was handed to another node; a
-/// token and a member, that it was handed to this one of the caller's node.
-fn released(answer: &Value<'_>, context: Context<'_>) -> Option<Reply<Released>> {
-    if let Value::Integer(1 | 2) = answer {
-        return Some(short(Released::Released));
+/// The number 1 says that it was released and there are no waiters; 2, that it was handed to another
+/// node.
+fn released(told: Told<'_>) -> Option<Reply<Released>> {
+    match told {
+        Told::Number(1 | 2) => Some(short(Released::Released)),
+        Told::Number(_) | Told::Text(_) => None,
+        Told::Full(parts) => all(parts, outcome::released),
     }
-    if let Some(told) = answer.text() {
-        let (ahead, hold) = told.split_at_checked(told.find('~')?)?;
-        let (member, run) = with_run(hold);
-        let member = Member::parse(member).filter(|one| one.node() == context.node.as_str())?;
-        let token = context.floors.floor_us.checked_add(ahead.parse().ok()?)?;
-        let left_ms = claim_ms(member.lease_ms());
-        let token = FencingToken::try_from(token).ok()?;
-        let grants = vec![grant_of(member, token, left_ms, run)?];
-        return Some(Reply { grants, ..short(Released::Released) });
-    }
-    all(answer, outcome::released)
 }
 
-/// The clock says that all hold.
-fn all_renewed(answer: &Value<'_>, members: usize) -> Option<Reply<Vec<Renewed>>> {
-    if let Some(clock) = answer.text() {
-        let now_us = Some(clock.parse().ok()?);
-        return Some(Reply { now_us, ..short(vec![Renewed::Held; members]) });
-    }
-    all(answer, |letters, _| letters.chars().map(renewed).collect())
+/// `<token><member>`: it was released, and handed to this member of the caller's node.
+fn handed_over(told: &str, node: &NodeId) -> Option<Reply<Released>> {
+    let (token, hold) = told.split_at_checked(told.find('~')?)?;
+    let (member, run) = with_run(hold);
+    let member = Member::parse(member).filter(|one| one.is_of(node))?;
+    let left_ms = claim_ms(member.lease_ms());
+    let grants = vec![grant_of(member, fencing_token(token)?, left_ms, run)?];
+    Some(Reply { grants, ..short(Released::Released) })
 }
 
-/// A token and the member's own text say that it holds.
-fn confirmed(
-    answer: &Value<'_>,
-    member: &Member,
-    context: Context<'_>,
-) -> Option<Reply<Vec<Renewed>>> {
-    match answer.text() {
-        Some(told) => granted(told, member, context, vec![Renewed::Held]),
-        None => all(answer, |letters, _| letters.chars().map(renewed).collect()),
+/// The clock and a letter say that all hold.
+fn all_renewed(told: Told<'_>, members: usize) -> Option<Reply<Vec<Renewed>>> {
+    match told {
+        Told::Number(_) => None,
+        Told::Text(text) => {
+            let now_us = Some(text.strip_suffix('h')?.parse().ok()?);
+            Some(Reply { now_us, ..short(vec![Renewed::Held; members]) })
+        }
+        Told::Full(parts) => all(parts, letters_of_renewals),
     }
+}
+
+/// A token says that the member holds.
+fn confirmed(told: Told<'_>, member: &Member) -> Option<Reply<Vec<Renewed>>> {
+    match told {
+        Told::Number(_) => None,
+        Told::Text(text) => granted(text, member, vec![Renewed::Held]),
+        Told::Full(parts) => all(parts, letters_of_renewals),
+    }
+}
+
+fn letters_of_renewals(letters: &str, _number: u64) -> Option<Vec<Renewed>> {
+    letters.chars().map(renewed).collect()
 }
 
 /// The member holds for its whole lease, and nothing else happened.
@@ -215,9 +223,9 @@ pub(super) fn short<T>(outcome: T) -> Reply<T> {
     }
 }
 
-fn reduced(answer: &Value<'_>, member: &Member) -> Option<Reply<Vec<Renewed>>> {
-    let (mut reply, token) =
-        full(answer, |letters, _| letters.chars().map(renewed).collect::<Option<Vec<_>>>())?;
+fn reduced(told: Told<'_>, member: &Member) -> Option<Reply<Vec<Renewed>>> {
+    let Told::Full(parts) = told else { return None };
+    let (mut reply, token) = reply_of(parts, letters_of_renewals)?;
     if let (Some(token), [Renewed::Held]) = (token, reply.outcome.as_slice()) {
         reply
             .grants
@@ -235,33 +243,22 @@ fn renewed(letter: char) -> Option<Renewed> {
 }
 
 /// Ms left of the lease of the lock behind which all of them wait, and the number of listeners; or
-/// a full reply, followed by the remaining milliseconds of each member that holds.
-fn touched(answer: &Value<'_>, members: &[Member]) -> Option<Reply<Touched>> {
-    if let Value::Integer(packed) = answer {
-        let waiting = vec![Presence::Waiting; members.len()];
-        return behind_lock(*packed, |listeners| Touched { members: waiting, listeners });
+/// in full.
+fn touched(told: Told<'_>, members: usize) -> Option<Reply<Touched>> {
+    match told {
+        Told::Number(packed) => {
+            let members = vec![Presence::Waiting; members];
+            behind_lock(packed, |listeners| Touched { members, listeners })
+        }
+        Told::Text(_) => None,
+        Told::Full(parts) => all(parts, |letters, listeners| {
+            Some(Touched { members: outcome::touched(letters)?, listeners })
+        }),
     }
-    let Value::List(parts) = answer else { return None };
-    let (Value::List(lefts), rest) = parts.split_last()? else { return None };
-    let (mut reply, token) = reply_of(rest, |letters, listeners| {
-        Some(Touched { members: outcome::touched(letters)?, listeners })
-    })?;
-    let letters = parts.first()?.text()?.chars();
-    let holding = members.iter().zip(letters).filter(|(_, letter)| *letter == 'h');
-    let told: Option<Vec<_>> = holding
-        .zip(lefts)
-        .map(|((member, _), left)| {
-            let (member, left_ms) = (member.clone(), left.integer()?);
-            Some(Grant { member, token: token?, left_ms, run: Vec::new() })
-        })
-        .collect();
-    let told = told.filter(|told| told.len() == lefts.len())?;
-    reply.grants.splice(0..0, told);
-    Some(reply)
 }
 
-fn inspection(answer: &Value<'_>) -> Option<Inspection> {
-    let Value::List(parts) = answer else { return None };
+fn inspection(told: Told<'_>) -> Option<Inspection> {
+    let Told::Full(parts) = told else { return None };
     let [
         token,
         clock,
@@ -271,7 +268,7 @@ fn inspection(answer: &Value<'_>) -> Option<Inspection> {
         Value::List(deadlines),
         holding,
         waiting,
-    ] = parts.as_slice()
+    ] = parts
     else {
         return None;
     };
@@ -313,20 +310,12 @@ fn member_of(value: &Value<'_>) -> Option<Member> {
     Member::parse(value.text()?)
 }
 
-fn all<T>(answer: &Value<'_>, outcome: impl FnOnce(&str, u64) -> Option<T>) -> Option<Reply<T>> {
-    full(answer, outcome).map(|(reply, _)| reply)
+fn all<T>(parts: &[Value<'_>], outcome: impl FnOnce(&str, u64) -> Option<T>) -> Option<Reply<T>> {
+    reply_of(parts, outcome).map(|(reply, _)| reply)
 }
 
 /// `{ outcome, number, ms to the first end, token, server's time, passed over, more, members with
 /// their ms }`. Also returns the token, which is that of every hold there is.
-fn full<T>(
-    answer: &Value<'_>,
-    outcome: impl FnOnce(&str, u64) -> Option<T>,
-) -> Option<(Reply<T>, Option<FencingToken>)> {
-    let Value::List(parts) = answer else { return None };
-    reply_of(parts, outcome)
-}
-
 fn reply_of<T>(
     parts: &[Value<'_>],
     outcome: impl FnOnce(&str, u64) -> Option<T>,

@@ -2,12 +2,13 @@
 
 use crate::error::StoreError;
 use crate::member::{Member, Party};
+use crate::name::LockName;
 use crate::wire::OfError;
 use crate::wire::outcome;
-use crate::wire::value::{Value, fencing_token, nonsense};
+use crate::wire::value::{Told, Value, fencing_token, nonsense};
 use crate::{
-    Acquired, Answer, Answers, Command, Grant, HoldView, Inspection, Left, Released, Renewed,
-    Reply, Touched,
+    Acquired, Answer, Answers, Command, Grant, HoldView, Inspection, Released, Renewed, Reply,
+    Touched,
 };
 
 type ReadResult<T> = Result<T, StoreError>;
@@ -15,36 +16,37 @@ type ReadResult<T> = Result<T, StoreError>;
 /// The answer to one command.
 ///
 /// # Errors
-/// If the answer has no known form, or reports another program's key.
+/// If the answer has no known form, is one to another request, or reports another program's key.
 pub(crate) fn answer(
-    command: &Command,
+    (lock, command): (&LockName, &Command),
     of_error: OfError,
     answer: &Value<'_>,
 ) -> ReadResult<Answer> {
-    let read = match command {
+    if let Command::Renew { .. } | Command::Confirm { .. } | Command::Touch { .. } = command {
+        return answers(&[command], of_error, answer)?.pop().unwrap_or_else(|| Err(nonsense()));
+    }
+    let asked = command.first().map_or(lock.as_str(), Member::as_str);
+    let read = |told| match command {
         Command::Acquire { members, .. } => match members.as_slice() {
-            [member] => acquired(answer, member).map(Answer::Acquired),
-            members => all_acquired(answer, members.len()).map(Answer::Acquired),
+            [member] => acquired(told, member).map(Answer::Acquired),
+            members => all_acquired(told, members.len()).map(Answer::Acquired),
         },
         Command::Release { .. } | Command::ForceRelease { .. } => {
-            released(answer).map(Answer::Released)
+            released(told).map(Answer::Released)
         }
-        Command::Leave { .. } => left(answer).map(Answer::Left),
+        Command::Leave { .. } => reply(told, outcome::left).map(Answer::Left),
         Command::Inspect { from, most } => {
-            inspection(answer).map(|all| Answer::Inspected(all.excerpt(*from, *most)))
+            inspection(told).map(|all| Answer::Inspected(all.excerpt(*from, *most)))
         }
-        Command::Renew { .. } | Command::Confirm { .. } | Command::Touch { .. } => {
-            return answers(&[command], of_error, answer)?.pop().unwrap_or_else(|| Err(nonsense()));
-        }
-        Command::Reduce { .. } => None,
+        _ => None,
     };
-    read.ok_or_else(nonsense)
+    Told::to(asked, answer).and_then(read).ok_or_else(nonsense)
 }
 
 /// The answers to several renewals, or to several touches.
 ///
 /// # Errors
-/// They have no known form.
+/// As [`answer`], but that it reports another program's key.
 pub(crate) fn answers(
     commands: &[&Command],
     of_error: OfError,
@@ -58,59 +60,51 @@ pub(crate) fn answers(
     read.ok_or_else(nonsense)
 }
 
-/// A clock with the member's number says that `member` has the full lease, with the clock as its
-/// token.
-fn acquired(answer: &Value<'_>, member: &Member) -> Option<Reply<Vec<Acquired>>> {
-    if let Some(clock) = answer.text() {
-        let clock = clock_for(clock, member.number())?;
-        let left_ms = member.lease_ms();
-        let grant = Grant {
-            member: member.clone(),
-            token: fencing_token(clock)?,
-            left_ms,
-            run: Vec::new(),
-        };
-        return Some(usual(
-            vec![Acquired::Granted],
-            left_ms,
-            Some(grant),
-            Some(clock.parse().ok()?),
-        ));
+/// A clock says that the member has the full lease, with the clock as its token.
+fn acquired(told: Told<'_>, member: &Member) -> Option<Reply<Vec<Acquired>>> {
+    if let Told::Text(clock) = told {
+        let grant = held(member, clock)?;
+        let now_us = Some(grant.token.get());
+        return Some(usual(vec![Acquired::Granted], grant.left_ms, Some(grant), now_us));
     }
-    reply(answer, |word, number| Some(vec![outcome::acquired(word, number)?]))
+    reply(told, |word, number| Some(vec![outcome::acquired(word, number)?]))
+}
+
+/// The member's hold for its full lease.
+fn held(member: &Member, token: &str) -> Option<Grant> {
+    let (token, left_ms) = (fencing_token(token)?, member.lease_ms());
+    Some(Grant { member: member.clone(), token, left_ms, run: Vec::new() })
 }
 
 /// An answer in full, followed by the position of each member that is queued.
-fn all_acquired(answer: &Value<'_>, members: usize) -> Option<Reply<Vec<Acquired>>> {
-    let Value::List(parts) = answer else { return None };
+fn all_acquired(told: Told<'_>, members: usize) -> Option<Reply<Vec<Acquired>>> {
+    let Told::Full(parts) = told else { return None };
     let (Value::List(positions), rest) = parts.split_last()? else { return None };
     let reply = reply_of(rest, |letters, _| outcome::all_acquired(letters, positions))?;
     (reply.outcome.len() == members).then_some(reply)
 }
 
 /// A bare 1 says that the lock is free now, without the time.
-fn released(answer: &Value<'_>) -> Option<Reply<Released>> {
-    if let Value::Integer(1) = answer {
+fn released(told: Told<'_>) -> Option<Reply<Released>> {
+    if let Told::Number(1) = told {
         return Some(usual(Released::Released, 0, None, None));
     }
-    reply(answer, outcome::released)
+    reply(told, outcome::released)
 }
 
-/// `{ clock, then for each: its token, 0 if it is not held, or as [`one_of_several`] }`
+/// `{ clock, then for each: its token, nothing if it is not held, or as [`one_of_several`] }`
 fn all_renewed(parts: &[Value<'_>], commands: &[&Command], of_error: OfError) -> Option<Answers> {
     let (clock, each) = parts.split_first()?;
     let now_us = clock.text()?.parse().ok()?;
     all(each, commands, |answer, command| {
         let [member] = command.renews() else { return None };
-        let renewed = match (answer, answer.text()) {
-            (_, Some(token)) => {
-                let token = fencing_token(token)?;
-                let left_ms = member.lease_ms();
-                let grant = Grant { member: member.clone(), token, left_ms, run: Vec::new() };
-                Ok(usual(vec![Renewed::Held], left_ms, Some(grant), Some(now_us)))
+        let renewed = match Told::to(member.as_str(), answer) {
+            Some(Told::Text("")) => Ok(usual(vec![Renewed::NotHeld], 0, None, Some(now_us))),
+            Some(Told::Text(token)) => {
+                let grant = held(member, token)?;
+                Ok(usual(vec![Renewed::Held], grant.left_ms, Some(grant), Some(now_us)))
             }
-            (Value::Integer(0), _) => Ok(usual(vec![Renewed::NotHeld], 0, None, Some(now_us))),
-            _ => one_of_several(answer, of_error, |outcome, _| match outcome {
+            _ => one_of_several(answer, (member, of_error), |outcome, _| match outcome {
                 "held" => Some(vec![Renewed::Held]),
                 "not_held" => Some(vec![Renewed::NotHeld]),
                 _ => None,
@@ -124,8 +118,8 @@ fn all_renewed(parts: &[Value<'_>], commands: &[&Command], of_error: OfError) ->
 fn all_touched(parts: &[Value<'_>], commands: &[&Command], of_error: OfError) -> Option<Answers> {
     let [_clock, _listeners, each @ ..] = parts else { return None };
     all(each, commands, |answer, command| {
-        let Command::Touch { .. } = command else { return None };
-        let touched = one_of_several(answer, of_error, |letters, number| {
+        let Command::Touch { members } = command else { return None };
+        let touched = one_of_several(answer, (members.first()?, of_error), |letters, number| {
             Some(Touched { members: outcome::touched(letters)?, listeners: number })
         })?;
         Some(touched.map(Answer::Touched))
@@ -146,7 +140,7 @@ fn all(
 /// An answer in full, or a list with the server's error for this lock.
 fn one_of_several<T>(
     answer: &Value<'_>,
-    of_error: OfError,
+    (first, of_error): (&Member, OfError),
     outcome: impl FnOnce(&str, u64) -> Option<T>,
 ) -> Option<Result<Reply<T>, StoreError>> {
     if let Value::List(parts) = answer
@@ -154,18 +148,7 @@ fn one_of_several<T>(
     {
         return Some(Err(of_error(error.text()?)));
     }
-    reply(answer, outcome).map(Ok)
-}
-
-fn left(answer: &Value<'_>) -> Option<Reply<Vec<Left>>> {
-    reply(answer, outcome::left)
-}
-
-/// The clock of `<clock>:<number>`; nothing if the number is another. An answer that goes missing
-/// on the way shifts all later ones to requests that are not theirs.
-fn clock_for(text: &str, number: u64) -> Option<&str> {
-    let (clock, of) = text.split_once(':')?;
-    (of.parse() == Ok(number)).then_some(clock)
+    reply(Told::to(first.as_str(), answer)?, outcome).map(Ok)
 }
 
 /// A reply of the short ways, beside whose outcome nothing else happened.
@@ -187,8 +170,8 @@ fn grant(member: &Value<'_>, token: &Value<'_>, left_ms: u64) -> Option<Grant> {
 }
 
 /// `{ outcome, number, ms left, holder, token, server's time, passed over }`
-fn reply<T>(answer: &Value<'_>, outcome: impl FnOnce(&str, u64) -> Option<T>) -> Option<Reply<T>> {
-    let Value::List(parts) = answer else { return None };
+fn reply<T>(told: Told<'_>, outcome: impl FnOnce(&str, u64) -> Option<T>) -> Option<Reply<T>> {
+    let Told::Full(parts) = told else { return None };
     reply_of(parts, outcome)
 }
 
@@ -214,11 +197,9 @@ fn reply_of<T>(
     })
 }
 
-fn inspection(answer: &Value<'_>) -> Option<Inspection> {
-    let Value::List(parts) = answer else { return None };
-    let [holder, token, left, now_us, Value::List(members), Value::List(deadlines)] =
-        parts.as_slice()
-    else {
+fn inspection(told: Told<'_>) -> Option<Inspection> {
+    let Told::Full(parts) = told else { return None };
+    let [holder, token, left, now_us, Value::List(members), Value::List(deadlines)] = parts else {
         return None;
     };
     let deadline = |value: &Value<'_>| Some(value.text()?.parse::<f64>().ok()?.max(0.0) as u64);
@@ -257,6 +238,7 @@ mod tests {
     fn answer<'a>(outcome: &'a str, holder: Value<'a>, token: Value<'a>) -> Value<'a> {
         let now = bulk("1795242275666200");
         Value::List(vec![
+            bulk(MEMBER),
             bulk(outcome),
             Value::Integer(3),
             Value::Integer(900),
@@ -275,9 +257,14 @@ mod tests {
         Member::parse(MEMBER).unwrap()
     }
 
+    fn told<'a>(answer: &'a Value<'a>) -> Told<'a> {
+        Told::to(MEMBER, answer).unwrap()
+    }
+
     #[test]
-    fn a_clock_and_the_number_are_the_whole_answer_where_the_lock_is_free() {
-        let granted = acquired(&bulk("1795242275666200:7"), &member()).unwrap();
+    fn a_clock_and_the_member_are_the_whole_answer_where_the_lock_is_free() {
+        let clock = format!("1795242275666200{MEMBER}");
+        let granted = acquired(told(&bulk(&clock)), &member()).unwrap();
         let grant = &granted.grants[0];
         assert_eq!((granted.outcome, grant.left_ms), (vec![Acquired::Granted], 30_000));
         assert_eq!(Some(grant.token.get()), granted.now_us);
@@ -285,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_release_with_nobody_waiting_tells_no_time() {
-        let released = released(&Value::Integer(1)).unwrap();
+        let released = released(told(&Value::Integer(1))).unwrap();
         assert_eq!((released.outcome, released.first_end_ms), (Released::Released, Some(0)));
         assert_eq!((released.grants, released.now_us), (Vec::new(), None));
     }
@@ -293,7 +280,7 @@ mod tests {
     #[test]
     fn a_grant_is_read_whatever_the_outcome_is() {
         let answer = answer("queued", bulk(MEMBER), bulk("1795242275666100"));
-        let reply = acquired(&answer, &member()).unwrap();
+        let reply = acquired(told(&answer), &member()).unwrap();
         assert_eq!(reply.outcome, [Acquired::Queued { position: 3 }]);
         assert_eq!(reply.first_end_ms, Some(900));
         assert_eq!(reply.now_us, Some(1_795_242_275_666_200));
@@ -303,7 +290,7 @@ mod tests {
     #[test]
     fn no_grant_is_no_grant() {
         let answer = answer("not_held", Value::Nil, Value::Nil);
-        assert_eq!(released(&answer).unwrap().grants, []);
+        assert_eq!(released(told(&answer)).unwrap().grants, []);
     }
 
     #[test]
@@ -319,15 +306,19 @@ mod tests {
 
     #[test]
     fn nonsense_is_an_error_and_no_panic() {
-        let of_another = bulk("1795242275666200:8");
-        let behind =
-            [of_another.clone(), Value::Integer(2), Value::Integer(900), Value::Nil, Value::Nil];
+        let other = MEMBER.replace(":7:", ":8:");
+        let clock_of_another = format!("1795242275666200{other}");
+        let mut of_another = answer("granted", bulk(MEMBER), bulk("1795242275666100"));
+        if let Value::List(parts) = &mut of_another {
+            parts[0] = bulk(&other);
+        }
         let bad = [
             Value::Nil,
             bulk("1795242275666200"),
+            bulk(&clock_of_another),
             of_another,
-            Value::List(behind.to_vec()),
             Value::List(vec![]),
+            Value::List(vec![bulk(MEMBER)]),
             answer("something", Value::Nil, Value::Nil),
             answer("granted", bulk(MEMBER), bulk("9007199254740992")),
             answer("granted", bulk(MEMBER), bulk("-1")),
@@ -336,7 +327,8 @@ mod tests {
         for value in bad {
             let command =
                 Command::Acquire { members: vec![member()], mode: Mode::Try, queue_limit: 1 };
-            let error = super::answer(&command, refused, &value).unwrap_err();
+            let lock = LockName::from("x");
+            let error = super::answer((&lock, &command), refused, &value).unwrap_err();
             assert_eq!(error.kind, LockErrorKind::Protocol);
         }
     }

@@ -1,8 +1,8 @@
 -- Acquires a part, or looks again at any request. KEYS: door, counter of tokens. ARGV: node, floor,
 -- latest time of servers before, prefix, member, lease, weight, limit, queue limit (0: does not
 -- wait). Answers `<token> <clock><member>` if it is granted and there are no waiters; ms left of
--- the holder's lease * 2^20 + position if it is queued behind a lock; 0 if it is not queued there,
--- since it does not wait or the queue is full; else in full.
+-- the holder's lease * 2^20 + position if it is queued behind a lock; `<member>` if it is not queued
+-- there, since it does not wait or the queue is full; else in full.
 local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local member, lease, queue_limit = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[9])
 local floor, elsewhere = tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -74,7 +74,7 @@ elseif type(text) == 'string' then
     -- Without a queue the mark goes, and a member that waits already is not refused.
     if waits and queue_limit == 0 and (mark == '+') == (size > 0) then
       if size == 0 or not call('ZSCORE', queue, member) then
-        return { 'busy', 0, first_end, token, clock, 0, 0, {} }
+        return { member, 'busy', 0, first_end, token, clock, 0, 0, {} }
       end
     end
   elseif size and not used then
@@ -92,7 +92,7 @@ elseif type(text) == 'string' then
       waits = false
       local is_refused = queue_limit == 0 or pcall('EXISTS', door .. ':swept') == 1
       if is_refused and (size == 0 or call('ZSCORE', queue, member) == false) then
-        return 0
+        return member
       end
     end
   end
@@ -113,7 +113,7 @@ elseif type(text) == 'string' then
         if mark == '' then
           call('SET', door, '+' .. text, 'KEEPTTL')
         end
-        return { 'queued', size, first_end, token, clock, 0, 0, {} }
+        return { member, 'queued', size, first_end, token, clock, 0, 0, {} }
       end
       if string.sub(text, 1, 1) ~= '+' then
         call('PSETEX', door, left + 60000, '+' .. text)

@@ -1,8 +1,8 @@
 -- Acquires for several members of one node, one after the other. KEYS: door, counter of tokens.
 -- ARGV: node, floor, latest time of servers before, prefix, queue limit (0: they do not wait), then
 -- the members. Answers ms left of the holder's lease * 2^20 + position of the first if all are
--- queued behind a lock; 0 if none of them is, since they do not wait or the queue is full; else in
--- full. Then the outcome is one letter a member, g(ranted), q(ueued),
+-- queued behind a lock; the first if none of them is, since they do not wait or the queue is full;
+-- else in full. Then the outcome is one letter a member, g(ranted), q(ueued),
 -- b(usy), f(ull), r(efused), and at the end stand the positions of those that are queued.
 local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local queue_limit, draws = tonumber(ARGV[5]), #ARGV - 5
@@ -54,7 +54,7 @@ if type(text) == 'string' then
       is_refused = is_refused and not place
     end
     if is_refused then
-      return 0
+      return ARGV[6]
     end
   end
   local patience = door .. ':patience:' .. ARGV[1]

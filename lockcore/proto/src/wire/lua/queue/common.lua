@@ -239,7 +239,7 @@ local function issue(holds)
   local next, others = next_of_counter(), (holds or 1) - 1
   if next <= floor or next + others >= 9007199254740992 then
     -- Another primary of a quorum may be ahead, and that one's clock is none of this one's.
-    next = math.max(floor, is_primary() and 0 or now_us) + 1
+    next = math.max(floor, is_primary() and 0 or clock) + 1
   end
   count, issued = next + others, text_of(next)
   return issued
@@ -611,5 +611,5 @@ local function tell(outcome, number)
     local _, ending = lowest_of('lock:holds', H)
     left = ending and math.max(ending - now, 1) or 0
   end
-  return { outcome, number, left, issued or token or false, clock, passed_over, more, grants }
+  return { asked, outcome, number, left, issued or token or false, clock, passed_over, more, grants }
 end

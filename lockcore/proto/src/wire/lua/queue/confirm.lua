@@ -1,7 +1,7 @@
 -- Renews one hold, and tells its token: a new one for a lock, whose token stands nowhere. KEYS:
 -- door, counter of tokens. ARGV: node, floor, latest time of servers before, prefix, member, lease.
--- Answers `<token - floor><member>` or `<token> <clock><member>` if it is held, for a run with its
--- numbers behind it; else in full, with h(eld) or n(ot held).
+-- Answers `<token><member>` or `<token> <clock><member>` if it is held, for a run with its numbers in
+-- front of the member; else in full, with h(eld) or n(ot held).
 local call, pcall, door, counter, member = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[5]
 local text = pcall('GET', door)
 local beyond = text == member and 0 or (text == '+' .. member or text == '-' .. member) and 60000
@@ -21,13 +21,13 @@ if left and (left > beyond or left == -1) then
   if drawn and not (is_primary and drawn <= 1000000000000000) then
     call('PEXPIRE', door, ARGV[6] + beyond)
     if ahead > 0 and drawn < 9007199254740992 then
-      return string.format('%d', ahead) .. member .. numbers
+      return string.format('%d', drawn - draws + 1) .. numbers .. member
     end
     local time = call('TIME')
     local clock = time[1] .. string.sub('00000' .. time[2], -6)
     local token = math.max(ARGV[2], is_primary and 0 or clock) + 1
     call('SET', counter, string.format('%d', token + draws - 1))
-    return string.format('%d', token) .. ' ' .. clock .. member .. numbers
+    return string.format('%d', token) .. ' ' .. clock .. numbers .. member
   end
 elseif type(text) == 'string' then
   local token = string.match(text, '^[+-]?%*[1-9]%d*:([1-9]%d*)$')

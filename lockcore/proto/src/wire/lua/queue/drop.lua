@@ -4,6 +4,7 @@
 return (function()
 --#include queue/common
 
+asked = member
 look()
 if foreign_key then
   return foreign_key

@@ -1,5 +1,5 @@
 -- Renews locks, also those that became parts. KEYS: doors. ARGV: of each door, member and lease.
--- Answers the clock, and one letter a door: h(eld), n(ot held), s(trange).
+-- Answers the clock, one letter a door: h(eld), n(ot held), s(trange); and the first member.
 local call, pcall = redis.call, redis.pcall
 local time, letters = call('TIME'), ''
 local clock = time[1] .. string.sub('00000' .. time[2], -6)
@@ -47,4 +47,4 @@ for i = 1, #KEYS do
   end
   letters = letters .. letter
 end
-return clock .. letters
+return clock .. letters .. ARGV[1]

@@ -1,8 +1,8 @@
 -- Takes members out. KEYS: door, counter of tokens. ARGV: node, floor, latest time of servers
 -- before, prefix, then for each member itself and a sum: 1 if it is ambiguous, and 2 if it was
 -- served in a run, which is all that it leaves. The outcome is one letter a member, l(eft),
--- a(bsent). Answers ms left of the holder's lease and the outcome if all of them waited behind a
--- lock, and all sums are 0; else in full.
+-- a(bsent). Answers ms left of the holder's lease, the outcome and the first member if all of them
+-- waited behind a lock, and all sums are 0; else in full.
 local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
@@ -17,7 +17,7 @@ if left then
   for i = 5, #ARGV, 2 do
     letters = letters .. (call('ZREM', door .. ':queue', ARGV[i]) == 1 and 'l' or 'a')
   end
-  return left .. letters
+  return string.format('%d', left) .. letters .. ARGV[5]
 end
 
 -- A function of its own, so that the short way does not pay for its many variables.

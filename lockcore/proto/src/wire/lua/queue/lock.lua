@@ -1,8 +1,8 @@
 -- Acquires everything: the hot case. KEYS: door, counter of tokens. ARGV: member, floor; where they
 -- are not the usual: lease, queue limit (0: does not wait), latest time of servers before, prefix.
--- Answers `<token - floor><member>` if it is granted; ms left of the holder's lease * 2^20
--- + position if it is queued; 0 if it is not, since it does not wait or the queue is full; else an
--- answer in full.
+-- Answers `<token><member>` if it is granted; ms left of the holder's lease * 2^20 + position if it
+-- is queued; `<member>` if it is not, since it does not wait or the queue is full; else an answer in
+-- full.
 local call, pcall, door, member = redis.call, redis.pcall, KEYS[1], ARGV[1]
 local held, drawn, draws = pcall('GET', door), nil, 1
 if not held then
@@ -15,8 +15,8 @@ if not held then
   end
   if ahead and ahead > 0 and drawn < 9007199254740992 then
     call('PSETEX', door, ARGV[3] or '30000', member)
-    -- Half the price of a number that Lua itself makes a text.
-    return string.format('%d', ahead) .. member
+    -- Half the price of a number that Lua itself makes a text, which it would also cut.
+    return string.format('%d', drawn) .. member
   end
 elseif type(held) == 'string' then
   local queue, left = door .. ':queue', call('PTTL', door)
@@ -41,7 +41,7 @@ elseif type(held) == 'string' then
   if is_behind and size >= queue_limit then
     local is_refused = queue_limit == 0 or pcall('EXISTS', door .. ':swept') == 1
     if is_refused and (size == 0 or pcall('ZSCORE', queue, member) == false) then
-      return 0
+      return member
     end
   elseif is_behind then
     local patience = door .. ':patience:' .. string.sub(member, 3, 24)

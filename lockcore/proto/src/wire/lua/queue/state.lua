@@ -5,10 +5,11 @@
 
 local Q, H, R, G = door .. ':queue', door .. ':holds', door .. ':reduced', door .. ':gone'
 local patience, passed = door .. ':patience:', door .. ':passed:'
+-- For whom it is asked: the first member, or the lock alone.
+local asked = ARGV[5] or door
 local time = call('TIME')
 local clock = time[1] .. string.sub('00000' .. time[2], -6)
-local now_us = tonumber(clock)
-local now = math.floor(now_us / 1000)
+local now = math.floor(clock / 1000)
 
 -- The door as it stands there, and its mark.
 local door_text, mark, door_ends = nil, '', 0

@@ -3,6 +3,7 @@
 
 --#include queue/common
 
+asked = members[1]
 look()
 local is_gone = has_gone and read('lock:gone', 'ZMSCORE', G, unpack(members)) or {}
 if foreign_key then

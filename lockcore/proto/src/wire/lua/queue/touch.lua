@@ -2,8 +2,7 @@
 -- servers before, prefix, then members of this node, if any. Answers ms left of the holder's lease
 -- * 2^20 + how many listen to the node's channel, if all of them wait behind a lock; else in full:
 -- the outcome is one letter a member, w(aiting), h(olding), s(erved in a run), d(ropped for a newer
--- one), g(one), as it was before anything was granted, and at the end stand the ms left of those
--- that hold.
+-- one), g(one), as it was before anything was granted.
 local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
@@ -31,7 +30,7 @@ if foreign_key then
 end
 local places = members[1] and call('ZMSCORE', Q, unpack(members))
 local leases = members[1] and call('ZMSCORE', H, unpack(members))
-local letters, lefts = {}, {}
+local letters = {}
 for i, member in ipairs(members) do
   local left = not whole and (leases[i] or now) - now or 0
   local is_holding = whole and is_served(member)
@@ -42,9 +41,9 @@ for i, member in ipairs(members) do
       grants = { whole .. run, whole_left }
     end
   elseif is_holding or left > 0 then
-    left = is_holding and whole_left or left
     letters[i] = 'h'
-    lefts[#lefts + 1] = left
+    grants[#grants + 1] = member
+    grants[#grants + 1] = is_holding and whole_left or left
     if whole then
       issue()
     elseif not token then
@@ -72,8 +71,6 @@ if foreign_key then
   return foreign_key
 end
 write()
-local reply = tell(table.concat(letters), call('PUBSUB', 'NUMSUB', prefix .. ':grants:' .. node)[2])
-reply[#reply + 1] = lefts
-return reply
+return tell(table.concat(letters), call('PUBSUB', 'NUMSUB', prefix .. ':grants:' .. node)[2])
 end)()
 end)()

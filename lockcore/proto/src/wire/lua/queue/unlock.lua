@@ -1,7 +1,7 @@
 -- Gives everything back: the hot case. KEYS: door, counter of tokens. ARGV: member, floor; where
 -- they are not the usual: latest time of servers before, prefix. Answers 1 if there are no waiters;
--- 2 if it was handed over to another node; `<token - floor><member>` if to a member of this one,
--- for a run with its numbers behind it; else in full.
+-- 2 if it was handed over to another node; `<token><member>` if to a member of this one, for a run
+-- with its numbers behind it; else in full.
 local pcall, door, member = redis.pcall, KEYS[1], ARGV[1]
 local held, drawn, draws = pcall('GET', door), nil, 1
 if held == member then
@@ -61,7 +61,7 @@ if is_held and call('PTTL', door) > 60000 then
     -- When memory is full INCR is refused, and the long way begins with a write that is not.
     drawn = is_alive and tonumber(numbers and pcall('INCRBY', KEYS[2], draws) or pcall('INCR', KEYS[2]))
     local ahead = drawn and drawn - ARGV[2] - draws + 1
-    if ahead and ahead > 0 and ahead < 100000000000000 then
+    if ahead and ahead > 0 and drawn < 9007199254740992 then
       local claim = lease >= 30000 and 10000 or math.min(lease, math.max(math.floor(lease / 3), 2000))
       if numbers then
         call('ZREMRANGEBYRANK', queue, '0', draws - 1)
@@ -69,10 +69,10 @@ if is_held and call('PTTL', door) > 60000 then
         call('ZREM', queue, head)
       end
       call('PSETEX', door, lease >= 30000 and '70000' or claim + 60000, mark .. head .. run)
+      local token = drawn - draws + 1
       if not channel then
-        return ahead .. head .. run
+        return string.format('%d', token) .. head .. run
       end
-      local token = ahead + ARGV[2]
       if numbers then
         local text = string.format('w %d %d ', token, claim)
         call('PUBLISH', channel, text .. string.sub(run, 2))

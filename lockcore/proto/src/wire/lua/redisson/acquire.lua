@@ -9,18 +9,16 @@ local now_us = tonumber(clock)
 -- A short way comes first, because nearly every acquire takes it. Anything that it does not expect
 -- is left to the long way, and until then nothing was written.
 if found == 0 then
-  -- Free, no queue, no tombstone. The answer is the clock, which is also the token, and the
-  -- member's number: an answer that went missing on the way must not make this one another
-  -- member's. SET comes first: it is refused when memory is full, and then nothing has been
-  -- written. A token or a latest time that is ahead of the clock, or no token, is left to the long
-  -- way.
+  -- Free, no queue, no tombstone. The answer is the clock, which is also the token, and the member.
+  -- SET comes first: it is refused when memory is full, and then nothing has been written. A token
+  -- or a latest time that is ahead of the clock, or no token, is left to the long way.
   local previous = pcall('GET', KEYS[4])
   local is_token = type(previous) == 'string' and string.match(previous, '^%d+$')
   if (not previous or is_token and tonumber(previous) < now_us) and tonumber(ARGV[7]) < now_us then
     call('SET', KEYS[4], clock)
     call('HSET', KEYS[1], member, '1')
     call('PEXPIRE', KEYS[1], lease)
-    return clock .. string.match(member, ':%d+')
+    return clock .. member
   end
 end
 local now = math.floor(now_us / 1000)

@@ -11,6 +11,8 @@ local is_suspicious
 -- Which foreign members are gone, once they were looked for.
 local gone
 
+-- For whom it is asked: the first member, or the lock alone.
+local asked = KEYS[1]
 -- The content of the reply. The token is text, known once it was given out or read.
 local holder, left, token = false, 0, false
 local passed_over = 0
@@ -374,7 +376,7 @@ end
 local function tell(outcome, number)
   local of = holder and ours(holder)
   if of ~= node then
-    return { outcome, number, left, false, false, clock, passed_over }
+    return { asked, outcome, number, left, false, false, clock, passed_over }
   end
   if not token then
     local last = last_token()
@@ -384,5 +386,5 @@ local function tell(outcome, number)
       remember_token(new_token())
     end
   end
-  return { outcome, number, left, holder, token, clock, passed_over }
+  return { asked, outcome, number, left, holder, token, clock, passed_over }
 end

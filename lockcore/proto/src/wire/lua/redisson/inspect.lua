@@ -1,4 +1,4 @@
--- KEYS: hold, queue, deadlines, token, alive, arrivals and suspects. Answers holder, token, ms
+-- KEYS: hold, queue, deadlines, token, alive, arrivals and suspects. Answers the lock, holder, token, ms
 -- left, the server's time, members, deadlines.
 local call = redis.call
 
@@ -20,4 +20,4 @@ for first = 1, #members, 1000 do
 end
 -- A hold without an end has nothing left.
 left = holder and math.max(call('PTTL', KEYS[1]), 0) or 0
-return { holder, previous, left, clock, members, deadlines }
+return { KEYS[1], holder, previous, left, clock, members, deadlines }

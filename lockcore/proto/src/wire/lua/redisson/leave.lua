@@ -7,6 +7,7 @@ local call = redis.call
 --#include clock
 --#include redisson/common
 
+asked = ARGV[3]
 look()
 local tombstone = 5
 for i = 4, #ARGV - 1, 2 do

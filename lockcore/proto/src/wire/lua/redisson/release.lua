@@ -15,6 +15,7 @@ end
 
 --#include redisson/common
 
+asked = ARGV[3]
 look()
 if foreign_key then
   return foreign_key

@@ -1,7 +1,7 @@
 -- KEYS: of each lock hold and token. ARGV: node, prefix, then for each lock member and lease, last
 -- the latest time.
--- Answers the clock, then for each lock: its token if the lease was extended; 0 if it is not held;
--- else an answer in full, or a list with the error of a foreign key. Nothing that may fail stands
+-- Answers the clock, then for each lock: `<token><member>` if the lease was extended; `<member>` if it
+-- is not held; else an answer in full, or a list with the error of a foreign key. Nothing that may fail stands
 -- between a lock's first write and its last.
 local call, pcall = redis.call, redis.pcall
 local KEYS = KEYS
@@ -15,9 +15,9 @@ for i = 1, #locks / 2 do
   local is_token = type(last) == 'string' and string.match(last, '^[1-9]%d*$') and tonumber(last) < 9007199254740991
   if is_token and fields[1] == member and fields[2] == '1' and not fields[3] then
     call('PEXPIRE', hold, lease)
-    answers[i + 1] = last
+    answers[i + 1] = last .. member
   elseif (is_token or not last) and not fields[1] and not fields.err then
-    answers[i + 1] = 0
+    answers[i + 1] = member
   else
     others[#others + 1] = i
   end
@@ -30,6 +30,7 @@ end
 --#include redisson/several
 
 local function renew(member, lease)
+  asked = member
   look_at_holder()
   look_at_token()
   if foreign_key then

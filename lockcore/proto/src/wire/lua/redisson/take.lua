@@ -2,6 +2,7 @@
 -- limit as `mode` and `limit`; their tombstones are KEYS from the fifth on. After it: the outcome
 -- of each member, and its position if it is queued.
 
+asked = members[1]
 look()
 local is_gone = {}
 for i in ipairs(members) do

@@ -16,6 +16,7 @@ local locks, answers, width = KEYS, { clock, listeners }, 7
 --#include redisson/several
 
 local function touch(members)
+  asked = members[1]
   look()
   if foreign_key then
     return error_for_lock()
