@@ -29,7 +29,7 @@ fn release(member: &Member) -> Command {
 }
 
 fn renew(members: &[&Member]) -> Command {
-    Command::renew(members.iter().copied().cloned().collect())
+    Command::Renew { members: members.iter().copied().cloned().collect() }
 }
 
 fn confirm(member: &Member) -> Command {

@@ -1,8 +1,8 @@
 -- KEYS: door, counter of tokens. ARGV: how many waiting members are left out, and the most of them
--- and of holders that are told. Answers the door, the token of parts, the server's time, holders with
--- the ends of their leases, the weight of each hold, waiting members, up to when each is believed
--- alive, and how many hold and wait. Of a run, those behind the first wait before all others, for as
--- long as its lease.
+-- and of holders that are told. Answers the door, the token of parts, the server's time, holders
+-- with the ends of their leases, the weight of each hold, waiting members, up to when each is
+-- believed alive, and how many hold and wait. Of a run, those behind the first wait before all
+-- others, for as long as its lease.
 local call, door, counter = redis.call, KEYS[1], KEYS[2]
 local node, floor, elsewhere, prefix = '', 0, 0, ''
 local from, most = tonumber(ARGV[1]), tonumber(ARGV[2])
