@@ -151,9 +151,9 @@ impl<P: Mirror> Core<P> {
     pub(super) fn lose(&mut self, number: u64, why: &'static str) {
         match self.table.get(number).map(|entry| (&entry.state, self.runs.hold_of(number))) {
             Some((State::Held(_) | State::Offered(_), Some(first))) => {
-                self.lose_run(first, why, true);
+                self.lose_run(first, why);
             }
-            Some((State::Serving(_), _)) => self.lose_run(number, why, true),
+            Some((State::Serving(_), _)) => self.lose_run(number, why),
             _ => self.tell_lost(number, why),
         }
     }
@@ -192,7 +192,7 @@ impl<P: Mirror> Core<P> {
         match entry.state {
             State::Serving(_) => {
                 self.prove(number, Ok(Released::NotHeld), now);
-                self.lose_run(number, "it was force-released", false);
+                self.lose_run(number, "it was force-released");
             }
             // The answer to its confirmation decides.
             State::ConfirmingRun => {

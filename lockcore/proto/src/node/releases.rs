@@ -63,7 +63,7 @@ impl<P: Mirror> Core<P> {
         let leaving = |of: &u64| Leaving::new(member.renumbered(*of), may_run_again(of));
         // The hold and the tombstones in one step: a copy of an acquire finds the one or the other.
         // Where the server has not cut the run yet, the others have the hold.
-        let is_cut = self.runs.get(number).is_some_and(|run| !run.cut.is_empty());
+        let is_cut = self.runs.get(number).is_some_and(|run| run.is_cut);
         let command = match is_cut || members.iter().any(may_run_again) {
             true => Command::Leave { leaving: members.iter().map(leaving).collect() },
             false => Command::Release { member: member.clone() },

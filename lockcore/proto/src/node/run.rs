@@ -28,7 +28,10 @@ pub(super) struct Run<P> {
     /// The moment at which the server was last told which members have been served.
     pub(super) told: Moment,
     pub(super) handed_over: bool,
-    /// The members that wait again since the run was cut: the server may still list them.
+    /// Whether the server may still list members that are not served any more: then the hold is
+    /// given back by a leave of the others.
+    pub(super) is_cut: bool,
+    /// The members that wait again since the run was cut.
     pub(super) cut: Vec<u64>,
 }
 
@@ -47,6 +50,7 @@ impl<P> Run<P> {
         self.listed.clear();
         self.members.retain(|number| !waiting.contains(number));
         self.cut.extend(waiting);
+        self.is_cut = true;
     }
 
     /// The number of the served member on the server.

@@ -166,9 +166,20 @@ impl<P: Mirror> Core<P> {
         let listed = members.to_vec();
         let (members, rest, returned) = (members_of(first, members), VecDeque::new(), Vec::new());
         let (served, told) = (None, self.now);
-        let cut = Vec::new();
-        let run =
-            Run { lock, members, listed, served, rest, returned, of_first, told, handed_over, cut };
+        let (is_cut, cut) = (false, Vec::new());
+        let run = Run {
+            lock,
+            members,
+            listed,
+            served,
+            rest,
+            returned,
+            of_first,
+            told,
+            handed_over,
+            is_cut,
+            cut,
+        };
         self.runs.insert(first, run);
     }
 
@@ -394,7 +405,7 @@ impl<P: Mirror> Core<P> {
         let is_late = now >= lease.until();
         if left.is_zero() {
             self.prove(first, Ok(Released::NotHeld), now);
-            return self.lose_run(first, "the server no longer knows the hold", false);
+            return self.lose_run(first, "the server no longer knows the hold");
         }
         if is_late {
             self.prove(first, Ok(Released::Released), sent);
@@ -499,9 +510,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// The hold of a run is over without having been released; `is_there` if the server may still
-    /// have it. Its guard is told, and those that were not served wait again: a touch decides.
-    pub(super) fn lose_run(&mut self, first: u64, why: &'static str, is_there: bool) {
+    /// The hold of a run is over without having been released, though the server may have it still.
+    /// Its guard is told, and the members that were not served wait again: a touch decides.
+    pub(super) fn lose_run(&mut self, first: u64, why: &'static str) {
         let now = self.now;
         if self.runs.get(first).is_some_and(|run| run.served.is_none()) && self.has_next(first) {
             // None has relied on it.
@@ -517,15 +528,12 @@ impl<P: Mirror> Core<P> {
             let entry = self.table.get(*number);
             entry.is_some_and(|entry| matches!(entry.state, State::Held(_)))
         });
-        if !is_there && guard.is_none() {
-            self.forget_run(first);
-        }
         self.table.change(first, |entry| {
-            entry.state = match (guard, is_there) {
+            entry.state = match guard {
                 // Given back with the guard.
-                (Some(_), _) => State::Lost { since: now },
-                (None, true) => State::Releasing { due: Some(now) },
-                (None, false) => entry.gone(now),
+                Some(_) => State::Lost { since: now },
+                // Also where the hold is gone: the server may have put its members aside.
+                None => State::Releasing { due: Some(now) },
             };
         });
         match (guard, served) {
@@ -576,13 +584,9 @@ impl<P: Mirror> Core<P> {
 
     /// A guard of a run leaks: the hold is that of this guard alone, until it ends.
     pub(super) fn leak_run(&mut self, first: u64, guard: u64) {
-        let cut = self.cut_by_guard(first, ALL_WEIGHT);
-        let is_awaited =
-            self.runs.get(first).is_some_and(|run| !run.cut.is_empty() || !run.returned.is_empty());
-        match cut.filter(|_| is_awaited) {
-            // If it fails, the members wait until the lease has ended.
-            Some(ask) => self.background(ask),
-            None => drop(self.forget_run(first)),
+        // If it fails, the members wait until the lease has ended.
+        if let Some(ask) = self.cut_by_guard(first, ALL_WEIGHT) {
+            self.background(ask);
         }
         self.forget_member(guard);
     }
@@ -644,6 +648,7 @@ impl<P: Mirror> Core<P> {
         } else if outcome.is_ok() {
             self.doubt_cut(number);
             if let Some(run) = self.runs.get_mut(number) {
+                run.is_cut = false;
                 run.cut.clear();
             }
         }

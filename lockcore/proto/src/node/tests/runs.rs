@@ -545,7 +545,7 @@ fn a_shutdown_releases_a_run_once_after_its_guard() {
     world.core.event(at(3)).take_holds(0, "closed");
     world.core.event(at(3)).dropped(number);
     let asked = world.run(at(3));
-    assert!(matches!(&asked[..], [Command::Release { .. }]), "{asked:?}");
+    assert!(matches!(&asked[..], [Command::Leave { .. }]), "{asked:?}");
     assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
 }
 
@@ -871,8 +871,25 @@ fn the_rest_of_a_run_that_was_force_released_comes_back_in_front() {
         assert_eq!(world.waiting_numbers(), expected, "{is_served}");
         if let Some((number, _)) = guard {
             assert_eq!(world.core.phase(number), Some(Phase::Lost));
+            world.core.event(at(4)).dropped(number);
         }
+        world.run(at(4));
+        world.lock.expire(START_MS + 4);
+        assert!(world.lock.passed.is_empty(), "the members that are done do not stand aside");
     }
+}
+
+#[test]
+fn a_guard_that_leaks_as_the_last_of_its_run_ends_the_run_on_the_server() {
+    let (mut world, attempts) = World::granted(2);
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    world.core.event(at(2)).dropped(number);
+    let (number, _) = world.take(at(2), attempts[1]).expect("its turn");
+    world.core.event(at(2)).leak(number);
+    world.run(at(2));
+    assert_eq!((world.holder(), world.lock.run()), (Some(attempts[0] << ROUND_BITS), &[][..]));
+    world.touch_other(at(10_100));
+    assert!(world.lock.passed.is_empty());
 }
 
 #[test]
