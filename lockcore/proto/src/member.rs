@@ -253,6 +253,11 @@ impl Member {
         FROM_US + (self.number >> ROUND_BITS)
     }
 
+    /// Whether its attempt has lost a place before: its own place is younger than the attempt.
+    pub fn asks_anew(&self) -> bool {
+        !self.number.is_multiple_of(1 << ROUND_BITS)
+    }
+
     /// The full lease, ms.
     pub fn lease_ms(&self) -> u64 {
         self.lease_ms

@@ -83,6 +83,24 @@ async fn the_default_of_a_locks_is_its_requests_unless_they_say_otherwise() {
     waiting.await.expect("in its turn").release().await.expect("held until now");
 }
 
+// A turn that its caller lets pass is given on, and the request asks anew once it is polled.
+#[tokio::test(start_paused = true)]
+async fn an_older_one_that_has_missed_its_turn_ends_and_the_newer_one_goes_on_waiting() {
+    let locks = Locks::in_memory();
+    let guard = newest(&locks).lock().await.expect("free");
+    let mut older = Box::pin(newest(&locks).lock());
+    assert!(poll!(older.as_mut()).is_pending());
+    guard.release().await.expect("held until now");
+    let between = newest(&locks).lock().await.expect("the turn of the older one lapses");
+    let newer = tokio::spawn(newest(&locks).lock());
+    until_waiting(1, &locks, "key").await;
+    let error = soon(older).await.expect_err("a newer one waits");
+    assert_eq!(error.kind(), LockErrorKind::Superseded);
+    between.release().await.expect("held until now");
+    granted(newer).await.release().await.expect("held until now");
+    until_nothing_is_left(&locks, "key").await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_superseded_set_holds_none_of_its_locks() {
     let locks = Locks::builder().when_busy(WhenBusy::KeepNewest).in_memory();

@@ -87,7 +87,14 @@ impl<L: Layout> Draw<'_, L> {
 
     pub(crate) fn fresh(&mut self) -> Member {
         let lease_ms = *self.random.one_of(&LEASES_MS);
-        let (number, label) = (self.members.len() as u64 + 1, Label::new("a label"));
+        let (attempt, label) = (self.members.len() as u64 + 1, Label::new("a label"));
+        // Attempts in their first rounds and in later ones, and later ones with lower numbers.
+        let number = match attempt % 8 {
+            _ if L::PEERS => attempt,
+            0 => attempt,
+            3 => attempt << 12 | 1,
+            _ => attempt << 12,
+        };
         let member = match L::PEERS {
             true => Member::redisson(self.node, number, lease_ms, &label),
             false => {

@@ -24,6 +24,11 @@ facts! {
         of_a_long_queue_the_last_two_hundred_are_looked_at,
         one_that_is_granted_by_the_same_command_is_none_of_those_that_are_looked_at,
         a_storm_of_newer_ones_leaves_so_many_tombstones_and_no_more,
+        one_that_asks_anew_is_refused_where_a_newer_one_waits_or_holds,
+        one_that_asks_anew_supersedes_those_that_began_before_it,
+        of_one_node_an_older_one_that_comes_late_supersedes_no_newer_one,
+        of_two_nodes_the_one_that_is_queued_later_is_newer_whatever_its_number,
+        one_that_is_refused_hands_on_what_has_become_free,
     ],
 }
 
@@ -33,6 +38,11 @@ impl Node {
         // As a node numbers an attempt that has not lost its place.
         let number = self.member(30_000).number() << 12;
         Member::keeping_newest(&self.id, number, 30_000, &Label::new("test"))
+    }
+
+    /// The member of an attempt that began this many µs after 2020, in this round.
+    fn newest_of(&self, attempt: u64, round: u64) -> Member {
+        Member::keeping_newest(&self.id, attempt << 12 | round, 30_000, &Label::new("test"))
     }
 
     /// Queues a new member of which only the newest waits.
@@ -208,6 +218,67 @@ async fn a_storm_of_newer_ones_leaves_so_many_tombstones_and_no_more(mut bench: 
     let second_to_last = second_to_last.expect("there are some");
     assert_eq!(b.wait(&second_to_last).await.outcome, Acquired::Refused);
     assert_eq!(bench.queue().await, [last]);
+}
+
+async fn one_that_asks_anew_is_refused_where_a_newer_one_waits_or_holds(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    let held = a.hold(30_000).await;
+    let (newer, older) = (a.newest_of(900, 0), b.newest_of(50, 1));
+    a.wait(&newer).await;
+    assert_eq!(b.wait(&older).await.outcome, Acquired::Refused);
+    assert_eq!((bench.queue().await, a.heard().await), (vec![newer.clone()], vec![]));
+    a.release(&held).await;
+    assert_eq!(bench.holder().await, Some(newer.clone()));
+    assert_eq!(b.wait(&older).await.outcome, Acquired::Refused);
+    assert_eq!((bench.queue().await, bench.gone().await), (vec![], vec![]));
+    a.release(&newer).await;
+    assert_eq!(b.wait(&older).await.outcome, Acquired::Granted);
+    // Its own hold is told again, whoever waits.
+    a.wait(&a.newest_of(1_000, 0)).await;
+    assert_eq!(b.wait(&older).await.outcome, Acquired::Granted);
+}
+
+async fn one_that_asks_anew_supersedes_those_that_began_before_it(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    a.hold(30_000).await;
+    let (older, newer) = (a.newest_of(50, 4_095), b.newest_of(900, 1));
+    a.wait(&older).await;
+    assert_eq!(position(&b.wait(&newer).await), 0);
+    assert_eq!(a.heard().await, [superseded(&[&older])]);
+    // A later round of one attempt is the newer one.
+    let later = b.newest_of(900, 2);
+    assert_eq!(position(&b.wait(&later).await), 0);
+    assert_eq!(b.wait(&b.newest_of(900, 1)).await.outcome, Acquired::Refused);
+    assert_eq!(bench.queue().await, [later]);
+}
+
+async fn of_one_node_an_older_one_that_comes_late_supersedes_no_newer_one(mut bench: Bench) {
+    let a = bench.node().await;
+    a.hold(30_000).await;
+    let (older, newer) = (a.newest_of(50, 0), a.newest_of(51, 0));
+    a.wait(&newer).await;
+    assert_eq!(a.wait(&older).await.outcome, Acquired::Refused);
+    assert_eq!((bench.queue().await, a.heard().await), (vec![newer], vec![]));
+}
+
+async fn of_two_nodes_the_one_that_is_queued_later_is_newer_whatever_its_number(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    a.hold(30_000).await;
+    let (first, second) = (a.newest_of(900, 3), b.newest_of(50, 0));
+    a.wait(&first).await;
+    assert_eq!(position(&b.wait(&second).await), 0);
+    assert_eq!((bench.queue().await, a.heard().await), (vec![second], vec![superseded(&[&first])]));
+}
+
+async fn one_that_is_refused_hands_on_what_has_become_free(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.node().await);
+    a.hold(30_000).await;
+    let newer = a.newest_of(900, 0);
+    a.wait(&newer).await;
+    bench.end_lease().await;
+    assert_eq!(b.wait(&b.newest_of(50, 1)).await.outcome, Acquired::Refused);
+    assert_eq!(bench.holder().await, Some(newer));
+    assert_eq!(bench.queue().await, []);
 }
 
 // The function forgets them by itself.

@@ -8,7 +8,7 @@ use crate::demand::{ALL, Demand};
 use crate::member::{Member, NodeId};
 use crate::{
     Acquired, HoldView, Inspection, Leaving, Left, Mode, Presence, Released, Renewed, Reply,
-    TOMBSTONE_MS, Touched,
+    SortedSet, TOMBSTONE_MS, Touched,
 };
 
 /// The course of one acquire.
@@ -174,14 +174,19 @@ impl QueueState {
             return Acquired::Busy;
         }
         let limit = asking.queue_limit as usize;
+        let is_full =
+            |queue: &SortedSet<Member>, older: &[Member]| queue.len() - older.len() >= limit;
         let mut older = self.older(call, member);
         // A look at so many costs as much as many refusals. Once one has looked, others need not.
-        if self.queue.len() - older.len() >= limit && self.swept_until_ms.is_none() {
+        if older.as_ref().is_some_and(|older| is_full(&self.queue, older))
+            && self.swept_until_ms.is_none()
+        {
             self.sweep(call, &asking.newcomers);
             self.swept_until_ms = Some(call.now_ms() + SWEPT_MS);
             older = self.older(call, member);
         }
-        if self.queue.len() - older.len() >= limit {
+        let Some(older) = older else { return Acquired::Refused };
+        if is_full(&self.queue, &older) {
             return Acquired::Full;
         }
         self.supersede(call, &older);
@@ -190,14 +195,23 @@ impl QueueState {
         Acquired::Queued { position: 0 }
     }
 
-    /// The members that leave the queue for this one, among the last that wait.
-    fn older(&self, call: &Call<'_>, member: &Member) -> Vec<Member> {
+    /// The members that leave the queue for this one, among the last that wait. Nothing if one of
+    /// them, or the holder, is newer.
+    fn older(&self, call: &Call<'_>, member: &Member) -> Option<Vec<Member>> {
         if !member.keeps_newest() {
-            return Vec::new();
+            return Some(Vec::new());
         }
+        // Within a node the numbers tell the order, and of one that asks anew its place does not.
+        let is_newer = |other: &Member| {
+            let counts = member.asks_anew() || other.node() == member.node();
+            counts && other.keeps_newest() && other.number() > member.number()
+        };
         let last = self.queue.iter().rev().take(call.bounds.looked_at);
-        let older = last.filter(|(_, waiting)| waiting.keeps_newest());
-        older.map(|(_, waiting)| waiting.clone()).collect()
+        let others = last.map(|(_, waiting)| waiting).filter(|waiting| waiting.keeps_newest());
+        let others: Vec<Member> = others.cloned().collect();
+        let holder = self.whole(call.now_ms()).map(|(holder, _)| holder);
+        let is_overtaken = others.iter().chain(holder).any(is_newer);
+        (!is_overtaken).then_some(others)
     }
 
     /// Takes members out of the queue for a newer one. A copy of an acquire that runs late must not

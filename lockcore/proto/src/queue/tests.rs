@@ -14,6 +14,7 @@ use crate::{
 mod bounds;
 mod dice;
 mod histories;
+mod newest;
 mod refinement;
 
 /// The time at which each test begins, ms since the epoch.

@@ -65,14 +65,31 @@ local function keeps_newest(member)
   return string.match(member, '^~2[^:]*():%d+:%d+:w/0:') == 25
 end
 
--- The members that leave the queue for this one, among the last that wait.
+-- Whether another one is newer. Within a node the numbers tell the order, and of one that asks anew
+-- its place does not. Numbers are not exact in Lua.
+local function is_newer(other, member)
+  local number, than = number_of(other), number_of(member)
+  local counts = string.sub(other, 1, 25) == string.sub(member, 1, 25) or string.sub(than, -12) % 4096 > 0
+  return counts and (#number > #than or #number == #than and number > than)
+end
+
+-- The members that leave the queue for this one, among the last that wait. Nothing if one of them,
+-- or the holder, is newer.
 local function older_than(member)
   local older, looked_at = {}, 0
-  local last = keeps_newest(member) and call('ZRANGE', Q, -#out - most_looked_at, -1) or {}
+  if not keeps_newest(member) then
+    return older
+  elseif whole and keeps_newest(whole) and is_newer(whole, member) then
+    return
+  end
+  local last = call('ZRANGE', Q, -#out - most_looked_at, -1)
   for i = #last, 1, -1 do
     if not is_out[last[i]] and looked_at < most_looked_at then
       looked_at = looked_at + 1
       if keeps_newest(last[i]) then
+        if is_newer(last[i], member) then
+          return
+        end
         older[#older + 1] = last[i]
       end
     end
@@ -105,8 +122,11 @@ local function wait(member, place)
   if not is_waiting and queue_limit == 0 then
     return 'busy'
   end
-  local older = not is_waiting and older_than(member) or {}
-  if not is_waiting and size - #older >= queue_limit and not is_full_settled then
+  local older = {}
+  if not is_waiting then
+    older = older_than(member)
+  end
+  if older and not is_waiting and size - #older >= queue_limit and not is_full_settled then
     is_full_settled = true
     is_swept = call('EXISTS', door .. ':swept') == 0
     if is_swept then
@@ -114,7 +134,9 @@ local function wait(member, place)
       older = older_than(member)
     end
   end
-  if not is_waiting and size - #older >= queue_limit then
+  if not older then
+    return 'refused'
+  elseif not is_waiting and size - #older >= queue_limit then
     return 'full'
   end
   supersede(older)
@@ -177,16 +199,16 @@ local function take(i, member)
   return wait(member, places[i])
 end
 
-local outcomes, positions, is_all_refused, is_any_granted = {}, {}, true, false
+local outcomes, positions, is_all_gone, is_any_granted = {}, {}, true, false
 for i, member in ipairs(members) do
   outcomes[i] = take(i, member)
-  is_all_refused = is_all_refused and outcomes[i] == 'refused'
+  is_all_gone = is_all_gone and outcomes[i] == 'refused' and is_gone[i]
   is_any_granted = is_any_granted or outcomes[i] == 'granted'
 end
 if foreign_key then
   return foreign_key
 end
-if not is_all_refused then
+if not is_all_gone then
   write(newcomers[1] or is_any_granted, newcomers)
   if is_swept then
     -- It was not there, so it is no other program's.
