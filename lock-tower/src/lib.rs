@@ -103,7 +103,8 @@
 //! 7. `ConcurrencyLimit`: requests that wait for a lock occupy none of its places
 //! 8. a layer that begins a transaction for the request, or takes a connection of a pool for it: it
 //!    commits before the lock is released. Outside, the next request reads before the commit, and
-//!    updates are lost; and requests that wait hold the connections that the holder needs
+//!    updates are lost; and requests that wait hold the connections that the holder needs. (An
+//!    extractor acquires after all layers: begin the transaction in the handler.)
 //! 9. the handler
 //!
 //! A layer locks every request that it sees. Around a whole router it locks also unknown paths

@@ -16,7 +16,6 @@ use crate::key::KeyError;
 pub struct LockError {
     kind: LockErrorKind,
     detail: Option<Arc<str>>,
-    source: Option<Arc<dyn Error + Send + Sync>>,
     is_of_permits: bool,
     /// The connection is down, whatever the kind says.
     is_of_outage: bool,
@@ -32,7 +31,6 @@ impl LockError {
         Self {
             kind,
             detail: None,
-            source: None,
             is_of_permits: false,
             is_of_outage: kind == LockErrorKind::Unavailable,
             retry_after: None,
@@ -135,28 +133,37 @@ impl fmt::Debug for LockError {
     }
 }
 
-impl Error for LockError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source.as_deref().map(|source| source as _)
-    }
-}
+// It has no source: its text has all that there is to say, and a chain would say it twice.
+impl Error for LockError {}
 
 impl From<KeyError> for LockError {
     fn from(error: KeyError) -> Self {
-        Self {
-            detail: Some(error.to_string().into()),
-            source: Some(Arc::new(error)),
-            ..Self::new(LockErrorKind::InvalidKey)
-        }
+        Self { detail: Some(error.to_string().into()), ..Self::new(LockErrorKind::InvalidKey) }
     }
 }
 
 impl From<ConfigError> for LockError {
     fn from(error: ConfigError) -> Self {
-        Self {
-            detail: Some(error.to_string().into()),
-            source: Some(Arc::new(error)),
-            ..Self::new(LockErrorKind::InvalidOption)
+        Self { detail: Some(error.to_string().into()), ..Self::new(LockErrorKind::InvalidOption) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // U3: a chain of errors, as anyhow's `{:#}` shows it, said each sentence twice.
+    #[test]
+    fn a_chain_of_errors_says_each_thing_once() {
+        let bad = ConfigError::new("lease", "1ms", "100 ms to 24 h");
+        let errors = [
+            LockError::from(bad.clone()),
+            crate::key::LockKey::new("").map(drop).map_err(LockError::from).expect_err("empty"),
+            LockError::with_detail(LockErrorKind::Unavailable, "connection refused"),
+        ];
+        assert!(errors[0].to_string().contains(&bad.to_string()));
+        for error in errors {
+            assert!(error.source().is_none(), "{error}");
         }
     }
 }

@@ -89,6 +89,10 @@ async fn together(app: &Router, requests: usize) -> Vec<u16> {
     futures_util::future::join_all((0..requests).map(|_| send())).await
 }
 
+fn by_order(wait: Duration) -> HttpLockLayer<impl Fn(&Request) -> &'static str + Clone> {
+    HttpLockLayer::new(Locks::in_memory(), |_: &Request| "order:7").wait(wait)
+}
+
 /// The value that the handler writes, once the layer commits it.
 #[derive(Debug, Clone, Default)]
 struct Pending(Arc<AtomicU32>);
@@ -111,16 +115,16 @@ async fn a_transaction_is_committed_under_the_lock_where_its_layer_stands_inside
             }
         });
         let read = Arc::clone(&row);
-        let handler = async move |_: Locked<ByOrder>, Extension(pending): Extension<Pending>| {
+        let handler = async move |Extension(pending): Extension<Pending>| {
             let seen = read.load(Ordering::SeqCst);
             sleep(Duration::from_millis(1)).await;
             pending.0.store(seen + 1, Ordering::SeqCst);
         };
         let route = Router::new().route("/orders/{id}", on_post(handler));
-        let scope = LockScopeLayer::new(Locks::in_memory()).wait(Duration::from_secs(60));
+        let lock = by_order(Duration::from_secs(60));
         let app = match is_inside {
-            true => route.layer(transaction).layer(scope),
-            false => route.layer(scope).layer(transaction),
+            true => route.layer(transaction).layer(lock),
+            false => route.layer(lock).layer(transaction),
         };
         assert_eq!(together(&app, 20).await, [200; 20]);
         let kept = row.load(Ordering::SeqCst);
@@ -141,16 +145,16 @@ async fn a_connection_is_not_kept_by_those_that_wait_where_its_layer_stands_insi
                 answer
             }
         });
-        let handler = async move |_: Locked<ByOrder>| {
+        let handler = async move || {
             sleep(Duration::from_millis(1)).await;
             let _second = inner.acquire().await.expect("open");
             "served".into_response()
         };
         let route = Router::new().route("/orders/{id}", on_post(handler));
-        let scope = LockScopeLayer::new(Locks::in_memory()).wait(Duration::from_secs(2));
+        let lock = by_order(Duration::from_secs(2));
         let app = match is_inside {
-            true => route.layer(connection).layer(scope),
-            false => route.layer(scope).layer(connection),
+            true => route.layer(connection).layer(lock),
+            false => route.layer(lock).layer(connection),
         };
         let statuses = together(&app, 6).await;
         assert_eq!(statuses.iter().all(|status| *status == 200), is_inside, "{statuses:?}");

@@ -12,8 +12,14 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 
 use crate::office::Office;
 
-const SECONDS: [f64; 14] =
-    [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0];
+/// A free lock takes a round trip, which is less than a millisecond.
+const SECONDS: [f64; 17] = [
+    0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
+    10.0, 30.0,
+];
+/// Below 0, a request waited for longer than was predicted.
+const ERRORS: [f64; 13] =
+    [-10.0, -5.0, -1.0, -0.5, -0.1, -0.02, 0.0, 0.02, 0.1, 0.5, 1.0, 5.0, 10.0];
 const PLACES: [f64; 10] = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0];
 
 /// The time between two rounds in which samples become buckets; they are kept until then.
@@ -28,10 +34,7 @@ pub(crate) struct Metrics {
 impl Metrics {
     /// Counts everything from now on.
     pub(crate) fn install() -> Result<Arc<Self>, BuildError> {
-        let recorder = PrometheusBuilder::new()
-            .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS)?
-            .set_buckets_for_metric(Matcher::Suffix("_length".into()), &PLACES)?
-            .install_recorder()?;
+        let recorder = builder()?.install_recorder()?;
         let upkeep = recorder.clone();
         tokio::spawn(async move {
             loop {
@@ -94,8 +97,47 @@ impl Metrics {
     }
 }
 
+fn builder() -> Result<PrometheusBuilder, BuildError> {
+    let errors = Matcher::Full("lockcore_wait_prediction_error_seconds".into());
+    PrometheusBuilder::new()
+        .set_buckets_for_metric(errors, &ERRORS)?
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS)?
+        .set_buckets_for_metric(Matcher::Suffix("_length".into()), &PLACES)
+}
+
 /// `GET /metrics`
 pub(crate) async fn metrics(State(office): State<Office>) -> Response {
     let kind = [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
     (kind, office.metrics.render(&office)).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // U7: all errors below 0 were in one bucket, and all waits below a millisecond in another.
+    #[test]
+    fn predictions_have_buckets_below_zero_and_waits_below_a_millisecond() {
+        let recorder = builder().expect("buckets").build_recorder();
+        ::metrics::with_local_recorder(&recorder, || {
+            for value in [-3.0, -0.05, 0.05] {
+                ::metrics::histogram!("lockcore_wait_prediction_error_seconds").record(value);
+            }
+            for value in [0.000_15, 0.000_4, 0.000_9] {
+                ::metrics::histogram!("lockcore_wait_seconds").record(value);
+            }
+        });
+        let handle = recorder.handle();
+        handle.run_upkeep();
+        let text = handle.render();
+        for (name, bounds) in [
+            ("lockcore_wait_prediction_error_seconds", ["-1", "-0.02", "0.1"]),
+            ("lockcore_wait_seconds", ["0.0002", "0.0005", "0.001"]),
+        ] {
+            for (count, bound) in (1..).zip(bounds) {
+                let line = format!("{name}_bucket{{le=\"{bound}\"}} {count}");
+                assert!(text.contains(&line), "no {line} in:\n{text}");
+            }
+        }
+    }
 }

@@ -137,7 +137,6 @@ impl Tls {
         Ok(info)
     }
 
-    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "with TLS it has work to do")]
     #[expect(clippy::unused_async, reason = "with TLS it asks a provider")]
     pub(super) async fn now(
         &self,
