@@ -41,7 +41,6 @@ mod effect;
 mod entry;
 mod grants;
 mod holds;
-mod lane;
 mod lease;
 mod lines;
 mod moment;
@@ -59,7 +58,6 @@ pub use activity::{Activity, Stage};
 pub use batch::{Batch, batches, commands, is_of_one};
 pub use effect::{Ask, Effect, Note};
 pub use entry::{Mirror, Refusal, Request};
-pub use lane::Lanes;
 pub use moment::Moment;
 pub use projection::{Due, Phase};
 
@@ -82,8 +80,6 @@ use crate::{Answer, Command, Event, Leaving, Left, Link, Mode, Released, Renewed
 
 /// Most events of one kind that are handled at once: others want the table too.
 const MAX_AT_ONCE: usize = 256;
-/// Most entries that a tick makes due after a new connection. The others are left time to go out.
-const MADE_DUE: usize = MAX_AT_ONCE / 4;
 const TOO_MANY_AT_ONCE: &str =
     "too many acquires of this Locks at once: this one was not sent within the request timeout";
 
@@ -96,13 +92,15 @@ pub struct Rules {
     pub replicas: u32,
     /// Whether queues are shared with JVMs.
     pub peers: bool,
-    /// The most acquires that are repeated on their way in each lane at once: a time-out is to
-    /// measure the server, not our own queue there. 64 by default.
+    /// Whether locks of different slots may be on different servers.
+    pub has_slots: bool,
+    /// The most acquires that are repeated on their way at once: a time-out is to measure the
+    /// server, not our own queue there. 64 by default.
     pub window: usize,
-    /// The most acquires of callers on their way in each lane at once, for the same reason; the
-    /// others are sent in the order in which they came. 256 by default: each takes the server some
-    /// 60 µs, so all of them are answered long before the first times out, however many callers
-    /// there are. Twice as many leaves may be on their way beside them.
+    /// The most acquires of callers on their way at once, for the same reason; the others are sent
+    /// in the order in which they came. 256 by default: each takes the server some 60 µs, so all of
+    /// them are answered long before the first times out, however many callers there are. Twice as
+    /// many leaves may be on their way beside them.
     pub acquires: usize,
     /// The most members of a run of this node: so many that wait one behind the other for one lock
     /// are granted it together. 1 grants each of them alone. [`MAX_RUN`](crate::MAX_RUN) at most.
@@ -121,6 +119,7 @@ impl Default for Rules {
             confirm_grants: false,
             replicas: 0,
             peers: false,
+            has_slots: false,
             window: 64,
             acquires: 256,
             runs: 1,
@@ -194,8 +193,8 @@ pub struct Core<P> {
     rules: Rules,
     table: Table<P>,
     runs: Runs<P>,
-    /// The lane with which the present tick begins.
-    first_lane: usize,
+    retry_at: Option<Moment>,
+    pause: Duration,
     /// Lines behind this one are touched if they were not since then: messages may have been
     /// missed.
     recheck: Option<(Bound<LockName>, Moment)>,
@@ -205,6 +204,16 @@ pub struct Core<P> {
     commands: Link,
     subscription: Link,
     next_attempt: u64,
+    /// Callers' acquires in flight.
+    asking: usize,
+    /// Acquires in flight that the background sent.
+    repeating: usize,
+    /// Leaves in flight, and releases that are repeated.
+    leaving: usize,
+    /// Renewals in flight, which are batched.
+    renewing: usize,
+    /// The weight of the touches in flight.
+    touching: usize,
     last_success: Moment,
     last_readings: BTreeMap<u16, ClockReading>,
     recent_releases: RecentReleases,
@@ -224,12 +233,18 @@ impl<P: Mirror> Core<P> {
             rules,
             table: Table::new(),
             runs: Runs::new(),
-            first_lane: 0,
+            retry_at: None,
+            pause: attempts::FIRST_RETRY,
             recheck: None,
             renew_all: None,
             commands: Link::Up,
             subscription: Link::Up,
             next_attempt: 1,
+            asking: 0,
+            repeating: 0,
+            leaving: 0,
+            renewing: 0,
+            touching: 0,
             last_success: Moment::default(),
             last_readings: BTreeMap::new(),
             recent_releases: RecentReleases::default(),
@@ -284,8 +299,8 @@ impl<P: Mirror> Core<P> {
         };
         // Those that ask for one lock at once go together with the next tick, which is due now. Of
         // other locks, none takes the room of those that came before.
-        let lane = self.table.lane(self.table.lane_of(&lock));
-        let has_room = lane.unsent.len() < self.room_to_ask(lane);
+        let room = self.rules.acquires.saturating_sub(self.asking);
+        let has_room = self.table.unsent().len() < room;
         let entry = Entry::new(lock, member, options, mode, now, mirror);
         let is_next = self.table.begin(number, entry, has_room);
         let ask = is_next.then(|| self.ask(number)).flatten();
@@ -362,10 +377,7 @@ impl<P: Mirror> Core<P> {
         let entry = self.table.get(number)?;
         let unanswered = match &entry.state {
             // The server has answered others meanwhile: this one was not sent for want of room.
-            State::Unsent
-                if entry.mode == Mode::Try
-                    && self.table.lane(entry.lane).traffic.last_success > entry.started =>
-            {
+            State::Unsent if entry.mode == Mode::Try && self.last_success > entry.started => {
                 Some(StoreError::refused(LockErrorKind::QueueFull, TOO_MANY_AT_ONCE))
             }
             // One without an answer for a whole request timeout was parked with that error.
@@ -420,11 +432,15 @@ impl<P: Mirror> Core<P> {
 
     /// A request was answered.
     pub fn replied(&mut self, ask: &Ask, answer: &Answer) {
-        self.succeeded(ask);
+        self.arrived(ask);
+        self.last_success = self.now;
         self.compare_clocks(ask, answer);
         match (&ask.command, answer) {
             (Command::Acquire { members, .. }, Answer::Acquired(reply)) => {
-                self.table.traffic(ask.lane).pause = attempts::FIRST_RETRY;
+                // Where this one was asked for, others may be parked for the sake of a dead server.
+                if !self.rules.has_slots || self.table.parked().is_empty() {
+                    self.pause = attempts::FIRST_RETRY;
+                }
                 for (member, outcome) in members.iter().zip(&reply.outcome) {
                     self.acquired(ask, member, *outcome, reply.first_end_ms);
                 }
@@ -485,7 +501,8 @@ impl<P: Mirror> Core<P> {
             (Command::Renew { .. } | Command::Confirm { .. }, Answer::Renewed(reply))
                 if replicas < self.rules.replicas =>
             {
-                self.succeeded(ask);
+                self.arrived(ask);
+                self.last_success = self.now;
                 for (member, outcome) in ask.command.renews().iter().zip(&reply.outcome) {
                     match outcome {
                         Renewed::Held => self.unacknowledged(member, replicas),
@@ -499,7 +516,7 @@ impl<P: Mirror> Core<P> {
 
     /// A request failed; whether it ran is for the error to say.
     pub fn unanswered(&mut self, ask: &Ask, error: &StoreError) {
-        self.failed(ask, error);
+        self.arrived(ask);
         match &ask.command {
             Command::Acquire { members, .. } => {
                 for member in members {
@@ -585,21 +602,17 @@ impl<P: Mirror> Core<P> {
             self.renew_all = Some((0, now));
             self.recent_releases.reconnected();
         }
-        let is_up = self.is_up();
-        for lane in 0..self.table.lanes().len() as u16 {
-            let is_parked = !self.table.lane(lane).parked.is_empty();
-            let traffic = self.table.traffic(lane);
-            if !is_up {
-                // Nothing is sent until they are back.
-                traffic.retry_at = None;
-            } else if is_parked {
-                (traffic.pause, traffic.retry_at) = (attempts::FIRST_RETRY, Some(now));
-            }
+        if !self.is_up() {
+            // Nothing is sent until they are back.
+            self.retry_at = None;
+            return;
         }
-        if is_up {
-            self.check_lines();
-            // A revocation may be among the missed messages. All that was sent so far is doubted.
-            self.doubt = now + Duration::from_micros(1);
+        self.check_lines();
+        // A revocation may be among the missed messages. All that was sent so far is doubted.
+        self.doubt = now + Duration::from_micros(1);
+        if !self.table.parked().is_empty() {
+            self.pause = attempts::FIRST_RETRY;
+            self.retry_at = Some(now);
         }
     }
 

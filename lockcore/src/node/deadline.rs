@@ -119,8 +119,7 @@ impl Driver {
         if self.has_ended() {
             return Err(self.closed());
         }
-        let sent = self.clock.now();
-        let ask = self.look(|core| core.aside(lock, command, sent));
+        let ask = Ask { lock, command, sent: self.clock.now(), background: false };
         TimedRequest::ask(self, ask).await
     }
 

@@ -32,11 +32,7 @@ impl World {
         let servers = self.servers.iter().map(|server| (server.era, server.time_us(now)));
         let servers = (servers.collect(), self.cluster.owners().to_vec());
         let callers = self.plan.callers as usize;
-        let mut process = Process::new(name, seed, now, rate, servers, callers, u32::from(waits));
-        if let Some(lanes) = self.lanes(self.cluster.owners()) {
-            process.core.set_lanes(lanes);
-        }
-        process
+        Process::new(name, seed, now, rate, servers, callers, u32::from(waits))
     }
 
     pub(crate) fn wake_all(&mut self, slot: usize) {

@@ -3,7 +3,6 @@
 
 mod common;
 mod failover;
-mod frozen;
 mod moved;
 mod refused;
 mod served;

@@ -162,12 +162,12 @@ fn attempts_for_a_lock_that_is_asked_for_go_together_with_the_next_tick_in_their
     assert!(core.next().is_some_and(|next| next <= at(0)), "not held back");
     let ask = sent_together(&mut core, at(0));
     assert_eq!(attempts_of(&core, &ask), attempts[1..]);
-    assert_eq!(core.table.lane(0).traffic.asking, 5);
+    assert_eq!(core.asking, 5);
 
     let outcomes = [0, 1, 2].map(|position| Acquired::Queued { position });
     let queued = reply(outcomes.to_vec(), LEASE, None);
     core.event(at(1)).replied(&ask, &Answer::Acquired(queued));
-    assert_eq!(core.table.lane(0).traffic.asking, 2);
+    assert_eq!(core.asking, 2);
     let waiting = |attempt: &u64| core.phase(core.round(*attempt).expect("there"));
     assert!(attempts[1..].iter().all(|attempt| waiting(attempt) == Some(Phase::Waiting)));
     // The lock is asked for still, by the first.
@@ -223,17 +223,16 @@ fn those_whose_common_acquire_is_not_answered_all_ask_again_together() {
     let ask = sent_together(&mut core, at(0));
     core.event(at(1)).cancel(attempts[3]);
     core.event(at(2)).unanswered(&ask, &StoreError::ambiguous("cut"));
-    assert_eq!(core.table.lane(0).traffic.asking, 1);
+    assert_eq!(core.asking, 1);
     let asks = ticked(&mut core, at(2));
     assert!(matches!(&asks[0].command, Command::Leave { leaving } if leaving[0].ambiguous));
     let again = sent_together(&mut core, at(102));
     assert_eq!(attempts_of(&core, &again), attempts[1..3]);
     assert!(again.background);
-    let repeating = core.table.lane(0).traffic.repeating;
+    let repeating = core.repeating;
     let queued = [0, 1].map(|position| Acquired::Queued { position });
     core.event(at(103)).replied(&again, &Answer::Acquired(reply(queued.to_vec(), LEASE, None)));
-    let left = core.table.lane(0).traffic.repeating;
-    assert_eq!(repeating - left, 2, "each takes a part of the window");
+    assert_eq!(repeating - core.repeating, 2, "each takes a part of the window");
 }
 
 #[test]
@@ -255,28 +254,27 @@ fn each_of_those_that_were_granted_together_is_released_without_a_tombstone() {
     }
 }
 
-// One server of a Redis Cluster may be dead while the others answer: its attempts, which may be
+// On a Redis Cluster one server may be dead while the others answer: its attempts, which may be
 // many, would be asked for at each of their answers.
 #[test]
 fn attempts_parked_for_a_dead_server_are_asked_for_ever_more_rarely_until_a_server_is_new() {
     let mut core = core();
-    core.event(at(0)).set_lanes(lanes());
-    let dead_lock = named(0, 0);
+    core.rules.has_slots = true;
     let dead = StoreError::refused(LockErrorKind::Unavailable, "refused");
-    let (_, ask) = core.event(at(0)).begin(wish(&dead_lock), ()).expect("it is open");
+    let (_, ask) = core.event(at(0)).begin(wish("dead"), ()).expect("it is open");
     core.event(at(0)).unanswered(&ask.expect("there is room"), &dead);
     let mut asked = Vec::new();
     for now in (0..20_000).step_by(50) {
         for ask in ticked(&mut core, at(now)) {
             match ask.lock.as_str() {
-                lock if lock == dead_lock => {
+                "dead" => {
                     asked.push(now);
                     core.event(at(now)).unanswered(&ask, &dead);
                 }
                 _ => core.event(at(now)).unanswered(&ask, &dead),
             }
         }
-        let (alive, ask) = core.event(at(now)).begin(wish(&named(1, 0)), ()).expect("it is open");
+        let (alive, ask) = core.event(at(now)).begin(wish("alive"), ()).expect("it is open");
         if let Some(ask) = ask {
             let busy = Answer::Acquired(reply(vec![Acquired::Busy], LEASE, None));
             core.event(at(now)).replied(&ask, &busy);
@@ -286,5 +284,5 @@ fn attempts_parked_for_a_dead_server_are_asked_for_ever_more_rarely_until_a_serv
     assert!((8..16).contains(&asked.len()), "asked at {asked:?}");
     core.event(at(20_000)).linked(Link::Up, Link::Up);
     let again = ticked(&mut core, at(20_000));
-    assert!(again.iter().any(|ask| ask.lock.as_str() == dead_lock), "{again:?}");
+    assert!(again.iter().any(|ask| ask.lock.as_str() == "dead"), "{again:?}");
 }
