@@ -36,7 +36,7 @@ fn superseding_leaves_so_many_tombstones_and_drops_the_oldest() {
     assert_eq!(left, [5, 6, 7].map(|attempt| newest('a', attempt, 0)));
     // Those of members that leave by themselves are not counted, and no more than so many go.
     for attempt in 20..26 {
-        let leaving = vec![Leaving { member: newest('b', attempt, 0), ambiguous: true }];
+        let leaving = vec![Leaving::new(newest('b', attempt, 0), true)];
         bench.run('b', &Command::Leave { leaving });
     }
     assert_eq!(bench.state.gone.len(), 9);
