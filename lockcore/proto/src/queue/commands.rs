@@ -412,7 +412,10 @@ impl QueueState {
             self.holds.set(member, ends_ms);
             self.reduced.insert(member.clone(), new);
             call.keep(ends_ms);
-        } else if whole.is_none() && new < self.weight(member) {
+        } else if whole.is_some() {
+            // The first one stands nowhere.
+            call.issue();
+        } else if new < self.weight(member) {
             let used = self.used().saturating_sub(self.weight(member) - new);
             self.set_parts(used, self.shared_token());
             self.reduced.insert(member.clone(), new);

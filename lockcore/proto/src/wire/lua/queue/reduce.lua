@@ -39,7 +39,10 @@ if is_held and whole and weight < ALL then
   whole, run, used, token, hold_count, door_ends = nil, '', weight, issue(), 1, 0
   held, reduced = { text_of(ends), member }, { ARGV[6], member }
   keep_until(ends)
-elseif is_held and not whole then
+elseif is_held and whole then
+  -- The first one stands nowhere.
+  issue()
+elseif is_held then
   local old = weight_of(member, call('ZSCORE', R, member))
   if weight < old then
     used, reduced = math.max(used - (old - weight), 0), { ARGV[6], member }
