@@ -6,11 +6,15 @@
 //! is not certain of, and checks by itself only the laws that need more than one command.
 
 /// Whether a release in mid-run is never told that its hold was lost while that hold is there.
-pub const WHOLE_SECTIONS_ARE_NOT_LOST: bool = false;
+pub const WHOLE_SECTIONS_ARE_NOT_LOST: bool = true;
 
 /// Whether members of a run that its holder has cut short, by a downgrade or a leak, keep their
 /// places.
-pub const CUT_RUNS_KEEP_THEIR_PLACES: bool = false;
+pub const CUT_RUNS_KEEP_THEIR_PLACES: bool = true;
+
+/// Whether members that were served in a run, which has ended without its node, neither stand aside
+/// nor come back.
+pub const SERVED_MEMBERS_STAY_GONE: bool = false;
 
 mod judge;
 mod law;

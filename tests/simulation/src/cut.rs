@@ -1,11 +1,15 @@
 //! The members of a run that its holder has cut short: nobody who came later overtakes them.
 
-use proto::Command;
+use std::collections::BTreeSet;
+
 use proto::node::{Core, Phase};
+use proto::{Answer, Command, Renewed};
 
 use crate::event_queue::Place;
-use crate::judge::Who;
+use crate::facts::Before;
+use crate::judge::{Who, who};
 use crate::process::Shared;
+use crate::resource::{ASIDE_MS, NEWCOMER_MS};
 use crate::world::World;
 use laws::Law;
 
@@ -14,7 +18,22 @@ fn attempt_of((name, number): Who) -> Who {
     (name, Core::<Shared>::parts_of(number).0)
 }
 
+/// A member of a run that ended before its turn, until it is granted or gone.
+pub(crate) struct Returned {
+    /// The number of the cut.
+    pub(crate) cut: u64,
+    /// Whether it is still to be served.
+    pub(crate) waits: bool,
+}
+
 impl World {
+    /// Whether a member of a run is still to be served.
+    fn has_turn(&self, (name, number): Who) -> bool {
+        let Some(slot) = self.slots[name as usize] else { return false };
+        let phase = self.processes[slot].core.phase(number);
+        matches!(phase, Some(Phase::Asking | Phase::Parked | Phase::Waiting | Phase::InRun))
+    }
+
     /// Whether the caller of this attempt waits for its turn.
     fn waits(&self, (name, attempt): Who) -> bool {
         let Some(slot) = self.slots[name as usize] else { return false };
@@ -31,6 +50,9 @@ impl World {
     pub(crate) fn cuts(&mut self, place: Place, lock: usize, guard: u64) {
         let core = &self.processes[place.slot].core;
         let hold = core.held_as(guard);
+        if !self.is_held_by(lock, (place.name, hold)) {
+            return;
+        }
         let is_behind = |number: &u64| {
             core.phase(*number) == Some(Phase::InRun) && core.held_as(*number) == hold
         };
@@ -58,16 +80,100 @@ impl World {
         self.records.iter_mut().for_each(|record| record.cut.clear());
     }
 
+    /// Follows the members of a run that ends by this command before their turn: they have their
+    /// places back, in front of the queue. Those of a run that its node has not ended stand aside
+    /// until its node's next touch.
+    pub(crate) fn follow_run(
+        &mut self,
+        (lock, caller): (usize, u64),
+        command: &Command,
+        before: &Before,
+    ) {
+        let Some((name, _)) = before.run_of else { return };
+        let has_ended = before.live().next().is_none();
+        let (numbers, kept_ms): (Vec<u64>, u64) = match command {
+            Command::Reduce { served, back, .. } => {
+                let is_back = |number: &&u64| **number != *served && before.run.contains(number);
+                (back.iter().filter(is_back).copied().collect(), NEWCOMER_MS)
+            }
+            Command::ForceRelease { .. } => (before.run.clone(), ASIDE_MS),
+            _ if has_ended => (before.run.clone(), ASIDE_MS),
+            _ => return,
+        };
+        let resource = &self.servers[self.homes[lock]].locks[lock];
+        let is_over = resource.0.run().is_empty();
+        let is_patient = name == caller || resource.has_patience(name);
+        let aside = resource.aside();
+        let holders: Vec<Who> = resource.holders(before.now_ms).collect();
+        let leaves = |number| match command {
+            Command::Leave { leaving } => leaving.iter().any(|one| one.member.number() == number),
+            _ => false,
+        };
+        let is_aside = kept_ms == ASIDE_MS;
+        if is_aside {
+            // The grants of this moment come between.
+            self.records[lock].cut.retain(|(of, _), _| *of != name);
+        }
+        let waits = |number| self.has_turn((name, number));
+        let still: BTreeSet<Who> = before
+            .run
+            .iter()
+            .filter(|number| waits(**number))
+            .map(|number| (name, *number))
+            .collect();
+        self.cuts_so_far += 1;
+        let cut = self.cuts_so_far;
+        let mut lost = None;
+        for who in numbers.into_iter().map(|number| (name, number)) {
+            let record = &mut self.records[lock];
+            let is_served = !is_over || holders.contains(&who);
+            if is_served || resource.is_queued(who) || aside.contains(&who) {
+                record.put_back(who, before.now_ms + kept_ms);
+                let waits = !is_aside || still.contains(&who);
+                record.returned.insert(who, Returned { cut, waits });
+            } else if is_patient && !record.is_gone(who) && !leaves(who.1) {
+                lost = Some(who);
+            }
+        }
+        if let Some(who) = lost.filter(|_| laws::CUT_RUNS_KEEP_THEIR_PLACES) {
+            self.breaks(Law::F2, || {
+                format!("{who:?} has lost its place in lock {lock} with its run, by {command:?}")
+            });
+        }
+    }
+
     /// Follows the members that were granted, and those that are served in a run.
-    pub(crate) fn follow_runs(&mut self, lock: usize, command: &Command, all: &[Who], run: &[Who]) {
-        self.overtakes_none(lock, all);
+    pub(crate) fn follow_grants(
+        &mut self,
+        lock: usize,
+        (command, answer): (&Command, &Answer),
+        all: &[Who],
+        run: &[Who],
+    ) {
+        if laws::CUT_RUNS_KEEP_THEIR_PLACES {
+            self.overtakes_none(lock, all);
+        }
         let record = &mut self.records[lock];
         if !run.is_empty() {
-            let ticket = |who: &Who| Some((*who, record.ticket(*who)?));
-            record.served = run.iter().filter_map(ticket).collect();
+            // Its order is the one that counts from now on, also where a member was granted before.
+            let waited = run.iter().copied().filter(|who| record.ticket(*who).is_some());
+            let mut tickets: Vec<u64> =
+                waited.clone().filter_map(|who| record.ticket(who)).collect();
+            tickets.sort_unstable();
+            record.served = waited.zip(tickets).collect();
         }
-        if let Command::ForceRelease { .. } = command {
-            record.cut.clear();
+        match (command, answer) {
+            (Command::Reduce { member, .. }, Answer::Renewed(reply))
+                if reply.outcome == [Renewed::NotHeld] =>
+            {
+                record.cut.retain(|(name, _), _| *name != who(member).0);
+            }
+            _ => {}
+        }
+        let resource = &self.servers[self.homes[lock]].locks[lock];
+        if !record.returned.is_empty() {
+            let aside = resource.aside();
+            record.returned.retain(|who, _| aside.contains(who) || resource.is_queued(*who));
         }
     }
 
@@ -80,7 +186,9 @@ impl World {
         }
         let is_granted = |attempt: &Who| granted.iter().any(|who| attempt_of(*who) == *attempt);
         let turn = |who: &Who| record.cut.get(&attempt_of(*who)).copied().or(record.ticket(*who));
-        let last = granted.iter().map(|who| turn(who).unwrap_or(u64::MAX)).max();
+        // One that was granted before, and is put back, may be granted again.
+        let anew = granted.iter().filter(|who| !record.returned.contains_key(who));
+        let last = anew.map(|who| turn(who).unwrap_or(u64::MAX)).max();
         let is_overtaken = |(attempt, ticket): &(&Who, &u64)| {
             Some(**ticket) < last && !is_granted(attempt) && self.home(lock).hears(attempt.0)
         };

@@ -19,7 +19,9 @@ pub(crate) struct Before {
     /// queue, long after all patience: then waiters that are still there may be overlooked.
     is_unmarked: bool,
     /// The numbers of the run that had the lock.
-    run: Vec<u64>,
+    pub(crate) run: Vec<u64>,
+    /// The name of its hold.
+    pub(crate) run_of: Option<Who>,
     /// The token that parts shared.
     pub(crate) token: Option<u64>,
     /// The tokens and times that the caller had seen.
@@ -37,6 +39,8 @@ impl Before {
         let is_free = resource.0.door.is_none();
         let is_unmarked = resource.is_unmarked();
         let run = resource.0.run().to_vec();
+        let run_of = resource.0.at_door().map(|(member, _)| who(member));
+        let run_of = run_of.filter(|_| !run.is_empty());
         let places = match command {
             Command::Acquire { members, .. } => {
                 let place = |member| Some((who(member), resource.place(member)?));
@@ -45,7 +49,7 @@ impl Before {
             _ => Vec::new(),
         };
         let Sent { seen, told, .. } = sent;
-        Self { holds, now_ms, is_free, is_unmarked, run, token, seen, told, places }
+        Self { holds, now_ms, is_free, is_unmarked, run, run_of, token, seen, told, places }
     }
 
     /// Whether the member of an acquire waits at the place that it had.
@@ -139,10 +143,12 @@ impl Evidence for Facts<'_> {
             | Command::Touch { members } => members.iter().any(is_it),
             // The last of a run take the hold with them, whose name is another's.
             Command::Leave { leaving } => {
-                let leaves = |number| leaving.iter().any(|one| one.member.number() == number);
+                // One that was served in a run has left its part to the others.
+                let mut leaving = leaving.iter().filter(|one| !one.served);
+                let numbers: Vec<u64> = leaving.clone().map(|one| one.member.number()).collect();
                 let run = &self.before.run;
-                let ends = !run.is_empty() && run.iter().all(|number| leaves(*number));
-                ends || leaving.iter().any(|leaving| is_it(&leaving.member))
+                let ends = !run.is_empty() && run.iter().all(|number| numbers.contains(number));
+                ends || leaving.any(|one| is_it(&one.member))
             }
             Command::ForceRelease { member } => member.as_ref().is_none_or(is_it),
             Command::Inspect { .. } => false,
@@ -180,9 +186,15 @@ impl Evidence for Facts<'_> {
     }
 
     fn came_after(&self, waiter: Who, other: Who) -> bool {
+        let record = self.record();
+        // It was granted before, while the waiter was passed over or its run had just ended.
+        let cut = |who| record.returned.get(&who).map(|returned| returned.cut);
+        if cut(other).is_some() && cut(other) != cut(waiter) {
+            return true;
+        }
         let Command::Acquire { members, .. } = self.command else { return false };
         let turn = |named| members.iter().position(|member| who(member) == named);
-        self.record().came.contains(&waiter) && turn(other) < turn(waiter)
+        record.came.contains(&waiter) && turn(other) < turn(waiter)
     }
 
     fn is_of_several(&self) -> bool {

@@ -12,15 +12,15 @@ use crate::resource::Form;
 use crate::world::{MS, World};
 
 impl World {
-    /// Lets a holder work for a while: in a third of all draws for longer than a lease, so over
-    /// several renewals.
+    /// Lets a holder work for a while: in more than a third of all draws for longer than a lease, so
+    /// over several renewals. Once the faults are over, for a moment.
     pub(crate) fn works(&mut self, place: Place, caller: usize) {
         let Caller::Holds(Section { terms, .. }) = &self.processes[place.slot].callers[caller]
         else {
             return;
         };
         let lease_us = lease_us(terms);
-        let is_long = !self.is_calm && self.dice.one_in(3);
+        let is_long = !self.is_calm && self.dice.below(5) < 2;
         let time = match is_long {
             true => lease_us + self.dice.below(2 * lease_us),
             false => self.dice.below(5 * MS),

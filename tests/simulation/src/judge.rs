@@ -11,6 +11,7 @@ use proto::{
     TOMBSTONE_MS,
 };
 
+use crate::cut;
 use crate::event_queue::Place;
 use crate::facts::{Before, Facts};
 use crate::pairs::Mechanism;
@@ -55,6 +56,8 @@ pub(crate) struct Record {
     tickets: u64,
     /// The members that were granted the present run, with their tickets.
     pub(crate) served: BTreeMap<Who, u64>,
+    /// The members of runs that ended before their turn, and that wait again.
+    pub(crate) returned: BTreeMap<Who, cut::Returned>,
     /// The attempts that still wait after their run was cut short, with their tickets.
     pub(crate) cut: BTreeMap<Who, u64>,
     /// The members that the last command has queued.
@@ -72,6 +75,19 @@ impl Record {
         self.tickets += 1;
         self.waits.insert(who, Wait { ticket: self.tickets, until_ms });
         self.line.insert(self.tickets, who);
+    }
+
+    /// Puts a member back that was served in a run, with the ticket that it had.
+    pub(crate) fn put_back(&mut self, who: Who, until_ms: u64) {
+        let Some(ticket) = self.served.get(&who).copied() else { return };
+        self.leave(who);
+        self.waits.insert(who, Wait { ticket, until_ms });
+        self.line.insert(ticket, who);
+    }
+
+    /// Whether the server remembers that the member has gone.
+    pub(crate) fn is_gone(&self, who: Who) -> bool {
+        self.gone.contains_key(&who)
     }
 
     fn leave(&mut self, who: Who) {
@@ -157,14 +173,13 @@ impl World {
             self.breaks(broken.law, || format!("lock {lock}, {command:?}: {}", broken.how));
         }
         self.go_together(lock, &granted);
+        granted.iter().for_each(|held| self.are_given_back(held.member.0));
         for member in granted.iter().map(|held| held.member).chain(run.iter().copied()) {
             self.is_wanted(lock, member);
         }
         let all: Vec<Who> =
             granted.iter().map(|held| held.member).chain(run.iter().copied()).collect();
-        if laws::CUT_RUNS_KEEP_THEIR_PLACES {
-            self.follow_runs(lock, command, &all, &run);
-        }
+        self.follow_grants(lock, (command, answer), &all, &run);
         self.tokens(lock, before, &granted, &after, (said_to_hold(command, answer), told));
         let gone = granted.iter().map(|held| held.member).chain(dropped).chain(run);
         gone.for_each(|who| self.records[lock].leave(who));
@@ -244,8 +259,27 @@ impl World {
             // A hold that outlives its process ends by itself: no leave says that it is over.
             None => self.ended_well[name as usize] && !self.leaked.contains(&who),
         };
+        let is_done = self.records[lock].returned.get(&who).is_some_and(|it| !it.waits);
+        let is_given_up = is_given_up && (laws::SERVED_MEMBERS_STAY_GONE || !is_done);
         if is_given_up {
             self.breaks(Law::S5, || format!("{who:?} has gone, and gets lock {lock}"));
+        }
+    }
+
+    /// Checks that a process has given back most of the holds that it does not need: no more of
+    /// them than twice its callers are on a server at any time.
+    fn are_given_back(&mut self, name: u64) {
+        let Some(slot) = self.slots[name as usize] else { return };
+        let core = &self.processes[slot].core;
+        let is_given_back =
+            |who: &Who| who.0 == name && core.phase(who.1) == Some(Phase::Releasing);
+        let holders = (0..self.records.len()).flat_map(|lock| {
+            let server = self.home(lock);
+            server.locks[lock].holders(server.clock_ms(self.now))
+        });
+        let count = holders.filter(is_given_back).count() as u64;
+        if count > 2 * self.plan.callers {
+            self.breaks(Law::L3, || format!("{name} is to release {count} holds"));
         }
     }
 
@@ -356,6 +390,7 @@ impl World {
             }
             _ => {}
         }
+        self.follow_run((lock, name), command, before);
         let superseded = self.superseded(lock, command, before);
         if !superseded.is_empty() {
             self.meets(lock, Mechanism::Newest);
@@ -591,6 +626,8 @@ fn said_to_hold(command: &Command, answer: &Answer) -> Vec<Who> {
             let held = each.filter(|(_, outcome)| **outcome == Acquired::Granted);
             held.map(|(member, _)| who(member)).collect()
         }
+        // A leak draws no token: its hold is as it was.
+        (Command::Reduce { weight, .. }, _) if weight.get() == ALL => Vec::new(),
         (Command::Confirm { member } | Command::Reduce { member, .. }, Answer::Renewed(reply)) => {
             // The hold of a run may have the name of one that has left.
             let is_of_run = reply.grants.iter().any(|grant| !grant.run.is_empty());

@@ -200,6 +200,11 @@ impl Resource {
         is_unmarked.then(|| format!("the mark is {:?}", door.mark))
     }
 
+    /// Whether the process of this name was heard of lately.
+    pub(crate) fn has_patience(&self, name: u64) -> bool {
+        self.0.patience.keys().any(|node| node.parse() == Ok(name))
+    }
+
     fn is_patient(&self, member: &Member, now_ms: u64) -> bool {
         self.0.patience.get(member.node()).is_some_and(|until_ms| *until_ms > now_ms)
     }
@@ -228,5 +233,7 @@ fn held(member: &Member, weight: u64, ends_ms: Option<u64>, now_ms: u64) -> Held
 /// The time for which a member that has just come, or asked again, keeps its place at least: its
 /// node's patience is renewed only if less than this is left.
 pub(crate) const NEWCOMER_MS: u64 = 10_000;
+/// The time for which a member that was passed over keeps its place.
+pub(crate) const ASIDE_MS: u64 = 15_000;
 /// The time for which a member that was touched keeps its place.
 pub(crate) const TOUCHED_MS: u64 = PATIENCE_MS;

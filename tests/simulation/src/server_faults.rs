@@ -32,6 +32,7 @@ impl World {
         }
         if self.strikes(Fault::Step) {
             self.step_clock(server);
+            self.all_may_be_overtaken();
         }
         if self.strikes(Fault::Standstill) {
             let time_us = self.servers[server].time_us(self.now);

@@ -44,13 +44,21 @@ impl World {
         })
     }
 
+    /// The members that stand aside, but for those of a run that were served before it ended without
+    /// their node: nothing brings them back.
+    fn aside(&self, lock: usize, state: &Resource) -> Vec<Who> {
+        let is_done = |who: &Who| self.records[lock].returned.get(who).is_some_and(|it| !it.waits);
+        let is_done = |who: &Who| !laws::SERVED_MEMBERS_STAY_GONE && is_done(who);
+        state.aside().into_iter().filter(|who| !is_done(who)).collect()
+    }
+
     /// The member of a process that a server knows, in the first lock where one knows one.
     pub(crate) fn remains_of(&mut self, name: u64) -> Option<(usize, Who)> {
         self.expire();
         self.stored().find_map(|(lock, state, now_ms)| {
             let held = state.holders(now_ms);
-            let mut own =
-                held.chain(state.queue()).chain(state.aside()).filter(|who| who.0 == name);
+            let aside = self.aside(lock, state);
+            let mut own = held.chain(state.queue()).chain(aside).filter(|who| who.0 == name);
             own.find(|who| !self.leaked.contains(who)).map(|who| (lock, who))
         })
     }
@@ -67,7 +75,8 @@ impl World {
         };
         let left = self.stored().find_map(|(lock, state, now_ms)| {
             let held: Vec<Who> = state.holders(now_ms).collect();
-            let mut members = held.iter().copied().chain(state.queue()).chain(state.aside());
+            let mut members =
+                held.iter().copied().chain(state.queue()).chain(self.aside(lock, state));
             let left = members.find(is_left);
             let left = left.or_else(|| held.first().copied().filter(|_| have_ended));
             left.map(|who| (lock, who))

@@ -58,6 +58,8 @@ pub(crate) struct World {
     pub(crate) lives: Vec<Option<Life>>,
     /// The members whose holds their callers keep until they end by themselves.
     pub(crate) leaked: BTreeSet<Who>,
+    /// The number of runs that were cut short.
+    pub(crate) cuts_so_far: u64,
     /// The members that were force-released, and whose processes have not been told yet.
     pub(crate) untold: BTreeSet<Who>,
     /// The greatest token that was told, by hash slot.
@@ -95,6 +97,7 @@ impl World {
             records: (0..plan.locks).map(|_| Record::default()).collect(),
             lives: (0..plan.locks).map(|_| None).collect(),
             leaked: BTreeSet::new(),
+            cuts_so_far: 0,
             untold: BTreeSet::new(),
             issued: vec![0; plan.slots()],
             is_calm: false,

@@ -2,22 +2,28 @@
 
 use std::time::Duration;
 
-use lock_simulate::{Fault, KINDS, Law, Plan, Size, reduce, run};
+use lock_simulate::{Fault, KINDS, Law, Mechanism, Outcome, Plan, Size, reduce, run};
 
 #[test]
 fn no_kind_of_fault_breaks_a_law() {
+    let mut total = Outcome::default();
     for (kind, faults) in KINDS {
         let (mut holds, mut parts) = (0, 0);
         for seed in 1..12 {
             let outcome = run(Plan::of(seed, 40_000, faults));
             let outcome = outcome.unwrap_or_else(|broken| panic!("{kind} {seed}: {broken}"));
-            assert!(outcome.holds > 200, "{kind} {seed}: {outcome:?}");
+            assert!(outcome.holds > 100, "{kind} {seed}: {outcome:?}");
             holds += outcome.holds;
             parts += outcome.parts;
+            total.add(&outcome);
         }
-        assert!(holds > 20_000, "{kind}: {holds}");
-        assert!(parts > 5_000, "{kind}: {parts}");
+        assert!(holds > 5_000, "{kind}: {holds}");
+        assert!(parts > 2_000, "{kind}: {parts}");
     }
+    let Outcome { works, long_works, .. } = total;
+    assert!(3 * long_works > works, "{long_works} of {works} last for longer than a lease");
+    let never: Vec<_> = total.pairs.all().filter(|(.., count)| *count == 0).collect();
+    assert!(never.is_empty(), "never met: {never:?}");
 }
 
 #[test]
@@ -32,6 +38,21 @@ fn the_documented_table_of_laws_is_the_one_that_is_used() {
         };
         let row = text.lines().find(|line| line.starts_with(&format!("| `{name}` |")));
         assert!(row.is_some_and(|row| row.ends_with(&format!(" | {laws} |"))), "{name}: {laws}");
+    }
+}
+
+#[test]
+fn the_documented_table_of_pairs_has_each_mechanism() {
+    let text = include_str!("../../../docs/pairs.md");
+    let (mechanisms, elsewhere) = text.split_once("## Not simulated").expect("a heading");
+    let has = |part: &str, name: &str| {
+        let first = |line: &str| line.split('|').nth(1).is_some_and(|cell| cell.contains(name));
+        part.lines().any(|line| line.starts_with('|') && first(line))
+    };
+    for (of, name) in Mechanism::TABLE {
+        assert_eq!(Mechanism::TABLE[of as usize].0, of, "the table has their order");
+        let name = format!("`{name}`");
+        assert!(has(mechanisms, &name) && has(elsewhere, &name), "{name}");
     }
 }
 
