@@ -452,7 +452,8 @@ impl<P: Mirror> Core<P> {
                     true => Released::Released,
                     false => Released::NotHeld,
                 };
-                for Leaving { member, .. } in leaving {
+                // A member that was served has left before, and its run goes on.
+                for Leaving { member, .. } in leaving.iter().filter(|one| !one.served) {
                     if self.leaves_with(member, leaving) {
                         self.run_released(member, Ok(outcome), ask.sent);
                         let number = self.end(member);
@@ -504,7 +505,7 @@ impl<P: Mirror> Core<P> {
                 self.leave_failed(member, &ask.lock, error);
             }
             Command::Leave { leaving } => {
-                for Leaving { member, .. } in leaving {
+                for Leaving { member, .. } in leaving.iter().filter(|one| !one.served) {
                     if self.leaves_with(member, leaving) {
                         self.run_released(member, Err(error), self.now);
                         self.leave_failed(member, &ask.lock, error);

@@ -42,7 +42,6 @@ impl<P> Run<P> {
     /// The hold is one guard's alone from now on, under its own number.
     pub(super) fn end(&mut self) {
         self.listed.clear();
-        self.members.truncate(1);
     }
 
     /// The member that is served, and its number on the server.

@@ -630,6 +630,27 @@ fn a_member_that_has_given_the_lock_back_is_forgotten_while_its_run_goes_on() {
     assert!(world.take(at(2), attempts[2]).is_some());
 }
 
+/// The answer tells of members that are done, and says nothing of the hold.
+#[test]
+fn a_downgraded_hold_outlives_the_answer_to_a_list_of_served_members() {
+    let (mut world, attempts) = World::granted(2);
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    world.core.event(at(2)).dropped(number);
+    let (number, _) = world.take(at(2), attempts[1]).expect("its turn");
+    let due = world.due(at(5_300));
+    let answers: Vec<Answer> =
+        due.iter().map(|ask| world.serve(HERE, at(5_300), &ask.command)).collect();
+    let ask = world.core.event(at(5_301)).downgrade(number).expect("it is held");
+    world.answer(at(5_301), &ask);
+    for (ask, answer) in due.iter().zip(&answers) {
+        world.core.event(at(5_302)).replied(ask, answer);
+    }
+    for seconds in 6..100 {
+        world.run(at(seconds * 1_000));
+        assert!(world.core.until(number).is_some_and(|until| until > at(seconds * 1_000)));
+    }
+}
+
 #[test]
 fn a_downgrade_in_mid_run_lets_the_others_ask_again() {
     let (mut world, attempts) = World::granted(3);
