@@ -25,8 +25,8 @@ pub enum LockErrorKind {
     /// The store is disconnected, or did not answer within the `request_timeout`, for the
     /// `store_wait` of the request or for longer. If the caller's
     /// wait is shorter than that and ends first, the error is a [`Timeout`](Self::Timeout). Also:
-    /// the server is loading its data, or fewer replicas acknowledged the grant than
-    /// `require_replicas` asks for.
+    /// the server is loading its data, fewer replicas acknowledged the grant than
+    /// `require_replicas` asks for, or the request has lost its place 4 095 times.
     Unavailable,
     /// The server refuses writes: it is a replica, has too few replicas, or cannot save to disk.
     ReadOnly,

@@ -4,10 +4,16 @@ use std::time::Duration;
 
 use super::Core;
 use crate::error::{LockErrorKind, StoreError};
-use crate::member::Member;
+use crate::member::{Member, ROUND_BITS};
 use crate::node::effect::{Ask, Effect, Note};
 use crate::node::entry::{Caller, Entry, Mirror, Refusal, State};
 use crate::{Acquired, Command, Mode};
+
+/// The numbers of an attempt.
+const ROUNDS: u64 = 1 << ROUND_BITS;
+/// The detail of an attempt that has used all of them.
+const TOO_OFTEN: &str = "the request lost its place 4095 times: the store loses keys, or the \
+                         request is polled too seldom";
 
 /// Parked attempts are asked for again after this time although both connections are up,
 pub(super) const FIRST_RETRY: Duration = Duration::from_millis(100);
@@ -257,7 +263,7 @@ impl<P: Mirror> Core<P> {
         let lock = entry.lock.clone();
         let wants = entry.caller == Caller::Waits;
         self.table.count_lost_place();
-        let next = wants.then(|| self.next_round(number));
+        let next = if wants { self.next_round_if_any(number) } else { None };
         self.table.change(number, |entry| {
             // The caller that withdraws it never learned whether it was queued.
             entry.state = if wants { entry.gone(now) } else { entry.leaving(now) };
@@ -266,6 +272,21 @@ impl<P: Mirror> Core<P> {
         if let Some(next) = next {
             self.ask_in_background(next);
         }
+    }
+
+    /// The attempt goes on under a new number, as [`next_round`](Self::next_round) says, or ends
+    /// here: the number after its last one is another attempt's. The last one is left to the first
+    /// of a run, whose number the hold has.
+    pub(super) fn next_round_if_any(&mut self, number: u64) -> Option<u64> {
+        if number % ROUNDS + 2 < ROUNDS {
+            return Some(self.next_round(number));
+        }
+        let entry = self.table.get(number)?;
+        let (lock, of) = (entry.lock.clone(), entry.mirror.clone());
+        let refusal = Refusal::Store(StoreError::refused(LockErrorKind::Unavailable, TOO_OFTEN));
+        self.set_refusal(number, refusal.clone());
+        self.push(Effect::Observe(Note::Refused { lock, refusal, of }));
+        None
     }
 
     /// The attempt goes on under a new number, with its caller and mirror. The state of the old

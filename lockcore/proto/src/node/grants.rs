@@ -220,14 +220,15 @@ impl<P: Mirror> Core<P> {
     /// once its caller comes.
     pub(super) fn miss(&mut self, number: u64) {
         let now = self.now;
-        let next = self.next_round(number);
+        let next = self.next_round_if_any(number);
         self.hand_back(number, Some(now));
         self.missed(next);
     }
 
-    /// An offer was not taken in time, and its attempt goes on as `next`.
-    pub(super) fn missed(&mut self, next: u64) {
+    /// An offer was not taken in time, and its attempt goes on as `next`, if it does.
+    pub(super) fn missed(&mut self, next: Option<u64>) {
         self.table.count_lost_place();
+        let Some(next) = next else { return };
         if let Some(lock) = self.table.get(next).map(|entry| entry.lock.clone()) {
             self.push(Effect::Observe(Note::Missed { lock }));
         }

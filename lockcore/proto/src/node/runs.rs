@@ -605,10 +605,11 @@ impl<P: Mirror> Core<P> {
 
     /// The offer to a member of a run ends: its attempt goes on once its caller comes.
     pub(super) fn miss_in_run(&mut self, number: u64) {
-        let next = self.next_round(number);
+        let next = self.next_round_if_any(number);
         self.forget_member(number);
         self.missed(next);
-        if let Some(mirror) = self.table.get(next).map(|entry| entry.mirror.clone()) {
+        let entry = next.and_then(|next| self.table.get(next));
+        if let Some(mirror) = entry.map(|entry| entry.mirror.clone()) {
             self.push(Effect::Wake(mirror));
         }
     }

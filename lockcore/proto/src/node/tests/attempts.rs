@@ -286,3 +286,60 @@ fn attempts_parked_for_a_dead_server_are_asked_for_ever_more_rarely_until_a_serv
     let again = ticked(&mut core, at(20_000));
     assert!(again.iter().any(|ask| ask.lock.as_str() == "dead"), "{again:?}");
 }
+
+/// Loses the place of an attempt again and again, up to its last round but one.
+fn lose_places(core: &mut Core<()>, attempt: u64) {
+    while let Some(number) = core.current(attempt).filter(|number| number & ROUNDS != ROUNDS - 1) {
+        core.place_lost(number);
+        core.drain();
+    }
+}
+
+/// The rounds of an attempt, as bits of its number.
+const ROUNDS: u64 = (1 << ROUND_BITS) - 1;
+
+/// Asserts that the attempt has ended with an error, and that the one after it still waits by its
+/// own number.
+#[track_caller]
+fn ends_beside(core: &mut Core<()>, attempt: u64, neighbour: &Member) {
+    let outcome = core.event(at(60_000)).take(attempt);
+    let Outcome::Refused(Refusal::Store(error)) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(error.kind, LockErrorKind::Unavailable);
+    assert!(error.detail.contains("lost its place"), "{error:?}");
+    let number = core.current(attempt + 1).expect("it waits");
+    assert_eq!(core.member(number), Some(neighbour));
+    assert_eq!(core.counts().attempts, 1);
+}
+
+#[test]
+fn an_attempt_that_has_lost_its_last_place_ends_and_takes_no_number_of_the_next_one() {
+    let mut core = core();
+    let (attempt, _) = queued(&mut core, at(0), "a");
+    let (_, neighbour) = queued(&mut core, at(0), "b");
+    lose_places(&mut core, attempt);
+    let last = core.current(attempt).expect("it waits");
+    core.place_lost(last);
+    assert!(core.drain().iter().any(|effect| matches!(effect, Effect::Wake(()))));
+    ends_beside(&mut core, attempt, &neighbour);
+}
+
+#[test]
+fn an_attempt_that_misses_its_turn_in_its_last_round_ends() {
+    let mut core = core();
+    let (attempt, _) = queued(&mut core, at(0), "a");
+    let (_, neighbour) = queued(&mut core, at(0), "b");
+    lose_places(&mut core, attempt);
+    let number = core.current(attempt).expect("it waits");
+    core.table.change(number, |entry| entry.state = State::Waiting);
+    core.event(at(1)).heard(Event::Granted { token: token(), grants: vec![(number, 10_000)] });
+    let confirmations = core.drain().into_iter().filter_map(|effect| match effect {
+        Effect::Confirm(ask) => Some(ask),
+        _ => None,
+    });
+    for ask in confirmations.collect::<Vec<_>>() {
+        let held = reply(vec![Renewed::Held], LEASE, Some(&member_of(&ask)));
+        core.event(at(2)).replied(&ask, &Answer::Renewed(held));
+    }
+    ticked(&mut core, at(50_000));
+    ends_beside(&mut core, attempt, &neighbour);
+}

@@ -1014,3 +1014,27 @@ fn a_run_that_may_be_gone_takes_nothing_off_a_position() {
     world.core.event(at(4)).unanswered(&ask, &StoreError::ambiguous("cut"));
     assert_eq!(world.core.done_in_run(&lock), 0);
 }
+
+/// The number of the first is that of the hold, so its attempt goes on by another one.
+#[test]
+fn the_first_of_a_run_has_a_number_left_and_ends_where_it_misses_its_turn_by_it() {
+    let mut world = World::new();
+    let (attempts, other) = world.waiting(1);
+    let first = attempts[0];
+    let round = |world: &World| world.core.round(first).expect("it waits") % (1 << ROUND_BITS);
+    while round(&world) + 2 < 1 << ROUND_BITS {
+        let number = world.core.round(first).expect("it waits");
+        world.core.place_lost(number);
+        world.lock.queue.clear();
+        world.run(at(0));
+    }
+    let second = world.begin(at(0), wish("a"));
+    world.hand_over(at(1), &other);
+    world.hear(at(1));
+    world.due(at(1));
+    assert_eq!(round(&world), (1 << ROUND_BITS) - 1);
+    world.run(at(6_000));
+    let outcome = world.core.event(at(12_000)).take(first);
+    assert!(matches!(outcome, Outcome::Refused(Refusal::Store(_))), "{outcome:?}");
+    assert!(world.take(at(12_000), second).is_some());
+}
