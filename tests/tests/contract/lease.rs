@@ -13,6 +13,7 @@ on_every_store!(
     a_fixed_lease_that_was_handed_over_lasts_its_whole_length_and_no_longer,
     a_hold_that_was_handed_over_is_renewed_to_its_full_lease,
     a_longest_hold_ends_in_spite_of_the_watchdog,
+    a_guard_that_is_forgotten_holds_until_its_longest_hold_ends,
     a_guard_is_told_before_the_lease_ends_on_the_store,
 );
 
@@ -126,6 +127,16 @@ async fn a_longest_hold_ends_in_spite_of_the_watchdog(backend: &Backend) {
     assert!(guard.is_lost());
     granted(waiting).await.release().await.expect("held until now");
     assert_eq!(guard.release().await.expect_err("lost").kind(), LockErrorKind::Lost);
+}
+
+async fn a_guard_that_is_forgotten_holds_until_its_longest_hold_ends(backend: &Backend) {
+    let [a, b] = backend.nodes().await;
+    let started = Instant::now();
+    let request = a.key("key").lease(ms(600)).max_hold(ms(1_500));
+    std::mem::forget(request.lock().await.expect("free"));
+    let waiting = wait_as(1, &b, "key").await;
+    granted(waiting).await.release().await.expect("held until now");
+    assert!(started.elapsed() > ms(1_300), "{:?}", started.elapsed());
 }
 
 // S2, L4.
