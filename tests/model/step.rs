@@ -153,9 +153,7 @@ impl Step<'_> {
     /// The members that have left the queue for a newer one, the last first: all others of its kind
     /// that wait, once one is queued that did not wait.
     fn superseded(&self, granted: &[Id]) -> Vec<Id> {
-        let (_, queued, _) = self.acquired();
-        let is_new = |id: &Id| self.model.keeps_newest(*id) && !self.was.is_queued(self.model, *id);
-        let Some(newest) = bits(queued).find(is_new) else { return Vec::new() };
+        let Some(newest) = self.newest() else { return Vec::new() };
         let waited = self.was.places(self.model).into_iter().rev();
         let is_older = |id: &Id| {
             *id != newest
@@ -165,6 +163,20 @@ impl Step<'_> {
                 && !self.is.is_aside(self.model, *id)
         };
         waited.filter(is_older).collect()
+    }
+
+    /// The member that this command has queued, if only the newest of its kind waits.
+    fn newest(&self) -> Option<Id> {
+        let (_, queued, _) = self.acquired();
+        let is_new = |id: &Id| self.model.keeps_newest(*id) && !self.was.is_queued(self.model, *id);
+        bits(queued).find(is_new)
+    }
+
+    /// Whether a member may supersede another one, by their numbers.
+    fn may_supersede(&self, newest: Id, older: Id) -> bool {
+        let [newest, older] = [newest, older].map(|id| self.model.member(id));
+        let is_told = newest.asks_anew() || newest.node() == older.node();
+        !is_told || older.number() < newest.number()
     }
 
     /// Whether a member that was superseded is out of the queue for good.
@@ -211,6 +223,10 @@ impl Step<'_> {
         let superseded = self.superseded(&granted_members);
         state.record.ended |= together(superseded.iter().copied());
         if superseded.iter().any(|member| !self.has_left(*member)) {
+            breaks(state, Law::F2);
+        }
+        let newest = self.newest().unwrap_or_default();
+        if superseded.iter().any(|older| !self.may_supersede(newest, *older)) {
             breaks(state, Law::F2);
         }
         state.record.line.retain(|Waiting { member, until, .. }| {

@@ -423,9 +423,16 @@ impl World {
         let others: Vec<Who> = others.map(|(_, member)| who(member)).collect();
         let gone = resource.0.gone.iter().map(|(_, member)| who(member));
         let waited = |who: &Who| self.records[lock].waits.contains_key(who);
-        let superseded = gone.filter(waited).filter(|who| !resource.is_queued(*who)).collect();
+        let left = gone.filter(waited).filter(|who| !resource.is_queued(*who));
+        let superseded: Vec<Who> = left.collect();
         if let Some(older) = others.first() {
             self.breaks(Law::F2, || format!("{older:?} waits for lock {lock} beside {newest}"));
+        }
+        // Within a node the numbers tell which is newer, and of one that asks anew.
+        let (name, number) = who(newest);
+        let is_newer = |other: &&Who| other.1 > number && (newest.asks_anew() || other.0 == name);
+        if let Some(newer) = superseded.iter().find(is_newer) {
+            self.breaks(Law::F2, || format!("{newer:?} of lock {lock} leaves for {newest}"));
         }
         superseded
     }

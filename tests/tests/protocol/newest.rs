@@ -233,7 +233,7 @@ async fn one_that_asks_anew_is_refused_where_a_newer_one_waits_or_holds(mut benc
     assert_eq!((bench.queue().await, bench.gone().await), (vec![], vec![]));
     a.release(&newer).await;
     assert_eq!(b.wait(&older).await.outcome, Acquired::Granted);
-    // Its own hold is told again, whoever waits.
+    // A holder that asks again is told its hold, also where a newer one waits.
     a.wait(&a.newest_of(1_000, 0)).await;
     assert_eq!(b.wait(&older).await.outcome, Acquired::Granted);
 }
