@@ -173,20 +173,20 @@ impl QueueState {
         if asking.mode == Mode::Try {
             return Acquired::Busy;
         }
-        let limit = asking.queue_limit as usize;
-        let is_full =
-            |queue: &SortedSet<Member>, older: &[Member]| queue.len() - older.len() >= limit;
+        let is_full = |lock: &Self, older: &[Member]| {
+            let waiting = lock.queue.len() + lock.waiting_in_run() - older.len();
+            waiting >= asking.queue_limit as usize
+        };
         let mut older = self.older(call, member);
         // A look at so many costs as much as many refusals. Once one has looked, others need not.
-        if older.as_ref().is_some_and(|older| is_full(&self.queue, older))
-            && self.swept_until_ms.is_none()
+        if older.as_ref().is_some_and(|older| is_full(self, older)) && self.swept_until_ms.is_none()
         {
             self.sweep(call, &asking.newcomers);
             self.swept_until_ms = Some(call.now_ms() + SWEPT_MS);
             older = self.older(call, member);
         }
         let Some(older) = older else { return Acquired::Refused };
-        if is_full(&self.queue, &older) {
+        if is_full(self, &older) {
             return Acquired::Full;
         }
         self.supersede(call, &older);
@@ -246,11 +246,15 @@ impl QueueState {
         }
     }
 
-    /// Tells the members that wait their positions, as they are at the end of the command. Of a
-    /// run, all but one are ahead of them.
+    /// The number of members that wait in the run that has the lock: all but one.
+    fn waiting_in_run(&self) -> usize {
+        self.run().len().saturating_sub(1)
+    }
+
+    /// Tells the members that wait their positions, as they are at the end of the command.
     fn tell_positions(&self, members: &[Member], asking: &mut Asking<'_>) {
         let first = self.queue.len() - asking.newcomers.len();
-        let others = self.run().len().saturating_sub(1);
+        let others = self.waiting_in_run();
         for (member, outcome) in members.iter().zip(&mut asking.outcomes) {
             let Acquired::Queued { position } = outcome else { continue };
             // Newcomers stand at the end: that they do need not be looked up.
