@@ -538,7 +538,8 @@ impl QueueState {
     }
 
     /// Holds and queue, without changing anything but expired entries.
-    pub(super) fn inspect(&mut self, now_us: u64) -> Inspection {
+    pub(super) fn inspect(&mut self, now_us: u64, from: u32, most: NonZeroU32) -> Inspection {
+        let (from, most) = (from as usize, most.get() as usize);
         let now_ms = now_us / 1_000;
         let view = |member: &Member, weight: u64, ends_ms: u64| HoldView {
             party: member.into(),
@@ -552,18 +553,25 @@ impl QueueState {
                 // Those of a run behind the first wait before all others.
                 let mut run = self.run().iter().map(|number| member.renumbered(*number));
                 let served = run.next().unwrap_or_else(|| member.clone());
+                let run = run.skip(from).take(most);
                 waiters.extend(run.map(|one| ((&one).into(), ends_ms)));
                 vec![view(&served, ALL.into(), ends_ms)]
             }
             // One whose lease has ended stays until its room is needed, but holds nothing.
-            None => self.holds.iter().map(held).filter(|hold| hold.left_ms > 0).collect(),
+            None => {
+                let live = self.holds.iter().map(held).filter(|hold| hold.left_ms > 0);
+                live.take(most).collect()
+            }
         };
         let deadline = |member: &Member| self.patience.get(member.node()).copied().unwrap_or(0);
-        waiters.extend(self.queue.iter().map(|(_, one)| (one.into(), deadline(one))));
+        let in_run = self.whole(now_ms).map_or(0, |_| self.waiting_in_run());
+        let queued = self.queue.iter().skip(from.saturating_sub(in_run));
+        let queued = queued.take(most - waiters.len());
+        waiters.extend(queued.map(|(_, one)| (one.into(), deadline(one))));
         let holding = if self.whole(now_ms).is_some() { 1 } else { self.holds.len() };
         Inspection {
             holding: holding as u64,
-            waiting: waiters.len() as u64,
+            waiting: (in_run + self.queue.len()) as u64,
             holds,
             waiters,
             // Without holds, which were lost, the token of the door is that of none.
