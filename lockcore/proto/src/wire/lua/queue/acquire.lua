@@ -69,8 +69,7 @@ elseif type(text) == 'string' then
         end
         local is_first = at == 25 and weight and used + weight > tonumber(limit)
         local is_alive = is_first and (of == ARGV[1] or call('EXISTS', door .. ':patience:' .. of) == 1)
-        waits = is_alive
-          and (of == ARGV[1] or used >= tonumber(limit) or call('PUBSUB', 'NUMSUB', ARGV[4] .. ':grants:' .. of)[2] > 0)
+        waits = is_alive and (of == ARGV[1] or call('PUBSUB', 'NUMSUB', ARGV[4] .. ':grants:' .. of)[2] > 0)
       end
     end
     -- Without a queue the mark goes, and a member that waits already is not refused.
