@@ -152,6 +152,9 @@ impl LockOptions {
     }
 
     /// Sets the most waiters that the queue may have, this one included. At least 1.
+    ///
+    /// Waiters of a [run](crate::LocksBuilder::run_limit) count until the server knows that they
+    /// were served: after a second, or with the end of the run.
     pub const fn queue_limit(mut self, queue_limit: u32) -> Self {
         self.queue_limit = Some(queue_limit);
         self

@@ -113,14 +113,15 @@ impl LockRequest {
         self
     }
 
-    /// Records the labels of the holders in the span `acquire`, as its field `holder`, when this
-    /// request is queued behind them. Where labels are trace contexts, that tells the trace of the
+    /// Records the labels of the holders, of the first eight to end if there are more, in the span
+    /// `acquire`, as its field `holder`, when this request is queued behind them. Where labels are trace contexts, that tells the trace of the
     /// request that it waits for: see
     /// [`guide::observability`](crate::guide::observability#the-request-that-holds-the-lock).
     ///
     /// Off by default, except with [`trace_links`](crate::LocksBuilder::trace_links), since it
-    /// costs an [inspection](crate::Locks::inspect) of each lock that is waited for. It does
-    /// nothing unless a subscriber takes spans at `debug`.
+    /// costs an [inspection](crate::Locks::inspect_part) of the holders for each request that is
+    /// queued. Its price does not grow with the queue. It does nothing unless a subscriber takes
+    /// spans at `debug`.
     pub fn name_holder(mut self, names_holder: bool) -> Self {
         self.local.names_holder = names_holder;
         self

@@ -14,6 +14,9 @@ use crate::text;
 const FIRST: Duration = Duration::from_millis(250);
 /// The time between two looks.
 const PERIOD: Duration = Duration::from_secs(1);
+/// The waiters and holders that a look reads: were it all, a queue would cost its server the square
+/// of its length each second.
+const SEEN: u32 = 100;
 
 /// A line that is rewritten in place; nothing if stderr is no terminal.
 pub(crate) struct Progress {
@@ -24,9 +27,10 @@ pub(crate) struct Progress {
 /// The state of a queue, as the line shows it.
 struct Place<'a> {
     key: &'a str,
-    /// Our place, from 1, if we are in the queue yet.
+    /// Our place, from 1, if we are among the waiters that were read.
     place: Option<usize>,
-    waiting: usize,
+    waiting: u64,
+    holding: u64,
     holders: &'a [Participant],
 }
 
@@ -45,7 +49,7 @@ impl Progress {
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             looks.tick().await;
-            let line = match locks.inspect(key).await {
+            let line = match locks.inspect_part(key, 0, SEEN).await {
                 Ok(found) => Place::of(locks.node().as_str(), key, &found).line(),
                 Err(error) => unavailable(key, &error),
             };
@@ -81,19 +85,24 @@ impl<'a> Place<'a> {
         Self {
             key,
             place: found.waiters.iter().position(ours).map(|ahead| ahead + 1),
-            waiting: found.waiters.len(),
+            waiting: found.waiting,
+            holding: found.holding,
             holders: &found.holders,
         }
     }
 
     fn line(&self) -> String {
         let mut line = format!("waiting for {}", self.key);
-        if let Some(place) = self.place {
-            line.push_str(&format!(": place {place} of {}", self.waiting));
+        match self.place {
+            Some(place) => line.push_str(&format!(": place {place} of {}", self.waiting)),
+            None if self.waiting > SEEN.into() => {
+                line.push_str(&format!(": behind the first {SEEN} of {}", self.waiting));
+            }
+            None => {}
         }
-        if let [first, others @ ..] = self.holders {
+        if let [first, ..] = self.holders {
             let seconds = first.lease_left.as_millis().div_ceil(1_000);
-            let others = match others.len() {
+            let others = match self.holding.saturating_sub(1) {
                 0 => String::new(),
                 number => format!(" and {number} more"),
             };
@@ -126,14 +135,16 @@ fn fitted(line: &str, columns: usize) -> String {
 mod tests {
     use super::*;
 
-    fn place<'a>(place: Option<usize>, waiting: usize) -> Place<'a> {
-        Place { key: "order:42", place, waiting, holders: &[] }
+    fn place<'a>(place: Option<usize>, waiting: u64) -> Place<'a> {
+        Place { key: "order:42", place, waiting, holding: 0, holders: &[] }
     }
 
     #[test]
     fn the_place_is_told() {
         assert_eq!(place(Some(3), 5).line(), "waiting for order:42: place 3 of 5");
         assert_eq!(place(None, 0).line(), "waiting for order:42");
+        let far = "waiting for order:42: behind the first 100 of 700";
+        assert_eq!(place(None, 700).line(), far);
     }
 
     #[test]

@@ -286,7 +286,7 @@ impl QueueState {
                 Answer::Released(self.force_release(call, member.as_ref()))
             }
             Command::Inspect { from, most } => {
-                Answer::Inspected(self.inspect(call.now_us).excerpt(*from, *most))
+                Answer::Inspected(self.inspect(call.now_us, *from, *most))
             }
         }
     }

@@ -1,7 +1,5 @@
 //! The parts of commands and answers.
 
-use std::num::NonZeroU32;
-
 use crate::member::{Member, Party};
 use crate::token::FencingToken;
 
@@ -194,15 +192,4 @@ pub struct Inspection {
     pub token: Option<FencingToken>,
     /// The server's time, µs since the epoch.
     pub now_us: u64,
-}
-
-impl Inspection {
-    /// The same with at most so many holders, and at most so many waiters behind the first `from`.
-    pub(crate) fn excerpt(mut self, from: u32, most: NonZeroU32) -> Self {
-        let most = most.get() as usize;
-        self.holds.truncate(most);
-        self.waiters.drain(..self.waiters.len().min(from as usize));
-        self.waiters.truncate(most);
-        self
-    }
 }

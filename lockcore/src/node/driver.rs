@@ -21,6 +21,7 @@
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -44,6 +45,9 @@ use crate::error::LockError;
 use crate::options::LockOptions;
 use crate::store::{Listener, Store, begin};
 use crate::trace_links::TraceLinks;
+
+/// The most holders whose labels a wait is told.
+const MOST_NAMED: NonZeroU32 = NonZeroU32::new(8).expect("it is not zero");
 
 /// The settings of all locks of one `Locks`.
 #[derive(Debug, Clone)]
@@ -338,7 +342,9 @@ impl Driver {
     /// Asks for the holders of a lock that an attempt waits for, if its span is to have them.
     fn name_holder(self: &Arc<Self>, lock: &LockName, of: &HoldCell) {
         let Some(wait) = of.take_names_holder() else { return };
-        let (lock, sent, command) = (lock.clone(), self.clock.now(), Command::INSPECT);
+        // No waiters: they may be a thousand.
+        let command = Command::Inspect { from: u32::MAX, most: MOST_NAMED };
+        let (lock, sent) = (lock.clone(), self.clock.now());
         let driver = Arc::clone(self);
         let ask = Ask { lock, command, sent, background: false };
         self.send_then(ask, move |answer| driver.observer.held_by(&wait, answer));

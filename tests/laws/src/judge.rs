@@ -339,16 +339,8 @@ impl<'a, E: Evidence> Case<'a, E> {
     }
 }
 
-/// The waiter that could be granted now: the first that is reached, if it fits. Behind a waiter by
-/// whose limit nothing is free there is none, whether that one is reached or not.
-fn next<M>(queue: impl Iterator<Item = Waiting<M>>, used: u64) -> Option<M> {
-    for Waiting { member, demand, is_reached } in queue {
-        if is_reached {
-            return demand.fits(used).then_some(member);
-        }
-        if used >= demand.limit() {
-            return None;
-        }
-    }
-    None
+/// The waiter that could be granted now: the first that is reached, if it fits.
+fn next<M>(mut queue: impl Iterator<Item = Waiting<M>>, used: u64) -> Option<M> {
+    let first = queue.find(|waiting| waiting.is_reached)?;
+    first.demand.fits(used).then_some(first.member)
 }

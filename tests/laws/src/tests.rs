@@ -355,10 +355,10 @@ fn nothing_that_fits_is_left_waiting_by_a_command_that_hands_on() {
     let waits = [('b', one)];
     leaves(Kind::Other, &[], &waits).breaks(&[Law::F5]);
     leaves(Kind::Other, &[], &[('b', two), ('c', one)]).breaks(&[]);
-    // Behind one that is away, unless nothing is free by its limit.
+    // Behind one that is away, also if nothing is free by its limit.
     leaves(Kind::Other, &[], &[('b', two), ('c', one)]).away(&['b']).breaks(&[Law::F5]);
     let full = Demand::permits(1, 2).expect("at most the limit");
-    leaves(Kind::Other, &[], &[('b', full), ('c', one)]).away(&['b']).breaks(&[]);
+    leaves(Kind::Other, &[], &[('b', full), ('c', one)]).away(&['b']).breaks(&[Law::F5]);
     // These look only.
     leaves(Kind::Extend, &['a'], &waits).breaks(&[]);
     leaves(ACQUIRE, &['a'], &waits).breaks(&[]);

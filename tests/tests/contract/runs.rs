@@ -18,6 +18,7 @@ on_every_store!(
     a_downgrade_in_mid_run_lets_the_others_wait_again,
     a_hold_with_an_end_of_its_own_is_granted_alone_and_ends_when_it_says,
     a_force_release_in_mid_run_frees_the_lock_for_others_at_once,
+    as_many_wait_as_the_queue_limit_allows_and_are_served_also_while_a_run_is,
 );
 
 fn runs() -> LocksBuilder {
@@ -197,4 +198,48 @@ async fn a_run_has_at_least_one_member_and_at_most_64() {
         let expected = format!("run_limit is {members}: it must be 1 to 64");
         assert!(error.to_string().contains(&expected), "{error}");
     }
+}
+
+async fn as_many_wait_as_the_queue_limit_allows_and_are_served_also_while_a_run_is(
+    backend: &Backend,
+) {
+    let [a, b] = nodes(backend).await;
+    let guard = a.lock("key").await.expect("free");
+    let (sender, mut guards) = tokio::sync::mpsc::unbounded_channel();
+    // So many are refused.
+    let ask = async |node: &Locks| {
+        let outcomes = (0..15).map(|_| {
+            let (request, sender) = (node.key("key").queue_limit(10).lock(), sender.clone());
+            tokio::spawn(async move {
+                match request.await {
+                    Ok(guard) => sender.send(Ok(guard)).expect("the test goes on"),
+                    Err(error) => sender.send(Err(error.kind())).expect("the test goes on"),
+                }
+            })
+        });
+        outcomes.collect::<Vec<_>>()
+    };
+    let mut tasks = ask(&b).await;
+    let refused = |outcome| assert_eq!(outcome, Some(LockErrorKind::QueueFull));
+    for _ in 0..5 {
+        refused(soon(guards.recv()).await.expect("an outcome").err());
+    }
+    until_waiting(10, &a, "key").await;
+    guard.release().await.expect("held until now");
+    let mut held = soon(guards.recv()).await.expect("an outcome").expect("the first is served");
+    // One has gone on, so there is room for one.
+    tasks.extend(ask(&b).await);
+    for _ in 0..14 {
+        refused(soon(guards.recv()).await.expect("an outcome").err());
+    }
+    until_waiting(10, &a, "key").await;
+    for _ in 0..10 {
+        held.release().await.expect("held until now");
+        held = soon(guards.recv()).await.expect("an outcome").expect("each that waits is served");
+    }
+    held.release().await.expect("held until now");
+    for task in tasks {
+        soon(task).await.expect("no panic");
+    }
+    until_nothing_is_left(&a, "key").await;
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use lock_tests::eventually;
-use lockcore::{LockErrorKind, LockOptions, Locks, LocksBuilder, TraceLinks, TraceParent};
+use lockcore::{LockOptions, Locks, LocksBuilder, TraceLinks, TraceParent};
 use opentelemetry::trace::{SpanContext, TraceContextExt as _, TracerProvider as _};
 use opentelemetry_sdk::trace::{InMemorySpanExporter, SdkTracerProvider, SpanData};
 use tracing::subscriber::DefaultGuard;
@@ -206,17 +206,15 @@ async fn requests_of_different_traces_are_in_no_run(backend: &Backend) {
         until_waiting(2, &locks, "key").await;
         guard.release().await.expect("held until now");
         let guard = granted(first).await;
-        // One of the run is out of the queue, and leaves room there.
-        let third = tokio::spawn(locks.key("key").queue_limit(1).lock());
-        if is_run {
-            until_waiting(2, &locks, "key").await;
-            third.abort();
-        } else {
-            let error = third.await.expect("no panic").expect_err("the queue is full");
-            assert_eq!(error.kind(), LockErrorKind::QueueFull);
-        }
+        // Its place is a number of the counter of tokens: those of a run were drawn before it.
+        let third = tokio::spawn(locks.lock("key"));
+        until_waiting(2, &locks, "key").await;
+        let token = guard.fencing_token().get();
         guard.release().await.expect("held until now");
-        granted(second).await.release().await.expect("held until now");
+        let guard = granted(second).await;
+        assert_eq!(guard.fencing_token().get() == token + 1, is_run);
+        guard.release().await.expect("held until now");
+        granted(third).await.release().await.expect("held until now");
     }
 }
 

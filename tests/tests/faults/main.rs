@@ -26,6 +26,7 @@ mod managed;
 mod many;
 mod memory_full;
 mod named;
+mod naming;
 mod on_its_way;
 mod passed_over;
 mod persisted;

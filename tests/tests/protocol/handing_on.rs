@@ -10,7 +10,7 @@ use crate::taking::plant_lapsed;
 
 facts! {
     both: [
-        with_nothing_free_no_node_is_asked_whether_it_is_connected,
+        behind_a_lock_no_node_is_asked_whether_it_is_connected,
         the_calling_node_counts_as_connected,
     ],
     queue: [
@@ -96,17 +96,13 @@ async fn a_dead_request_for_three_keeps_out_none_for_one(mut bench: Bench) {
     bench.assert_held(&[&two, &next]).await;
 }
 
-async fn with_nothing_free_no_node_is_asked_whether_it_is_connected(mut bench: Bench) {
-    let demands = [Demand::ALONE, permits(1, 1)];
-    for demand in if bench.side.has_peers() { &demands[..1] } else { &demands } {
-        bench.restart().await;
-        let a = bench.node().await;
-        a.hold_for(*demand, 30_000).await;
-        let dead = bench.plant_dead_for(*demand, 1).await;
-        let waiting = a.queue_for(*demand, 30_000).await;
-        assert_eq!(a.touch(&[&waiting]).await.passed_over, 0);
-        assert_eq!(bench.queue().await, [dead[0].clone(), waiting]);
-    }
+async fn behind_a_lock_no_node_is_asked_whether_it_is_connected(mut bench: Bench) {
+    let a = bench.node().await;
+    a.hold(30_000).await;
+    let dead = bench.plant_dead_for(Demand::ALONE, 1).await;
+    let waiting = a.queue(30_000).await;
+    assert_eq!(a.touch(&[&waiting]).await.passed_over, 0);
+    assert_eq!(bench.queue().await, [dead[0].clone(), waiting]);
 }
 
 async fn the_calling_node_counts_as_connected(mut bench: Bench) {

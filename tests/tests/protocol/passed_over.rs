@@ -1,11 +1,13 @@
 //! Waiters whose node is not connected.
 
 use lock_tests::{CommandStats, Watcher};
-use proto::{Acquired, Demand, Left, Mode, Presence};
+use proto::{Acquired, Demand, Left, Member, Mode, Presence};
 
 use crate::asking::grant;
 use crate::bench::Bench;
 use crate::facts;
+use crate::node::Node;
+use crate::parts::permits;
 
 facts! {
     both: [
@@ -17,6 +19,8 @@ facts! {
         one_that_was_passed_over_is_back_in_its_place_with_its_node_s_next_touch,
         one_that_was_passed_over_for_longer_than_its_node_s_patience_is_forgotten,
         the_dead_are_passed_over_whether_they_fit_or_not,
+        the_dead_by_whose_limit_nothing_is_free_keep_out_no_request_that_fits,
+        the_dead_by_whose_limit_nothing_is_free_are_out_of_the_way_with_the_next_look,
         one_that_was_passed_over_leaves,
         of_more_dead_than_one_command_looks_at_the_rest_is_left_to_a_touch,
     ],
@@ -175,6 +179,62 @@ async fn the_dead_are_passed_over_whether_they_fit_or_not(mut bench: Bench) {
     assert!(parts.len() == 2 && parts.contains(&read) && parts.contains(&reader), "{parts:?}");
     assert_eq!(bench.state().await.0.of_queue().passed[dead[0].node()].members.len(), 2);
     bench.everything_expires().await;
+}
+
+impl Bench {
+    /// A permit that is held, one of one, and another that waits, of a node that is not connected
+    /// from now on. Between them a member of another node, if there is to be one, which would fit.
+    async fn dead_permit(&mut self, behind: Option<Demand>) -> (Node, [Member; 2], Option<Member>) {
+        let (a, b, dead) = (self.node().await, self.node().await, self.node().await);
+        let held = a.hold_for(permits(1, 1), 30_000).await;
+        let first = dead.queue_for(permits(1, 1), 30_000).await;
+        let waits = match behind {
+            Some(demand) => Some(b.queue_for(demand, 30_000).await),
+            None => None,
+        };
+        dead.connect(false).await;
+        (b, [held, first], waits)
+    }
+
+    /// The dead permit has gone aside, and this member holds beside the other permit.
+    async fn is_beside(&mut self, [held, dead]: &[Member; 2], granted: &Member) {
+        let parts: Vec<_> = self.parts().await.into_iter().map(|(member, _)| member).collect();
+        assert!(parts.len() == 2 && parts.contains(held) && parts.contains(granted), "{parts:?}");
+        assert_eq!(self.passed(&dead.node().into()).await, std::slice::from_ref(dead));
+        self.everything_expires().await;
+    }
+}
+
+async fn the_dead_by_whose_limit_nothing_is_free_keep_out_no_request_that_fits(mut bench: Bench) {
+    for (demand, mode) in [(Demand::READ, Mode::Wait), (permits(1, 5), Mode::Try)] {
+        bench.restart().await;
+        let (b, permits, _) = bench.dead_permit(None).await;
+        let member = b.member_for(demand, 30_000);
+        let reply = b.acquire(&member, mode, 1_000).await;
+        assert_eq!((reply.outcome, reply.passed_over), (Acquired::Granted, 1));
+        bench.is_beside(&permits, &member).await;
+    }
+}
+
+async fn the_dead_by_whose_limit_nothing_is_free_are_out_of_the_way_with_the_next_look(
+    mut bench: Bench,
+) {
+    for (demand, is_touched) in [(Demand::READ, true), (permits(1, 5), false)] {
+        bench.restart().await;
+        let (b, permits, waits) = bench.dead_permit(Some(demand)).await;
+        let waits = waits.expect("it waits");
+        let passed_over = match is_touched {
+            true => b.touch(&[&waits]).await.passed_over,
+            // One that does not fit either.
+            false => {
+                b.wait(&b.member_for(Demand::permits(1, 1).expect("one of one"), 30_000))
+                    .await
+                    .passed_over
+            }
+        };
+        assert_eq!(passed_over, 1);
+        bench.is_beside(&permits, &waits).await;
+    }
 }
 
 // Members of a node that was passed over leave for good, too.

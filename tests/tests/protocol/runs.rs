@@ -3,7 +3,8 @@
 use std::num::NonZeroU32;
 
 use proto::{
-    Acquired, Answer, Command, Demand, Event, Label, Left, Member, Presence, Released, Renewed,
+    Acquired, Answer, Command, Demand, Event, Label, Left, Member, Mode, Presence, Released,
+    Renewed,
 };
 
 use crate::asking::grant;
@@ -29,6 +30,7 @@ facts! {
         a_run_at_the_end_of_the_counter_begins_above_the_time,
         an_operator_sees_who_of_a_run_holds_and_who_waits,
         a_run_counts_in_the_positions_of_those_behind_it,
+        a_run_counts_for_the_queue_limit,
     ],
 }
 
@@ -392,5 +394,36 @@ async fn a_run_counts_in_the_positions_of_those_behind_it(mut bench: Bench) {
         b.leave(&members[0]).await;
         let reply = node.wait(&another).await;
         assert_eq!(position(&reply.outcome), 6, "asked again");
+    }
+}
+
+async fn a_run_counts_for_the_queue_limit(mut bench: Bench) {
+    // The silent in a full queue are looked for the first time, and then for a second no more.
+    for (is_own, is_swept) in [(false, false), (true, false), (false, true), (true, true)] {
+        bench.restart().await;
+        let (a, b, members) = bench.run_of_three().await;
+        let node = if is_own { &b } else { &a };
+        let full = Acquired::Full;
+        if is_swept {
+            let outcome = node.acquire(&node.in_run(8, 30_000), Mode::Wait, 1).await.outcome;
+            assert_eq!(outcome, full);
+        }
+        let lock = node.in_run(8, 30_000);
+        assert_eq!(node.acquire(&lock, Mode::Wait, 2).await.outcome, full);
+        let read = node.member_for(Demand::READ, 30_000);
+        assert_eq!(node.acquire(&read, Mode::Wait, 2).await.outcome, full, "a part");
+        let newest = Member::keeping_newest(&node.id, 1 << 40, 30_000, &Label::new("newest"));
+        assert_eq!(node.acquire(&newest, Mode::Wait, 2).await.outcome, full, "the newest");
+        let several = [node.in_run(8, 30_000), node.in_run(8, 30_000)];
+        let several = several.each_ref();
+        let outcome = node.acquire_all(&several, Mode::Wait, 3).await.outcome;
+        assert_eq!(outcome, [Acquired::Queued { position: 2 }, full], "several");
+        let outcome = node.acquire_all(&several, Mode::Wait, 4).await.outcome;
+        let positions = [2, 3].map(|position| Acquired::Queued { position });
+        assert_eq!(outcome, positions, "one that waits is not refused");
+        // One that has left does not wait.
+        b.leave(&members[1]).await;
+        let outcome = node.acquire(&lock, Mode::Wait, 4).await.outcome;
+        assert_eq!(outcome, Acquired::Queued { position: 3 });
     }
 }

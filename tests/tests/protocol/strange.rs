@@ -1,12 +1,12 @@
 //! Keys of other programs at a lock's names: whatever they are, each command that would use one
 //! answers a typed error that names its type, and no key of the server changes.
 
-use lock_tests::{COUNTER, door_key, passed_key, protocol, queue_key};
+use lock_tests::{COUNTER, door_key, holds_key, passed_key, protocol, queue_key};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 use proto::redisson::is_hold;
-use proto::{Command, Demand, LockErrorKind, Member, Mode, StoreError};
+use proto::{Acquired, Command, Demand, LockErrorKind, Member, Mode, Released, StoreError};
 use redis::{Cmd, cmd};
 
 use crate::asking::{acquire, leave, reduce, touch};
@@ -21,7 +21,10 @@ facts! {
         a_strange_key_at_a_lock_with_a_queue_is_named_and_never_changed,
         an_acquire_at_a_name_that_another_program_uses_says_so,
     ],
-    queue_scripts: [a_strange_key_at_a_lock_that_is_held_in_parts_is_named_and_never_changed],
+    queue_scripts: [
+        a_strange_key_at_a_lock_that_is_held_in_parts_is_named_and_never_changed,
+        a_lock_beside_strange_parts_is_given_back_or_handed_over_or_ends_with_its_lease,
+    ],
     redisson_scripts: [with_the_clock_set_back_a_strange_key_leaves_the_token_as_it_was],
 }
 
@@ -326,4 +329,30 @@ async fn with_the_clock_set_back_a_strange_key_leaves_the_token_as_it_was(mut be
     let answer = a.run(acquire(&a.member(30_000), Mode::Wait, 10)).await;
     assert_eq!(answer.expect_err("a strange key").kind, LockErrorKind::WrongType);
     assert_eq!(bench.everything().await, before);
+}
+
+async fn a_lock_beside_strange_parts_is_given_back_or_handed_over_or_ends_with_its_lease(
+    mut bench: Bench,
+) {
+    for key in [holds_key(LOCK), format!("{}:reduced", door_key(LOCK))] {
+        bench.restart().await;
+        let (a, b) = (bench.node().await, bench.node().await);
+        // From here on the counter is above the server's time.
+        let first = a.hold(30_000).await;
+        a.release(&first).await;
+        bench.redis().ask::<()>(cmd("SET").arg(&key).arg("another program's")).await;
+        let first = a.hold(30_000).await;
+        assert_eq!(a.release(&first).await.outcome, Released::Released);
+        let first = a.hold(30_000).await;
+        let second = b.queue(30_000).await;
+        assert_eq!(a.release(&first).await.outcome, Released::Released);
+        let read = a.member_for(Demand::READ, 30_000);
+        assert_eq!(a.wait(&read).await.outcome, Acquired::Queued { position: 0 });
+        let refused = b.run(Command::Release { member: second.clone() }).await.map(drop);
+        assert_eq!(refused.expect_err("another's key").kind, LockErrorKind::WrongType);
+        assert_eq!(bench.holder().await, Some(second));
+        assert!(bench.left().await <= 30_000, "it ends");
+        let kept = bench.redis().get(&key).await;
+        assert_eq!(kept.as_deref(), Some("another program's"));
+    }
 }

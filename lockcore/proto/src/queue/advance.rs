@@ -120,11 +120,8 @@ impl QueueState {
         if !self.is_patient(call, member) {
             return Fate::Dropped;
         }
-        // Nothing is free by its limit: then it makes no difference whether it is connected.
-        if self.used() >= demand.limit() {
-            return Fate::Stops { more: false };
-        }
-        // Whether it would fit or not: a dead writer must not keep out the readers behind it.
+        // Whether it would fit or not: a dead writer must not keep out the readers behind it, nor a
+        // dead permit those of a greater limit.
         if !Self::is_connected(call, member, connected) {
             return Fate::PassedOver;
         }

@@ -173,20 +173,20 @@ impl QueueState {
         if asking.mode == Mode::Try {
             return Acquired::Busy;
         }
-        let limit = asking.queue_limit as usize;
-        let is_full =
-            |queue: &SortedSet<Member>, older: &[Member]| queue.len() - older.len() >= limit;
+        let is_full = |lock: &Self, older: &[Member]| {
+            let waiting = lock.queue.len() + lock.waiting_in_run() - older.len();
+            waiting >= asking.queue_limit as usize
+        };
         let mut older = self.older(call, member);
         // A look at so many costs as much as many refusals. Once one has looked, others need not.
-        if older.as_ref().is_some_and(|older| is_full(&self.queue, older))
-            && self.swept_until_ms.is_none()
+        if older.as_ref().is_some_and(|older| is_full(self, older)) && self.swept_until_ms.is_none()
         {
             self.sweep(call, &asking.newcomers);
             self.swept_until_ms = Some(call.now_ms() + SWEPT_MS);
             older = self.older(call, member);
         }
         let Some(older) = older else { return Acquired::Refused };
-        if is_full(&self.queue, &older) {
+        if is_full(self, &older) {
             return Acquired::Full;
         }
         self.supersede(call, &older);
@@ -246,11 +246,15 @@ impl QueueState {
         }
     }
 
-    /// Tells the members that wait their positions, as they are at the end of the command. Of a
-    /// run, all but one are ahead of them.
+    /// The number of members that wait in the run that has the lock: all but one.
+    fn waiting_in_run(&self) -> usize {
+        self.run().len().saturating_sub(1)
+    }
+
+    /// Tells the members that wait their positions, as they are at the end of the command.
     fn tell_positions(&self, members: &[Member], asking: &mut Asking<'_>) {
         let first = self.queue.len() - asking.newcomers.len();
-        let others = self.run().len().saturating_sub(1);
+        let others = self.waiting_in_run();
         for (member, outcome) in members.iter().zip(&mut asking.outcomes) {
             let Acquired::Queued { position } = outcome else { continue };
             // Newcomers stand at the end: that they do need not be looked up.
@@ -534,7 +538,8 @@ impl QueueState {
     }
 
     /// Holds and queue, without changing anything but expired entries.
-    pub(super) fn inspect(&mut self, now_us: u64) -> Inspection {
+    pub(super) fn inspect(&mut self, now_us: u64, from: u32, most: NonZeroU32) -> Inspection {
+        let (from, most) = (from as usize, most.get() as usize);
         let now_ms = now_us / 1_000;
         let view = |member: &Member, weight: u64, ends_ms: u64| HoldView {
             party: member.into(),
@@ -548,18 +553,25 @@ impl QueueState {
                 // Those of a run behind the first wait before all others.
                 let mut run = self.run().iter().map(|number| member.renumbered(*number));
                 let served = run.next().unwrap_or_else(|| member.clone());
+                let run = run.skip(from).take(most);
                 waiters.extend(run.map(|one| ((&one).into(), ends_ms)));
                 vec![view(&served, ALL.into(), ends_ms)]
             }
             // One whose lease has ended stays until its room is needed, but holds nothing.
-            None => self.holds.iter().map(held).filter(|hold| hold.left_ms > 0).collect(),
+            None => {
+                let live = self.holds.iter().map(held).filter(|hold| hold.left_ms > 0);
+                live.take(most).collect()
+            }
         };
         let deadline = |member: &Member| self.patience.get(member.node()).copied().unwrap_or(0);
-        waiters.extend(self.queue.iter().map(|(_, one)| (one.into(), deadline(one))));
+        let in_run = self.whole(now_ms).map_or(0, |_| self.waiting_in_run());
+        let queued = self.queue.iter().skip(from.saturating_sub(in_run));
+        let queued = queued.take(most - waiters.len());
+        waiters.extend(queued.map(|(_, one)| (one.into(), deadline(one))));
         let holding = if self.whole(now_ms).is_some() { 1 } else { self.holds.len() };
         Inspection {
             holding: holding as u64,
-            waiting: waiters.len() as u64,
+            waiting: (in_run + self.queue.len()) as u64,
             holds,
             waiters,
             // Without holds, which were lost, the token of the door is that of none.

@@ -1,5 +1,7 @@
 //! The seven commands.
 
+use std::num::NonZeroU32;
+
 use super::advance::{AdvanceOutcome, left_ms};
 use super::{
     Acquired, Inspection, Leaving, Left, Mode, Presence, Released, Renewed, Reply, Touched,
@@ -175,7 +177,7 @@ impl LockState {
     }
 
     /// Holder and queue, without changing anything but expired entries.
-    pub fn inspect(&mut self, now_us: u64) -> Inspection {
+    pub fn inspect(&mut self, now_us: u64, from: u32, most: NonZeroU32) -> Inspection {
         self.expire(now_us / 1_000);
         let hold = self.hold.as_ref().map(|hold| HoldView {
             party: hold.member.clone(),
@@ -184,9 +186,10 @@ impl LockState {
         });
         // A list entry without a score has no time left.
         let waits = |member: &Party| (member.clone(), self.life(member).unwrap_or(0));
+        let shown = self.queue.iter().skip(from as usize).take(most.get() as usize);
         Inspection {
             holds: hold.into_iter().collect(),
-            waiters: self.queue.iter().map(waits).collect(),
+            waiters: shown.map(waits).collect(),
             token: self.token.as_ref().map(|token| token.value),
             holding: self.hold.is_some().into(),
             waiting: self.queue.len() as u64,

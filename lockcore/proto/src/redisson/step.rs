@@ -24,7 +24,7 @@ impl LockState {
                 Answer::Released(self.force_release(call, member.as_ref()))
             }
             Command::Inspect { from, most } => {
-                Answer::Inspected(self.inspect(call.now_us).excerpt(*from, *most))
+                Answer::Inspected(self.inspect(call.now_us, *from, *most))
             }
         }
     }

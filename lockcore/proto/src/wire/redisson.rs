@@ -61,7 +61,11 @@ pub(super) fn command<C: Call>(
             call
         }
         Command::ForceRelease { member: None } => call(&scripts.force_release, &[]),
-        Command::Inspect { .. } => call(&scripts.inspect, &[]),
+        Command::Inspect { from, most } => {
+            let mut call = call(&scripts.inspect, &[]);
+            call.number((*from).into()).number(most.get().into());
+            call
+        }
         Command::Renew { .. } | Command::Confirm { .. } | Command::Touch { .. } => {
             return together(&[(lock, command)], context);
         }

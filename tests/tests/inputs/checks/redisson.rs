@@ -56,7 +56,7 @@ fn acquire(member: &Member) -> Command {
 
 fn inspected(value: &Tree, found: &Inspection) {
     let Tree::List(parts) = value else { panic!("{value:?} was read") };
-    let [_, holder, _, left, _, Tree::List(members), _] = &parts[..] else {
+    let [_, holder, _, left, _, Tree::List(members), _, _] = &parts[..] else {
         panic!("{value:?} was read")
     };
     for hold in &found.holds {
@@ -189,7 +189,7 @@ fn almost(source: &mut Source<'_>) -> Tree {
             let (members, deadlines) = (trees(source, 1), trees(source, 1));
             let lists = [Tree::List(members), Tree::List(deadlines)];
             let head = [said("x"), said(OURS), said(clock), Tree::Int(3), said(clock)];
-            head.into_iter().chain(lists).collect()
+            head.into_iter().chain(lists).chain([Tree::Int(7)]).collect()
         }
         _ => return said(format!("{}{OURS}", ["", clock][source.below(2)])),
     };

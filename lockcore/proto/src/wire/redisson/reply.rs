@@ -35,9 +35,7 @@ pub(crate) fn answer(
             released(told).map(Answer::Released)
         }
         Command::Leave { .. } => reply(told, outcome::left).map(Answer::Left),
-        Command::Inspect { from, most } => {
-            inspection(told).map(|all| Answer::Inspected(all.excerpt(*from, *most)))
-        }
+        Command::Inspect { .. } => inspection(told).map(Answer::Inspected),
         _ => None,
     };
     Told::to(asked, answer).and_then(read).ok_or_else(nonsense)
@@ -199,7 +197,9 @@ fn reply_of<T>(
 
 fn inspection(told: Told<'_>) -> Option<Inspection> {
     let Told::Full(parts) = told else { return None };
-    let [holder, token, left, now_us, Value::List(members), Value::List(deadlines)] = parts else {
+    let [holder, token, left, now_us, Value::List(members), Value::List(deadlines), waiting] =
+        parts
+    else {
         return None;
     };
     let deadline = |value: &Value<'_>| Some(value.text()?.parse::<f64>().ok()?.max(0.0) as u64);
@@ -211,7 +211,7 @@ fn inspection(told: Told<'_>) -> Option<Inspection> {
     let holder = holder.text().map(Party::from);
     Some(Inspection {
         holding: holder.is_some().into(),
-        waiting: members.len() as u64,
+        waiting: waiting.integer()?,
         holds: holder
             .into_iter()
             .map(|holder| HoldView { weight: holder.weight(), party: holder, left_ms })

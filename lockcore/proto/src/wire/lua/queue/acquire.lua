@@ -48,6 +48,8 @@ elseif type(text) == 'string' then
   local has_room = size and (queue_limit == 0 or size < queue_limit)
   -- Whether it waits, at the end: nothing has lapsed, and the first that waits does not fit.
   local waits, clock, first_end, is_waited
+  -- Of a run all but one wait.
+  local others = 0
   if used and has_room then
     local time = call('TIME')
     clock = time[1] .. string.sub('00000' .. time[2], -6)
@@ -67,8 +69,7 @@ elseif type(text) == 'string' then
         end
         local is_first = at == 25 and weight and used + weight > tonumber(limit)
         local is_alive = is_first and (of == ARGV[1] or call('EXISTS', door .. ':patience:' .. of) == 1)
-        waits = is_alive
-          and (of == ARGV[1] or used >= tonumber(limit) or call('PUBSUB', 'NUMSUB', ARGV[4] .. ':grants:' .. of)[2] > 0)
+        waits = is_alive and (of == ARGV[1] or call('PUBSUB', 'NUMSUB', ARGV[4] .. ':grants:' .. of)[2] > 0)
       end
     end
     -- Without a queue the mark goes, and a member that waits already is not refused.
@@ -88,7 +89,12 @@ elseif type(text) == 'string' then
     if waits and size > 0 then
       waits = string.match(call('ZRANGE', queue, '0', '0')[1], '^~2[^:]*():%d+:[1-9]%d*:[rw%d]') == 25
     end
-    if waits and size >= queue_limit then
+    local run = is_waited and string.find(text, '\n', 27, true)
+    local at = run and string.find(text, ' ', run, true)
+    while at do
+      others, at = others + 1, string.find(text, ' ', at + 1, true)
+    end
+    if waits and size + others >= queue_limit then
       waits = false
       local is_refused = queue_limit == 0 or pcall('EXISTS', door .. ':swept') == 1
       if is_refused and (size == 0 or call('ZSCORE', queue, member) == false) then
@@ -117,11 +123,6 @@ elseif type(text) == 'string' then
       end
       if string.sub(text, 1, 1) ~= '+' then
         call('PSETEX', door, left + 60000, '+' .. text)
-      end
-      local run = is_waited and string.find(text, '\n', 27, true)
-      local others, at = 0, run and string.find(text, ' ', run, true)
-      while at do
-        others, at = others + 1, string.find(text, ' ', at + 1, true)
       end
       return left * 1048576 + size + others
     end

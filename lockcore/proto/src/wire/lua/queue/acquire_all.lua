@@ -24,7 +24,6 @@ if type(text) == 'string' then
   -- A queue behind a door without a mark was not put there by us, or the mark was lost.
   local is_lock = is_waited or size == 0 and string.match(text, '^~2[^:]*():%d+:[1-9]%d*:w[:/]') == 25
   local waits = is_lock and size and left > 0 and left < 4294967296
-  waits = waits and (size >= queue_limit or size + draws <= queue_limit)
   if waits and size > 0 then
     waits = string.match(call('ZRANGE', queue, '0', '0')[1], '^~2[^:]*():%d+:[1-9]%d*:[rw%d]') == 25
   end
@@ -35,6 +34,8 @@ if type(text) == 'string' then
   while at do
     others, at = others + 1, string.find(holder, ' ', at + 1, true)
   end
+  local waiting = size and size + others
+  waits = waits and (waiting >= queue_limit or waiting + draws <= queue_limit)
   if run and string.sub(holder, 1, 25) ~= string.sub(ARGV[6], 1, 25) then
     run = nil
   end
@@ -47,7 +48,7 @@ if type(text) == 'string' then
       waits = false
     end
   end
-  if waits and size >= queue_limit then
+  if waits and waiting >= queue_limit then
     waits = false
     local is_refused = queue_limit == 0 or pcall('EXISTS', door .. ':swept') == 1
     for _, place in ipairs(is_refused and size > 0 and call('ZMSCORE', queue, unpack(ARGV, 6)) or {}) do

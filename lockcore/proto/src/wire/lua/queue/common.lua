@@ -430,9 +430,6 @@ local function advance()
     end
     if not patient[of] then
       take_out(member)
-    elseif used >= limit then
-      -- Nothing is free by its limit: then it makes no difference whether it is connected.
-      return false
     else
       if connected[of] == nil then
         -- Somebody has subscribed to this very channel. PUBLISH counts those with a pattern, too.

@@ -36,9 +36,13 @@ elseif type(held) == 'string' then
   if run and string.sub(held, 2, 26) == string.sub(member, 1, 25) then
     is_usual = is_usual and not string.find(held, string.match(member, '^%d+', 26), run, true)
   end
+  local others, at = 0, run and string.find(held, ' ', run, true)
+  while at do
+    others, at = others + 1, string.find(held, ' ', at + 1, true)
+  end
   local is_behind = is_usual and is_other and left > 0 and left < 4294967296
   local queue_limit = tonumber(ARGV[4] or 1000)
-  if is_behind and size >= queue_limit then
+  if is_behind and size + others >= queue_limit then
     local is_refused = queue_limit == 0 or pcall('EXISTS', door .. ':swept') == 1
     if is_refused and (size == 0 or pcall('ZSCORE', queue, member) == false) then
       return member
@@ -58,10 +62,6 @@ elseif type(held) == 'string' then
       end
       if not is_waited then
         call('PSETEX', door, left + 60000, '+' .. held)
-      end
-      local others, at = 0, run and string.find(held, ' ', run, true)
-      while at do
-        others, at = others + 1, string.find(held, ' ', at + 1, true)
       end
       return left * 1048576 + size + others
     end

@@ -117,6 +117,11 @@ local function supersede(older)
   end
 end
 
+-- How many wait in the run that has the lock: all but one.
+local function in_run()
+  return run == '' and 0 or run_size() - 1
+end
+
 local function wait(member, place)
   local is_waiting = index[member] or place and not is_out[member]
   if not is_waiting and queue_limit == 0 then
@@ -126,7 +131,7 @@ local function wait(member, place)
   if not is_waiting then
     older = older_than(member)
   end
-  if older and not is_waiting and size - #older >= queue_limit and not is_full_settled then
+  if older and not is_waiting and size + in_run() - #older >= queue_limit and not is_full_settled then
     is_full_settled = true
     is_swept = call('EXISTS', door .. ':swept') == 0
     if is_swept then
@@ -136,7 +141,7 @@ local function wait(member, place)
   end
   if not older then
     return 'refused'
-  elseif not is_waiting and size - #older >= queue_limit then
+  elseif not is_waiting and size + in_run() - #older >= queue_limit then
     return 'full'
   end
   supersede(older)
@@ -215,10 +220,9 @@ if not is_all_gone then
     call('PSETEX', door .. ':swept', '1000', '1')
   end
 end
-local others = run == '' and 0 or run_size() - 1
 for i, member in ipairs(members) do
   if outcomes[i] == 'queued' then
     local at = index[member]
-    positions[#positions + 1] = others + (at and size - #newcomers / 2 + at or call('ZRANK', Q, member))
+    positions[#positions + 1] = in_run() + (at and size - #newcomers / 2 + at or call('ZRANK', Q, member))
   end
 end

@@ -1,5 +1,6 @@
--- KEYS: hold, queue, deadlines, token, alive, arrivals and suspects. Answers the lock, holder, token, ms
--- left, the server's time, members, deadlines.
+-- KEYS: hold, queue, deadlines, token, alive, arrivals and suspects. ARGV: node, prefix, how many
+-- waiting members are left out, the most of them that are told, latest time. Answers the lock, holder,
+-- token, ms left, the server's time, members, deadlines, and how many wait.
 local call = redis.call
 
 --#include clock
@@ -9,7 +10,8 @@ look()
 if foreign_key then
   return foreign_key
 end
-local members, deadlines = call('LRANGE', KEYS[2], 0, -1), {}
+local from, most = tonumber(ARGV[3]), tonumber(ARGV[4])
+local members, deadlines = call('LRANGE', KEYS[2], from, from + most - 1), {}
 for first = 1, #members, 1000 do
   local last = math.min(first + 999, #members)
   local lives = call('ZMSCORE', alive, unpack(members, first, last))
@@ -20,4 +22,4 @@ for first = 1, #members, 1000 do
 end
 -- A hold without an end has nothing left.
 left = holder and math.max(call('PTTL', KEYS[1]), 0) or 0
-return { KEYS[1], holder, previous, left, clock, members, deadlines }
+return { KEYS[1], holder, previous, left, clock, members, deadlines, call('LLEN', KEYS[2]) }
