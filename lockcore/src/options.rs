@@ -138,7 +138,8 @@ impl LockOptions {
     /// second at least. A server counts as away while it is not connected, or has left a request
     /// without an answer for the [request timeout](crate::LocksBuilder::request_timeout) and has
     /// answered nothing since. One that answers, but refuses for now, is asked for as long for each
-    /// request.
+    /// request. While it answers others, a request that has not failed yet waits for its turn, and
+    /// that time does not count.
     ///
     /// A request that is queued keeps its place until its [`wait`](Self::wait) ends, however long
     /// the store is away, unless it [leaves](crate::LockRequest::leave_in_outage).

@@ -315,15 +315,18 @@ impl<P: Mirror> Core<P> {
         })
     }
 
-    /// Whether the store has still to answer the first acquire of an attempt. One that has not been
-    /// sent does not wait for the store while that answers others.
-    pub fn awaits_store(&self, attempt: u64) -> bool {
-        let entry = self.current(attempt).and_then(|number| self.table.get(number));
-        entry.is_some_and(|entry| match entry.state {
-            State::Unsent => self.last_success <= entry.started,
-            State::Asking { .. } | State::Parked { .. } => true,
-            _ => false,
-        })
+    /// The moment since which an attempt waits for the store, if its acquire was not answered: its
+    /// begin. While its server answers others, an acquire that has not failed yet waits for its
+    /// turn, there or here.
+    pub fn awaits_store(&self, attempt: u64) -> Option<Moment> {
+        let entry = self.table.get(self.current(attempt)?)?;
+        match entry.state {
+            State::Unsent | State::Asking { error: None, .. } => {
+                Some(entry.started.max(self.table.lane(entry.lane).traffic.last_success))
+            }
+            State::Asking { .. } | State::Parked { .. } => Some(entry.started),
+            _ => None,
+        }
     }
 
     /// Takes the outcome of an attempt. A grant is its caller's from now on.

@@ -276,9 +276,17 @@ impl RunningAttempt {
         let next = later(now, longest);
         let is_queued = self.cell.position().is_some();
         self.store_wait.look_at = match is_queued {
-            false if node.look(|core| core.awaits_store(self.attempt)) => return Some(None),
-            // Its answer has come, and its place may still be lost.
-            false => Some(next),
+            false => match node.look(|core| core.awaits_store(self.attempt)) {
+                Some(since) => {
+                    let end = later(node.clock.instant(since), longest);
+                    if end <= now {
+                        return Some(None);
+                    }
+                    Some(end)
+                }
+                // Its answer has come, and what it was granted may still be lost.
+                None => Some(next),
+            },
             true if !leaves_in_outage => None,
             true => match node.store.outage(&self.lock, true) {
                 Some(outage) if later(outage.since, longest) <= now => {
@@ -404,7 +412,7 @@ impl Future for Attempt {
                 let begun =
                     RunningAttempt::begin(this.node, request, this.cell, *this.local, limits);
                 // One that goes on without the lock does not come back.
-                if matches!(&begun, Err(error) if error.is_retryable())
+                if matches!(&begun, Err(error) if error.kind() != LockErrorKind::Closed)
                     && !this.local.leaves_in_outage
                 {
                     told_at = this.node.refusals.turn(limit.instant(this.node));

@@ -32,7 +32,7 @@ impl LinkState {
         self.0.link.send_replace(link);
     }
 
-    /// Wakes all that watch it.
+    /// Tells all watchers to look again, although the state stays as it is.
     pub(crate) fn touch(&self) {
         self.0.link.send_modify(|_| {});
     }

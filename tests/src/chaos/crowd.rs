@@ -77,7 +77,8 @@ impl Crowd {
         let proxy = Proxy::start(server.address());
         let mut redis = Raw::connect(&server.url()).await;
         let holder = Locks::connect(server.url()).await.expect("the server accepts a node");
-        let builder = Locks::builder().request_timeout(REQUEST_TIMEOUT);
+        // Each is to be queued, however long the machine takes.
+        let builder = Locks::builder().request_timeout(REQUEST_TIMEOUT).store_wait(Duration::MAX);
         let locks = builder.connect(proxy.url()).await.expect("the server accepts a node");
         let names: Vec<String> = (0..keys).map(|key| format!("k{key}")).collect();
         let held = hold_all(&holder, &names, HELD_FOR).await;

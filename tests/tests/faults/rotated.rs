@@ -117,7 +117,7 @@ async fn a_process_with_the_old_password_is_told_so_once_its_connections_are_gon
         reason.contains("login")
     })
     .await;
-    let waits = tokio::spawn(locks.lock("k"));
+    let waits = tokio::spawn(locks.key("k").store_wait(SOON).lock());
     let short = Duration::from_millis(300);
     let errors = [
         soon("an answer", locks.try_lock("k")).await.map(drop).expect_err("no connection"),
