@@ -27,6 +27,7 @@ fn broken(
         acquires: usize::MAX,
         runs: 1,
         step_ms: SHORT_MS,
+        is_kept: false,
         budget,
         served_one_in: 1,
     };

@@ -161,6 +161,7 @@ fn two(budget: Budget) -> Scope {
         acquires: usize::MAX,
         runs: 1,
         step_ms: SHORT_MS,
+        is_kept: false,
         budget,
         served_one_in: SAMPLED,
     }

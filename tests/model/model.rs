@@ -51,6 +51,8 @@ pub(crate) struct Scope {
     pub(crate) runs: usize,
     /// The short step of time.
     pub(crate) step_ms: u32,
+    /// Whether time passes only once a guard was downgraded or leaked.
+    pub(crate) is_kept: bool,
     pub(crate) budget: Budget,
     /// The number of states of which one is tried for whether all come to rest from there; none if
     /// 0.
@@ -447,7 +449,8 @@ impl Model for Locking {
         if state.budget.forced > 0 && is_held() {
             actions.push(Action::Force);
         }
-        if state.budget.passes > 0 {
+        let may_pass = !self.scope.is_kept || state.budget.downgrades + state.budget.leaks == 0;
+        if state.budget.passes > 0 && may_pass {
             actions.extend(self.spans(state).map(|ms| Action::Pass { ms }));
         }
     }

@@ -165,7 +165,8 @@ fn is_accounted_for(model: &Locking, state: &State, member: u8) -> bool {
 
 /// Whether the server knows no member that has gone, once everything has arrived.
 fn clean(model: &Locking, state: &State) -> bool {
-    if !state.network.is_empty() {
+    let may_lapse = model.scope.runs > 1 && model.scope.budget.passes > 0;
+    if !state.network.is_empty() || may_lapse && !laws::SERVED_MEMBERS_STAY_GONE {
         return true;
     }
     let books = state.server.books(model, at_ms(state.now));

@@ -161,10 +161,10 @@ pub(crate) fn in_runs(homes: &'static [u8], operations: &'static [u8], budget: B
     Scope { homes, operations, runs: 3, ..three(&[], budget) }
 }
 
-/// Lets time pass in steps within which each renewal is due and the server is told which members of
-/// a run were served, and three of which are longer than a lease.
+/// Lets time pass once a guard was downgraded or leaked, in steps within which each renewal is due
+/// and the server is told which members of a run were served. Three of them are longer than a lease.
 pub(crate) fn kept(scope: Scope) -> Scope {
-    Scope { step_ms: 2_200, ..scope }
+    Scope { step_ms: 2_200, is_kept: true, ..scope }
 }
 
 #[test]

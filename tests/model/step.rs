@@ -288,11 +288,19 @@ impl Step<'_> {
         told.map(|held| (held.member, left(held))).collect()
     }
 
+    /// Whether the hold that a downgrade names is that of the member that is served in it. Once the
+    /// member has left its run, the hold is that of the others.
+    fn is_its(&self, served: Id) -> bool {
+        let run = self.was.run(self.model);
+        run.is_empty() || run.contains(&served)
+    }
+
     /// Whether a reply tells of this hold: not of all, which may be many. The dialect tells of its
     /// only hold.
     fn is_told_of(&self, member: Id) -> bool {
         let is_asked_for = match self.ask {
-            Ask::Confirm { member: of } | Ask::Downgrade { member: of, .. } => of == member,
+            Ask::Confirm { member: of } => of == member,
+            Ask::Downgrade { member: of, served, .. } => of == member && self.is_its(served),
             Ask::Acquire { members, .. } | Ask::Touch { members } => {
                 let run = self.is.run(self.model);
                 let asks = |member: &Id| members & (1 << *member) != 0;
@@ -329,10 +337,13 @@ impl Step<'_> {
         if let Outcome::Touched { superseded, .. } = self.told.outcome {
             is_true &= bits(superseded).all(|member| self.has_left(member));
         }
-        if let Ask::Renew { member } | Ask::Confirm { member } | Ask::Downgrade { member, .. } =
-            self.ask
-        {
-            let holds = self.after.live_hold(member).is_some();
+        let asked_for = match self.ask {
+            Ask::Renew { member } | Ask::Confirm { member } => Some((member, true)),
+            Ask::Downgrade { member, served, .. } => Some((member, self.is_its(served))),
+            _ => None,
+        };
+        if let Some((member, is_its)) = asked_for {
+            let holds = is_its && self.after.live_hold(member).is_some();
             is_true &= self.told.outcome == Outcome::Held(holds);
         }
         if !is_true {

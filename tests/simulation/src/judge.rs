@@ -242,7 +242,9 @@ impl World {
         let state = &self.home(lock).locks[lock];
         let is_there =
             |member: &&Member| state.knows(member, now_ms) || state.aside().contains(&who(member));
-        let mut members = leaving.iter().map(|leaving| &leaving.member);
+        // One that was served has left its run. The hold that was reduced since may have its name.
+        let leaving = leaving.iter().filter(|one| !one.served);
+        let mut members = leaving.map(|leaving| &leaving.member);
         if let Some(member) = members.find(is_there).cloned() {
             self.breaks(Law::L3, || format!("{member} leaves lock {lock}, and is there"));
         }
@@ -615,7 +617,9 @@ impl World {
         // The answer of one primary may come after the hold has ended at the next.
         let is_over = |member: &Member| self.servers.len() > 1 && !holders.contains(&who(member));
         let is_unknown = |grant: &&Grant| {
-            core.phase(grant.member.number()).is_none()
+            // In a run, the first may have left the hold of its name to the others.
+            let mut members = std::iter::once(grant.member.number()).chain(grant.run.clone());
+            members.all(|number| core.phase(number).is_none())
                 && !is_asked_for(grant)
                 && !is_over(&grant.member)
         };
