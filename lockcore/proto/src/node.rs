@@ -322,7 +322,7 @@ impl<P: Mirror> Core<P> {
         let entry = self.table.get(self.current(attempt)?)?;
         match entry.state {
             State::Unsent | State::Asking { error: None, .. } => {
-                Some(entry.started.max(self.table.lane(entry.lane).traffic.last_success))
+                Some(entry.started.max(self.last_success))
             }
             State::Asking { .. } | State::Parked { .. } => Some(entry.started),
             _ => None,

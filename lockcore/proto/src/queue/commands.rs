@@ -8,7 +8,7 @@ use crate::demand::{ALL, Demand};
 use crate::member::{Member, NodeId};
 use crate::{
     Acquired, HoldView, Inspection, Leaving, Left, Mode, Presence, Released, Renewed, Reply,
-    SortedSet, TOMBSTONE_MS, Touched,
+    TOMBSTONE_MS, Touched,
 };
 
 /// The course of one acquire.
