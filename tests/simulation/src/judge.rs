@@ -534,7 +534,9 @@ impl World {
     /// way. A guard hears of its end with its next renewal.
     pub(crate) fn hears_again(&mut self, place: Place) {
         let core = &self.processes[place.slot].core;
-        let has_guard = |number| matches!(core.phase(number), Some(Phase::Held | Phase::Offered));
+        let has_guard = |number| {
+            matches!(core.phase(number), Some(Phase::Held | Phase::Offered | Phase::Serving))
+        };
         self.untold.retain(|(name, number)| *name != place.name || has_guard(*number));
     }
 
