@@ -86,7 +86,7 @@ pub(crate) enum Ask {
         members: Bits,
         /// Those that are ambiguous.
         ambiguous: Bits,
-        /// Those that leave a run that goes on, and no hold.
+        /// The members of a run that were served: the run goes on, and no hold ends.
         served: Bits,
     },
     /// Releases the lock by force, for an operator.
