@@ -16,7 +16,6 @@ on_every_store!(
     the_end_of_a_runtime_ends_what_waits_with_closed,
     a_guard_and_a_wait_that_a_thread_without_a_runtime_drops_leave_nothing,
     a_guard_and_a_wait_that_are_dropped_by_a_panic_leave_nothing,
-    a_guard_that_is_dropped_with_the_local_values_of_its_thread_is_released,
     guards_and_waits_that_a_runtime_drops_at_its_end_do_not_panic,
 );
 
@@ -160,29 +159,6 @@ async fn a_guard_and_a_wait_that_are_dropped_by_a_panic_leave_nothing(backend: &
     drop(other);
     for key in ["key", "other"] {
         until_nothing_is_left(&nodes[0], key).await;
-    }
-}
-
-// Those of the runtime may be dropped before.
-async fn a_guard_that_is_dropped_with_the_local_values_of_its_thread_is_released(
-    backend: &Backend,
-) {
-    thread_local! {
-        static KEPT: RefCell<Option<LockGuard>> = const { RefCell::new(None) };
-    }
-    let locks = backend.node().await;
-    for is_runtime_first in [true, false] {
-        let guard = locks.lock("key").await.expect("free");
-        on_a_thread(move || {
-            let enter = || drop(current_thread().enter());
-            if is_runtime_first {
-                enter();
-            }
-            KEPT.set(Some(guard));
-            enter();
-        })
-        .await;
-        until_nothing_is_left(&locks, "key").await;
     }
 }
 
