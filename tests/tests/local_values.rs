@@ -31,7 +31,10 @@ async fn is_released_by_the_end_of_a_thread(locks: &Locks) {
             KEPT.set(Some(guard));
             enter();
         });
-        tokio::task::spawn_blocking(move || thread.join()).await.expect("joined").expect("no panic");
+        tokio::task::spawn_blocking(move || thread.join())
+            .await
+            .expect("joined")
+            .expect("no panic");
         eventually("it is free", SOON, async || {
             let found = locks.inspect("key").await.expect("an inspection");
             found.holders.is_empty()

@@ -64,7 +64,9 @@ impl Network {
     pub(super) fn start_with(&mut self, list: &[usize]) -> usize {
         let id = NodeId::from(u128::from(self.dice.below(u64::MAX)) + 1);
         let seen = Arc::default();
-        let builder = Locks::builder().label("process").lease(MAX_LEASE);
+        // The walks judge who is served, however long a primary counts for nothing.
+        let builder =
+            Locks::builder().label("process").lease(MAX_LEASE).store_wait(Duration::from_secs(300));
         let mut wires = Vec::new();
         let connect = |at: &usize| -> (Option<Connected>, Connect) {
             let inbox = Inbox::default();
