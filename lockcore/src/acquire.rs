@@ -56,10 +56,10 @@ impl Acquire {
     /// The server tells the number when it queues the request, and again if the request loses its
     /// place and is queued anew. Waiters that are served since then are not subtracted: at most so
     /// many are ahead. Those of a [run](crate::LocksBuilder::run_limit) that their process has
-    /// still to serve count. Of the run of another process, members that were served within the last
-    /// second count as well, since the server is told of them once a second. The requests that keep
-    /// a place alive do not tell the number, since a rank costs the server a look at the queue for
-    /// each waiter: [`inspect`](crate::Locks::inspect) shows the present queue.
+    /// still to serve count. Of the run of another process, members that were served within the
+    /// last second count as well, since the server is told of them once a second. The requests that
+    /// keep a place alive do not tell the number, since a rank costs the server a look at the queue
+    /// for each waiter: [`inspect`](crate::Locks::inspect) shows the present queue.
     pub fn position(&self) -> Option<u64> {
         match &self.way {
             Way::Node(attempt) => attempt.position(),

@@ -252,8 +252,8 @@ impl LocksBuilder {
     ///
     /// The order of a queue stays as it is, as do tokens, deadlines and losses: each guard in a run
     /// has its own. After a [downgrade](crate::LockGuard::downgrade) or a
-    /// [leak](crate::LockGuard::leak) of a guard, the waiters of the run that were not served go back
-    /// to the head of the queue. So they do once the hold is lost or [released by
+    /// [leak](crate::LockGuard::leak) of a guard, the waiters of the run that were not served go
+    /// back to the head of the queue. So they do once the hold is lost or [released by
     /// force](Locks::force_release), behind the waiters that are granted the lock in that moment.
     /// [`inspect`](Locks::inspect) shows one of a run as the holder and the others as waiters, as
     /// they were a second ago at most.

@@ -20,8 +20,8 @@ impl Certificates {
         Self::default()
     }
 
-    /// Trusts this authority, as [`LocksBuilder::tls_ca`](crate::LocksBuilder::tls_ca) does; several
-    /// where it is called again.
+    /// Trusts this authority, as [`LocksBuilder::tls_ca`](crate::LocksBuilder::tls_ca) does;
+    /// several where it is called again.
     #[must_use]
     pub fn ca(mut self, pem: impl AsRef<[u8]>) -> Self {
         self.trust(pem.as_ref());

@@ -72,8 +72,8 @@ impl LockError {
     }
 
     /// Whether no request reaches the store, of this lock or another: it is
-    /// [`Unavailable`](LockErrorKind::Unavailable), or the connection is down and the server refuses
-    /// the login of each new one, which is [`Denied`](LockErrorKind::Denied).
+    /// [`Unavailable`](LockErrorKind::Unavailable), or the connection is down and the server
+    /// refuses the login of each new one, which is [`Denied`](LockErrorKind::Denied).
     pub fn is_outage(&self) -> bool {
         self.is_of_outage
     }

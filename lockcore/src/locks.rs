@@ -340,8 +340,9 @@ impl Locks {
     /// guards to be released or dropped, then releases the remaining holds, whose guards are lost.
     /// With a `timeout` of zero it does not wait for guards.
     ///
-    /// Call it before the runtime ends: it takes the answers to releases, and repeats them. It takes
-    /// at most `timeout` and the [request timeout](crate::LocksBuilder::request_timeout) together.
+    /// Call it before the runtime ends: it takes the answers to releases, and repeats them. It
+    /// takes at most `timeout` and the [request timeout](crate::LocksBuilder::request_timeout)
+    /// together.
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.

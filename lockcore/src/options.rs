@@ -131,8 +131,8 @@ impl LockOptions {
         self
     }
 
-    /// Sets the longest wait for the store: of a request that is not queued yet, since the store has
-    /// not answered it. After it the request ends with the error of the store,
+    /// Sets the longest wait for the store: of a request that is not queued yet, since the store
+    /// has not answered it. After it the request ends with the error of the store,
     /// [`Unavailable`](crate::LockErrorKind::Unavailable) as a rule. Once the store has been away
     /// for as long, further requests end so at once, until it is back: this is looked for once a
     /// second at least. A server counts as away while it is not connected, or has left a request

@@ -114,8 +114,8 @@ impl LockRequest {
     }
 
     /// Records the labels of the holders, of the first eight to end if there are more, in the span
-    /// `acquire`, as its field `holder`, when this request is queued behind them. Where labels are trace contexts, that tells the trace of the
-    /// request that it waits for: see
+    /// `acquire`, as its field `holder`, when this request is queued behind them. Where labels are
+    /// trace contexts, that tells the trace of the request that it waits for: see
     /// [`guide::observability`](crate::guide::observability#the-request-that-holds-the-lock).
     ///
     /// Off by default, except with [`trace_links`](crate::LocksBuilder::trace_links), since it

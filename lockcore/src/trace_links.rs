@@ -21,6 +21,7 @@ pub trait TraceLinks: fmt::Debug + Send + Sync + 'static {
     /// Links the span of a wait to the request that holds the lock. `wait` is the span `acquire` of
     /// the request that waits, and `holder` the trace context of the holder. Called when the
     /// request is queued, for each holder whose label is a trace context: reads and permits have
-    /// several, of which the first eight to end are linked. Not called for a holder with the label of the request itself.
+    /// several, of which the first eight to end are linked. Not called for a holder with the label
+    /// of the request itself.
     fn link(&self, wait: &Span, holder: &TraceParent);
 }

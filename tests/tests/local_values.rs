@@ -1,6 +1,6 @@
-//! Guards among the local values of a thread. A binary of its own: once a test has paused the clock,
-//! tokio's `Instant::now` panics where the runtime's local values have been dropped, and a panic
-//! there aborts the process.
+//! Guards among the local values of a thread. A binary of its own: once a test has paused the
+//! clock, tokio's `Instant::now` panics where the runtime's local values have been dropped, and a
+//! panic there aborts the process.
 
 use std::cell::RefCell;
 use std::time::Duration;

@@ -4,8 +4,8 @@
 //!
 //! A site of another may have its name resolve to the address of the dashboard (DNS rebinding). For
 //! the browser of an operator, the dashboard is then that very site: it may read its pages, with
-//! the token of the form. Only the name in the request tells. An address is not a name that somebody
-//! else can own, and neither is `localhost`.
+//! the token of the form. Only the name in the request tells. An address is not a name that
+//! somebody else can own, and neither is `localhost`.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;

@@ -95,7 +95,8 @@ where
     }
 }
 
-/// Reads the body of a request that waits. Ready if it is too large to be read ahead, or has failed.
+/// Reads the body of a request that waits. Ready if it is too large to be read ahead, or has
+/// failed.
 fn poll_ahead<B: Body>(
     request: &mut Request<RequestBody<B>>,
     response_options: &ResponseOptions,

@@ -9,9 +9,9 @@
 //! bounds. Beyond them it is refused.
 //!
 //! On HTTP/1 an unread body stops its own connection only. But a server finds out that the client
-//! is gone by reading: while bytes of the body are unread, nothing tells, and the request would wait
-//! for nobody. So the body is read here, too, up to the share. Beyond it the client is slowed down,
-//! and not refused.
+//! is gone by reading: while bytes of the body are unread, nothing tells, and the request would
+//! wait for nobody. So the body is read here, too, up to the share. Beyond it the client is slowed
+//! down, and not refused.
 //!
 //! A body that fails ends the wait: its client is gone, or its bytes are none of HTTP.
 //!

@@ -199,9 +199,9 @@ macro_rules! response_options {
             self
         }
 
-        /// The most requests of one HTTP/2 connection that may wait for a lock at the same time; 100
-        /// by default, half of the streams that hyper, axum and tonic let a client open. A request
-        /// that is queued beyond it leaves the queue, and is refused
+        /// The most requests of one HTTP/2 connection that may wait for a lock at the same time;
+        /// 100 by default, half of the streams that hyper, axum and tonic let a client open. A
+        /// request that is queued beyond it leaves the queue, and is refused
         /// ([`Cause::ConnectionFull`](crate::Cause::ConnectionFull), 503). Otherwise the waiters of
         /// one busy key could use up all streams of a connection, and no other request of it would
         /// be served: those of a proxy, or of a gRPC client, share one or a few.

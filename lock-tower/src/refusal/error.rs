@@ -168,7 +168,8 @@ impl LockError {
 
     /// The kind, as in lockcore. It is [`QueueFull`](LockErrorKind::QueueFull) for
     /// [`Cause::BodyLimit`], [`Cause::ReadAheadFull`] and [`Cause::ConnectionFull`], since there is
-    /// no room to wait, and [`Timeout`](LockErrorKind::Timeout) for [`Cause::BodyFailed`], since nobody waits any more.
+    /// no room to wait, and [`Timeout`](LockErrorKind::Timeout) for [`Cause::BodyFailed`], since
+    /// nobody waits any more.
     pub fn kind(&self) -> LockErrorKind {
         match &self.reason {
             Reason::Core(error) => error.kind(),

@@ -120,8 +120,8 @@ impl Refusals {
         self
     }
 
-    /// The status for a cause; for [`Cause::Lost`], that of a hold that is lost once the handler has
-    /// begun.
+    /// The status for a cause; for [`Cause::Lost`], that of a hold that is lost once the handler
+    /// has begun.
     pub fn status_of(&self, cause: Cause) -> StatusCode {
         self.changed(cause).unwrap_or_else(|| default_status(cause, true))
     }

@@ -81,8 +81,8 @@ impl Link {
         Self::Down { kind: LockErrorKind::Unavailable, reason: reason.into() }
     }
 
-    /// The error of a command that cannot be sent meanwhile. One that lasts, such as a password that
-    /// was replaced, is `Unavailable` to waiters: the next connection may be accepted.
+    /// The error of a command that cannot be sent meanwhile. One that lasts, such as a password
+    /// that was replaced, is `Unavailable` to waiters: the next connection may be accepted.
     pub fn why_down(&self) -> Option<StoreError> {
         let Self::Down { kind, reason } = self else { return None };
         let error = StoreError::refused(*kind, Arc::clone(reason));

@@ -38,8 +38,8 @@ impl Locks {
     ///
     /// Options stand behind a `?`, with `&` between them: `protocol=resp3`, where RESP2 is the
     /// default; `db`, `user` and `pass` as another way to write these; and for a quorum
-    /// `max_lease_ms=N`, its [`max_lease`](crate::Quorum::max_lease) in milliseconds. All that a URL
-    /// says is followed: another option, a `#`, and something that is given twice are an
+    /// `max_lease_ms=N`, its [`max_lease`](crate::Quorum::max_lease) in milliseconds. All that a
+    /// URL says is followed: another option, a `#`, and something that is given twice are an
     /// [`InvalidOption`](crate::LockErrorKind::InvalidOption). A user without a password is that
     /// user, with an empty password.
     ///
@@ -327,12 +327,12 @@ impl LocksBuilder {
 
     /// Sets a provider of the authorities and of the client's certificate, which take the place of
     /// [`tls_ca`](Self::tls_ca) and [`tls_identity`](Self::tls_identity). It is called for each
-    /// connection, those to sentinels among them: for certificates that are replaced while a process
-    /// runs. Open connections stay.
+    /// connection, those to sentinels among them: for certificates that are replaced while a
+    /// process runs. Open connections stay.
     ///
     /// It runs as a provider of [`credentials`](Self::credentials) does, with the same bound.
-    /// Certificates that cannot be used, as a key of another certificate, count as a failed call. It
-    /// needs a `rediss://` URL.
+    /// Certificates that cannot be used, as a key of another certificate, count as a failed call.
+    /// It needs a `rediss://` URL.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), lockcore::LockError> {

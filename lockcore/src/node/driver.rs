@@ -5,9 +5,9 @@
 //! - An event takes the mutex once; its effects run without it. So a store that answers and calls
 //!   back within a call, a waker that is not ours, or a log can do no harm. One that panics keeps
 //!   none of the other effects from being run.
-//! - A release or a leave is sent by the event that ends a hold or a wait, on the thread that causes
-//!   it, whichever that is: it waits neither for the background task nor for a turn of the runtime,
-//!   which may be busy. Only its repetitions are the background's.
+//! - A release or a leave is sent by the event that ends a hold or a wait, on the thread that
+//!   causes it, whichever that is: it waits neither for the background task nor for a turn of the
+//!   runtime, which may be busy. Only its repetitions are the background's.
 //! - A request is sent by the call, and runs to its end: its reply may carry a grant for another
 //!   attempt. The store hands its answer to the table, in a task of its own; no future of a caller
 //!   takes part in it. The end of the runtime leaves it without an answer.

@@ -51,9 +51,9 @@ impl Quorum {
     }
 
     /// Sets the longest lease of a lock: 100 ms to 24 h, 60 s by default. A longer one is an
-    /// [`InvalidOption`](crate::LockErrorKind::InvalidOption). A primary that has restarted or was emptied
-    /// may have forgotten leases, and counts again once it has run for this time and, for clocks, 1
-    /// % and 1 s more.
+    /// [`InvalidOption`](crate::LockErrorKind::InvalidOption). A primary that has restarted or was
+    /// emptied may have forgotten leases, and counts again once it has run for this time and, for
+    /// clocks, 1 % and 1 s more.
     pub fn max_lease(mut self, max_lease: Duration) -> Self {
         self.max_lease = max_lease;
         self

@@ -12,8 +12,8 @@ use crate::resource::Form;
 use crate::world::{MS, World};
 
 impl World {
-    /// Lets a holder work for a while: in more than a third of all draws for longer than a lease, so
-    /// over several renewals. Once the faults are over, for a moment.
+    /// Lets a holder work for a while: in more than a third of all draws for longer than a lease,
+    /// so over several renewals. Once the faults are over, for a moment.
     pub(crate) fn works(&mut self, place: Place, caller: usize) {
         let Caller::Holds(Section { terms, .. }) = &self.processes[place.slot].callers[caller]
         else {
@@ -31,8 +31,8 @@ impl World {
         self.at(self.now + time, place, What::Turn { caller, turn });
     }
 
-    /// Lets a holder have its lock twice: by a second guard of the same hold, or by another attempt,
-    /// which waits behind its own hold.
+    /// Lets a holder have its lock twice: by a second guard of the same hold, or by another
+    /// attempt, which waits behind its own hold.
     pub(crate) fn reenters(&mut self, place: Place, caller: usize, demand: Demand) {
         let Caller::Holds(section) = &mut self.processes[place.slot].callers[caller] else {
             return;
@@ -115,7 +115,8 @@ impl World {
         }
         if self.strikes(Fault::Forget) {
             self.meets(lock, Mechanism::Forget);
-            // Its guard is never heard of again. Where nothing else ends the hold, its process does.
+            // Its guard is never heard of again. Where nothing else ends the hold, its process
+            // does.
             if let Some(again) = again {
                 self.event(place, |core| core.cancel(again));
             }

@@ -14,9 +14,9 @@
 //!   of a request after them;
 //! - `process`, `lifecycle`, `callers`, `holders`: the nodes' tables, their processes, and the
 //!   callers of locks, until they have one and from then on;
-//! - `facts`: each command, for the judge of `lock-laws`; `judge`, `cut`, `settle`: the laws of more than
-//!   one command, against a record of our own; `breach`: a broken law; `reduce`: from a run
-//!   that breaks one to a small one;
+//! - `facts`: each command, for the judge of `lock-laws`; `judge`, `cut`, `settle`: the laws of
+//!   more than one command, against a record of our own; `breach`: a broken law; `reduce`: from a
+//!   run that breaks one to a small one;
 //! - `pairs`: the mechanisms that met in the life of one hold.
 
 mod breach;

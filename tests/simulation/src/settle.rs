@@ -44,8 +44,8 @@ impl World {
         })
     }
 
-    /// The members that stand aside, but for those of a run that were served before it ended without
-    /// their node: nothing brings them back.
+    /// The members that stand aside, but for those of a run that were served before it ended
+    /// without their node: nothing brings them back.
     fn aside(&self, lock: usize, state: &Resource) -> Vec<Who> {
         let is_done = |who: &Who| self.records[lock].returned.get(who).is_some_and(|it| !it.waits);
         let is_done = |who: &Who| !laws::SERVED_MEMBERS_STAY_GONE && is_done(who);

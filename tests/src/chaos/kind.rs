@@ -20,7 +20,8 @@ pub enum Kind {
     CutReply,
     /// A reply is lost after its script has run, or a request before.
     Lost,
-    /// A reply is lost and its connection stays: all later ones reach other requests than their own.
+    /// A reply is lost and its connection stays: all later ones reach other requests than their
+    /// own.
     Swallow,
     /// A request or a reply is late, perhaps later than a lease.
     Delay,

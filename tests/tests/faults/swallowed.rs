@@ -82,8 +82,8 @@ async fn a_permit_whose_answer_went_missing_does_not_stay_behind() {
     release(soon("the first", near.permit("first", 1)).await.expect("it was given back")).await;
 }
 
-// The answer to the release of `b` reached that of `a`: `c` had its token counted from the older floor
-// of that one, and so below the token of `b`, or equal to that of `x`.
+// The answer to the release of `b` reached that of `a`: `c` had its token counted from the older
+// floor of that one, and so below the token of `b`, or equal to that of `x`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_token_falls_after_a_missing_answer_to_a_release() {
     let mut setup = setup().await;

@@ -469,8 +469,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Whether the hold is there is not known, and none has relied on it: its members wait again, and
-    /// a touch decides.
+    /// Whether the hold is there is not known, and none has relied on it: its members wait again,
+    /// and a touch decides.
     pub(super) fn dissolve(&mut self, first: u64, at: Moment) {
         let now = self.now;
         let Some(run) = self.runs.remove(first) else { return };
@@ -543,7 +543,8 @@ impl<P: Mirror> Core<P> {
         self.table.touch_by(&lock, now);
     }
 
-    /// Cuts a run short: the members that are still to be served wait again, with their own numbers.
+    /// Cuts a run short: the members that are still to be served wait again, with their own
+    /// numbers.
     fn cut_run(&mut self, first: u64) {
         let Some(run) = self.runs.get(first) else { return };
         let (of_first, rest) = (run.of_first, run.rest.iter().map(|(number, _)| *number));

@@ -259,8 +259,8 @@ impl QueueState {
         }
     }
 
-    /// Puts all members of a run aside, which ended without its node: the server does not know which
-    /// of them still wait. Those that the node touches come back in front of the queue.
+    /// Puts all members of a run aside, which ended without its node: the server does not know
+    /// which of them still wait. Those that the node touches come back in front of the queue.
     pub(super) fn put_aside(&mut self, call: &Call<'_>, name: &Member, numbers: &[u64]) {
         if numbers.is_empty() || !self.is_patient(call, name) {
             return;

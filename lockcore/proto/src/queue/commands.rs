@@ -235,8 +235,8 @@ impl QueueState {
         }
     }
 
-    /// Drops the oldest tombstones beyond the bound. Tombstones guard against copies that are seconds
-    /// old, and each request that a newer one has taken out of the queue has one.
+    /// Drops the oldest tombstones beyond the bound. Tombstones guard against copies that are
+    /// seconds old, and each request that a newer one has taken out of the queue has one.
     fn drop_oldest_tombstones(&mut self, bounds: Bounds) {
         let beyond = self.gone.len().saturating_sub(bounds.gone).min(bounds.reclaimed);
         let oldest: Vec<Member> =

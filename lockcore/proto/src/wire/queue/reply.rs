@@ -160,8 +160,8 @@ fn granted<T>(told: &str, member: &Member, outcome: T) -> Option<Reply<T>> {
     Some(Reply { grants, now_us, ..short(outcome) })
 }
 
-/// The number 1 says that it was released and there are no waiters; 2, that it was handed to another
-/// node.
+/// The number 1 says that it was released and there are no waiters; 2, that it was handed to
+/// another node.
 fn released(told: Told<'_>) -> Option<Reply<Released>> {
     match told {
         Told::Number(1 | 2) => Some(short(Released::Released)),

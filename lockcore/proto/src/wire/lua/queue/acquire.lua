@@ -1,8 +1,8 @@
 -- Acquires a part, or looks again at any request. KEYS: door, counter of tokens. ARGV: node, floor,
 -- latest time of servers before, prefix, member, lease, weight, limit, queue limit (0: does not
 -- wait). Answers `<token> <clock><member>` if it is granted and there are no waiters; ms left of
--- the holder's lease * 2^20 + position if it is queued behind a lock; `<member>` if it is not queued
--- there, since it does not wait or the queue is full; else in full.
+-- the holder's lease * 2^20 + position if it is queued behind a lock; `<member>` if it is not
+-- queued there, since it does not wait or the queue is full; else in full.
 local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local member, lease, queue_limit = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[9])
 local floor, elsewhere = tonumber(ARGV[2]), tonumber(ARGV[3])

@@ -158,8 +158,8 @@ local function is_patient(of)
   return of == node or call('EXISTS', patience .. of) == 1
 end
 
--- The members of these numbers that may wait, each behind its place in front of the queue. They were
--- at its head before the run of this name was granted.
+-- The members of these numbers that may wait, each behind its place in front of the queue. They
+-- were at its head before the run of this name was granted.
 local function in_front(name, numbers)
   local of, tail, members = string.sub(name, 1, 25), string.match(name, '^%d+(:.*)$', 26), {}
   for _, number in ipairs(numbers) do

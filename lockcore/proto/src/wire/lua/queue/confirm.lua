@@ -1,7 +1,7 @@
 -- Renews one hold, and tells its token: a new one for a lock, whose token stands nowhere. KEYS:
 -- door, counter of tokens. ARGV: node, floor, latest time of servers before, prefix, member, lease.
--- Answers `<token><member>` or `<token> <clock><member>` if it is held, for a run with its numbers in
--- front of the member; else in full, with h(eld) or n(ot held).
+-- Answers `<token><member>` or `<token> <clock><member>` if it is held, for a run with its numbers
+-- in front of the member; else in full, with h(eld) or n(ot held).
 local call, pcall, door, counter, member = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[5]
 local text = pcall('GET', door)
 local beyond = text == member and 0 or (text == '+' .. member or text == '-' .. member) and 60000

@@ -1,8 +1,8 @@
 -- Acquires everything: the hot case. KEYS: door, counter of tokens. ARGV: member, floor; where they
 -- are not the usual: lease, queue limit (0: does not wait), latest time of servers before, prefix.
 -- Answers `<token><member>` if it is granted; ms left of the holder's lease * 2^20 + position if it
--- is queued; `<member>` if it is not, since it does not wait or the queue is full; else an answer in
--- full.
+-- is queued; `<member>` if it is not, since it does not wait or the queue is full; else an answer
+-- in full.
 local call, pcall, door, member = redis.call, redis.pcall, KEYS[1], ARGV[1]
 local held, drawn, draws = pcall('GET', door), nil, 1
 if not held then

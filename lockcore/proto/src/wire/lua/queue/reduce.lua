@@ -1,6 +1,7 @@
 -- Lowers the weight of a hold, and makes that of a run the hold of the member that is served. KEYS:
--- door, counter of tokens. ARGV: node, floor, latest time of servers before, prefix, member, weight,
--- number of the member that is served, then the numbers of those that go back in front of the queue.
+-- door, counter of tokens. ARGV: node, floor, latest time of servers before, prefix, member,
+-- weight, number of the member that is served, then the numbers of those that go back in front of
+-- the queue.
 local call, door, counter = redis.call, KEYS[1], KEYS[2]
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 

@@ -1,8 +1,8 @@
 -- Renews holds of one node. KEYS: door. ARGV: node, floor, latest time of servers before, prefix,
 -- then of each hold member and lease. The outcome is one letter a member: h(eld), n(ot held).
 -- Answers the clock, `h` and the first member if all hold parts and nothing but ends is written:
--- this way touches keys that are there, and no others, so a slot that moves does not refuse it where
--- they are together.
+-- this way touches keys that are there, and no others, so a slot that moves does not refuse it
+-- where they are together.
 local call, pcall, door = redis.call, redis.pcall, KEYS[1]
 local text = pcall('GET', door)
 if type(text) == 'string' and string.match(text, '^[+-]?%*[1-9]%d*:[1-9]%d*$') then

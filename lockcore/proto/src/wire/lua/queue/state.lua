@@ -28,9 +28,9 @@ local count, issued
 -- The writes to come: sorted sets with their scores in front, members to take out.
 local held, taken, reduced, unreduced, out, gone = {}, {}, {}, {}, {}, {}
 -- Members that stand apart from the queue: those that go aside, and the places of these; those that
--- come back, each behind its place; those that are aside no more. Also the first place in front of the
--- queue, and the member whose lease of everything has ended, with its run. One table, as a function
--- takes at most 60 variables of the functions around it.
+-- come back, each behind its place; those that are aside no more. Also the first place in front of
+-- the queue, and the member whose lease of everything has ended, with its run. One table, as a
+-- function takes at most 60 variables of the functions around it.
 local apart = { aside = {}, places = {}, returned = {}, unpassed = {} }
 local is_raised, is_queue_kept = false, false
 -- Parts are renewed at most: then the mark of their door stays as it is.

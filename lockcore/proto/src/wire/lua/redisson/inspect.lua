@@ -1,6 +1,6 @@
 -- KEYS: hold, queue, deadlines, token, alive, arrivals and suspects. ARGV: node, prefix, how many
--- waiting members are left out, the most of them that are told, latest time. Answers the lock, holder,
--- token, ms left, the server's time, members, deadlines, and how many wait.
+-- waiting members are left out, the most of them that are told, latest time. Answers the lock,
+-- holder, token, ms left, the server's time, members, deadlines, and how many wait.
 local call = redis.call
 
 --#include clock

@@ -1,8 +1,8 @@
 -- KEYS: of each lock hold and token. ARGV: node, prefix, then for each lock member and lease, last
 -- the latest time.
--- Answers the clock, then for each lock: `<token><member>` if the lease was extended; `<member>` if it
--- is not held; else an answer in full, or a list with the error of a foreign key. Nothing that may fail stands
--- between a lock's first write and its last.
+-- Answers the clock, then for each lock: `<token><member>` if the lease was extended; `<member>` if
+-- it is not held; else an answer in full, or a list with the error of a foreign key. Nothing that
+-- may fail stands between a lock's first write and its last.
 local call, pcall = redis.call, redis.pcall
 local KEYS = KEYS
 
