@@ -242,6 +242,7 @@ impl<P: Mirror> Core<P> {
                 self.miss(number);
             }
             State::Leaked { .. } => {
+                self.forget_run(number);
                 self.table.change(number, |entry| entry.state = entry.gone(now));
             }
             _ => {}

@@ -658,7 +658,15 @@ impl<P: Mirror> Core<P> {
     /// None of its members waits for the hold of this run.
     fn give_back_run(&mut self, lock: LockName, name: Member, members: &[u64]) {
         let first = name.number();
-        self.begin_run(lock, name, members, false);
+        // A member that came back from a run that was cut has a place or a hold of its own since.
+        let is_over = |number: &u64| {
+            self.table.get(*number).is_none_or(|entry| {
+                use State::{Leaving, Over, Releasing};
+                matches!(entry.state, Leaving { .. } | Over | Releasing { .. })
+            })
+        };
+        let members: Vec<u64> = members.iter().copied().filter(is_over).collect();
+        self.begin_run(lock, name, &members, false);
         self.serve_next(first, Some(self.now));
     }
 

@@ -854,6 +854,52 @@ fn the_rest_of_a_leaked_run_comes_back_in_front_although_the_request_is_lost() {
     assert_eq!(world.waiting_numbers(), [1, 2].map(|index| attempts[index] << ROUND_BITS));
 }
 
+/// The release of a guard of this node handed the lock over; its answer comes when the run is long
+/// over, and a member of it has the lock once more.
+#[test]
+fn an_answer_that_tells_of_a_leaked_run_late_takes_no_later_hold() {
+    let mut world = World::new();
+    let own = world.begin(at(0), wish("a"));
+    let (own, _) = world.take(at(0), own).expect("free");
+    let first = world.begin(at(0), wish("a"));
+    // The answer to the acquire of the second comes last.
+    let (second, open) = world.core.event(at(0)).begin(wish("a"), Told::default()).expect("open");
+    world.serve(HERE, at(0), &open.expect("none of this lock is on its way").command);
+    let release = world.core.event(at(1)).release(own).request().expect("a hold of its own");
+    let late = world.serve(HERE, at(1), &release.command);
+    world.run(at(4_500));
+    let (number, _) = world.take(at(4_500), first).expect("its turn");
+    world.core.event(at(4_501)).leak(number);
+    world.run(at(4_501));
+    // The leaked lease ends there, and is forgotten here.
+    world.run(at(45_000));
+    let (number, _) = world.take(at(45_000), second).expect("its turn");
+    for moment in [50_000, 58_000, 66_000] {
+        world.run(at(moment));
+    }
+    assert!(world.core.runs.is_empty() && world.core.phase(first << ROUND_BITS).is_none());
+    world.core.event(at(66_001)).replied(&release, &late);
+    for moment in [66_001, 75_000, 85_000] {
+        world.run(at(moment));
+        assert_eq!(world.core.phase(number), Some(Phase::Held));
+        assert_eq!(world.holder(), Some(number));
+    }
+}
+
+#[test]
+fn a_leaked_run_is_forgotten_with_its_lease_although_the_answer_comes_later() {
+    let (mut world, attempts) = World::granted(2);
+    let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
+    world.core.event(at(2)).leak(number);
+    let unanswered = world.due(at(2));
+    world.run(at(70_000));
+    assert!(world.core.runs.is_empty());
+    for ask in unanswered {
+        world.answer(at(70_001), &ask);
+    }
+    assert!(world.core.runs.is_empty());
+}
+
 #[test]
 fn the_rest_of_a_run_that_was_force_released_comes_back_in_front() {
     for is_served in [true, false] {
