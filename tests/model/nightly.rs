@@ -79,19 +79,12 @@ fn a_run_of_two_that_is_downgraded_keeps_every_law() {
     exhaust("a run of two, downgraded", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
 }
 
-/// Renewals come between, and show which members were served.
+/// A renewal comes between, and shows which members were served. Two of them have more than 60
+/// million states: holds that outlast several renewals are the simulation's.
 #[test]
 #[ignore = "a minute: scripts/test --all runs it"]
-fn a_run_of_two_that_is_downgraded_and_kept_for_longer_than_a_lease_keeps_every_law() {
-    let budget = Budget { downgrades: 1, passes: 3, ..NOTHING };
+fn a_run_of_two_that_is_downgraded_and_renewed_keeps_every_law() {
+    let budget = Budget { downgrades: 1, passes: 1, ..NOTHING };
     let scope = kept(in_runs(&[0, 0, 0], &[1, 1, 1], budget));
-    exhaust("a run of two, downgraded and kept", scope);
-}
-
-#[test]
-#[ignore = "a minute: scripts/test --all runs it"]
-fn a_run_of_two_that_is_leaked_and_kept_for_longer_than_a_lease_keeps_every_law() {
-    let budget = Budget { leaks: 1, passes: 3, ..NOTHING };
-    let scope = kept(in_runs(&[0, 0, 0], &[1, 1, 1], budget));
-    exhaust("a run of two, leaked and kept", scope);
+    exhaust("a run of two of one node, downgraded and renewed", scope);
 }

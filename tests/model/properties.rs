@@ -211,8 +211,8 @@ fn unstuck(model: &Locking, state: &State) -> bool {
         if clients().any(has_guard) {
             return true;
         }
-        // A waiter without a message finds its hold by asking; one that was leaked ends, and so does
-        // that of a dead process.
+        // A waiter without a message finds its hold by asking; one that was leaked ends, and so
+        // does that of a dead process.
         let is_leaked = state.record.leaked & (1 << held.member) != 0;
         if is_leaked || state.nodes[node_of(held.member)].is_dead {
             let Some(ends_ms) = held.ends_ms else { return false };
