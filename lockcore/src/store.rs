@@ -19,6 +19,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use proto::node::Lanes;
 use proto::{
     Answer, Answers, Command, Event, FencingToken, Link, LockErrorKind, LockName, StoreError,
 };
@@ -42,6 +43,12 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
     /// Whether it is a Redis Cluster: then only commands for locks of one slot run together.
     fn has_slots(&self) -> bool {
         false
+    }
+
+    /// The lane of the server that has each slot of a Redis Cluster, read when the state of a
+    /// connection has changed.
+    fn lanes(&self) -> Option<Lanes> {
+        None
     }
 
     /// Runs several renewals, of at most [`proto::MAX_RENEWALS`] holds, or several touches, of at

@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use proto::node::Ask;
+use proto::node::{Ask, Lanes};
 use proto::wire::Asked;
 use proto::wire::redirect::{Redirect, Route, Step};
+use proto::wire::slot::SLOTS;
 use proto::{Answer, Command, LockErrorKind, Mode, StoreError};
 
 use crate::event_queue::{Place, What};
@@ -175,6 +176,15 @@ impl World {
         }
     }
 
+    /// The lanes of the hash slots of all locks, with these owners, on a Cluster.
+    pub(crate) fn lanes(&self, owners: &[usize]) -> Option<Lanes> {
+        let mut lanes = vec![0; usize::from(SLOTS)];
+        for (lock, name) in self.names.iter().enumerate() {
+            lanes[usize::from(name.slot())] = owners[self.plan.slot(lock)] as u16;
+        }
+        (self.servers.len() > 1).then(|| lanes.into())
+    }
+
     /// Plans for the process to ask which server has each hash slot.
     pub(crate) fn look_by(&mut self, place: Place, at: u64) {
         let routing = &mut self.processes[place.slot].routing;
@@ -217,6 +227,9 @@ impl World {
         }
         let routing = &mut self.processes[place.slot].routing;
         if std::mem::take(&mut routing.has_moved) {
+            if let Some(lanes) = self.lanes(&self.processes[place.slot].routing.owners) {
+                self.event(place, |core| core.set_lanes(lanes));
+            }
             self.event(place, |core| core.moved());
             self.tell_links(place);
         }

@@ -129,6 +129,8 @@ pub struct Request {
 #[derive(Debug, Clone)]
 pub(super) struct Entry<P> {
     pub(super) lock: LockName,
+    /// That of its lock. The table sets it.
+    pub(super) lane: u16,
     pub(super) member: Member,
     pub(super) options: Terms,
     pub(super) mode: Mode,
@@ -192,6 +194,7 @@ impl<P: Mirror> Entry<P> {
     ) -> Self {
         Self {
             lock,
+            lane: 0,
             member,
             options,
             mode,

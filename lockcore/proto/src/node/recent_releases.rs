@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::Core;
+use super::lane::{Lane, Lanes};
 use crate::member::Member;
 use crate::name::LockName;
 use crate::node::entry::{GIVE_UP, Mirror};
@@ -27,7 +28,7 @@ const LOOKED_THROUGH: usize = 64;
 
 /// A member, and the moment of the answer that said that it is gone.
 #[derive(Debug, Clone)]
-struct RecentRelease {
+pub(super) struct RecentRelease {
     number: u64,
     heard: Moment,
     lock: LockName,
@@ -48,8 +49,6 @@ pub(super) struct RecentReleases {
     last: VecDeque<RecentRelease>,
     /// The number of the last ones that an answer on its way may be older than.
     recent: usize,
-    /// The releases whose members are to leave once more.
-    again: VecDeque<RecentRelease>,
 }
 
 impl RecentReleases {
@@ -101,32 +100,50 @@ impl<P: Mirror> Core<P> {
     /// Notes that commands go to another server from now on.
     pub fn moved(&mut self) {
         let last = std::mem::take(&mut self.recent_releases.last).into_iter();
-        let known = last.filter(|release| self.now <= release.is_known_until());
-        self.recent_releases.again.extend(known);
+        for release in last.filter(|release| self.now <= release.is_known_until()) {
+            let lane = self.table.lane_of(&release.lock);
+            self.table.traffic(lane).again.push_back(release);
+        }
+    }
+
+    /// Notes the lane of the server that has each slot. Its locks move there with all that is due.
+    pub fn set_lanes(&mut self, lanes: Lanes) {
+        self.table.set_lanes(lanes);
+        for lane in 0..self.table.lanes().len() as u16 {
+            for release in std::mem::take(&mut self.table.traffic(lane).again) {
+                let lane = self.table.lane_of(&release.lock);
+                self.table.traffic(lane).again.push_back(release);
+            }
+        }
     }
 
     /// Lets some leave once more whose end the server may not know. A part of the window at a time,
     /// and only once nothing else is to be given back.
-    pub(super) fn leave_again(&mut self) {
-        for _ in 0..self.part_of_window() {
+    pub(super) fn leave_again(&mut self, lane: u16, mut budget: usize) -> usize {
+        if !self.may_leave_again(self.table.lane(lane)) {
+            return budget;
+        }
+        for _ in 0..self.part_of_window().min(budget) {
             let Some(RecentRelease { number, lock, member, .. }) =
-                self.recent_releases.again.pop_front()
+                self.table.traffic(lane).again.pop_front()
             else {
-                return;
+                break;
             };
+            budget -= 1;
             // One that had left twice leaves once.
             if !self.table.entries().contains_key(&number) {
                 self.give_back(lock, member);
             }
         }
+        budget
     }
 
     /// Whether some may leave once more now.
-    pub(super) fn may_leave_again(&self) -> bool {
-        !self.recent_releases.again.is_empty()
-            && self.table.leaves().is_empty()
+    pub(super) fn may_leave_again(&self, lane: &Lane) -> bool {
+        !lane.traffic.again.is_empty()
+            && lane.leaves.is_empty()
             && self.commands.is_up()
-            && self.leaving < self.part_of_window()
+            && lane.traffic.leaving < self.part_of_window()
     }
 
     fn part_of_window(&self) -> usize {

@@ -68,7 +68,7 @@ impl<P: Mirror> Core<P> {
             true => Command::Leave { leaving: members.iter().map(leaving).collect() },
             false => Command::Release { member: member.clone() },
         };
-        Ask { lock: lock.clone(), command, sent: self.now, background }
+        self.request(lock.clone(), command, background)
     }
 
     /// Ends a release, since the server knows that the member is gone. Returns its number, if it is

@@ -20,6 +20,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
+use proto::node::Lanes;
 use proto::wire::Asked;
 use proto::wire::redirect::Route;
 use proto::{
@@ -106,6 +107,8 @@ impl ClusterStore {
             let (shard, primary) = opened?;
             shared.take_in(&shard, &primary);
         }
+        // The core is told of none before.
+        shared.has_moved.store(false, Ordering::Release);
         tokio::spawn(follow(Arc::clone(shared)));
         Ok(store)
     }
@@ -194,6 +197,10 @@ fn unavailable(detail: String) -> StoreError {
 impl Store for ClusterStore {
     fn has_slots(&self) -> bool {
         true
+    }
+
+    fn lanes(&self) -> Option<Lanes> {
+        Some(self.0.slots().lanes())
     }
 
     fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer> {
