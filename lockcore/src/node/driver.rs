@@ -201,19 +201,11 @@ impl Driver {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs one event that a caller causes.
+    /// Runs one event, after a look at whether the machine was suspended: a lease or an offer may
+    /// be over.
     pub(crate) fn with<T>(self: &Arc<Self>, event: impl FnOnce(&mut Core<HoldCell>) -> T) -> T {
-        self.event(Clock::now, event)
-    }
-
-    /// Runs one event, at the time that `clock` says.
-    fn event<T>(
-        self: &Arc<Self>,
-        clock: impl FnOnce(&Clock) -> Moment,
-        event: impl FnOnce(&mut Core<HoldCell>) -> T,
-    ) -> T {
         let mut table = self.table();
-        table.core.event(clock(&self.clock));
+        table.core.event(self.clock.look());
         table.follow(&*self.store);
         let value = event(&mut table.core);
         let effects = table.core.drain();
@@ -406,8 +398,7 @@ impl Driver {
         each: Result<(Vec<Result<Answer, StoreError>>, u32), StoreError>,
     ) {
         let (answers, replicas) = each.unwrap_or_else(|error| (vec![Err(error); batch.len()], 0));
-        // As in `answered`: its news of a lease may be old.
-        self.event(Clock::look, |core| {
+        self.with(|core| {
             for (ask, answer) in batch.iter().zip(&answers) {
                 match answer {
                     Ok(answer) => core.confirmed(ask, (answer, replicas)),
@@ -421,9 +412,7 @@ impl Driver {
         self: &Arc<Self>,
         answers: impl IntoIterator<Item = (&'a Ask, &'a Result<Answer, StoreError>)>,
     ) {
-        // Its news of a lease may be old: the machine may have been suspended since it was
-        // asked for.
-        self.event(Clock::look, |core| {
+        self.with(|core| {
             for (ask, answer) in answers {
                 match answer {
                     Ok(answer) => core.replied(ask, answer),
@@ -511,6 +500,6 @@ impl Listener for Inbox {
         {
             driver.store.note_token(&lock, token);
         }
-        driver.event(Clock::look, |core| core.heard(event));
+        driver.with(|core| core.heard(event));
     }
 }
