@@ -90,7 +90,8 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Counts the servers that commands have gone to. While the count stays, it is one server, with
     /// all that it has acknowledged, unless it was emptied. A primary of a quorum that was emptied
-    /// counts as another one once this process knows.
+    /// counts as another one once this process knows. Not of a Redis Cluster, whose
+    /// [lanes](Self::lanes) tell it.
     fn servers(&self) -> u64 {
         0
     }

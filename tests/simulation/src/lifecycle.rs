@@ -33,7 +33,7 @@ impl World {
         let servers = (servers.collect(), self.cluster.owners().to_vec());
         let callers = self.plan.callers as usize;
         let mut process = Process::new(name, seed, now, rate, servers, callers, u32::from(waits));
-        if let Some(lanes) = self.lanes(self.cluster.owners()) {
+        if let Some(lanes) = self.lanes(&process) {
             process.core.set_lanes(lanes);
         }
         process

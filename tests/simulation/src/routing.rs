@@ -11,7 +11,7 @@ use proto::{Answer, Command, LockErrorKind, Mode, StoreError};
 
 use crate::event_queue::{Place, What};
 use crate::network::REQUEST_TIMEOUT_US;
-use crate::process::Shard;
+use crate::process::{Process, Shard};
 use crate::server::index;
 use crate::world::{MS, World};
 
@@ -176,13 +176,25 @@ impl World {
         }
     }
 
-    /// The lanes of the hash slots of all locks, with these owners, on a Cluster.
-    pub(crate) fn lanes(&self, owners: &[usize]) -> Option<Lanes> {
+    /// Tells the core that commands go to another server, for some hash slots or for all.
+    pub(crate) fn another_server(&mut self, place: Place) {
+        match self.lanes(&self.processes[place.slot]) {
+            Some(lanes) => self.event(place, |core| core.set_lanes(lanes)),
+            None => self.event(place, |core| core.moved()),
+        }
+    }
+
+    /// The lanes of the hash slots of all locks on a Cluster. A server that has started anew has
+    /// another one.
+    pub(crate) fn lanes(&self, process: &Process) -> Option<Lanes> {
+        let count = self.servers.len();
         let mut lanes = vec![0; usize::from(SLOTS)];
         for (lock, name) in self.names.iter().enumerate() {
-            lanes[usize::from(name.slot())] = owners[self.plan.slot(lock)] as u16;
+            let owner = process.routing.owners[self.plan.slot(lock)];
+            let era = (process.shards[owner].era % 2) as usize;
+            lanes[usize::from(name.slot())] = (owner + era * count) as u16;
         }
-        (self.servers.len() > 1).then(|| lanes.into())
+        (count > 1).then(|| lanes.into())
     }
 
     /// Plans for the process to ask which server has each hash slot.
@@ -227,10 +239,7 @@ impl World {
         }
         let routing = &mut self.processes[place.slot].routing;
         if std::mem::take(&mut routing.has_moved) {
-            if let Some(lanes) = self.lanes(&self.processes[place.slot].routing.owners) {
-                self.event(place, |core| core.set_lanes(lanes));
-            }
-            self.event(place, |core| core.moved());
+            self.another_server(place);
             self.tell_links(place);
         }
     }

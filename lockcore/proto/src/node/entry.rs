@@ -152,6 +152,8 @@ pub(super) struct Entry<P> {
     /// asked for is younger.
     pub(super) anchor: Moment,
     pub(super) started: Moment,
+    /// It leaves once more where another server has taken over: its end was known before.
+    pub(super) leaves_again: bool,
     pub(super) mirror: P,
 }
 
@@ -206,6 +208,7 @@ impl<P: Mirror> Entry<P> {
             revoked: None,
             anchor: now,
             started: now,
+            leaves_again: false,
             mirror,
         }
     }

@@ -106,8 +106,8 @@ impl<P: Mirror> Table<P> {
         self.lane_of_slot.as_ref().map_or(0, |lanes| lanes[usize::from(lock.slot())])
     }
 
-    /// Moves every entry and line to the lane of its slot.
-    pub(super) fn set_lanes(&mut self, lanes: Lanes) {
+    /// Moves every entry and line to the lane of its slot. Returns the lanes of before.
+    pub(super) fn set_lanes(&mut self, lanes: Lanes) -> Option<Lanes> {
         let count = lanes.iter().max().map_or(1, |last| usize::from(*last) + 1);
         self.lanes.resize_with(self.lanes.len().max(count), Lane::default);
         let lane_of = |lock: &LockName| lanes[usize::from(lock.slot())];
@@ -129,7 +129,7 @@ impl<P: Mirror> Table<P> {
                 self.lanes[usize::from(lane)].touches.insert(touch);
             }
         }
-        self.lane_of_slot = Some(lanes);
+        self.lane_of_slot.replace(lanes)
     }
 
     pub(super) fn get(&self, number: u64) -> Option<&Entry<P>> {

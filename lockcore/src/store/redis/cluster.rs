@@ -13,7 +13,7 @@ mod slots;
 mod topology;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -68,8 +68,6 @@ struct Shared {
     slots: Mutex<Slots>,
     /// Some slot was found elsewhere since the core was last told.
     has_moved: AtomicBool,
-    /// Counts how often the core has to know that servers are others.
-    servers: AtomicU64,
     commands: watch::Sender<Link>,
     subscription: watch::Sender<Link>,
     /// There is reason to ask again which primary serves a slot.
@@ -93,7 +91,6 @@ impl ClusterStore {
             seeds,
             slots: Mutex::new(Slots::new()),
             has_moved: AtomicBool::new(false),
-            servers: AtomicU64::new(0),
             commands: watch::Sender::new(Link::Up),
             subscription: watch::Sender::new(Link::Up),
             outdated: Notify::new(),
@@ -283,10 +280,6 @@ impl Store for ClusterStore {
         if let Some(shard) = self.0.slots().owner(lock.slot()) {
             shard.store.note_token(lock, token);
         }
-    }
-
-    fn servers(&self) -> u64 {
-        self.0.servers.load(Ordering::Acquire)
     }
 
     fn server_status(&self) -> Vec<ServerStatus> {

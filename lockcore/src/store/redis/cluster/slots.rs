@@ -83,7 +83,7 @@ pub(super) struct Slots {
 
 struct OpenShard {
     shard: Arc<Shard>,
-    /// No other open shard has it.
+    /// No other open shard has it, and another server at the same place has another one.
     lane: u16,
     /// The moment since which it has no slot, and is not told as a primary.
     retired: Option<Instant>,
@@ -131,9 +131,22 @@ impl Slots {
     }
 
     pub(super) fn add(&mut self, shard: &Arc<Shard>) {
-        let is_free = |lane: &u16| self.open.iter().all(|open| open.lane != *lane);
-        let lane = (NO_SHARD + 1..).find(is_free).unwrap_or(NO_SHARD);
+        let lane = self.free_lane();
         self.open.push(OpenShard { shard: Arc::clone(shard), lane, retired: None });
+    }
+
+    /// Notes that the server of a shard is another one at the same place.
+    pub(super) fn renew(&mut self, shard: &Arc<Shard>) {
+        let lane = self.free_lane();
+        let mut all = self.open.iter_mut();
+        if let Some(open) = all.find(|open| Arc::ptr_eq(&open.shard, shard)) {
+            open.lane = lane;
+        }
+    }
+
+    fn free_lane(&self) -> u16 {
+        let is_free = |lane: &u16| self.open.iter().all(|open| open.lane != *lane);
+        (NO_SHARD + 1..).find(is_free).unwrap_or(NO_SHARD)
     }
 
     /// The lane of each slot.
