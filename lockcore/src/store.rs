@@ -19,6 +19,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use proto::node::Lanes;
 use proto::{
     Answer, Answers, Command, Event, FencingToken, Link, LockErrorKind, LockName, StoreError,
 };
@@ -42,6 +43,12 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
     /// Whether it is a Redis Cluster: then only commands for locks of one slot run together.
     fn has_slots(&self) -> bool {
         false
+    }
+
+    /// The lane of the server that has each slot of a Redis Cluster, read when the state of a
+    /// connection has changed.
+    fn lanes(&self) -> Option<Lanes> {
+        None
     }
 
     /// Runs several renewals, of at most [`proto::MAX_RENEWALS`] holds, or several touches, of at
@@ -83,7 +90,8 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Counts the servers that commands have gone to. While the count stays, it is one server, with
     /// all that it has acknowledged, unless it was emptied. A primary of a quorum that was emptied
-    /// counts as another one once this process knows.
+    /// counts as another one once this process knows. Not of a Redis Cluster, whose
+    /// [lanes](Self::lanes) tell it.
     fn servers(&self) -> u64 {
         0
     }

@@ -217,7 +217,6 @@ impl Locking {
             confirm_grants: false,
             replicas: 0,
             peers: self.scope.beside_jvms,
-            has_slots: false,
             window: usize::MAX,
             acquires: self.scope.acquires,
             runs: self.scope.runs,

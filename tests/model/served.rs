@@ -14,6 +14,9 @@ use crate::wire::moment;
 /// The time after which every lease, claim and patience has ended twice.
 const LONGEST_MS: u32 = 60_000;
 
+/// More steps than any state of the model needs to come to rest.
+const MOST_STEPS: usize = 10_000;
+
 /// Whether each waiter is served or told within a bounded time.
 pub(crate) fn served(model: &Locking, state: &State) -> bool {
     !is_sampled(model, state) || comes_to_rest(model, state.clone())
@@ -33,8 +36,9 @@ fn is_sampled(model: &Locking, state: &State) -> bool {
 fn comes_to_rest(model: &Locking, mut state: State) -> bool {
     let end = state.now + LONGEST_MS;
     state.budget = Budget::default();
-    loop {
+    for steps in 0.. {
         if let Some(action) = next(model, &state) {
+            assert!(steps < MOST_STEPS, "{action:?} is due again and again");
             model.act(&mut state, action);
             continue;
         }
@@ -51,6 +55,7 @@ fn comes_to_rest(model: &Locking, mut state: State) -> bool {
             _ => return false,
         }
     }
+    unreachable!("the steps do not end before")
 }
 
 /// The action that happens now.

@@ -149,7 +149,7 @@ impl Locking {
     fn request(&self, state: &State, ask: Ask, sent: u32) -> Request {
         let command = self.command(ask, |id| self.member_of(state, id));
         let lock = self.lock.clone();
-        Request { lock, command, sent: moment(sent), background: false }
+        Request { lock, command, sent: moment(sent), background: false, lane: 0 }
     }
 
     /// Delivers a reply.
@@ -198,7 +198,7 @@ impl Locking {
             let lock = self.lock.clone();
             let sent = moment(state.now);
             let command = Command::ForceRelease { member: None };
-            let request = Request { lock, command, sent, background: false };
+            let request = Request { lock, command, sent, background: false, lane: 0 };
             let outcome = Outcome::Released(false);
             let (grants, run) = (vec![(first, left)], Vec::new());
             let told = Told { outcome, left, grants, run, more: false };

@@ -16,6 +16,7 @@
 //! | `takeover`, `dead`, `stall` | the wait behind a killed holder, and behind dead waiters; the cost of the dead for the others |
 //! | `failover` | failovers by real sentinels under load, and the cost of each |
 //! | `quorum` | faults of one of a quorum's primaries at a time |
+//! | `dropped`, `frozen` | guards that are dropped beside released ones; a primary that stands still, and the others |
 //! | `crowd`, `interrupted`, `lost` | one node with many waiters whose link breaks, or with many holds that are lost at once |
 
 mod checker;
@@ -24,8 +25,10 @@ mod clock;
 mod crowd;
 mod dead;
 mod dice;
+mod dropped;
 mod failover;
 mod form;
+mod frozen;
 mod gauge;
 mod history;
 mod interrupted;
@@ -47,8 +50,10 @@ mod worker;
 pub use client::live;
 pub use crowd::{Crowd, Look};
 pub use dead::{crowd, hand_over_past_the_dead};
+pub use dropped::{GuardEnd, Turns, Workers, hand_over_in_a_flood, ping_in_a_burst, turns_of};
 pub use failover::{Failover, FailoverPlan, Fault, failover_table};
 pub use form::Forms;
+pub use frozen::{FrozenPrimary, frozen_primary};
 pub use interrupted::{Interrupted, interrupted};
 pub use kind::Kind;
 pub use lost::{Lost, lost};

@@ -41,6 +41,7 @@ mod effect;
 mod entry;
 mod grants;
 mod holds;
+mod lane;
 mod lease;
 mod lines;
 mod moment;
@@ -58,6 +59,7 @@ pub use activity::{Activity, Stage};
 pub use batch::{Batch, batches, commands, is_of_one};
 pub use effect::{Ask, Effect, Note};
 pub use entry::{Mirror, Refusal, Request};
+pub use lane::Lanes;
 pub use moment::Moment;
 pub use projection::{Due, Phase};
 
@@ -80,6 +82,8 @@ use crate::{Answer, Command, Event, Leaving, Left, Link, Mode, Released, Renewed
 
 /// Most events of one kind that are handled at once: others want the table too.
 const MAX_AT_ONCE: usize = 256;
+/// Most entries that a tick makes due after a new connection. The others are left time to go out.
+const MADE_DUE: usize = MAX_AT_ONCE / 4;
 const TOO_MANY_AT_ONCE: &str =
     "too many acquires of this Locks at once: this one was not sent within the request timeout";
 
@@ -92,15 +96,13 @@ pub struct Rules {
     pub replicas: u32,
     /// Whether queues are shared with JVMs.
     pub peers: bool,
-    /// Whether locks of different slots may be on different servers.
-    pub has_slots: bool,
-    /// The most acquires that are repeated on their way at once: a time-out is to measure the
-    /// server, not our own queue there. 64 by default.
+    /// The most acquires that are repeated on their way in each lane at once: a time-out is to
+    /// measure the server, not our own queue there. 64 by default.
     pub window: usize,
-    /// The most acquires of callers on their way at once, for the same reason; the others are sent
-    /// in the order in which they came. 256 by default: each takes the server some 60 µs, so all of
-    /// them are answered long before the first times out, however many callers there are. Twice as
-    /// many leaves may be on their way beside them.
+    /// The most acquires of callers on their way in each lane at once, for the same reason; the
+    /// others are sent in the order in which they came. 256 by default: each takes the server some
+    /// 60 µs, so all of them are answered long before the first times out, however many callers
+    /// there are. Twice as many leaves may be on their way beside them.
     pub acquires: usize,
     /// The most members of a run of this node: so many that wait one behind the other for one lock
     /// are granted it together. 1 grants each of them alone. [`MAX_RUN`](crate::MAX_RUN) at most.
@@ -119,7 +121,6 @@ impl Default for Rules {
             confirm_grants: false,
             replicas: 0,
             peers: false,
-            has_slots: false,
             window: 64,
             acquires: 256,
             runs: 1,
@@ -193,8 +194,8 @@ pub struct Core<P> {
     rules: Rules,
     table: Table<P>,
     runs: Runs<P>,
-    retry_at: Option<Moment>,
-    pause: Duration,
+    /// The lane with which the present tick begins.
+    first_lane: usize,
     /// Lines behind this one are touched if they were not since then: messages may have been
     /// missed.
     recheck: Option<(Bound<LockName>, Moment)>,
@@ -204,16 +205,6 @@ pub struct Core<P> {
     commands: Link,
     subscription: Link,
     next_attempt: u64,
-    /// Callers' acquires in flight.
-    asking: usize,
-    /// Acquires in flight that the background sent.
-    repeating: usize,
-    /// Leaves in flight, and releases that are repeated.
-    leaving: usize,
-    /// Renewals in flight, which are batched.
-    renewing: usize,
-    /// The weight of the touches in flight.
-    touching: usize,
     last_success: Moment,
     last_readings: BTreeMap<u16, ClockReading>,
     recent_releases: RecentReleases,
@@ -233,18 +224,12 @@ impl<P: Mirror> Core<P> {
             rules,
             table: Table::new(),
             runs: Runs::new(),
-            retry_at: None,
-            pause: attempts::FIRST_RETRY,
+            first_lane: 0,
             recheck: None,
             renew_all: None,
             commands: Link::Up,
             subscription: Link::Up,
             next_attempt: 1,
-            asking: 0,
-            repeating: 0,
-            leaving: 0,
-            renewing: 0,
-            touching: 0,
             last_success: Moment::default(),
             last_readings: BTreeMap::new(),
             recent_releases: RecentReleases::default(),
@@ -299,8 +284,8 @@ impl<P: Mirror> Core<P> {
         };
         // Those that ask for one lock at once go together with the next tick, which is due now. Of
         // other locks, none takes the room of those that came before.
-        let room = self.rules.acquires.saturating_sub(self.asking);
-        let has_room = self.table.unsent().len() < room;
+        let lane = self.table.lane(self.table.lane_of(&lock));
+        let has_room = lane.unsent.len() < self.room_to_ask(lane);
         let entry = Entry::new(lock, member, options, mode, now, mirror);
         let is_next = self.table.begin(number, entry, has_room);
         let ask = is_next.then(|| self.ask(number)).flatten();
@@ -322,7 +307,7 @@ impl<P: Mirror> Core<P> {
         let entry = self.table.get(self.current(attempt)?)?;
         match entry.state {
             State::Unsent | State::Asking { error: None, .. } => {
-                Some(entry.started.max(self.last_success))
+                Some(entry.started.max(self.table.lane(entry.lane).traffic.last_success))
             }
             State::Asking { .. } | State::Parked { .. } => Some(entry.started),
             _ => None,
@@ -380,7 +365,10 @@ impl<P: Mirror> Core<P> {
         let entry = self.table.get(number)?;
         let unanswered = match &entry.state {
             // The server has answered others meanwhile: this one was not sent for want of room.
-            State::Unsent if entry.mode == Mode::Try && self.last_success > entry.started => {
+            State::Unsent
+                if entry.mode == Mode::Try
+                    && self.table.lane(entry.lane).traffic.last_success > entry.started =>
+            {
                 Some(StoreError::refused(LockErrorKind::QueueFull, TOO_MANY_AT_ONCE))
             }
             // One without an answer for a whole request timeout was parked with that error.
@@ -435,15 +423,11 @@ impl<P: Mirror> Core<P> {
 
     /// A request was answered.
     pub fn replied(&mut self, ask: &Ask, answer: &Answer) {
-        self.arrived(ask);
-        self.last_success = self.now;
+        self.succeeded(ask);
         self.compare_clocks(ask, answer);
         match (&ask.command, answer) {
             (Command::Acquire { members, .. }, Answer::Acquired(reply)) => {
-                // Where this one was asked for, others may be parked for the sake of a dead server.
-                if !self.rules.has_slots || self.table.parked().is_empty() {
-                    self.pause = attempts::FIRST_RETRY;
-                }
+                self.table.traffic(ask.lane).pause = attempts::FIRST_RETRY;
                 for (member, outcome) in members.iter().zip(&reply.outcome) {
                     self.acquired(ask, member, *outcome, reply.first_end_ms);
                 }
@@ -504,8 +488,7 @@ impl<P: Mirror> Core<P> {
             (Command::Renew { .. } | Command::Confirm { .. }, Answer::Renewed(reply))
                 if replicas < self.rules.replicas =>
             {
-                self.arrived(ask);
-                self.last_success = self.now;
+                self.succeeded(ask);
                 for (member, outcome) in ask.command.renews().iter().zip(&reply.outcome) {
                     match outcome {
                         Renewed::Held => self.unacknowledged(member, replicas),
@@ -519,7 +502,7 @@ impl<P: Mirror> Core<P> {
 
     /// A request failed; whether it ran is for the error to say.
     pub fn unanswered(&mut self, ask: &Ask, error: &StoreError) {
-        self.arrived(ask);
+        self.failed(ask, error);
         match &ask.command {
             Command::Acquire { members, .. } => {
                 for member in members {
@@ -605,17 +588,21 @@ impl<P: Mirror> Core<P> {
             self.renew_all = Some((0, now));
             self.recent_releases.reconnected();
         }
-        if !self.is_up() {
-            // Nothing is sent until they are back.
-            self.retry_at = None;
-            return;
+        let is_up = self.is_up();
+        for lane in 0..self.table.lanes().len() as u16 {
+            let is_parked = !self.table.lane(lane).parked.is_empty();
+            let traffic = self.table.traffic(lane);
+            if !is_up {
+                // Nothing is sent until they are back.
+                traffic.retry_at = None;
+            } else if is_parked {
+                (traffic.pause, traffic.retry_at) = (attempts::FIRST_RETRY, Some(now));
+            }
         }
-        self.check_lines();
-        // A revocation may be among the missed messages. All that was sent so far is doubted.
-        self.doubt = now + Duration::from_micros(1);
-        if !self.table.parked().is_empty() {
-            self.pause = attempts::FIRST_RETRY;
-            self.retry_at = Some(now);
+        if is_up {
+            self.check_lines();
+            // A revocation may be among the missed messages. All that was sent so far is doubted.
+            self.doubt = now + Duration::from_micros(1);
         }
     }
 

@@ -21,11 +21,20 @@ pub(crate) struct Clock {
     /// The time for which the machine was suspended, µs.
     suspended: AtomicU64,
     boot: boot::BootClock,
+    /// As if the machine had been suspended for so long since the last look, µs.
+    #[cfg(test)]
+    unseen: AtomicU64,
 }
 
 impl Clock {
     pub(crate) fn new() -> Self {
-        Self { began: Instant::now(), suspended: AtomicU64::new(0), boot: boot::BootClock::new() }
+        Self {
+            began: Instant::now(),
+            suspended: AtomicU64::new(0),
+            boot: boot::BootClock::new(),
+            #[cfg(test)]
+            unseen: AtomicU64::new(0),
+        }
     }
 
     /// The present moment, never too late: a lease that is counted from it ends rather too early.
@@ -39,6 +48,8 @@ impl Clock {
     /// something is over.
     pub(crate) fn look(&self) -> Moment {
         self.suspended.fetch_max(self.boot.ahead_us(), Ordering::Relaxed);
+        #[cfg(test)]
+        self.suspended.fetch_add(self.unseen.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         self.now()
     }
 
@@ -49,10 +60,10 @@ impl Clock {
         self.began + moment.before(suspended).since(Moment::default()).min(FAR)
     }
 
-    /// As if the machine had been suspended for so long.
+    /// As if the machine had been suspended for so long; the next look shows it.
     #[cfg(test)]
     pub(crate) fn suspend(&self, time: Duration) {
-        self.suspended.fetch_add(time.as_micros() as u64, Ordering::Relaxed);
+        self.unseen.fetch_add(time.as_micros() as u64, Ordering::Relaxed);
     }
 }
 

@@ -119,7 +119,8 @@ impl Driver {
         if self.has_ended() {
             return Err(self.closed());
         }
-        let ask = Ask { lock, command, sent: self.clock.now(), background: false };
+        let sent = self.clock.now();
+        let ask = self.look(|core| core.aside(lock, command, sent));
         TimedRequest::ask(self, ask).await
     }
 

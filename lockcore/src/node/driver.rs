@@ -29,7 +29,9 @@ use std::time::Duration;
 use futures_util::future::Either;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt as _, TryFutureExt as _};
-use proto::node::{Ask, Batch, Core, Effect, Moment, Note, Rules, batches, commands, is_of_one};
+use proto::node::{
+    Ask, Batch, Core, Effect, Lanes, Moment, Note, Rules, batches, commands, is_of_one,
+};
 use proto::{Answer, Command, Event, Label, Link, LockErrorKind, LockName, NodeId, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, watch};
@@ -102,6 +104,7 @@ struct DriverState {
     subscription: watch::Receiver<Link>,
     /// The number of servers that commands had gone to.
     servers: u64,
+    lanes: Option<Lanes>,
     /// The moment at which the background task comes by itself.
     armed: Option<Moment>,
     /// No handle of the node is left.
@@ -115,11 +118,20 @@ impl DriverState {
         if has_changed(&self.commands) || has_changed(&self.subscription) {
             let commands = self.commands.borrow_and_update().clone();
             let subscription = self.subscription.borrow_and_update().clone();
+            self.follow_lanes(store);
             // Read after the state: a server is counted before its connection is up.
             if std::mem::replace(&mut self.servers, store.servers()) != self.servers {
                 self.core.moved();
             }
             self.core.linked(commands, subscription);
+        }
+    }
+
+    /// Takes in the servers that have the slots of a Redis Cluster.
+    fn follow_lanes(&mut self, store: &dyn Store) {
+        if let Some(lanes) = store.lanes().filter(|lanes| self.lanes.as_ref() != Some(lanes)) {
+            self.core.set_lanes(Arc::clone(&lanes));
+            self.lanes = Some(lanes);
         }
     }
 
@@ -154,20 +166,21 @@ impl Driver {
             confirm_grants: settings.confirm_grants,
             replicas: settings.replicas,
             peers: settings.redisson_peers,
-            has_slots: store.has_slots(),
             runs: settings.run_limit as usize,
             born_us: Some(store.now_us()),
             seed: seed_of(&id),
             ..Rules::default()
         };
-        let table = DriverState {
+        let mut table = DriverState {
             core: Core::new(id.clone(), rules),
             commands: store.commands(),
             subscription: store.subscription(),
             servers: store.servers(),
+            lanes: None,
             armed: None,
             is_abandoned: false,
         };
+        table.follow_lanes(&*store);
         Self {
             store,
             observer: Observer::new(id.clone(), &settings),
@@ -188,19 +201,11 @@ impl Driver {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs one event that a caller causes.
+    /// Runs one event, after a look at whether the machine was suspended: a lease or an offer may
+    /// be over.
     pub(crate) fn with<T>(self: &Arc<Self>, event: impl FnOnce(&mut Core<HoldCell>) -> T) -> T {
-        self.event(Clock::now, event)
-    }
-
-    /// Runs one event, at the time that `clock` says.
-    fn event<T>(
-        self: &Arc<Self>,
-        clock: impl FnOnce(&Clock) -> Moment,
-        event: impl FnOnce(&mut Core<HoldCell>) -> T,
-    ) -> T {
         let mut table = self.table();
-        table.core.event(clock(&self.clock));
+        table.core.event(self.clock.look());
         table.follow(&*self.store);
         let value = event(&mut table.core);
         let effects = table.core.drain();
@@ -346,7 +351,7 @@ impl Driver {
         let command = Command::Inspect { from: u32::MAX, most: MOST_NAMED };
         let (lock, sent) = (lock.clone(), self.clock.now());
         let driver = Arc::clone(self);
-        let ask = Ask { lock, command, sent, background: false };
+        let ask = self.look(|core| core.aside(lock, command, sent));
         self.send_then(ask, move |answer| driver.observer.held_by(&wait, answer));
     }
 
@@ -393,8 +398,7 @@ impl Driver {
         each: Result<(Vec<Result<Answer, StoreError>>, u32), StoreError>,
     ) {
         let (answers, replicas) = each.unwrap_or_else(|error| (vec![Err(error); batch.len()], 0));
-        // As in `answered`: its news of a lease may be old.
-        self.event(Clock::look, |core| {
+        self.with(|core| {
             for (ask, answer) in batch.iter().zip(&answers) {
                 match answer {
                     Ok(answer) => core.confirmed(ask, (answer, replicas)),
@@ -408,9 +412,7 @@ impl Driver {
         self: &Arc<Self>,
         answers: impl IntoIterator<Item = (&'a Ask, &'a Result<Answer, StoreError>)>,
     ) {
-        // Its news of a lease may be old: the machine may have been suspended since it was
-        // asked for.
-        self.event(Clock::look, |core| {
+        self.with(|core| {
             for (ask, answer) in answers {
                 match answer {
                     Ok(answer) => core.replied(ask, answer),
@@ -498,6 +500,6 @@ impl Listener for Inbox {
         {
             driver.store.note_token(&lock, token);
         }
-        driver.event(Clock::look, |core| core.heard(event));
+        driver.with(|core| core.heard(event));
     }
 }

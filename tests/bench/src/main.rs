@@ -4,7 +4,6 @@
 
 mod chart;
 mod clock;
-mod delay;
 mod etcd;
 mod fleet;
 mod http;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::delay::Delay;
+use lock_tests::Delay;
+
 use crate::etcd::Etcd;
 use crate::peer::{Peer, Server};
 use crate::postgres::Postgres;

@@ -91,7 +91,8 @@ impl World {
             let lock = self.names[lock].clone();
             let sent = self.processes[place.slot].timers(self.now);
             let command = Command::ForceRelease { member: None };
-            self.send(place, Ask { lock, command, sent, background: false });
+            let ask = self.processes[place.slot].core.aside(lock, command, sent);
+            self.send(place, ask);
         }
         if mode == Mode::Wait && self.dice.one_in(4) {
             let longest = [50, 1_000, 20_000][self.dice.below(3) as usize];

@@ -32,7 +32,11 @@ impl World {
         let servers = self.servers.iter().map(|server| (server.era, server.time_us(now)));
         let servers = (servers.collect(), self.cluster.owners().to_vec());
         let callers = self.plan.callers as usize;
-        Process::new(name, seed, now, rate, servers, callers, u32::from(waits))
+        let mut process = Process::new(name, seed, now, rate, servers, callers, u32::from(waits));
+        if let Some(lanes) = self.lanes(&process) {
+            process.core.set_lanes(lanes);
+        }
+        process
     }
 
     pub(crate) fn wake_all(&mut self, slot: usize) {

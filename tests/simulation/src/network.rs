@@ -155,7 +155,7 @@ impl World {
         let shard = &mut self.processes[place.slot].shards[server];
         shard.greet(of.time_us(self.now), is_another);
         if is_another {
-            self.event(place, |core| core.moved());
+            self.another_server(place);
         }
         self.linked(place, server);
     }

@@ -272,7 +272,6 @@ impl Process {
             confirm_grants: false,
             replicas,
             peers: false,
-            has_slots: shards.len() > 1,
             window: 64,
             // Often too few for the callers.
             acquires: [1, 3, 256][(seed % 3) as usize],

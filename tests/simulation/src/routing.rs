@@ -3,14 +3,15 @@
 
 use std::time::Duration;
 
-use proto::node::Ask;
+use proto::node::{Ask, Lanes};
 use proto::wire::Asked;
 use proto::wire::redirect::{Redirect, Route, Step};
+use proto::wire::slot::SLOTS;
 use proto::{Answer, Command, LockErrorKind, Mode, StoreError};
 
 use crate::event_queue::{Place, What};
 use crate::network::REQUEST_TIMEOUT_US;
-use crate::process::Shard;
+use crate::process::{Process, Shard};
 use crate::server::index;
 use crate::world::{MS, World};
 
@@ -175,6 +176,27 @@ impl World {
         }
     }
 
+    /// Tells the core that commands go to another server, for some hash slots or for all.
+    pub(crate) fn another_server(&mut self, place: Place) {
+        match self.lanes(&self.processes[place.slot]) {
+            Some(lanes) => self.event(place, |core| core.set_lanes(lanes)),
+            None => self.event(place, |core| core.moved()),
+        }
+    }
+
+    /// The lanes of the hash slots of all locks on a Cluster. A server that has started anew has
+    /// another one.
+    pub(crate) fn lanes(&self, process: &Process) -> Option<Lanes> {
+        let count = self.servers.len();
+        let mut lanes = vec![0; usize::from(SLOTS)];
+        for (lock, name) in self.names.iter().enumerate() {
+            let owner = process.routing.owners[self.plan.slot(lock)];
+            let era = (process.shards[owner].era % 2) as usize;
+            lanes[usize::from(name.slot())] = (owner + era * count) as u16;
+        }
+        (count > 1).then(|| lanes.into())
+    }
+
     /// Plans for the process to ask which server has each hash slot.
     pub(crate) fn look_by(&mut self, place: Place, at: u64) {
         let routing = &mut self.processes[place.slot].routing;
@@ -217,7 +239,7 @@ impl World {
         }
         let routing = &mut self.processes[place.slot].routing;
         if std::mem::take(&mut routing.has_moved) {
-            self.event(place, |core| core.moved());
+            self.another_server(place);
             self.tell_links(place);
         }
     }

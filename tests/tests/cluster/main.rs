@@ -3,6 +3,7 @@
 
 mod common;
 mod failover;
+mod frozen;
 mod moved;
 mod refused;
 mod served;

@@ -51,6 +51,39 @@ fn advised(text: &str) -> Vec<&str> {
     rules.split(' ').collect()
 }
 
+/// The scripts that a node runs when its connection is replaced, after it has released 50 locks.
+async fn scripts_after(replaces: impl AsyncFnOnce(&mut RedisServer, &Proxy)) -> u64 {
+    let (mut server, _) = server_without(OPTIONAL).await;
+    let proxy = Proxy::start(server.address());
+    let locks = soon("an answer", shop().connect(url(proxy.address()))).await;
+    let locks = locks.expect("it may connect");
+    for number in 0..50 {
+        release(held(&locks, &number.to_string(), LONG).await).await;
+    }
+    replaces(&mut server, &proxy).await;
+    connected(&locks).await;
+    release(held(&locks, "another", LONG).await).await;
+    let idle = async || locks.status().releasing == 0;
+    eventually("nothing is to be given back", SOON, idle).await;
+    let mut redis = Raw::connect(&server.url()).await;
+    lock_tests::CommandStats::read(&mut redis).await.calls("evalsha")
+}
+
+// M4: each connection counted as one to another server, where all that was released left once more.
+#[tokio::test]
+async fn without_the_right_of_info_a_server_is_recognised_from_7_0_on() {
+    let before = scripts_after(async |_, _| {}).await;
+    let cut = scripts_after(async |_, proxy| {
+        proxy.cut_all().await;
+    });
+    let cut = cut.await - before;
+    if RedisServer::start().version() < (7, 0) {
+        assert!((50..70).contains(&cut), "{cut} scripts");
+    } else {
+        assert!(cut < 10, "{cut} scripts");
+    }
+}
+
 /// Runs all commands of a node, also after its connections were replaced.
 async fn exercise(server: &RedisServer) {
     let proxy = Proxy::start(server.address());

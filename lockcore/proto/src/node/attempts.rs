@@ -35,7 +35,7 @@ impl<P: Mirror> Core<P> {
             mode: *mode,
             queue_limit: options.queue_limit,
         };
-        let ask = Ask { lock: lock.clone(), command, sent: self.now, background };
+        let ask = self.request(lock.clone(), command, background);
         // One that begins is asking already.
         if !matches!(state, State::Asking { .. }) {
             self.table.change(number, |entry| {
@@ -51,16 +51,16 @@ impl<P: Mirror> Core<P> {
 
     /// The first acquire of an attempt: its caller's, also if another task sends it.
     pub(super) fn ask(&mut self, number: u64) -> Option<Ask> {
-        let ask = self.acquire(number, false);
-        self.asking += usize::from(ask.is_some());
-        ask
+        let ask = self.acquire(number, false)?;
+        self.table.traffic(ask.lane).asking += 1;
+        Some(ask)
     }
 
     /// Acquires for which there was no room, in the order in which their attempts came.
-    pub(super) fn ask_in_turn(&mut self, mut budget: usize) -> usize {
+    pub(super) fn ask_in_turn(&mut self, lane: u16, mut budget: usize) -> usize {
         while budget > 0
-            && self.may_ask()
-            && let Some(number) = self.table.unsent().first().copied()
+            && self.room_to_ask(self.table.lane(lane)) > 0
+            && let Some(number) = self.table.lane(lane).unsent.first().copied()
         {
             if let Some(ask) = self.ask(number) {
                 self.push(Effect::Send(ask));
@@ -77,32 +77,36 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Parked attempts, in the order in which they came.
-    pub(super) fn ask_again(&mut self, mut budget: usize) -> usize {
-        while budget > 0 && self.may_repeat() {
-            let Some(number) = self.table.parked().first().copied() else {
-                self.retry_at = None;
-                self.pause = (self.pause * 2).min(LAST_RETRY);
-                return budget;
-            };
+    pub(super) fn ask_again(&mut self, lane: u16, mut budget: usize) -> usize {
+        while budget > 0
+            && self.room_to_repeat(self.table.lane(lane)) > 0
+            && let Some(number) = self.table.lane(lane).parked.first().copied()
+        {
             // Parked again at once, without a subscription, until that is back.
             if !self.is_up() && self.table.entries()[&number].mode == Mode::Wait {
-                self.retry_at = None;
+                self.table.traffic(lane).retry_at = None;
                 return budget;
             }
             self.ask_in_background(number);
             budget -= 1;
         }
-        if self.table.parked().is_empty() {
-            self.retry_at = None;
-            self.pause = (self.pause * 2).min(LAST_RETRY);
+        if self.table.lane(lane).parked.is_empty() {
+            let traffic = self.table.traffic(lane);
+            traffic.retry_at = None;
+            traffic.pause = (traffic.pause * 2).min(LAST_RETRY);
         }
         budget
     }
 
     pub(super) fn park(&mut self, number: u64, error: StoreError) {
-        self.table.change(number, |entry| entry.state = State::Parked { error });
-        if self.is_up() && self.retry_at.is_none() {
-            self.retry_at = Some(self.now + self.pause);
+        let lane = self.table.change(number, |entry| {
+            entry.state = State::Parked { error };
+            entry.lane
+        });
+        let (is_up, now) = (self.is_up(), self.now);
+        if let Some(lane) = lane.filter(|_| is_up) {
+            let traffic = self.table.traffic(lane);
+            traffic.retry_at = traffic.retry_at.or(Some(now + traffic.pause));
         }
     }
 

@@ -33,10 +33,10 @@ pub fn commands(batch: &[Ask]) -> Vec<(&LockName, &Command)> {
     batch.iter().map(|ask| (&ask.lock, &ask.command)).collect()
 }
 
-/// Joins the commands that one script can do, in order. Only commands for locks of one `lane` go
+/// Joins the commands that one script can do, in order. Only commands for locks of one `slot` go
 /// together: in a Redis Cluster a script reaches one slot, and no lock waits for the server of
 /// another.
-pub fn batches(asks: Vec<Ask>, lane: impl Fn(&LockName) -> u16) -> Vec<Batch> {
+pub fn batches(asks: Vec<Ask>, slot: impl Fn(&LockName) -> u16) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     let mut open_renewals: BTreeMap<u16, Open> = BTreeMap::new();
     let mut open_touches: BTreeMap<u16, Open> = BTreeMap::new();
@@ -59,7 +59,7 @@ pub fn batches(asks: Vec<Ask>, lane: impl Fn(&LockName) -> u16) -> Vec<Batch> {
                 continue;
             }
         };
-        let open = open.entry(lane(&ask.lock)).or_default();
+        let open = open.entry(slot(&ask.lock)).or_default();
         let is_full = open.asks == max || open.members + members > MAX_BATCH;
         if open.asks == 0 || is_full {
             *open = Open { at: batches.len(), asks: 0, members: 0 };
@@ -83,12 +83,12 @@ fn few_parts_apart(batch: Batch) -> Vec<Batch> {
     if members.len() > FEW || are_alone(members) {
         return vec![batch];
     }
-    let Ask { sent, background, .. } = batch[0];
+    let Ask { sent, background, lane, .. } = batch[0];
     let apart = |member: &Member| {
         let members = vec![member.clone()];
         let (mode, queue_limit) = (*mode, *queue_limit);
         let command = Command::Acquire { members, mode, queue_limit };
-        vec![Ask { lock: lock.clone(), command, sent, background }]
+        vec![Ask { lock: lock.clone(), command, sent, background, lane }]
     };
     members.iter().map(apart).collect()
 }
@@ -104,7 +104,8 @@ fn add_to_last(batches: &mut Vec<Batch>, last: &mut BTreeMap<LockName, usize>, m
 
 /// Moves the members of `ask` into `open`, if one command can have them all.
 fn joins(open: &mut Ask, ask: &mut Ask) -> bool {
-    let is_same = open.sent == ask.sent && open.background == ask.background;
+    let of = |ask: &Ask| (ask.sent, ask.background, ask.lane);
+    let is_same = of(open) == of(ask);
     let (members, more, max) = match (&mut open.command, &mut ask.command) {
         (Command::Renew { members }, Command::Renew { members: more }) => {
             (members, more, MAX_RENEWALS)
@@ -152,7 +153,7 @@ mod tests {
 
     fn ask(lock: usize, command: Command) -> Ask {
         let lock = LockName::from(&*format!("lock {lock}"));
-        Ask { lock, command, sent: Moment::default(), background: true }
+        Ask { lock, command, sent: Moment::default(), background: true, lane: 0 }
     }
 
     fn member(number: usize, demand: Demand) -> Member {
@@ -257,10 +258,10 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_of_one_lane_goes_together() {
-        let lane = |lock: &LockName| u16::from(lock.as_str() > "lock 2");
+    fn only_what_is_of_one_slot_goes_together() {
+        let slot = |lock: &LockName| u16::from(lock.as_str() > "lock 2");
         let asks = [renewal(1), renewal(3), renewal(2), touch(4, 1), renewal(5), touch(0, 1)];
-        let locks: Vec<Vec<String>> = batches(asks.into(), lane)
+        let locks: Vec<Vec<String>> = batches(asks.into(), slot)
             .iter()
             .map(|batch| batch.iter().map(|ask| ask.lock.as_str().replace("lock ", "")).collect())
             .collect();

@@ -18,8 +18,9 @@ impl<P: Mirror> Core<P> {
     /// Ends attempts with this error, a bounded part of them from this number on. Returns how many,
     /// and where to go on.
     pub fn end_attempts(&mut self, from: u64, kind: LockErrorKind) -> (usize, Option<u64>) {
-        let (numbers, next) =
-            self.part_of(from, |entry| entry.is_attempt() && entry.caller == Caller::Waits);
+        let (numbers, next) = self.part_of(from, MAX_AT_ONCE, |entry| {
+            entry.is_attempt() && entry.caller == Caller::Waits
+        });
         let ended = numbers.len();
         for number in numbers {
             self.set_refusal(number, Refusal::Kind(kind));
@@ -34,8 +35,9 @@ impl<P: Mirror> Core<P> {
         let now = self.now;
         let is_hold = |entry: &Entry<P>| entry.index_keys().class == Some(Class::Hold);
         // The guard of a lost one would release its rest on the server, which comes too late now.
-        let (numbers, next) =
-            self.part_of(from, |entry| is_hold(entry) || matches!(entry.state, State::Lost { .. }));
+        let (numbers, next) = self.part_of(from, MAX_AT_ONCE, |entry| {
+            is_hold(entry) || matches!(entry.state, State::Lost { .. })
+        });
         let taken = numbers.iter().filter(|number| is_hold(&self.table.entries()[number])).count();
         for number in numbers {
             self.set_refusal(number, Refusal::Kind(LockErrorKind::Closed));
@@ -45,15 +47,17 @@ impl<P: Mirror> Core<P> {
         (taken, next)
     }
 
+    /// The numbers of at most so many entries from this one on, and where to go on.
     pub(super) fn part_of(
         &self,
         from: u64,
+        most: usize,
         is_meant: impl Fn(&Entry<P>) -> bool,
     ) -> (Vec<u64>, Option<u64>) {
         let mut numbers = Vec::new();
         // Looking costs something, too.
         for (looked, (number, entry)) in self.table.entries().range(from..).enumerate() {
-            if numbers.len() == MAX_AT_ONCE || looked == 16 * MAX_AT_ONCE {
+            if numbers.len() == most || looked == 16 * MAX_AT_ONCE {
                 return (numbers, Some(*number));
             }
             if is_meant(entry) {

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Core, MAX_AT_ONCE};
+use super::lane::Lane;
+use super::{Core, MADE_DUE, MAX_AT_ONCE};
 use crate::name::LockName;
-use crate::node::effect::{Ask, Effect};
+use crate::node::effect::Effect;
 use crate::node::entry::{LEAVE_RETRY_MS, Mirror, State};
 use crate::node::lease;
 use crate::node::moment::Moment;
@@ -54,6 +55,7 @@ impl<P: Mirror> Core<P> {
     /// to be done at once.
     pub fn tick(&mut self) -> bool {
         let mut budget = MAX_AT_ONCE;
+        self.first_lane = (self.first_lane + 1) % self.table.lanes().len();
         for work in DueWork::ALL {
             if budget > 0 && self.is_due(work) {
                 budget = self.handle(work, budget);
@@ -83,25 +85,38 @@ impl<P: Mirror> Core<P> {
     #[inline]
     fn first(&self, work: DueWork) -> Option<Moment> {
         let at_once = |is_due: bool| is_due.then(Moment::default);
-        let may_renew = self.renewing < MAX_AT_ONCE;
-        match work {
+        let at = match work {
             DueWork::End => self.table.ends().first().map(|(at, _)| *at),
+            DueWork::GiveBack => self.table.releases().first().map(|(at, _)| *at),
+            DueWork::RenewAll => at_once(self.renew_all.is_some()),
+            DueWork::Recheck => at_once(self.recheck.is_some()),
+            _ => None,
+        };
+        let lanes = self.table.lanes().iter();
+        lanes.filter_map(|lane| self.first_in(lane, work)).chain(at).min()
+    }
+
+    /// The same for the work of one lane.
+    #[inline]
+    fn first_in(&self, lane: &Lane, work: DueWork) -> Option<Moment> {
+        let at_once = |is_due: bool| is_due.then(Moment::default);
+        match work {
             DueWork::Renewal => {
-                self.table.renewals().first().filter(|_| may_renew).map(|(at, _)| *at)
+                let first = lane.renewals.first().filter(|_| self.room_to_renew(lane) > 0);
+                first.map(|(at, _)| *at)
             }
-            DueWork::LeaveAgain => at_once(self.may_leave_again()),
+            DueWork::LeaveAgain => at_once(self.may_leave_again(lane)),
             DueWork::GiveBack => {
-                let release = self.table.releases().first();
-                let leave = self.table.leaves().first().filter(|_| self.may_leave());
-                release.into_iter().chain(leave).map(|(at, _)| *at).min()
+                let first = lane.leaves.first().filter(|_| self.room_to_leave(lane) > 0);
+                first.map(|(at, _)| *at)
             }
-            DueWork::RenewAll => at_once(self.renew_all.is_some() && may_renew),
-            DueWork::Turn => at_once(!self.table.unsent().is_empty() && self.may_ask()),
-            DueWork::Retry => self.retry_at.filter(|_| self.may_repeat()),
+            DueWork::Turn => at_once(!lane.unsent.is_empty() && self.room_to_ask(lane) > 0),
+            DueWork::Retry => lane.traffic.retry_at.filter(|_| self.room_to_repeat(lane) > 0),
             DueWork::Touch => {
-                self.table.touches().first().filter(|_| self.may_touch()).map(|(at, _)| *at)
+                let first = lane.touches.first().filter(|_| self.room_to_touch(lane) > 0);
+                first.map(|(at, _)| *at)
             }
-            DueWork::Recheck => at_once(self.recheck.is_some() && self.may_touch()),
+            DueWork::End | DueWork::RenewAll | DueWork::Recheck => None,
         }
     }
 
@@ -109,18 +124,31 @@ impl<P: Mirror> Core<P> {
     fn handle(&mut self, work: DueWork, budget: usize) -> usize {
         match work {
             DueWork::End => self.end_what_is_due(budget),
-            DueWork::Renewal => self.renew_what_is_due(budget),
-            DueWork::LeaveAgain => {
-                self.leave_again();
-                budget
-            }
+            DueWork::Renewal => self.in_each_lane(budget, Self::renew_what_is_due),
+            DueWork::LeaveAgain => self.in_each_lane(budget, Self::leave_again),
             DueWork::GiveBack => self.give_back_what_is_due(budget),
             DueWork::RenewAll => self.renew_on(budget),
-            DueWork::Turn => self.ask_in_turn(budget),
-            DueWork::Retry => self.ask_again(budget),
-            DueWork::Touch => self.touch_what_is_due(budget),
+            DueWork::Turn => self.in_each_lane(budget, Self::ask_in_turn),
+            DueWork::Retry => self.in_each_lane(budget, Self::retry_what_is_due),
+            DueWork::Touch => self.in_each_lane(budget, Self::touch_what_is_due),
             DueWork::Recheck => self.recheck_on(budget),
         }
+    }
+
+    /// Does this work in each lane, with an equal part of the budget, or more where others leave
+    /// theirs. Each tick begins with another lane. Returns the rest of the budget.
+    pub(super) fn in_each_lane(
+        &mut self,
+        mut budget: usize,
+        work: fn(&mut Self, lane: u16, budget: usize) -> usize,
+    ) -> usize {
+        let count = self.table.lanes().len();
+        for nth in 0..count {
+            let lane = (self.first_lane + nth) % count;
+            let part = budget.div_ceil(count - nth);
+            budget -= part - work(self, lane as u16, part);
+        }
+        budget
     }
 
     fn end_what_is_due(&mut self, mut budget: usize) -> usize {
@@ -134,14 +162,24 @@ impl<P: Mirror> Core<P> {
         budget
     }
 
+    /// Asks again for what is parked in a lane, once its pause is over.
+    fn retry_what_is_due(&mut self, lane: u16, budget: usize) -> usize {
+        let retry_at = self.table.lane(lane).traffic.retry_at;
+        if retry_at.is_some_and(|at| at <= self.now) {
+            self.ask_again(lane, budget)
+        } else {
+            budget
+        }
+    }
+
     /// Renews the holds that are due, and with them those that are due soon: together they cost
     /// little more than one.
-    pub(super) fn renew_what_is_due(&mut self, budget: usize) -> usize {
+    pub(super) fn renew_what_is_due(&mut self, lane: u16, budget: usize) -> usize {
         let now = self.now;
-        let room = budget.min(MAX_AT_ONCE.saturating_sub(self.renewing));
+        let lane = self.table.lane(lane);
+        let room = budget.min(self.room_to_renew(lane));
         let soon = |number| now + lease::ahead(&self.table.entries()[number].options);
-        let due =
-            self.table.renewals().iter().take(room).filter(|(at, number)| *at <= soon(number));
+        let due = lane.renewals.iter().take(room).filter(|(at, number)| *at <= soon(number));
         let due: Vec<u64> = due.map(|(_, number)| *number).collect();
         for number in &due {
             self.renew(*number);
@@ -158,11 +196,15 @@ impl<P: Mirror> Core<P> {
             self.send(number, &mut BTreeMap::new());
             budget = budget.saturating_sub(1);
         }
+        self.in_each_lane(budget, Self::leave_what_is_due)
+    }
+
+    fn leave_what_is_due(&mut self, lane: u16, mut budget: usize) -> usize {
         let mut leaving = BTreeMap::new();
         while budget > 0
-            && let Some(&(at, number)) = self.table.leaves().first()
+            && let Some(&(at, number)) = self.table.lane(lane).leaves.first()
             && at <= self.now
-            && (self.leaving + leaving.len() < self.most_leaves()
+            && (leaving.len() < self.room_to_leave(self.table.lane(lane))
                 || leaving.contains_key(&self.table.entries()[&number].lock))
         {
             self.send(number, &mut leaving);
@@ -175,8 +217,7 @@ impl<P: Mirror> Core<P> {
     pub(super) fn renew(&mut self, number: u64) {
         let Some(entry) = self.table.get(number) else { return };
         let (lock, members) = (entry.lock.clone(), vec![entry.member.clone()]);
-        let command = Command::Renew { members };
-        let ask = Ask { lock, command, sent: self.now, background: true };
+        let ask = self.request(lock, Command::Renew { members }, true);
         self.table.change(number, |entry| {
             if let State::Held(lease) | State::Serving(lease) = &mut entry.state {
                 // The answer sets the next one.
@@ -222,34 +263,27 @@ impl<P: Mirror> Core<P> {
     pub(super) fn leave(&mut self, leaving: BTreeMap<LockName, Vec<Leaving>>) {
         for (lock, leaving) in leaving {
             let command = Command::Leave { leaving };
-            self.background(Ask { lock, command, sent: self.now, background: true });
+            let ask = self.request(lock, command, true);
+            self.background(ask);
         }
     }
 
-    pub(super) fn renew_on(&mut self, mut budget: usize) -> usize {
-        let Some((mut from, since)) = self.renew_all else { return budget };
-        while budget > 0 && self.renewing < MAX_AT_ONCE {
-            let (numbers, next) = self.stale(from, since);
-            for number in numbers {
-                self.tell_anew(number);
-                budget = budget.saturating_sub(1);
-            }
-            match next {
-                Some(next) => from = next,
-                None => {
-                    self.renew_all = None;
-                    return budget;
-                }
-            }
+    /// Makes renewals and leaves due, a bounded number at a time: each goes out when its lane has
+    /// room.
+    pub(super) fn renew_on(&mut self, budget: usize) -> usize {
+        let Some((from, since)) = self.renew_all else { return budget };
+        let (numbers, next) = self.stale(from, since, budget.min(MADE_DUE));
+        for number in &numbers {
+            self.tell_anew(*number);
         }
-        self.renew_all = Some((from, since));
-        budget
+        self.renew_all = next.map(|next| (next, since));
+        budget - numbers.len()
     }
 
     /// Holds that were not asked for since then, and members that leave, of which no request is on
     /// its way.
-    pub(super) fn stale(&self, from: u64, since: Moment) -> (Vec<u64>, Option<u64>) {
-        self.part_of(from, |entry| match &entry.state {
+    fn stale(&self, from: u64, since: Moment, most: usize) -> (Vec<u64>, Option<u64>) {
+        self.part_of(from, most, |entry| match &entry.state {
             State::Held(lease) | State::Serving(lease) => {
                 lease.asked < since && lease.renew_at.is_some()
             }
@@ -258,20 +292,18 @@ impl<P: Mirror> Core<P> {
         })
     }
 
-    /// Renews a hold, or lets a member leave now that waits to be tried again: the pauses of its
-    /// tries have grown while there was no connection.
+    /// Has a hold renewed, or lets a member leave now that waits to be tried again: the pauses of
+    /// its tries have grown while there was no connection.
     fn tell_anew(&mut self, number: u64) {
         let now = self.now;
-        let is_held = self.table.change(number, |entry| match &mut entry.state {
+        self.table.change(number, |entry| match &mut entry.state {
             State::Leaving { due, pause_ms, .. } => {
                 (*due, *pause_ms) = (Some(now), LEAVE_RETRY_MS);
-                false
             }
-            State::Held(_) | State::Serving(_) => true,
-            _ => false,
+            State::Held(lease) | State::Serving(lease) => {
+                lease.renew_at = lease.renew_at.map(|at| at.min(now));
+            }
+            _ => {}
         });
-        if is_held == Some(true) {
-            self.renew(number);
-        }
     }
 }

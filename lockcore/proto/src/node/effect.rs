@@ -17,8 +17,10 @@ pub struct Ask {
     pub command: Command,
     /// The time at which it was sent: leases that it grants are counted from here.
     pub sent: Moment,
-    /// Whether it is no caller's own: then it counts against the window.
+    /// Whether it is no caller's own.
     pub background: bool,
+    /// The lane of its lock when it was sent: there it counts while it is on its way.
+    pub lane: u16,
 }
 
 /// Something to do outside the table, in order.

@@ -129,6 +129,8 @@ pub struct Request {
 #[derive(Debug, Clone)]
 pub(super) struct Entry<P> {
     pub(super) lock: LockName,
+    /// That of its lock. The table sets it.
+    pub(super) lane: u16,
     pub(super) member: Member,
     pub(super) options: Terms,
     pub(super) mode: Mode,
@@ -150,6 +152,8 @@ pub(super) struct Entry<P> {
     /// asked for is younger.
     pub(super) anchor: Moment,
     pub(super) started: Moment,
+    /// It leaves once more where another server has taken over: its end was known before.
+    pub(super) leaves_again: bool,
     pub(super) mirror: P,
 }
 
@@ -192,6 +196,7 @@ impl<P: Mirror> Entry<P> {
     ) -> Self {
         Self {
             lock,
+            lane: 0,
             member,
             options,
             mode,
@@ -203,6 +208,7 @@ impl<P: Mirror> Entry<P> {
             revoked: None,
             anchor: now,
             started: now,
+            leaves_again: false,
             mirror,
         }
     }

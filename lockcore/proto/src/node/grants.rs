@@ -39,7 +39,7 @@ impl<P: Mirror> Core<P> {
         if reply.more {
             // For no member in particular: the server knows the rest.
             let command = Command::Touch { members: Vec::new() };
-            let ask = Ask { lock: ask.lock.clone(), command, sent: self.now, background: true };
+            let ask = self.request(ask.lock.clone(), command, true);
             self.background(ask);
         }
     }
@@ -163,7 +163,7 @@ impl<P: Mirror> Core<P> {
     pub(super) fn confirm(&mut self, number: u64) {
         let Some(entry) = self.table.get(number) else { return };
         let command = Command::Confirm { member: entry.member.clone() };
-        let ask = Ask { lock: entry.lock.clone(), command, sent: self.now, background: true };
+        let ask = self.request(entry.lock.clone(), command, true);
         self.background(ask);
     }
 

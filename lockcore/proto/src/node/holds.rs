@@ -105,7 +105,7 @@ impl<P: Mirror> Core<P> {
         let entry = self.table.get(number)?;
         let State::Held(_) = entry.state else { return None };
         let command = Command::Confirm { member: entry.member.clone() };
-        Some(Ask { lock: entry.lock.clone(), command, sent: self.now, background: false })
+        Some(self.request(entry.lock.clone(), command, false))
     }
 
     /// The request that downgrades a held lock to a read; `None` if it is not held.

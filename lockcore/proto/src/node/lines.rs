@@ -3,8 +3,8 @@
 use std::ops::Bound;
 use std::time::Duration;
 
-use super::Core;
 use super::table::Line;
+use super::{Core, MADE_DUE};
 use crate::member::Member;
 use crate::name::LockName;
 use crate::node::effect::{Ask, Effect, Note};
@@ -24,8 +24,8 @@ const JITTER_MS: u64 = 50;
 pub(super) const FLOOR: Duration = Duration::from_millis(5);
 
 /// A touch of one lock, where a script takes this many members.
-const MIN_WEIGHT: usize = MAX_BATCH / MAX_LINES;
-/// Four scripts' worth of touches on their way at once. With one, 20 000 locks would not come round
+pub(super) const MIN_WEIGHT: usize = MAX_BATCH / MAX_LINES;
+/// Four scripts' worth of touches on their way at once, in each lane. With one, 20 000 locks would not come round
 /// before their first deadline where the way to the server and back takes 50 ms.
 pub(super) const MAX_TOUCHING: usize = 4 * MAX_BATCH;
 
@@ -40,48 +40,49 @@ impl<P: Mirror> Core<P> {
         self.recheck = Some((Bound::Unbounded, self.now));
     }
 
-    pub(super) fn recheck_on(&mut self, mut budget: usize) -> usize {
-        while budget > 0 && self.may_touch() {
-            let Some((from, since)) = self.recheck.take() else { return budget };
+    /// Makes lines due, a bounded number at a time: each is touched when its lane has room.
+    pub(super) fn recheck_on(&mut self, budget: usize) -> usize {
+        let Some((mut from, since)) = self.recheck.take() else { return budget };
+        for left in (budget.saturating_sub(MADE_DUE)..budget).rev() {
             let next = self.table.lines().range((from, Bound::Unbounded)).next();
-            let Some((lock, line)) = next else { return budget };
-            let lock = lock.clone();
-            let is_stale = line.touched <= since;
+            let Some((lock, line)) = next else { return left };
+            let (lock, is_stale) = (lock.clone(), line.touched <= since);
             if is_stale {
-                // Touched together now; a random time parts their next touches.
-                self.touch_line(&lock, 2);
+                self.table.recheck(&lock, self.now);
             }
-            self.recheck = Some((Bound::Excluded(lock), since));
-            budget -= 1;
+            from = Bound::Excluded(lock);
         }
-        budget
+        self.recheck = Some((from, since));
+        budget.saturating_sub(MADE_DUE)
     }
 
     /// Lines that would be due soon go out with those that are. Not those that wait for a lease to
     /// end, before which there is nothing to ask for: they were touched lately.
-    pub(super) fn touch_what_is_due(&mut self, mut budget: usize) -> usize {
+    pub(super) fn touch_what_is_due(&mut self, lane: u16, mut budget: usize) -> usize {
         let now = self.now;
-        let room = budget.min(MAX_TOUCHING.saturating_sub(self.touching).div_ceil(MIN_WEIGHT));
+        let room = self.room_to_touch(self.table.lane(lane)).div_ceil(MIN_WEIGHT).min(budget);
         let is_soon = |(at, lock): &&(Moment, LockName)| {
             let Line { period, touched, .. } = self.table.lines()[lock];
             *at <= now || *at <= now + period / AHEAD && now.since(touched) >= period - period / 8
         };
-        let due = self.table.touches().iter().take(room).filter(is_soon);
+        let due = self.table.lane(lane).touches.iter().take(room).filter(is_soon);
         let due: Vec<LockName> = due.map(|(_, lock)| lock.clone()).collect();
         for lock in &due {
-            if !self.may_touch() {
+            if self.room_to_touch(self.table.lane(lane)) == 0 {
                 break;
             }
-            self.touch_line(lock, 10);
+            self.touch_line(lock);
             budget -= 1;
         }
         budget
     }
 
-    /// The next touch is due after the period, earlier by up to this part of it.
-    pub(super) fn touch_line(&mut self, lock: &LockName, part: u32) {
+    /// The next touch is due after the period, earlier by up to a tenth of it. A random half of it
+    /// parts the next touches of lines that were all touched together.
+    pub(super) fn touch_line(&mut self, lock: &LockName) {
         let now = self.now;
         let Some(line) = self.table.lines().get(lock) else { return };
+        let part = if line.is_rechecked { 2 } else { 10 };
         let numbers: Vec<u64> = line.numbers.iter().copied().collect();
         let chance = numbers.first().map_or(0, |first| self.chance(*first));
         let due = now + (line.period - line.period / part / 1_000 * chance);
@@ -90,7 +91,7 @@ impl<P: Mirror> Core<P> {
         for numbers in numbers.chunks(MAX_BATCH) {
             let members = numbers.iter().map(|number| self.table.entries()[number].member.clone());
             let command = Command::Touch { members: members.collect() };
-            let ask = Ask { lock: lock.clone(), command, sent: now, background: true };
+            let ask = self.request(lock.clone(), command, true);
             self.background(ask);
         }
     }
@@ -138,7 +139,8 @@ impl<P: Mirror> Core<P> {
             State::Waiting => {
                 let lock = entry.lock.clone();
                 let command = Command::Touch { members: vec![entry.member.clone()] };
-                self.background(Ask { lock, command, sent: self.now, background: true });
+                let ask = self.request(lock, command, true);
+                self.background(ask);
             }
             State::Asking { .. } => {
                 // Its answer is older than this and may say that the lock is held.

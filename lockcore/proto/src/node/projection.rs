@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::due::DueWork;
+use super::lane::Lane;
 use super::{Core, MAX_AT_ONCE};
 use crate::member::Member;
 use crate::member::ROUND_BITS;
@@ -147,21 +148,30 @@ impl<P: Mirror> Core<P> {
         let at_once = |is_due: bool, due: Due| {
             is_due.then_some((Moment::default(), due)).into_iter().collect()
         };
+        let mut lanes = self.table.lanes().iter();
         match work {
             DueWork::End => numbers(self.table.ends(), Due::End),
-            DueWork::Renewal => numbers(self.table.renewals(), Due::Renewal),
+            DueWork::Renewal => {
+                let renewals = lanes.flat_map(|lane| &lane.renewals);
+                renewals.map(|(at, number)| (*at, Due::Renewal(*number))).collect()
+            }
             DueWork::GiveBack => {
-                let releases = self.table.releases().iter();
-                let all = releases.chain(self.table.leaves());
+                let leaves = lanes.flat_map(|lane| &lane.leaves);
+                let all = self.table.releases().iter().chain(leaves);
                 all.map(|(at, number)| (*at, Due::GiveBack(*number))).collect()
             }
             DueWork::Touch => {
-                let touches = self.table.touches().iter();
+                let touches = lanes.flat_map(|lane| &lane.touches);
                 touches.map(|(at, lock)| (*at, Due::Touch(lock.clone()))).collect()
             }
-            DueWork::Turn => at_once(!self.table.unsent().is_empty() && self.may_ask(), Due::Turn),
-            DueWork::Retry => at_once(!self.table.parked().is_empty(), Due::Retry),
-            DueWork::LeaveAgain => at_once(self.may_leave_again(), Due::LeaveAgain),
+            DueWork::Turn => {
+                let may_ask = |lane: &Lane| !lane.unsent.is_empty() && self.room_to_ask(lane) > 0;
+                at_once(lanes.any(may_ask), Due::Turn)
+            }
+            DueWork::Retry => at_once(lanes.any(|lane| !lane.parked.is_empty()), Due::Retry),
+            DueWork::LeaveAgain => {
+                at_once(lanes.any(|lane| self.may_leave_again(lane)), Due::LeaveAgain)
+            }
             DueWork::RenewAll => at_once(self.renew_all.is_some(), Due::RenewAll),
             DueWork::Recheck => at_once(self.recheck.is_some(), Due::Recheck),
         }
@@ -177,14 +187,16 @@ impl<P: Mirror> Core<P> {
                 self.send(*number, &mut leaving);
                 self.leave(leaving);
             }
-            Due::Touch(lock) => self.touch_line(lock, 10),
+            Due::Touch(lock) => self.touch_line(lock),
             Due::Turn => {
-                self.ask_in_turn(MAX_AT_ONCE);
+                self.in_each_lane(MAX_AT_ONCE, Self::ask_in_turn);
             }
             Due::Retry => {
-                self.ask_again(MAX_AT_ONCE);
+                self.in_each_lane(MAX_AT_ONCE, Self::ask_again);
             }
-            Due::LeaveAgain => self.leave_again(),
+            Due::LeaveAgain => {
+                self.in_each_lane(MAX_AT_ONCE, Self::leave_again);
+            }
             Due::RenewAll => {
                 self.renew_on(MAX_AT_ONCE);
             }

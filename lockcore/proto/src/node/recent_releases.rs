@@ -6,17 +6,23 @@
 //!
 //! A server that takes over may not know that they are gone: a primary acknowledges a release or a
 //! leave before its replicas have it. There such a member waits or holds, and no process would come
-//! for its grant. So each of them leaves once more there, as long as it may be known.
+//! for its grant. So each of them that left while a replica may lag leaves once more there, and no
+//! further time: if another server takes over right then, its hold ends with its lease, and its
+//! place with a claim.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::Core;
+use super::lane::{Lane, Lanes};
 use crate::member::Member;
 use crate::name::LockName;
-use crate::node::entry::{GIVE_UP, Mirror};
+use crate::node::entry::Mirror;
 use crate::node::moment::Moment;
 
+/// The longest time by which a replica is behind its primary: the one by which Redis itself takes it
+/// for a good one (`min-replicas-max-lag`).
+const LAG: Duration = Duration::from_secs(10);
 /// Most that are remembered: some two megabytes. Beyond that, the first are forgotten: a server
 /// that takes over may then keep their locks for a claim or the rest of a lease.
 const REMEMBERED: usize = 16_384;
@@ -27,7 +33,7 @@ const LOOKED_THROUGH: usize = 64;
 
 /// A member, and the moment of the answer that said that it is gone.
 #[derive(Debug, Clone)]
-struct RecentRelease {
+pub(super) struct RecentRelease {
     number: u64,
     heard: Moment,
     lock: LockName,
@@ -35,10 +41,9 @@ struct RecentRelease {
 }
 
 impl RecentRelease {
-    /// The moment until which a server that has not heard of its end may know it: as a waiter until
-    /// its deadline, as a holder for its lease.
-    fn is_known_until(&self) -> Moment {
-        self.heard + GIVE_UP + Duration::from_millis(self.member.lease_ms())
+    /// Whether a replica may not have heard of its end.
+    fn may_be_known(&self, now: Moment) -> bool {
+        now <= self.heard + LAG
     }
 }
 
@@ -48,15 +53,13 @@ pub(super) struct RecentReleases {
     last: VecDeque<RecentRelease>,
     /// The number of the last ones that an answer on its way may be older than.
     recent: usize,
-    /// The releases whose members are to leave once more.
-    again: VecDeque<RecentRelease>,
 }
 
 impl RecentReleases {
     fn remember(&mut self, release: RecentRelease) {
         let now = release.heard;
         let is_too_many = self.last.len() == REMEMBERED;
-        if is_too_many || self.last.front().is_some_and(|first| first.is_known_until() < now) {
+        if is_too_many || self.last.front().is_some_and(|first| !first.may_be_known(now)) {
             self.last.pop_front();
         }
         self.last.push_back(release);
@@ -98,35 +101,71 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Notes that commands go to another server from now on.
+    /// Notes that all commands go to another server from now on.
     pub fn moved(&mut self) {
-        let last = std::mem::take(&mut self.recent_releases.last).into_iter();
-        let known = last.filter(|release| self.now <= release.is_known_until());
-        self.recent_releases.again.extend(known);
+        for release in std::mem::take(&mut self.recent_releases.last) {
+            self.leave_later(release);
+        }
     }
 
-    /// Lets some leave once more whose end the server may not know. A part of the window at a time,
-    /// and only once nothing else is to be given back.
-    pub(super) fn leave_again(&mut self) {
-        for _ in 0..self.part_of_window() {
-            let Some(RecentRelease { number, lock, member, .. }) =
-                self.recent_releases.again.pop_front()
-            else {
-                return;
-            };
-            // One that had left twice leaves once.
-            if !self.table.entries().contains_key(&number) {
-                self.give_back(lock, member);
+    /// Notes the lane of the server that has each slot from now on. The locks of a slot move there
+    /// with all their work that is due, and their members that ended lately leave there once more.
+    pub fn set_lanes(&mut self, lanes: Lanes) {
+        let before = self.table.set_lanes(lanes);
+        for lane in 0..self.table.lanes().len() as u16 {
+            for release in std::mem::take(&mut self.table.traffic(lane).again) {
+                self.leave_later(release);
+            }
+            let (is_up, now) = (self.is_up(), self.now);
+            let is_parked = !self.table.lane(lane).parked.is_empty();
+            let traffic = self.table.traffic(lane);
+            traffic.retry_at = traffic.retry_at.or(Some(now).filter(|_| is_up && is_parked));
+        }
+        for release in std::mem::take(&mut self.recent_releases.last) {
+            let slot = usize::from(release.lock.slot());
+            let was_in = before.as_ref().map_or(0, |lanes| lanes[slot]);
+            match was_in == self.table.lane_of(&release.lock) {
+                true => self.recent_releases.last.push_back(release),
+                false => self.leave_later(release),
             }
         }
     }
 
+    fn leave_later(&mut self, release: RecentRelease) {
+        if release.may_be_known(self.now) {
+            let lane = self.table.lane_of(&release.lock);
+            self.table.traffic(lane).again.push_back(release);
+        }
+    }
+
+    /// Lets some leave once more whose end the server may not know. A part of the window at a time,
+    /// and only once nothing else is to be given back.
+    pub(super) fn leave_again(&mut self, lane: u16, mut budget: usize) -> usize {
+        if !self.may_leave_again(self.table.lane(lane)) {
+            return budget;
+        }
+        for _ in 0..self.part_of_window().min(budget) {
+            let Some(RecentRelease { number, lock, member, .. }) =
+                self.table.traffic(lane).again.pop_front()
+            else {
+                break;
+            };
+            budget -= 1;
+            // One that had left twice leaves once.
+            if !self.table.entries().contains_key(&number) {
+                self.give_back(lock, member);
+                self.table.change(number, |entry| entry.leaves_again = true);
+            }
+        }
+        budget
+    }
+
     /// Whether some may leave once more now.
-    pub(super) fn may_leave_again(&self) -> bool {
-        !self.recent_releases.again.is_empty()
-            && self.table.leaves().is_empty()
+    pub(super) fn may_leave_again(&self, lane: &Lane) -> bool {
+        !lane.traffic.again.is_empty()
+            && lane.leaves.is_empty()
             && self.commands.is_up()
-            && self.leaving < self.part_of_window()
+            && lane.traffic.leaving < self.part_of_window()
     }
 
     fn part_of_window(&self) -> usize {

@@ -68,11 +68,11 @@ impl<P: Mirror> Core<P> {
             true => Command::Leave { leaving: members.iter().map(leaving).collect() },
             false => Command::Release { member: member.clone() },
         };
-        Ask { lock: lock.clone(), command, sent: self.now, background }
+        self.request(lock.clone(), command, background)
     }
 
-    /// Ends a release, since the server knows that the member is gone. Returns its number, if it is
-    /// known.
+    /// Ends a release, since the server knows that the member is gone. Returns its number, if that
+    /// is known and news.
     pub(super) fn end(&mut self, member: &Member) -> Option<u64> {
         let number = self.number(member)?;
         self.forget_run(number);
@@ -81,7 +81,7 @@ impl<P: Mirror> Core<P> {
             if is_this && matches!(entry.state, State::Releasing { .. } | State::Leaving { .. }) {
                 entry.state = State::Over;
             }
-            is_this
+            is_this && !entry.leaves_again
         })?;
         is_known.then_some(number)
     }

@@ -1,47 +1,68 @@
-//! Requests on their way, and the room for more of each kind.
+//! Requests on their way, and the room for more of each kind in each lane.
 
-use super::{Core, lines};
+use super::lane::Lane;
+use super::{Core, MAX_AT_ONCE, lines};
 use crate::Command;
+use crate::error::StoreError;
+use crate::name::LockName;
 use crate::node::effect::{Ask, Effect};
 use crate::node::entry::Mirror;
+use crate::node::moment::Moment;
 
 impl<P: Mirror> Core<P> {
     pub(super) fn is_up(&self) -> bool {
         self.commands.is_up() && self.subscription.is_up()
     }
 
-    /// Whether one more acquire may be repeated.
-    pub(super) fn may_repeat(&self) -> bool {
-        self.repeating < self.rules.window
+    /// The number of acquires of callers that may be sent now.
+    pub(super) fn room_to_ask(&self, lane: &Lane) -> usize {
+        lane.traffic.bound(self.rules.acquires).saturating_sub(lane.traffic.asking)
     }
 
-    /// Whether one more leave may be sent. Each leave ends one acquire, and may go out beside twice
-    /// as many: leaves never fall behind acquires, however these come.
-    pub(super) fn may_leave(&self) -> bool {
-        self.leaving < self.most_leaves()
+    /// The number of acquires that may be repeated now.
+    pub(super) fn room_to_repeat(&self, lane: &Lane) -> usize {
+        lane.traffic.bound(self.rules.window).saturating_sub(lane.traffic.repeating)
     }
 
-    pub(super) fn most_leaves(&self) -> usize {
-        self.rules.acquires.saturating_mul(2)
+    /// The number of leaves that may be sent now. Each leave ends one acquire, and twice as many
+    /// may be on their way: leaves never fall behind acquires, however these come.
+    pub(super) fn room_to_leave(&self, lane: &Lane) -> usize {
+        let most = self.rules.acquires.saturating_mul(2);
+        lane.traffic.bound(most).saturating_sub(lane.traffic.leaving)
     }
 
-    /// Whether one more acquire may be sent for a caller.
-    pub(super) fn may_ask(&self) -> bool {
-        self.asking < self.rules.acquires
+    /// The number of holds that may be renewed now.
+    pub(super) fn room_to_renew(&self, lane: &Lane) -> usize {
+        lane.traffic.bound(MAX_AT_ONCE).saturating_sub(lane.traffic.renewing)
     }
 
-    pub(super) fn may_touch(&self) -> bool {
-        self.commands.is_up() && self.touching < lines::MAX_TOUCHING
+    /// The weight of the touches that may be sent now.
+    pub(super) fn room_to_touch(&self, lane: &Lane) -> usize {
+        let most = lane.traffic.bound(lines::MAX_TOUCHING / lines::MIN_WEIGHT) * lines::MIN_WEIGHT;
+        let is_up = self.commands.is_up();
+        if is_up { most.saturating_sub(lane.traffic.touching) } else { 0 }
+    }
+
+    /// A request of a caller that changes nothing here.
+    pub fn aside(&self, lock: LockName, command: Command, sent: Moment) -> Ask {
+        let lane = self.table.lane_of(&lock);
+        Ask { lock, command, sent, background: false, lane }
+    }
+
+    /// A request that is sent now.
+    pub(super) fn request(&self, lock: LockName, command: Command, background: bool) -> Ask {
+        Ask { background, ..self.aside(lock, command, self.now) }
     }
 
     pub(super) fn background(&mut self, ask: Ask) {
+        let traffic = self.table.traffic(ask.lane);
         match &ask.command {
             Command::Renew { .. } | Command::Confirm { .. } => {
-                self.renewing += ask.command.renews().len();
+                traffic.renewing += ask.command.renews().len();
             }
-            Command::Touch { members } => self.touching += lines::weight(members),
-            Command::Acquire { .. } => self.repeating += 1,
-            _ => self.leaving += 1,
+            Command::Touch { members } => traffic.touching += lines::weight(members),
+            Command::Acquire { .. } => traffic.repeating += 1,
+            _ => traffic.leaving += 1,
         }
         let ask = Ask { background: true, ..ask };
         // A failover takes back a renewal that replicas do not have: no guard is to rely on it.
@@ -49,22 +70,38 @@ impl<P: Mirror> Core<P> {
         self.push(if is_confirmed { Effect::Confirm(ask) } else { Effect::Send(ask) });
     }
 
-    pub(super) fn arrived(&mut self, ask: &Ask) {
-        match &ask.command {
+    /// Counts a request that is not on its way any more, in the lane in which it was sent: its slot
+    /// may have moved since.
+    fn arrived(&mut self, ask: &Ask) {
+        let traffic = self.table.traffic(ask.lane);
+        let (count, less) = match &ask.command {
             Command::Acquire { members, .. } if !ask.background => {
-                self.asking = self.asking.saturating_sub(members.len());
+                (&mut traffic.asking, members.len())
             }
-            Command::Acquire { members, .. } => {
-                self.repeating = self.repeating.saturating_sub(members.len());
-            }
-            _ if !ask.background => {}
+            Command::Acquire { members, .. } => (&mut traffic.repeating, members.len()),
+            _ if !ask.background => return,
             Command::Renew { .. } | Command::Confirm { .. } => {
-                self.renewing = self.renewing.saturating_sub(ask.command.renews().len());
+                (&mut traffic.renewing, ask.command.renews().len())
             }
-            Command::Touch { members } => {
-                self.touching = self.touching.saturating_sub(lines::weight(members));
-            }
-            _ => self.leaving = self.leaving.saturating_sub(1),
-        }
+            Command::Touch { members } => (&mut traffic.touching, lines::weight(members)),
+            _ => (&mut traffic.leaving, 1),
+        };
+        *count = count.saturating_sub(less);
+    }
+
+    /// The server has answered a request.
+    pub(super) fn succeeded(&mut self, ask: &Ask) {
+        self.arrived(ask);
+        self.last_success = self.now;
+        let traffic = self.table.traffic(ask.lane);
+        traffic.last_success = self.now;
+        traffic.is_silent = false;
+    }
+
+    /// The server has not answered a request, or has refused it.
+    pub(super) fn failed(&mut self, ask: &Ask, error: &StoreError) {
+        self.arrived(ask);
+        let traffic = self.table.traffic(ask.lane);
+        traffic.is_silent |= error.may_have_run && traffic.last_success < ask.sent;
     }
 }

@@ -374,7 +374,8 @@ impl<P: Mirror> Core<P> {
     /// the first that is there. The others keep the hold, so nothing depends on it.
     pub(super) fn show_run(&mut self, first: u64) {
         let now = self.now;
-        let has_room = self.may_leave();
+        let Some(lane) = self.table.get(first).map(|entry| entry.lane) else { return };
+        let has_room = self.room_to_leave(self.table.lane(lane)) > 0;
         let Some(run) = self.runs.get_mut(first) else { return };
         if !has_room || now.since(run.told) < SHOWN_EVERY || run.served.is_none() {
             return;
@@ -601,7 +602,7 @@ impl<P: Mirror> Core<P> {
         let Entry { lock, member, .. } = self.table.get(first)?;
         let (member, served) = (member.clone(), served.unwrap_or(first));
         let command = Command::Reduce { member, served, weight, back };
-        Some(Ask { lock: lock.clone(), command, sent: self.now, background: false })
+        Some(self.request(lock.clone(), command, false))
     }
 
     /// The offer to a member of a run ends: its attempt goes on once its caller comes.

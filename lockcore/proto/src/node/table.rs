@@ -1,7 +1,7 @@
 //! The table: all entries, and everything that is kept in order by them, which change together.
 //! Outside of this file an entry is read only.
 
-use std::collections::hash_map::Entry as Slot;
+use std::collections::hash_map::Entry as Place;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Deref;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use crate::member::Member;
 use crate::member::ROUND_BITS;
 use crate::name::LockName;
 use crate::node::entry::{Class, Entry, IndexKeys, Mirror, State};
+use crate::node::lane::{ByTime, Lane, Lanes, Traffic, move_in_time};
 use crate::node::lease;
 use crate::node::moment::Moment;
 
@@ -19,9 +20,12 @@ use crate::node::moment::Moment;
 pub(super) struct Line {
     pub(super) numbers: BTreeSet<u64>,
     pub(super) period: Duration,
+    lane: u16,
     due: Moment,
     /// The moment at which it was last touched as a whole.
     pub(super) touched: Moment,
+    /// Whether it is touched after a new connection, with all others.
+    pub(super) is_rechecked: bool,
 }
 
 /// An entry, and the keys by which it is found.
@@ -39,24 +43,19 @@ impl<P> Deref for Indexed<P> {
     }
 }
 
-/// Numbers by the time at which something of them is due.
-type ByTime<T = u64> = BTreeSet<(Moment, T)>;
-
 #[derive(Debug, Clone)]
 pub(super) struct Table<P> {
     /// Boxed, as the map moves its values about.
     entries: BTreeMap<u64, Box<Indexed<P>>>,
     lines: BTreeMap<LockName, Line>,
     ends: ByTime,
-    renewals: ByTime,
     releases: ByTime,
-    leaves: ByTime,
-    touches: ByTime<LockName>,
-    unsent: BTreeSet<u64>,
+    lanes: Vec<Lane>,
+    /// The lane of each slot of a Cluster.
+    lane_of_slot: Option<Lanes>,
     /// The number of acquires of each lock that are on their way, or are to be sent. Hashed, so
     /// that a lock that comes and goes allocates nothing.
     asked_for: HashMap<LockName, usize>,
-    parked: BTreeSet<u64>,
     counts: Counts,
 }
 
@@ -74,13 +73,10 @@ impl<P: Mirror> Table<P> {
             entries: BTreeMap::new(),
             lines: BTreeMap::new(),
             ends: BTreeSet::new(),
-            renewals: BTreeSet::new(),
             releases: BTreeSet::new(),
-            leaves: BTreeSet::new(),
-            touches: BTreeSet::new(),
-            unsent: BTreeSet::new(),
+            lanes: vec![Lane::default()],
+            lane_of_slot: None,
             asked_for: HashMap::new(),
-            parked: BTreeSet::new(),
             counts: Counts::default(),
         }
     }
@@ -89,13 +85,51 @@ impl<P: Mirror> Table<P> {
         entries: BTreeMap<u64, Box<Indexed<P>>>
         lines: BTreeMap<LockName, Line>
         ends: ByTime
-        renewals: ByTime
         releases: ByTime
-        leaves: ByTime
-        touches: ByTime<LockName>
-        unsent: BTreeSet<u64>
-        parked: BTreeSet<u64>
+        lanes: Vec<Lane>
         counts: Counts
+    }
+
+    pub(super) fn lane(&self, lane: u16) -> &Lane {
+        &self.lanes[usize::from(lane)]
+    }
+
+    pub(super) fn traffic(&mut self, lane: u16) -> &mut Traffic {
+        &mut self.lanes[usize::from(lane)].traffic
+    }
+
+    pub(super) fn has_slots(&self) -> bool {
+        self.lane_of_slot.is_some()
+    }
+
+    pub(super) fn lane_of(&self, lock: &LockName) -> u16 {
+        self.lane_of_slot.as_ref().map_or(0, |lanes| lanes[usize::from(lock.slot())])
+    }
+
+    /// Moves every entry and line to the lane of its slot. Returns the lanes of before.
+    pub(super) fn set_lanes(&mut self, lanes: Lanes) -> Option<Lanes> {
+        let count = lanes.iter().max().map_or(1, |last| usize::from(*last) + 1);
+        self.lanes.resize_with(self.lanes.len().max(count), Lane::default);
+        let lane_of = |lock: &LockName| lanes[usize::from(lock.slot())];
+        for (number, indexed) in &mut self.entries {
+            let Indexed { entry, keys } = &mut **indexed;
+            let lane = lane_of(&entry.lock);
+            let before = std::mem::replace(&mut entry.lane, lane);
+            if before != lane {
+                self.lanes[usize::from(before)].reorder(*number, keys, &IndexKeys::default());
+                self.lanes[usize::from(lane)].reorder(*number, &IndexKeys::default(), keys);
+            }
+        }
+        for (lock, line) in &mut self.lines {
+            let lane = lane_of(lock);
+            let before = std::mem::replace(&mut line.lane, lane);
+            if let Some(touch) =
+                self.lanes[usize::from(before)].touches.take(&(line.due, lock.clone()))
+            {
+                self.lanes[usize::from(lane)].touches.insert(touch);
+            }
+        }
+        self.lane_of_slot.replace(lanes)
     }
 
     pub(super) fn get(&self, number: u64) -> Option<&Entry<P>> {
@@ -137,7 +171,16 @@ impl<P: Mirror> Table<P> {
     pub(super) fn touched(&mut self, lock: &LockName, now: Moment) {
         if let Some(line) = self.lines.get_mut(lock) {
             line.touched = now;
+            line.is_rechecked = false;
         }
+    }
+
+    /// The line of `lock` is touched now, with all others.
+    pub(super) fn recheck(&mut self, lock: &LockName, now: Moment) {
+        if let Some(line) = self.lines.get_mut(lock) {
+            line.is_rechecked = true;
+        }
+        self.touch_by(lock, now);
     }
 
     /// Adds an attempt that begins, unsent. If it `may` be sent at once, and no acquire of its lock
@@ -152,11 +195,13 @@ impl<P: Mirror> Table<P> {
     }
 
     /// Adds an entry. One that is asked for is counted by [`begin`](Self::begin).
-    pub(super) fn insert(&mut self, number: u64, entry: Entry<P>) {
+    pub(super) fn insert(&mut self, number: u64, mut entry: Entry<P>) {
+        entry.lane = self.lane_of(&entry.lock);
+        let lane = entry.lane;
         let keys = entry.index_keys();
         entry.update_mirror();
         self.entries.insert(number, Box::new(Indexed { entry, keys }));
-        self.reorder(number, &IndexKeys::default(), &keys);
+        self.reorder((number, lane), &IndexKeys::default(), &keys);
     }
 
     /// The one place where an entry changes. Forgets it when nothing is left of it.
@@ -171,12 +216,13 @@ impl<P: Mirror> Table<P> {
         let after = entry.index_keys();
         let before = std::mem::replace(keys, after);
         let is_over = entry.is_over();
+        let lane = entry.lane;
         if before.is_asked_for != after.is_asked_for {
             let lock = entry.lock.clone();
             self.count_asked_for(lock, after.is_asked_for);
         }
         if before != after {
-            self.reorder(number, &before, &after);
+            self.reorder((number, lane), &before, &after);
         }
         if is_over {
             self.entries.remove(&number);
@@ -185,13 +231,10 @@ impl<P: Mirror> Table<P> {
     }
 
     /// Moves an entry in all that is kept in order. One that begins had the default keys.
-    fn reorder(&mut self, number: u64, before: &IndexKeys, after: &IndexKeys) {
+    fn reorder(&mut self, (number, lane): (u64, u16), before: &IndexKeys, after: &IndexKeys) {
         move_in_time(&mut self.ends, number, before.end, after.end);
-        move_in_time(&mut self.renewals, number, before.renew, after.renew);
         move_in_time(&mut self.releases, number, before.release, after.release);
-        move_in_time(&mut self.leaves, number, before.leave, after.leave);
-        move_in(&mut self.unsent, number, before.is_unsent, after.is_unsent);
-        move_in(&mut self.parked, number, before.is_parked, after.is_parked);
+        self.lanes[usize::from(lane)].reorder(number, before, after);
         match (before.waits_in_line, after.waits_in_line) {
             (false, true) => self.line_up(number),
             (true, false) => self.step_out(number),
@@ -211,20 +254,20 @@ impl<P: Mirror> Table<P> {
     /// Counts one more or less that is asked for. Returns whether it is the first.
     fn count_asked_for(&mut self, lock: LockName, is_one_more: bool) -> bool {
         match self.asked_for.entry(lock) {
-            Slot::Vacant(first) => {
+            Place::Vacant(first) => {
                 first.insert(1);
                 return true;
             }
-            Slot::Occupied(mut count) if is_one_more => *count.get_mut() += 1,
-            Slot::Occupied(last) if *last.get() == 1 => drop(last.remove()),
-            Slot::Occupied(mut count) => *count.get_mut() -= 1,
+            Place::Occupied(mut count) if is_one_more => *count.get_mut() += 1,
+            Place::Occupied(last) if *last.get() == 1 => drop(last.remove()),
+            Place::Occupied(mut count) => *count.get_mut() -= 1,
         }
         false
     }
 
     fn line_up(&mut self, number: u64) {
         let Some(entry) = self.get(number) else { return };
-        let lock = entry.lock.clone();
+        let (lock, lane) = (entry.lock.clone(), entry.lane);
         let period = lease::touch_period(&entry.options);
         let anchor = entry.anchor;
         if let Some(line) = self.lines.get_mut(&lock) {
@@ -234,9 +277,10 @@ impl<P: Mirror> Table<P> {
             return self.touch_by(&lock, due);
         }
         let due = anchor + period;
-        let line = Line { numbers: BTreeSet::from([number]), period, due, touched: anchor };
+        let numbers = BTreeSet::from([number]);
+        let line = Line { numbers, period, lane, due, touched: anchor, is_rechecked: false };
         self.lines.insert(lock.clone(), line);
-        self.touches.insert((due, lock));
+        self.lanes[usize::from(lane)].touches.insert((due, lock));
     }
 
     fn step_out(&mut self, number: u64) {
@@ -244,9 +288,9 @@ impl<P: Mirror> Table<P> {
         let Some(line) = self.lines.get_mut(&lock) else { return };
         line.numbers.remove(&number);
         if line.numbers.is_empty() {
-            let due = line.due;
+            let (due, lane) = (line.due, line.lane);
             self.lines.remove(&lock);
-            self.touches.remove(&(due, lock));
+            self.lanes[usize::from(lane)].touches.remove(&(due, lock));
         }
     }
 
@@ -260,27 +304,9 @@ impl<P: Mirror> Table<P> {
     pub(super) fn touch_at(&mut self, lock: &LockName, due: Moment) {
         let Some(line) = self.lines.get_mut(lock) else { return };
         let before = std::mem::replace(&mut line.due, due);
-        self.touches.remove(&(before, lock.clone()));
-        self.touches.insert((due, lock.clone()));
-    }
-}
-
-fn move_in_time(set: &mut ByTime, number: u64, before: Option<Moment>, after: Option<Moment>) {
-    if before != after {
-        if let Some(at) = before {
-            set.remove(&(at, number));
-        }
-        if let Some(at) = after {
-            set.insert((at, number));
-        }
-    }
-}
-
-fn move_in(set: &mut BTreeSet<u64>, number: u64, was_in: bool, is_in: bool) {
-    match (was_in, is_in) {
-        (false, true) => drop(set.insert(number)),
-        (true, false) => drop(set.remove(&number)),
-        _ => {}
+        let touches = &mut self.lanes[usize::from(line.lane)].touches;
+        touches.remove(&(before, lock.clone()));
+        touches.insert((due, lock.clone()));
     }
 }
 

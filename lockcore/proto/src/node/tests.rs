@@ -6,6 +6,7 @@ mod closing;
 mod giving_back;
 mod grants;
 mod holds;
+mod lanes;
 mod lines;
 mod moved;
 mod newest;
@@ -23,6 +24,20 @@ use crate::{Acquired, Grant, Left, Mode, Presence, Released, Renewed, Reply, Tou
 
 const LEASE: Duration = Duration::from_secs(30);
 const ACQUIRES: usize = 8;
+
+const LANES: u16 = 3;
+
+/// The lanes of a Cluster of three servers, to which the slots are dealt in turns.
+fn lanes() -> Lanes {
+    (0..crate::wire::slot::SLOTS).map(|slot| slot % LANES).collect()
+}
+
+/// The nth name in a lane of these.
+fn named(lane: u16, nth: usize) -> String {
+    let names = (0..).map(|number: u64| number.to_string());
+    let mut in_lane = names.filter(|name| LockName::from(name.as_str()).slot() % LANES == lane);
+    in_lane.nth(nth).expect("there are more names than slots")
+}
 
 fn at(ms: u64) -> Moment {
     Moment::from_micros(ms * 1_000)

@@ -20,6 +20,11 @@ const PARTS: [(&str, &str); 13] = [
     ("--#include preflight/extras\n", include_str!("lua/preflight/extras.lua")),
 ];
 
+/// SHA-1 of a script's text, by which a server knows it.
+pub fn digest_of(source: &str) -> String {
+    sha1_smol::Sha1::from(source).digest().to_string()
+}
+
 /// One script.
 #[derive(Debug)]
 pub struct Script {
@@ -37,7 +42,7 @@ impl Script {
         for (line, part) in PARTS {
             source = source.replace(line, part);
         }
-        let digest = sha1_smol::Sha1::from(&source).digest().to_string();
+        let digest = digest_of(&source);
         Self { name, source, digest }
     }
 }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use futures_util::poll;
 use proto::LockErrorKind;
 use tokio::time::{Instant, sleep};
 
-use super::soon;
+use super::{granted, soon, wait_as};
 use crate::locks::Locks;
 use crate::store::memory::MemoryStore;
 
@@ -25,6 +26,34 @@ async fn a_guard_knows_that_its_lease_ended_while_the_machine_was_suspended() {
     soon(guard.lost()).await;
     let error = soon(guard.release()).await.expect_err("it is lost");
     assert_eq!(error.kind(), LockErrorKind::Lost);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_offer_that_ended_while_the_machine_was_suspended_is_not_handed_out() {
+    let store = MemoryStore::new();
+    let [a, b] = [(); 2].map(|()| Locks::builder().on_memory(&store).expect("options"));
+    let guard = a.lock("k").await.expect("free");
+    let mut waiting = Box::pin(b.lock("k"));
+    assert!(poll!(waiting.as_mut()).is_pending());
+    guard.release().await.expect("held until now");
+    b.node.clock.suspend(LEASE);
+    assert!(poll!(waiting.as_mut()).is_pending(), "it is asked for again");
+    let guard = soon(waiting).await.expect("granted");
+    assert!(!guard.is_lost());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_ended_while_the_machine_was_suspended_is_not_passed_on() {
+    let store = MemoryStore::new();
+    let [a, b] = [(); 2].map(|()| Locks::builder().on_memory(&store).expect("options"));
+    let guard = a.lock("k").await.expect("free");
+    let [first, mut next] = [wait_as(1, &b, "k").await, wait_as(2, &b, "k").await];
+    guard.release().await.expect("held until now");
+    let first = granted(first).await;
+    b.node.clock.suspend(LEASE);
+    drop(first);
+    assert!(poll!(&mut next).is_pending(), "it is asked for again");
+    assert!(!granted(next).await.is_lost());
 }
 
 // A guard cannot see that the server's clock is set forward, nor that the machine's own stood

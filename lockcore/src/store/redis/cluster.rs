@@ -13,13 +13,14 @@ mod slots;
 mod topology;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
+use proto::node::Lanes;
 use proto::wire::Asked;
 use proto::wire::redirect::Route;
 use proto::{
@@ -67,8 +68,6 @@ struct Shared {
     slots: Mutex<Slots>,
     /// Some slot was found elsewhere since the core was last told.
     has_moved: AtomicBool,
-    /// Counts how often the core has to know that servers are others.
-    servers: AtomicU64,
     commands: watch::Sender<Link>,
     subscription: watch::Sender<Link>,
     /// There is reason to ask again which primary serves a slot.
@@ -92,7 +91,6 @@ impl ClusterStore {
             seeds,
             slots: Mutex::new(Slots::new()),
             has_moved: AtomicBool::new(false),
-            servers: AtomicU64::new(0),
             commands: watch::Sender::new(Link::Up),
             subscription: watch::Sender::new(Link::Up),
             outdated: Notify::new(),
@@ -106,6 +104,8 @@ impl ClusterStore {
             let (shard, primary) = opened?;
             shared.take_in(&shard, &primary);
         }
+        // The core is told of none before.
+        shared.has_moved.store(false, Ordering::Release);
         tokio::spawn(follow(Arc::clone(shared)));
         Ok(store)
     }
@@ -196,6 +196,10 @@ impl Store for ClusterStore {
         true
     }
 
+    fn lanes(&self) -> Option<Lanes> {
+        Some(self.0.slots().lanes())
+    }
+
     fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer> {
         self.call(Asked::one((lock, command)), ONE, note_listeners)
     }
@@ -276,10 +280,6 @@ impl Store for ClusterStore {
         if let Some(shard) = self.0.slots().owner(lock.slot()) {
             shard.store.note_token(lock, token);
         }
-    }
-
-    fn servers(&self) -> u64 {
-        self.0.servers.load(Ordering::Acquire)
     }
 
     fn server_status(&self) -> Vec<ServerStatus> {

@@ -164,8 +164,8 @@ impl CommandLink {
         self.0.current().generation
     }
 
-    /// Counts the servers that connections have led to. One whose user may not know the server's
-    /// run counts each connection.
+    /// Counts the servers that connections have led to. Before 7.0, one whose user may not know the
+    /// server's run counts each connection.
     pub(crate) fn servers(&self) -> u64 {
         self.0.servers.load(Ordering::Acquire)
     }
@@ -495,7 +495,7 @@ async fn replace(shared: &SharedLink, backoff: &mut Backoff) {
             Ok((opened, identity, now_us)) => {
                 // Told before a caller can find it broken again.
                 let mut current = shared.current();
-                let is_another = identity.run.is_none() || identity.run != current.identity.run;
+                let is_another = !identity.is_on_server_of(&current.identity);
                 let server = current.server + u64::from(is_another);
                 shared.servers.store(server, Ordering::Release);
                 shared.server_time.note_first(now_us, server);

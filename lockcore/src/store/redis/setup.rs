@@ -1,9 +1,16 @@
 //! The setup of each new command connection, as far as its user may.
+//!
+//! # Implementation notes
+//!
+//! - A server is recognised by its run, which INFO tells. A user without that right leaves a script
+//!   there that nothing else has: a server that still knows it by its digest has run since, and is
+//!   no replica that took over, since scripts are neither replicated nor persisted from 7.0 on.
 
 use std::sync::OnceLock;
 
 use futures_util::future::join_all;
 use proto::wire::Script;
+use proto::wire::scripts::digest_of;
 use proto::{LockErrorKind, StoreError};
 use redis::{Cmd, Value};
 
@@ -49,10 +56,18 @@ pub(crate) struct Identity {
     /// The id of the connection, where the user may know it.
     id: Option<String>,
     /// The server's run, which is another one after each restart, where the user may know it.
-    pub(crate) run: Option<String>,
+    run: Option<String>,
+    /// The script that this client has left there, where the user may not.
+    mark: Option<String>,
 }
 
 impl Identity {
+    /// Whether it is known that this is a connection to the same run of the same server.
+    pub(crate) fn is_on_server_of(&self, other: &Self) -> bool {
+        let is_same = |ours: &Option<String>, theirs| ours.is_some() && ours == theirs;
+        is_same(&self.run, &other.run) || is_same(&self.mark, &other.mark)
+    }
+
     /// The id of the predecessor, if it is that of no other client on the server of this run.
     fn id_on(&self, run: Option<&str>) -> Option<&str> {
         self.id.as_deref().filter(|_| run.is_some() && self.run.as_deref() == run)
@@ -96,6 +111,8 @@ impl ConnectionSetup {
         };
         let extras = self.extras.get().copied().unwrap_or_default();
         let run = self.server_run(connection).await?;
+        let may_mark = run.is_none() && hello.is_some_and(Hello::keeps_scripts);
+        let mark = if may_mark { mark(connection, old).await? } else { None };
         if let (Some(id), true) = (old.id_on(run.as_deref()), extras.kill) {
             // Refused where the rights have changed since.
             let _ = send(client(&["KILL", "ID", id])).await;
@@ -123,7 +140,7 @@ impl ConnectionSetup {
             true => send(client(&["INFO"])).await.ok().and_then(|info| read_id(&info)),
             false => None,
         };
-        Ok(Identity { id, run })
+        Ok(Identity { id, run, mark })
     }
 
     async fn server_run(&self, connection: &Connection) -> Result<Option<String>, StoreError> {
@@ -141,6 +158,23 @@ impl ConnectionSetup {
             Err(_) => Ok(None),
         }
     }
+}
+
+/// The script of this client on the server: the old one, if the server knows it still.
+async fn mark(connection: &Connection, old: &Identity) -> Result<Option<String>, StoreError> {
+    let is_known = async |command: &Cmd| match connection.send(command).await {
+        Ok(_) => Ok(true),
+        Err(error) if failure::breaks_connection(&error) => Err(failure::of_connecting(&error)),
+        Err(_) => Ok(false),
+    };
+    if let Some(mark) = &old.mark
+        && is_known(redis::cmd("EVALSHA").arg(digest_of(mark)).arg(0)).await?
+    {
+        return Ok(Some(mark.clone()));
+    }
+    let mark = format!("return '{:032x}'", rand::random::<u128>());
+    let is_there = is_known(redis::cmd("EVAL").arg(&mark).arg(0)).await?;
+    Ok(is_there.then_some(mark))
 }
 
 /// The server's time, µs since the epoch. All tokens that the servers before it have issued are
@@ -177,6 +211,7 @@ mod tests {
         let of = |id: Option<&str>, run: Option<&str>| Identity {
             id: id.map(str::to_owned),
             run: run.map(str::to_owned),
+            mark: None,
         };
         let known = of(Some("7"), Some("a"));
         assert_eq!(known.id_on(Some("a")), Some("7"));
@@ -185,5 +220,19 @@ mod tests {
         assert_eq!(of(Some("7"), None).id_on(None), None);
         assert_eq!(of(Some("7"), None).id_on(Some("a")), None);
         assert_eq!(of(None, Some("a")).id_on(Some("a")), None);
+    }
+
+    #[test]
+    fn a_server_is_recognised_by_its_run_or_by_a_script_and_by_nothing_else() {
+        let of = |run: Option<&str>, mark: Option<&str>| Identity {
+            id: Some("7".to_owned()),
+            run: run.map(str::to_owned),
+            mark: mark.map(str::to_owned),
+        };
+        let known = of(Some("a"), Some("b"));
+        assert!(of(Some("a"), None).is_on_server_of(&known));
+        assert!(of(None, Some("b")).is_on_server_of(&known));
+        assert!(!of(Some("b"), Some("a")).is_on_server_of(&known));
+        assert!(!of(None, None).is_on_server_of(&of(None, None)));
     }
 }

@@ -2,6 +2,7 @@
 //! `chaos` and `scripts/torture` start it.
 
 mod cluster;
+mod dropped;
 mod failovers;
 mod quorum;
 
@@ -10,8 +11,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
+use lock_tests::Clustered;
 use lock_tests::chaos::{
-    self, Forms, Interrupted, Kind, Lost, Outcome, Plan, Takeover, Unrelated, Violation, What,
+    self, Forms, FrozenPrimary, Interrupted, Kind, Lost, Outcome, Plan, Takeover, Unrelated,
+    Violation, What,
 };
 
 const USAGE: &str = "usage: lock-torture faults SEED CYCLES [all|lock|shared|runs] [KIND...]
@@ -20,6 +23,8 @@ const USAGE: &str = "usage: lock-torture faults SEED CYCLES [all|lock|shared|run
        lock-torture stall WAITERS LOCKS
        lock-torture interrupted KEYS
        lock-torture lost HOLDS
+       lock-torture dropped SECONDS
+       lock-torture frozen-primary MANY
        lock-torture failovers FILE COUNT [KIND...] [--replicas=N] [--careful | --cluster]
        lock-torture failovers FILE --table
        lock-torture cluster ROUNDS HOLDS
@@ -117,6 +122,10 @@ fn main() -> ExitCode {
             faults,
         )),
         ["lost", holds] => lost(holds.parse().expect("HOLDS is a number")),
+        ["dropped", seconds] => dropped::dropped(seconds.parse().expect("SECONDS is a number")),
+        ["frozen-primary", many] => {
+            main_loop(frozen_primary(many.parse().expect("MANY is a number")))
+        }
         _ => {
             say(USAGE);
             ExitCode::from(64)
@@ -211,6 +220,22 @@ async fn dead(waiters: usize) -> ExitCode {
         "{waiters} dead waiters ahead: {DEAD_ROUNDS} times, median {median:.1?}, longest {longest:.1?}, bound {PAST_THE_DEAD:?}"
     ));
     if median <= PAST_THE_DEAD { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Has each primary of a Cluster stand still in turn.
+async fn frozen_primary(many: usize) -> ExitCode {
+    let mut clustered = Clustered::steady().await;
+    let mut is_kept = true;
+    for frozen in 0..3 {
+        let FrozenPrimary { holds, lost, turns, longest } =
+            chaos::frozen_primary(&mut clustered, frozen, many).await;
+        say(&format!(
+            "{many} of each kind on a primary that stands still: on the others {lost} of {holds} \
+             holds lost, {turns} turns, the longest {longest:.1?}"
+        ));
+        is_kept &= lost == 0 && longest < FrozenPrimary::BOUND;
+    }
+    if is_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Runs each round on a runtime of its own: the tasks that one leaves behind do not delay the next.

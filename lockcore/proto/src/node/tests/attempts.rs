@@ -162,12 +162,12 @@ fn attempts_for_a_lock_that_is_asked_for_go_together_with_the_next_tick_in_their
     assert!(core.next().is_some_and(|next| next <= at(0)), "not held back");
     let ask = sent_together(&mut core, at(0));
     assert_eq!(attempts_of(&core, &ask), attempts[1..]);
-    assert_eq!(core.asking, 5);
+    assert_eq!(core.table.lane(0).traffic.asking, 5);
 
     let outcomes = [0, 1, 2].map(|position| Acquired::Queued { position });
     let queued = reply(outcomes.to_vec(), LEASE, None);
     core.event(at(1)).replied(&ask, &Answer::Acquired(queued));
-    assert_eq!(core.asking, 2);
+    assert_eq!(core.table.lane(0).traffic.asking, 2);
     let waiting = |attempt: &u64| core.phase(core.round(*attempt).expect("there"));
     assert!(attempts[1..].iter().all(|attempt| waiting(attempt) == Some(Phase::Waiting)));
     // The lock is asked for still, by the first.
@@ -223,16 +223,17 @@ fn those_whose_common_acquire_is_not_answered_all_ask_again_together() {
     let ask = sent_together(&mut core, at(0));
     core.event(at(1)).cancel(attempts[3]);
     core.event(at(2)).unanswered(&ask, &StoreError::ambiguous("cut"));
-    assert_eq!(core.asking, 1);
+    assert_eq!(core.table.lane(0).traffic.asking, 1);
     let asks = ticked(&mut core, at(2));
     assert!(matches!(&asks[0].command, Command::Leave { leaving } if leaving[0].ambiguous));
     let again = sent_together(&mut core, at(102));
     assert_eq!(attempts_of(&core, &again), attempts[1..3]);
     assert!(again.background);
-    let repeating = core.repeating;
+    let repeating = core.table.lane(0).traffic.repeating;
     let queued = [0, 1].map(|position| Acquired::Queued { position });
     core.event(at(103)).replied(&again, &Answer::Acquired(reply(queued.to_vec(), LEASE, None)));
-    assert_eq!(repeating - core.repeating, 2, "each takes a part of the window");
+    let left = core.table.lane(0).traffic.repeating;
+    assert_eq!(repeating - left, 2, "each takes a part of the window");
 }
 
 #[test]
@@ -254,27 +255,28 @@ fn each_of_those_that_were_granted_together_is_released_without_a_tombstone() {
     }
 }
 
-// On a Redis Cluster one server may be dead while the others answer: its attempts, which may be
+// One server of a Redis Cluster may be dead while the others answer: its attempts, which may be
 // many, would be asked for at each of their answers.
 #[test]
 fn attempts_parked_for_a_dead_server_are_asked_for_ever_more_rarely_until_a_server_is_new() {
     let mut core = core();
-    core.rules.has_slots = true;
+    core.event(at(0)).set_lanes(lanes());
+    let dead_lock = named(0, 0);
     let dead = StoreError::refused(LockErrorKind::Unavailable, "refused");
-    let (_, ask) = core.event(at(0)).begin(wish("dead"), ()).expect("it is open");
+    let (_, ask) = core.event(at(0)).begin(wish(&dead_lock), ()).expect("it is open");
     core.event(at(0)).unanswered(&ask.expect("there is room"), &dead);
     let mut asked = Vec::new();
     for now in (0..20_000).step_by(50) {
         for ask in ticked(&mut core, at(now)) {
             match ask.lock.as_str() {
-                "dead" => {
+                lock if lock == dead_lock => {
                     asked.push(now);
                     core.event(at(now)).unanswered(&ask, &dead);
                 }
                 _ => core.event(at(now)).unanswered(&ask, &dead),
             }
         }
-        let (alive, ask) = core.event(at(now)).begin(wish("alive"), ()).expect("it is open");
+        let (alive, ask) = core.event(at(now)).begin(wish(&named(1, 0)), ()).expect("it is open");
         if let Some(ask) = ask {
             let busy = Answer::Acquired(reply(vec![Acquired::Busy], LEASE, None));
             core.event(at(now)).replied(&ask, &busy);
@@ -284,7 +286,7 @@ fn attempts_parked_for_a_dead_server_are_asked_for_ever_more_rarely_until_a_serv
     assert!((8..16).contains(&asked.len()), "asked at {asked:?}");
     core.event(at(20_000)).linked(Link::Up, Link::Up);
     let again = ticked(&mut core, at(20_000));
-    assert!(again.iter().any(|ask| ask.lock.as_str() == "dead"), "{again:?}");
+    assert!(again.iter().any(|ask| ask.lock.as_str() == dead_lock), "{again:?}");
 }
 
 /// Loses the place of an attempt again and again, up to its last round but one.
@@ -347,21 +349,25 @@ fn an_attempt_that_misses_its_turn_in_its_last_round_ends() {
 #[test]
 fn an_acquire_that_has_not_failed_waits_for_the_store_since_its_server_last_answered() {
     let mut core = core();
-    let begin = |core: &mut Core<()>, nth: usize| {
-        core.event(at(1)).begin(wish(&format!("lock:{nth}")), ()).expect("it is open")
+    core.event(at(0)).set_lanes(lanes());
+    let begin = |core: &mut Core<()>, lane, nth| {
+        core.event(at(1)).begin(wish(&named(lane, nth)), ()).expect("it is open")
     };
-    let first: Vec<_> = (0..ACQUIRES).map(|nth| begin(&mut core, nth)).collect();
-    let (unsent, ask) = begin(&mut core, ACQUIRES);
+    let first: Vec<_> = (0..ACQUIRES).map(|nth| begin(&mut core, 0, nth)).collect();
+    let (unsent, ask) = begin(&mut core, 0, ACQUIRES);
     assert!(ask.is_none(), "there is no room");
     let asked = |place: usize| first[place].1.as_ref().expect("there was room");
+    let (other, other_ask) = begin(&mut core, 1, 0);
     let queued = || Answer::Acquired(reply(vec![Acquired::Queued { position: 0 }], LEASE, None));
+    core.event(at(5)).replied(other_ask.as_ref().expect("its lane has room"), &queued());
     let since = |core: &Core<()>, attempts: &[u64]| -> Vec<_> {
         attempts.iter().map(|attempt| core.awaits_store(*attempt)).collect()
     };
-    let all = [unsent, first[0].0, first[1].0];
-    assert_eq!(since(&core, &all), [Some(at(1)); 3]);
+    // Another server has answered.
+    let all = [unsent, first[0].0, first[1].0, other];
+    assert_eq!(since(&core, &all), [Some(at(1)), Some(at(1)), Some(at(1)), None]);
     core.event(at(6)).replied(asked(0), &queued());
-    assert_eq!(since(&core, &all), [Some(at(6)), None, Some(at(6))]);
+    assert_eq!(since(&core, &all), [Some(at(6)), None, Some(at(6)), None]);
     let away = StoreError::refused(LockErrorKind::Unavailable, "away");
     core.event(at(7)).unanswered(asked(1), &away);
     assert_eq!(core.awaits_store(first[1].0), Some(at(1)), "it has failed");

@@ -113,7 +113,7 @@ fn an_answer_that_does_not_tell_the_time_is_compared_with_nothing() {
 #[test]
 fn each_slot_of_a_cluster_has_a_clock_of_its_own() {
     let mut core = core();
-    core.rules.has_slots = true;
+    core.event(at(0)).set_lanes(lanes());
     let slots = ["a", "b"].map(|lock| LockName::from(lock).slot());
     assert_ne!(slots[0], slots[1]);
     for lock in ["a", "b"] {

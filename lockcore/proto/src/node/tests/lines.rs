@@ -43,7 +43,7 @@ fn after_an_interruption_lines_are_touched_once_within_the_window_and_part_from_
         }
     }
     assert_eq!(touched, 20_000, "each once, although two things said that messages may be missing");
-    let dues: Vec<Moment> = core.table.touches().iter().map(|(at, _)| *at).collect();
+    let dues: Vec<Moment> = core.table.lane(0).touches.iter().map(|(at, _)| *at).collect();
     let in_window = |from, to| dues.iter().filter(|due| (from..to).contains(*due)).count();
     for start in (2_701..4_701).step_by(250) {
         let part = in_window(at(start), at(start + 250));
@@ -66,7 +66,7 @@ fn a_touch_that_is_due_takes_along_lines_that_follow_soon_but_none_that_waits_fo
     let (_, waits) = queued(&mut core, at(0), "d");
     core.event(at(3_000)).heard(Event::Poked { number: waits.number() });
     let ask = sent(&mut core).remove(0);
-    core.event(at(3_000)).touch_line(&LockName::from("d"), 10);
+    core.event(at(3_000)).touch_line(&LockName::from("d"));
     let waiting = Touched { members: vec![Presence::Waiting], listeners: 1 };
     let left = (due + Duration::from_millis(40)).since(at(3_000));
     core.event(at(3_000)).replied(&ask, &Answer::Touched(reply(waiting, left, None)));

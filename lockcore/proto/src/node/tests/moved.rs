@@ -64,12 +64,39 @@ fn on_the_same_server_none_leaves_once_more() {
 }
 
 #[test]
-fn one_whose_deadline_and_lease_have_passed_does_not_leave_once_more() {
+fn one_whose_end_a_replica_has_by_now_does_not_leave_once_more() {
     let mut core = core();
     released(&mut core, at(0), "a");
-    let late = released(&mut core, at(30_000), "b");
-    core.event(at(45_001)).moved();
-    assert_eq!(leaving(&ticked(&mut core, at(45_001))), [late]);
+    let late = released(&mut core, at(1_000), "b");
+    core.event(at(10_001)).moved();
+    assert_eq!(leaving(&ticked(&mut core, at(10_001))), [late]);
+}
+
+// M4: each new server had all of them leave again, for as long as servers changed.
+#[test]
+fn a_member_leaves_once_more_on_one_server_alone_however_many_take_over() {
+    let mut core = core();
+    released(&mut core, at(0), "a");
+    core.event(at(1)).moved();
+    let asks = ticked(&mut core, at(1));
+    assert_eq!(leaving(&asks).len(), 1);
+    answer_all(&mut core, at(2), &asks);
+    core.event(at(3)).moved();
+    assert_eq!(ticked(&mut core, at(3)), []);
+}
+
+// A slot that moves is of no interest for the locks of others.
+#[test]
+fn only_members_of_locks_that_have_another_server_leave_once_more_on_a_cluster() {
+    let mut core = core();
+    core.event(at(0)).set_lanes(lanes());
+    let moved = released(&mut core, at(0), &named(0, 0));
+    released(&mut core, at(0), &named(1, 0));
+    let to_the_last = |slot| if slot % LANES == 0 { LANES } else { slot % LANES };
+    core.event(at(1)).set_lanes((0..crate::wire::slot::SLOTS).map(to_the_last).collect());
+    let asks = ticked(&mut core, at(1));
+    assert_eq!(leaving(&asks), [moved]);
+    assert_eq!(asks[0].lane, LANES);
 }
 
 #[test]
@@ -108,14 +135,11 @@ fn many_leave_once_more_in_parts_and_what_a_caller_releases_goes_first() {
 }
 
 #[test]
-fn a_hold_of_one_that_has_gone_is_released_wherever_it_is_told_of() {
+fn a_member_whose_end_was_heard_of_twice_leaves_once_more() {
     let mut core = core();
     let member = released(&mut core, at(0), "a");
-    core.event(at(1)).moved();
-    let again = ticked(&mut core, at(1));
-    // It had left twice, and the second leave is answered, too.
-    answer_all(&mut core, at(2), &again);
-    core.event(at(3)).moved();
-    assert_eq!(leaving(&ticked(&mut core, at(3))), [member]);
+    core.event(at(1)).remember_release(Some(member.number()), &LockName::from("a"), &member);
+    core.event(at(2)).moved();
+    assert_eq!(leaving(&ticked(&mut core, at(2))), [member]);
     assert_eq!(core.counts().given_back, 1);
 }

@@ -436,7 +436,7 @@ fn a_reply_that_tells_of_the_run_again_does_not_begin_it_anew() {
     let first = world.core.member(attempts[0] << ROUND_BITS).expect("the run's").clone();
     let members = vec![first.renumbered(attempts[1] << ROUND_BITS), first];
     let command = Command::Touch { members };
-    let touch = Ask { lock: LockName::from("a"), command, sent: at(2), background: true };
+    let touch = Ask { lock: LockName::from("a"), command, sent: at(2), background: true, lane: 0 };
     world.answer(at(2), &touch);
     let (_, next) = world.take(at(2), attempts[1]).expect("its turn");
     assert_eq!(next, token + 1);
@@ -480,7 +480,7 @@ fn a_run_that_nobody_waits_for_is_released_once_by_its_name() {
     world.core = Core::new(NodeId::from(HERE), world.core.rules);
     let command =
         Command::Acquire { members: vec![first.clone()], mode: Mode::Wait, queue_limit: 9 };
-    let ask = Ask { lock: LockName::from("a"), command, sent: at(2), background: true };
+    let ask = Ask { lock: LockName::from("a"), command, sent: at(2), background: true, lane: 0 };
     world.answer(at(2), &ask);
     assert_eq!(world.run(at(2)), [Command::Release { member: first }]);
     assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));

@@ -3,9 +3,10 @@
 //!
 //! # Implementation notes
 //!
-//! - The core is told that the server is another one when a slot is found at another shard or when
-//!   a shard's server is another one: then it renews, touches and leaves anew. For the sake of
-//!   slots that move one by one it is told of all of them together, by the next look.
+//! - The core is told when a slot is found at another shard or when a shard's server is another one:
+//!   the slot has another lane then. It renews and touches all, and the members that ended lately
+//!   in such a slot leave anew. For the sake of slots that move one by one it is told of all of them
+//!   together, by the next look.
 //! - A shard that lost its slots stays open for a while, since grants of its last moments come as
 //!   messages.
 
@@ -47,8 +48,8 @@ const MAX_PROBES: u32 = 1_000_000;
 const NAMED: usize = 8;
 
 impl Shared {
-    /// Tells the core of the connections; `is_new`: a server is another one.
-    fn tell(&self, is_new: bool) {
+    /// Tells the core of the connections, and has it read the lanes.
+    fn tell(&self) {
         let links = |of: fn(&Shard) -> &watch::Receiver<Link>| {
             let slots = self.slots();
             let mut links = slots.serving().map(|shard| of(shard).borrow().clone());
@@ -58,10 +59,6 @@ impl Shared {
         };
         let (commands, subscription) =
             (links(|shard| &shard.commands), links(|shard| &shard.subscription));
-        if is_new {
-            // Before the state: it is read after it.
-            self.servers.fetch_add(1, Ordering::AcqRel);
-        }
         self.subscription.send_replace(subscription);
         self.commands.send_replace(commands);
     }
@@ -255,7 +252,7 @@ impl Shared {
             shard.store.link.give_up("another server serves its slots");
         }
         if self.has_moved.swap(false, Ordering::AcqRel) {
-            self.tell(true);
+            self.tell();
         }
     }
 
@@ -300,12 +297,15 @@ async fn watch_links(shared: Arc<Shared>, shard: Arc<Shard>) {
             if !is_up {
                 shared.outdated.notify_one();
             }
-            let is_new = std::mem::replace(&mut servers, shard.store.servers()) != servers;
+            if std::mem::replace(&mut servers, shard.store.servers()) != servers {
+                // Before the state: the lanes are read after it.
+                shared.slots().renew(&shard);
+            }
             let was_commands_up = shared.commands.borrow().is_up();
             let was_up = shared.subscription.borrow().is_up() && was_commands_up;
             // While others are up, one that goes down changes nothing for them.
             if is_up || !was_up || !shared.is_any_up() {
-                shared.tell(is_new);
+                shared.tell();
             }
         }
     };

@@ -5,9 +5,10 @@
 //! - Nothing is sent twice blindly. A command is sent again here only after an answer that says
 //!   that it did not run: see [`Route`]. After a connection that broke, or no answer in time, the
 //!   core decides, as everywhere.
-//! - A request never waits here for a connection that is down: the requests on their way have
-//!   bounded places, and those for other primaries would wait behind it. The core asks again when
-//!   told that a shard is up.
+//! - A request never waits here for a connection that is down: its caller is told at once, and the
+//!   core asks again when told that a shard is up. Of a primary that is up and stands still only
+//!   its own requests wait, since the places of requests are counted for each primary: see
+//!   [`Store::lanes`](crate::store::Store::lanes).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

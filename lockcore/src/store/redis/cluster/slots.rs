@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use proto::node::Lanes;
 use proto::wire::redirect::Place;
 use proto::wire::slot::SLOTS;
 use proto::{Link, StoreError};
@@ -62,8 +63,7 @@ impl Shard {
         [&self.place, &self.redirects].contains(&place)
     }
 
-    /// Refuses at once a request that would wait for a connection: the requests for locks of other
-    /// primaries would wait behind it.
+    /// Refuses at once a request that would wait for a connection.
     pub(super) fn check(&self, hears: bool) -> Result<(), StoreError> {
         let down = |link: &watch::Receiver<Link>, what: &str| {
             let error = link.borrow().why_down()?;
@@ -78,11 +78,19 @@ impl Shard {
 /// The open shards, and the slots of each.
 pub(super) struct Slots {
     owners: Box<[Option<Arc<Shard>>]>,
-    open: Vec<(Arc<Shard>, Retired)>,
+    open: Vec<OpenShard>,
 }
 
-/// The moment since which a shard has no slot, and is not told as a primary.
-type Retired = Option<Instant>;
+struct OpenShard {
+    shard: Arc<Shard>,
+    /// No other open shard has it, and another server at the same place has another one.
+    lane: u16,
+    /// The moment since which it has no slot, and is not told as a primary.
+    retired: Option<Instant>,
+}
+
+/// The lane of slots that no shard serves.
+const NO_SHARD: u16 = 0;
 
 impl Slots {
     pub(super) fn new() -> Self {
@@ -95,7 +103,7 @@ impl Slots {
     }
 
     pub(super) fn open(&self) -> impl Iterator<Item = &Arc<Shard>> {
-        self.open.iter().map(|(shard, _)| shard)
+        self.open.iter().map(|open| &open.shard)
     }
 
     /// The shards that serve at least one slot.
@@ -123,18 +131,43 @@ impl Slots {
     }
 
     pub(super) fn add(&mut self, shard: &Arc<Shard>) {
-        self.open.push((Arc::clone(shard), None));
+        let lane = self.free_lane();
+        self.open.push(OpenShard { shard: Arc::clone(shard), lane, retired: None });
     }
 
-    /// Gives the slot to this shard. Returns whether another one had it.
+    /// Notes that the server of a shard is another one at the same place.
+    pub(super) fn renew(&mut self, shard: &Arc<Shard>) {
+        let lane = self.free_lane();
+        let mut all = self.open.iter_mut();
+        if let Some(open) = all.find(|open| Arc::ptr_eq(&open.shard, shard)) {
+            open.lane = lane;
+        }
+    }
+
+    fn free_lane(&self) -> u16 {
+        let is_free = |lane: &u16| self.open.iter().all(|open| open.lane != *lane);
+        (NO_SHARD + 1..).find(is_free).unwrap_or(NO_SHARD)
+    }
+
+    /// The lane of each slot.
+    pub(super) fn lanes(&self) -> Lanes {
+        let lane_of = |owner: &Option<Arc<Shard>>| {
+            let owner = owner.as_ref()?;
+            self.open.iter().find(|open| Arc::ptr_eq(&open.shard, owner)).map(|open| open.lane)
+        };
+        self.owners.iter().map(|owner| lane_of(owner).unwrap_or(NO_SHARD)).collect()
+    }
+
+    /// Gives the slot to this shard. Returns whether it had another one, or none.
     pub(super) fn give(&mut self, slot: u16, shard: &Arc<Shard>) -> bool {
         let Some(owner) = self.owners.get_mut(usize::from(slot)) else { return false };
         match owner.replace(Arc::clone(shard)) {
-            Some(before) if !Arc::ptr_eq(&before, shard) => {
+            Some(before) if Arc::ptr_eq(&before, shard) => false,
+            Some(before) => {
                 shard.server_time.take_over(slot, &before.server_time);
                 true
             }
-            _ => false,
+            None => true,
         }
     }
 
@@ -156,11 +189,11 @@ impl Slots {
     ) -> Vec<Arc<Shard>> {
         let Self { owners, open } = self;
         let mut replaced = Vec::new();
-        for (shard, since) in open {
+        for OpenShard { shard, retired, .. } in open {
             if is_primary(shard) || serves(owners, shard) {
-                *since = None;
-            } else if since.is_none() {
-                *since = Some(now);
+                *retired = None;
+            } else if retired.is_none() {
+                *retired = Some(now);
                 replaced.push(Arc::clone(shard));
             }
         }
@@ -171,8 +204,8 @@ impl Slots {
     /// have been told.
     pub(super) fn retire(&mut self, before: Option<Instant>) -> Vec<Arc<Shard>> {
         let is_over =
-            |(_, since): &mut (_, Retired)| since.is_some_and(|since| Some(since) <= before);
-        self.open.extract_if(.., is_over).map(|(shard, _)| shard).collect()
+            |open: &mut OpenShard| open.retired.is_some_and(|retired| Some(retired) <= before);
+        self.open.extract_if(.., is_over).map(|open| open.shard).collect()
     }
 }
 

@@ -8,12 +8,17 @@ use std::time::{Duration, Instant};
 /// Runs on threads of its own until the driver ends: their sleep is exact to some 60 µs, a
 /// runtime's timers are not.
 #[derive(Debug)]
-pub(crate) struct Delay {
+pub struct Delay {
     address: SocketAddr,
 }
 
 impl Delay {
-    pub(crate) fn start(server: SocketAddr, each_way: Duration) -> Self {
+    /// Starts it before a server: each piece arrives so much later, in both directions.
+    ///
+    /// # Panics
+    ///
+    /// If no port is free.
+    pub fn start(server: SocketAddr, each_way: Duration) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
         let address = listener.local_addr().expect("bound");
         std::thread::spawn(move || {
@@ -29,7 +34,9 @@ impl Delay {
         Self { address }
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
+    /// The address to connect to.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
         self.address
     }
 }
