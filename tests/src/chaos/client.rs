@@ -142,7 +142,9 @@ pub async fn live(
         if stop.is_cancelled() {
             return;
         }
-        let builder = Locks::builder().request_timeout(habits.request_timeout);
+        // One that gives up because the store is away leaves a grant that it never heard of.
+        let builder =
+            Locks::builder().request_timeout(habits.request_timeout).store_wait(Duration::MAX);
         let builder = builder.run_limit(forms.run_limit());
         if let Ok(locks) = builder.connect(url).await {
             break locks;
