@@ -15,20 +15,34 @@ pub(crate) struct LinkState(Arc<State>);
 #[derive(Debug)]
 struct State {
     link: watch::Sender<Link>,
+    changed: Mutex<Changed>,
+}
+
+/// The moments of the last changes.
+#[derive(Debug, Clone, Copy)]
+struct Changed {
+    /// The moment at which it last came up.
+    up: Instant,
     /// The moment at which it broke; nothing while it is up.
-    down: Mutex<Option<Instant>>,
+    down: Option<Instant>,
 }
 
 impl LinkState {
     /// A connection that stands.
     pub(crate) fn up() -> Self {
-        Self(Arc::new(State { link: watch::Sender::new(Link::Up), down: Mutex::new(None) }))
+        let changed = Mutex::new(Changed { up: Instant::now(), down: None });
+        Self(Arc::new(State { link: watch::Sender::new(Link::Up), changed }))
     }
 
     pub(crate) fn set(&self, link: Link) {
-        let mut down = self.0.down.lock().unwrap_or_else(PoisonError::into_inner);
-        *down = if link.is_up() { None } else { down.or_else(|| Some(Instant::now())) };
-        drop(down);
+        let now = Instant::now();
+        let mut changed = self.0.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        match (link.is_up(), changed.down) {
+            (true, Some(_)) => *changed = Changed { up: now, down: None },
+            (false, None) => changed.down = Some(now),
+            _ => {}
+        }
+        drop(changed);
         self.0.link.send_replace(link);
     }
 
@@ -43,9 +57,18 @@ impl LinkState {
 
     /// The outage, while it is down.
     pub(crate) fn outage(&self) -> Option<Outage> {
-        let since = (*self.0.down.lock().unwrap_or_else(PoisonError::into_inner))?;
+        let since = self.changed().down?;
         let error = self.0.link.borrow().why_down()?;
         Some(Outage { since, error })
+    }
+
+    /// The moment at which it last came up.
+    pub(crate) fn up_since(&self) -> Instant {
+        self.changed().up
+    }
+
+    fn changed(&self) -> Changed {
+        *self.0.changed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The error of a command that cannot be sent meanwhile.

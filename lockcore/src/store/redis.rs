@@ -435,6 +435,8 @@ impl Store for RedisStore {
     fn outage(&self, _lock: &LockName, hears: bool) -> Option<Outage> {
         let of_messages = || {
             let Outage { since, error } = self.subscription.outage()?;
+            // After an outage of the server it comes back a little later than the commands.
+            let since = since.max(self.link.up_since());
             let detail = format!("subscription: {}", error.detail);
             Some(Outage { since, error: StoreError::refused(error.kind, detail) })
         };

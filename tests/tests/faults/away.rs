@@ -89,6 +89,27 @@ async fn a_frozen_server_is_waited_for_once_and_then_refused_at_once_until_it_go
     are_served_again(&locks).await;
 }
 
+// A server that was back refused whoever came before the subscription was, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn once_commands_are_answered_again_requests_wait_for_the_subscription() {
+    let mut setup = setup().await;
+    let config = deadpool_redis::Config::from_url(setup.server.url());
+    let pool = config.create_pool(Some(deadpool_redis::Runtime::Tokio1)).expect("a pool");
+    let builder = Locks::builder().request_timeout(STORE_WAIT).wait(WAIT);
+    let connecting = builder.from_pool(pool, setup.proxy.url());
+    let locks = soon("a connection", connecting).await.expect("one server");
+    setup.proxy.refuse().await;
+    setup.server.kill();
+    refused(&locks).await;
+    are_refused_at_once(&locks).await;
+    setup.server.restart();
+    eventually("commands are answered", SOON, async || locks.ping().await.is_ok()).await;
+    let waiting = tokio::spawn(locks.lock("k"));
+    sleep(STORE_WAIT / 5).await;
+    setup.proxy.accept();
+    release(granted(waiting).await).await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_a_subscription_only_requests_that_do_not_wait_are_served() {
     let setup = setup().await;

@@ -199,6 +199,11 @@ impl CommandLink {
         Some(Outage { since, error })
     }
 
+    /// The moment at which it last connected.
+    pub(crate) fn up_since(&self) -> Instant {
+        self.0.state.up_since()
+    }
+
     /// The number of requests on their way; not known without a connection of our own.
     pub(crate) fn unanswered(&self) -> Option<usize> {
         let connection = self.0.current().connection.clone();
