@@ -29,6 +29,7 @@ facts! {
         of_one_node_an_older_one_that_comes_late_supersedes_no_newer_one,
         of_two_nodes_the_one_that_is_queued_later_is_newer_whatever_its_number,
         one_that_is_refused_hands_on_what_has_become_free,
+        two_of_one_node_that_both_wait_are_no_run,
     ],
 }
 
@@ -308,4 +309,21 @@ async fn tombstones_that_have_ended_are_swept_a_few_in_each_command() {
         left = now;
     }
     assert_eq!((left, bench.gone().await.len()), (0, 14));
+}
+
+async fn two_of_one_node_that_both_wait_are_no_run(mut bench: Bench) {
+    let (a, b) = (bench.node().await, bench.deaf_node().await);
+    let held = a.hold(30_000).await;
+    let (older, newer) = (b.newest_of(50, 0), b.newest_of(900, 0));
+    b.wait(&older).await;
+    a.queue(30_000).await;
+    assert_eq!(a.release(&held).await.passed_over, 1);
+    bench.end_lease().await;
+    let held = b.hold(30_000).await;
+    b.wait(&newer).await;
+    assert_eq!(b.touch(&[&older]).await.outcome.members, [Presence::Waiting]);
+    assert_eq!(bench.queue().await, [older.clone(), newer.clone()]);
+    b.release(&held).await;
+    assert_eq!(bench.holder().await, Some(older));
+    assert_eq!((bench.run().await, bench.queue().await), (vec![], vec![newer]));
 }

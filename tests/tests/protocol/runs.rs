@@ -71,7 +71,7 @@ impl Bench {
     }
 
     /// The numbers of the run that has the lock.
-    async fn run(&mut self) -> Vec<u64> {
+    pub(crate) async fn run(&mut self) -> Vec<u64> {
         self.state().await.0.of_queue().run().to_vec()
     }
 }

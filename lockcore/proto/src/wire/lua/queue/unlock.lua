@@ -40,7 +40,7 @@ if is_held and call('PTTL', door) > 60000 then
     -- A run: those behind it that differ in their numbers only.
     local run, numbers = '', nil
     local limit = most ~= '' and tonumber(string.sub(most, 2))
-    if is_alive and limit then
+    if is_alive and limit and limit > 1 then
       local waiting = call('ZRANGE', queue, '0', limit - 1)
       local of, tail = string.sub(head, 1, 25), string.match(head, '^%d+(:.*)$', 26)
       numbers = {}
