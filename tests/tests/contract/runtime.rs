@@ -1,6 +1,5 @@
 //! Runtimes, threads, and values that outlive others.
 
-use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc;
 
