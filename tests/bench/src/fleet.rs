@@ -29,6 +29,8 @@ const ANSWER: Duration = Duration::from_secs(60);
 const PATIENCE_MS: u64 = 250;
 /// The number of hand-overs, enqueues and leaves of one repetition with a long queue.
 const DEEP: usize = 20;
+/// The number of floods of one repetition.
+const FLOODS: usize = 10;
 /// The longest time for which one repetition measures hand-offs.
 const LONGEST: Duration = Duration::from_secs(4);
 
@@ -60,12 +62,12 @@ impl Fleet {
             // One more process finds out how soon the lock is free after a storm.
             Kind::Turns { processes, patience_us, .. } => processes + usize::from(patience_us > 0),
             Kind::HandOff => 2,
-            Kind::Depth(_) => 3,
+            Kind::Depth(_) | Kind::Flood(_) => 3,
             Kind::Holds(_) => 1,
             Kind::Http { .. } => 1,
         };
         let programs: Result<Vec<_>, _> =
-            (0..count).map(|_| Program::start(command, address)).collect();
+            (0..count).map(|_| Program::start(command, address, workload.threads)).collect();
         let mut fleet = Self { peer, programs: programs? };
         for program in &mut fleet.programs {
             program.ready()?;
@@ -89,10 +91,11 @@ impl Fleet {
         match workload.kind {
             Kind::Turns { .. } => self.turns(workload.kind, plan, servers, scratch),
             Kind::HandOff => {
-                let settled = if workload.delayed { SETTLED_DELAYED } else { SETTLED };
+                let settled = if workload.each_way_ms > 0 { SETTLED_DELAYED } else { SETTLED };
                 self.hand_offs(plan, settled, servers)
             }
             Kind::Depth(waiters) => self.depth(waiters, servers),
+            Kind::Flood(waits) => self.flood(waits, servers),
             Kind::Holds(count) => self.holds(count, plan, servers),
             Kind::Http { connections, keys } => {
                 crate::http::sample(&self.programs[0], connections, keys, plan.window, servers)
@@ -272,6 +275,43 @@ impl Fleet {
         value("enqueue_us", middle_mean(enqueues));
         value("leave_us", middle_mean(leaves));
         value("hand_over_us", middle_mean(hand_overs));
+        Ok(sample)
+    }
+
+    /// The hand-overs from a program that cancels its waits for so many locks of another right
+    /// before.
+    fn flood(&mut self, waits: usize, servers: &mut Servers) -> Result<Sample, String> {
+        let peer = self.peer;
+        let [one, next, holder] = &mut self.programs[..] else {
+            return Err("not three".to_owned());
+        };
+        let others = new_key();
+        holder.tell(&format!("crowd count={waits} key={others} own=1"))?;
+        holder.answer("crowded", Duration::from_secs(120))?;
+        let (mut times, mut server) = (Vec::new(), 0.0);
+        for flood in 0..FLOODS {
+            let key = new_key();
+            one.tell(&format!("take name={flood} key={key}"))?;
+            one.taken(&format!("{flood}"), ANSWER)?;
+            one.tell(&format!("wait count={waits} key={others}"))?;
+            one.answer("waiting", ANSWER)?;
+            next.tell(&format!("take name={flood} key={key}"))?;
+            servers.redis.quiet()?;
+            let before = servers.cpu_us(peer);
+            one.tell("disperse")?;
+            one.tell(&format!("end name={flood}"))?;
+            let [giving, _] = one.given(&format!("{flood}"))?;
+            let [_, granted] = next.taken(&format!("{flood}"), ANSWER)?;
+            times.push(granted.saturating_sub(giving) as f64 / 1e3);
+            next.tell(&format!("end name={flood}"))?;
+            next.given(&format!("{flood}"))?;
+            servers.redis.quiet()?;
+            server += servers.cpu_us(peer) - before;
+        }
+        let mut sample = Sample::new();
+        sample.insert("server_us".to_owned(), server / FLOODS as f64);
+        sample.insert("total".to_owned(), FLOODS as f64);
+        percentiles(&mut sample, "hand", times);
         Ok(sample)
     }
 

@@ -30,6 +30,8 @@ impl KeyFile {
     ) -> Result<Self, String> {
         let (stride, step, locks) = match keys {
             Keys::Own => (1, 0, (0..tasks).collect()),
+            // Of names that another task comes to long after.
+            Keys::Fresh => (SEQUENCE / tasks.max(1), 1, (0..SEQUENCE).collect()),
             Keys::One => (0, 0, vec![0]),
             Keys::Shared(count) => (8_191, 1, sequence(&vec![1.0; count])),
             Keys::Zipf(count) => {

@@ -7,6 +7,8 @@ pub(crate) enum Ability {
     Take,
     /// Releases a lock in the background, when its guard is dropped.
     Drop,
+    /// Releases a lock in both ways, each by a program of its own.
+    BothEnds,
     /// Waits for a lock that is held.
     Wait,
     /// Waits for a lock that another process holds.
@@ -74,7 +76,8 @@ impl Server {
 }
 
 use Ability::{
-    Cancel, Drop, HandOff, Http, Permits, Queue, Quorum, ReadWrite, Renew, Replicated, Take, Wait,
+    BothEnds, Cancel, Drop, HandOff, Http, Permits, Queue, Quorum, ReadWrite, Renew, Replicated,
+    Take, Wait,
 };
 
 /// All peers, in the order of the tables.
@@ -91,7 +94,7 @@ pub(crate) const PEERS: &[Peer] = &[
         id: "ours",
         title: "**lockcore**",
         waits: "queue, message",
-        can: &[Take, Wait, HandOff, Queue(100_000), Renew, Cancel, Replicated, Quorum],
+        can: &[Take, Wait, HandOff, Queue(100_000), Renew, Cancel, Replicated, Quorum, BothEnds],
     },
     Peer {
         id: "ours-alone",
@@ -103,7 +106,7 @@ pub(crate) const PEERS: &[Peer] = &[
         id: "ours-dropped",
         title: "**lockcore**, guards dropped",
         waits: "queue, message",
-        can: &[Drop],
+        can: &[Drop, BothEnds],
     },
     Peer {
         id: "ours-1",
@@ -133,13 +136,13 @@ pub(crate) const PEERS: &[Peer] = &[
         id: "against",
         title: "lockcore, other revision",
         waits: "queue, message",
-        can: &[Take, Wait, HandOff, Queue(100_000), Renew, Cancel],
+        can: &[Take, Wait, HandOff, Queue(100_000), Renew, Cancel, BothEnds],
     },
     Peer {
         id: "against-dropped",
         title: "lockcore, other revision, guards dropped",
         waits: "queue, message",
-        can: &[Drop],
+        can: &[Drop, BothEnds],
     },
     Peer {
         id: "rslock",

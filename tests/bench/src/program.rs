@@ -27,16 +27,18 @@ pub(crate) struct Program {
 
 impl Program {
     /// Starts the program with the address of its server as an argument after the first of
-    /// `command`.
-    pub(crate) fn start(command: &[String], address: &str) -> Result<Self, String> {
+    /// `command`, on so many threads, or as many as the machine has.
+    pub(crate) fn start(command: &[String], address: &str, threads: usize) -> Result<Self, String> {
         let [path, arguments @ ..] = command else { return Err("no command".to_owned()) };
         let mut words: Vec<&str> = arguments.iter().map(String::as_str).collect();
         match words.iter().position(|word| *word == "ADDRESS") {
             Some(place) => words[place] = address,
             None => words.push(address),
         }
+        let threads = (threads > 0).then(|| ("TOKIO_WORKER_THREADS", threads.to_string()));
         let mut child = Command::new(path)
             .args(words)
+            .envs(threads)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

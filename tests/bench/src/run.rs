@@ -89,7 +89,7 @@ impl Run<'_> {
     }
 
     fn start(&mut self, peer: &'static Peer, workload: &Workload) -> Result<Fleet, String> {
-        let address = self.servers.address(peer, workload.delayed)?;
+        let address = self.servers.address(peer, workload.each_way_ms)?;
         Fleet::start(peer, workload, self.programs.command(peer.id)?, &address)
     }
 
@@ -145,5 +145,5 @@ impl Run<'_> {
 /// Whether each repetition starts its programs anew, so that no hold and no waiter has to end
 /// first: so do those that wait or hold many.
 fn is_fresh_each_time(workload: &Workload) -> bool {
-    matches!(workload.kind, Kind::Depth(_) | Kind::Holds(_))
+    matches!(workload.kind, Kind::Depth(_) | Kind::Holds(_) | Kind::Flood(_))
 }

@@ -16,7 +16,8 @@ type Proxied<S> = Result<(S, Delay), String>;
 
 pub(crate) struct Servers {
     pub(crate) redis: Redis,
-    delayed_redis: Delay,
+    /// The proxies before it, by the time that a packet takes each way, in ms.
+    delayed_redis: BTreeMap<u64, Delay>,
     postgres: Proxied<Postgres>,
     etcd: Proxied<Etcd>,
     /// Those of each lock that is a quorum's, with a proxy each. They are never emptied: a primary
@@ -40,7 +41,7 @@ impl Servers {
         etcd: Result<&[String], String>,
     ) -> Self {
         let redis = Redis::start();
-        let delayed_redis = delay(redis.address());
+        let delayed_redis = BTreeMap::new();
         let postgres = postgres.and_then(Postgres::start);
         let postgres = postgres.map(|server| proxied(server, Postgres::address));
         let etcd = etcd.and_then(Etcd::start).map(|server| proxied(server, Etcd::address));
@@ -57,12 +58,17 @@ impl Servers {
 
     /// The address to which a program connects. Of a quorum three of them with commas between, of
     /// servers that start now: primaries belong to one list of addresses.
-    pub(crate) fn address(&mut self, peer: &Peer, delayed: bool) -> Result<String, String> {
+    pub(crate) fn address(&mut self, peer: &Peer, each_way_ms: u64) -> Result<String, String> {
+        let delayed = each_way_ms > 0;
         let of = |server: SocketAddr, proxy: &Delay| if delayed { proxy.address() } else { server };
         match peer.server() {
-            Server::Redis => {
-                Ok(format!("redis://{}/", of(self.redis.address(), &self.delayed_redis)))
+            Server::Redis if delayed => {
+                let near = self.redis.address();
+                let start = || Delay::start(near, Duration::from_millis(each_way_ms));
+                let proxy = self.delayed_redis.entry(each_way_ms).or_insert_with(start);
+                Ok(format!("redis://{}/", proxy.address()))
             }
+            Server::Redis => Ok(format!("redis://{}/", self.redis.address())),
             Server::Primaries => {
                 let start = |_| proxied(Redis::start(), Redis::address);
                 let primaries: Vec<_> = (0..3).map(start).collect();

@@ -7,6 +7,8 @@ use crate::peer::Ability;
 pub(crate) enum Keys {
     /// Takes a free lock in each turn of each task.
     Own,
+    /// Takes a lock of another name in each turn.
+    Fresh,
     /// Takes the same lock in all turns.
     One,
     /// Takes one of so many locks, all alike.
@@ -23,6 +25,8 @@ pub(crate) enum Kind {
     HandOff,
     /// Fills one queue with so many waiters.
     Depth(usize),
+    /// Cancels the waits for so many locks at once, and then ends the hold of another one.
+    Flood(usize),
     /// Holds so many locks at the same time.
     Holds(usize),
     /// Opens so many connections, each asking for one of so many keys.
@@ -38,8 +42,10 @@ pub(crate) struct Workload {
     pub(crate) id: &'static str,
     pub(crate) title: &'static str,
     pub(crate) kind: Kind,
-    /// Whether a packet takes 1 ms each way between client and server.
-    pub(crate) delayed: bool,
+    /// The time that a packet takes each way between client and server.
+    pub(crate) each_way_ms: u64,
+    /// The threads of a program's runtime; 0: as many as the machine has.
+    pub(crate) threads: usize,
     /// Whether the workload is part of the short run.
     pub(crate) quick: bool,
     pub(crate) needs: Ability,
@@ -117,6 +123,12 @@ const HAND_OFF: &[Column] = &[
     ("server_us", "server CPU, µs", 1),
 ];
 
+const FLOOD: &[Column] = &[
+    ("hand_p50", "p50, µs", 0),
+    ("hand_p99", "p99", 0),
+    ("server_us", "server CPU of a flood, µs", 0),
+];
+
 const DEPTH: &[Column] = &[
     ("hand_over_us", "hand-over, µs of scripts", 1),
     ("enqueue_us", "enqueue", 1),
@@ -152,11 +164,30 @@ const fn hot(id: &'static str, title: &'static str, processes: usize, tasks: usi
         id,
         title,
         kind: turns(processes, tasks, Keys::One, 0),
-        delayed: false,
+        each_way_ms: 0,
+        threads: 0,
         quick: tasks * processes == 64,
         needs: Ability::Wait,
         base: "bare",
         columns: HOT,
+    }
+}
+
+const fn ends(
+    id: &'static str,
+    title: &'static str,
+    (threads, each_way_ms): (usize, u64),
+) -> Workload {
+    Workload {
+        id,
+        title,
+        kind: turns(1, 100, Keys::Fresh, 0),
+        each_way_ms,
+        threads,
+        quick: false,
+        needs: Ability::BothEnds,
+        base: "ours",
+        columns: MANY,
     }
 }
 
@@ -165,7 +196,8 @@ const fn depth(id: &'static str, title: &'static str, waiters: usize) -> Workloa
         id,
         title,
         kind: Kind::Depth(waiters),
-        delayed: false,
+        each_way_ms: 0,
+        threads: 0,
         quick: false,
         needs: Ability::Queue(waiters),
         base: "ours",
@@ -178,7 +210,8 @@ const fn http(id: &'static str, title: &'static str, connections: usize, keys: u
         id,
         title,
         kind: Kind::Http { connections, keys },
-        delayed: false,
+        each_way_ms: 0,
+        threads: 0,
         quick: false,
         needs: Ability::Http,
         base: "http-plain",
@@ -193,11 +226,11 @@ const fn quorum(
     id: &'static str,
     title: &'static str,
     kind: Kind,
-    delayed: bool,
+    each_way_ms: u64,
     columns: &'static [Column],
 ) -> Workload {
     let (needs, base) = (Ability::Quorum, "rslock-quorum");
-    Workload { id, title, kind, delayed, quick: false, needs, base, columns }
+    Workload { id, title, kind, each_way_ms, threads: 0, quick: false, needs, base, columns }
 }
 
 /// All workloads, in the order of the page.
@@ -206,7 +239,8 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         id: "pair",
         title: "A free lock: acquire and release, one task",
         kind: turns(1, 1, Keys::Own, 0),
-        delayed: false,
+        each_way_ms: 0,
+        threads: 0,
         quick: true,
         needs: Ability::Take,
         base: "bare",
@@ -216,7 +250,8 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         id: "pair-dropped",
         title: "A free lock, and its guard is dropped: one task",
         kind: turns(1, 1, Keys::Own, 0),
-        delayed: false,
+        each_way_ms: 0,
+        threads: 0,
         quick: false,
         needs: Ability::Drop,
         base: "ours-dropped",
@@ -226,7 +261,8 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         id: "pairs-256",
         title: "Free locks: 256 tasks, a key each",
         kind: turns(1, 256, Keys::Own, 0),
-        delayed: false,
+        each_way_ms: 0,
+        threads: 0,
         quick: true,
         needs: Ability::Take,
         base: "bare",
@@ -236,7 +272,8 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         id: "hand-off",
         title: "Hand-off from one process to another",
         kind: Kind::HandOff,
-        delayed: false,
+        each_way_ms: 0,
+        threads: 0,
         quick: true,
         needs: Ability::HandOff,
         base: "publish",
@@ -246,7 +283,8 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         id: "hand-off-replicas",
         title: "Two replicas: hand-off from one process to another",
         kind: Kind::HandOff,
-        delayed: false,
+        each_way_ms: 0,
+        threads: 0,
         quick: false,
         needs: Ability::Replicated,
         base: "ours",
@@ -264,7 +302,8 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         id: "shared",
         title: "64 workers on 16 locks, sections of 11 ms",
         kind: turns(1, 64, Keys::Shared(16), 11_000),
-        delayed: false,
+        each_way_ms: 0,
+        threads: 0,
         quick: false,
         needs: Ability::Wait,
         base: "bare",
@@ -274,7 +313,8 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         id: "zipf",
         title: "256 tasks on 1 000 locks, the n-th with a chance of 1 / n",
         kind: turns(1, 256, Keys::Zipf(1_000), 0),
-        delayed: false,
+        each_way_ms: 0,
+        threads: 0,
         quick: false,
         needs: Ability::Wait,
         base: "bare",
@@ -284,7 +324,8 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         id: "read-write",
         title: "Read and written, one turn in ten writes: 4 × 16 tasks, sections of 1 ms",
         kind: turns(4, 16, Keys::One, 1_000),
-        delayed: false,
+        each_way_ms: 0,
+        threads: 0,
         quick: false,
         needs: Ability::ReadWrite,
         base: "ours-read-write",
@@ -294,7 +335,8 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         id: "permits",
         title: "10 permits: 4 × 16 tasks, sections of 1 ms",
         kind: turns(4, 16, Keys::One, 1_000),
-        delayed: false,
+        each_way_ms: 0,
+        threads: 0,
         quick: false,
         needs: Ability::Permits,
         base: "ours-permits",
@@ -310,11 +352,30 @@ pub(crate) const WORKLOADS: &[Workload] = &[
             hold_us: 1_000,
             patience_us: 20_000,
         },
-        delayed: false,
+        each_way_ms: 0,
+        threads: 0,
         quick: false,
         needs: Ability::Cancel,
         base: "ours",
         columns: STORM,
+    },
+    ends(
+        "ends-1",
+        "Guards released and dropped: 100 tasks on one thread, a name for each turn",
+        (1, 0),
+    ),
+    ends("ends-2", "Guards released and dropped: 100 tasks on two threads", (2, 0)),
+    ends("ends-25ms", "Guards released and dropped, 25 ms each way: 100 tasks", (2, 25)),
+    Workload {
+        id: "flood",
+        title: "5 000 waits of other locks are cancelled at once: hand-over of a guard that ends then",
+        kind: Kind::Flood(5_000),
+        each_way_ms: 0,
+        threads: 0,
+        quick: false,
+        needs: Ability::BothEnds,
+        base: "ours",
+        columns: FLOOD,
     },
     depth("depth-1", "A queue of 1", 1),
     depth("depth-100", "A queue of 100", 100),
@@ -325,7 +386,8 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         id: "holds",
         title: "10 000 held locks",
         kind: Kind::Holds(10_000),
-        delayed: false,
+        each_way_ms: 0,
+        threads: 0,
         quick: false,
         needs: Ability::Renew,
         base: "ours",
@@ -335,7 +397,8 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         id: "pair-1ms",
         title: "1 ms each way: a free lock, one task",
         kind: turns(1, 1, Keys::Own, 0),
-        delayed: true,
+        each_way_ms: 1,
+        threads: 0,
         quick: false,
         needs: Ability::Take,
         base: "bare",
@@ -345,7 +408,8 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         id: "hand-off-1ms",
         title: "1 ms each way: hand-off from one process to another",
         kind: Kind::HandOff,
-        delayed: true,
+        each_way_ms: 1,
+        threads: 0,
         quick: false,
         needs: Ability::HandOff,
         base: "publish",
@@ -355,32 +419,33 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         id: "hot-1x64-1ms",
         title: "1 ms each way, one hot lock: 64 tasks of one process",
         kind: turns(1, 64, Keys::One, 0),
-        delayed: true,
+        each_way_ms: 1,
+        threads: 0,
         quick: false,
         needs: Ability::Wait,
         base: "bare",
         columns: HOT,
     },
-    quorum("quorum-pair", "Three primaries: a free lock, one task", OWN, false, PAIR),
+    quorum("quorum-pair", "Three primaries: a free lock, one task", OWN, 0, PAIR),
     quorum(
         "quorum-pair-1ms",
         "Three primaries, 1 ms each way: a free lock, one task",
         OWN,
-        true,
+        1,
         PAIR,
     ),
     quorum(
         "quorum-hand-off",
         "Three primaries: hand-off from one process to another",
         Kind::HandOff,
-        false,
+        0,
         HAND_OFF,
     ),
     quorum(
         "quorum-hot-4x16",
         "Three primaries, one hot lock: 4 processes, 16 tasks each",
         turns(4, 16, Keys::One, 0),
-        false,
+        0,
         QUORUM_HOT,
     ),
     http("http-1", "HTTP: 1 connection, 10 000 keys", 1, 10_000),

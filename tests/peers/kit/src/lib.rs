@@ -48,6 +48,7 @@ async fn obey<P: Peer>(peer: &Arc<P>) {
     let mut input = input();
     let mut stays = HashMap::new();
     let mut crowd = Vec::new();
+    let mut waits = Vec::new();
     while let Some(line) = input.recv().await {
         let line = Line::parse(&line);
         match line.what() {
@@ -77,6 +78,19 @@ async fn obey<P: Peer>(peer: &Arc<P>) {
                     }
                 }
                 say("crowded");
+            }
+            "wait" => {
+                let key = line.text("key");
+                waits.extend(
+                    (0..line.number("count"))
+                        .map(|number| Stay::begin(peer, &format!("{key}:{number}"), None, None)),
+                );
+                say("waiting");
+            }
+            "disperse" => {
+                for wait in waits.drain(..).map(Stay::end).collect::<Vec<_>>() {
+                    wait.await;
+                }
             }
             what => panic!("not understood: {what}"),
         }

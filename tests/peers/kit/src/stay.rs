@@ -33,10 +33,10 @@ impl Stay {
         let _ = (&mut self.taken).await;
     }
 
-    /// Releases the lock, or stops waiting for it.
-    pub(crate) async fn end(self) {
+    /// Tells it to release the lock, or to stop waiting for it; the future waits until it has.
+    pub(crate) fn end(self) -> impl Future<Output = ()> {
         let _ = self.end.send(());
-        self.task.await.expect("a lock is taken and given back without a panic");
+        async { self.task.await.expect("a lock is taken and given back without a panic") }
     }
 }
 

@@ -6,7 +6,7 @@ use lock_peer_kit::{Peer, run};
 use lock_peer_ours::Ours;
 use lockcore::{LockGuard, LockOptions, Locks, LocksBuilder, Quorum};
 
-/// Locks whose guards are dropped, and released in the background.
+/// Locks whose guards are dropped.
 struct Dropped(Ours);
 
 impl Peer for Dropped {
