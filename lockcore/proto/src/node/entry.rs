@@ -129,7 +129,7 @@ pub struct Request {
 #[derive(Debug, Clone)]
 pub(super) struct Entry<P> {
     pub(super) lock: LockName,
-    /// That of its lock. The table sets it.
+    /// The lane of its lock. The table sets it.
     pub(super) lane: u16,
     pub(super) member: Member,
     pub(super) options: Terms,

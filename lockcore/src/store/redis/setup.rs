@@ -62,7 +62,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Whether it is known that this is a connection to the same run of the same server.
+    /// Whether this is known to be a connection to the same run of the same server.
     pub(crate) fn is_on_server_of(&self, other: &Self) -> bool {
         let is_same = |ours: &Option<String>, theirs| ours.is_some() && ours == theirs;
         is_same(&self.run, &other.run) || is_same(&self.mark, &other.mark)
