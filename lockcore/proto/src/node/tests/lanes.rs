@@ -266,3 +266,20 @@ fn a_slot_that_moves_takes_all_that_is_due_to_its_new_lane() {
     let asks = ticked(&mut core, at(10_000));
     assert_eq!(asks.iter().map(|ask| ask.lane).collect::<Vec<_>>(), [2, 2], "{asks:?}");
 }
+
+#[test]
+fn the_pause_of_a_lane_ends_that_of_no_other() {
+    let mut core = core();
+    core.event(at(0)).set_lanes(lanes());
+    let away = StoreError::refused(LockErrorKind::Unavailable, "away");
+    for (lane, failed) in [(1, at(0)), (2, at(1))] {
+        let ask = core.event(at(0)).begin(wish(&named(lane, 0)), ()).expect("it is open").1;
+        core.event(failed).unanswered(&ask.expect("there is room"), &away);
+    }
+    core.drain();
+    for lane in [1, 2] {
+        let due = core.next().expect("it is asked for again");
+        let asks = ticked(&mut core, due);
+        assert_eq!(asks.iter().map(|ask| ask.lane).collect::<Vec<_>>(), [lane], "{asks:?}");
+    }
+}
