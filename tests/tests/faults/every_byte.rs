@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use lock_tests::{Fault, Proxy, Raw, RedisServer, Request, eventually};
 use lockcore::{LockErrorKind, Locks};
 
-use crate::common::{LONG, SOON, connect, held, holder, queue, release, soon};
+use crate::common::{LONG, SOON, held, holder, queue, release, soon};
 use crate::script::runs;
 
 /// The number of places to cut, above the length of any frame here. The proxy counts round, so each
@@ -110,7 +110,9 @@ async fn at_every_place(by: By, places: usize, cut: impl AsyncFn(&mut Lane, usiz
         let cut = &cut;
         async move {
             let proxy = Proxy::start(server.address());
-            let locks = connect(&proxy.url()).await;
+            // So many connections are cut at once that some are away for longer than a request.
+            let builder = Locks::builder().store_wait(SOON);
+            let locks = soon("a connection", builder.connect(proxy.url())).await.expect("accepted");
             release(held(&locks, &format!("first {first}"), LONG).await).await; // by the script
             let mut lane = Lane { proxy, locks, redis: Raw::connect(&server.url()).await };
             for place in (first..places).step_by(LANES) {
