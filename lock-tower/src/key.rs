@@ -98,8 +98,8 @@ impl<Req> ExtractKey<Req> for Box<dyn ExtractKey<Req> + Send + Sync> {
 pub trait ExtractKeyExt: Sized {
     /// Puts `prefix:` before every name, which keeps the keys of two uses apart.
     ///
-    /// A prefix is not empty and has no colon, so that the names of two prefixes are distinct.
-    /// Otherwise every request is refused as [`Internal`](crate::Cause::Internal), and the log says
+    /// `"order"` and `"order:"` are the same. A prefix is not empty and has no other colon, so that
+    /// the names of two prefixes are distinct. Otherwise every request is refused as [`Internal`](crate::Cause::Internal), and the log says
     /// why. Where there are two parts, use two prefixes.
     ///
     /// ```

@@ -14,7 +14,11 @@ impl<E> Prefixed<E> {
     /// Puts `prefix:` before the names of `extractor`; see
     /// [`prefix`](crate::ExtractKeyExt::prefix).
     pub fn new(prefix: impl Into<String>, extractor: E) -> Self {
-        Self { prefix: prefix.into(), extractor }
+        let mut prefix = prefix.into();
+        if prefix.ends_with(':') {
+            prefix.pop();
+        }
+        Self { prefix, extractor }
     }
 }
 

@@ -105,13 +105,19 @@ async fn a_prefix_comes_before_every_name() {
 #[test]
 fn a_prefix_that_could_meet_another_one_is_refused_and_the_server_is_told_why() {
     // `a` + `b:c` and `a:b` + `c` would be one name.
-    for prefix in ["a:b", ":", ""] {
+    for prefix in ["a:b", ""] {
         let key = (|(): &()| "c").prefix(prefix);
         let refused = LockError::from(key.extract_key(&()).unwrap_err());
         assert_eq!(refused.cause(), Cause::Internal, "{prefix:?}: it is not the client's fault");
         let said = refused.to_string();
         assert!(said.contains("colon") && said.contains(&format!("{prefix:?}")), "{said}");
     }
+    for prefix in [":", "a::"] {
+        (|(): &()| "c").prefix(prefix).extract_key(&()).expect_err("it has one colon too many");
+    }
+    // Written as in the names.
+    let keys = (|(): &()| "c").prefix("order:").extract_key(&()).unwrap().unwrap();
+    assert_eq!(keys.names().collect::<Vec<_>>(), ["order:c"]);
     let key = (|(): &()| "b:c").prefix("a").prefix("shop");
     let keys = key.extract_key(&()).unwrap().unwrap();
     assert_eq!(keys.names().collect::<Vec<_>>(), ["shop:a:b:c"]);
