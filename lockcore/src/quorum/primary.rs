@@ -189,14 +189,24 @@ impl SharedPrimary {
     /// Completes once it was there for a while, and all leases are over that it may have forgotten.
     async fn settled(&self, node: &Arc<Node>) -> u64 {
         sleep(SETTLING).await;
+        let mut watched: Option<(u64, Instant)> = None;
         loop {
+            let asked = Instant::now();
             let standing = node.store.standing().await;
             if standing.is_ok() {
                 self.refusal().error = None;
             }
             let pause = match standing {
-                Ok(standing) if standing.age >= self.quarantine => return standing.server,
-                Ok(Standing { age, .. }) => {
+                Ok(Standing { server, age }) => {
+                    if watched.is_none_or(|(before, _)| before != server) {
+                        watched = Some((server, Instant::now()));
+                    }
+                    // Its clock may have been set back since it was marked: this one counts, too.
+                    let since = watched.map_or(asked, |(_, since)| since);
+                    let age = age.max(asked.saturating_duration_since(since));
+                    if age >= self.quarantine {
+                        return server;
+                    }
                     let pause = self.quarantine - age;
                     warn!(primary = self.at + 1, ?pause, "a primary may have forgotten holds");
                     pause

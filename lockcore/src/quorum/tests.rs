@@ -159,6 +159,24 @@ async fn a_token_is_above_those_of_primaries_whose_clocks_are_ahead() {
     assert!(guard.fencing_token() > before);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_primary_whose_clock_is_set_back_counts_once_it_was_watched_for_the_longest_lease() {
+    let mut network = Network::new(3, 20);
+    // An hour ahead when it is emptied, and put right later.
+    network.primaries[0].set_clock_forward(ms(3_600_000));
+    let process = network.start();
+    network.restart(0, false);
+    sleep(ms(500)).await;
+    network.primaries[0].set_clock_back(ms(3_600_000));
+    network.cut(process, 1, true);
+    let began = Instant::now();
+    let request = network.locks(process).key("k").lease(MAX_LEASE);
+    let guard = soon(request.lock()).await.expect("granted");
+    assert!(began.elapsed() >= MAX_LEASE, "{:?}", began.elapsed());
+    assert!(began.elapsed() < 2 * MAX_LEASE, "{:?}", began.elapsed());
+    guard.release().await.expect("held");
+}
+
 /// A lock of another name, by a process that knows no other primary.
 async fn stranger(network: &Network, primary: usize) {
     let stranger = Locks::builder().on_memory(&network.primaries[primary]).expect("options");
