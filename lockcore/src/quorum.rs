@@ -185,8 +185,16 @@ impl Primaries {
         let (reached, all) = (self.view.borrow().reached(), self.members.len());
         let wanted = self.wanted();
         let mut detail = format!("{reached} of {all} primaries are reached, {wanted} are needed");
+        let mut refusing = 0;
+        for (place, primary) in (1..).zip(&self.members) {
+            if let Some(error) = primary.refusal() {
+                refusing += usize::from(primary.node().is_some());
+                let _ = write!(detail, ". Primary {place} refuses: {error}");
+            }
+        }
         // Within a second of a change, one that is reached may not be connected any more.
         let connected = self.nodes().filter(|node| Links::of(&*node.store).is_up()).count();
+        let connected = connected.saturating_sub(refusing);
         if let Some(young @ 1..) = connected.checked_sub(reached) {
             let quarantine = self.terms.quarantine();
             let _ = write!(

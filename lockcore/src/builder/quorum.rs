@@ -48,7 +48,7 @@ impl LocksBuilder {
             let seen = Some(Arc::clone(&seen));
             let node = self.of_primary(at).memory_node(store, id.clone(), seen);
             let standing = node.store.standing().now_or_never().expect("memory answers at once");
-            Ok((node, standing.map_err(LockError::of_store)?))
+            Ok((node, Some(standing.map_err(LockError::of_store)?)))
         };
         let list: Result<_, LockError> =
             (stores.iter().enumerate()).map(|place| Ok((Some(node(place)?), closed()))).collect();
@@ -118,7 +118,7 @@ mod on_redis {
     use crate::node::Inbox;
     use crate::quorum::Quorum;
     use crate::store::Store as _;
-    use crate::store::redis::{Connector, Mark, RedisStore, Used, read_url};
+    use crate::store::redis::{Connector, Mark, Marks, RedisStore, Used, read_url};
     use crate::store::seen::SeenTokens;
 
     impl Locks {
@@ -151,13 +151,13 @@ mod on_redis {
         ///
         /// Locks and reads have the same methods as on one server; permits are
         /// [`Unsupported`](LockErrorKind::Unsupported). There are two connections for each primary.
-        /// Those that cannot be reached are connected to later, as long as a majority can be.
+        /// Those that cannot be reached, or refuse, are tried again later, as long as a majority can
+        /// be used: a warning tells of each, once a minute.
         ///
         /// # Errors
-        /// As [`connect`](Self::connect): of the first primary that refuses, or of the last that
-        /// cannot be reached if fewer than a majority can be.
-        /// [`InvalidOption`](LockErrorKind::InvalidOption) if a primary belongs to another list,
-        /// and [`Unsupported`](LockErrorKind::Unsupported) if one has replicas or was one.
+        /// As [`connect`](Self::connect), if fewer than a majority can be used: of a primary that
+        /// refuses, if so many refuse; else of one that cannot be reached. A primary that belongs to another list is [`InvalidOption`](LockErrorKind::InvalidOption), and one
+        /// that has replicas or was one is [`Unsupported`](LockErrorKind::Unsupported).
         ///
         /// # Panics
         /// Outside a tokio runtime with timers.
@@ -187,11 +187,46 @@ mod on_redis {
             builder.store(connector, id, inbox, primary).await
         }
 
-        async fn connect(self) -> Result<Connected, LockError> {
+        /// Connects, and reads the mark.
+        async fn open(&self) -> Result<(RedisStore, Inbox), LockError> {
             let inbox = Inbox::default();
             let store = self.store(&inbox).await?;
-            let standing = store.standing().await.map_err(|error| store.error(error))?;
-            Ok((self.builder.node(Arc::new(store), self.id, &inbox), standing))
+            store.look().await?;
+            Ok((store, inbox))
+        }
+
+        /// Begins its node. One that does not say when it counts is asked again later.
+        async fn begin(
+            &self,
+            (store, inbox): (RedisStore, Inbox),
+        ) -> (Connected, Option<LockError>) {
+            let standing = store.standing().await.map_err(|error| store.error(error));
+            let node = self.builder.node(Arc::new(store), self.id.clone(), &inbox);
+            let (standing, error) = match standing {
+                Ok(standing) => (Some(standing), None),
+                Err(error) => (None, Some(error)),
+            };
+            ((node, standing), error)
+        }
+
+        async fn connect(self) -> Result<Connected, LockError> {
+            let opened = self.open().await?;
+            Ok(self.begin(opened).await.0)
+        }
+    }
+
+    /// The error of a start on `n` primaries with these errors, if they leave no majority.
+    fn check_majority(n: usize, errors: &[LockError]) -> Result<(), LockError> {
+        let is_enough = |failures: usize| n - failures > n / 2;
+        let is_refusal = |error: &&LockError| error.kind() != LockErrorKind::Unavailable;
+        let refusals: Vec<_> = errors.iter().filter(is_refusal).collect();
+        let error = match refusals.first() {
+            Some(first) if !is_enough(refusals.len()) => Some(*first),
+            _ => errors.iter().rfind(|error| !is_refusal(error)),
+        };
+        match error {
+            Some(error) if !is_enough(errors.len()) => Err(error.clone()),
+            _ => Ok(()),
         }
     }
 
@@ -211,26 +246,28 @@ mod on_redis {
         pub async fn from_quorum(mut self, quorum: Quorum) -> Result<Locks, LockError> {
             let terms = self.terms(quorum.primaries.len(), quorum.max_lease, quorum.spare)?;
             let places = self.places(&quorum)?;
-            let connected = join_all(places.iter().cloned().map(Place::connect)).await;
-            let mut away = None;
-            let mut list = Vec::with_capacity(places.len());
-            for (place, connected) in places.into_iter().zip(connected) {
-                let connected = match connected {
-                    Ok(connected) => Some(connected),
-                    Err(error) if error.kind() == LockErrorKind::Unavailable => {
-                        away = Some(error);
-                        None
-                    }
-                    Err(error) => return Err(error),
-                };
-                let connect: Connect = Box::new(move || place.clone().connect().boxed());
-                list.push((connected, connect));
+            // The marks of all are read before one is written.
+            let mut errors = Vec::new();
+            let mut opened = Vec::with_capacity(places.len());
+            for one in join_all(places.iter().map(Place::open)).await {
+                opened.push(one.map_err(|error| errors.push(error)).ok());
             }
-            let are_connected = list.iter().filter(|(connected, _)| connected.is_some()).count();
-            match away {
-                Some(error) if are_connected <= list.len() / 2 => Err(error),
-                _ => self.quorum_of(list, terms),
+            check_majority(places.len(), &errors)?;
+            let begin = places.iter().zip(opened).map(async |(place, opened)| match opened {
+                Some(opened) => Some(place.begin(opened).await),
+                None => None,
+            });
+            let mut connected = Vec::with_capacity(places.len());
+            for begun in join_all(begin).await {
+                let (begun, error) = begun.unzip();
+                errors.extend(error.flatten());
+                connected.push(begun);
             }
+            check_majority(places.len(), &errors)?;
+            let connect =
+                |place: Place| -> Connect { Box::new(move || place.clone().connect().boxed()) };
+            let list = connected.into_iter().zip(places.into_iter().map(connect)).collect();
+            self.quorum_of(list, terms)
         }
 
         /// Marks the primaries as new ones, which have granted nothing yet. Without it a quorum
@@ -270,6 +307,8 @@ mod on_redis {
         fn places(&self, quorum: &Quorum) -> Result<Vec<Place>, LockError> {
             let address = |url: &String| {
                 let info = read_url(url)?;
+                // What cannot be a primary's URL or certificate is refused, and not tried again.
+                Connector::from_url(url, &self.tls, self.request_timeout)?;
                 Ok(format!("{}/{}", info.addr(), info.redis_settings().db()))
             };
             let addresses: Result<Vec<String>, LockError> =
@@ -282,10 +321,13 @@ mod on_redis {
             }
             let list = list.join(",");
             let (id, seen) = (new_node(), Arc::default());
+            let all = Marks::of(quorum.primaries.len());
             let place = |(at, url): (usize, &String)| {
                 let namespace = self.namespace.as_deref();
                 let place = (at, list.as_str());
-                let mark = Mark::new(namespace, place, quorum.max_lease, quorum.trusts_restarts);
+                let all = Arc::clone(&all);
+                let (max_lease, trusts_restarts) = (quorum.max_lease, quorum.trusts_restarts);
+                let mark = Mark::new(namespace, place, all, max_lease, trusts_restarts);
                 let seen = Arc::clone(&seen);
                 let builder = self.of_primary(at);
                 Place { builder, url: url.clone(), id: id.clone(), mark, seen }

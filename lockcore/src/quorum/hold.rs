@@ -13,7 +13,7 @@
 //! - A primary that is gained later draws a token above that of the guard, since its floor has that
 //!   one. The guard keeps its own.
 
-use std::future::{Future, pending, ready};
+use std::future::{Future, ready};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -34,6 +34,7 @@ use super::primary::Step;
 use crate::error::LockError;
 use crate::hold_state::HoldState;
 use crate::node::{Attempt, LocalOptions, later};
+use crate::options::MIN_LEASE;
 
 /// A loss by time is told so long before the deadline, at most.
 const LEAD: Duration = Duration::from_millis(100);
@@ -311,43 +312,53 @@ impl SharedHold {
         self.certain(held).map(|step| step.guard.loss().clone().cancelled_owned().boxed()).collect()
     }
 
-    /// Asks for the primaries that are missing: soon, and then once in a renewal period.
+    /// Asks for the primaries that are missing, each by itself.
     async fn heal(&self) {
-        let options = &self.ascent.request.options;
-        if options.renewal == Renewal::Fixed {
-            // One that is gained later would end later.
-            return pending().await;
-        }
+        join_all((0..self.primaries().members.len()).map(|at| self.heal_at(at))).await;
+    }
+
+    /// Asks for one primary while it is missing: soon, and then once in a renewal period.
+    async fn heal_at(&self, at: usize) {
         let mut pause = HOP;
         loop {
-            let missing = self.missing();
-            join_all(missing.into_iter().map(|(at, server)| self.gain(at, server))).await;
+            if let Some(server) = self.missing(at) {
+                self.gain(at, server).await;
+            }
             sleep(pause).await;
-            pause = (pause * 2).min(options.lease / 3);
+            pause = (pause * 2).min(self.ascent.request.options.lease / 3);
         }
     }
 
-    /// The primaries that are reached and not held.
-    fn missing(&self) -> Vec<(usize, u64)> {
-        let view = self.primaries().view.borrow().clone();
-        let mut lost = Vec::new();
+    /// The number of the server of a primary that is reached and not held.
+    fn missing(&self, at: usize) -> Option<u64> {
+        let server = self.primaries().view.borrow().servers[at]?;
+        let primary = &self.primaries().members[at];
         let mut state = self.state();
-        let State::Held(held) = &mut *state else { return Vec::new() };
-        for (primary, step) in self.primaries().members.iter().zip(&mut *held) {
-            lost.extend(step.take_if(|step| !primary.has(step)));
-        }
-        let missing = (0..).zip(held).filter(|(_, step)| step.is_none());
-        let missing = missing.filter_map(|(at, _)| Some((at, view.servers[at]?))).collect();
+        let State::Held(held) = &mut *state else { return None };
+        let lost = held[at].take_if(|step| !primary.has(step));
+        let is_missing = held[at].is_none();
         drop(state);
         // Without the mutex: a guard that is dropped calls out.
         drop(lost);
-        missing
+        is_missing.then_some(server)
+    }
+
+    /// The request at a primary that is missing. A lease that is not renewed has what is left, and
+    /// waits there meanwhile: nothing else closes the gap, and it leaves with the guard.
+    fn request(&self) -> Option<Request> {
+        let mut request = Request { mode: Mode::Try, ..self.ascent.at_a_primary() };
+        if request.options.renewal == Renewal::Fixed {
+            let left = self.deadline(&self.state()).saturating_duration_since(Instant::now());
+            request.mode = Mode::Wait;
+            (request.options.lease, request.options.wait) = (left, Some(left));
+            return (left >= MIN_LEASE).then_some(request);
+        }
+        Some(request)
     }
 
     async fn gain(&self, at: usize, server: u64) {
         let primary = &self.primaries().members[at];
-        let Some(node) = primary.node() else { return };
-        let request = Request { mode: Mode::Try, ..self.ascent.at_a_primary() };
+        let (Some(node), Some(request)) = (primary.node(), self.request()) else { return };
         let class = node.classes.get(BEHIND);
         let attempt = Attempt::new(node, Ok(request), class, LocalOptions::LABELLED);
         let Ok(Some(guard)) = attempt.await else { return };

@@ -11,11 +11,11 @@
 //!   server may have forgotten, if the clocks of the primaries differ by less than the longest
 //!   lease.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use proto::FencingToken;
+use proto::{FencingToken, LockErrorKind};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -31,8 +31,11 @@ use crate::store::{Links, Standing};
 /// without.
 const SETTLING: Duration = Duration::from_secs(1);
 
-/// A primary that is connected.
-pub(crate) type Connected = (Arc<Node>, Standing);
+/// The time between two warnings of one primary.
+const WARNING: Duration = Duration::from_secs(60);
+
+/// A primary that is connected. It has no standing where it refuses to tell it.
+pub(crate) type Connected = (Arc<Node>, Option<Standing>);
 
 /// Connects to a primary.
 pub(crate) type Connect =
@@ -51,6 +54,15 @@ struct SharedPrimary {
     node: OnceLock<Arc<Node>>,
     quarantine: Duration,
     view: Arc<watch::Sender<View>>,
+    refusal: Mutex<Refusal>,
+}
+
+/// The reason why a primary does not count.
+#[derive(Default)]
+struct Refusal {
+    error: Option<LockError>,
+    /// The moment of the last warning.
+    warned: Option<Instant>,
 }
 
 /// A hold at one primary.
@@ -79,7 +91,8 @@ impl Primary {
         view: Arc<watch::Sender<View>>,
         runtime: &Handle,
     ) -> Self {
-        let shared = Arc::new(SharedPrimary { at, node: OnceLock::new(), quarantine, view });
+        let (node, refusal) = (OnceLock::new(), Mutex::default());
+        let shared = Arc::new(SharedPrimary { at, node, quarantine, view, refusal });
         // In a process that has just started it is reached at once.
         let server = connected.and_then(|connected| shared.begin(connected));
         // Made here, and not on the first poll: the runtime may drop the task before it polls it.
@@ -91,6 +104,12 @@ impl Primary {
     /// Its node, once it was connected to.
     pub(crate) fn node(&self) -> Option<&Arc<Node>> {
         self.shared.node.get()
+    }
+
+    /// The error for which it does not count, if it has refused.
+    pub(crate) fn refusal(&self) -> Option<LockError> {
+        let error = self.shared.refusal().error.clone()?;
+        (error.kind() != LockErrorKind::Unavailable).then_some(error)
     }
 
     /// Whether the hold is certain, and its primary is not known to have forgotten anything since
@@ -125,7 +144,8 @@ impl SharedPrimary {
     /// Takes in a connection. Returns the number of its server, if that counts already.
     fn begin(&self, (node, standing): Connected) -> Option<u64> {
         let _ = self.node.set(node);
-        let server = (standing.age >= self.quarantine).then_some(standing.server);
+        let counts = standing.filter(|standing| standing.age >= self.quarantine);
+        let server = counts.map(|standing| standing.server);
         self.tell(server);
         server
     }
@@ -134,15 +154,32 @@ impl SharedPrimary {
         self.view.send_modify(|view| view.set(self.at, server));
     }
 
+    fn refusal(&self) -> MutexGuard<'_, Refusal> {
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes why the primary does not count, and warns once in a while.
+    fn refused(&self, error: LockError) {
+        let mut refusal = self.refusal();
+        if refusal.warned.is_none_or(|warned| warned.elapsed() >= WARNING) {
+            refusal.warned = Some(Instant::now());
+            warn!(primary = self.at + 1, %error, "a primary of the quorum does not count");
+        }
+        refusal.error = Some(error);
+    }
+
     async fn connected(&self, connect: Connect) -> &Arc<Node> {
         loop {
             if let Some(node) = self.node.get() {
                 return node;
             }
             match connect().await {
-                Ok((node, _)) => drop(self.node.set(node)),
+                Ok((node, _)) => {
+                    self.refusal().error = None;
+                    drop(self.node.set(node));
+                }
                 Err(error) => {
-                    warn!(primary = self.at + 1, %error, "a primary of the quorum is not connected");
+                    self.refused(error);
                     sleep(SETTLING).await;
                 }
             }
@@ -152,16 +189,30 @@ impl SharedPrimary {
     /// Completes once it was there for a while, and all leases are over that it may have forgotten.
     async fn settled(&self, node: &Arc<Node>) -> u64 {
         sleep(SETTLING).await;
+        let mut watched: Option<(u64, Instant)> = None;
         loop {
-            let pause = match node.store.standing().await {
-                Ok(standing) if standing.age >= self.quarantine => return standing.server,
-                Ok(standing) => {
-                    let pause = self.quarantine - standing.age;
+            let asked = Instant::now();
+            let standing = node.store.standing().await;
+            if standing.is_ok() {
+                self.refusal().error = None;
+            }
+            let pause = match standing {
+                Ok(Standing { server, age }) => {
+                    if watched.is_none_or(|(before, _)| before != server) {
+                        watched = Some((server, Instant::now()));
+                    }
+                    // Its clock may have been set back since it was marked: this one counts, too.
+                    let since = watched.map_or(asked, |(_, since)| since);
+                    let age = age.max(asked.saturating_duration_since(since));
+                    if age >= self.quarantine {
+                        return server;
+                    }
+                    let pause = self.quarantine - age;
                     warn!(primary = self.at + 1, ?pause, "a primary may have forgotten holds");
                     pause
                 }
                 Err(error) => {
-                    warn!(primary = self.at + 1, error = %error.detail, "a primary does not count");
+                    self.refused(LockError::of_store(error));
                     SETTLING
                 }
             };

@@ -67,6 +67,60 @@ async fn a_hold_is_healed_to_all_primaries_and_released_at_all() {
     assert!(held_at(&network).await.is_empty());
 }
 
+/// Deletes the key at one primary, as an eviction does.
+async fn evict(network: &Network, primary: usize) {
+    let operator = Locks::builder().on_memory(&network.primaries[primary]).expect("options");
+    operator.force_release("k").await.expect("an answer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fixed_lease_is_had_at_all_primaries_and_ends_when_it_did_before() {
+    let mut network = Network::new(3, 21);
+    let (one, other) = (network.start(), network.start());
+    let request = network.locks(one).key("k").fixed_lease(MAX_LEASE);
+    let guard = request.lock().await.expect("free");
+    let deadline = guard.deadline();
+    sleep(ms(50)).await;
+    assert_eq!(held_at(&network).await, [0, 1, 2]);
+    assert!(guard.deadline() <= deadline, "nothing is renewed");
+    evict(&network, 0).await;
+    let busy = network.locks(other).lock_timeout("k", ms(2_000)).await.expect_err("held");
+    assert_eq!(busy.kind(), LockErrorKind::Timeout);
+    assert!(!guard.is_lost());
+    soon(guard.lost()).await;
+    assert!(Instant::now() <= deadline + ms(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fixed_lease_waits_for_a_busy_primary_and_leaves_its_queue_with_the_guard() {
+    let mut network = Network::new(3, 22);
+    let one = network.start();
+    let stranger = Locks::builder().on_memory(&network.primaries[2]).expect("options");
+    let waiting = async |network: &Network| {
+        let seen = Locks::builder().on_memory(&network.primaries[2]).expect("options");
+        seen.inspect("k").await.expect("an inspection").waiters.len()
+    };
+    for is_given_back in [true, false] {
+        let busy = stranger.lock("k").await.expect("free");
+        let request = network.locks(one).key("k").fixed_lease(MAX_LEASE);
+        let guard = request.lock().await.expect("a majority is free");
+        sleep(ms(50)).await;
+        assert_eq!(waiting(&network).await, 1);
+        if is_given_back {
+            busy.release().await.expect("held");
+            sleep(ms(50)).await;
+            assert_eq!(held_at(&network).await, [0, 1, 2]);
+            guard.release().await.expect("held");
+            assert!(held_at(&network).await.is_empty());
+        } else {
+            drop(guard);
+            sleep(ms(50)).await;
+            assert_eq!(waiting(&network).await, 0);
+            busy.release().await.expect("held");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_primary_that_is_lost_costs_a_holder_nothing() {
     for primary in 0..3 {
@@ -157,6 +211,24 @@ async fn a_token_is_above_those_of_primaries_whose_clocks_are_ahead() {
     sleep(ms(2_000)).await;
     let guard = locked(&network, other).await;
     assert!(guard.fencing_token() > before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_primary_whose_clock_is_set_back_counts_once_it_was_watched_for_the_longest_lease() {
+    let mut network = Network::new(3, 20);
+    // An hour ahead when it is emptied, and put right later.
+    network.primaries[0].set_clock_forward(ms(3_600_000));
+    let process = network.start();
+    network.restart(0, false);
+    sleep(ms(500)).await;
+    network.primaries[0].set_clock_back(ms(3_600_000));
+    network.cut(process, 1, true);
+    let began = Instant::now();
+    let request = network.locks(process).key("k").lease(MAX_LEASE);
+    let guard = soon(request.lock()).await.expect("granted");
+    assert!(began.elapsed() >= MAX_LEASE, "{:?}", began.elapsed());
+    assert!(began.elapsed() < 2 * MAX_LEASE, "{:?}", began.elapsed());
+    guard.release().await.expect("held");
 }
 
 /// A lock of another name, by a process that knows no other primary.

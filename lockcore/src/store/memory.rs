@@ -81,6 +81,12 @@ impl MemoryStore {
         self.shared.clock.set_forward(by);
     }
 
+    /// Sets the store's clock back.
+    #[cfg(test)]
+    pub(crate) fn set_clock_back(&self, by: std::time::Duration) {
+        self.shared.clock.set_back(by);
+    }
+
     /// Restarts the store, which keeps all that it has or nothing of it.
     #[cfg(test)]
     pub(crate) fn restart(&self, keeps: bool) {

@@ -40,7 +40,7 @@ use confirmations::Confirmations;
 pub(crate) use confirmations::Replicas;
 pub(crate) use connector::Connector;
 pub(crate) use server_url::read as read_url;
-pub(crate) use standing::{Mark, Used};
+pub(crate) use standing::{Mark, Marks, Used};
 pub(crate) use tls::Tls;
 
 use crate::error::LockError;
@@ -177,6 +177,12 @@ impl RedisStore {
         guard.disarm();
         let mark = mark.map(Arc::new);
         Ok(Self { wire: Arc::clone(&wire), link, subscription, confirmations, mark, closed })
+    }
+
+    /// Reads the mark of a primary of a quorum. Refuses that of another list.
+    pub(crate) async fn look(&self) -> Result<(), LockError> {
+        let Some(mark) = &self.mark else { return Ok(()) };
+        mark.look(&self.link).await.map_err(|error| self.error(error))
     }
 
     /// The use of a primary of a quorum so far. Refuses one that is not new in its present run.

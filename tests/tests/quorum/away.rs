@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use lock_tests::{Raw, eventually};
+use lock_tests::{Log, Raw, eventually};
 use lockcore::{HoldState, LockErrorKind, Locks};
 use tokio::runtime::Builder;
 use tokio::time::{Instant, timeout};
 
+use crate::marks::replica_of;
 use crate::primaries::{MAX_LEASE, SOON, Three};
 
 #[tokio::test]
@@ -20,6 +21,81 @@ async fn a_primary_that_is_away_at_the_start_is_connected_to_later() {
     eventually("the third one is connected", SOON, async || locks.status().servers.len() == 3)
         .await;
     guard.release().await.expect("held");
+}
+
+/// A reason for which a primary refuses a process that starts.
+#[derive(Debug, Clone, Copy)]
+enum Reason {
+    Replica,
+    Rights,
+    Password,
+    Mark,
+}
+
+#[tokio::test]
+async fn a_primary_that_refuses_is_as_one_that_is_away_and_is_tried_again() {
+    for reason in [Reason::Replica, Reason::Rights, Reason::Password, Reason::Mark] {
+        let three = Three::begun().await;
+        let mut redis = Raw::connect(&three.0[0].url()).await;
+        let mut ask = async |words: &[&str]| -> redis::Value {
+            redis.ask(redis::cmd(words[0]).arg(&words[1..])).await
+        };
+        let mut replica = None;
+        let before = ask(&["GET", "lockcore:quorum"]).await;
+        match reason {
+            Reason::Replica => replica = Some(replica_of(&three.0[0]).await),
+            Reason::Rights => drop(ask(&["ACL", "SETUSER", "default", "-info"]).await),
+            Reason::Password => {
+                ask(&["ACL", "SETUSER", "default", "resetpass", ">another"]).await;
+            }
+            Reason::Mark => drop(ask(&["SET", "lockcore:quorum", "1 - 0 1 theirs"]).await),
+        }
+        let locks = three.locks().await;
+        let guard = locks.lock("k").await.unwrap_or_else(|error| panic!("{reason:?}: {error}"));
+        let mut third = Raw::connect(&three.0[2].url()).await;
+        assert!(third.exists("lock:{k}").await, "{reason:?}");
+        match reason {
+            Reason::Replica => drop(replica.take()),
+            Reason::Rights => drop(ask(&["ACL", "SETUSER", "default", "+info"]).await),
+            Reason::Password => drop(ask(&["ACL", "SETUSER", "default", "nopass"]).await),
+            Reason::Mark => {
+                let redis::Value::BulkString(mark) = &before else { panic!("a mark: {before:?}") };
+                ask(&["SET", "lockcore:quorum", std::str::from_utf8(mark).expect("text")]).await;
+            }
+        }
+        eventually("it is gained", SOON, async || {
+            ask(&["EXISTS", "lock:{k}"]).await == redis::Value::Int(1)
+        })
+        .await;
+        guard.release().await.expect("held");
+    }
+}
+
+#[tokio::test]
+async fn a_primary_that_refuses_is_warned_of_once_a_minute() {
+    let three = Three::begun().await;
+    let _replica = replica_of(&three.0[0]).await;
+    let (log, _here) = Log::listen();
+    let _locks = three.locks().await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let is_warning = |(_, text): &(_, String)| text.contains("does not count");
+    let warnings: Vec<_> = log.lines().into_iter().filter(is_warning).collect();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+}
+
+#[tokio::test]
+async fn an_error_without_a_majority_says_why_a_primary_refuses() {
+    let mut three = Three::begun().await;
+    let _replica = replica_of(&three.0[0]).await;
+    let locks = three.locks().await;
+    three.0[2].kill();
+    let mut text = String::new();
+    eventually("it is told", SOON, async || {
+        text = locks.try_lock("k").await.err().map(|error| error.to_string()).unwrap_or_default();
+        text.contains("1 of 3 primaries") && text.contains("Primary 1 refuses")
+    })
+    .await;
+    assert!(text.contains("replicas") && !text.contains("do not count yet"), "{text}");
 }
 
 #[tokio::test]

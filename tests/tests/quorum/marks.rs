@@ -93,8 +93,11 @@ async fn a_primary_of_another_list_or_with_other_settings_is_refused() {
 async fn a_key_of_another_program_in_place_of_a_mark_is_left_alone() {
     for command in [["SET", "lockcore:quorum", "theirs"], ["RPUSH", "lockcore:quorum", "theirs"]] {
         let three = Three::start();
+        for at in [0, 1] {
+            let mut redis = Raw::connect(&three.0[at].url()).await;
+            let _: redis::Value = redis.ask(redis::cmd(command[0]).arg(&command[1..])).await;
+        }
         let mut redis = Raw::connect(&three.0[1].url()).await;
-        let _: redis::Value = redis.ask(redis::cmd(command[0]).arg(&command[1..])).await;
         let before: Vec<u8> = redis.ask(redis::cmd("DUMP").arg("lockcore:quorum")).await;
         let kind = refused(three.quorum()).await.kind();
         assert!(
@@ -103,25 +106,77 @@ async fn a_key_of_another_program_in_place_of_a_mark_is_left_alone() {
         );
         let began = Locks::builder().lease(MAX_LEASE).init_quorum(three.quorum()).await;
         assert!(began.is_err());
+        assert_eq!(mark(&three.0[2]).await, None, "nothing is written");
         let after: Vec<u8> = redis.ask(redis::cmd("DUMP").arg("lockcore:quorum")).await;
         assert_eq!(before, after);
     }
 }
 
 #[tokio::test]
-async fn a_primary_with_a_replica_is_refused() {
+async fn a_majority_with_replicas_is_refused() {
     let three = Three::begun().await;
-    let port = three.0[2].port().to_string();
+    let _replicas = [replica_of(&three.0[1]).await, replica_of(&three.0[2]).await];
+    let error = refused(three.quorum()).await;
+    assert_eq!(error.kind(), LockErrorKind::Unsupported);
+    assert!(error.to_string().contains("replicas"), "{error}");
+}
+
+/// A replica of this server, once it is connected.
+pub(crate) async fn replica_of(server: &RedisServer) -> RedisServer {
+    let port = server.port().to_string();
     let replica = RedisServer::options().arg("replicaof", &format!("127.0.0.1 {port}")).start();
-    let mut redis = Raw::connect(&three.0[2].url()).await;
+    let mut redis = Raw::connect(&server.url()).await;
     eventually("the replica is connected", SOON, async || {
         redis.info("replication").await.contains("connected_slaves:1")
     })
     .await;
-    let error = refused(three.quorum()).await;
-    assert_eq!(error.kind(), LockErrorKind::Unsupported);
-    assert!(error.to_string().contains("replicas"), "{error}");
-    drop(replica);
+    replica
+}
+
+#[tokio::test]
+async fn a_process_with_an_old_list_marks_no_server_that_was_emptied() {
+    let three = Three::begun().await;
+    let locks = three.locks().await;
+    // An old list had two of the three, and a server that is out of use.
+    let old = RedisServer::start();
+    let list = [three.0[0].url(), three.0[1].url(), old.url()];
+    let old_list = Quorum::new(&list).max_lease(MAX_LEASE);
+    let _: redis::Value = Raw::connect(&three.0[0].url()).await.ask(&redis::cmd("FLUSHALL")).await;
+    let stray = Locks::builder().lease(MAX_LEASE).from_quorum(old_list.clone()).await;
+    assert_eq!(mark(&three.0[0]).await, None, "it claims the emptied server");
+    // It has one contradiction of three: no majority, but it may mark nothing, and so use nothing.
+    assert_eq!(stray.expect_err("refused").kind(), LockErrorKind::InvalidOption);
+    // With the mark that it once left on the third one, it is so still.
+    let agreed = format!(
+        "2 {} {}",
+        MAX_LEASE.as_millis(),
+        [&three.0[0], &three.0[1], &old].map(|server| format!("{}/0", server.address())).join(",")
+    );
+    let mut redis = Raw::connect(&old.url()).await;
+    let text = format!("1700000000000000 - {agreed}");
+    let _: redis::Value = redis.ask(redis::cmd("SET").arg("lockcore:quorum").arg(text)).await;
+    let count = counter("1700000000000000");
+    let _: redis::Value =
+        redis.ask(redis::cmd("SET").arg(count).arg(1_700_000_000_000_000_u64)).await;
+    assert!(Locks::builder().lease(MAX_LEASE).from_quorum(old_list).await.is_err());
+    assert_eq!(mark(&three.0[0]).await, None, "it claims the emptied server");
+    // Those of the right list mark it, as before.
+    drop(three.locks().await);
+    assert!(mark(&three.0[0]).await.is_some());
+    drop(locks);
+}
+
+#[tokio::test]
+async fn a_process_that_more_primaries_contradict_than_not_leaves_no_mark() {
+    let three = Three::begun().await;
+    let more = [RedisServer::start(), RedisServer::start()];
+    let five = three.0.iter().chain(&more).map(RedisServer::url);
+    let error = refused(Quorum::new(five).max_lease(MAX_LEASE)).await;
+    assert_eq!(error.kind(), LockErrorKind::InvalidOption);
+    assert!(error.to_string().contains("another quorum"), "{error}");
+    for server in &more {
+        assert_eq!(mark(server).await, None);
+    }
 }
 
 #[tokio::test]
@@ -166,7 +221,8 @@ async fn a_token_is_above_those_that_an_emptied_primary_has_forgotten() {
     let later = |ms: u64| now_us + ms * 1_000;
     // As by a clock that is ahead, by less than the longest lease.
     count_from(&three.0[0], later(2_600)).await;
-    // It does not heal: the third primary sees none of its tokens.
+    // The third primary sees none of its tokens.
+    three.0[2].kill();
     let guard = one.key("k").fixed_lease(MAX_LEASE).lock().await.expect("free");
     let forgotten = guard.fencing_token();
     assert!(forgotten.get() > later(2_600));
@@ -175,6 +231,7 @@ async fn a_token_is_above_those_that_an_emptied_primary_has_forgotten() {
     three.0[0].kill();
     three.0[1].kill();
     three.0[1].restart();
+    three.0[2].restart();
     // Others have got tokens at these two since, by clocks that are behind.
     count_from(&three.0[1], later(2_200)).await;
     count_from(&three.0[2], later(2_400)).await;
@@ -215,11 +272,13 @@ async fn a_restart_that_keeps_the_mark_is_known_to_a_process_that_comes_later() 
 }
 
 #[tokio::test]
-async fn a_user_that_may_not_know_whether_a_primary_has_restarted_is_refused() {
+async fn a_user_that_may_not_know_whether_primaries_have_restarted_is_refused() {
     let three = Three::begun().await;
-    let mut redis = Raw::connect(&three.0[0].url()).await;
-    let rules = ["ACL", "SETUSER", "default", "-info"];
-    let _: redis::Value = redis.ask(redis::cmd(rules[0]).arg(&rules[1..])).await;
+    for at in [0, 1] {
+        let mut redis = Raw::connect(&three.0[at].url()).await;
+        let rules = ["ACL", "SETUSER", "default", "-info"];
+        let _: redis::Value = redis.ask(redis::cmd(rules[0]).arg(&rules[1..])).await;
+    }
     let error = refused(three.quorum()).await;
     assert_eq!(error.kind(), LockErrorKind::Denied);
     assert!(error.to_string().contains("+info"), "{error}");

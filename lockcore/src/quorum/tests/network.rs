@@ -83,7 +83,7 @@ impl Network {
             let standing = wire.inner().standing().now_or_never().expect("at once");
             let node = builder.of_primary(*at).node(Arc::new(wire), id.clone(), &inbox);
             let never: Connect = Box::new(|| std::future::pending().boxed());
-            (Some((node, standing.expect("open"))), never)
+            (Some((node, standing.ok())), never)
         };
         let list: Vec<_> = list.iter().map(connect).collect();
         let node = list[0].0.as_ref().map(|(node, _)| Arc::clone(node)).expect("connected");

@@ -31,4 +31,10 @@ impl StoreClock {
     pub(super) fn set_forward(&self, by: std::time::Duration) {
         self.started_us.fetch_add(by.as_micros() as u64, Ordering::Relaxed);
     }
+
+    /// As a clock that is set back.
+    #[cfg(test)]
+    pub(super) fn set_back(&self, by: std::time::Duration) {
+        self.started_us.fetch_sub(by.as_micros() as u64, Ordering::Relaxed);
+    }
 }

@@ -4,11 +4,14 @@
 //!
 //! - The mark is written, with the server's time, by the first process that finds none, or no
 //!   counter of its epoch: if one of the two is missing later, the server was emptied in between.
+//! - But not by one whose list other primaries contradict, unless a majority agrees with it: else a
+//!   process with an old list would claim a server that was emptied, and keep the others out.
 //! - A restart that keeps the mark is told by the server's run. The link asks for that on each new
 //!   connection, before a command can use it; a restart breaks connections.
 //! - The mark has the whole list of the primaries: another list would have majorities that do not
 //!   meet those of this one.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use proto::wire::keys::PRIMARY_COUNTERS;
@@ -24,6 +27,9 @@ use crate::store::Standing;
 
 /// The first part of the name of the key, before the namespace.
 const KEY: &str = "lockcore:quorum";
+/// The reason why no mark is written.
+const UNMARKED: &str = "it has no mark, and is given none: other primaries belong to another quorum, \
+    and no majority to that of this process";
 /// The replication id of a server that was never a replica.
 const NO_ID: &str = "0000000000000000000000000000000000000000";
 
@@ -31,10 +37,48 @@ const NO_ID: &str = "0000000000000000000000000000000000000000";
 #[derive(Debug, Clone)]
 pub(crate) struct Mark {
     key: String,
+    at: usize,
+    /// The marks of all primaries.
+    all: Arc<Marks>,
     /// The part on which all processes agree: the place in the list, the longest lease, the list.
     agreed: String,
     /// A restart keeps all that the server has answered.
     trusts_restarts: bool,
+}
+
+/// The marks of all primaries, as this process has found each last.
+#[derive(Debug)]
+pub(crate) struct Marks(Mutex<Vec<Option<Sight>>>);
+
+/// The mark of one primary, as it was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sight {
+    Missing,
+    Ours,
+    /// Of another list, or no mark at all.
+    Theirs,
+}
+
+impl Marks {
+    /// Those of `n` primaries, none of which was read yet.
+    pub(crate) fn of(n: usize) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(vec![None; n])))
+    }
+
+    fn each(&self) -> MutexGuard<'_, Vec<Option<Sight>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, at: usize, sight: Sight) {
+        self.each()[at] = Some(sight);
+    }
+
+    /// Whether a mark may be written where none is.
+    fn agree(&self) -> bool {
+        let each = self.each();
+        let count = |sight| each.iter().flatten().filter(|other| **other == sight).count();
+        count(Sight::Theirs) == 0 || count(Sight::Ours) > each.len() / 2
+    }
 }
 
 /// A mark as it was found.
@@ -76,12 +120,21 @@ impl Mark {
     pub(crate) fn new(
         namespace: Option<&str>,
         (at, list): (usize, &str),
+        all: Arc<Marks>,
         max_lease: Duration,
         trusts_restarts: bool,
     ) -> Self {
         let key = namespace.map_or_else(|| KEY.to_owned(), |of| format!("{KEY}:{of}"));
         let agreed = format!("{at} {} {list}", max_lease.as_millis());
-        Self { key, agreed, trusts_restarts }
+        Self { key, at, all, agreed, trusts_restarts }
+    }
+
+    /// Reads the mark, and writes none. Refuses that of another list.
+    pub(crate) async fn look(&self, link: &CommandLink) -> Result<(), StoreError> {
+        match self.read_or_write(link, "").await? {
+            Some(text) => self.found(&text).map(drop),
+            None => Ok(self.all.note(self.at, Sight::Missing)),
+        }
     }
 
     /// The time for which the server has forgotten nothing. Notes its present time.
@@ -93,7 +146,11 @@ impl Mark {
         let generation = link.generation();
         let Server { run, uptime } = Self::server(link).await?;
         let now_us = time(link).await?;
-        let text = self.read_or_write(link, "-").await?;
+        let fresh = if self.all.agree() { "-" } else { "" };
+        let Some(text) = self.read_or_write(link, fresh).await? else {
+            self.all.note(self.at, Sight::Missing);
+            return Err(StoreError::refused(LockErrorKind::InvalidOption, UNMARKED));
+        };
         let Found { written_us, fresh, .. } = self.found(&text)?;
         // Before the epoch is told: nothing that is granted in it counts for the one before.
         let known_us = server_time.epoch_us();
@@ -138,22 +195,33 @@ impl Mark {
     pub(crate) async fn begin(&self, link: &CommandLink) -> Result<(), StoreError> {
         let Server { run, .. } = Self::server(link).await?;
         let text = self.read_or_write(link, &run).await?;
-        self.found(&text).map(drop)
+        self.found(&text.unwrap_or_default()).map(drop)
     }
 
-    /// The mark that is there, or that is written since the server was emptied.
-    async fn read_or_write(&self, link: &CommandLink, fresh: &str) -> Result<String, StoreError> {
+    /// The mark that is there, or that is written since the server was emptied. Nothing is written
+    /// if `fresh` is empty.
+    async fn read_or_write(
+        &self,
+        link: &CommandLink,
+        fresh: &str,
+    ) -> Result<Option<String>, StoreError> {
         let mut call = Scripted::begin(&scripts::of_queue().mark, 1);
         call.text(&self.key).text(fresh).text(&self.agreed).text(PRIMARY_COUNTERS);
-        text(link.run_script(call).await?)
+        let answer = link.run_script(call).await;
+        if answer.as_ref().is_err_and(|error| error.kind == LockErrorKind::WrongType) {
+            self.all.note(self.at, Sight::Theirs);
+        }
+        text(answer?)
     }
 
     fn found<'a>(&self, text: &'a str) -> Result<Found<'a>, StoreError> {
+        self.all.note(self.at, Sight::Theirs);
         let invalid = |detail| StoreError::refused(LockErrorKind::InvalidOption, detail);
         let Some(found) = Found::read(text) else {
             return Err(invalid(format!("the key {} is another program's", self.key)));
         };
         if found.agreed == self.agreed {
+            self.all.note(self.at, Sight::Ours);
             return Ok(found);
         }
         Err(invalid(format!(

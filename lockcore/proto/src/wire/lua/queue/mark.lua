@@ -1,12 +1,16 @@
 -- Reads the mark of a primary of a quorum. Where the mark or the counter of its epoch is missing,
 -- the server was emptied, and both are written: together, so that no counter is of an epoch that
--- ended before it. KEYS: mark. ARGV: the run of the server in which the mark is new, or -; the part
--- on which all processes agree; the first part of the name of a counter. Answers the mark.
+-- ended before it. KEYS: mark. ARGV: the run of the server in which the mark is new, or -, or
+-- nothing where none is to be written; the part on which all processes agree; the first part of the
+-- name of a counter. Answers the mark, or nil.
 local call, text = redis.call, redis.call('GET', KEYS[1])
 local written, agreed = string.match(text or '', '^(%d+) %S+ (.*)$')
 local count = written and tonumber(redis.pcall('GET', ARGV[3] .. written))
 if text and agreed ~= ARGV[2] or count and count > 1000000000000000 then
   return text
+end
+if ARGV[1] == '' then
+  return false
 end
 local time = call('TIME')
 local now = time[1] .. string.sub('00000' .. time[2], -6)
