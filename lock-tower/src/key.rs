@@ -99,8 +99,9 @@ pub trait ExtractKeyExt: Sized {
     /// Puts `prefix:` before every name, which keeps the keys of two uses apart.
     ///
     /// `"order"` and `"order:"` are the same. A prefix is not empty and has no other colon, so that
-    /// the names of two prefixes are distinct. Otherwise every request is refused as [`Internal`](crate::Cause::Internal), and the log says
-    /// why. Where there are two parts, use two prefixes.
+    /// the names of two prefixes are distinct. Otherwise every request is refused as
+    /// [`Internal`](crate::Cause::Internal), and the log says why. Where there are two parts, use
+    /// two prefixes.
     ///
     /// ```
     /// use lock_tower::{ExtractKey, ExtractKeyExt};

@@ -151,13 +151,14 @@ mod on_redis {
         ///
         /// Locks and reads have the same methods as on one server; permits are
         /// [`Unsupported`](LockErrorKind::Unsupported). There are two connections for each primary.
-        /// Those that cannot be reached, or refuse, are tried again later, as long as a majority can
-        /// be used: a warning tells of each, once a minute.
+        /// Those that cannot be reached, or refuse, are tried again later, as long as a majority
+        /// can be used: a warning tells of each, once a minute.
         ///
         /// # Errors
         /// As [`connect`](Self::connect), if fewer than a majority can be used: of a primary that
-        /// refuses, if so many refuse; else of one that cannot be reached. A primary that belongs to another list is [`InvalidOption`](LockErrorKind::InvalidOption), and one
-        /// that has replicas or was one is [`Unsupported`](LockErrorKind::Unsupported).
+        /// refuses, if so many refuse; else of one that cannot be reached. A primary that belongs
+        /// to another list is [`InvalidOption`](LockErrorKind::InvalidOption), and one that has
+        /// replicas or was one is [`Unsupported`](LockErrorKind::Unsupported).
         ///
         /// # Panics
         /// Outside a tokio runtime with timers.

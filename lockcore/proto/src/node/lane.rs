@@ -4,8 +4,8 @@
 //! # Implementation notes
 //!
 //! - A server that stands still keeps the places of its requests until they time out. So each lane
-//!   has its own bounds for requests on their way there, and its own orders of the work that is due:
-//!   a lane that is full hides nothing of another one, and no bound is common to two.
+//!   has its own bounds for requests on their way there, and its own orders of the work that is
+//!   due: a lane that is full hides nothing of another one, and no bound is common to two.
 //! - A lane is *silent* from the time-out of a request that none of its answers came after, until
 //!   its next answer. While it is, few requests of each kind are on their way there.
 //! - Releases are in no order and have no bound: see `give_back_what_is_due`.

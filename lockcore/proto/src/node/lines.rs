@@ -25,8 +25,8 @@ pub(super) const FLOOR: Duration = Duration::from_millis(5);
 
 /// A touch of one lock, where a script takes this many members.
 pub(super) const MIN_WEIGHT: usize = MAX_BATCH / MAX_LINES;
-/// Four scripts' worth of touches on their way at once, in each lane. With one, 20 000 locks would not come round
-/// before their first deadline where the way to the server and back takes 50 ms.
+/// Four scripts' worth of touches on their way at once, in each lane. With one, 20 000 locks would
+/// not come round before their first deadline where the way to the server and back takes 50 ms.
 pub(super) const MAX_TOUCHING: usize = 4 * MAX_BATCH;
 
 /// A touch's part of a script: of the locks or of the members that one takes, whichever is more.

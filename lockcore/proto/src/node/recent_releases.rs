@@ -20,8 +20,8 @@ use crate::name::LockName;
 use crate::node::entry::Mirror;
 use crate::node::moment::Moment;
 
-/// The longest time by which a replica is behind its primary: the one by which Redis itself takes it
-/// for a good one (`min-replicas-max-lag`).
+/// The longest time by which a replica is behind its primary: the one by which Redis itself takes
+/// it for a good one (`min-replicas-max-lag`).
 const LAG: Duration = Duration::from_secs(10);
 /// Most that are remembered: some two megabytes. Beyond that, the first are forgotten: a server
 /// that takes over may then keep their locks for a claim or the rest of a lease.

@@ -32,7 +32,8 @@ impl Hello {
         })
     }
 
-    /// Whether a script stays with the server that was sent it. Before 7.0 its replicas get it, too.
+    /// Whether a script stays with the server that was sent it. Before 7.0 its replicas get it,
+    /// too.
     pub(crate) fn keeps_scripts(&self) -> bool {
         let major = self.version.split('.').next().and_then(|major| major.parse().ok());
         major.is_some_and(|major: u32| major >= 7)

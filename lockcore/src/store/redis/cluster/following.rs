@@ -3,10 +3,10 @@
 //!
 //! # Implementation notes
 //!
-//! - The core is told when a slot is found at another shard or when a shard's server is another one:
-//!   the slot has another lane then. It renews and touches all, and the members that ended lately
-//!   in such a slot leave anew. For the sake of slots that move one by one it is told of all of them
-//!   together, by the next look.
+//! - The core is told when a slot is found at another shard or when a shard's server is another
+//!   one: the slot has another lane then. It renews and touches all, and the members that ended
+//!   lately in such a slot leave anew. For the sake of slots that move one by one it is told of all
+//!   of them together, by the next look.
 //! - A shard that lost its slots stays open for a while, since grants of its last moments come as
 //!   messages.
 
