@@ -133,7 +133,10 @@ impl Mark {
     pub(crate) async fn look(&self, link: &CommandLink) -> Result<(), StoreError> {
         match self.read_or_write(link, "").await? {
             Some(text) => self.found(&text).map(drop),
-            None => Ok(self.all.note(self.at, Sight::Missing)),
+            None => {
+                self.all.note(self.at, Sight::Missing);
+                Ok(())
+            }
         }
     }
 
