@@ -95,8 +95,9 @@ async fn once_commands_are_answered_again_requests_wait_for_the_subscription() {
     let mut setup = setup().await;
     let config = deadpool_redis::Config::from_url(setup.server.url());
     let pool = config.create_pool(Some(deadpool_redis::Runtime::Tokio1)).expect("a pool");
-    let builder = Locks::builder().request_timeout(STORE_WAIT).wait(WAIT);
-    let connecting = builder.from_pool(pool, setup.proxy.url());
+    // Above the longest pause between two tries to subscribe.
+    let builder = Locks::builder().request_timeout(STORE_WAIT).store_wait(4 * STORE_WAIT);
+    let connecting = builder.wait(WAIT).from_pool(pool, setup.proxy.url());
     let locks = soon("a connection", connecting).await.expect("one server");
     setup.proxy.refuse().await;
     setup.server.kill();

@@ -29,7 +29,7 @@ use crate::error::StoreError;
 use crate::member::Member;
 use crate::name::LockName;
 use crate::node::effect::{Ask, Effect, Note};
-use crate::node::entry::{Caller, Entry, Mirror, Refusal, Request, State};
+use crate::node::entry::{Caller, Entry, LEAVE_RETRY_MS, Mirror, Refusal, Request, State};
 use crate::node::lease::{self, Lease};
 use crate::node::moment::Moment;
 use crate::node::run::{Run, ToldRun, members_of};
@@ -291,6 +291,16 @@ impl<P: Mirror> Core<P> {
     /// Returns whether it was the last.
     pub(super) fn pass_on(&mut self, first: u64, number: u64, due: Option<Moment>) -> bool {
         self.forget_member(number);
+        if due.is_none() {
+            // The caller sends the release of the run after all that this event sends. A leave of
+            // the last member that came before it would end the hold, and the release find none.
+            let later = self.now + Duration::from_millis(LEAVE_RETRY_MS.into());
+            self.table.change(number, |entry| {
+                if let State::Leaving { due, .. } = &mut entry.state {
+                    *due = Some(later);
+                }
+            });
+        }
         if let Some(run) = self.runs.get_mut(first) {
             run.served = None;
         }

@@ -268,6 +268,42 @@ fn a_run_leaves_as_a_whole_where_a_copy_of_an_acquire_may_still_run() {
     }
 }
 
+/// The caller sends the release that it is given, after what the event itself sends.
+#[test]
+fn no_leave_of_its_last_member_overtakes_the_release_of_a_run() {
+    let mut world = World::new();
+    let (_, other) = world.waiting(0);
+    let told = Told::default();
+    let cancelled = world.begin(at(0), wish("a"));
+    let mut open = Vec::new();
+    let [second, third] = [told.clone(), Told::default()].map(|mirror| {
+        let (attempt, ask) = world.core.event(at(0)).begin(wish("a"), mirror).expect("it is open");
+        let ask = ask.unwrap_or_else(|| world.due(at(0)).pop().expect("its acquire"));
+        let answer = world.serve(HERE, at(0), &ask.command);
+        open.push((ask, answer));
+        attempt
+    });
+    world.hand_over(at(1), &other);
+    // On its way to the server while the message is on its way here.
+    world.core.event(at(1)).cancel(cancelled);
+    let leave = world.due(at(1));
+    world.hear(at(1));
+    leave.iter().for_each(|ask| world.answer(at(1), ask));
+    // They were granted before they were answered: a copy may have queued them again.
+    for (ask, answer) in &open {
+        world.core.event(at(2)).replied(ask, answer);
+    }
+    let (number, _) = world.take(at(3), second).expect("its turn");
+    assert_eq!(world.core.event(at(3)).release(number), GivenBack::InRun);
+    let (number, _) = world.take(at(4), third).expect("its turn");
+    let release = world.core.event(at(4)).release(number).request().expect("it is the last");
+    world.run(at(4));
+    world.answer(at(4), &release);
+    assert_eq!(*told.0.borrow(), [Ok(Released::Released)]);
+    world.run(at(1_000));
+    assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
+}
+
 #[test]
 fn a_leave_of_a_whole_run_that_fails_is_repeated_as_such() {
     let (mut world, attempts, _) = granted_with_an_open(0, true);
