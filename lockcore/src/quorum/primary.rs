@@ -198,11 +198,9 @@ impl SharedPrimary {
             }
             let pause = match standing {
                 Ok(Standing { server, age }) => {
-                    if watched.is_none_or(|(before, _)| before != server) {
-                        watched = Some((server, Instant::now()));
-                    }
+                    let same = watched.filter(|(before, _)| *before == server);
+                    let (_, since) = *watched.insert(same.unwrap_or((server, Instant::now())));
                     // Its clock may have been set back since it was marked: this one counts, too.
-                    let since = watched.map_or(asked, |(_, since)| since);
                     let age = age.max(asked.saturating_duration_since(since));
                     if age >= self.quarantine {
                         return server;

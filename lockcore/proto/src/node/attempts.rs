@@ -11,7 +11,7 @@ use crate::{Acquired, Command, Mode};
 
 /// The numbers of an attempt.
 const ROUNDS: u64 = 1 << ROUND_BITS;
-/// The detail of an attempt that has used all of them.
+/// The error of an attempt without a number left.
 const TOO_OFTEN: &str = "the request lost its place 4095 times: the store loses keys, or the \
                          request is polled too seldom";
 
