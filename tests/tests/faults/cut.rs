@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use lock_tests::{Connections, Flow, Proxy, eventually};
+use lock_tests::{CommandStats, Connections, Flow, Proxy, eventually};
 use lockcore::LockErrorKind;
 
 use crate::common::{
@@ -58,6 +58,20 @@ async fn nobody_overlaps_and_everybody_gets_through_while_connections_are_cut_ag
     for locks in nodes {
         assert_eq!(locks.status().places_lost, 0);
     }
+}
+
+/// Where hundreds of processes come back at the same time, their scripts would keep the server busy.
+#[tokio::test]
+async fn a_connection_to_the_same_server_loads_no_script_again() {
+    let mut setup = setup().await;
+    let locks = setup.through().await;
+    let before = CommandStats::read(&mut setup.redis).await;
+    assert!(before.calls("script|load") > 0, "the first connection loads them");
+    assert!(setup.proxy.cut(Connections::Commands).await > 0);
+    connected(&locks).await;
+    release(held(&locks, "k", LONG).await).await;
+    let work = CommandStats::read(&mut setup.redis).await.since(&before);
+    assert_eq!(work.calls("script|load"), 0, "{work:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -98,7 +98,9 @@ impl ConnectionSetup {
     /// the new one and loads the scripts into its server.
     ///
     /// Without the rights for that, or on another run of the server, nothing is ended: there, a
-    /// request of before cannot run, and tombstones do without it.
+    /// request of before cannot run, and tombstones do without it. On the same run nothing is
+    /// loaded: the scripts are there, and a hundred processes that come back at the same time would
+    /// keep the server busy with them.
     pub(crate) async fn apply(
         &self,
         connection: &Connection,
@@ -113,7 +115,8 @@ impl ConnectionSetup {
         let run = self.server_run(connection).await?;
         let may_mark = run.is_none() && hello.is_some_and(Hello::keeps_scripts);
         let mark = if may_mark { mark(connection, old).await? } else { None };
-        if let (Some(id), true) = (old.id_on(run.as_deref()), extras.kill) {
+        let mut identity = Identity { id: None, run, mark };
+        if let (Some(id), true) = (old.id_on(identity.run.as_deref()), extras.kill) {
             // Refused where the rights have changed since.
             let _ = send(client(&["KILL", "ID", id])).await;
         }
@@ -122,7 +125,8 @@ impl ConnectionSetup {
             .into_iter()
             .filter(|_| extras.introduce)
             .map(|(field, value)| client(&["SETINFO", field, value]));
-        let scripts = self.scripts.iter().filter(|_| extras.load);
+        let loads = extras.load && !identity.is_on_server_of(old);
+        let scripts = self.scripts.iter().filter(|_| loads);
         // All on their way at once. Whether the server keeps the names changes nothing.
         let (_, loaded) = tokio::join!(
             join_all(name.into_iter().chain(library).map(send)),
@@ -136,11 +140,11 @@ impl ConnectionSetup {
                 }
             }
         }
-        let id = match extras.identity {
-            true => send(client(&["INFO"])).await.ok().and_then(|info| read_id(&info)),
-            false => None,
-        };
-        Ok(Identity { id, run, mark })
+        if extras.identity {
+            let info = send(client(&["INFO"])).await.ok();
+            identity.id = info.as_ref().and_then(read_id);
+        }
+        Ok(identity)
     }
 
     async fn server_run(&self, connection: &Connection) -> Result<Option<String>, StoreError> {
