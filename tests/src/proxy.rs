@@ -242,6 +242,14 @@ impl Proxy {
         self.shared.arm(Action::HoldReply, matching)
     }
 
+    /// Changes nothing, and has struck once the next such request is answered. If its connection
+    /// ends before that, it never strikes.
+    ///
+    /// Replies are told apart only on connections that never subscribed.
+    pub fn notice_reply(&self, matching: impl Fn(&Request) -> bool + Send + 'static) -> Fault {
+        self.shared.arm(Action::NoticeReply, matching)
+    }
+
     /// Cuts the connection within the next such request, after `at` bytes of it (counted round, so
     /// that it is never whole): the server cannot have run it.
     pub fn cut_request(

@@ -250,7 +250,7 @@ impl Nemesis {
 
 /// Whether the request is a script, or one of the commands of a transaction. These are written
 /// together: none is lost alone, and none comes twice.
-fn is_step(request: &Request) -> bool {
+pub(super) fn is_step(request: &Request) -> bool {
     let commands = ["MULTI", "SET", "INCR", "GET", "EXEC"];
     request.is_script() || commands.into_iter().any(|command| request.is(command))
 }

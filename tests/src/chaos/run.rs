@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::time::sleep;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
 
 use super::checker::{self, Evidence};
 use super::client::LOCKS;
@@ -14,24 +15,26 @@ use super::form::{Form, Forms};
 use super::history::{self, Attempt};
 use super::kind::Kind;
 use super::leftovers;
-use super::nemesis::{Action, Nemesis, Schedule};
+use super::nemesis::{self, Action, Nemesis, Schedule};
 use super::outcome::{Outcome, Plan};
 use super::record::{End, Pair};
 use super::register::{Count, Registers};
 use super::trace::Trace;
 use super::violation::{Violation, What};
 use super::worker::Worker;
-use crate::{Monitor, Proxy, Raw, RedisServer, Watcher};
+use crate::{Fault, Monitor, Proxy, Raw, RedisServer, Watcher};
 
 const CHILDREN: usize = 4;
 /// The time without any grant after which the run is stuck.
 const STUCK: Duration = Duration::from_secs(30);
 /// The time for a child to finish its work.
 const ENDING: Duration = Duration::from_secs(30);
-/// The time for which a victim is left alone after a fault where every node is to be soon connected
-/// again: a connection that broke within 100 ms is replaced after a pause, and after many such in a
-/// row the pause is a second.
+/// The time for which a victim is left alone after its first answer since a fault, where every node
+/// is to be soon connected again: a connection that broke within 100 ms is replaced after a pause,
+/// and after many such in a row the pause is a second.
 const REST: Duration = Duration::from_millis(300);
+/// The longest wait for that answer.
+const ANSWER: Duration = Duration::from_secs(2);
 /// The least number of faults where each control must notice something: one in three costs the
 /// unfenced register an update. Rarer events are waited for, ten times as long at most.
 const FOR_A_LOSS: u64 = 40;
@@ -52,6 +55,13 @@ pub async fn run(program: &Path, plan: &Plan) -> Outcome {
     outcome.violations.extend(stuck);
     outcome.took = started.elapsed();
     outcome
+}
+
+/// Waits until a victim was answered again, if it is within the time for that, and rested.
+async fn rest(answered: Fault) {
+    let _ = timeout(ANSWER, answered.struck()).await; // never, where its connection was killed
+    answered.release();
+    sleep(REST).await;
 }
 
 struct Stage<'a> {
@@ -137,7 +147,7 @@ impl<'a> Stage<'a> {
         let mut schedule = Schedule::new(plan.kind, plan.seed, CHILDREN);
         let mut last = 0;
         let mut progress = Instant::now();
-        let mut rested = [Instant::now(); CHILDREN];
+        let mut rests: [Option<JoinHandle<()>>; CHILDREN] = Default::default();
         loop {
             let (grants, violations) = {
                 let trace = lock(&self.trace);
@@ -160,11 +170,14 @@ impl<'a> Stage<'a> {
             match schedule.next() {
                 Some(step) => {
                     sleep(Duration::from_millis(step.pause)).await;
-                    if plan.kind.claims_everything() {
-                        sleep(rested[step.victim].saturating_duration_since(Instant::now())).await;
+                    if let Some(rest) = rests[step.victim].take() {
+                        rest.await.expect("a rest is a pause");
                     }
                     self.strike(&step.action, step.victim).await;
-                    rested[step.victim] = Instant::now() + REST;
+                    if plan.kind.claims_everything() {
+                        let answered = self.proxies[step.victim].notice_reply(nemesis::is_step);
+                        rests[step.victim] = Some(tokio::spawn(rest(answered)));
+                    }
                 }
                 None => sleep(LOOK).await,
             }

@@ -134,6 +134,7 @@ impl Connection {
                     Action::LoseReply
                     | Action::SwallowReply
                     | Action::HoldReply
+                    | Action::NoticeReply
                     | Action::CutReply(_)
                     | Action::CopyAtOnce,
                 )
@@ -169,6 +170,7 @@ impl Connection {
                         fault.iter().for_each(Fault::strike);
                         continue;
                     }
+                    Some(Action::NoticeReply) => fault.iter().for_each(Fault::strike),
                     Some(Action::HoldReply) => {
                         if let Some(fault) = fault {
                             fault.hold().await;

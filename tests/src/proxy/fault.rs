@@ -53,6 +53,8 @@ pub(super) enum Action {
     /// Swallows the reply; the connection stays.
     SwallowReply,
     HoldReply,
+    /// Tells when the reply comes, and changes nothing.
+    NoticeReply,
     /// Cuts the connection after so many bytes of the request, counted round.
     CutRequest(usize),
     CutReply(usize),
@@ -69,6 +71,7 @@ impl Action {
             Self::LoseReply
                 | Self::SwallowReply
                 | Self::HoldReply
+                | Self::NoticeReply
                 | Self::CutReply(_)
                 | Self::CopyAtOnce
         )
