@@ -1,10 +1,12 @@
 //! One run: a server, its children, one kind of fault for as many cycles as asked for, the verdict.
 
 use std::collections::{BTreeMap, HashSet};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -38,6 +40,12 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// The least number of faults where each control must notice something: one in three costs the
 /// unfenced register an update. Rarer events are waited for, ten times as long at most.
 const FOR_A_LOSS: u64 = 40;
+/// The runs that are played now: one for each processor. With more of them, a client waits for its
+/// process and not for a lock. The 15 s after each run, in which nothing happens, are none of it.
+static PLAYED: LazyLock<Semaphore> = LazyLock::new(|| {
+    let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    Semaphore::new(processors)
+});
 /// The time between two looks at the progress of the run.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -47,10 +55,12 @@ const LOOK: Duration = Duration::from_millis(50);
 ///
 /// If the harness itself fails: no server, no process, no file.
 pub async fn run(program: &Path, plan: &Plan) -> Outcome {
+    let played = PLAYED.acquire().await.expect("it is never closed");
     let started = Instant::now();
     let mut stage = Stage::set(program, plan).await;
     let stuck = stage.play(plan).await;
     stage.end().await;
+    drop(played);
     let mut outcome = stage.judge(plan).await;
     outcome.violations.extend(stuck);
     outcome.took = started.elapsed();

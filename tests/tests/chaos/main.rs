@@ -15,9 +15,9 @@ use tokio::sync::Mutex;
 /// permits.
 const CYCLES: u64 = 300;
 
-/// The number of kinds at a time. Each ends with 15 s in which nothing happens: the patience of its
-/// nodes.
-const AT_ONCE: usize = 6;
+/// The number of kinds at a time, of which one for each processor is played. Each ends with 15 s in
+/// which nothing happens: the patience of its nodes.
+const AT_ONCE: usize = 12;
 
 /// The lock of the tests, each of which loads the whole machine.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
