@@ -397,8 +397,11 @@ impl Label {
     /// Cuts a label that is too long, at a whole character, and escapes control characters: a label
     /// is no identity, so nothing depends on it.
     pub fn new(text: &str) -> Self {
-        let end = (0..=MAX_LABEL_BYTES).rfind(|end| text.is_char_boundary(*end));
-        let text = &text[..end.expect("0 is a boundary")];
+        let mut end = text.len().min(MAX_LABEL_BYTES);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let text = &text[..end];
         let mut label = String::with_capacity(text.len());
         for c in text.chars() {
             if c.is_control() || c == '%' {

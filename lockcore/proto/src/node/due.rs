@@ -50,6 +50,15 @@ impl DueWork {
     ];
 }
 
+/// The earlier of two moments, if there is any.
+#[inline]
+fn earlier(one: Option<Moment>, other: Option<Moment>) -> Option<Moment> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
 impl<P: Mirror> Core<P> {
     /// Handles the entries that are due, a bounded number at a time. Returns whether there is more
     /// to be done at once.
@@ -66,37 +75,37 @@ impl<P: Mirror> Core<P> {
 
     /// The moment at which [`tick`](Self::tick) has something to do next, as far as is known now.
     pub fn next(&self) -> Option<Moment> {
-        let mut next: Option<Moment> = None;
-        for work in DueWork::ALL {
-            if let Some(at) = self.first(work)
-                && next.is_none_or(|next| at < next)
-            {
-                next = Some(at);
-            }
+        // Asked after every event: without a loop in a loop, as each work is one of the node or of
+        // a lane.
+        let of_node = DueWork::ALL.map(|work| self.first_of_node(work));
+        let mut next = of_node.into_iter().fold(None, earlier);
+        for lane in self.table.lanes() {
+            let of_lane = DueWork::ALL.map(|work| self.first_in(lane, work));
+            next = of_lane.into_iter().fold(next, earlier);
         }
         next
     }
 
     fn is_due(&self, work: DueWork) -> bool {
-        self.first(work).is_some_and(|at| at <= self.now)
+        let is_due = |at: Option<Moment>| at.is_some_and(|at| at <= self.now);
+        is_due(self.first_of_node(work))
+            || self.table.lanes().iter().any(|lane| is_due(self.first_in(lane, work)))
     }
 
-    /// The moment at which this work is due, if there is room for it.
+    /// The moment at which this work of the node is due.
     #[inline]
-    fn first(&self, work: DueWork) -> Option<Moment> {
+    fn first_of_node(&self, work: DueWork) -> Option<Moment> {
         let at_once = |is_due: bool| is_due.then(Moment::default);
-        let at = match work {
+        match work {
             DueWork::End => self.table.ends().first().map(|(at, _)| *at),
             DueWork::GiveBack => self.table.releases().first().map(|(at, _)| *at),
             DueWork::RenewAll => at_once(self.renew_all.is_some()),
             DueWork::Recheck => at_once(self.recheck.is_some()),
             _ => None,
-        };
-        let lanes = self.table.lanes().iter();
-        lanes.filter_map(|lane| self.first_in(lane, work)).chain(at).min()
+        }
     }
 
-    /// The same for the work of one lane.
+    /// The moment at which this work of a lane is due, if there is room for it.
     #[inline]
     fn first_in(&self, lane: &Lane, work: DueWork) -> Option<Moment> {
         let at_once = |is_due: bool| is_due.then(Moment::default);
@@ -196,7 +205,13 @@ impl<P: Mirror> Core<P> {
             self.send(number, &mut BTreeMap::new());
             budget = budget.saturating_sub(1);
         }
-        self.in_each_lane(budget, Self::leave_what_is_due)
+        // After most events there is nothing.
+        let now = self.now;
+        let is_due = |lane: &Lane| lane.leaves.first().is_some_and(|(at, _)| *at <= now);
+        match self.table.lanes().iter().any(is_due) {
+            true => self.in_each_lane(budget, Self::leave_what_is_due),
+            false => budget,
+        }
     }
 
     fn leave_what_is_due(&mut self, lane: u16, mut budget: usize) -> usize {
