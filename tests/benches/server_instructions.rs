@@ -166,8 +166,8 @@ impl Bench {
         self.redis.ask::<()>(cmd("DEL").arg(keys)).await;
     }
 
-    /// Begins a count, without garbage: else each command would pay for that of those before it, and
-    /// a script that is a few bytes longer would move these costs to other commands.
+    /// Begins a count, without garbage: else each command would pay for the garbage of those before
+    /// it, and a script that is a few bytes longer would move these costs to other commands.
     async fn begin(&mut self) {
         self.redis.ask::<()>(cmd("EVAL").arg("collectgarbage()").arg(0)).await;
         self.redis.ask::<()>(cmd(BEGIN).arg("")).await;

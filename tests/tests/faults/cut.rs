@@ -60,7 +60,8 @@ async fn nobody_overlaps_and_everybody_gets_through_while_connections_are_cut_ag
     }
 }
 
-/// Where hundreds of processes come back at the same time, their scripts would keep the server busy.
+/// Where hundreds of processes come back at the same time, their scripts would keep the server
+/// busy.
 #[tokio::test]
 async fn a_connection_to_the_same_server_loads_no_script_again() {
     let mut setup = setup().await;
