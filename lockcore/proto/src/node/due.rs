@@ -206,9 +206,7 @@ impl<P: Mirror> Core<P> {
             budget = budget.saturating_sub(1);
         }
         // After most events there is nothing.
-        let now = self.now;
-        let is_due = |lane: &Lane| lane.leaves.first().is_some_and(|(at, _)| *at <= now);
-        match self.table.lanes().iter().any(is_due) {
+        match self.is_due(DueWork::GiveBack) {
             true => self.in_each_lane(budget, Self::leave_what_is_due),
             false => budget,
         }
