@@ -40,8 +40,8 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// The least number of faults where each control must notice something: one in three costs the
 /// unfenced register an update. Rarer events are waited for, ten times as long at most.
 const FOR_A_LOSS: u64 = 40;
-/// The runs that are played now: one for each processor. With more of them, a client waits for its
-/// process and not for a lock. The 15 s after each run, in which nothing happens, are none of it.
+/// The runs that may be played at the same time, as many as there are processors: with more, a
+/// client waits for its process and not for a lock. The silence of 15 s after a run does not count.
 static PLAYED: LazyLock<Semaphore> = LazyLock::new(|| {
     let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     Semaphore::new(processors)
