@@ -37,15 +37,12 @@ async fn the_watchdog_keeps_a_short_lease_alive_for_many_leases(backend: &Backen
 
 async fn a_fixed_lease_ends_although_the_guard_lives_and_the_next_gets_the_lock(backend: &Backend) {
     let [a, b] = backend.nodes().await;
-    let started = Instant::now();
     let guard = a.key("key").fixed_lease(ms(500)).lock().await.expect("free");
     let waiting = wait_as(1, &b, "key").await;
     let stop = guard.cancellation_token();
     soon(guard.lost()).await;
     assert!(guard.is_lost() && stop.is_cancelled());
-    // A guard is told in time only if it has a processor in time: a test with a paused clock covers
-    // that, in `memory`.
-    assert!(guard.deadline() < started + ms(500), "it counts from the request");
+    // Whether it is told in time is asked in `memory`, by a paused clock.
     let next = granted(waiting).await;
     assert!(next.fencing_token() > guard.fencing_token());
     assert_eq!(guard.release().await.expect_err("lost").kind(), LockErrorKind::Lost);
