@@ -73,6 +73,8 @@ pub struct LocksBuilder {
     replicas: Option<(u32, Duration)>,
     redact_names: bool,
     request_timeout: Duration,
+    #[cfg(feature = "redis")]
+    connect_timeout: Duration,
     max_waiting: u32,
     redisson_peers: bool,
     /// None is the default, which a quorum and a queue shared with JVMs do not have.
@@ -114,6 +116,8 @@ impl LocksBuilder {
             replicas: None,
             redact_names: false,
             request_timeout: Duration::from_secs(2),
+            #[cfg(feature = "redis")]
+            connect_timeout: Duration::from_secs(5),
             max_waiting: 100_000,
             redisson_peers: false,
             run_limit: None,
@@ -398,14 +402,17 @@ impl LocksBuilder {
                 return Err(ConfigError::new("require_replicas", value, range));
             }
         }
-        if self.request_timeout < Duration::from_millis(50)
-            || self.request_timeout > Duration::from_secs(60)
-        {
-            let value = format!("{:?}", self.request_timeout);
-            return Err(ConfigError::new("request_timeout", value, "50 ms to 60 s"));
-        }
+        check_time("request_timeout", self.request_timeout)?;
+        #[cfg(feature = "redis")]
+        check_time("connect_timeout", self.connect_timeout)?;
         Ok(())
     }
+}
+
+fn check_time(option: &'static str, time: Duration) -> Result<(), ConfigError> {
+    let is_in_range = (Duration::from_millis(50)..=Duration::from_secs(60)).contains(&time);
+    let refused = || ConfigError::new(option, format!("{time:?}"), "50 ms to 60 s");
+    is_in_range.then_some(()).ok_or_else(refused)
 }
 
 /// A new node: 128 bits from the operating system's generator.

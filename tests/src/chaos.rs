@@ -17,6 +17,7 @@
 //! | `failover` | failovers by real sentinels under load, and the cost of each |
 //! | `quorum` | faults of one of a quorum's primaries at a time |
 //! | `dropped`, `frozen` | guards that are dropped beside released ones; a primary that stands still, and the others |
+//! | `storm` | the way back of many nodes to a server that needs long for each connection |
 //! | `crowd`, `interrupted`, `lost` | one node with many waiters whose link breaks, or with many holds that are lost at once |
 
 mod checker;
@@ -42,6 +43,7 @@ mod record;
 mod register;
 mod run;
 mod stall;
+mod storm;
 mod takeover;
 mod trace;
 mod violation;
@@ -61,5 +63,6 @@ pub use outcome::{Outcome, Plan};
 pub use quorum::{PrimaryFault, QuorumFault, QuorumOutcome, buy_from_quorum, quorum_faults};
 pub use run::run;
 pub use stall::{Unrelated, turns_past_the_dead, unrelated_past_the_dead};
+pub use storm::{Storm, storm};
 pub use takeover::{Takeover, hold, takeovers};
 pub use violation::{Violation, What};

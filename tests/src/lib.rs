@@ -34,6 +34,7 @@ mod eventually;
 mod expiry;
 mod failovers;
 mod fake;
+mod front;
 mod grants;
 mod layout;
 mod leash;
@@ -62,6 +63,7 @@ pub use eventually::{eventually, eventually_some};
 pub use expiry::EXPIRY;
 pub use failovers::{Failovers, Replaced, Spell};
 pub use fake::FakeServer;
+pub use front::Front;
 pub use grants::Grants;
 pub use layout::{
     COUNTER, PATIENCE_MS, door_key, gone_key, holds_key, passed_key, patience_key, queue_key,

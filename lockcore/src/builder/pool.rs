@@ -58,7 +58,7 @@ impl LocksBuilder {
     /// # Cancel safety
     /// Dropping it closes the connections that it has opened.
     pub async fn from_config(self, config: deadpool_redis::Config) -> Result<Locks, LockError> {
-        let connector = Connector::from_config(config, &self.tls, self.request_timeout)?;
+        let connector = Connector::from_config(config, &self.tls, self.timeouts())?;
         self.on_redis(connector).await
     }
 
@@ -77,7 +77,7 @@ impl LocksBuilder {
         pool: deadpool_redis::Pool,
         url: impl AsRef<str>,
     ) -> Result<Locks, LockError> {
-        let connector = Connector::from_pool(pool, url.as_ref(), &self.tls, self.request_timeout)?;
+        let connector = Connector::from_pool(pool, url.as_ref(), &self.tls, self.timeouts())?;
         self.on_redis(connector).await
     }
 }

@@ -183,7 +183,7 @@ mod on_redis {
     impl Place {
         async fn store(&self, inbox: &Inbox) -> Result<RedisStore, LockError> {
             let Self { builder, url, id, mark, seen } = self;
-            let connector = Connector::from_url(url, &builder.tls, builder.request_timeout)?;
+            let connector = Connector::from_url(url, &builder.tls, builder.timeouts())?;
             let primary = Some((mark.clone(), Arc::clone(seen)));
             builder.store(connector, id, inbox, primary).await
         }
@@ -309,7 +309,7 @@ mod on_redis {
             let address = |url: &String| {
                 let info = read_url(url)?;
                 // What cannot be a primary's URL or certificate is refused, and not tried again.
-                Connector::from_url(url, &self.tls, self.request_timeout)?;
+                Connector::from_url(url, &self.tls, self.timeouts())?;
                 Ok(format!("{}/{}", info.addr(), info.redis_settings().db()))
             };
             let addresses: Result<Vec<String>, LockError> =

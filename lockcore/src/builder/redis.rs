@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::sync::Arc;
+use std::time::Duration;
 
 use proto::{ConfigError, NodeId};
 
@@ -19,7 +20,7 @@ use crate::quorum::Quorum;
 use crate::sentinels::Sentinels;
 use crate::store::redis::cluster::{ClusterSettings, ClusterStore};
 use crate::store::redis::server_time::ServerTime;
-use crate::store::redis::{Connector, Mark, RedisSettings, RedisStore, Replicas};
+use crate::store::redis::{Connector, Mark, RedisSettings, RedisStore, Replicas, Timeouts};
 use crate::store::seen::SeenTokens;
 
 impl Locks {
@@ -51,9 +52,10 @@ impl Locks {
     /// [`Denied`](crate::LockErrorKind::Denied), [`ReadOnly`](crate::LockErrorKind::ReadOnly) or
     /// [`Unsupported`](crate::LockErrorKind::Unsupported), each naming the change to make;
     /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) if the URL cannot be read or an
-    /// option is out of its range. Each connection may take 1 s and the [request
-    /// timeout](crate::LocksBuilder::request_timeout), each check of the server one request
-    /// timeout.
+    /// option is out of its range. Each connection may take the [time to
+    /// connect](crate::LocksBuilder::connect_timeout) twice, for the look-up of the name and for
+    /// the rest, each check of the server one [request
+    /// timeout](crate::LocksBuilder::request_timeout).
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.
@@ -143,6 +145,26 @@ impl Locks {
 }
 
 impl LocksBuilder {
+    /// The time for the look-up of a server's name, and again that for the rest of the first
+    /// connection: TCP, TLS and the login. 5 s by default, 50 ms to a minute: a name server that
+    /// does not answer costs 5 s before the next one is asked. An attempt that takes longer fails
+    /// with [`Unavailable`](crate::LockErrorKind::Unavailable), which says the step that was not
+    /// done.
+    ///
+    /// A connection that broke is opened again with 1 s at first, since another server may have
+    /// taken over, and with up to 16 s where the server lets attempts in and does not get to them
+    /// in time: it may be at work for all the other clients that come back.
+    ///
+    /// A pool opens connections in its own time (`from_pool`).
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    pub(super) fn timeouts(&self) -> Timeouts {
+        Timeouts { connect: self.connect_timeout, request: self.request_timeout }
+    }
+
     /// Sets a provider of the password, and maybe the user, in place of the URL's. It is called for
     /// each connection to the servers: for passwords that change while a process runs.
     ///
@@ -195,7 +217,7 @@ impl LocksBuilder {
         if let Some(quorum) = Quorum::read(url.as_ref()) {
             return self.from_quorum(quorum?).await;
         }
-        let connector = Connector::from_url(url.as_ref(), &self.tls, self.request_timeout)?;
+        let connector = Connector::from_url(url.as_ref(), &self.tls, self.timeouts())?;
         self.on_redis(connector).await
     }
 
@@ -211,7 +233,7 @@ impl LocksBuilder {
     /// # Cancel safety
     /// Dropping it closes the connections that it has opened.
     pub async fn from_client(self, client: redis::Client) -> Result<Locks, LockError> {
-        let connector = Connector::from_client(&client, &self.tls, self.request_timeout)?;
+        let connector = Connector::from_client(&client, &self.tls, self.timeouts())?;
         self.on_redis(connector).await
     }
 
@@ -226,7 +248,7 @@ impl LocksBuilder {
     /// # Cancel safety
     /// Dropping it closes the connections that it has opened.
     pub async fn from_sentinels(self, sentinels: Sentinels) -> Result<Locks, LockError> {
-        let connector = Connector::from_sentinels(&sentinels, &self.tls, self.request_timeout)?;
+        let connector = Connector::from_sentinels(&sentinels, &self.tls, self.timeouts())?;
         self.on_redis(connector).await
     }
 
@@ -259,7 +281,7 @@ impl LocksBuilder {
             prefix: Arc::clone(&self.channel_prefix),
             label: self.label.clone().unwrap_or_else(label_of_this_process),
             namespace: self.namespace.clone(),
-            request_timeout: self.request_timeout,
+            timeouts: self.timeouts(),
             replicas: self.replicas.map(|(count, timeout)| Replicas { count, timeout }),
         };
         let store = ClusterStore::connect(&cluster, settings, Arc::new(inbox.clone())).await?;

@@ -12,14 +12,14 @@ use crate::common::{LONG, SOON, queued, soon};
 const PATIENT: Duration = Duration::from_millis(1_500);
 
 /// A primary and its replica, which has all that the primary has.
-struct Pair {
-    primary: RedisServer,
-    replica: RedisServer,
-    at_primary: Raw,
+pub(crate) struct Pair {
+    pub(crate) primary: RedisServer,
+    pub(crate) replica: RedisServer,
+    pub(crate) at_primary: Raw,
     at_replica: Raw,
 }
 
-async fn pair() -> Pair {
+pub(crate) async fn pair() -> Pair {
     let primary = RedisServer::options().arg("repl-diskless-sync-delay", "0").start();
     let source = format!("127.0.0.1 {}", primary.port());
     let replica = RedisServer::options().arg("replicaof", &source).start();

@@ -15,7 +15,6 @@ mod topology;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
@@ -35,7 +34,7 @@ use self::following::follow;
 use self::routing::Way;
 use self::slots::{Shard, Slots};
 use super::wire::{EACH, ONE, Reading};
-use super::{Replicas, Tls};
+use super::{Replicas, Timeouts, Tls};
 use crate::cluster::Cluster;
 use crate::credentials::Credentials;
 use crate::error::LockError;
@@ -53,7 +52,7 @@ pub(crate) struct ClusterSettings {
     /// The label of this node, for people.
     pub(crate) label: Label,
     pub(crate) namespace: Option<Arc<str>>,
-    pub(crate) request_timeout: Duration,
+    pub(crate) timeouts: Timeouts,
     pub(crate) replicas: Option<Replicas>,
 }
 
@@ -124,7 +123,7 @@ impl ClusterStore {
             };
             // A grant could not reach one that waits.
             let hears = matches!(&asked, Asked::One(_, Command::Acquire { mode: Mode::Wait, .. }));
-            let route = Route::of(&asked, shared.settings.request_timeout);
+            let route = Route::of(&asked, shared.settings.timeouts.request);
             let way = Way { slot, hears, route };
             let send = |shard: &Shard| shard.store.call(asked.clone(), reading);
             let (shard, answer) = shared.routed(way, send).await?;
@@ -230,7 +229,7 @@ impl Store for ClusterStore {
                     renewals.iter().map(|(lock, command)| (lock, command)).collect();
                 shard.store.confirm(&renewals)
             };
-            let route = Route::new(shared.settings.request_timeout);
+            let route = Route::new(shared.settings.timeouts.request);
             let way = Way { slot, hears: false, route };
             shared.routed(way, send).await.map(|(_, confirmed)| confirmed)
         })

@@ -16,6 +16,7 @@ use super::connection::Connection;
 use super::connector::Connector;
 use super::failure;
 use super::link::CommandLink;
+use super::pace::ConnectAttempt;
 use super::setup;
 use super::wire::TimedWire;
 
@@ -168,7 +169,9 @@ impl Worker {
             Some(own) if own.generation == generation => Ok(own.clone()),
             _ => {
                 let timeout = self.request_timeout + self.replicas.timeout;
-                let connection = self.connector.commands(timeout).await?.connection;
+                let attempt = ConnectAttempt::first(self.connector.timeouts());
+                let connection = self.connector.commands(timeout, &attempt).await?.connection;
+                connection.settle(timeout);
                 let opened_us = setup::time(&connection).await?;
                 Ok(self.connection.insert(Own { connection, generation, opened_us }).clone())
             }

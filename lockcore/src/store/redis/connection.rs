@@ -15,12 +15,12 @@ use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, RedisError, Valu
 use tokio::runtime::Handle;
 
 use super::call::Packed;
+use super::pace::ConnectAttempt;
 use crate::certificates::Certificates;
 use crate::store::begin;
 use own::OwnConnection;
+pub(super) use socket::subscription;
 
-/// The time that opening a connection may take.
-pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Commands that may wait for the socket of redis-rs. More than the node sends at once: those for
 /// which there is no room are written in any order, and each wakes its task once more.
 const BUFFERED: usize = 1_024;
@@ -48,19 +48,20 @@ pub(crate) enum Connection {
 
 impl Connection {
     /// Opens one, on which a request may take so long: our own if these are all the certificates
-    /// that it needs.
+    /// that it needs. Until [`settle`](Self::settle), a request may take as long as the attempt.
     pub(crate) async fn open(
         info: ConnectionInfo,
         certificates: Option<&Certificates>,
         timeout: Duration,
+        attempt: &ConnectAttempt,
     ) -> Result<Self, RedisError> {
         if let Some(certificates) = certificates.filter(|_| socket::is_ours(&info)) {
-            let opening = socket::open(&info, certificates, timeout);
-            let opened = tokio::time::timeout(CONNECT_TIMEOUT, opening).await;
-            return Ok(Self::Own(opened.map_err(std::io::Error::from)??));
+            let timeout = timeout.max(attempt.limit);
+            return Ok(Self::Own(socket::open(&info, certificates, timeout, attempt).await?));
         }
+        // redis-rs tells no step: such an attempt is never taken for one that was let in.
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(CONNECT_TIMEOUT))
+            .set_connection_timeout(Some(attempt.limit))
             .set_response_timeout(Some(timeout))
             .set_pipeline_buffer_size(BUFFERED);
         let connection =
@@ -109,6 +110,13 @@ impl Connection {
                 let (connection, command) = (self.clone(), command.clone());
                 begin(runtime, async move { recipient.take(connection.ask(&command).await) });
             }
+        }
+    }
+
+    /// The connection is set up, with no request on its way: each may take so long from now on.
+    pub(crate) fn settle(&self, timeout: Duration) {
+        if let Self::Own(connection) = self {
+            connection.settle(timeout);
         }
     }
 

@@ -14,9 +14,10 @@ use redis::aio::PubSub;
 use redis::io::tcp::socket2;
 use redis::{Client, ConnectionAddr, ConnectionInfo, RedisError};
 
-use super::connection::{CONNECT_TIMEOUT, Connection};
+use super::connection::{self, Connection};
 use super::failure;
 use super::hello::Hello;
+use super::pace::{ConnectAttempt, Timeouts};
 use super::server_url::read as read_url;
 use super::tls::{self, Tls};
 use crate::certificates::Certificates;
@@ -43,7 +44,7 @@ pub(crate) struct Connector {
     tls: Tls,
     /// Whether we know all that is needed to connect ourselves; else only the user's client does.
     is_known: bool,
-    request_timeout: Duration,
+    timeouts: Timeouts,
     /// The credentials in place of those that the source has.
     credentials: Provider<Credentials>,
 }
@@ -72,28 +73,24 @@ enum ServerSource {
 }
 
 impl Connector {
-    pub(crate) fn from_url(
-        url: &str,
-        tls: &Tls,
-        request_timeout: Duration,
-    ) -> Result<Self, LockError> {
+    pub(crate) fn from_url(url: &str, tls: &Tls, timeouts: Timeouts) -> Result<Self, LockError> {
         if let Some(sentinels) = crate::sentinels::Sentinels::read(url) {
-            return Self::from_sentinels(&sentinels?, tls, request_timeout);
+            return Self::from_sentinels(&sentinels?, tls, timeouts);
         }
-        Self::new(read_url(url)?, tls, request_timeout)
+        Self::new(read_url(url)?, tls, timeouts)
     }
 
     pub(crate) fn from_sentinels(
         sentinels: &crate::sentinels::Sentinels,
         tls: &Tls,
-        request_timeout: Duration,
+        timeouts: Timeouts,
     ) -> Result<Self, LockError> {
         let sentinels = SentinelClients::new(sentinels, tls)?;
         Ok(Self {
             source: ServerSource::Sentinels(Box::new(sentinels)),
             tls: tls.clone(),
             is_known: true,
-            request_timeout,
+            timeouts,
             credentials: Provider::default(),
         })
     }
@@ -101,7 +98,7 @@ impl Connector {
     pub(crate) fn new(
         info: ConnectionInfo,
         tls: &Tls,
-        request_timeout: Duration,
+        timeouts: Timeouts,
     ) -> Result<Self, LockError> {
         let info = tuned(tls.apply(info)?);
         let client = Client::open(info).map_err(|error| invalid(&error))?;
@@ -109,7 +106,7 @@ impl Connector {
             source: ServerSource::One(Box::new(client)),
             tls: tls.clone(),
             is_known: true,
-            request_timeout,
+            timeouts,
             credentials: Provider::default(),
         })
     }
@@ -119,15 +116,19 @@ impl Connector {
     pub(crate) fn from_client(
         client: &Client,
         tls: &Tls,
-        request_timeout: Duration,
+        timeouts: Timeouts,
     ) -> Result<Self, LockError> {
         let info = client.get_connection_info().clone();
-        Ok(Self { is_known: false, ..Self::new(info, tls, request_timeout)? })
+        Ok(Self { is_known: false, ..Self::new(info, tls, timeouts)? })
     }
 
     /// The same with these credentials in place of its own; a pool's connections keep theirs.
     pub(crate) fn with_credentials(self, credentials: Provider<Credentials>) -> Self {
         Self { credentials, ..self }
+    }
+
+    pub(crate) fn timeouts(&self) -> Timeouts {
+        self.timeouts
     }
 
     /// Whether sentinels say where the server is.
@@ -149,24 +150,32 @@ impl Connector {
         }
     }
 
-    /// A new connection for commands, on which each may take so long.
-    pub(crate) async fn commands(&self, timeout: Duration) -> Result<Opened, StoreError> {
+    /// A new connection for commands, on which each may take so long once it has settled.
+    pub(crate) async fn commands(
+        &self,
+        timeout: Duration,
+        attempt: &ConnectAttempt,
+    ) -> Result<Opened, StoreError> {
         match &self.source {
             ServerSource::One(client) => {
                 let info = client.get_connection_info().clone();
-                let opening = with_hello(self.open(info, timeout).await?);
-                self.bounded(self.address(), opening).await
+                let opening = with_hello(self.open(info, timeout, attempt).await?);
+                self.bounded(self.address(), attempt, opening).await
             }
             #[cfg(feature = "deadpool")]
             ServerSource::Pool(pool, _) => {
                 let opening = pool::connection(pool)
                     .map_ok(|connection| Connection::theirs(connection, timeout));
-                self.bounded(self.address(), with_hello(opening)).await
+                self.bounded(self.address(), attempt, with_hello(opening)).await
             }
             ServerSource::Sentinels(sentinels) => {
                 let primary = sentinels.locate().await?;
-                let opening = with_hello(self.open(sentinels.reach(&primary), timeout).await?);
-                let opened = self.bounded(&primary, opening).await?;
+                let info = sentinels.reach(&primary);
+                let opening = with_hello(self.open(info, timeout, attempt).await?);
+                let opened = tokio::select! {
+                    opened = self.bounded(&primary, attempt, opening) => opened?,
+                    other = sentinels.another_than(&primary) => return Err(other),
+                };
                 if opened.hello.as_ref().is_some_and(|hello| hello.role != "master") {
                     let detail =
                         format!("the sentinels name {primary} as the primary, and it is a replica");
@@ -183,10 +192,14 @@ impl Connector {
         &self,
         info: ConnectionInfo,
         timeout: Duration,
+        attempt: &ConnectAttempt,
     ) -> Result<impl Future<Output = Result<Connection, RedisError>>, StoreError> {
         let (info, certificates) = self.now(info).await?;
         let is_known = self.is_known;
-        Ok(async move { Connection::open(info, is_known.then_some(&certificates), timeout).await })
+        Ok(async move {
+            let certificates = is_known.then_some(&certificates);
+            Connection::open(info, certificates, timeout, attempt).await
+        })
     }
 
     /// `info` with the credentials and certificates of now, and these certificates.
@@ -203,7 +216,11 @@ impl Connector {
     }
 
     /// A new connection for messages. With `introduce` the user may name itself.
-    pub(crate) async fn subscription(&self, introduce: bool) -> Result<Subscribed, StoreError> {
+    pub(crate) async fn subscription(
+        &self,
+        introduce: bool,
+        attempt: &ConnectAttempt,
+    ) -> Result<Subscribed, StoreError> {
         let mut primary = None;
         let mut info = match &self.source {
             ServerSource::One(client) => client.get_connection_info().clone(),
@@ -223,9 +240,10 @@ impl Connector {
             let settings = info.redis_settings().clone().set_lib_name(LIBRARY.0, LIBRARY.1);
             info = info.set_redis_settings(settings);
         }
-        let (info, _) = self.now(info).await?;
-        let opening = async { Client::open(info)?.get_async_pubsub().await };
-        let connection = self.bounded(address, opening).await?;
+        let (info, certificates) = self.now(info).await?;
+        let certificates = self.is_known.then_some(&certificates);
+        let opening = connection::subscription(info, certificates, attempt);
+        let connection = self.bounded(address, attempt, opening).await?;
         Ok(Subscribed { connection, primary })
     }
 
@@ -261,14 +279,19 @@ impl Connector {
     async fn bounded<T>(
         &self,
         address: impl fmt::Display,
+        attempt: &ConnectAttempt,
         opening: impl Future<Output = Result<T, RedisError>>,
     ) -> Result<T, StoreError> {
-        let limit = CONNECT_TIMEOUT + self.request_timeout;
+        // The first answer has the time of a request, or of the attempt, of its own.
+        let answer = attempt.limit.max(self.timeouts.request);
+        let limit = attempt.look_up + attempt.limit + answer;
         let (mut refused, advice) = match tokio::time::timeout(limit, opening).await {
             Ok(Ok(opened)) => return Ok(opened),
-            Ok(Err(error)) => (failure::of_connecting(&error), tls::advice(&error, self.address())),
-            Err(_) => {
-                let late = StoreError::refused(LockErrorKind::Unavailable, "no connection in time");
+            Ok(Err(error)) if !error.is_timeout() => {
+                (failure::of_connecting(&error), tls::advice(&error, self.address()))
+            }
+            _ => {
+                let late = StoreError::refused(LockErrorKind::Unavailable, attempt.why_late());
                 (late, tls::advice_if_silent(self.address()))
             }
         };

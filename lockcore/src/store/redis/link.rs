@@ -39,6 +39,7 @@ use super::connection::{Answered, Connection, Recipient};
 use super::connector::{Connector, Opened};
 use super::failure;
 use super::hello::Hello;
+use super::pace::{ConnectAttempt, Pace};
 use super::server_time::ServerTime;
 use super::setup::{self, ConnectionSetup, Extras, Identity};
 use crate::error::LockError;
@@ -117,7 +118,10 @@ impl CommandLink {
         server_time: Arc<ServerTime>,
         closed: CancellationToken,
     ) -> Result<(Self, Option<Hello>), LockError> {
-        let opened = connector.commands(request_timeout).await.map_err(LockError::of_store)?;
+        let attempt = ConnectAttempt::first(connector.timeouts());
+        let opened = connector.commands(request_timeout, &attempt).await;
+        let opened = opened.map_err(LockError::of_store)?;
+        opened.connection.settle(request_timeout);
         let hello = opened.hello.clone();
         let current = Current::new(opened, (0, 0), Identity::default());
         let shared = Arc::new(SharedLink {
@@ -441,10 +445,10 @@ fn unavailable(reason: impl Into<Arc<str>>) -> StoreError {
 /// Keeps the connection until the store is closed.
 async fn supervise(shared: Arc<SharedLink>) {
     let work = async {
-        let mut backoff = Backoff::new();
+        let mut pace = Pace::new(shared.connector.timeouts());
         loop {
             if shared.current().connection.is_none() {
-                replace(&shared, &mut backoff).await;
+                replace(&shared, &mut pace).await;
             }
             let suspicion = tokio::time::timeout(LOOK, shared.suspicion.notified()).await.is_ok();
             let silent = shared.current().last_success.elapsed() >= HEARTBEAT;
@@ -475,22 +479,23 @@ async fn follow(shared: &SharedLink) {
     }
 }
 
-async fn replace(shared: &SharedLink, backoff: &mut Backoff) {
+async fn replace(shared: &SharedLink, pace: &mut Pace) {
     let broke = Instant::now();
     let (old, opened) = {
         let current = shared.current();
         (current.identity.clone(), current.opened)
     };
     if opened.elapsed() > LASTED {
-        *backoff = Backoff::new();
+        *pace = Pace::new(shared.connector.timeouts());
     } else {
         // It broke as soon as it stood: a replica that refuses every write, or a server that hangs
         // up.
-        backoff.pause().await;
+        pace.after_refusal().await;
     }
     loop {
+        let attempt = pace.attempt();
         let open = async {
-            let opened = shared.connector.commands(shared.request_timeout).await?;
+            let opened = shared.connector.commands(shared.request_timeout, &attempt).await?;
             let hello = opened.hello.as_ref();
             let identity = shared.setup.apply(&opened.connection, hello, &old).await?;
             let now_us = setup::time(&opened.connection).await?;
@@ -498,6 +503,7 @@ async fn replace(shared: &SharedLink, backoff: &mut Backoff) {
         };
         match open.await {
             Ok((opened, identity, now_us)) => {
+                opened.connection.settle(shared.request_timeout);
                 // Told before a caller can find it broken again.
                 let mut current = shared.current();
                 let is_another = !identity.is_on_server_of(&current.identity);
@@ -516,21 +522,6 @@ async fn replace(shared: &SharedLink, backoff: &mut Backoff) {
                 shared.state.set(Link::broken(&error));
             }
         }
-        backoff.pause().await;
-    }
-}
-
-/// Pauses between attempts to connect: short at first, never more than a second, never all at once.
-pub(crate) struct Backoff(Duration);
-
-impl Backoff {
-    pub(crate) fn new() -> Self {
-        Self(Duration::from_millis(20))
-    }
-
-    pub(crate) async fn pause(&mut self) {
-        let jitter = rand::random_range(0.5..1.0);
-        tokio::time::sleep(self.0.mul_f64(jitter)).await;
-        self.0 = (self.0 * 2).min(Duration::from_secs(1));
+        pace.after(&attempt).await;
     }
 }

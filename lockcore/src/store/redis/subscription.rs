@@ -27,7 +27,8 @@ use tracing::{debug, info, warn};
 
 use super::connector::{Connector, Primary, Subscribed};
 use super::failure;
-use super::link::{Backoff, LASTED};
+use super::link::LASTED;
+use super::pace::{ConnectAttempt, Pace};
 use crate::error::LockError;
 use crate::store::{LinkState, Listener, Outage};
 
@@ -108,7 +109,8 @@ impl Subscription {
             reopen: Arc::clone(&reopen),
             suspicion,
         };
-        let first = task.open().await.map_err(LockError::of_store)?;
+        let attempt = ConnectAttempt::first(task.connector.timeouts());
+        let first = task.open(&attempt).await.map_err(LockError::of_store)?;
         tokio::spawn(async move {
             tokio::select! {
                 () = task.run(first) => {}
@@ -137,7 +139,7 @@ impl Subscription {
 impl Task {
     async fn run(&self, first: Subscribed) {
         let mut open = first;
-        let mut backoff = Backoff::new();
+        let mut pace = Pace::new(self.connector.timeouts());
         loop {
             let Subscribed { connection, primary } = open;
             let (sink, stream) = connection.split();
@@ -148,11 +150,11 @@ impl Task {
             self.state.set(Link::down(reason));
             self.suspicion.notify_one();
             if opened.elapsed() > LASTED {
-                backoff = Backoff::new();
+                pace = Pace::new(self.connector.timeouts());
             } else {
-                backoff.pause().await;
+                pace.after_refusal().await;
             }
-            open = self.open_again(&mut backoff).await;
+            open = self.open_again(&mut pace).await;
             self.state.set(Link::Up);
             let server = self.connector.server();
             info!(server, after = ?broke.elapsed(), "subscribed to Redis again");
@@ -160,10 +162,10 @@ impl Task {
         }
     }
 
-    async fn open(&self) -> Result<Subscribed, StoreError> {
-        let mut open = self.connector.subscription(self.introduce).await?;
+    async fn open(&self, attempt: &ConnectAttempt) -> Result<Subscribed, StoreError> {
+        let mut open = self.connector.subscription(self.introduce, attempt).await?;
         let subscribing = self.channels.subscribe(&mut open.connection);
-        match tokio::time::timeout(self.request_timeout, subscribing).await {
+        match tokio::time::timeout(self.request_timeout.max(attempt.limit), subscribing).await {
             Ok(Ok(())) => Ok(open),
             Ok(Err(error)) => Err(error),
             Err(_) => {
@@ -172,15 +174,16 @@ impl Task {
         }
     }
 
-    async fn open_again(&self, backoff: &mut Backoff) -> Subscribed {
+    async fn open_again(&self, pace: &mut Pace) -> Subscribed {
         loop {
-            match self.open().await {
+            let attempt = pace.attempt();
+            match self.open(&attempt).await {
                 Ok(open) => return open,
                 Err(error) => {
                     self.state.set(Link::broken(&error));
                 }
             }
-            backoff.pause().await;
+            pace.after(&attempt).await;
         }
     }
 

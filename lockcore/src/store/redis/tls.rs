@@ -303,13 +303,15 @@ mod tests {
 
     use super::*;
     use crate::store::redis::Connector;
+    use crate::store::redis::pace::{ConnectAttempt, Timeouts};
 
     const TIMEOUT: Duration = Duration::from_secs(2);
+    const TIMEOUTS: Timeouts = Timeouts { connect: TIMEOUT, request: TIMEOUT };
 
     #[test]
     fn a_url_that_wants_tls_is_told_of_the_feature() {
         for url in ["rediss://:hunter2@localhost/", "valkeys://:hunter2@localhost/"] {
-            let error = Connector::from_url(url, &Tls::default(), TIMEOUT).unwrap_err();
+            let error = Connector::from_url(url, &Tls::default(), TIMEOUTS).unwrap_err();
             assert_eq!(error.kind(), LockErrorKind::InvalidOption);
             let text = error.to_string();
             assert!(text.contains("feature `tls`") && !text.contains("hunter2"), "{text}");
@@ -321,10 +323,11 @@ mod tests {
         let host = "::1".into();
         let addr = ConnectionAddr::TcpTls { host, port: 1, insecure: false, tls_params: None };
         let info = addr.into_connection_info().unwrap();
-        let connector = Connector::new(info, &Tls::default(), TIMEOUT).unwrap();
+        let connector = Connector::new(info, &Tls::default(), TIMEOUTS).unwrap();
+        let attempt = ConnectAttempt::first(TIMEOUTS);
         for error in [
-            connector.commands(TIMEOUT).await.map(drop).unwrap_err(),
-            connector.subscription(false).await.map(drop).unwrap_err(),
+            connector.commands(TIMEOUT, &attempt).await.map(drop).unwrap_err(),
+            connector.subscription(false, &attempt).await.map(drop).unwrap_err(),
         ] {
             assert_eq!(error.kind, LockErrorKind::InvalidOption);
             assert!(error.detail.contains("feature `tls`"), "{}", error.detail);
@@ -333,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_url_that_is_none_is_not_told_of_tls() {
-        let error = Connector::from_url("http://h/", &Tls::default(), TIMEOUT).unwrap_err();
+        let error = Connector::from_url("http://h/", &Tls::default(), TIMEOUTS).unwrap_err();
         assert!(!error.to_string().contains("feature"), "{error}");
     }
 }

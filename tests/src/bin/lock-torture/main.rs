@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt};
 use lock_tests::Clustered;
 use lock_tests::chaos::{
-    self, Forms, FrozenPrimary, Interrupted, Kind, Lost, Outcome, Plan, Takeover, Unrelated,
+    self, Forms, FrozenPrimary, Interrupted, Kind, Lost, Outcome, Plan, Storm, Takeover, Unrelated,
     Violation, What,
 };
 
@@ -25,6 +25,7 @@ const USAGE: &str = "usage: lock-torture faults SEED CYCLES [all|lock|shared|run
        lock-torture lost HOLDS
        lock-torture dropped SECONDS
        lock-torture frozen-primary MANY
+       lock-torture storm NODES HANDSHAKE_MS
        lock-torture failovers FILE COUNT [KIND...] [--replicas=N] [--careful | --cluster]
        lock-torture failovers FILE --table
        lock-torture cluster ROUNDS HOLDS
@@ -125,6 +126,11 @@ fn main() -> ExitCode {
         ["dropped", seconds] => dropped::dropped(seconds.parse().expect("SECONDS is a number")),
         ["frozen-primary", many] => {
             main_loop(frozen_primary(many.parse().expect("MANY is a number")))
+        }
+        ["storm", nodes, each] => {
+            let nodes = nodes.parse().expect("NODES is a number");
+            let each = each.parse().expect("HANDSHAKE_MS is a number");
+            main_loop(storm(nodes, Duration::from_millis(each)))
         }
         _ => {
             say(USAGE);
@@ -236,6 +242,15 @@ async fn frozen_primary(many: usize) -> ExitCode {
         is_kept &= lost == 0 && longest < FrozenPrimary::BOUND;
     }
     if is_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+async fn storm(nodes: usize, each: Duration) -> ExitCode {
+    let Storm { took, missing, longest_line, bound } = chaos::storm(nodes, each).await;
+    say(&format!(
+        "{nodes} nodes, {each:?} a handshake: {missing} missing after {took:.1?}, bound {bound:?}, \
+         {longest_line} connections in line at most"
+    ));
+    if missing == 0 && took <= bound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Runs each round on a runtime of its own: the tasks that one leaves behind do not delay the next.

@@ -30,6 +30,7 @@ use crate::error::LockError;
 use crate::key::LockKey;
 use crate::store::Store as _;
 use crate::store::redis::connector::Connector;
+use crate::store::redis::pace::ConnectAttempt;
 use crate::store::redis::{RedisSettings, RedisStore};
 
 /// The time after which a server is asked again which primary serves a slot,
@@ -80,8 +81,8 @@ impl Shared {
     }
 
     fn connector(&self, info: ConnectionInfo) -> Result<Connector, LockError> {
-        let ClusterSettings { tls, credentials, request_timeout, .. } = &self.settings;
-        let connector = Connector::new(info, tls, *request_timeout)?;
+        let ClusterSettings { tls, credentials, timeouts, .. } = &self.settings;
+        let connector = Connector::new(info, tls, *timeouts)?;
         Ok(connector.with_credentials(credentials.clone()))
     }
 
@@ -100,7 +101,7 @@ impl Shared {
             label: settings.label.clone(),
             namespace: settings.namespace.clone(),
             probe: self.probe(&primary)?,
-            request_timeout: settings.request_timeout,
+            request_timeout: settings.timeouts.request,
             peers: false,
             replicas: settings.replicas,
             server_time: Arc::clone(&server_time),
@@ -161,7 +162,8 @@ impl Shared {
     async fn ask_at(&self, info: ConnectionInfo) -> Result<Vec<Primary>, LockError> {
         let address = info.addr().clone();
         let connector = self.connector(info)?;
-        let opened = connector.commands(self.settings.request_timeout).await;
+        let attempt = ConnectAttempt::brief(connector.timeouts());
+        let opened = connector.commands(self.settings.timeouts.request, &attempt).await;
         let connection = opened.map_err(LockError::of_store)?.connection;
         let (host, is_tls) = match &address {
             ConnectionAddr::TcpTls { host, .. } => (host.as_str(), true),

@@ -44,12 +44,12 @@ pub(crate) struct OwnConnection(Arc<Handle>);
 struct Handle(Arc<Shared>);
 
 struct Shared {
-    /// The time that each request may take.
-    timeout: Duration,
     state: Mutex<State>,
 }
 
 struct State {
+    /// The time that each request may take.
+    timeout: Duration,
     /// The way out, or the reason why the connection is of no more use.
     outgoing: Result<Outgoing, RedisError>,
     /// The requests whose answers are still to come, in their order.
@@ -87,8 +87,8 @@ impl OwnConnection {
         let (read, write) = tokio::io::split(socket);
         let outgoing = Outgoing { socket: Box::new(write), requests: Vec::new(), written: 0 };
         let shared = Arc::new(Shared {
-            timeout,
             state: Mutex::new(State {
+                timeout,
                 outgoing: Ok(outgoing),
                 pending: VecDeque::new(),
                 reader: None,
@@ -105,6 +105,7 @@ impl OwnConnection {
             answered: Vec::new(),
             last_words: None,
             lets_go: false,
+            timeout,
             timer: Box::pin(tokio::time::sleep(timeout)),
         });
         Self(Arc::new(Handle(shared)))
@@ -122,7 +123,7 @@ impl OwnConnection {
     /// returns if it cannot be sent.
     pub(crate) fn give(&self, command: &Packed, recipient: Box<dyn Recipient>) {
         let mut state = self.0.0.state();
-        match state.send(command, self.0.0.timeout) {
+        match state.send(command) {
             Ok((deadline, reader)) => {
                 let answers = command.answers;
                 state.pending.push_back(Pending { deadline, answers, recipient: Some(recipient) });
@@ -135,6 +136,19 @@ impl OwnConnection {
                 drop(state);
                 recipient.take(Err(why));
             }
+        }
+    }
+
+    /// From now on each request may take so long, which is less than before. None is on its way: the
+    /// requests of a connection end in the order in which they were sent.
+    pub(crate) fn settle(&self, timeout: Duration) {
+        let mut state = self.0.0.state();
+        debug_assert!(state.pending.is_empty() && timeout <= state.timeout, "{timeout:?}");
+        state.timeout = timeout;
+        let reader = state.reader.clone();
+        drop(state);
+        if let Some(reader) = reader {
+            reader.wake();
         }
     }
 
@@ -191,18 +205,14 @@ impl Shared {
 impl State {
     /// Writes a command, or leaves that to the reader: then it may have to be woken. Its answer is
     /// for the next that is pending, until the deadline.
-    fn send(
-        &mut self,
-        command: &Packed,
-        timeout: Duration,
-    ) -> Result<(Instant, Option<Waker>), RedisError> {
+    fn send(&mut self, command: &Packed) -> Result<(Instant, Option<Waker>), RedisError> {
         let outgoing = self.outgoing.as_mut().map_err(|why| why.clone())?;
         if outgoing.requests.len() - outgoing.written > MAX_UNWRITTEN {
             return Err(failure::unsent("the server leaves too many requests unread"));
         }
         let is_idle = self.pending.is_empty() && outgoing.requests.is_empty();
         command.write(&mut outgoing.requests);
-        let deadline = Instant::now() + timeout;
+        let deadline = Instant::now() + self.timeout;
         let Some(reader) = self.reader.as_ref().filter(|_| !self.reader_comes) else {
             return Ok((deadline, None));
         };
@@ -266,6 +276,8 @@ struct Reader<S> {
     /// It let others go first when it ran last.
     lets_go: bool,
     /// Never later than the end of the first request's time.
+    /// The time of each request, by which the timer was set.
+    timeout: Duration,
     timer: Pin<Box<Sleep>>,
 }
 
@@ -302,7 +314,12 @@ impl<S: AsyncRead> Reader<S> {
             Some(reader) => reader.clone_from(cx.waker()),
             None => state.reader = Some(cx.waker().clone()),
         }
+        let timeout = state.timeout;
         drop(state);
+        if timeout < self.timeout {
+            self.timeout = timeout;
+            self.timer.as_mut().reset(Instant::now() + timeout);
+        }
         let mut answers = 0;
         while let Poll::Ready(read) = self.read(cx) {
             read.map_err(|error| match self.last_words.take() {
@@ -395,7 +412,7 @@ impl<S: AsyncRead> Reader<S> {
     fn expire(&mut self, cx: &mut Context<'_>) {
         while self.timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
-            let mut next = now + self.shared.timeout;
+            let mut next = now + self.timeout;
             let mut over = Vec::new();
             for pending in &mut self.shared.state().pending {
                 if pending.deadline > now {

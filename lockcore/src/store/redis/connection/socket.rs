@@ -1,65 +1,123 @@
 //! Sockets that we connect ourselves, with the user logged in.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures_util::future::select_ok;
+use redis::aio::PubSub;
 use redis::io::tcp::{TcpSettings, socket2};
 use redis::{
-    Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion, RedisConnectionInfo,
+    Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion, RedisConnectionInfo,
     RedisError, ServerErrorKind,
 };
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
 
 use super::own::OwnConnection;
 use crate::certificates::Certificates;
 use crate::store::redis::failure;
+use crate::store::redis::pace::{ConnectAttempt, Step};
+
+/// Bytes both ways.
+pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Duplex for S {}
 
 /// Whether our own connection does for this server.
 pub(super) fn is_ours(info: &ConnectionInfo) -> bool {
-    let is_known = match info.addr() {
+    is_reached(info) && info.redis_settings().protocol() == ProtocolVersion::RESP2
+}
+
+/// Whether we reach the server by ourselves.
+fn is_reached(info: &ConnectionInfo) -> bool {
+    match info.addr() {
         ConnectionAddr::Tcp(..) => true,
         ConnectionAddr::TcpTls { insecure, .. } => cfg!(feature = "tls") && !insecure,
         ConnectionAddr::Unix(_) => cfg!(unix),
         _ => false,
-    };
-    is_known && info.redis_settings().protocol() == ProtocolVersion::RESP2
+    }
 }
 
 /// Connects, and logs in. Each request may take so long.
-#[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "TLS alone has certificates"))]
 pub(super) async fn open(
     info: &ConnectionInfo,
     certificates: &Certificates,
     timeout: Duration,
+    attempt: &ConnectAttempt,
 ) -> Result<OwnConnection, RedisError> {
-    let tcp = info.tcp_settings();
-    let connection = match info.addr() {
-        ConnectionAddr::Tcp(host, port) => {
-            OwnConnection::start(connect(host, *port, tcp).await?, timeout)
-        }
-        #[cfg(feature = "tls")]
-        ConnectionAddr::TcpTls { host, port, .. } => {
-            let connector = certificates.connector()?;
-            let name = rustls::pki_types::ServerName::try_from(host.clone());
-            let name = name.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-            let stream = connect(host, *port, tcp).await?;
-            OwnConnection::start(connector.connect(name, stream).await?, timeout)
-        }
-        #[cfg(unix)]
-        ConnectionAddr::Unix(path) => {
-            OwnConnection::start(tokio::net::UnixStream::connect(path).await?, timeout)
-        }
-        _ => return Err((ErrorKind::InvalidClientConfig, "no such kind of address").into()),
+    let log_in = |stream| async {
+        let connection = OwnConnection::start(stream, timeout);
+        log_in(&connection, info.redis_settings()).await?;
+        Ok(connection)
     };
-    log_in(&connection, info.redis_settings()).await?;
-    Ok(connection)
+    reach(info, certificates, attempt, log_in).await
 }
 
-/// The first address of the host that answers.
-async fn connect(host: &str, port: u16, settings: &TcpSettings) -> io::Result<TcpStream> {
-    let addresses = lookup_host((host, port)).await?;
-    let streams: Vec<_> = addresses.map(|address| Box::pin(TcpStream::connect(address))).collect();
+/// Connects for messages, and logs in.
+pub(crate) async fn subscription(
+    info: ConnectionInfo,
+    certificates: Option<&Certificates>,
+    attempt: &ConnectAttempt,
+) -> Result<PubSub, RedisError> {
+    match certificates.filter(|_| is_reached(&info)) {
+        Some(certificates) => {
+            let log_in = |stream| PubSub::new(info.redis_settings(), stream);
+            reach(&info, certificates, attempt, log_in).await
+        }
+        None => {
+            let opening = async { Client::open(info)?.get_async_pubsub().await };
+            timeout(attempt.limit, opening).await.map_err(io::Error::from)?
+        }
+    }
+}
+
+/// Connects within the times of an attempt; `then` is a part of it.
+#[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "TLS alone has certificates"))]
+async fn reach<T, F: Future<Output = Result<T, RedisError>>>(
+    info: &ConnectionInfo,
+    certificates: &Certificates,
+    attempt: &ConnectAttempt,
+    then: impl FnOnce(Box<dyn Duplex>) -> F,
+) -> Result<T, RedisError> {
+    let addresses = match info.addr() {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            attempt.begins(Step::LookUp);
+            let found = timeout(attempt.look_up, lookup_host((host.as_str(), *port))).await;
+            found.map_err(io::Error::from)??.collect()
+        }
+        _ => Vec::new(),
+    };
+    attempt.begins(Step::Tcp);
+    let reaching = async {
+        let tcp = info.tcp_settings();
+        let stream: Box<dyn Duplex> = match info.addr() {
+            ConnectionAddr::Tcp(..) => Box::new(connect(addresses, tcp).await?),
+            #[cfg(feature = "tls")]
+            ConnectionAddr::TcpTls { host, .. } => {
+                let connector = certificates.connector()?;
+                let name = rustls::pki_types::ServerName::try_from(host.clone());
+                let name =
+                    name.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+                let stream = connect(addresses, tcp).await?;
+                attempt.begins(Step::Tls);
+                Box::new(connector.connect(name, stream).await?)
+            }
+            #[cfg(unix)]
+            ConnectionAddr::Unix(path) => Box::new(tokio::net::UnixStream::connect(path).await?),
+            _ => return Err((ErrorKind::InvalidClientConfig, "no such kind of address").into()),
+        };
+        attempt.begins(Step::Login);
+        then(stream).await
+    };
+    timeout(attempt.limit, reaching).await.map_err(io::Error::from)?
+}
+
+/// The first of these addresses that answers.
+async fn connect(addresses: Vec<SocketAddr>, settings: &TcpSettings) -> io::Result<TcpStream> {
+    let streams: Vec<_> =
+        addresses.into_iter().map(|address| Box::pin(TcpStream::connect(address))).collect();
     if streams.is_empty() {
         return Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));
     }

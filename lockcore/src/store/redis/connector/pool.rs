@@ -1,7 +1,5 @@
 //! Connections by `deadpool_redis`: its configuration, and the manager of a pool.
 
-use std::time::Duration;
-
 use deadpool::managed::Manager as _;
 use deadpool_redis::Pool;
 use proto::LockErrorKind;
@@ -12,13 +10,14 @@ use super::{Connector, ServerSource, invalid, read_url, tuned};
 use crate::error::LockError;
 use crate::provider::Provider;
 use crate::store::redis::Tls;
+use crate::store::redis::pace::Timeouts;
 use crate::store::redis::server_url::of_its_user;
 
 impl Connector {
     pub(crate) fn from_config(
         config: deadpool_redis::Config,
         tls: &Tls,
-        request_timeout: Duration,
+        timeouts: Timeouts,
     ) -> Result<Self, LockError> {
         let info = match (config.url, config.connection) {
             (Some(url), None) => read_url(&url)?,
@@ -33,14 +32,14 @@ impl Connector {
                 return Err(LockError::with_detail(LockErrorKind::InvalidOption, detail));
             }
         };
-        Self::new(info, tls, request_timeout)
+        Self::new(info, tls, timeouts)
     }
 
     pub(crate) fn from_pool(
         pool: Pool,
         url: &str,
         tls: &Tls,
-        request_timeout: Duration,
+        timeouts: Timeouts,
     ) -> Result<Self, LockError> {
         let subscription = tuned(tls.apply(read_url(url)?)?);
         Client::open(subscription.clone()).map_err(|error| invalid(&error))?;
@@ -48,7 +47,7 @@ impl Connector {
             source: ServerSource::Pool(pool, Box::new(subscription)),
             tls: tls.clone(),
             is_known: false,
-            request_timeout,
+            timeouts,
             credentials: Provider::default(),
         })
     }

@@ -26,13 +26,14 @@ use self::known::Known;
 use super::{invalid, read_url, tuned};
 use crate::error::LockError;
 use crate::sentinels::Sentinels as Settings;
-use crate::store::redis::connection::CONNECT_TIMEOUT;
 use crate::store::redis::failure;
 use crate::store::redis::tls::{self, Tls, is_tls};
 
 /// After a majority has answered, or one that knows more than this node, the others have this long
 /// to say something newer.
 const SETTLE: Duration = Duration::from_millis(200);
+/// The time for the sentinels to answer.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The sentinels of one primary.
 pub(super) struct SentinelClients {
@@ -162,6 +163,20 @@ impl SentinelClients {
         let _ = self.current.subscribe().wait_for(is_elsewhere).await;
     }
 
+    /// Completes when the sentinels name another primary, with the error of an attempt to connect to
+    /// this one: it may be long, and this server gone.
+    pub(super) async fn another_than(&self, primary: &Primary) -> StoreError {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            if let Ok(found) = self.locate().await
+                && !found.is_at(primary)
+            {
+                let detail = format!("the sentinels name another primary than {primary}: {found}");
+                return StoreError::refused(LockErrorKind::Unavailable, detail);
+            }
+        }
+    }
+
     /// Another primary than the one that commands go to.
     pub(super) async fn moved(&self) -> Option<Primary> {
         let current = self.current.borrow().clone()?;
@@ -175,7 +190,7 @@ impl SentinelClients {
             (sentinel, Sentinel::ask(sentinel, &self.name, &self.tls).await)
         };
         let mut asked: FuturesUnordered<_> = self.sentinels.iter().map(ask).collect();
-        let mut deadline = Instant::now() + CONNECT_TIMEOUT;
+        let mut deadline = Instant::now() + LOOK;
         let mut answers = Vec::new();
         let mut refusals = Vec::new();
         while let Ok(Some((sentinel, answer))) = timeout_at(deadline, asked.next()).await {
@@ -261,8 +276,8 @@ impl Sentinel {
 
 async fn connect(info: ConnectionInfo) -> Result<MultiplexedConnection, RedisError> {
     let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(CONNECT_TIMEOUT))
-        .set_response_timeout(Some(CONNECT_TIMEOUT));
+        .set_connection_timeout(Some(LOOK))
+        .set_response_timeout(Some(LOOK));
     Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await
 }
 

@@ -1,0 +1,242 @@
+//! Attempts to connect: the time that each has, and the pause before the next one.
+//!
+//! # Implementation notes
+//!
+//! - A server works for attempts that were given up, too: with TLS it finds the first bytes of a
+//!   handshake in its buffer, signs, and only then learns that nobody is there. Where attempts end
+//!   sooner than it gets to them, it does nothing else, for ever. So an attempt that was let in and
+//!   ended by time gives the next one more time, after a pause that is drawn anew each time.
+//! - An attempt that was refused, or that no server let in, costs no server anything. The next one
+//!   comes soon, and has no more time than the one before: a packet may be lost again, and the
+//!   kernel repeats the first one after ever longer pauses.
+//! - The look-up of a name has a time of its own. A name server that does not answer costs 5 s
+//!   before the next one is asked (`resolv.conf(5)`), at each look-up of each program.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The times of connections and requests, as the user has set them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Timeouts {
+    /// The time of a look-up, and of the first connection to a server.
+    pub(crate) connect: Duration,
+    /// The time of each request.
+    pub(crate) request: Duration,
+}
+
+/// The time of the first attempt to connect again. Another server may have taken over meanwhile.
+const FIRST: Duration = Duration::from_secs(1);
+/// The next attempt has so many timeouts the time of one that ended by time: with twice the time, a
+/// server that needs 10 s for all of its clients has them back only after 45 s.
+const GROWTH: u32 = 4;
+/// The longest time of an attempt. A proxy may let it in for a server that is gone.
+const LONGEST: Duration = Duration::from_secs(16);
+
+/// The first pause after an attempt that was refused, the bound of those, and the longest pause
+/// after one that ended by time.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
+const REFUSED_PAUSE: Duration = Duration::from_secs(1);
+const LATE_PAUSE: Duration = Duration::from_secs(4);
+
+/// A step of an attempt to connect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Step {
+    LookUp,
+    Tcp,
+    Tls,
+    Login,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LookUp => "the look-up of its name",
+            Self::Tcp => "the TCP connection",
+            Self::Tls => "the TLS handshake",
+            Self::Login => "the login",
+        })
+    }
+}
+
+/// An attempt to connect: how much time it has, and how far it has come.
+#[derive(Debug)]
+pub(crate) struct ConnectAttempt {
+    /// The time of the look-up.
+    pub(crate) look_up: Duration,
+    /// The time of all other steps.
+    pub(crate) limit: Duration,
+    progress: Mutex<(Step, Instant)>,
+}
+
+impl ConnectAttempt {
+    /// The first connection to a server.
+    pub(crate) fn first(timeouts: Timeouts) -> Self {
+        Self::new(timeouts.connect, timeouts.connect)
+    }
+
+    /// A question to one of several servers.
+    pub(crate) fn brief(timeouts: Timeouts) -> Self {
+        Self::new(timeouts.connect, timeouts.connect.min(FIRST))
+    }
+
+    fn new(look_up: Duration, limit: Duration) -> Self {
+        Self { look_up, limit, progress: Mutex::new((Step::LookUp, Instant::now())) }
+    }
+
+    /// Notes that a step begins.
+    pub(crate) fn begins(&self, step: Step) {
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = (step, Instant::now());
+    }
+
+    fn progress(&self) -> (Step, Instant) {
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why an attempt that has ended by time has taken so long.
+    pub(crate) fn why_late(&self) -> String {
+        let (step, began) = self.progress();
+        format!("no connection in time: {step} was not done after {:.1?}", began.elapsed())
+    }
+}
+
+/// The pace of the attempts to connect to one server again.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    timeouts: Timeouts,
+    limit: Duration,
+    pause: Duration,
+}
+
+impl Pace {
+    pub(crate) fn new(timeouts: Timeouts) -> Self {
+        Self { timeouts, limit: timeouts.connect.min(FIRST), pause: SHORTEST_PAUSE }
+    }
+
+    pub(crate) fn attempt(&self) -> ConnectAttempt {
+        ConnectAttempt::new(self.timeouts.connect, self.limit)
+    }
+
+    /// Pauses after an attempt that failed.
+    pub(crate) async fn after(&mut self, attempt: &ConnectAttempt) {
+        let (step, began) = attempt.progress();
+        let was_let_in = step > Step::Tcp;
+        let is_late = was_let_in && began.elapsed() >= attempt.limit.min(self.timeouts.request);
+        let pause = self.pause_after(is_late, rand::random());
+        tokio::time::sleep(pause).await;
+    }
+
+    /// Pauses after a connection that broke as soon as it stood: the server refuses every write, or
+    /// hangs up.
+    pub(crate) async fn after_refusal(&mut self) {
+        let pause = self.pause_after(false, rand::random());
+        tokio::time::sleep(pause).await;
+    }
+
+    /// The pause, by a number from 0 to 1 that is drawn: never all at once.
+    fn pause_after(&mut self, is_late: bool, drawn: f64) -> Duration {
+        if is_late {
+            self.limit = (self.limit * GROWTH).min(LONGEST.max(self.limit));
+            self.pause = SHORTEST_PAUSE;
+            return self.limit.min(LATE_PAUSE).mul_f64(drawn);
+        }
+        let pause = self.pause.mul_f64(0.5 + drawn / 2.0);
+        self.pause = (self.pause * 2).min(REFUSED_PAUSE);
+        pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cmp::Reverse;
+    use std::collections::BinaryHeap;
+
+    use rand::rngs::StdRng;
+    use rand::{RngExt as _, SeedableRng as _};
+
+    use super::*;
+
+    const TIMEOUTS: Timeouts =
+        Timeouts { connect: Duration::from_secs(5), request: Duration::from_secs(2) };
+
+    /// The time until all of so many clients are connected again to a server that handles one after
+    /// the other, each for so long, and also those that have given up.
+    fn all_back_after(clients: usize, handshake: Duration, seed: u64) -> Duration {
+        let mut dice = StdRng::seed_from_u64(seed);
+        let mut paces: Vec<_> = (0..clients).map(|_| Pace::new(TIMEOUTS)).collect();
+        // The connections of all broke at the same time.
+        let mut attempts: BinaryHeap<_> =
+            (0..clients).map(|client| Reverse((Duration::ZERO, client))).collect();
+        let mut server_is_free = Duration::ZERO;
+        let mut last = Duration::ZERO;
+        while let Some(Reverse((at, client))) = attempts.pop() {
+            let answered = server_is_free.max(at) + handshake;
+            server_is_free = answered;
+            let pace = &mut paces[client];
+            let given_up = at + pace.limit;
+            if answered <= given_up {
+                last = last.max(answered);
+            } else {
+                let next = given_up + pace.pause_after(true, dice.random());
+                assert!(next < Duration::from_secs(3_600), "they never come back");
+                attempts.push(Reverse((next, client)));
+            }
+        }
+        last
+    }
+
+    #[test]
+    fn a_crowd_is_back_soon_whatever_a_handshake_costs() {
+        for seed in 0..20 {
+            for clients in [50, 150, 300, 1_000] {
+                for all in [0.1, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.5, 8.0, 10.0] {
+                    let handshake = Duration::from_secs_f64(all / clients as f64);
+                    let took = all_back_after(clients, handshake, seed).as_secs_f64();
+                    let bound = 4.0 * all + 5.0;
+                    assert!(took <= bound, "{clients} of {all} s: {took} s, seed {seed}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_followed_by_a_probe_within_two_seconds() {
+        let mut pace = Pace::new(TIMEOUTS);
+        for _ in 0..3 {
+            pace.pause_after(true, 0.5);
+        }
+        let limit = pace.limit;
+        for _ in 0..30 {
+            assert!(pace.pause_after(false, 1.0) <= Duration::from_secs(2));
+        }
+        assert_eq!(pace.limit, limit, "the server may still be slow");
+        assert_eq!(Pace::new(TIMEOUTS).pause_after(false, 0.0), SHORTEST_PAUSE / 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_that_no_server_let_in_has_no_more_time_than_the_one_before() {
+        let mut pace = Pace::new(TIMEOUTS);
+        let attempt = pace.attempt();
+        attempt.begins(Step::Tcp);
+        tokio::time::sleep(attempt.limit).await;
+        pace.after(&attempt).await;
+        assert_eq!(pace.limit, FIRST);
+        attempt.begins(Step::Tls);
+        tokio::time::sleep(attempt.limit).await;
+        assert_eq!(
+            attempt.why_late(),
+            "no connection in time: the TLS handshake was not done after 1.0s"
+        );
+        pace.after(&attempt).await;
+        assert_eq!(pace.limit, FIRST * GROWTH);
+    }
+
+    #[test]
+    fn nobody_has_less_time_than_was_asked_for() {
+        let timeouts = Timeouts { connect: Duration::from_millis(300), ..TIMEOUTS };
+        assert_eq!(Pace::new(timeouts).limit, timeouts.connect);
+        assert_eq!(ConnectAttempt::first(timeouts).limit, timeouts.connect);
+    }
+}

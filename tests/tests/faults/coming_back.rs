@@ -1,0 +1,63 @@
+//! Connections to a server that needs long for each.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lock_tests::{Front, eventually};
+use lockcore::{LockErrorKind, Locks};
+
+use crate::common::{LONG, connect, connected, held, release, setup};
+
+/// With an attempt of a second every other second, for ever, a crowd that needs longer does not
+/// come back: the front works for those that have given up, and for no one else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_comes_back_to_a_server_with_costly_handshakes() {
+    // Two connections each: 3 s of work for the front.
+    const NODES: usize = 150;
+    const EACH: Duration = Duration::from_millis(10);
+    let setup = setup().await;
+    let front = Front::start(setup.server.address()).await;
+    let url = front.url_with_login();
+    let nodes = join_all((0..NODES).map(|_| connect(&url))).await;
+    front.costs(EACH);
+    front.cut();
+    eventually("they come again", LONG, async || front.in_line() > NODES / 2).await;
+    join_all(nodes.iter().map(connected)).await;
+    eventually("the line is empty", LONG, async || front.in_line() == 0).await;
+    release(held(&nodes[0], "k", LONG).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_needs_more_than_a_second_for_a_connection_is_used() {
+    let setup = setup().await;
+    let front = Front::start(setup.server.address()).await;
+    front.costs(Duration::from_millis(1_200));
+    let locks = connect(&front.url_with_login()).await;
+    front.cut();
+    eventually("the cut is noticed", LONG, async || front.in_line() > 0).await;
+    connected(&locks).await;
+    release(held(&locks, "k", LONG).await).await;
+}
+
+#[tokio::test]
+async fn a_server_that_needs_longer_than_the_user_allows_is_refused_with_the_step() {
+    let setup = setup().await;
+    let front = Front::start(setup.server.address()).await;
+    front.costs(Duration::from_secs(5));
+    let times = Duration::from_millis(50);
+    let builder = Locks::builder().connect_timeout(times).request_timeout(times);
+    let error = builder.connect(front.url_with_login()).await.expect_err("it needs longer");
+    assert_eq!(error.kind(), LockErrorKind::Unavailable);
+    let text = error.to_string();
+    assert!(text.contains("no connection in time: the login was not done"), "{text}");
+}
+
+#[tokio::test]
+async fn a_time_to_connect_out_of_its_range_is_refused() {
+    for timeout in [Duration::from_millis(49), Duration::from_secs(61)] {
+        let builder = Locks::builder().connect_timeout(timeout);
+        let error = builder.connect("redis://127.0.0.1:1/").await.expect_err("out of range");
+        assert_eq!(error.kind(), LockErrorKind::InvalidOption);
+        assert!(error.to_string().contains("connect_timeout"), "{error}");
+    }
+}
