@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lock_tests::{FakeServer, Log, Raw, RedisServer, eventually, is_held};
+use lock_tests::{FakeServer, Front, Log, Raw, RedisServer, eventually, is_held};
 use lockcore::{LockErrorKind, Locks, Sentinels};
 use redis::cmd;
 
@@ -61,6 +61,48 @@ async fn a_sentinel_that_is_down_or_silent_is_no_reason_to_fail() {
         let url = format!("redis+sentinel://{away},{one},{other}/locks");
         release(held(&connect(&url).await.expect("accepted"), "k").await).await;
     }
+}
+
+/// Sentinels have a look's time to answer, a second. With no more time for a connection to them,
+/// a crowd never comes back to those that need longer for all.
+#[tokio::test]
+async fn sentinels_that_need_more_than_a_second_for_a_connection_are_asked() {
+    let [old, new] = [RedisServer::start(), RedisServer::start()];
+    let is_promoted = Arc::new(AtomicUsize::new(0));
+    let ports = [old.port(), new.port()];
+    let promoted = Arc::clone(&is_promoted);
+    let sentinel = FakeServer::start(move |words| match &*words[0] {
+        "AUTH" => "+OK\r\n".to_owned(),
+        _ => {
+            let number = promoted.load(Ordering::Relaxed);
+            master(words, ports[number], number as u64 + 1)
+        }
+    })
+    .await;
+    let front = Front::start(sentinel.address()).await;
+    front.costs(Duration::from_millis(1_200));
+    let sentinels = Sentinels::new("locks", [front.url().replace("//", "//:pw@")]);
+    let locks = soon("a connection", Locks::builder().from_sentinels(sentinels)).await;
+    let locks = locks.expect("accepted");
+    front.cut();
+    is_promoted.store(1, Ordering::Relaxed);
+    eventually("it follows to the new primary", SOON, async || {
+        let there = Raw::connect(&new.url()).await;
+        connections(&mut { there }).await > 0
+    })
+    .await;
+    release(held(&locks, "k").await).await;
+}
+
+#[tokio::test]
+async fn the_error_where_no_sentinel_answers_names_the_step_for_each() {
+    let silent = FakeServer::start(|_| String::new()).await;
+    let sentinels = Sentinels::new("locks", [format!("redis://:pw@{}", silent.address())]);
+    let builder = Locks::builder().connect_timeout(Duration::from_millis(200));
+    let error = soon("a refusal", builder.from_sentinels(sentinels)).await.expect_err("silent");
+    assert_eq!(error.kind(), LockErrorKind::Unavailable);
+    let told = format!("{}: no connection in time: the login was not done", silent.address());
+    assert!(error.to_string().contains(&told), "{error}");
 }
 
 // H3: this one may be the one that was cut off.

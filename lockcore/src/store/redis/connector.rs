@@ -85,7 +85,7 @@ impl Connector {
         tls: &Tls,
         timeouts: Timeouts,
     ) -> Result<Self, LockError> {
-        let sentinels = SentinelClients::new(sentinels, tls)?;
+        let sentinels = SentinelClients::new(sentinels, tls, timeouts)?;
         Ok(Self {
             source: ServerSource::Sentinels(Box::new(sentinels)),
             tls: tls.clone(),
@@ -169,7 +169,7 @@ impl Connector {
                 self.bounded(self.address(), attempt, with_hello(opening)).await
             }
             ServerSource::Sentinels(sentinels) => {
-                let primary = sentinels.locate().await?;
+                let primary = sentinels.locate(attempt).await?;
                 let info = sentinels.reach(&primary);
                 let opening = with_hello(self.open(info, timeout, attempt).await?);
                 let opened = tokio::select! {
@@ -230,7 +230,7 @@ impl Connector {
                 // Where commands go: grants are told there.
                 let found = match sentinels.current()? {
                     Some(primary) => primary,
-                    None => sentinels.locate().await?,
+                    None => sentinels.locate(attempt).await?,
                 };
                 sentinels.reach(primary.insert(found))
             }

@@ -103,7 +103,7 @@ impl ConnectAttempt {
 }
 
 /// The pace of the attempts to connect to one server again.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Pace {
     timeouts: Timeouts,
     limit: Duration,
@@ -113,6 +113,11 @@ pub(crate) struct Pace {
 impl Pace {
     pub(crate) fn new(timeouts: Timeouts) -> Self {
         Self { timeouts, limit: timeouts.connect.min(FIRST), pause: SHORTEST_PAUSE }
+    }
+
+    /// The pace for one of several servers that are asked at a time: none waits for another.
+    pub(crate) fn among_others(timeouts: Timeouts) -> Self {
+        Self { limit: timeouts.connect, ..Self::new(timeouts) }
     }
 
     pub(crate) fn attempt(&self) -> ConnectAttempt {

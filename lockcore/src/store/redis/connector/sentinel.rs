@@ -11,28 +11,32 @@
 mod known;
 
 use std::collections::HashMap;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use futures_util::future::join;
 use futures_util::stream::FuturesUnordered;
 use proto::{LockErrorKind, StoreError};
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisError, Value};
+use redis::{Client, ConnectionAddr, ConnectionInfo, RedisError, Value};
 use tokio::sync::{Mutex, watch};
+use tokio::task::JoinError;
 use tokio::time::{Instant, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
 
 use self::known::Known;
 use super::{invalid, read_url, tuned};
 use crate::error::LockError;
 use crate::sentinels::Sentinels as Settings;
+use crate::store::redis::connection::Connection;
 use crate::store::redis::failure;
+use crate::store::redis::pace::{ConnectAttempt, Pace, Timeouts};
 use crate::store::redis::tls::{self, Tls, is_tls};
 
 /// After a majority has answered, or one that knows more than this node, the others have this long
 /// to say something newer.
 const SETTLE: Duration = Duration::from_millis(200);
-/// The time for the sentinels to answer.
+/// The time for the sentinels to answer, once a primary is known.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The sentinels of one primary.
@@ -49,10 +53,25 @@ pub(super) struct SentinelClients {
     known: std::sync::Mutex<Known>,
 }
 
-/// One sentinel, and the connection to it while it stands.
+/// One sentinel, and the way to it.
 struct Sentinel {
     info: ConnectionInfo,
-    open: Mutex<Option<MultiplexedConnection>>,
+    timeouts: Timeouts,
+    way: Mutex<SentinelWay>,
+}
+
+struct SentinelWay {
+    /// The connection while it stands.
+    open: Option<Connection>,
+    opening: Option<Opening>,
+    pace: Pace,
+}
+
+/// An attempt to connect. It goes on when a look ends: a sentinel may need longer than that until
+/// it has let in all of its clients again.
+struct Opening {
+    attempt: Arc<ConnectAttempt>,
+    task: AbortOnDropHandle<(Pace, Result<Connection, StoreError>)>,
 }
 
 /// The address of the primary, and the number of the configuration that named it.
@@ -64,7 +83,11 @@ pub(crate) struct Primary {
 }
 
 impl SentinelClients {
-    pub(super) fn new(settings: &Settings, tls: &Tls) -> Result<Self, LockError> {
+    pub(super) fn new(
+        settings: &Settings,
+        tls: &Tls,
+        timeouts: Timeouts,
+    ) -> Result<Self, LockError> {
         let Settings { name, sentinels, primary } = settings;
         if name.is_empty() || sentinels.is_empty() {
             let detail = "give the primary's name and at least one sentinel";
@@ -78,7 +101,7 @@ impl SentinelClients {
             }
             let info = tuned(with_certificates(tls, info)?);
             Client::open(info.clone()).map_err(|error| invalid(&error))?;
-            Ok(Sentinel { info, open: Mutex::default() })
+            Ok(Sentinel { info, timeouts, way: Mutex::new(SentinelWay::new(timeouts)) })
         };
         let sentinels = sentinels.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let primary = read_url(primary)?;
@@ -168,7 +191,7 @@ impl SentinelClients {
     pub(super) async fn another_than(&self, primary: &Primary) -> StoreError {
         loop {
             tokio::time::sleep(LOOK).await;
-            if let Ok(found) = self.locate().await
+            if let Ok(found) = self.look(LOOK).await
                 && !found.is_at(primary)
             {
                 let detail = format!("the sentinels name another primary than {primary}: {found}");
@@ -180,17 +203,23 @@ impl SentinelClients {
     /// Another primary than the one that commands go to.
     pub(super) async fn moved(&self) -> Option<Primary> {
         let current = self.current.borrow().clone()?;
-        let found = self.locate().await.ok()?;
+        let found = self.look(LOOK).await.ok()?;
         (!found.is_at(&current)).then_some(found)
     }
 
+    /// Where the primary is. The first answers may take as long as the attempt.
+    pub(super) async fn locate(&self, attempt: &ConnectAttempt) -> Result<Primary, StoreError> {
+        let is_known = self.current.borrow().is_some();
+        self.look(if is_known { LOOK } else { attempt.limit }).await
+    }
+
     /// Asks all sentinels; the newest configuration counts, if it is believed.
-    pub(super) async fn locate(&self) -> Result<Primary, StoreError> {
+    async fn look(&self, patience: Duration) -> Result<Primary, StoreError> {
         let ask = |sentinel| async move {
             (sentinel, Sentinel::ask(sentinel, &self.name, &self.tls).await)
         };
         let mut asked: FuturesUnordered<_> = self.sentinels.iter().map(ask).collect();
-        let mut deadline = Instant::now() + LOOK;
+        let mut deadline = Instant::now() + patience;
         let mut answers = Vec::new();
         let mut refusals = Vec::new();
         while let Ok(Some((sentinel, answer))) = timeout_at(deadline, asked.next()).await {
@@ -205,6 +234,7 @@ impl SentinelClients {
                 Err(refusal) => refusals.push((sentinel, refusal)),
             }
         }
+        drop(asked);
         let judged = self.known().judge(Instant::now(), &answers, self.sentinels.len());
         judged.map_err(|why| match answers.is_empty() {
             true => self.nowhere(&refusals),
@@ -228,11 +258,10 @@ impl SentinelClients {
 
     /// The reason why none of them has answered anything.
     fn silent(&self) -> String {
+        let each: Vec<_> = self.sentinels.iter().map(Sentinel::why_silent).collect();
         let advice = self.sentinels.iter().find_map(|each| tls::advice_if_silent(each.address()));
-        advice.map_or_else(
-            || "no answer in time".to_owned(),
-            |advice| format!("no answer in time: {advice}"),
-        )
+        let advice = advice.map_or(String::new(), |advice| format!(": {advice}"));
+        each.join("; ") + &advice
     }
 }
 
@@ -242,56 +271,103 @@ impl Sentinel {
     }
 
     async fn ask(&self, name: &str, tls: &Tls) -> Result<Primary, StoreError> {
-        let mut open = self.open.lock().await;
+        let mut way = self.way.lock().await;
         // Taken out while it is used: dropped half way, the next look opens another.
-        let mut connection = match open.take() {
+        let connection = match way.open.take() {
             Some(connection) => connection,
-            None => {
-                let (info, _) = tls.now(self.info.clone()).await?;
-                connect(info).await.map_err(|error| self.refusal(&error, name))?
-            }
+            None => self.opened(&mut way, name, tls).await?,
         };
-        let answers = query(&mut connection, name).await;
+        let answers = query(&connection, name).await;
         if !answers.as_ref().is_err_and(failure::breaks_connection) {
-            *open = Some(connection);
+            way.open = Some(connection);
         }
-        let answers = answers.map_err(|error| self.refusal(&error, name))?;
+        let answers = answers.map_err(|error| refusal(&error, self.address(), name))?;
         Primary::read(&answers).ok_or_else(|| {
             let detail = "this is not a sentinel: name the sentinels, not the servers";
             StoreError::refused(LockErrorKind::InvalidOption, detail)
         })
     }
 
-    fn refusal(&self, error: &RedisError, name: &str) -> StoreError {
-        let refused = of_sentinel(error, name);
-        match tls::advice(error, self.address()) {
-            Some(advice) => {
-                let detail = format!("{}: {advice}", refused.detail);
-                StoreError { detail: detail.into(), ..refused }
+    async fn opened(
+        &self,
+        way: &mut SentinelWay,
+        name: &str,
+        tls: &Tls,
+    ) -> Result<Connection, StoreError> {
+        let opening = match &mut way.opening {
+            Some(opening) => opening,
+            none => none.insert(self.begin(&way.pace, name, tls).await?),
+        };
+        let ended = (&mut opening.task).await;
+        way.opening = None;
+        // It ends early with its runtime alone, as does this.
+        let gone = |error: JoinError| StoreError::refused(LockErrorKind::Closed, error.to_string());
+        let (pace, opened) = ended.map_err(gone)?;
+        way.pace = pace;
+        opened
+    }
+
+    /// Begins to connect.
+    async fn begin(&self, pace: &Pace, name: &str, tls: &Tls) -> Result<Opening, StoreError> {
+        let (info, certificates) = tls.now(self.info.clone()).await?;
+        let attempt = Arc::new(pace.attempt());
+        let (mut pace, own, timeouts) = (pace.clone(), Arc::clone(&attempt), self.timeouts);
+        let (address, name) = (self.address().clone(), name.to_owned());
+        let task = async move {
+            match Connection::open(info, Some(&certificates), LOOK, &own).await {
+                Ok(opened) => {
+                    opened.settle(LOOK);
+                    (Pace::among_others(timeouts), Ok(opened))
+                }
+                Err(error) if error.is_timeout() => {
+                    let why = StoreError::refused(LockErrorKind::Unavailable, own.why_late());
+                    pace.after(&own).await;
+                    (pace, Err(why))
+                }
+                // The looks themselves are seldom.
+                Err(error) => (pace, Err(refusal(&error, &address, &name))),
             }
-            None => refused,
-        }
+        };
+        Ok(Opening { attempt, task: AbortOnDropHandle::new(tokio::spawn(task)) })
+    }
+
+    fn why_silent(&self) -> String {
+        let way = self.way.try_lock();
+        let opening = way.as_ref().ok().and_then(|way| way.opening.as_ref());
+        let why = opening.map(|opening| opening.attempt.why_late());
+        format!("{}: {}", self.address(), why.as_deref().unwrap_or("no answer in time"))
     }
 }
 
-async fn connect(info: ConnectionInfo) -> Result<MultiplexedConnection, RedisError> {
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(LOOK))
-        .set_response_timeout(Some(LOOK));
-    Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await
+impl SentinelWay {
+    fn new(timeouts: Timeouts) -> Self {
+        Self { open: None, opening: None, pace: Pace::among_others(timeouts) }
+    }
+}
+
+/// The store error for an error of the sentinel at this address.
+fn refusal(error: &RedisError, address: &ConnectionAddr, name: &str) -> StoreError {
+    let refused = of_sentinel(error, name);
+    match tls::advice(error, address) {
+        Some(advice) => {
+            let detail = format!("{}: {advice}", refused.detail);
+            StoreError { detail: detail.into(), ..refused }
+        }
+        None => refused,
+    }
 }
 
 /// The configuration, then the address: a failover between the two makes the address the newer one.
 /// While a failover is finished, only the second command names the new primary.
-async fn query(
-    connection: &mut MultiplexedConnection,
-    name: &str,
-) -> Result<Vec<Value>, RedisError> {
-    let mut both = redis::pipe();
-    both.cmd("SENTINEL").arg("MASTER").arg(name);
-    both.cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-    let answers = connection.send_packed_commands(&both, 0, 2).await?;
-    answers.into_iter().map(Value::extract_error).collect()
+async fn query(connection: &Connection, name: &str) -> Result<Vec<Value>, RedisError> {
+    let mut configuration = redis::cmd("SENTINEL");
+    configuration.arg("MASTER").arg(name);
+    let mut address = redis::cmd("SENTINEL");
+    address.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
+    // Sent in the order in which they are polled.
+    let (configuration, address) =
+        join(connection.send(&configuration), connection.send(&address)).await;
+    Ok(vec![configuration?, address?])
 }
 
 impl Primary {
@@ -354,8 +430,10 @@ mod tests {
 
     #[test]
     fn the_primary_is_reached_as_its_url_says_but_where_the_sentinels_say() {
+        let second = Duration::from_secs(1);
+        let timeouts = Timeouts { connect: second, request: second };
         let settings = Settings::new("locks", ["redis://h:26379"]).primary("redis://u:p@ignored/3");
-        let sentinels = SentinelClients::new(&settings, &Tls::default()).expect("valid");
+        let sentinels = SentinelClients::new(&settings, &Tls::default(), timeouts).expect("valid");
         let primary = Primary { host: "10.0.0.7".to_owned(), port: 6380, epoch: 0 };
         let info = sentinels.reach(&primary);
         assert_eq!(info.addr(), &ConnectionAddr::Tcp("10.0.0.7".to_owned(), 6380));
