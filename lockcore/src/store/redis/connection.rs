@@ -47,8 +47,9 @@ pub(crate) enum Connection {
 }
 
 impl Connection {
-    /// Opens one, on which a request may take so long: our own if these are all the certificates
-    /// that it needs. Until [`settle`](Self::settle), a request may take as long as the attempt.
+    /// Opens a connection: our own if these are all the certificates that it needs. A request may
+    /// take as long as the attempt at first, and this `timeout` once the connection is
+    /// [settled](Self::settle).
     pub(crate) async fn open(
         info: ConnectionInfo,
         certificates: Option<&Certificates>,

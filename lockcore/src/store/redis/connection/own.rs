@@ -139,8 +139,8 @@ impl OwnConnection {
         }
     }
 
-    /// From now on each request may take so long, which is less than before. None is on its way: the
-    /// requests of a connection end in the order in which they were sent.
+    /// Gives each request from now on less time than before. None is on its way: the requests of a
+    /// connection end in the order in which they were sent.
     pub(crate) fn settle(&self, timeout: Duration) {
         let mut state = self.0.0.state();
         debug_assert!(state.pending.is_empty() && timeout <= state.timeout, "{timeout:?}");

@@ -186,8 +186,8 @@ impl SentinelClients {
         let _ = self.current.subscribe().wait_for(is_elsewhere).await;
     }
 
-    /// Completes when the sentinels name another primary, with the error of an attempt to connect to
-    /// this one: it may be long, and this server gone.
+    /// Completes when the sentinels name another primary, with the error for the attempt to connect
+    /// to this one: it may be a long attempt, at a server that is gone.
     pub(super) async fn another_than(&self, primary: &Primary) -> StoreError {
         loop {
             tokio::time::sleep(LOOK).await;
