@@ -145,8 +145,8 @@ pub(super) struct Entry<P> {
     /// queued the member anew.
     pub(super) answered: Option<Moment>,
     /// The moment at which the server last said that a hold of the member was force-released, or at
-    /// which its run was cut short. The answer to a request that was sent before may be older, and
-    /// still tell of that hold; so may any message.
+    /// which its run was cut short, or may have been. The answer to a request that was sent before
+    /// may be older, and still tell of that hold; so may any message.
     pub(super) revoked: Option<Moment>,
     /// A time at which the member was known not to hold: a grant that comes without having been
     /// asked for is younger.
@@ -221,6 +221,16 @@ impl<P: Mirror> Entry<P> {
     /// Whether a copy of the acquire may have run after a request of this moment.
     pub(super) fn may_be_back_since(&self, sent: Moment) -> bool {
         self.answered.is_some_and(|answered| sent < answered)
+    }
+
+    /// The answer to a request that was sent then says that the member waits. If a claim fits in
+    /// between since it was last known not to hold, it may have held in a run that lapsed, and be
+    /// back in the queue. The news of that run may still be on its way.
+    pub(super) fn found_waiting(&mut self, sent: Moment, now: Moment) {
+        if lease::certain_until(self.anchor, lease::claim(&self.options)) <= now {
+            self.revoked = Some(now);
+        }
+        self.anchor = self.anchor.max(sent);
     }
 
     /// Whether the hold that a request of this moment tells of may have been force-released since.

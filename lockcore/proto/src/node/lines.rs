@@ -105,7 +105,8 @@ impl<P: Mirror> Core<P> {
             let Some(number) = self.known(member) else { continue };
             match presence {
                 Presence::Waiting => {
-                    self.table.change(number, |entry| entry.anchor = entry.anchor.max(ask.sent));
+                    let now = self.now;
+                    self.table.change(number, |entry| entry.found_waiting(ask.sent, now));
                 }
                 // Told as a grant in the same reply.
                 Presence::Holding => {}

@@ -1016,6 +1016,32 @@ fn a_message_of_a_run_that_was_cut_counts_for_no_member_that_waits_again() {
     }
 }
 
+// A process that was stopped reads the answer to its touch first, and then the message.
+#[test]
+fn a_message_of_a_run_that_lapsed_unheard_makes_no_guard_of_a_member_that_waits_again() {
+    let mut world = World::new();
+    let (attempts, holder) = world.waiting(3);
+    world.hand_over(at(1), &holder);
+    let message = std::mem::take(&mut world.said);
+    let other = world.queue_other(at(2));
+    world.touch_other(at(10_100));
+    assert_eq!(world.holder(), Some(other), "the grant of that moment");
+    world.run(at(10_200));
+    assert_eq!(
+        world.waiting_numbers(),
+        attempts.iter().map(|one| one << ROUND_BITS).collect::<Vec<_>>()
+    );
+    world.said = message;
+    world.hear(at(10_300));
+    assert_eq!(attempts.iter().find_map(|one| world.take(at(10_300), *one)), None);
+    world.run(at(10_300));
+    assert_eq!(world.holder(), Some(other));
+    world.release_other(at(10_400), other);
+    world.hear(at(10_400));
+    world.run(at(10_400));
+    assert!(world.take(at(10_400), attempts[0]).is_some(), "none has lost its place");
+}
+
 #[test]
 fn the_rest_of_a_run_that_was_force_released_from_a_frozen_node_is_not_met_again() {
     let (mut world, _) = World::granted(3);
