@@ -109,7 +109,9 @@ impl World {
     }
 
     fn stop(&mut self, place: Place, until: u64) {
-        self.processes[place.slot].stopped_until = until;
+        let reads = if self.dice.one_in(2) { self.dice.below(300 * MS) } else { 0 };
+        let process = &mut self.processes[place.slot];
+        (process.stopped_until, process.hears_at) = (until, until + reads);
         self.may_be_overtaken(place.name);
         self.at(until, place, What::Continued);
     }

@@ -193,6 +193,8 @@ pub(crate) struct Process {
     pub(crate) told: Vec<u64>,
     /// The time until which it does nothing.
     pub(crate) stopped_until: u64,
+    /// It has read by then the messages that came while it was stopped: answers may be read first.
+    pub(crate) hears_at: u64,
     pub(crate) closing: Option<(Closing, u64)>,
     /// The requests that are on their way, by a number of their own.
     pub(crate) open: BTreeMap<u64, Open>,
@@ -292,6 +294,7 @@ impl Process {
             told: vec![0; owners.len()],
             routing: Routing::new(owners),
             stopped_until: 0,
+            hears_at: 0,
             closing: None,
             open: BTreeMap::new(),
             returned: Vec::new(),

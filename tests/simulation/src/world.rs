@@ -196,6 +196,9 @@ impl World {
         if process.stopped_until > self.now && !matches!(what, What::Continued) {
             return self.at(process.stopped_until, place, what);
         }
+        if process.hears_at > self.now && matches!(what, What::Told { .. }) {
+            return self.at(process.hears_at, place, what);
+        }
         match what {
             What::Answered { request, answer, replicas } => {
                 if let Some(answer) = self.routed(place, request, answer) {
