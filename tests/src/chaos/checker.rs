@@ -129,7 +129,11 @@ fn overlaps(evidence: &Evidence, found: &mut Vec<Violation>) {
         if used > limit.into() {
             let of = |belief: &Belief<'_>| {
                 let Belief { attempt, weight, from, until } = belief;
-                format!("{weight} of {} from {from} until {until}", name(attempt))
+                let hold = attempt.grant.map_or(String::new(), |grant| {
+                    format!("token {}, certain until {} at first", grant.token, grant.until)
+                });
+                let asked = attempt.invoked;
+                format!("{weight} of {} asked {asked}, {from} to {until}, {hold}", name(attempt))
             };
             let all: Vec<_> = current.iter().map(of).collect();
             let detail = format!("of {limit} of lock {lock}: {}", all.join(", "));
