@@ -156,7 +156,7 @@ impl LocksBuilder {
     }
 
     /// The [class](crate::LockRequest::class) of acquisitions that name none, also of
-    /// [sets](Locks::all). At most 64 bytes; the rest is cut. The default is `default`.
+    /// [sets](Locks::lock_all). At most 64 bytes; the rest is cut. The default is `default`.
     pub fn class(mut self, class: impl AsRef<str>) -> Self {
         self.class = Some(class.as_ref().into());
         self

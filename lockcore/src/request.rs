@@ -12,7 +12,7 @@ use crate::class::Class;
 use crate::error::LockError;
 use crate::node::{Attempt, HoldCell, LocalOptions, NOT_WITH_PEERS, Node};
 use crate::option_setters;
-use crate::options::LockOptions;
+use crate::options::{LockOptions, Wait};
 use crate::quorum::{Ascent, Climb, Primaries};
 
 /// JVMs know of no waiter that leaves for a newer one.
@@ -64,6 +64,25 @@ impl LockRequest {
         let local = LocalOptions { is_labelled: false, names_holder, ..LocalOptions::LABELLED };
         let (node, quorum) = (Arc::clone(node), quorum.cloned());
         Self { node, quorum, lock, options, label, class, local }
+    }
+
+    /// The options of requests for several locks, each of which gets its lock
+    /// [later](Self::for_lock).
+    pub(crate) fn without_lock(node: &Arc<Node>, quorum: Option<&Arc<Primaries>>) -> Self {
+        Self::new(node, quorum, Err(LockError::new(LockErrorKind::InvalidKey)))
+    }
+
+    /// The same request for this lock.
+    pub(crate) fn for_lock(&self, lock: Result<LockName, LockError>) -> Self {
+        Self { lock, ..self.clone() }
+    }
+
+    /// The same with a wait that has begun this long ago.
+    pub(crate) fn less_wait(mut self, spent: Duration) -> Self {
+        if let Some(Wait::AtMost(wait)) = self.options.get_wait() {
+            self.options = self.options.wait(wait.saturating_sub(spent));
+        }
+        self
     }
 
     option_setters! { options:

@@ -13,7 +13,9 @@ use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::key::{IntoKey, LockKey};
 use crate::locks::Locks;
-use crate::options::{LockOptions, Wait};
+use crate::option_setters;
+use crate::options::LockOptions;
+use crate::request::LockRequest;
 
 /// Most locks of one set.
 const MAX_KEYS: usize = 32;
@@ -30,7 +32,7 @@ impl Locks {
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {
     /// # let locks = lockcore::Locks::in_memory();
-    /// let both = locks.all(["account:1", "account:2"]).await?;
+    /// let both = locks.lock_all(["account:1", "account:2"]).await?;
     /// let [from, to] = both.guards() else { unreachable!("as many as were asked for") };
     /// println!("{} under {}, {} under {}", from.key(), from.fencing_token(), to.key(), to.fencing_token());
     /// both.release().await?;
@@ -50,21 +52,14 @@ impl Locks {
     ///
     /// # Cancel safety
     /// Dropping it leaves the queue and releases the locks acquired so far.
-    pub fn all(&self, keys: impl IntoIterator<Item: IntoKey>) -> AcquireAll {
-        self.all_with(keys, LockOptions::new())
-    }
-
-    /// Acquires all of these locks with options, as [`all`](Self::all) does. The
-    /// [wait](LockOptions::wait) is for all of them together. Errors, panics and cancel safety are
-    /// those of [`all`](Self::all).
-    pub fn all_with(
-        &self,
-        keys: impl IntoIterator<Item: IntoKey>,
-        options: LockOptions,
-    ) -> AcquireAll {
+    pub fn lock_all(&self, keys: impl IntoIterator<Item: IntoKey>) -> AcquireAll {
         let keys = keys.into_iter().map(|key| Ok(key.into_key()?)).collect();
-        let options = options.or(self.node.settings.defaults);
-        AcquireAll(Course::New { locks: self.clone(), keys: Some(keys), options, class: None })
+        let request = LockRequest::without_lock(&self.node, self.quorum.as_ref());
+        AcquireAll(Course::New {
+            locks: self.clone(),
+            keys: Some(keys),
+            request: Box::new(request),
+        })
     }
 
     /// The keys with their places in the call, sorted.
@@ -92,19 +87,14 @@ impl Locks {
 async fn acquire(
     locks: Locks,
     keys: Result<Vec<LockKey>, LockError>,
-    options: LockOptions,
-    class: Option<Box<str>>,
+    request: LockRequest,
 ) -> Result<LockSet, LockError> {
     let keys = locks.sorted(keys?)?;
     let began = Instant::now();
     let mut guards: Vec<LockGuard> = Vec::with_capacity(keys.len());
     let mut places = Vec::with_capacity(keys.len());
     for (key, place) in keys {
-        let request = locks.key(key).options(remaining(options, began));
-        let request = match &class {
-            Some(class) => request.class(class),
-            None => request,
-        };
+        let request = request.for_lock(locks.name(key)).less_wait(began.elapsed());
         let guard = tokio::select! {
             // The acquisition first: one that is dropped unpolled is warned of.
             biased;
@@ -119,14 +109,6 @@ async fn acquire(
     Ok(LockSet { guards: placed.into_iter().map(|(_, guard)| guard).collect() })
 }
 
-/// Begins the next acquire, with the rest of the wait.
-fn remaining(options: LockOptions, began: Instant) -> LockOptions {
-    match options.get_wait() {
-        Some(Wait::AtMost(wait)) => options.wait(wait.saturating_sub(began.elapsed())),
-        _ => options,
-    }
-}
-
 /// Completes when one of them is lost.
 async fn any_lost(guards: &[LockGuard]) {
     if guards.is_empty() {
@@ -135,7 +117,20 @@ async fn any_lost(guards: &[LockGuard]) {
     select_all(guards.iter().map(|guard| Box::pin(guard.lost()))).await;
 }
 
-/// Waits for several locks; made by [`Locks::all`], which has its errors, panics and cancel safety.
+/// Waits for several locks; made by [`Locks::lock_all`], which has its errors, panics and cancel
+/// safety. Options are those of a [`LockRequest`], and do nothing once it has been polled.
+///
+/// ```
+/// # async fn example() -> Result<(), lockcore::LockError> {
+/// # use std::time::Duration;
+/// # let locks = lockcore::Locks::in_memory();
+/// let accounts = locks.lock_all([1, 2].map(|id| format!("account:{id}")));
+/// let both = accounts.wait(Duration::from_secs(5)).class("transfers").await?;
+/// # drop(both);
+/// # Ok(())
+/// # }
+/// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
+/// ```
 #[must_use = "an acquisition does nothing until it is awaited: write `.await`, and keep the set"]
 pub struct AcquireAll(Course);
 
@@ -145,19 +140,68 @@ enum Course {
         locks: Locks,
         /// Taken by the first poll.
         keys: Option<Result<Vec<LockKey>, LockError>>,
-        options: LockOptions,
-        class: Option<Box<str>>,
+        /// The options of each request.
+        request: Box<LockRequest>,
     },
     Running(Pin<Box<dyn Future<Output = Result<LockSet, LockError>> + Send>>),
 }
 
 impl AcquireAll {
-    /// Sets the class of all these acquisitions, as
-    /// [`LockRequest::class`](crate::LockRequest::class) does of one. Once it has been polled, this
-    /// does nothing.
-    pub fn class(mut self, new: impl AsRef<str>) -> Self {
-        if let Course::New { class, .. } = &mut self.0 {
-            *class = Some(new.as_ref().into());
+    option_setters! { options:
+        /// Sets the [lease](LockOptions::lease) of each, which the watchdog renews.
+        lease,
+        /// Sets a lease of each that is [never renewed](LockOptions::fixed_lease). That of the
+        /// first lock is a part over when the last one is acquired.
+        fixed_lease,
+        /// Sets the longest [wait](LockOptions::wait) for all of them together. Zero tries once.
+        wait,
+        /// Waits [without a limit](LockOptions::wait_forever).
+        wait_forever,
+        /// Sets the longest [wait for the store](LockOptions::store_wait), for each of them.
+        store_wait,
+        /// Sets the most waiters that each [queue](LockOptions::queue_limit) may have.
+        queue_limit,
+        /// Sets the longest [hold](LockOptions::max_hold) of each.
+        max_hold,
+        /// Sets the course of each request whose lock is [busy](LockOptions::when_busy).
+        when_busy,
+    }
+
+    /// Sets several options at once. An option that they leave open stays as it is.
+    pub fn options(self, options: LockOptions) -> Self {
+        self.with(|request| request.options(options))
+    }
+
+    /// Names each waiter or holder, as [`LockRequest::label`] does.
+    pub fn label(self, label: impl AsRef<str>) -> Self {
+        self.with(|request| request.label(label))
+    }
+
+    /// Sets the class of each request, as [`LockRequest::class`] does.
+    pub fn class(self, class: impl AsRef<str>) -> Self {
+        self.with(|request| request.class(class))
+    }
+
+    /// Records the holders that each request waits for, as [`LockRequest::name_holder`] does.
+    pub fn name_holder(self, names_holder: bool) -> Self {
+        self.with(|request| request.name_holder(names_holder))
+    }
+
+    /// Refuses the set as soon as one of its queues is too long for the wait that is left, as
+    /// [`LockRequest::refuse_early`] does.
+    pub fn refuse_early(self, refuses_early: bool) -> Self {
+        self.with(|request| request.refuse_early(refuses_early))
+    }
+
+    /// Leaves a queue once the store has been away for too long, as
+    /// [`LockRequest::leave_in_outage`] does.
+    pub fn leave_in_outage(self, leaves: bool) -> Self {
+        self.with(|request| request.leave_in_outage(leaves))
+    }
+
+    fn with(mut self, change: impl FnOnce(LockRequest) -> LockRequest) -> Self {
+        if let Course::New { request, .. } = &mut self.0 {
+            **request = change(LockRequest::clone(request));
         }
         self
     }
@@ -167,11 +211,11 @@ impl Future for AcquireAll {
     type Output = Result<LockSet, LockError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Course::New { locks, keys, options, class } = &mut self.0
+        if let Course::New { locks, keys, request } = &mut self.0
             && let Some(keys) = keys.take()
         {
-            let (locks, class) = (locks.clone(), class.take());
-            self.0 = Course::Running(Box::pin(acquire(locks, keys, *options, class)));
+            let (locks, request) = (locks.clone(), LockRequest::clone(request));
+            self.0 = Course::Running(Box::pin(acquire(locks, keys, request)));
         }
         match &mut self.0 {
             Course::Running(running) => running.as_mut().poll(cx),
@@ -186,7 +230,8 @@ impl fmt::Debug for AcquireAll {
     }
 }
 
-/// Several held locks; acquired by [`Locks::all`]. Dropping it releases them in the background.
+/// Several held locks; acquired by [`Locks::lock_all`]. Dropping it releases them in the
+/// background.
 #[must_use = "locks whose guards are dropped are released at once: write `let set = …`, since `_` drops it, too"]
 #[derive(Debug)]
 pub struct LockSet {

@@ -105,7 +105,7 @@ async fn an_older_one_that_has_missed_its_turn_ends_and_the_newer_one_goes_on_wa
 async fn a_superseded_set_holds_none_of_its_locks() {
     let locks = Locks::builder().when_busy(WhenBusy::KeepNewest).in_memory();
     let guard = locks.lock("b").await.expect("free");
-    let older = tokio::spawn(locks.all(["a", "b"]));
+    let older = tokio::spawn(locks.lock_all(["a", "b"]));
     until_waiting(1, &locks, "b").await;
     let newer = tokio::spawn(locks.lock("b"));
     let error = soon(older).await.expect("no panic").expect_err("a newer one waits");

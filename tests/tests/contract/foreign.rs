@@ -103,7 +103,7 @@ fn panics_of(locks: &Locks, guard: LockGuard) -> Vec<String> {
         panic_of(locks.lock_timeout("held", LONG)),
         panic_of(locks.try_lock("free")),
         panic_of(locks.read("free")),
-        panic_of(locks.all(["free", "other"])),
+        panic_of(locks.lock_all(["free", "other"])),
         panic_of(locks.with("free", async |_| ())),
         panic_of(locks.inspect("held")),
         panic_of(async { locks.survey().next_page().await }),

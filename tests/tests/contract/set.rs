@@ -1,15 +1,18 @@
 //! Several locks at once.
 
 use lock_tests::eventually;
-use lockcore::{LockErrorKind, LockOptions, Locks};
+use lockcore::{LockErrorKind, Locks, WhenBusy};
 use tokio::time::Instant;
 
-use crate::backend::{Backend, SOON, is_free, ms, soon, until_nothing_is_left, until_waiting};
+use crate::backend::{
+    Backend, SOON, is_free, ms, soon, until_nothing_is_left, until_waiting, wait_as,
+};
 
 on_every_store!(
     all_locks_of_a_set_are_held_together_and_stand_in_the_order_of_the_call,
     sets_of_the_same_locks_in_opposite_order_never_wait_for_each_other,
     the_wait_of_a_set_is_for_all_of_its_locks_together,
+    a_set_has_the_options_of_a_request,
     a_dropped_set_leaves_the_queue_and_releases_what_it_has,
     a_lock_lost_while_the_next_is_waited_for_ends_the_whole_set,
     a_set_says_that_one_of_its_locks_was_lost,
@@ -20,9 +23,9 @@ async fn all_locks_of_a_set_are_held_together_and_stand_in_the_order_of_the_call
     backend: &Backend,
 ) {
     let [a, b] = backend.nodes().await;
-    let set = a.all(["two", "three", "one"]).await.expect("free");
-    let keys: Vec<&str> = set.guards().iter().map(|guard| guard.key()).collect();
-    assert_eq!(keys, ["two", "three", "one"].map(|key| backend.named(key)));
+    let set = a.lock_all(["two", "three", "one"]).await.expect("free");
+    let keys: Vec<_> = set.guards().iter().map(|guard| guard.key()).collect();
+    assert_eq!(keys, ["two", "three", "one"]);
     for key in ["two", "three", "one"] {
         assert!(b.try_lock(key).await.expect("an answer").is_none(), "{key} is held");
     }
@@ -36,7 +39,7 @@ async fn sets_of_the_same_locks_in_opposite_order_never_wait_for_each_other(back
     let [a, b] = backend.nodes().await;
     let turns = async |locks: Locks, keys: [&'static str; 2]| {
         for _ in 0..100 {
-            let set = locks.all(keys).await.expect("acquired");
+            let set = locks.lock_all(keys).await.expect("acquired");
             tokio::task::yield_now().await;
             set.release().await.expect("held until now");
         }
@@ -51,7 +54,7 @@ async fn the_wait_of_a_set_is_for_all_of_its_locks_together(backend: &Backend) {
     let first = a.lock("one").await.expect("free");
     let second = a.lock("two").await.expect("free");
     let started = Instant::now();
-    let set = b.all_with(["one", "two"], LockOptions::new().wait(ms(2_000)));
+    let set = b.lock_all(["one", "two"]).wait(ms(2_000));
     let set = tokio::spawn(set);
     until_waiting(1, &a, "one").await;
     tokio::time::sleep(ms(1_500)).await; // a part of the wait goes by at the first lock
@@ -65,10 +68,28 @@ async fn the_wait_of_a_set_is_for_all_of_its_locks_together(backend: &Backend) {
     until_nothing_is_left(&b, "two").await;
 }
 
+async fn a_set_has_the_options_of_a_request(backend: &Backend) {
+    let [a, b] = backend.nodes().await;
+    let set = a.lock_all(["one", "two"]).label("transfer").lease(ms(20_000)).await.expect("free");
+    for key in ["one", "two"] {
+        let seen = b.inspect(key).await.expect("an inspection");
+        assert_eq!(seen.holders[0].label.as_deref(), Some("transfer"));
+        assert!(seen.holders[0].lease_left <= ms(20_000), "{:?}", seen.holders[0].lease_left);
+    }
+    let refused = b.lock_all(["zero", "two"]).when_busy(WhenBusy::Refuse).await;
+    assert_eq!(refused.expect_err("the second is held").kind(), LockErrorKind::Timeout);
+    until_nothing_is_left(&b, "zero").await;
+    let waiting = wait_as(1, &b, "two").await;
+    let full = b.lock_all(["zero", "two"]).queue_limit(1).await.expect_err("one waits");
+    assert_eq!(full.kind(), LockErrorKind::QueueFull);
+    waiting.abort();
+    set.release().await.expect("held until now");
+}
+
 async fn a_dropped_set_leaves_the_queue_and_releases_what_it_has(backend: &Backend) {
     let [a, b] = backend.nodes().await;
     let second = a.lock("two").await.expect("free");
-    let set = tokio::spawn(b.all(["two", "one"]));
+    let set = tokio::spawn(b.lock_all(["two", "one"]));
     until_waiting(1, &a, "two").await;
     set.abort();
     eventually("the first is released", SOON, async || is_free(&a, "one").await).await;
@@ -79,7 +100,7 @@ async fn a_dropped_set_leaves_the_queue_and_releases_what_it_has(backend: &Backe
 async fn a_lock_lost_while_the_next_is_waited_for_ends_the_whole_set(backend: &Backend) {
     let [a, b] = backend.nodes().await;
     let second = a.lock("two").await.expect("free");
-    let set = tokio::spawn(b.all(["one", "two"]));
+    let set = tokio::spawn(b.lock_all(["one", "two"]));
     until_waiting(1, &a, "two").await;
     assert!(a.force_release("one").await.expect("an answer"));
     let error = soon(set).await.expect("no panic").expect_err("one is lost");
@@ -90,7 +111,7 @@ async fn a_lock_lost_while_the_next_is_waited_for_ends_the_whole_set(backend: &B
 
 async fn a_set_says_that_one_of_its_locks_was_lost(backend: &Backend) {
     let [a, b] = backend.nodes().await;
-    let set = a.all(["one", "two", "three"]).await.expect("free");
+    let set = a.lock_all(["one", "two", "three"]).await.expect("free");
     assert!(!set.is_lost());
     assert!(b.force_release("two").await.expect("an answer"));
     soon(set.lost()).await;
@@ -111,11 +132,11 @@ async fn a_set_without_keys_of_too_many_or_of_one_lock_twice_is_refused_before_a
     let twice = format!("3 keys, {:?} twice among them", backend.named("one"));
     let said = ["0 keys", &twice, "33 keys"];
     for (keys, said) in bad.into_iter().zip(said) {
-        let error = locks.all(keys).await.expect_err("refused");
+        let error = locks.lock_all(keys).await.expect_err("refused");
         assert_eq!(error.kind(), LockErrorKind::InvalidOption);
         assert!(error.to_string().contains(said), "{error}");
     }
-    let bad_name = locks.all(["one", ""]).await.expect_err("refused");
+    let bad_name = locks.lock_all(["one", ""]).await.expect_err("refused");
     assert_eq!(bad_name.kind(), LockErrorKind::InvalidKey);
     assert!(is_free(&locks, "one").await);
 }

@@ -51,7 +51,8 @@ async fn a_task_that_locks_without_a_pause_leaves_room_for_others() {
     assert!(leaves_room(tried).await, "busy");
     let refused = async || drop(locks.lock("").await.expect_err("no name"));
     assert!(leaves_room(refused).await, "refused");
-    let set = async || locks.all(["a", "b"]).await.expect("free").release().await.expect("held");
+    let set =
+        async || locks.lock_all(["a", "b"]).await.expect("free").release().await.expect("held");
     assert!(leaves_room(set).await, "a set");
     let quorum = Locks::in_memory_quorum(3);
     let by_most = async || drop(quorum.lock("key").await.expect("free"));
