@@ -1,5 +1,6 @@
 //! The guard: proof of a hold, which is released with the last guard of it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -15,6 +16,7 @@ use tracing::Span;
 
 use crate::error::LockError;
 use crate::hold_state::HoldState;
+use crate::key::key_of;
 use crate::node::{NodeGuard, NodeRelease};
 use crate::quorum;
 
@@ -111,10 +113,16 @@ impl LockGuard {
         of_either!(self, |hold| hold.fencing_token())
     }
 
+    /// The key that was given, without the namespace. It is read off the name at each call.
+    pub fn key(&self) -> Cow<'_, str> {
+        let name = self.name();
+        let namespace = of_either!(self, |hold| hold.namespace());
+        key_of(name, namespace).unwrap_or(Cow::Borrowed(name))
+    }
+
     /// The name of the lock in the store: with its namespace, and encoded as
-    /// [`LockKey`](crate::LockKey) says. [`Locks::name_of`](crate::Locks::name_of) has the name
-    /// without both.
-    pub fn key(&self) -> &str {
+    /// [`LockKey`](crate::LockKey) says.
+    pub fn name(&self) -> &str {
         of_either!(self, |hold| hold.lock().as_str())
     }
 

@@ -67,6 +67,12 @@ impl LockKey {
         self.encoded.as_str()
     }
 
+    /// The key as it was given, before it was encoded.
+    pub fn given(&self) -> Cow<'_, str> {
+        let text = self.as_str();
+        if self.foreign { text.into() } else { key_of(text, None).unwrap_or(text.into()) }
+    }
+
     /// Whether it is taken as it is.
     pub(crate) fn is_foreign(&self) -> bool {
         self.foreign
@@ -83,15 +89,19 @@ impl LockKey {
     }
 }
 
-/// The name of which this is the text in the store; nothing for a text outside of the namespace, or
-/// one that no name has.
-pub(crate) fn name_of(stored: &str, namespace: Option<&str>) -> Option<String> {
+/// The key that was given for the lock with this name in the store; nothing for a name outside of
+/// the namespace, or one that no key has.
+pub(crate) fn key_of<'a>(name: &'a str, namespace: Option<&str>) -> Option<Cow<'a, str>> {
     let encoded = match namespace {
-        Some(namespace) => stored.strip_prefix(namespace)?.strip_prefix(':')?,
-        None => stored,
+        Some(namespace) => name.strip_prefix(namespace)?.strip_prefix(':')?,
+        None => name,
     };
-    let name = encoded.replace("%7B", "{").replace("%7D", "}").replace("%25", "%");
-    (encode(&name) == encoded && validate(&name).is_ok()).then_some(name)
+    let key = if encoded.contains(['%', '{', '}']) {
+        encoded.replace("%7B", "{").replace("%7D", "}").replace("%25", "%").into()
+    } else {
+        Cow::Borrowed(encoded)
+    };
+    (encode(&key) == encoded && validate(&key).is_ok()).then_some(key)
 }
 
 impl fmt::Debug for LockKey {
@@ -295,12 +305,13 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_read_off_its_text_in_the_store_and_off_no_other() {
+    fn a_key_is_read_off_its_name_in_the_store_and_off_no_other() {
         for name in ["order:42", "50% {off}", "%7B", "%257B", "%", "日本", "a:b"] {
             let key = LockKey::new(name).unwrap();
             for namespace in [None, Some("shop")] {
                 let stored = key.resolve(namespace);
-                assert_eq!(name_of(stored.as_str(), namespace).as_deref(), Some(name));
+                assert_eq!(key_of(stored.as_str(), namespace).as_deref(), Some(name));
+                assert_eq!(key.given(), name);
             }
         }
         for (other, namespace) in [
@@ -311,7 +322,7 @@ mod tests {
             ("a", Some("shop")),
             ("shopa", Some("shop")),
         ] {
-            assert_eq!(name_of(other, namespace), None, "{other}");
+            assert_eq!(key_of(other, namespace), None, "{other}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! `Locks`: a handle on one store, cheap to clone.
 
+use std::borrow::Cow;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -312,22 +313,24 @@ impl Locks {
         &self.node.id
     }
 
-    /// The name by which this `Locks` acquires the lock that has this name in the store, as in
+    /// The key by which this `Locks` acquires the lock that has this name in the store, as in
     /// [`Activity::lock`](crate::Activity::lock), [`BusyLock::lock`](crate::BusyLock::lock) and
-    /// [`LockGuard::key`]. `None` if that is outside of its namespace, or a text that no name has.
+    /// [`LockGuard::name`]. `None` for a name outside of its namespace, or one that no key has.
     ///
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {
     /// let locks = lockcore::Locks::builder().namespace("shop").in_memory();
     /// let guard = locks.lock("50% {off}").await?;
-    /// assert_eq!(guard.key(), "shop:50%25 %7Boff%7D");
-    /// assert_eq!(locks.name_of(guard.key()).as_deref(), Some("50% {off}"));
+    /// assert_eq!(guard.key(), "50% {off}");
+    /// assert_eq!(guard.name(), "shop:50%25 %7Boff%7D");
+    /// assert_eq!(locks.key_of(guard.name()).as_deref(), Some("50% {off}"));
     /// # Ok(())
     /// # }
     /// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
     /// ```
-    pub fn name_of(&self, lock: &str) -> Option<String> {
-        key::name_of(lock, self.node.settings.namespace.as_deref())
+    pub fn key_of(&self, name: &str) -> Option<String> {
+        let namespace = self.node.settings.namespace.as_deref();
+        key::key_of(name, namespace).map(Cow::into_owned)
     }
 
     /// Whether the names of locks are kept out of logs, as

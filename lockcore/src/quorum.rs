@@ -160,6 +160,11 @@ impl Primaries {
         self.view.borrow().lacking.is_none()
     }
 
+    /// The namespace, which all of them have.
+    fn namespace(&self) -> Option<&str> {
+        self.nodes().next()?.settings.namespace.as_deref()
+    }
+
     fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {
         self.members.iter().filter_map(Primary::node)
     }

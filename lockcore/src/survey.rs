@@ -61,7 +61,7 @@ impl Locks {
     ///     }
     /// }
     /// found.sort_by_key(|lock| std::cmp::Reverse(lock.inspection.waiting));
-    /// # assert_eq!(found[0].lock.as_deref(), Some(guard.key()));
+    /// # assert_eq!(found[0].lock.as_deref(), Some(guard.name()));
     /// # Ok(())
     /// # }
     /// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();

@@ -68,7 +68,7 @@ impl Look {
 
 /// The lock with the name by which commands acquire it, in place of that in the store.
 fn named(locks: &Locks, mut lock: BusyLock) -> BusyLock {
-    let name = lock.lock.as_deref().and_then(|stored| locks.name_of(stored));
+    let name = lock.lock.as_deref().and_then(|stored| locks.key_of(stored));
     lock.lock = name.or(lock.lock);
     lock
 }

@@ -169,7 +169,7 @@ impl One {
             ActivityState::Lost => ("lost", None),
         };
         Self {
-            name: one.lock.as_deref().and_then(|lock| locks.name_of(lock)),
+            name: one.lock.as_deref().and_then(|lock| locks.key_of(lock)),
             lock: one.lock,
             label: one.label,
             demand: demand(one.demand),

@@ -232,7 +232,7 @@ impl Busy {
         let first = inspection.holders.into_iter().next();
         let holder = first.as_ref();
         Self {
-            name: lock.as_deref().and_then(|lock| locks.name_of(lock)),
+            name: lock.as_deref().and_then(|lock| locks.key_of(lock)),
             lock,
             holding: inspection.holding,
             age_ms: holder.and_then(|holder| holder.age).map(ms),

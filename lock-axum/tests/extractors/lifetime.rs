@@ -142,7 +142,7 @@ async fn a_handler_sees_its_token_and_its_deadline() {
     let handler = async |order: Locked<ByOrder>| {
         assert!(order.deadline() > tokio::time::Instant::now());
         assert!(!order.is_lost());
-        assert_eq!((order.handles().len(), order.handle().key()), (1, "order:7"));
+        assert_eq!((order.handles().len(), &*order.handle().key()), (1, "order:7"));
         order.fencing_token().to_string()
     };
     let app = Router::new().route("/{id}", any(handler)).layer(LockScopeLayer::new(locks));

@@ -14,7 +14,7 @@ use lock_tests::{free, is_held, queued};
 use crate::support::{ask, get, post, send};
 
 async fn named(lock: Option<Extension<LockHandle>>) -> String {
-    lock.map_or_else(|| "none".to_owned(), |lock| lock.key().to_owned())
+    lock.map_or_else(|| "none".to_owned(), |lock| lock.key().into_owned())
 }
 
 #[tokio::test]

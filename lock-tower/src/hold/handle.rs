@@ -1,5 +1,6 @@
 //! The handle by which a handler sees a hold.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,10 +55,9 @@ impl LockHandle {
         self.request.record_at(&self.location)
     }
 
-    /// The key in the store without the namespace of the [`Locks`](lockcore::Locks), encoded as
-    /// [`LockKey`](lockcore::LockKey) says. [`LockGuard::key`] has the namespace.
-    pub fn key(&self) -> &str {
-        self.held().key.as_str()
+    /// The key of the lock, as the layer or extractor gave it.
+    pub fn key(&self) -> Cow<'_, str> {
+        self.held().key.given()
     }
 
     /// The number that proves this hold to the resource it protects. It is higher than that of

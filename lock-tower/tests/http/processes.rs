@@ -34,7 +34,7 @@ async fn serve_for_ever(url: &str) {
             let redis = Arc::clone(&redis);
             async move {
                 let lock = request.extensions().get::<LockHandle>().unwrap();
-                let key = lock.key().to_owned();
+                let key = lock.key().into_owned();
                 let token = lock.fencing_token().get();
                 let tell = async |command: &str, value: u64| {
                     let mut redis = redis.lock().await;

@@ -321,7 +321,7 @@ async fn a_handler_sees_its_hold_in_every_form() {
             let locks = inner.clone();
             async move {
                 let hold = taken.lock(keys.clone()).await.unwrap().remove(0);
-                assert_eq!((hold.key(), hold.is_lost()), ("a", false));
+                assert_eq!((&*hold.key(), hold.is_lost()), ("a", false));
                 assert_eq!(hold.fencing_token().get() > 0, token);
                 assert!(hold.deadline() > tokio::time::Instant::now());
                 assert!(hold.check().is_ok());

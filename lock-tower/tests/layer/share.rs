@@ -30,7 +30,7 @@ async fn a_second_layer_on_the_same_key_shares_the_hold() {
             let locks = inner.clone();
             async move {
                 let lock = request.extensions().get::<LockHandle>().unwrap();
-                assert_eq!((lock.key(), lock.outer().unwrap().key()), ("a", "b"));
+                assert_eq!([lock.key(), lock.outer().unwrap().key()], ["a", "b"]);
                 let outermost = lock.outer().unwrap().outer().unwrap();
                 assert_eq!(lock.fencing_token(), outermost.fencing_token());
                 assert_eq!(locks.status().holding, 2);

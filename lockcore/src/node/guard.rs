@@ -89,6 +89,10 @@ impl NodeGuard {
         &self.hold().lock
     }
 
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        self.hold().node.settings.namespace.as_deref()
+    }
+
     pub(crate) fn waited(&self) -> Duration {
         self.hold().waited
     }

@@ -120,6 +120,10 @@ impl Hold {
         &self.shared.ascent.request.lock
     }
 
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        self.shared.ascent.primaries.namespace()
+    }
+
     pub(crate) fn waited(&self) -> Duration {
         self.waited
     }

@@ -39,7 +39,7 @@ async fn activity_shows_the_waits_and_holds_of_this_node_in_the_order_in_which_t
     .await;
     let seen: Vec<Activity> = a.activity().collect();
     let [hold, wait] = &seen[..] else { panic!("one of each: {seen:?}") };
-    assert_eq!(hold.lock.as_deref(), Some(guard.key()));
+    assert_eq!(hold.lock.as_deref(), Some(guard.name()));
     assert_eq!((&*hold.class, &*hold.label), ("orders", "100% sure: a\nb"));
     assert_eq!((hold.demand, hold.state), (Demand::ALONE, ActivityState::Holding));
     assert_eq!((&*wait.class, wait.demand), ("wallet", Demand::READ));
@@ -186,7 +186,7 @@ async fn activity_shows_each_of_many_once() {
         guards.push(locks.lock(number.to_string()).await.expect("free"));
     }
     let shown: Vec<_> = locks.activity().map(|one| one.lock).collect();
-    let held: Vec<_> = guards.iter().map(|guard| Some(guard.key().to_owned())).collect();
+    let held: Vec<_> = guards.iter().map(|guard| Some(guard.name().to_owned())).collect();
     assert_eq!(shown, held);
     // Entries that are not shown are looked at in parts, too.
     drop(guards.drain(..1_400));
@@ -242,10 +242,10 @@ async fn the_class_of_a_locks_is_that_of_its_requests_and_sets_unless_they_name_
     assert_eq!(classes(), ["orders", "wallet"]);
     drop((guard, other));
     until_nothing_is_left(&locks, "a").await;
-    let set = locks.all(["a", "b"]).await.expect("free");
+    let set = locks.lock_all(["a", "b"]).await.expect("free");
     assert_eq!(classes(), ["orders", "orders"]);
     set.release().await.expect("held until now");
-    let set = locks.all(["a", "b"]).class("transfers").await.expect("free");
+    let set = locks.lock_all(["a", "b"]).class("transfers").await.expect("free");
     assert_eq!(classes(), ["transfers", "transfers"]);
     set.release().await.expect("held until now");
 }

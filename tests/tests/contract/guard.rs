@@ -125,7 +125,8 @@ async fn a_guard_tells_its_key_token_state_and_deadline(backend: &Backend) {
     let locks = backend.node().await;
     let before = Instant::now();
     let guard = locks.lock("50% {off}").await.expect("free");
-    assert_eq!(guard.key(), backend.named("50%25 %7Boff%7D"));
+    assert_eq!(guard.key(), "50% {off}");
+    assert_eq!(guard.name(), backend.named("50%25 %7Boff%7D"));
     assert_eq!(guard.state(), HoldState::Held);
     assert!(!guard.is_lost() && !guard.cancellation_token().is_cancelled());
     // S2: the deadline is before the lease's end as the server counts it.

@@ -79,7 +79,8 @@ async fn a_name_is_its_own_in_each_namespace(backend: &Backend) {
     let one = plain.lock("key").await.expect("free");
     let two = shop.try_lock("key").await.expect("an answer").expect("another lock");
     let three = bank.try_lock("key").await.expect("an answer").expect("another lock");
-    assert_eq!((one.key(), two.key(), three.key()), ("key", "shop:key", "bank:key"));
+    assert_eq!((one.name(), two.name(), three.name()), ("key", "shop:key", "bank:key"));
+    assert_eq!([&one, &two, &three].map(|guard| guard.key()), ["key"; 3]);
     assert!(shop_too.try_lock("key").await.expect("an answer").is_none());
     for guard in [one, two, three] {
         guard.release().await.expect("held until now");
