@@ -189,7 +189,6 @@
 //!
 //! | feature | adds | default |
 //! |---|---|---|
-//! | `dashboard` | `dashboard`: pages that show the locks to operators | no |
 //! | `form` | [`Lockable`] for `Form` | yes |
 //! | `json` | [`Lockable`] for `Json` | yes |
 //! | `query` | [`Lockable`] for `Query` | yes |
@@ -202,8 +201,6 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod body;
-#[cfg(feature = "dashboard")]
-pub mod dashboard;
 mod limited;
 mod lock_by;
 mod lockable;

@@ -89,6 +89,7 @@ pub use watcher::Watcher;
 #[doc = include_str!("../../lockcore/README.md")]
 #[doc = include_str!("../../lock-tower/README.md")]
 #[doc = include_str!("../../lock-axum/README.md")]
+#[doc = include_str!("../../lock-axum/dashboard/README.md")]
 pub struct Readme;
 
 /// The examples of the recipes, which have to compile.

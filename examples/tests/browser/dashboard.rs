@@ -1,11 +1,11 @@
-//! The dashboard of `lock_axum` in a real Chromium, with the mouse and with the keyboard alone.
+//! The dashboard of `lock_dashboard` in a real Chromium, with the mouse and with the keyboard alone.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::Router;
 use fantoccini::key::Key;
-use lock_axum::dashboard::Dashboard;
+use lock_dashboard::Dashboard;
 use lock_tests::eventually;
 use lockcore::{LockError, LockGuard, Locks, MemoryStore};
 use tokio::net::TcpListener;

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock, Mutex};
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request};
 use axum::response::Response;
-use lock_axum::dashboard::Dashboard;
+use lock_dashboard::Dashboard;
 use lockcore::Locks;
 use serde_json::Value;
 use tracing::field::{Field, Visit};
@@ -243,7 +243,7 @@ impl Visit for Line<'_> {
 
 impl Subscriber for Log {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("lock_axum::dashboard")
+        metadata.target().starts_with("lock_dashboard")
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {

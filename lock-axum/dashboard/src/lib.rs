@@ -14,8 +14,8 @@
 //! use axum::middleware::{Next, from_fn};
 //! use axum::response::Response;
 //! use http::StatusCode;
-//! use lock_axum::Locks;
-//! use lock_axum::dashboard::Dashboard;
+//! use lock_dashboard::Dashboard;
+//! use lockcore::Locks;
 //!
 //! /// Stands for the authentication of your service.
 //! async fn only_operators(request: Request, next: Next) -> Result<Response, StatusCode> {
@@ -93,7 +93,7 @@ const MAX_FORM: usize = 8 << 10;
 
 /// The pages that show the locks of a [`Locks`], and of its store.
 ///
-/// They have no authentication: see [the module](self).
+/// They have no authentication: see [the crate](self).
 #[derive(Debug, Clone)]
 pub struct Dashboard {
     locks: Locks,
@@ -135,8 +135,8 @@ impl Dashboard {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() {
-    /// # let locks = lock_axum::Locks::in_memory();
-    /// use lock_axum::dashboard::Dashboard;
+    /// # let locks = lockcore::Locks::in_memory();
+    /// use lock_dashboard::Dashboard;
     ///
     /// let dashboard = Dashboard::new(locks).hosts(["locks.internal", "ops.example:8443"]);
     /// # let _: axum::Router = dashboard.into_router();

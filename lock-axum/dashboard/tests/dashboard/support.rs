@@ -8,7 +8,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use http::StatusCode;
 use http_body_util::BodyExt as _;
-use lock_axum::dashboard::Dashboard;
+use lock_dashboard::Dashboard;
 use lock_tests::eventually;
 use lockcore::{LockError, LockGuard, Locks};
 use serde_json::Value;
