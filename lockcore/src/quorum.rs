@@ -76,7 +76,7 @@ pub(crate) struct Primaries {
     view: Arc<watch::Sender<View>>,
     terms: Terms,
     /// Reports the requests and holds of all primaries together.
-    observer: Observer,
+    pub(crate) observer: Observer,
     refusals: RefusalPace,
     runtime: Handle,
     /// Climbs under way, and holds: each has a clone.

@@ -20,6 +20,7 @@ use tracing::{Span, debug, warn};
 use super::driver::{Driver, Settings};
 use super::foreign;
 use super::hold_cell::HoldCell;
+use crate::hottest::{FullQueues, Heat};
 use crate::trace_links::TraceLinks;
 use crate::unreachable_waiters::UnreachableWaiters;
 
@@ -108,6 +109,7 @@ pub(crate) struct Observer {
     redact_names: bool,
     trace_links: Option<Arc<dyn TraceLinks>>,
     unreachable_waiters: UnreachableWaiters,
+    pub(crate) heat: Heat,
     /// The warning of an acquisition that was never polled was given.
     has_told_unpolled: AtomicBool,
 }
@@ -120,6 +122,7 @@ impl Observer {
             redact_names: settings.redact_names,
             trace_links: settings.trace_links.clone(),
             unreachable_waiters: UnreachableWaiters::default(),
+            heat: Heat::new(),
             has_told_unpolled: AtomicBool::new(false),
         }
     }
@@ -239,6 +242,14 @@ impl Observer {
         }
     }
 
+    /// Warns of full queues: once a minute.
+    fn warn_of_full(&self, FullQueues { lock, times, all, within }: &FullQueues) {
+        warn!(
+            lock = %self.name(lock), times, all_locks = all, ?within,
+            "requests were refused: the queue was full (told once a minute, with the name that was refused most often)"
+        );
+    }
+
     /// Reports the note as event and metrics.
     pub(crate) fn note(&self, note: &Note<HoldCell>) {
         foreign::call(WATCHERS, || self.report(note));
@@ -257,6 +268,7 @@ impl Observer {
                 debug!(lock = %self.name(lock), class, primary, ?waited, handed_over, "granted");
                 if primary.is_none() {
                     record!(of, wait, waited.as_secs_f64());
+                    self.heat.waited(lock, *waited);
                 }
                 if *handed_over {
                     count!("lockcore_hand_offs_total");
@@ -265,12 +277,18 @@ impl Observer {
             Note::Cancelled { lock, waited, of } => {
                 let class = of.class_name();
                 debug!(lock = %self.name(lock), class, primary, ?waited, "cancelled");
+                if primary.is_none() {
+                    self.heat.waited(lock, *waited);
+                }
             }
             Note::Refused { lock, refusal, of } => {
                 let cause = cause(of, refusal);
                 debug!(lock = %self.name(lock), class = of.class_name(), primary, cause, "refused");
                 if primary.is_none() {
                     count!("lockcore_refused_total", "cause" => cause, "class" => of.class_label());
+                    if let Some(full) = self.heat.refused(lock, of.class_label(), cause) {
+                        self.warn_of_full(&full);
+                    }
                 }
             }
             Note::PlaceLost { lock } => {

@@ -1,0 +1,388 @@
+//! The names that were hottest on this node in the last hours, which a survey of this moment cannot
+//! tell, and metrics, which have no names, neither.
+//!
+//! # Implementation notes
+//!
+//! - Only refusals, and waits of 10 ms or more that have ended, come here: a lock that is free
+//!   costs nothing.
+//! - The longest waits are exact: a name that has fallen out of them comes back with its next longer
+//!   one. The most refusals are those of the algorithm *Space-Saving*: a new name takes the place of
+//!   the one that was refused least, and its count.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use proto::LockName;
+use tokio::time::Instant;
+
+use crate::locks::Locks;
+
+/// The length of an hour, and how many are kept.
+const HOUR: Duration = Duration::from_secs(3_600);
+const HOURS: u64 = 24;
+/// The names that are shown of each hour.
+const SHOWN: usize = 32;
+/// The names that are counted in the present hour.
+const COUNTED: usize = 256;
+/// The shortest wait that may be a long one.
+const SHORTEST: Duration = Duration::from_millis(10);
+/// The time between two warnings of full queues.
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// The hottest names of an hour on one node; made by [`Locks::hottest`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HotHour {
+    /// The time since the hour began. The last one may not be over.
+    pub began: Duration,
+    /// The names that were refused most often, at most 32, the first one most.
+    pub refused: Vec<RefusedLock>,
+    /// The names with the longest waits, at most 32, the longest first.
+    pub waited: Vec<WaitedLock>,
+}
+
+/// A name that was refused; part of [`HotHour`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RefusedLock {
+    /// The name of the lock in the store, as [`LockGuard::key`](crate::LockGuard::key) has it.
+    /// `None` where [`redact_names`](crate::LocksBuilder::redact_names) is set.
+    pub lock: Option<String>,
+    /// The number of refusals. If more than 256 names are refused in one hour, it is up to a 256th
+    /// of all refusals too high.
+    pub times: u64,
+}
+
+/// A name with a long wait; part of [`HotHour`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WaitedLock {
+    /// The name of the lock in the store, as [`RefusedLock::lock`].
+    pub lock: Option<String>,
+    /// The longest wait that ended in this hour: with the lock, by its time or by its caller.
+    pub longest: Duration,
+}
+
+impl Locks {
+    /// The names that were hottest on this node in each of the last 24 hours, the newest first:
+    /// those that were refused most often (because they were busy, their queue was full, the wait
+    /// was over or would have been too long, or a newer request came) and those with the longest
+    /// waits. Hours without any are left out. Does not ask the server.
+    ///
+    /// They are counted from when the `Locks` was built. Waits below 10 ms are not looked at.
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), lockcore::LockError> {
+    /// # let locks = lockcore::Locks::in_memory();
+    /// let _guard = locks.lock("order:42").await?;
+    /// assert!(locks.try_lock("order:42").await?.is_none());
+    /// for hour in locks.hottest() {
+    ///     println!("{:?} ago: {:?}, {:?}", hour.began, hour.refused, hour.waited);
+    /// }
+    /// # assert_eq!(locks.hottest()[0].refused[0].lock.as_deref(), Some("order:42"));
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
+    /// ```
+    pub fn hottest(&self) -> Vec<HotHour> {
+        self.heat().hottest(self.redacts_names())
+    }
+
+    /// The number of refusals by class, whatever their reason, since this `Locks` was built. Does
+    /// not ask the server.
+    pub fn refused_by_class(&self) -> BTreeMap<Arc<str>, u64> {
+        self.heat().table().refused_by_class.clone()
+    }
+
+    fn heat(&self) -> &Heat {
+        match &self.quorum {
+            None => &self.node.observer.heat,
+            Some(primaries) => &primaries.observer.heat,
+        }
+    }
+}
+
+/// Counts what makes names hot.
+#[derive(Debug)]
+pub(crate) struct Heat {
+    began: Instant,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// The newest is the last.
+    hours: VecDeque<Hour>,
+    refused_by_class: BTreeMap<Arc<str>, u64>,
+    full: Full,
+}
+
+#[derive(Debug)]
+struct Hour {
+    /// The number of whole hours before it.
+    number: u64,
+    refused: Counts,
+    waited: HashMap<LockName, Duration>,
+}
+
+/// Full queues since the last warning.
+#[derive(Debug, Default)]
+struct Full {
+    warned: Option<Instant>,
+    times: u64,
+    names: Counts,
+}
+
+/// Full queues to warn of.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct FullQueues {
+    /// The name whose queue was full most often, and how often.
+    pub(crate) lock: LockName,
+    pub(crate) times: u64,
+    /// The refusals of all names.
+    pub(crate) all: u64,
+    /// The time since the last warning.
+    pub(crate) within: Option<Duration>,
+}
+
+impl Heat {
+    pub(crate) fn new() -> Self {
+        Self { began: Instant::now(), table: Mutex::default() }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a refusal with this cause. Returns the full queues when it is time to warn of them.
+    pub(crate) fn refused(
+        &self,
+        lock: &LockName,
+        class: Arc<str>,
+        cause: &str,
+    ) -> Option<FullQueues> {
+        let mut table = self.table();
+        *table.refused_by_class.entry(class).or_default() += 1;
+        // Not those of an outage, of which any name may be.
+        let is_hot =
+            matches!(cause, "busy" | "timeout" | "queue_full" | "wait_too_long" | "superseded");
+        if !is_hot {
+            return None;
+        }
+        let now = Instant::now();
+        table.hour(now.duration_since(self.began)).refused.add(lock);
+        if cause == "queue_full" { table.full.add(lock, now) } else { None }
+    }
+
+    /// Notes a wait that has ended.
+    pub(crate) fn waited(&self, lock: &LockName, waited: Duration) {
+        if waited < SHORTEST {
+            return;
+        }
+        let mut table = self.table();
+        let longest = &mut table.hour(self.began.elapsed()).waited;
+        if let Some(longest) = longest.get_mut(lock) {
+            *longest = waited.max(*longest);
+            return;
+        }
+        if longest.len() >= SHOWN {
+            let shortest = longest.iter().min_by_key(|(_, wait)| **wait);
+            let Some((name, wait)) = shortest.map(|(name, wait)| (name.clone(), *wait)) else {
+                return;
+            };
+            if wait >= waited {
+                return;
+            }
+            longest.remove(&name);
+        }
+        longest.insert(lock.clone(), waited);
+    }
+
+    fn hottest(&self, is_redacted: bool) -> Vec<HotHour> {
+        let now = self.began.elapsed();
+        let shown = |lock: &LockName| (!is_redacted).then(|| lock.as_str().to_owned());
+        let mut table = self.table();
+        table.forget(now);
+        let show = |hour: &Hour| {
+            let refused = hour.refused.most(SHOWN).into_iter();
+            let mut waited: Vec<_> = hour.waited.iter().collect();
+            waited.sort_by_key(|(lock, wait)| (Reverse(**wait), lock.as_str()));
+            HotHour {
+                began: now.saturating_sub(HOUR * u32::try_from(hour.number).unwrap_or(u32::MAX)),
+                refused: refused
+                    .map(|(lock, times)| RefusedLock { lock: shown(lock), times })
+                    .collect(),
+                waited: waited
+                    .into_iter()
+                    .map(|(lock, longest)| WaitedLock { lock: shown(lock), longest: *longest })
+                    .collect(),
+            }
+        };
+        table.hours.iter().rev().map(show).collect()
+    }
+}
+
+impl Table {
+    /// The present hour.
+    fn hour(&mut self, now: Duration) -> &mut Hour {
+        let number = now.as_secs() / HOUR.as_secs();
+        if self.hours.back().is_none_or(|last| last.number < number) {
+            if let Some(last) = self.hours.back_mut() {
+                last.refused.keep(SHOWN);
+            }
+            self.forget(now);
+            let (refused, waited) = (Counts::default(), HashMap::new());
+            self.hours.push_back(Hour { number, refused, waited });
+        }
+        self.hours.back_mut().expect("there is one, or it was added")
+    }
+
+    /// Forgets the hours that began more than a day ago.
+    fn forget(&mut self, now: Duration) {
+        let number = now.as_secs() / HOUR.as_secs();
+        self.hours.retain(|hour| hour.number + HOURS > number);
+    }
+}
+
+impl Full {
+    fn add(&mut self, lock: &LockName, now: Instant) -> Option<FullQueues> {
+        self.times += 1;
+        self.names.add(lock);
+        let within = self.warned.map(|warned| now.duration_since(warned));
+        if within.is_some_and(|within| within < MINUTE) {
+            return None;
+        }
+        self.warned = Some(now);
+        let (names, all) = (std::mem::take(&mut self.names), std::mem::take(&mut self.times));
+        let (lock, times) = names.most(1).into_iter().next()?;
+        Some(FullQueues { lock: lock.clone(), times, all, within })
+    }
+}
+
+/// The numbers of the names that were counted most often.
+#[derive(Debug, Default)]
+struct Counts(HashMap<LockName, u64>);
+
+impl Counts {
+    fn add(&mut self, lock: &LockName) {
+        let Self(counts) = self;
+        if let Some(count) = counts.get_mut(lock) {
+            *count += 1;
+            return;
+        }
+        let mut before = 0;
+        if counts.len() >= COUNTED {
+            let least = counts.iter().min_by_key(|(_, count)| **count);
+            if let Some((name, count)) = least.map(|(name, count)| (name.clone(), *count)) {
+                counts.remove(&name);
+                before = count;
+            }
+        }
+        counts.insert(lock.clone(), before + 1);
+    }
+
+    fn most(&self, number: usize) -> Vec<(&LockName, u64)> {
+        let mut most: Vec<_> = self.0.iter().map(|(name, count)| (name, *count)).collect();
+        most.sort_by_key(|(name, count)| (Reverse(*count), name.as_str()));
+        most.truncate(number);
+        most
+    }
+
+    fn keep(&mut self, number: usize) {
+        let kept = self.most(number).into_iter().map(|(name, count)| (name.clone(), count));
+        *self = Self(kept.collect());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lock(number: usize) -> LockName {
+        LockName::from(&*format!("order:{number}"))
+    }
+
+    fn refuse(heat: &Heat, number: usize, cause: &str) -> Option<FullQueues> {
+        heat.refused(&lock(number), "orders".into(), cause)
+    }
+
+    fn names(hour: &HotHour) -> Vec<&str> {
+        hour.refused.iter().filter_map(|one| one.lock.as_deref()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_hottest_names_are_known_an_hour_later_and_forgotten_after_a_day() {
+        let heat = Heat::new();
+        refuse(&heat, 1, "timeout");
+        refuse(&heat, 7, "busy");
+        refuse(&heat, 7, "queue_full");
+        tokio::time::advance(HOUR).await;
+        refuse(&heat, 2, "superseded");
+        let [now, before] = &*heat.hottest(false) else { panic!("two hours") };
+        assert_eq!((names(now), names(before)), (vec!["order:2"], vec!["order:7", "order:1"]));
+        assert_eq!((now.began, before.began), (Duration::ZERO, HOUR));
+        assert_eq!(before.refused[0].times, 2);
+        assert!(heat.hottest(true)[0].refused[0].lock.is_none(), "redacted");
+        tokio::time::advance(23 * HOUR).await;
+        assert_eq!(heat.hottest(false).len(), 1);
+        tokio::time::advance(HOUR).await;
+        assert_eq!(heat.hottest(false), []);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_makes_no_name_hot_and_counts_for_its_class() {
+        let heat = Heat::new();
+        refuse(&heat, 1, "unavailable");
+        assert_eq!(heat.hottest(false), []);
+        assert_eq!(heat.table().refused_by_class["orders"], 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_more_names_than_are_kept_the_hottest_stay() {
+        let heat = Heat::new();
+        for round in 0..100 {
+            for number in 0..10 {
+                refuse(&heat, number, "timeout");
+            }
+            for number in 0..50 {
+                refuse(&heat, 1_000 + 50 * round + number, "timeout");
+            }
+        }
+        let hour = &heat.hottest(false)[0];
+        assert_eq!(hour.refused.len(), SHOWN);
+        let mut hottest = names(hour)[..10].to_vec();
+        hottest.sort_unstable();
+        assert!(hottest.iter().enumerate().all(|(at, name)| *name == format!("order:{at}")));
+        assert!(hour.refused[..10].iter().all(|one| (100..=124).contains(&one.times)), "{hour:?}");
+        assert!(heat.table().hours[0].refused.0.len() <= COUNTED);
+
+        for number in 0..1_000_usize {
+            let wait = Duration::from_millis((number as u64 * 7_919) % 1_000);
+            heat.waited(&lock(number), wait);
+        }
+        let waited: Vec<_> = heat.hottest(false)[0]
+            .waited
+            .iter()
+            .map(|one| one.longest.as_millis() as usize)
+            .collect();
+        assert!(waited.iter().copied().eq((1_000 - SHOWN..1_000).rev()), "{waited:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn full_queues_are_warned_of_at_once_and_then_once_a_minute() {
+        let heat = Heat::new();
+        let first = refuse(&heat, 1, "queue_full").expect("at once");
+        assert_eq!((first.times, first.all, first.within), (1, 1, None));
+        for number in [2, 2, 3] {
+            assert_eq!(refuse(&heat, number, "queue_full"), None);
+        }
+        assert_eq!(refuse(&heat, 3, "timeout"), None);
+        tokio::time::advance(MINUTE).await;
+        assert_eq!(refuse(&heat, 3, "timeout"), None);
+        let next = refuse(&heat, 2, "queue_full").expect("a minute is over");
+        assert_eq!((next.lock, next.times, next.all), (lock(2), 3, 4));
+        assert_eq!(next.within, Some(MINUTE));
+    }
+}
