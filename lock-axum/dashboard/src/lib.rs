@@ -1,4 +1,4 @@
-//! Pages that show the locks to operators, to be nested into a router of yours.
+//! Pages that show the locks of a [`Locks`] to operators, to be nested into a router of yours.
 //!
 //! **They have no authentication of their own.** They show the names of locks and the labels of all
 //! requests to each visitor. Nest them only behind the authentication that your
@@ -27,7 +27,8 @@
 //!
 //! let locks = Locks::builder().namespace("shop").in_memory();
 //! let dashboard = Dashboard::new(locks).into_router().layer(from_fn(only_operators));
-//! let app: Router = Router::new().nest("/admin/locks", dashboard);
+//! // With `nest` in place of it, the path with a slash at its end would be 404.
+//! let app: Router = Router::new().nest_service("/admin/locks", dashboard);
 //! # use tower::ServiceExt as _;
 //! # let get = |path: &str| axum::extract::Request::get(path);
 //! # let request = get("/admin/locks/node").body(axum::body::Body::empty()).unwrap();
@@ -42,20 +43,21 @@
 //!
 //! | path | shows | costs |
 //! |---|---|---|
-//! | `node` | this process: its connections, its waits and holds, by class and one by one | the server nothing |
+//! | `node` | this process: its connections, its waits and holds, by class and one by one; the last ten minutes as a picture, and the hottest names of the last 24 hours | the server nothing |
 //! | `lock?name=order:42` | one lock: its holders, and its queue with positions and ages | the server as much as it shows, however many wait |
-//! | `overview` | all locks of the namespace that are held or waited for: those with the longest queue, the oldest wait or the holder that asked first | a [survey](lockcore::Survey::next_page) of at most 1 000 locks or 2 seconds; one at a time, and at most one in 2 seconds |
+//! | `overview?has=order` | all locks of the namespace that are held or waited for, or those with a text in their name or the label of their holder: first those with the longest queue, the oldest wait or the holder that asked first | a [survey](lockcore::Survey::next_page) of at most 1 000 locks or 2 seconds; one at a time, at most one in 2 seconds, and for a fifth of the time at most |
 //! | `release` | by POST, if it is [switched on](Dashboard::allow_release): releases all holds of a lock | |
 //!
-//! The path at which the dashboard is nested leads to `node`. `from` and `most` choose a part of a
+//! The path at which the dashboard is nested leads to `node`, also with a slash at its end if it is
+//! nested by [`nest_service`](Router::nest_service). `from` and `most` choose a part of a
 //! list: 100 entries by default, at most 1 000. A page that does not show all says so.
 //!
 //! Each path answers with JSON to `Accept: application/json`, and to `Accept: text/event-stream`
-//! with the events by which an open page of `node` or `lock` changes each second. However many
+//! with the events by which an open page changes each second. However many
 //! pages are open, one task serves them, and ends with the last of them. At most 16 *different*
 //! pages change at a time; the events of one more are refused (503), and it stands still. Such a
-//! response ends after a minute, and the browser asks again: a graceful shutdown of your server
-//! waits that long at most.
+//! response ends after 10 seconds, and the browser asks again: a graceful shutdown of your server
+//! waits that long at most, and not at all with [a token](Dashboard::until).
 //!
 //! The pages can be read without JavaScript, load nothing from elsewhere, and say so to the browser
 //! by a content security policy. With [`redact_names`](lockcore::LocksBuilder::redact_names) they
@@ -63,14 +65,18 @@
 //! access logs may have.
 
 mod accept;
+mod history;
 mod host;
 mod live;
 mod lock;
+mod meant;
 mod node;
 mod overview;
 mod page;
+mod plot;
 mod refusal;
 mod release;
+mod turns;
 
 use std::sync::Arc;
 
@@ -83,10 +89,13 @@ use http::StatusCode;
 use http::header::LOCATION;
 use lockcore::Locks;
 use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
 
+use history::History;
 use host::Host;
 use live::{Live, Topic};
 use overview::LastSurvey;
+use turns::Queues;
 
 /// Most bytes of the form that releases a lock.
 const MAX_FORM: usize = 8 << 10;
@@ -99,12 +108,14 @@ pub struct Dashboard {
     locks: Locks,
     allows_release: bool,
     hosts: Vec<Host>,
+    end: CancellationToken,
 }
 
 impl Dashboard {
     /// Pages that only show.
     pub fn new(locks: Locks) -> Self {
-        Self { locks, allows_release: false, hosts: Vec::new() }
+        let end = CancellationToken::new();
+        Self { locks, allows_release: false, hosts: Vec::new(), end }
     }
 
     /// Lets operators release a lock by force, as [`Locks::force_release`] does it: its holders are
@@ -153,11 +164,42 @@ impl Dashboard {
         self
     }
 
-    /// The routes, to [nest](Router::nest) at a path of their own.
+    /// Ends the events of open pages when the token is cancelled, so that a graceful shutdown does
+    /// not wait for them: cancel it where the shutdown begins.
+    ///
+    /// ```
+    /// # async fn example(listener: tokio::net::TcpListener) -> std::io::Result<()> {
+    /// # let locks = lockcore::Locks::in_memory();
+    /// use axum::Router;
+    /// use lock_dashboard::Dashboard;
+    /// use tokio_util::sync::CancellationToken;
+    ///
+    /// let end = CancellationToken::new();
+    /// let dashboard = Dashboard::new(locks).until(end.clone()).into_router();
+    /// let app: Router = Router::new().nest_service("/locks", dashboard);
+    /// let interrupted = async move {
+    ///     tokio::signal::ctrl_c().await.unwrap_or_default();
+    ///     end.cancel();
+    /// };
+    /// axum::serve(listener, app).with_graceful_shutdown(interrupted).await
+    /// # }
+    /// ```
+    pub fn until(mut self, end: CancellationToken) -> Self {
+        self.end = end;
+        self
+    }
+
+    /// The routes, to [nest](Router::nest_service) at a path of their own.
+    ///
+    /// Within a runtime of tokio it starts the task that samples the last minutes, which ends with
+    /// the routes; outside of one, the first visit does.
     pub fn into_router<S: Clone + Send + Sync + 'static>(self) -> Router<S> {
-        let Self { locks, allows_release, hosts } = self;
-        let (live, survey) = (Live::default(), LastSurvey::default());
-        let board = Arc::new(Board { locks, allows_release, hosts, live, survey });
+        let Self { locks, allows_release, hosts, end } = self;
+        let (live, survey, queues) = (Live::default(), LastSurvey::default(), Queues::default());
+        let history = History::default();
+        history.begin(&locks);
+        let board =
+            Arc::new(Board { locks, allows_release, hosts, end, live, survey, queues, history });
         Router::new()
             .route("/", get(to_node))
             .route("/node", get(node::show))
@@ -180,8 +222,12 @@ struct Board {
     locks: Locks,
     allows_release: bool,
     hosts: Vec<Host>,
+    /// When it is cancelled, the events of open pages end.
+    end: CancellationToken,
     live: Live,
     survey: LastSurvey,
+    queues: Queues,
+    history: History,
 }
 
 impl Board {
@@ -190,6 +236,7 @@ impl Board {
         match topic {
             Topic::Node => node::fragment(self),
             Topic::Lock { name, from, most } => lock::fragment(self, name, (*from, *most)).await,
+            Topic::Overview(which) => overview::fragment(self, which).await,
         }
         .into_string()
         .into()

@@ -20,17 +20,19 @@ use http::StatusCode;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
+use tokio_util::sync::CancellationToken;
 
 use super::Board;
 use super::accept::Form;
+use super::overview::Which;
 use super::refusal::Refusal;
 
 /// The time between two events.
 const PERIOD: Duration = Duration::from_secs(1);
 /// The time between empty events, which find closed pages.
-const ALIVE: Duration = Duration::from_secs(10);
+const ALIVE: Duration = Duration::from_secs(5);
 /// The life of a response: a graceful shutdown of the server waits for it.
-const LIFE: Duration = Duration::from_secs(60);
+const LIFE: Duration = Duration::from_secs(10);
 /// The pause after which a browser asks again.
 const RETRY: Duration = Duration::from_millis(500);
 /// Most topics at a time.
@@ -41,6 +43,7 @@ const MAX_TOPICS: usize = 16;
 pub(super) enum Topic {
     Node,
     Lock { name: String, from: u32, most: u32 },
+    Overview(Which),
 }
 
 /// The topics of open pages.
@@ -75,16 +78,22 @@ pub(super) fn events(board: &Arc<Board>, topic: Topic) -> Response {
         topics.ticker = Some(tokio::spawn(tick(Arc::clone(board))));
     }
     drop(topics);
-    Sse::new(changes(receiver)).keep_alive(KeepAlive::new().interval(ALIVE)).into_response()
+    let changes = changes(receiver, board.end.clone());
+    Sse::new(changes).keep_alive(KeepAlive::new().interval(ALIVE)).into_response()
 }
 
-fn changes(receiver: watch::Receiver<Arc<str>>) -> impl Stream<Item = Result<Event, Infallible>> {
-    stream::unfold((receiver, Instant::now() + LIFE), async |(mut receiver, end)| {
-        timeout_at(end, receiver.changed()).await.ok()?.ok()?;
+fn changes(
+    receiver: watch::Receiver<Arc<str>>,
+    end: CancellationToken,
+) -> impl Stream<Item = Result<Event, Infallible>> {
+    let last = Instant::now() + LIFE;
+    stream::unfold((receiver, last, end), async |(mut receiver, last, end)| {
+        let changed = timeout_at(last, receiver.changed());
+        end.run_until_cancelled(changed).await?.ok()?.ok()?;
         let markup = Arc::clone(&receiver.borrow_and_update());
         // As JSON: the markup may have any character, and an event may not.
         let event = Event::default().retry(RETRY).data(serde_json::to_string(&*markup).ok()?);
-        Some((Ok(event), (receiver, end)))
+        Some((Ok(event), (receiver, last, end)))
     })
 }
 

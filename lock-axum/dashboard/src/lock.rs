@@ -5,14 +5,16 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use http::HeaderMap;
-use lockcore::{LockError, LockInspection, Locks, Participant};
+use lockcore::{LockError, LockInspection, Participant};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
 use super::accept::{Form, Query};
 use super::live::{self, Topic};
+use super::meant;
 use super::page::{
-    self, Page, age, ago, count, demand, frame, lock_path, ms, optional_age, table, text, visible,
+    self, Page, Parts, age, ago, count, demand, frame, lock_path, ms, optional_age, table, text,
+    visible,
 };
 use super::refusal::Refusal;
 use super::release::{self, Token};
@@ -39,30 +41,35 @@ pub(super) async fn show(
     if form == Form::Events {
         return live::events(&board, Topic::Lock { name, from, most });
     }
-    let view = match LockView::read(&board.locks, name, (from, most)).await {
+    let mut view = match LockView::read(&board, name, (from, most)).await {
         Ok(view) => view,
         Err(error) => return Refusal::of_lock(error).into_response(form),
     };
+    if view.holding + view.waiting == 0 {
+        view.meant = meant::by(&board, &view.name).await;
+    }
     let token = board.allows_release.then(|| Token::of(&headers));
     if form == Form::Json {
         let answer = page::json(&view.with_token(token.as_ref()));
         return release::with_cookie(answer, token);
     }
     let title = visible(&view.name);
-    let rest = html! {
+    let notes = html! {
         @match released {
             Some(true) => p.note role="status" { "Its holds were released by force." },
             Some(false) => p.note role="status" { "It was free: nothing was released." },
             None => {}
         }
-        @if let Some(token) = &token { (release::form(&view.name, token)) }
+        (meant::question(&view.meant))
     };
-    release::with_cookie(frame(Page::Lock, &title, Some(view.markup()), rest), token)
+    let rest = token.as_ref().map(|token| release::form(&view.name, token));
+    let parts = Parts { notes: Some(notes), live: Some(view.markup()), rest };
+    release::with_cookie(frame(Page::Lock, &title, parts), token)
 }
 
 /// The present view as a part of the page.
 pub(super) async fn fragment(board: &Board, name: &str, part: (u32, u32)) -> Markup {
-    match LockView::read(&board.locks, name.to_owned(), part).await {
+    match LockView::read(board, name.to_owned(), part).await {
         Ok(view) => view.markup(),
         Err(error) => html! { p.trouble { (error) } },
     }
@@ -78,6 +85,9 @@ struct LockView {
     waiting: u64,
     from: u32,
     waiters: Vec<Member>,
+    /// Locks that may be meant, where this one is free.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    meant: Vec<String>,
     #[serde(skip)]
     most: u32,
     /// The token of the form that releases it, where that is allowed.
@@ -97,6 +107,9 @@ struct Member {
     /// The rest of the lease; 0 for a waiter.
     lease_ms: u64,
     is_claim: bool,
+    /// The time until the turn of a waiter, if the queue goes on as it was seen to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    turn_in_ms: Option<u64>,
     /// The number of primaries of a quorum at which it holds, and of all. Left out for a waiter,
     /// and where there is no quorum.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,19 +118,27 @@ struct Member {
 
 impl LockView {
     async fn read(
-        locks: &Locks,
+        board: &Board,
         name: String,
         (from, most): (u32, u32),
     ) -> Result<Self, LockError> {
-        let found: LockInspection = locks.inspect_part(name.as_str(), from, most).await?;
+        let found: LockInspection = board.locks.inspect_part(name.as_str(), from, most).await?;
+        let turn = board.queues.note(&name, from, &found.waiters);
+        let waiter = |(ahead, waiter): (u32, Participant)| Member {
+            turn_in_ms: turn.map(|turn| ms(turn.saturating_mul(ahead.saturating_add(1)))),
+            ..Member::from(waiter)
+        };
+        // Permits share none, although the store has it for the reads and locks behind them.
+        let has_token = found.holders.iter().any(|holder| !holder.demand.is_permits());
         Ok(Self {
             name,
             holding: found.holding,
             holders: found.holders.into_iter().map(Member::from).collect(),
-            token: found.token.map(u64::from),
+            token: found.token.filter(|_| has_token).map(u64::from),
             waiting: found.waiting,
             from,
-            waiters: found.waiters.into_iter().map(Member::from).collect(),
+            waiters: (from..).zip(found.waiters).map(waiter).collect(),
+            meant: Vec::new(),
             most,
             release_token: None,
         })
@@ -148,12 +169,12 @@ impl LockView {
                 }
             }
             (table("waiters", "Waiting, in order",
-                &["Place", "Label", "For", "Asks for", "Node"],
+                &["Place", "Label", "For", "Turn in", "Asks for", "Node"],
                 html! {
                     @for (place, waiter) in (u64::from(self.from) + 1..).zip(&self.waiters) {
                         (waiter.waiter(place))
                     }
-                    @if self.waiters.is_empty() { tr { td colspan="5" { "Nobody." } } }
+                    @if self.waiters.is_empty() { tr { td colspan="6" { "Nobody." } } }
                 }))
             (self.pages())
         }
@@ -220,6 +241,7 @@ impl Member {
                 td.number { (count(place)) }
                 th scope="row" { (self.name()) }
                 td.number { (optional_age(self.age_ms)) }
+                td.number { (optional_age(self.turn_in_ms)) }
                 td { (self.demand) }
                 td { (self.node()) }
             }
@@ -234,6 +256,7 @@ impl From<Participant> for Member {
             age_ms: participant.age.map(ms),
             lease_ms: ms(participant.lease_left),
             is_claim: participant.is_claim,
+            turn_in_ms: None,
             primaries: participant.primaries.map(|at| [at.held, at.all]),
             member: participant.member,
             label: participant.label,

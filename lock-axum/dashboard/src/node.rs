@@ -4,16 +4,24 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use lockcore::{Activity, ActivityState, ClassStatus, Connection, Locks, ServerStatus, Status};
+use lockcore::{
+    Activity, ActivityState, ClassStatus, Connection, HotHour, Locks, RefusedLock, ServerStatus,
+    Status, WaitedLock,
+};
 use maud::{Markup, html};
 use serde::Serialize;
 
 use super::accept::{Form, Query};
+use super::history::Past;
 use super::live::{self, Topic};
 use super::page::{
-    self, Page, age, count, demand, frame, lock_link, ms, optional_age, table, text,
+    self, Page, Parts, age, count, demand, frame, lock_link, ms, optional_age, table, text,
 };
+use super::plot::plot;
 use super::{Board, Part};
+
+/// The most names of an hour on the page; as JSON there are all.
+const MOST_HOT: usize = 5;
 
 /// `GET /node`
 pub(super) async fn show(
@@ -22,15 +30,18 @@ pub(super) async fn show(
     State(board): State<Arc<Board>>,
 ) -> Response {
     match form {
-        Form::Html => frame(Page::Node, "This process", Some(fragment(&board)), html! {}),
-        Form::Json => page::json(&NodeView::of(&board.locks, part)),
+        Form::Html => {
+            let parts = Parts { live: Some(fragment(&board)), ..Parts::default() };
+            frame(Page::Node, "This process", parts)
+        }
+        Form::Json => page::json(&NodeView::of(&board, part)),
         Form::Events => live::events(&board, Topic::Node),
     }
 }
 
 /// The present view as a part of the page.
 pub(super) fn fragment(board: &Board) -> Markup {
-    NodeView::of(&board.locks, Part::default()).markup()
+    NodeView::of(board, Part::default()).markup()
 }
 
 #[derive(Debug, Serialize)]
@@ -44,6 +55,9 @@ struct NodeView {
     places_lost: u64,
     servers: Vec<Server>,
     classes: Vec<Class>,
+    /// The last minutes of the busiest classes: a sample each five seconds.
+    past: Vec<Past>,
+    hottest: Vec<Hour>,
     from: u32,
     activity: Vec<One>,
 }
@@ -73,6 +87,25 @@ struct Class {
     oldest_hold_ms: Option<u64>,
 }
 
+/// The hottest names of an hour.
+#[derive(Debug, Serialize)]
+struct Hour {
+    began_ms: u64,
+    refused: Vec<Hot>,
+    waited: Vec<Hot>,
+}
+
+/// A hot name: with the number of its refusals, or with its longest wait.
+#[derive(Debug, Serialize)]
+struct Hot {
+    lock: Option<String>,
+    name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    times: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    longest_ms: Option<u64>,
+}
+
 /// A wait or a hold.
 #[derive(Debug, Serialize)]
 struct One {
@@ -90,7 +123,9 @@ struct One {
 }
 
 impl NodeView {
-    fn of(locks: &Locks, part: Part) -> Self {
+    fn of(board: &Board, part: Part) -> Self {
+        let locks = &board.locks;
+        board.history.begin(locks);
         let Status {
             commands,
             subscription,
@@ -112,6 +147,8 @@ impl NodeView {
             places_lost,
             servers: servers.into_iter().map(Server::from).collect(),
             classes: locks.status_by_class().into_iter().map(Class::from).collect(),
+            past: board.history.by_class(),
+            hottest: locks.hottest().into_iter().map(|hour| Hour::of(locks, hour)).collect(),
             from: part.from,
             activity: activity.map(|one| One::of(locks, one)).collect(),
         }
@@ -150,6 +187,18 @@ impl NodeView {
                 html! {
                     @for class in &self.classes { (class.row()) }
                     @if self.classes.is_empty() { tr { td colspan="5" { "None." } } }
+                }))
+            (table("past", "The last ten minutes",
+                &["Class", "Waiting", "Holding", "Refused"],
+                html! {
+                    @for past in &self.past { (row(past)) }
+                    @if self.past.is_empty() { tr { td colspan="4" { "Nothing." } } }
+                }))
+            (table("hottest", "Hottest names of the last 24 hours",
+                &["Began", "Refused most often", "Longest waits"],
+                html! {
+                    @for hour in &self.hottest { (hour.row()) }
+                    @if self.hottest.is_empty() { tr { td colspan="3" { "None." } } }
                 }))
             @if !self.servers.is_empty() {
                 (table("servers", "Servers",
@@ -192,6 +241,67 @@ impl One {
                 td { (text(&self.label)) }
                 td { (self.demand) }
                 td { (text(&self.class)) }
+            }
+        }
+    }
+}
+
+/// The last minutes of a class.
+fn row(past: &Past) -> Markup {
+    let Past { class, waiting, holding, refused } = past;
+    let times: u64 = refused.iter().sum();
+    html! {
+        tr {
+            th scope="row" { (text(class)) }
+            td { (plot(&format!("{class}, waiting"), waiting, "waiting")) }
+            td { (plot(&format!("{class}, holding"), holding, "holding")) }
+            td {
+                (plot(&format!("{class}, refused in 5 s"), refused, "lost"))
+                " " span.soft.number { (count(times)) " in all" }
+            }
+        }
+    }
+}
+
+impl Hour {
+    fn of(locks: &Locks, hour: HotHour) -> Self {
+        let name = |lock: Option<&str>| lock.and_then(|lock| locks.key_of(lock));
+        let refused = hour.refused.into_iter().map(|RefusedLock { lock, times, .. }| Hot {
+            name: name(lock.as_deref()),
+            lock,
+            times: Some(times),
+            longest_ms: None,
+        });
+        let waited = hour.waited.into_iter().map(|WaitedLock { lock, longest, .. }| Hot {
+            name: name(lock.as_deref()),
+            lock,
+            times: None,
+            longest_ms: Some(ms(longest)),
+        });
+        Self { began_ms: ms(hour.began), refused: refused.collect(), waited: waited.collect() }
+    }
+
+    fn row(&self) -> Markup {
+        let list = |hot: &[Hot]| {
+            html! {
+                ol.hot {
+                    @for hot in &hot[..hot.len().min(MOST_HOT)] {
+                        li {
+                            (lock_link(hot.lock.as_deref(), hot.name.as_deref())) " "
+                            span.number {
+                                @if let Some(times) = hot.times { (count(times)) " ×" }
+                                @if let Some(longest) = hot.longest_ms { (age(longest)) }
+                            }
+                        }
+                    }
+                }
+            }
+        };
+        html! {
+            tr {
+                th.number scope="row" { (age(self.began_ms)) " ago" }
+                td { (list(&self.refused)) }
+                td { (list(&self.waited)) }
             }
         }
     }

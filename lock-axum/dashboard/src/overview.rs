@@ -13,22 +13,33 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::accept::{Form, Query};
-use super::page::{self, Page, age, ago, count, frame, lock_link, ms, optional_age, table, text};
+use super::live::{self, Topic};
+use super::page::{
+    self, Page, Parts, age, ago, count, frame, lock_link, ms, optional_age, table, text,
+};
 use super::refusal::Refusal;
+use super::turns::Queues;
 use super::{Board, Part};
 
 /// The bounds of a survey.
 const MOST_LOCKS: usize = 1_000;
 const LONGEST: Duration = Duration::from_secs(2);
-/// The age up to which a survey is shown again.
+/// The age up to which a survey is shown again, and that as a multiple of its length: the servers
+/// are asked for a fifth of the time at most, however many pages are open.
 const FRESH: Duration = Duration::from_secs(2);
+const PAUSE: u32 = 4;
+/// The longest text by which locks are chosen.
+const MAX_TEXT: usize = 512;
 
 /// The last survey. One runs at a time, and requests that come meanwhile are shown the same.
 #[derive(Debug, Default)]
-pub(super) struct LastSurvey(Mutex<Option<(Instant, Arc<Overview>)>>);
+pub(super) struct LastSurvey {
+    last: Mutex<Option<(Instant, Arc<Overview>)>>,
+    queues: Queues,
+}
 
 /// The order in which locks are shown.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum By {
     #[default]
@@ -53,10 +64,13 @@ impl By {
     }
 }
 
-#[derive(Debug, Deserialize)]
+/// The locks that are asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default)]
 pub(super) struct Which {
     by: By,
+    /// A text in the name of the lock, or in the label of its holder, in any case.
+    has: String,
     from: u32,
     most: u32,
 }
@@ -64,34 +78,67 @@ pub(super) struct Which {
 impl Default for Which {
     fn default() -> Self {
         let Part { from, most } = Part::default();
-        Self { by: By::default(), from, most }
+        Self { by: By::default(), has: String::new(), from, most }
     }
 }
 
 /// `GET /overview`
 pub(super) async fn show(
     form: Form,
-    Query(Which { by, from, most }): Query<Which>,
+    Query(mut which): Query<Which>,
     State(board): State<Arc<Board>>,
 ) -> Response {
-    let part = Part { from, most };
+    let end = (0..=MAX_TEXT).rfind(|end| which.has.is_char_boundary(*end)).unwrap_or(0);
+    which.has.truncate(end);
+    if form == Form::Events {
+        return live::events(&board, Topic::Overview(which));
+    }
     let overview = board.survey.read(&board.locks).await;
     if let (true, Some(error)) = (overview.locks.is_empty(), &overview.failure) {
         return Refusal::of_lock(error.clone()).into_response(form);
     }
-    let mut sorted: Vec<&Busy> = overview.locks.iter().collect();
-    sorted.sort_by_key(|lock| (Reverse(by.of(lock)), Reverse(lock.waiting)));
-    let shown = sorted.into_iter().skip(part.from as usize).take(part.most() as usize).collect();
-    let view = View {
-        overview: &overview,
-        by,
-        from: part.from,
-        found: overview.locks.len(),
-        locks: shown,
-    };
-    match form {
-        Form::Json => page::json(&view),
-        Form::Html | Form::Events => frame(Page::Overview, "All locks", None, view.markup()),
+    let view = View::of(&overview, &which);
+    if form == Form::Json {
+        return page::json(&view);
+    }
+    let parts = Parts { notes: Some(which.choices()), live: Some(view.markup()), rest: None };
+    frame(Page::Overview, "All locks", parts)
+}
+
+/// The present view as a part of the page.
+pub(super) async fn fragment(board: &Board, which: &Which) -> Markup {
+    View::of(&*board.survey.read(&board.locks).await, which).markup()
+}
+
+impl Which {
+    /// The forms by which others are chosen.
+    fn choices(&self) -> Markup {
+        html! {
+            form.look.filter action="overview" method="get" {
+                input type="hidden" name="by" value=(self.by.word());
+                label for="has" { "Only with" }
+                input #has name="has" value=(self.has) maxlength=(MAX_TEXT) type="search"
+                    placeholder="a part of a name or of a holder" autocomplete="off"
+                    autocapitalize="none" spellcheck="false";
+                button type="submit" { "Filter" }
+            }
+            p.sorts {
+                "First: "
+                @for (by, word, title) in By::ALL {
+                    a href=(self.path(word)) aria-current=[(by == self.by).then_some("true")] {
+                        (title)
+                    }
+                    " "
+                }
+            }
+        }
+    }
+
+    fn path(&self, by: &str) -> String {
+        match self.has.as_str() {
+            "" => format!("overview?by={by}"),
+            has => format!("overview?by={by}&has={}", page::encoded(has)),
+        }
     }
 }
 
@@ -115,9 +162,11 @@ pub(super) struct Overview {
 struct View<'a> {
     #[serde(flatten)]
     overview: &'a Overview,
-    /// The number of locks that were found.
+    /// The number of locks that were found, and of those that have the text.
     found: usize,
+    matching: usize,
     by: By,
+    has: &'a str,
     from: u32,
     locks: Vec<&'a Busy>,
 }
@@ -138,24 +187,32 @@ struct Busy {
     waiting: u64,
     /// The time for which the next waiter has waited.
     next_waits_ms: Option<u64>,
+    /// The time within which it has its turn, if the queue goes on as it was seen to.
+    turn_in_ms: Option<u64>,
 }
 
 impl LastSurvey {
-    async fn read(&self, locks: &Locks) -> Arc<Overview> {
-        let mut last = self.0.lock().await;
+    pub(super) async fn read(&self, locks: &Locks) -> Arc<Overview> {
+        let mut last = self.last.lock().await;
         if let Some((at, overview)) = &*last
-            && at.elapsed() < FRESH
+            && at.elapsed() < FRESH.max(PAUSE * Duration::from_millis(overview.took_ms))
         {
             return Arc::clone(overview);
         }
-        let overview = Arc::new(Overview::read(locks).await);
+        let overview = Arc::new(Overview::read(locks, &self.queues).await);
         *last = Some((Instant::now(), Arc::clone(&overview)));
         overview
     }
 }
 
 impl Overview {
-    async fn read(locks: &Locks) -> Self {
+    /// The names of the locks: those by which this process acquires them, and others as they are in
+    /// the store.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.locks.iter().filter_map(|lock| lock.name.as_deref().or(lock.lock.as_deref()))
+    }
+
+    async fn read(locks: &Locks, queues: &Queues) -> Self {
         let begun = Instant::now();
         let mut survey = locks.survey();
         let (mut found, mut errors, mut failure) = (Vec::new(), Vec::new(), None);
@@ -166,7 +223,9 @@ impl Overview {
                     is_complete = errors.is_empty();
                     break;
                 }
-                Ok(Some(page)) => found.extend(page.into_iter().map(|lock| Busy::of(locks, lock))),
+                Ok(Some(page)) => {
+                    found.extend(page.into_iter().map(|lock| Busy::of(locks, queues, lock)));
+                }
                 Err(error) => {
                     let text = error.to_string();
                     if !errors.contains(&text) {
@@ -182,37 +241,44 @@ impl Overview {
     }
 }
 
-impl View<'_> {
+impl<'a> View<'a> {
+    fn of(overview: &'a Overview, which: &'a Which) -> Self {
+        let Which { by, has, from, most } = which;
+        let lower = has.to_lowercase();
+        let mut locks: Vec<&Busy> = overview.locks.iter().filter(|lock| lock.has(&lower)).collect();
+        let matching = locks.len();
+        locks.sort_by_key(|lock| (Reverse(by.of(lock)), Reverse(lock.waiting)));
+        let part = Part { from: *from, most: *most };
+        let shown = locks.into_iter().skip(part.from as usize).take(part.most() as usize);
+        let (found, locks) = (overview.locks.len(), shown.collect());
+        Self { overview, found, matching, by: *by, has, from: *from, locks }
+    }
+
     fn markup(&self) -> Markup {
         let Overview { is_complete, steps, took_ms, errors, .. } = self.overview;
         html! {
             p.note {
                 "Locks found: " (count(self.found as u64)) ", in " (age(*took_ms)) ". Steps: "
                 (count((*steps).into())) ". "
+                @if !self.has.is_empty() {
+                    (count(self.matching as u64)) " of them have the text. "
+                }
                 @if !is_complete { strong { "There may be more: the search was not finished. " } }
-                "In each step the server looks at some 1 000 of all its keys, or at 64 locks: about "
-                "a millisecond of its time. "
-                a href={ "overview?by=" (self.by.word()) } { "Search again" }
             }
             @for error in errors { p.trouble { (text(error)) } }
-            p.sorts {
-                "First: "
-                @for (by, word, title) in By::ALL {
-                    a href={ "overview?by=" (word) } aria-current=[(by == self.by).then_some("true")] {
-                        (title)
-                    }
-                    " "
-                }
-            }
             (table("busy", "Held or waited for",
-                &["Lock", "Waiting", "Next has waited", "Held by", "Asked", "Lease left"],
+                &["Lock", "Waiting", "Held by", "Next has waited", "Turn in", "Asked", "Lease left"],
                 html! {
                     @for lock in &self.locks { (lock.row()) }
-                    @if self.locks.is_empty() { tr { td colspan="6" { "None." } } }
+                    @if self.locks.is_empty() { tr { td colspan="7" { "None." } } }
                 }))
-            @if self.locks.len() < self.found {
+            p.soft {
+                "In each step the server looks at some 1 000 of all its keys, or at 64 locks: about "
+                "a millisecond of its time. It is asked each 2 s, and for a fifth of the time at most."
+            }
+            @if self.locks.len() < self.matching {
                 p.note {
-                    (count(self.locks.len() as u64)) " of " (count(self.found as u64))
+                    (count(self.locks.len() as u64)) " of " (count(self.matching as u64))
                     " are shown. As JSON, " code { "?from=" } " and " code { "&most=" }
                     " choose others."
                 }
@@ -228,7 +294,13 @@ impl By {
 }
 
 impl Busy {
-    fn of(locks: &Locks, BusyLock { lock, inspection, .. }: BusyLock) -> Self {
+    fn of(locks: &Locks, queues: &Queues, BusyLock { lock, inspection, .. }: BusyLock) -> Self {
+        // Only the next waiter is known: turns that are shorter than the time between two surveys
+        // count as one.
+        let turn = match lock.as_deref() {
+            Some(lock) => queues.note(lock, 0, inspection.waiters.get(..1).unwrap_or_default()),
+            None => None,
+        };
         let first = inspection.holders.into_iter().next();
         let holder = first.as_ref();
         Self {
@@ -240,7 +312,14 @@ impl Busy {
             holder: first.map(|holder| holder.label.unwrap_or(holder.member)),
             waiting: inspection.waiting,
             next_waits_ms: inspection.waiters.first().and_then(|waiter| waiter.age).map(ms),
+            turn_in_ms: turn.map(ms),
         }
+    }
+
+    /// Whether it has this text, which is in lower case.
+    fn has(&self, text: &str) -> bool {
+        let texts = [&self.name, &self.lock, &self.holder];
+        text.is_empty() || texts.into_iter().flatten().any(|of| of.to_lowercase().contains(text))
     }
 
     fn row(&self) -> Markup {
@@ -248,10 +327,13 @@ impl Busy {
             tr {
                 th scope="row" { (lock_link(self.lock.as_deref(), self.name.as_deref())) }
                 td.number { (count(self.waiting)) }
-                td.number { (optional_age(self.next_waits_ms)) }
                 td {
                     @if let Some(holder) = &self.holder { (text(holder)) }
                     @if self.holding > 1 { " " span.soft { "and " (count(self.holding - 1)) " more" } }
+                }
+                td.number { (optional_age(self.next_waits_ms)) }
+                td.number {
+                    @if let Some(turn) = self.turn_in_ms { "within " (age(turn)) } @else { "–" }
                 }
                 td.number { (ago(self.age_ms)) }
                 td.number { (optional_age(self.lease_ms)) }

@@ -26,8 +26,18 @@ pub(super) enum Page {
     Refusal,
 }
 
-/// A whole page. The part that changes while it is open is `live`, if it can.
-pub(super) fn frame(page: Page, title: &str, live: Option<Markup>, rest: Markup) -> Response {
+/// The parts of a page, in their order.
+#[derive(Debug, Default)]
+pub(super) struct Parts {
+    /// What was so when the page was opened.
+    pub(super) notes: Option<Markup>,
+    /// The part that changes while the page is open.
+    pub(super) live: Option<Markup>,
+    pub(super) rest: Option<Markup>,
+}
+
+/// A whole page.
+pub(super) fn frame(page: Page, title: &str, Parts { notes, live, rest }: Parts) -> Response {
     let link = |of: Page, path: &str, text: &str| {
         html! { a href=(path) aria-current=[(of == page).then_some("page")] { (text) } }
     };
@@ -67,11 +77,12 @@ pub(super) fn frame(page: Page, title: &str, live: Option<Markup>, rest: Markup)
                             }
                         }
                     }
+                    @if let Some(notes) = notes { (notes) }
                     @if let Some(live) = live {
                         noscript { p.note { "Reload the page to see the present state." } }
                         div #live { (live) }
                     }
-                    (rest)
+                    @if let Some(rest) = rest { (rest) }
                 }
             }
         }
@@ -125,30 +136,39 @@ pub(super) fn table(id: &str, title: &str, heads: &[&str], rows: Markup) -> Mark
     }
 }
 
-/// A link to the page of a lock, with the text of its name in the store.
+/// A link to the page of a lock, with the name by which this process acquires it, and beside that
+/// the name in the store, where it is another one.
 pub(super) fn lock_link(lock: Option<&str>, name: Option<&str>) -> Markup {
     match (lock, name) {
         (None, _) => html! { span.soft { "hidden" } },
         (Some(lock), None) => text(lock),
-        (Some(lock), Some(name)) => html! { a href=(lock_path(name, 0)) { (text(lock)) } },
+        (Some(lock), Some(name)) => html! {
+            a href=(lock_path(name, 0)) { (text(name)) }
+            @if lock != name { " " span.stored { (text(lock)) } }
+        },
     }
 }
 
 pub(super) fn lock_path(name: &str, from: u64) -> String {
-    // The encoding of forms, which every byte can pass.
-    let mut path = String::from("lock?name=");
-    for byte in name.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                path.push(char::from(byte));
-            }
-            byte => path.push_str(&format!("%{byte:02X}")),
-        }
-    }
+    let mut path = format!("lock?name={}", encoded(name));
     if from > 0 {
         path.push_str(&format!("&from={from}"));
     }
     path
+}
+
+/// A text as a value behind the `?` of a path: each byte can pass.
+pub(super) fn encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                encoded.push(char::from(byte));
+            }
+            byte => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
 }
 
 /// A text of others: control characters are visible, and it changes the direction of no other text.

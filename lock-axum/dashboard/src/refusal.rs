@@ -8,7 +8,7 @@ use maud::html;
 use serde_json::json;
 
 use super::accept::Form;
-use super::page::{Page, frame, secured};
+use super::page::{Page, Parts, frame, secured};
 
 /// A refusal, with a code for programs and a sentence for people.
 #[derive(Debug)]
@@ -35,8 +35,9 @@ impl Refusal {
     pub(super) fn into_response(self, form: Form) -> Response {
         let Self { status, code, sentence } = self;
         if form == Form::Html {
-            let rest = html! { p.trouble role="alert" { (sentence) } p.soft { (code) } };
-            let page = frame(Page::Refusal, "This is not possible", None, rest);
+            let notes = html! { p.trouble role="alert" { (sentence) } p.soft { (code) } };
+            let parts = Parts { notes: Some(notes), ..Parts::default() };
+            let page = frame(Page::Refusal, "This is not possible", parts);
             return (status, page).into_response();
         }
         let body = json!({

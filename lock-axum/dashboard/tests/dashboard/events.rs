@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::BodyDataStream;
 use axum::response::Response;
 use futures_util::StreamExt as _;
+use lock_dashboard::Dashboard;
 use lock_tests::{CommandStats, Raw, RedisServer, eventually};
 use lockcore::Locks;
+use tokio_util::sync::CancellationToken;
 
 use crate::support::{Pages, SOON, read, wait};
 
@@ -57,7 +60,7 @@ async fn an_open_page_is_told_each_second_how_it_looks_now() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_events_of_a_page_end_after_a_minute() {
+async fn the_events_of_a_page_end_after_ten_seconds() {
     let pages = Pages::of(&Locks::in_memory());
     let begun = tokio::time::Instant::now();
     let mut events = Events::of(pages.get("node", EVENTS).await);
@@ -65,8 +68,29 @@ async fn the_events_of_a_page_end_after_a_minute() {
     while events.next().await.is_some() {
         told += 1;
     }
-    assert_eq!(begun.elapsed().as_secs(), 60);
-    assert!((55..=60).contains(&told), "{told}");
+    assert_eq!(begun.elapsed().as_secs(), 10);
+    assert!((8..=10).contains(&told), "{told}");
+}
+
+// N4: the server waited for an open page for a minute.
+#[tokio::test]
+async fn an_open_page_ends_with_its_token_and_a_graceful_shutdown_does_not_wait_for_it() {
+    let end = CancellationToken::new();
+    let dashboard = Dashboard::new(Locks::in_memory()).until(end.clone()).into_router();
+    let app: Router = Router::new().nest_service("/locks", dashboard);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/locks/node", listener.local_addr().unwrap());
+    let shutdown = end.clone().cancelled_owned();
+    let server = axum::serve(listener, app).with_graceful_shutdown(shutdown);
+    let server = tokio::spawn(server.into_future());
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let mut open = client.get(url).header("accept", EVENTS).send().await.unwrap();
+    assert!(open.chunk().await.unwrap().is_some(), "it is live");
+    let begun = std::time::Instant::now();
+    end.cancel();
+    server.await.unwrap().unwrap();
+    assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
+    while open.chunk().await.unwrap().is_some() {}
 }
 
 #[tokio::test]
@@ -120,6 +144,22 @@ async fn the_task_of_open_pages_ends_with_the_last_of_them() {
     assert_eq!(tasks(), before + 1, "one for all");
     drop((open, other));
     eventually("it has ended", SOON, async || tasks() == before).await;
+}
+
+// N15: it stood still.
+#[tokio::test(start_paused = true)]
+async fn an_open_overview_is_told_how_it_looks_now() {
+    let locks = Locks::in_memory();
+    let pages = Pages::of(&locks);
+    let mut open = Events::of(pages.get("overview?has=web", EVENTS).await);
+    assert!(open.next().await.unwrap().contains("None."));
+    let _other = locks.key("other").label("job").lock().await.unwrap();
+    let _guard = locks.key("key").label("web-1").lock().await.unwrap();
+    eventually("it is told", SOON, async || {
+        let told = open.next().await.unwrap();
+        told.contains("web-1") && !told.contains("other")
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
+use lock_dashboard::Dashboard;
 use lock_tests::{CommandStats, Raw, RedisServer, eventually};
 use lockcore::{Locks, MemoryStore};
 use serde_json::{Value, json};
+use tower::ServiceExt as _;
 
 use crate::support::{Pages, SOON, read, wait};
 
@@ -182,10 +185,16 @@ async fn names_that_are_to_be_redacted_are_on_no_page() {
 #[tokio::test]
 async fn the_root_leads_to_the_first_page_wherever_the_dashboard_is_nested() {
     let pages = Pages::of(&Locks::in_memory());
-    let root = Request::get("/admin/locks").body(Body::empty()).unwrap();
-    let response = pages.ask(root).await;
-    assert_eq!(response.status(), 307);
-    assert_eq!(response.headers()["location"], "locks/node", "relative to /admin/");
+    // U5: with the slash it was 404.
+    for (path, node) in [("/admin/locks", "locks/node"), ("/admin/locks/", "node")] {
+        let root = Request::get(path).body(Body::empty()).unwrap();
+        let response = pages.ask(root).await;
+        assert_eq!(response.status(), 307, "{path}");
+        assert_eq!(response.headers()["location"], node, "relative to {path}");
+    }
+    let nested: Router = Router::new().nest("/x", Dashboard::new(Locks::in_memory()).into_router());
+    let root = Request::get("/x").body(Body::empty()).unwrap();
+    assert_eq!(nested.oneshot(root).await.unwrap().headers()["location"], "x/node");
 }
 
 #[tokio::test]
@@ -298,4 +307,185 @@ async fn a_request_that_cannot_be_read_is_refused_in_the_form_that_it_asks_for()
     let (status, page) = read(pages.get("lock?name=k&from=%3Cb%3E", "text/html").await).await;
     assert_eq!(status, 400);
     assert!(page.starts_with("<!DOCTYPE html>") && !page.contains("<b>"), "{page}");
+}
+
+// N2: a name that was copied from the overview or a log was held by nobody.
+#[tokio::test]
+async fn a_name_that_is_free_is_asked_about_where_a_lock_of_that_name_is_held() {
+    let store = MemoryStore::new();
+    let office = Locks::builder().namespace("office").on_memory(&store).unwrap();
+    let all = Locks::builder().on_memory(&store).unwrap();
+    let _guard = office.lock("seat:14").await.unwrap();
+
+    // With the namespace, where it is known.
+    let pages = Pages::of(&office);
+    let page = pages.html("lock?name=office%3Aseat%3A14").await;
+    assert!(page.contains("Nobody.") && page.contains("Did you mean"), "{page}");
+    assert!(page.contains("href=\"lock?name=seat%3A14\""), "{page}");
+    assert_eq!(pages.json("lock?name=office%3Aseat%3A14").await["meant"], json!(["seat:14"]));
+    // Without a part of the name.
+    assert_eq!(pages.json("lock?name=14").await["meant"], json!(["seat:14"]));
+    // Without the namespace, where it is not known.
+    let pages = Pages::of(&all);
+    assert_eq!(pages.json("lock?name=seat%3A14").await["meant"], json!(["office:seat:14"]));
+
+    for free in ["lock?name=4", "lock?name=seat%3A15", "lock?name=seat"] {
+        assert_eq!(pages.json(free).await.get("meant"), None, "{free}");
+        assert!(!pages.html(free).await.contains("Did you mean"), "{free}");
+    }
+    let page = pages.html("lock?name=office%3Aseat%3A14").await;
+    assert!(!page.contains("Did you mean"), "it is held: {page}");
+}
+
+#[tokio::test]
+async fn lists_have_the_name_by_which_a_lock_is_acquired_and_beside_it_the_name_in_the_store() {
+    let locks = Locks::builder().namespace("shop").in_memory();
+    let _guard = locks.lock("order:42").await.unwrap();
+    let pages = Pages::of(&locks);
+    for path in ["node", "overview"] {
+        let page = pages.html(path).await;
+        let link = "<a href=\"lock?name=order%3A42\"><bdi>order:42</bdi></a>";
+        let stored = "<span class=\"stored\"><bdi>shop:order:42</bdi></span>";
+        assert!(page.contains(&format!("{link} {stored}")), "{path}: {page}");
+    }
+    let unnamed = Locks::in_memory();
+    let _guard = unnamed.lock("order:42").await.unwrap();
+    assert!(!Pages::of(&unnamed).html("node").await.contains("class=\"stored\""), "it is the same");
+}
+
+// N15: the overview stood still, and had neither a filter nor the time until the next turn.
+#[tokio::test]
+async fn the_overview_shows_only_locks_with_a_text_in_their_name_or_in_their_holder() {
+    let locks = Locks::builder().namespace("shop").in_memory();
+    let _one = locks.key("order:1").label("web-1").lock().await.unwrap();
+    let _two = locks.key("cart:2").label("<Job> 7").lock().await.unwrap();
+    let pages = Pages::of(&locks);
+    for (text, names) in [
+        ("ORDER", vec!["order:1"]),
+        ("%3Cjob", vec!["cart:2"]),
+        ("shop%3A", vec!["cart:2", "order:1"]),
+        ("nothing", vec![]),
+    ] {
+        let seen = pages.json(&format!("overview?by=oldest-wait&has={text}")).await;
+        let mut found: Vec<_> =
+            seen["locks"].as_array().unwrap().iter().map(|lock| &lock["name"]).collect();
+        found.sort_by_key(|name| name.as_str());
+        assert_eq!(found, names, "{text}");
+        assert_eq!((&seen["found"], &seen["matching"]), (&json!(2), &json!(names.len())));
+    }
+    let page = pages.html("overview?has=%3Cjob").await;
+    assert!(page.contains("value=\"&lt;job\""), "{page}");
+    assert!(page.contains("overview?by=oldest-wait&amp;has=%3Cjob"), "it stays: {page}");
+    assert!(page.contains("1 of them have the text."), "{page}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_is_told_its_turn_as_the_queue_was_seen_to_go() {
+    let locks = Locks::in_memory();
+    let mut held = locks.lock("doc").await.unwrap();
+    let mut waits = Vec::new();
+    for place in 1..=6 {
+        waits.push(wait(&locks, "doc", "next", place).await);
+    }
+    let pages = Pages::of(&locks);
+    for turn in 0..4 {
+        let waiters = &pages.json("lock?name=doc").await["waiters"];
+        let busy = &pages.json("overview").await["locks"][0];
+        let known = turn >= 2;
+        assert_eq!(waiters[0]["turn_in_ms"].as_u64(), known.then_some(10_000), "{waiters}");
+        assert_eq!(waiters[2]["turn_in_ms"].as_u64(), known.then_some(30_000), "{waiters}");
+        assert_eq!(busy["turn_in_ms"].as_u64(), known.then_some(10_000), "{busy}");
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        held.release().await.unwrap();
+        held = waits.remove(0).await.unwrap().unwrap();
+    }
+    assert!(pages.html("lock?name=doc").await.contains("Turn in"));
+}
+
+// N15: permits "have none".
+#[tokio::test]
+async fn permits_have_no_token_on_the_page_of_their_lock() {
+    let locks = Locks::in_memory();
+    let _permit = locks.permit("pool", 3).await.unwrap();
+    assert_eq!(Pages::of(&locks).json("lock?name=pool").await["token"], Value::Null);
+}
+
+// N9: ten minutes after a storm nothing said which lock it was.
+#[tokio::test(start_paused = true)]
+async fn the_last_minutes_are_seen_by_who_looks_afterwards() {
+    let locks = Locks::builder().namespace("shop").in_memory();
+    let pages = Pages::of(&locks);
+    let guard = locks.key("order:42").class("pay").lock().await.unwrap();
+    let storm =
+        |_| locks.key("order:42").class("pay").queue_limit(1).wait(Duration::from_secs(30)).lock();
+    let refused = futures_util::future::join_all((0..4).map(storm)).await;
+    assert_eq!(refused.iter().filter(|one| one.is_err()).count(), 4);
+    drop(guard);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+
+    let seen = pages.json("node").await;
+    let [past] = seen["past"].as_array().unwrap().as_slice() else { panic!("{seen}") };
+    assert_eq!(past["class"], "pay");
+    let sum = |of: &str| past[of].as_array().unwrap().iter().filter_map(Value::as_u64).sum::<u64>();
+    assert_eq!(sum("refused"), 4, "{past}");
+    assert!(sum("waiting") >= 5 && sum("holding") >= 5, "{past}");
+    let samples = past["refused"].as_array().unwrap();
+    assert!((18..=21).contains(&samples.len()), "one each five seconds: {past}");
+    assert_eq!(samples.last(), Some(&json!(0)));
+    let [hour] = seen["hottest"].as_array().unwrap().as_slice() else { panic!("{seen}") };
+    assert_eq!(
+        hour["refused"],
+        json!([{ "lock": "shop:order:42", "name": "order:42", "times": 4 }])
+    );
+    assert_eq!(hour["waited"][0]["name"], "order:42");
+    assert_eq!(hour["waited"][0]["longest_ms"], 30_000);
+
+    let page = pages.html("node").await;
+    for part in [
+        "<svg class=\"plot waiting\"",
+        "aria-label=\"pay, refused in 5 s: at most 3",
+        "4 in all",
+        "4 ×",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_task_that_takes_samples_ends_with_the_dashboard() {
+    let locks = Locks::in_memory();
+    drop(locks.lock("key").await.unwrap());
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    let pages = Pages::of(&locks);
+    for _ in 0..3 {
+        pages.html("node").await;
+    }
+    assert_eq!(tasks(), before + 1);
+    drop(pages);
+    eventually("it has ended", SOON, async || tasks() == before).await;
+}
+
+#[test]
+fn a_dashboard_that_is_built_outside_of_a_runtime_takes_samples_from_the_first_look_on() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let lasting = runtime();
+    let locks = lasting.block_on(async { Locks::in_memory() });
+    let pages = Pages::of(&locks);
+    let kept = lasting.block_on(async {
+        let _guard = locks.lock("key").await.unwrap();
+        pages.html("node").await;
+        eventually("there is a sample", SOON, async || {
+            pages.json("node").await["past"][0]["holding"] == json!([1])
+        })
+        .await;
+    });
+    drop((kept, lasting));
+    // And again in another runtime: the task of the first has ended with it.
+    runtime().block_on(async {
+        eventually("there is another sample", SOON, async || {
+            pages.json("node").await["past"][0]["holding"].as_array().unwrap().len() > 1
+        })
+        .await;
+    });
 }

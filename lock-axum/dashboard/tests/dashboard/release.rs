@@ -8,7 +8,7 @@ use axum::body::Body;
 use axum::extract::{ConnectInfo, Request};
 use axum::response::Response;
 use lock_dashboard::Dashboard;
-use lockcore::Locks;
+use lockcore::{Locks, MemoryStore};
 use serde_json::Value;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -58,6 +58,22 @@ async fn a_dashboard_releases_nothing_unless_it_is_switched_on() {
     assert_eq!(status, 403);
     assert!(text.contains("release-off"), "{text}");
     assert!(!guard.is_lost());
+}
+
+// N2: the name with the namespace is another lock.
+#[tokio::test]
+async fn a_release_of_a_name_that_is_free_does_nothing_to_the_lock_that_may_be_meant() {
+    let store = MemoryStore::new();
+    let inside = Locks::builder().namespace("shop").on_memory(&store).unwrap();
+    let guard = inside.lock("key").await.unwrap();
+    let pages = switched_on(&Locks::builder().on_memory(&store).unwrap());
+    let (token, cookie) = opened(&pages).await;
+    let response = send(&pages, &token, &[("cookie", &cookie)]).await;
+    let back = response.headers()["location"].to_str().unwrap().to_owned();
+    assert_eq!(back, "lock?name=key&released=false");
+    assert!(!guard.is_lost());
+    let page = pages.html(&back).await;
+    assert!(page.contains("Did you mean") && page.contains("shop:key"), "{page}");
 }
 
 #[tokio::test]

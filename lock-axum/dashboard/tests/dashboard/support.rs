@@ -25,7 +25,7 @@ impl Pages {
     }
 
     pub(crate) fn with(dashboard: Dashboard) -> Self {
-        Self(Router::new().nest("/admin/locks", dashboard.into_router()))
+        Self(Router::new().nest_service("/admin/locks", dashboard.into_router()))
     }
 
     pub(crate) async fn ask(&self, request: Request) -> Response {

@@ -1,0 +1,57 @@
+//! A small picture of numbers over time, drawn as SVG: no script has to run.
+
+use std::fmt::Write as _;
+
+use maud::{Markup, html};
+
+use super::history::kept;
+use super::page::count;
+
+const HEIGHT: u64 = 28;
+
+/// The numbers of the last minutes, the newest on the right, with the highest and the last in words.
+/// A stair, as they are what was seen at one time each.
+pub(super) fn plot(of: &str, numbers: &[u64], kind: &str) -> Markup {
+    let highest = numbers.iter().copied().max().unwrap_or_default();
+    let last = numbers.last().copied().unwrap_or_default();
+    let words = format!("{of}: at most {highest}, {last} at the end");
+    html! {
+        svg.plot.(kind) viewBox={ "0 0 " (kept()) " " (HEIGHT) } preserveAspectRatio="none"
+            role="img" aria-label=(words) {
+            @if highest > 0 { path d=(stair(numbers, highest)) {} }
+            line x1="0" x2=(kept()) y1=(HEIGHT) y2=(HEIGHT) {}
+        }
+        " " span.soft.number { "max " (count(highest)) }
+    }
+}
+
+/// The area under the numbers. Neighbours that are the same are one step.
+fn stair(numbers: &[u64], highest: u64) -> String {
+    let from = kept().saturating_sub(numbers.len());
+    let mut path = format!("M{from} {HEIGHT}");
+    for (at, number) in (from..).zip(numbers) {
+        let is_new = at == from || numbers.get(at - from - 1) != Some(number);
+        if is_new {
+            let y = HEIGHT - number.saturating_mul(HEIGHT - 1).div_ceil(highest);
+            // Memory takes all that is written.
+            let _ = write!(path, "H{at}V{y}");
+        }
+    }
+    let _ = write!(path, "H{}V{HEIGHT}Z", kept());
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_a_step_that_ends_at_the_right() {
+        assert_eq!(stair(&[0, 4, 4, 2], 4), "M116 28H116V28H117V1H119V14H120V28Z");
+        let drawn = plot("pay, waiting", &[], "waiting").into_string();
+        assert!(!drawn.contains("<path"), "{drawn}");
+        assert!(drawn.contains("aria-label=\"pay, waiting: at most 0, 0 at the end\""), "{drawn}");
+        // A number that is not zero is seen beside a high one.
+        assert!(stair(&[1, 1_000_000], 1_000_000).contains("V27"));
+    }
+}
