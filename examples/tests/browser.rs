@@ -147,7 +147,7 @@ async fn it_fits_a_phone_and_a_desk_and_says_what_its_parts_are() {
         buyers.push(tokio::spawn(office.buy(7, name, 20_000)));
         let waiting = buyers.len() - 1;
         lock_tests::eventually("all are waiting", office::SOON, async || {
-            let line = office.get("/locks/7").await.body;
+            let line = office.get("/seats/7/line").await.body;
             line["holder"] == "Ann" && line["waiters"].as_array().map(Vec::len) == Some(waiting)
         })
         .await;

@@ -59,7 +59,7 @@ impl Offices {
             buy(&self.two, 2, &format!("late {number}"), 0);
         }
         eventually("three wait", SOON, async || {
-            self.one.get("/locks/2").await.body["waiters"]
+            self.one.get("/seats/2/line").await.body["waiters"]
                 .as_array()
                 .is_some_and(|all| all.len() == 3)
         })

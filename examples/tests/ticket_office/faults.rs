@@ -41,7 +41,7 @@ impl Stage {
         assert_eq!(started.status, 201, "{started:?}");
         let name = format!("Buyer {number}");
         eventually(&format!("{name} is queued"), SOON, async || {
-            let line = self.office.get(&format!("/locks/{SEAT}")).await.body;
+            let line = self.office.get(&format!("/seats/{SEAT}/line")).await.body;
             line["holder"] == json!(name)
                 || line["waiters"].as_array().is_some_and(|all| all.contains(&json!(name)))
         })

@@ -121,7 +121,7 @@ impl Office {
     pub(crate) async fn until_line(&self, seat: u32, holder: Option<&str>, waiters: &[&str]) {
         let what = format!("seat {seat} is held by {holder:?}, and {waiters:?} wait");
         eventually(&what, SOON, async || {
-            let line = self.get(&format!("/locks/{seat}")).await;
+            let line = self.get(&format!("/seats/{seat}/line")).await;
             line.body["holder"] == json!(holder) && line.body["waiters"] == json!(waiters)
         })
         .await;

@@ -18,7 +18,7 @@ async fn while_redis_is_away_nothing_is_sold_and_then_it_goes_on() {
     let refused = office.buy(2, "Ann", 0).await;
     refused.refuses(503, "lock-unavailable");
     assert!(refused.retry_after.is_some(), "{refused:?}");
-    office.get("/locks/2").await.refuses(503, "lock-unavailable");
+    office.get("/seats/2/line").await.refuses(503, "lock-unavailable");
     // Requests without a lock go on.
     assert_eq!(office.buyer(1).await, "Ann");
     assert_eq!(office.buyer(2).await, serde_json::Value::Null);

@@ -46,8 +46,24 @@ async fn a_seat_that_is_not_there_is_404() {
         let order =
             office.post(&format!("/seats/{seat}/buy"), "application/json", r#"{"buyer":"Ann"}"#);
         answer(order).await.refuses(404, "seat-unknown");
-        office.get(&format!("/locks/{seat}")).await.refuses(404, "seat-unknown");
+        office.get(&format!("/seats/{seat}/line")).await.refuses(404, "seat-unknown");
     }
+}
+
+// N8: nobody saw the dashboard without writing a program.
+#[tokio::test]
+async fn the_page_of_the_office_leads_to_the_pages_of_its_locks() {
+    let office = Office::open(&[]).await;
+    let page = office.ask("/").send().await.expect("an answer").text().await.expect("a page");
+    assert!(page.contains("<a href=\"/locks\">"), "{page}");
+    let paying = tokio::spawn(office.buy(1, "Ann", 20_000));
+    office.until_line(1, Some("Ann"), &[]).await;
+    for path in ["/locks", "/locks/", "/locks/node"] {
+        let locks = answer(office.ask(path).header("accept", "application/json")).await;
+        assert_eq!(locks.body["activity"][0]["name"], "seat:1", "{path}: {locks:?}");
+        assert_eq!(locks.body["activity"][0]["label"], "Ann");
+    }
+    paying.abort();
 }
 
 #[tokio::test]

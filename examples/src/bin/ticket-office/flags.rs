@@ -146,6 +146,11 @@ impl Flags {
         redis.map(Some).ok_or_else(|| "--faults: its buyers need a redis:// URL".into())
     }
 
+    /// Whether it has the pages of the locks, which name all buyers: for visitors of this machine.
+    pub(crate) fn shows_locks(&self) -> bool {
+        self.listen.ip().is_loopback()
+    }
+
     /// The name of the buyer that this process is.
     pub(crate) fn buyer(&self) -> Option<&str> {
         self.faults_buyer.as_deref()
@@ -198,6 +203,14 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         <Flags as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn the_locks_are_shown_on_a_loopback_address_alone() {
+        for (listen, shows) in [("127.0.0.1:0", true), ("[::1]:0", true), ("0.0.0.0:0", false)] {
+            let flags = Flags::try_parse_from(["ticket-office", "--listen", listen]).unwrap();
+            assert_eq!(flags.shows_locks(), shows, "{listen}");
+        }
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub(crate) struct Office {
     pub(crate) locks: Locks,
     pub(crate) seats: Seats,
     pub(crate) board: Board,
+    /// Whether it has the pages of the locks: on a loopback address alone.
+    pub(crate) shows_locks: bool,
     pub(crate) metrics: Arc<Metrics>,
     /// The buyers of the fault panel; `None` where that is off.
     pub(crate) faults: Option<Crew>,

@@ -1,17 +1,27 @@
 //! The page: four files in the program itself, so there is nothing to build and nothing to
 //! install.
 
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+
+use crate::office::Office;
 
 /// The page loads only from here, and has nothing inline: a name that were taken for markup could
 /// do nothing.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                       img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
+/// The link to the pages of the locks, where they are.
+const LOCKS: &str = "  <p><a href=\"/locks\">All locks, their holders and queues</a></p>\n";
+
 /// `GET /`
-pub(crate) async fn html() -> Response {
-    file("text/html; charset=utf-8", include_str!("page.html"))
+pub(crate) async fn html(State(office): State<Office>) -> Response {
+    let html = include_str!("page.html");
+    match office.shows_locks {
+        true => file("text/html; charset=utf-8", html),
+        false => file("text/html; charset=utf-8", html.replace(LOCKS, "")),
+    }
 }
 
 /// `GET /page.css`
@@ -29,7 +39,7 @@ pub(crate) async fn faults_js() -> Response {
     file("text/javascript; charset=utf-8", include_str!("faults.js"))
 }
 
-fn file(kind: &'static str, text: &'static str) -> Response {
+fn file(kind: &'static str, text: impl IntoResponse) -> Response {
     let headers = [
         (CONTENT_TYPE, kind),
         (CONTENT_SECURITY_POLICY, POLICY),

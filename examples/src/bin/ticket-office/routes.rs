@@ -5,11 +5,17 @@ use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use lock_axum::{LockScopeLayer, OnLost};
+use lock_dashboard::Dashboard;
+use tokio_util::sync::CancellationToken;
 
 use crate::office::Office;
 use crate::{buying, events, faults, metrics, page, status, waiting};
 
-pub(crate) fn routes(office: Office) -> Router {
+/// The routes of the office. The pages of its locks are at `/locks`, for visitors of this machine:
+/// they name each buyer. Their events end with `end`.
+pub(crate) fn routes(office: Office, end: CancellationToken) -> Router {
+    let shows_locks = office.shows_locks;
+    let locks = Dashboard::new(office.locks.clone()).until(end);
     let scope = LockScopeLayer::new(office.locks.clone())
         .class("seats")
         .options(office.options)
@@ -21,17 +27,18 @@ pub(crate) fn routes(office: Office) -> Router {
         .route_layer(from_fn_with_state(office.clone(), buying::stir))
         .route("/seats/{id}/buy/events", post(waiting::buy))
         .layer(DefaultBodyLimit::max(16 << 10));
-    Router::new()
+    let routes = Router::new()
         .route("/", get(page::html))
         .route("/page.css", get(page::css))
         .route("/page.js", get(page::js))
         .route("/faults.js", get(page::faults_js))
         .route("/events", get(events::events))
         .route("/seats", get(status::seats))
-        .route("/locks/{id}", get(status::lock))
+        .route("/seats/{id}/line", get(status::line))
         .route("/healthz", get(status::health))
         .route("/metrics", get(metrics::metrics))
         .merge(buying)
         .merge(faults::routes())
-        .with_state(office)
+        .with_state(office);
+    if shows_locks { routes.nest_service("/locks", locks.into_router()) } else { routes }
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use axum::Router;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use crate::flags::MAX_PAY;
 use crate::office::Office;
@@ -40,23 +40,21 @@ impl Signals {
     }
 }
 
-/// Serves until a signal comes, and then only requests that have begun. A second signal ends the
+/// Serves until a signal comes, which cancels the token, and then only requests that have begun. A second signal ends the
 /// process at once.
 pub(crate) async fn serve(
     listener: TcpListener,
     routes: Router,
     office: Office,
-    mut signals: Signals,
+    (mut signals, end): (Signals, CancellationToken),
 ) {
-    let (close, closed) = oneshot::channel::<()>();
-    let server = axum::serve(listener, routes).with_graceful_shutdown(async {
-        let _ = closed.await;
-    });
+    let server =
+        axum::serve(listener, routes).with_graceful_shutdown(end.clone().cancelled_owned());
     let server = tokio::spawn(server.into_future());
     signals.next().await;
     say::news("closing; a second signal ends it at once");
     let finish = async {
-        drop(close);
+        end.cancel();
         office.board.close();
         if let Some(faults) = &office.faults {
             faults.end();

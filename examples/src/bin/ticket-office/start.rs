@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use lockcore::{LockErrorKind, Locks};
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use crate::board::Board;
 use crate::database::Database;
@@ -64,11 +65,24 @@ async fn open(flags: Flags) -> Result<(), Failure> {
     let faults =
         faults.map(|url| Crew::new(url.to_owned(), metrics.clone(), flags.seats, flags.lease()));
     let board = Board::start(locks.clone(), seats.clone());
-    let office =
-        Office { locks, seats, board, metrics, faults, options: flags.options(), pay: flags.pay() };
+    let office = Office {
+        locks,
+        seats,
+        board,
+        shows_locks: flags.shows_locks(),
+        metrics,
+        faults,
+        options: flags.options(),
+        pay: flags.pay(),
+    };
     say::news(description(&flags));
+    if office.shows_locks {
+        say::news(format_args!("its locks: http://{}/locks", reachable(address)));
+    }
     say::news(format_args!("open http://{}/", reachable(address)));
-    shutdown::serve(listener, routes(office.clone()), office, signals).await;
+    let end = CancellationToken::new();
+    let routes = routes(office.clone(), end.clone());
+    shutdown::serve(listener, routes, office, (signals, end)).await;
     Ok(())
 }
 

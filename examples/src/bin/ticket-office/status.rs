@@ -49,8 +49,8 @@ pub(crate) async fn seats(State(office): State<Office>) -> Result<Json<Vec<Seat>
     Ok(Json(office.seats.all().await?))
 }
 
-/// `GET /locks/{id}`
-pub(crate) async fn lock(seat: SeatId, State(office): State<Office>) -> Response {
+/// `GET /seats/{id}/line`
+pub(crate) async fn line(seat: SeatId, State(office): State<Office>) -> Response {
     match office::line(&office.locks, seat.0).await {
         Ok(inspection) => Json(Line::from(inspection)).into_response(),
         Err(error) => problem::of_locks(error),
