@@ -257,7 +257,7 @@ fn row(past: &Past) -> Markup {
             td { (plot(&format!("{class}, holding"), holding, "holding")) }
             td {
                 (plot(&format!("{class}, refused in 5 s"), refused, "lost"))
-                " " span.soft.number { (count(times)) " in all" }
+                span.soft.number { ", " (count(times)) " in all" }
             }
         }
     }

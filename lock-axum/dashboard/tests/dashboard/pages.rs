@@ -6,7 +6,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
 use lock_dashboard::Dashboard;
-use lock_tests::{CommandStats, Raw, RedisServer, eventually};
+use lock_tests::{CommandStats, Log, Raw, RedisServer, eventually};
 use lockcore::{Locks, MemoryStore};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
@@ -413,6 +413,7 @@ async fn permits_have_no_token_on_the_page_of_their_lock() {
 // N9: ten minutes after a storm nothing said which lock it was.
 #[tokio::test(start_paused = true)]
 async fn the_last_minutes_are_seen_by_who_looks_afterwards() {
+    let (log, _here) = Log::listen();
     let locks = Locks::builder().namespace("shop").in_memory();
     let pages = Pages::of(&locks);
     let guard = locks.key("order:42").class("pay").lock().await.unwrap();
@@ -432,6 +433,9 @@ async fn the_last_minutes_are_seen_by_who_looks_afterwards() {
     let samples = past["refused"].as_array().unwrap();
     assert!((18..=21).contains(&samples.len()), "one each five seconds: {past}");
     assert_eq!(samples.last(), Some(&json!(0)));
+    let warned = log.warnings();
+    let full: Vec<_> = warned.iter().filter(|line| line.contains("the queue was full")).collect();
+    assert!(matches!(*full, [line] if line.contains(" lock=shop:order:42 times=1 ")), "{warned:?}");
     let [hour] = seen["hottest"].as_array().unwrap().as_slice() else { panic!("{seen}") };
     assert_eq!(
         hour["refused"],
