@@ -36,14 +36,20 @@ struct Shape<'a> {
 fn json(found: &LockInspection) -> Result<String, Failure> {
     stdout::json(&Shape {
         holders: found.holders.iter().map(Who::from).collect(),
-        token: found.token.map(u64::from),
+        token: token(found),
         waiters: found.waiters.iter().map(Who::from).collect(),
     })
 }
 
+/// The token, but for permits, which share none.
+fn token(found: &LockInspection) -> Option<u64> {
+    let has_one = found.holders.iter().any(|holder| !holder.demand.is_permits());
+    found.token.filter(|_| has_one).map(u64::from)
+}
+
 fn people(key: &str, found: &LockInspection) -> String {
     let key = text::one_line(key);
-    let token = found.token.map_or_else(String::new, |token| format!(", token {token}"));
+    let token = token(found).map_or_else(String::new, |token| format!(", token {token}"));
     let mut shown = match found.holders.as_slice() {
         [] => format!("{key} is free"),
         [holder] => {

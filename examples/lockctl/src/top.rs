@@ -4,6 +4,7 @@ mod json;
 mod keys;
 mod one;
 mod order;
+mod peaks;
 mod screen;
 mod view;
 

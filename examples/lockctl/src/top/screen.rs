@@ -16,7 +16,8 @@ use crate::busy;
 use crate::participant::{demand, described};
 use crate::text::{one_line, without_passwords};
 
-const LIST_KEYS: &str = "↑↓ select  Enter look into  / name  s sort  q quit";
+const LIST_KEYS: &str = "↑↓ select  Enter look into  / name  s sort  h hottest so far  q quit";
+const PEAK_KEYS: &str = "↑↓ select  Enter look into  h now  q quit";
 const ONE_KEYS: &str = "↑↓ scroll  Esc back  q quit";
 
 pub(super) fn draw(frame: &mut Frame<'_>, view: &View, now: Instant) {
@@ -29,11 +30,13 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &View, now: Instant) {
     .areas(frame.area());
     match &view.one {
         Some(one) => draw_one(frame, one, now, [title, state, body]),
+        None if view.shows_peaks => draw_peaks(frame, view, now, [title, state, body]),
         None => draw_list(frame, view, now, [title, state, body]),
     }
     let line = match (&view.typed, &view.one) {
         (Some(typed), _) => Line::from(format!("name: {}▏", one_line(typed))),
         (_, Some(_)) => Line::from(ONE_KEYS).dim(),
+        _ if view.shows_peaks => Line::from(PEAK_KEYS).dim(),
         _ => Line::from(LIST_KEYS).dim(),
     };
     frame.render_widget(line, keys);
@@ -70,6 +73,37 @@ fn draw_list(frame: &mut Frame<'_>, view: &View, now: Instant, [title, state, bo
     let names = columns.iter().map(|column| column.name());
     let table = Table::new(rows, &widths).header(Row::new(names).bold());
     frame.render_widget(table, body);
+}
+
+/// What was seen since `top` began.
+fn draw_peaks(frame: &mut Frame<'_>, view: &View, now: Instant, [title, state, body]: [Rect; 3]) {
+    let line = "the longest queues since this began";
+    frame.render_widget(Line::from(line).bold(), title);
+    let last = view.look.as_ref().map(|look| (look.at, look.ping));
+    frame.render_widget(state_line(view.trouble.as_deref(), last, now), state);
+    let rows = usize::from(body.height.saturating_sub(1));
+    let first = (view.selected + 1).saturating_sub(rows);
+    let widths = [
+        Constraint::Fill(1),
+        Constraint::Length(5),
+        Constraint::Length(10),
+        Constraint::Length(11),
+    ];
+    let places = Layout::horizontal(widths).spacing(1).split(body);
+    let width = places.first().map_or(0, |place| place.width);
+    let peaks = view.peaks.sorted();
+    let shown = peaks.iter().enumerate().skip(first).take(rows);
+    let rows = shown.map(|(number, (name, peak))| {
+        let style = match number == view.selected {
+            true => Style::new().reversed(),
+            false => Style::new(),
+        };
+        let ago = format!("{} ago", short(now.saturating_duration_since(peak.at)));
+        let texts = [cut(&one_line(name), width), peak.waiting.to_string(), short(peak.wait), ago];
+        Row::new(texts).style(style)
+    });
+    let names = ["LOCK", "WAIT", "NEXT WAITS", "LAST"];
+    frame.render_widget(Table::new(rows, widths).header(Row::new(names).bold()), body);
 }
 
 /// A column of the list.
@@ -276,8 +310,12 @@ mod tests {
     async fn lines(locks: &lockcore::Locks, width: u16) -> Vec<String> {
         let mut view = View::new(Order::Queue, None);
         view.take(Look::at(locks).await);
+        drawn(&view, width)
+    }
+
+    fn drawn(view: &View, width: u16) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, 8)).expect("it is in memory");
-        terminal.draw(|frame| draw(frame, &view, Instant::now())).expect("it is in memory");
+        terminal.draw(|frame| draw(frame, view, Instant::now())).expect("it is in memory");
         let buffer = terminal.backend().buffer();
         let row = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
         (0..8).map(row).collect()
@@ -307,6 +345,32 @@ mod tests {
         let whole = lines(&locks, 140).await;
         assert!(whole[0].starts_with("1 busy lock,"), "{whole:?}");
         drop(one);
+    }
+
+    // N9: the list shows this second, and after a storm nothing.
+    #[tokio::test]
+    async fn what_was_hot_since_it_began_is_shown_when_it_is_over() {
+        let locks = lockcore::Locks::in_memory();
+        let guard = locks.lock("seat:14").await.expect("free");
+        let waiting = tokio::spawn(locks.lock("seat:14"));
+        while locks.inspect("seat:14").await.expect("an answer").waiting == 0 {
+            tokio::task::yield_now().await;
+        }
+        let mut view = View::new(Order::Queue, None);
+        view.take(Look::at(&locks).await);
+        waiting.abort();
+        drop(guard);
+        let mut look = Look::at(&locks).await;
+        look.locks.clear();
+        view.take(look);
+        let key = |code| Some(ratatui::crossterm::event::KeyEvent::from(code));
+        let h = ratatui::crossterm::event::KeyCode::Char('h');
+        assert!(view.press(key(h)));
+        let lines = drawn(&view, 60);
+        assert!(lines[0].starts_with("the longest queues"), "{lines:?}");
+        assert!(lines[3].starts_with("seat:14") && lines[3].contains(" 1 "), "{lines:?}");
+        assert!(view.press(key(ratatui::crossterm::event::KeyCode::Enter)));
+        assert_eq!(view.wanted().as_deref(), Some("seat:14"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::one::{self, One};
 use super::order::Order;
+use super::peaks::Peaks;
 use crate::busy::{self, Look};
 
 /// The rows that a key for a page moves by.
@@ -19,6 +20,9 @@ pub(super) struct View {
     /// The reason why there is no later one.
     pub(super) trouble: Option<String>,
     pub(super) selected: usize,
+    /// What was seen since `top` began, and whether that is shown in place of the last look.
+    pub(super) peaks: Peaks,
+    pub(super) shows_peaks: bool,
     /// The lock that is looked into.
     pub(super) one: Option<One>,
     /// The name of a lock that is being typed.
@@ -29,7 +33,8 @@ impl View {
     pub(super) fn new(order: Order, name: Option<String>) -> Self {
         let one = name.map(One::new);
         let (look, trouble, typed) = (None, None, None);
-        Self { order, look, trouble, selected: 0, one, typed }
+        let (peaks, shows_peaks) = (Peaks::default(), false);
+        Self { order, look, trouble, selected: 0, peaks, shows_peaks, one, typed }
     }
 
     /// The lock to look into.
@@ -43,8 +48,9 @@ impl View {
             // Those of before tell more than that none can be seen now.
             return;
         }
-        let selected = self.selected_name().map(str::to_owned);
+        let selected = self.selected_name();
         self.order.sort(&mut look.locks);
+        self.peaks.note(&look);
         self.look = Some(look);
         self.select(selected);
     }
@@ -94,8 +100,10 @@ impl View {
     }
 
     fn press_in_list(&mut self, key: KeyCode) -> bool {
-        let last = self.look.as_ref().map_or(0, |look| look.locks.len().saturating_sub(1));
+        let last = self.names().len().saturating_sub(1);
         match key {
+            KeyCode::Esc if self.shows_peaks => (self.shows_peaks, self.selected) = (false, 0),
+            KeyCode::Char('h') => (self.shows_peaks, self.selected) = (!self.shows_peaks, 0),
             KeyCode::Char('q') | KeyCode::Esc => return false,
             KeyCode::Char('s') => {
                 self.order = self.order.next();
@@ -106,26 +114,34 @@ impl View {
             }
             KeyCode::Char('/') => self.typed = Some(String::new()),
             KeyCode::Enter | KeyCode::Right => {
-                self.one = self.selected_name().map(|name| One::new(name.to_owned()));
+                self.one = self.selected_name().map(One::new);
             }
             key => self.selected = moved(self.selected, last, key),
         }
         true
     }
 
-    fn selected_name(&self) -> Option<&str> {
-        self.look.as_ref()?.locks.get(self.selected).map(busy::name)
+    /// The names in the list that is shown.
+    fn names(&self) -> Vec<&str> {
+        match self.shows_peaks {
+            true => self.peaks.sorted().into_iter().map(|(name, _)| name).collect(),
+            false => self.look.iter().flat_map(|look| &look.locks).map(busy::name).collect(),
+        }
+    }
+
+    fn selected_name(&self) -> Option<String> {
+        self.names().get(self.selected).map(|name| (*name).to_owned())
     }
 
     /// Follows a lock to its new row.
     fn select(&mut self, name: Option<String>) {
-        let locks = self.look.as_ref().map_or(&[][..], |look| &look.locks);
+        let names = self.names();
         // The first row stays: it is the busiest lock, whichever that is.
         let row = match (self.selected, name) {
             (0, _) | (_, None) => None,
-            (_, Some(name)) => locks.iter().position(|lock| busy::name(lock) == name),
+            (_, Some(name)) => names.iter().position(|other| *other == name),
         };
-        self.selected = row.unwrap_or(self.selected).min(locks.len().saturating_sub(1));
+        self.selected = row.unwrap_or(self.selected).min(names.len().saturating_sub(1));
     }
 }
 

@@ -1,0 +1,58 @@
+//! The peaks of the locks that were seen since `top` began: the list itself shows this moment.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::busy::{self, Look};
+
+/// The most locks that are remembered: those with the longest queues.
+const MOST: usize = 1_000;
+
+/// The locks that had waiters, by name.
+#[derive(Debug, Default)]
+pub(super) struct Peaks(HashMap<String, Peak>);
+
+/// The longest queue of a lock and the longest wait of a next waiter that were seen.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Peak {
+    pub(super) waiting: u64,
+    pub(super) wait: Duration,
+    /// The last time at which it had waiters.
+    pub(super) at: Instant,
+}
+
+impl Peak {
+    fn heat(&self) -> (u64, Duration) {
+        (self.waiting, self.wait)
+    }
+}
+
+impl Peaks {
+    pub(super) fn note(&mut self, look: &Look) {
+        let Self(peaks) = self;
+        for lock in look.locks.iter().filter(|lock| lock.inspection.waiting > 0) {
+            let found = &lock.inspection;
+            let wait = found.waiters.first().and_then(|next| next.age).unwrap_or_default();
+            let new = Peak { waiting: found.waiting, wait, at: look.at };
+            let peak = peaks.entry(busy::name(lock).to_owned()).or_insert(new);
+            peak.waiting = peak.waiting.max(new.waiting);
+            peak.wait = peak.wait.max(new.wait);
+            peak.at = new.at;
+        }
+        if peaks.len() > MOST {
+            let coolest = self.sorted().into_iter().skip(MOST);
+            let coolest: Vec<_> = coolest.map(|(name, _)| name.to_owned()).collect();
+            coolest.iter().for_each(|name| drop(self.0.remove(name)));
+        }
+    }
+
+    /// The hottest first.
+    pub(super) fn sorted(&self) -> Vec<(&str, Peak)> {
+        let mut sorted: Vec<_> = self.0.iter().map(|(name, peak)| (name.as_str(), *peak)).collect();
+        sorted.sort_by_key(|(name, peak)| (Reverse(peak.heat()), *name));
+        sorted
+    }
+}
