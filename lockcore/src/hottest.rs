@@ -5,9 +5,9 @@
 //!
 //! - Only refusals, and waits of 10 ms or more that have ended, come here: a lock that is free
 //!   costs nothing.
-//! - The longest waits are exact: a name that has fallen out of them comes back with its next longer
-//!   one. The most refusals are those of the algorithm *Space-Saving*: a new name takes the place of
-//!   the one that was refused least, and its count.
+//! - The longest waits are exact: a name that has fallen out of them comes back with its next
+//!   longer one. The most refusals are those of the algorithm *Space-Saving*: a new name takes the
+//!   place of the one that was refused least, and its count.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};

@@ -1,4 +1,5 @@
-//! The dashboard of `lock_dashboard` in a real Chromium, with the mouse and with the keyboard alone.
+//! The dashboard of `lock_dashboard` in a real Chromium, with the mouse and with the keyboard
+//! alone.
 
 use std::net::SocketAddr;
 use std::time::Duration;

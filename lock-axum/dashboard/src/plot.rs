@@ -9,8 +9,8 @@ use super::page::count;
 
 const HEIGHT: u64 = 28;
 
-/// The numbers of the last minutes, the newest on the right, with the highest and the last in words.
-/// A stair, as they are what was seen at one time each.
+/// The numbers of the last minutes, the newest on the right, with the highest and the last in
+/// words. A stair, as they are what was seen at one time each.
 pub(super) fn plot(of: &str, numbers: &[u64], kind: &str) -> Markup {
     let highest = numbers.iter().copied().max().unwrap_or_default();
     let last = numbers.last().copied().unwrap_or_default();

@@ -40,8 +40,8 @@ impl Signals {
     }
 }
 
-/// Serves until a signal comes, which cancels the token, and then only requests that have begun. A second signal ends the
-/// process at once.
+/// Serves until a signal comes, which cancels the token, and then only requests that have begun. A
+/// second signal ends the process at once.
 pub(crate) async fn serve(
     listener: TcpListener,
     routes: Router,
