@@ -284,6 +284,7 @@ impl Hour {
     fn row(&self) -> Markup {
         let list = |hot: &[Hot]| {
             html! {
+                @if hot.is_empty() { "None." }
                 ol.hot {
                     @for hot in &hot[..hot.len().min(MOST_HOT)] {
                         li {

@@ -45,7 +45,9 @@ impl Peaks {
         if peaks.len() > MOST {
             let coolest = self.sorted().into_iter().skip(MOST);
             let coolest: Vec<_> = coolest.map(|(name, _)| name.to_owned()).collect();
-            coolest.iter().for_each(|name| drop(self.0.remove(name)));
+            for name in coolest {
+                self.0.remove(&name);
+            }
         }
     }
 

@@ -476,7 +476,7 @@ fn a_dashboard_that_is_built_outside_of_a_runtime_takes_samples_from_the_first_l
     let lasting = runtime();
     let locks = lasting.block_on(async { Locks::in_memory() });
     let pages = Pages::of(&locks);
-    let kept = lasting.block_on(async {
+    lasting.block_on(async {
         let _guard = locks.lock("key").await.unwrap();
         pages.html("node").await;
         eventually("there is a sample", SOON, async || {
@@ -484,7 +484,7 @@ fn a_dashboard_that_is_built_outside_of_a_runtime_takes_samples_from_the_first_l
         })
         .await;
     });
-    drop((kept, lasting));
+    drop(lasting);
     // And again in another runtime: the task of the first has ended with it.
     runtime().block_on(async {
         eventually("there is another sample", SOON, async || {
