@@ -3,8 +3,8 @@
 //!
 //! # Implementation notes
 //!
-//! - Only refusals, and waits of 10 ms or more that have ended, come here: a lock that is free
-//!   costs nothing.
+//! - Only refusals, and waits in a queue of 10 ms or more that have ended, come here: a lock that
+//!   is free costs nothing.
 //! - The longest waits are exact: a name that has fallen out of them comes back with its next
 //!   longer one. The most refusals are those of the algorithm *Space-Saving*: a new name takes the
 //!   place of the one that was refused least, and its count.
@@ -71,7 +71,8 @@ impl Locks {
     /// was over or would have been too long, or a newer request came) and those with the longest
     /// waits. Hours without any are left out. Does not ask the server.
     ///
-    /// They are counted from when the `Locks` was built. Waits below 10 ms are not looked at.
+    /// They are counted from when the `Locks` was built. Waits below 10 ms are not looked at, and
+    /// neither are waits for the server alone, except on a quorum.
     ///
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {

@@ -110,6 +110,7 @@ pub(crate) struct Observer {
     trace_links: Option<Arc<dyn TraceLinks>>,
     unreachable_waiters: UnreachableWaiters,
     pub(crate) heat: Heat,
+    is_of_quorum: bool,
     /// The warning of an acquisition that was never polled was given.
     has_told_unpolled: AtomicBool,
 }
@@ -123,6 +124,7 @@ impl Observer {
             trace_links: settings.trace_links.clone(),
             unreachable_waiters: UnreachableWaiters::default(),
             heat: Heat::new(),
+            is_of_quorum: false,
             has_told_unpolled: AtomicBool::new(false),
         }
     }
@@ -130,7 +132,7 @@ impl Observer {
     /// The observer of a quorum, by the settings of one of its nodes.
     pub(crate) fn of_quorum(driver: &Driver) -> Self {
         let settings = Settings { primary: None, ..driver.settings.clone() };
-        Self::new(driver.id.clone(), &settings)
+        Self { is_of_quorum: true, ..Self::new(driver.id.clone(), &settings) }
     }
 
     fn name<'a>(&self, lock: &'a LockName) -> LoggedName<'a> {
@@ -242,6 +244,14 @@ impl Observer {
         }
     }
 
+    /// Notes a wait behind others. A wait for the server alone makes no name hot; on a quorum only
+    /// its primaries know which one it was.
+    fn waited(&self, lock: &LockName, of: &HoldCell, waited: Duration) {
+        if of.position().is_some() || self.is_of_quorum {
+            self.heat.waited(lock, waited);
+        }
+    }
+
     /// Warns of full queues: once a minute.
     fn warn_of_full(&self, FullQueues { lock, times, all, within }: &FullQueues) {
         warn!(
@@ -268,7 +278,7 @@ impl Observer {
                 debug!(lock = %self.name(lock), class, primary, ?waited, handed_over, "granted");
                 if primary.is_none() {
                     record!(of, wait, waited.as_secs_f64());
-                    self.heat.waited(lock, *waited);
+                    self.waited(lock, of, *waited);
                 }
                 if *handed_over {
                     count!("lockcore_hand_offs_total");
@@ -278,7 +288,7 @@ impl Observer {
                 let class = of.class_name();
                 debug!(lock = %self.name(lock), class, primary, ?waited, "cancelled");
                 if primary.is_none() {
-                    self.heat.waited(lock, *waited);
+                    self.waited(lock, of, *waited);
                 }
             }
             Note::Refused { lock, refusal, of } => {
