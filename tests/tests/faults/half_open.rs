@@ -9,6 +9,8 @@ use tokio::time::Instant;
 use crate::common::{LONG, SOON, held, queued, setup, soon};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
+/// The default.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time that a busy machine may add to a bound.
 const SLACK: Duration = Duration::from_secs(2);
 
@@ -52,10 +54,10 @@ async fn every_call_on_a_half_open_connection_ends_within_its_bound() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connecting_to_a_server_that_accepts_and_is_silent_ends_in_three_seconds() {
+async fn connecting_to_a_server_that_accepts_and_is_silent_ends_in_five_seconds() {
     let server = RedisServer::start();
     server.freeze();
-    fails("connect", Duration::from_secs(3), Locks::connect(server.url())).await;
+    fails("connect", CONNECT_TIMEOUT, Locks::connect(server.url())).await;
     server.thaw();
 }
 
@@ -63,7 +65,7 @@ async fn connecting_to_a_server_that_accepts_and_is_silent_ends_in_three_seconds
 async fn connecting_ends_in_time_when_only_the_subscription_is_silent() {
     let setup = setup().await;
     setup.proxy.freeze(Connections::Subscriptions, Flow::Both).await;
-    fails("connect", Duration::from_secs(3), Locks::connect(setup.proxy.url())).await;
+    fails("connect", CONNECT_TIMEOUT, Locks::connect(setup.proxy.url())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -199,8 +199,9 @@ async fn a_primary_that_takes_over_is_spoken_to_with_the_password_of_now() {
     })
     .await;
     release(guard).await;
-    // The sentinels may take their time to turn the other replica to the new primary.
-    eventually("a replica follows", SOON, async || followers(&mut primary, 1).await > 0).await;
+    // The sentinels may take their time to turn the other replica to the new primary: one that had
+    // no processor for 2 s does nothing for 30 s.
+    eventually("a replica follows", 3 * SOON, async || followers(&mut primary, 1).await > 0).await;
     // The connections that wait for a replica use it, too.
     eventually("a grant is acknowledged", SOON, async || match locks.try_lock("k").await {
         Ok(Some(guard)) => guard.release().await.is_ok(),

@@ -2,5 +2,6 @@
 
 mod leash;
 mod monitor;
+mod mutants;
 mod proxy;
 mod server;
