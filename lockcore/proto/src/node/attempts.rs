@@ -307,6 +307,7 @@ impl<P: Mirror> Core<P> {
                 ambiguous: false,
                 unanswered: false,
                 answered: None,
+                unheard: false,
                 revoked: None,
                 anchor: self.now,
                 ..old.clone()

@@ -144,9 +144,12 @@ pub(super) struct Entry<P> {
     /// The moment at which the acquire was answered then. Up to this moment a copy of it may have
     /// queued the member anew.
     pub(super) answered: Option<Moment>,
+    /// It may have held in a run that lapsed before its node heard of it: a message may tell of that
+    /// hold. An answer does not: its hold lasts from the request on for as long as it says.
+    pub(super) unheard: bool,
     /// The moment at which the server last said that a hold of the member was force-released, or at
-    /// which its run was cut short, or may have been. The answer to a request that was sent before
-    /// may be older, and still tell of that hold; so may any message.
+    /// which its run was cut short. The answer to a request that was sent before may be older, and
+    /// still tell of that hold; so may any message.
     pub(super) revoked: Option<Moment>,
     /// A time at which the member was known not to hold: a grant that comes without having been
     /// asked for is younger.
@@ -205,6 +208,7 @@ impl<P: Mirror> Entry<P> {
             ambiguous: false,
             unanswered: false,
             answered: None,
+            unheard: false,
             revoked: None,
             anchor: now,
             started: now,
@@ -227,10 +231,13 @@ impl<P: Mirror> Entry<P> {
     /// between since it was last known not to hold, it may have held in a run that lapsed, and be
     /// back in the queue. The news of that run may still be on its way.
     pub(super) fn found_waiting(&mut self, sent: Moment, now: Moment) {
-        if lease::certain_until(self.anchor, lease::claim(&self.options)) <= now {
-            self.revoked = Some(now);
-        }
+        self.unheard |= lease::certain_until(self.anchor, lease::claim(&self.options)) <= now;
         self.anchor = self.anchor.max(sent);
+    }
+
+    /// Whether a message may tell of a hold that the member has no more.
+    pub(super) fn may_be_told_late(&self) -> bool {
+        self.revoked.is_some() || self.unheard
     }
 
     /// Whether the hold that a request of this moment tells of may have been force-released since.

@@ -143,7 +143,7 @@ impl<P: Mirror> Core<P> {
         // However late a message comes, it may tell of the hold that was revoked: a second copy of
         // the acquire may wait, and be touched, since.
         let may_be_revoked = match source {
-            GrantSource::Message => entry.revoked.is_some(),
+            GrantSource::Message => entry.may_be_told_late(),
             _ => entry.is_revoked_since(anchor),
         };
         if short || is_doubted || may_be_old || is_forgeable || is_alone || may_be_revoked {

@@ -226,7 +226,9 @@ impl<P: Mirror> Core<P> {
                 State::Leaked { until } => (*until, false),
                 _ => (entry.anchor, false),
             };
-            let doubts = u64::from(entry.ambiguous) | u64::from(entry.unanswered) << 4;
+            let doubts = u64::from(entry.ambiguous)
+                | u64::from(entry.unanswered) << 4
+                | u64::from(entry.unheard) << 5;
             let flags = doubts | u64::from(is_due) << 1 | caller << 2;
             let phase = entry.state.phase() as u64;
             print.extend([*number, phase << 8 | flags, until.as_micros()]);

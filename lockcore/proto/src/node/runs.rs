@@ -139,7 +139,7 @@ impl<P: Mirror> Core<P> {
         let is_forgeable = is_message && self.rules.confirm_grants;
         // However late a message comes, it may tell of the hold that was revoked.
         let may_be_revoked = entries().any(|entry| match source {
-            GrantSource::Message => entry.revoked.is_some(),
+            GrantSource::Message => entry.may_be_told_late(),
             _ => entry.is_revoked_since(anchor),
         });
         let is_short = certain < Duration::from_millis(crate::claim_ms(lease_ms)) / 2;
