@@ -144,8 +144,9 @@ pub(super) struct Entry<P> {
     /// The moment at which the acquire was answered then. Up to this moment a copy of it may have
     /// queued the member anew.
     pub(super) answered: Option<Moment>,
-    /// It may have held in a run that lapsed before its node heard of it: a message may tell of that
-    /// hold. An answer does not: its hold lasts from the request on for as long as it says.
+    /// Whether it may have held in a run that lapsed before its node heard of it: a message may
+    /// tell of that hold. An answer does not: its hold lasts from the request on for as long as it
+    /// says.
     pub(super) unheard: bool,
     /// The moment at which the server last said that a hold of the member was force-released, or at
     /// which its run was cut short. The answer to a request that was sent before may be older, and
