@@ -1,5 +1,5 @@
-//! The names that were hottest on this node in the last hours, which a survey of this moment cannot
-//! tell, and metrics, which have no names, neither.
+//! The names that were hottest on this node in the last hours: a survey shows this moment, and
+//! metrics have no names.
 //!
 //! # Implementation notes
 //!

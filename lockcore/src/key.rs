@@ -70,7 +70,7 @@ impl LockKey {
     /// The key as it was given, before it was encoded.
     pub fn given(&self) -> Cow<'_, str> {
         let text = self.as_str();
-        if self.foreign { text.into() } else { key_of(text, None).unwrap_or(text.into()) }
+        if self.foreign { text.into() } else { decode(text) }
     }
 
     /// Whether it is taken as it is.
@@ -96,11 +96,7 @@ pub(crate) fn key_of<'a>(name: &'a str, namespace: Option<&str>) -> Option<Cow<'
         Some(namespace) => name.strip_prefix(namespace)?.strip_prefix(':')?,
         None => name,
     };
-    let key = if encoded.contains(['%', '{', '}']) {
-        encoded.replace("%7B", "{").replace("%7D", "}").replace("%25", "%").into()
-    } else {
-        Cow::Borrowed(encoded)
-    };
+    let key = decode(encoded);
     (encode(&key) == encoded && validate(&key).is_ok()).then_some(key)
 }
 
@@ -242,6 +238,14 @@ fn encode(name: &str) -> Cow<'_, str> {
         }
     }
     Cow::Owned(encoded)
+}
+
+/// The key of an encoded one; of another text, anything.
+fn decode(encoded: &str) -> Cow<'_, str> {
+    if !encoded.contains('%') {
+        return Cow::Borrowed(encoded);
+    }
+    encoded.replace("%7B", "{").replace("%7D", "}").replace("%25", "%").into()
 }
 
 #[cfg(test)]

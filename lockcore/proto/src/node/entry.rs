@@ -236,11 +236,6 @@ impl<P: Mirror> Entry<P> {
         self.anchor = self.anchor.max(sent);
     }
 
-    /// Whether a message may tell of a hold that the member has no more.
-    pub(super) fn may_be_told_late(&self) -> bool {
-        self.revoked.is_some() || self.unheard
-    }
-
     /// Whether the hold that a request of this moment tells of may have been force-released since.
     pub(super) fn is_revoked_since(&self, sent: Moment) -> bool {
         self.revoked.is_some_and(|revoked| sent <= revoked)

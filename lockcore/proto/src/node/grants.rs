@@ -25,6 +25,18 @@ pub(super) enum GrantSource {
     Message,
 }
 
+impl GrantSource {
+    /// Whether it may tell of a hold that the member has no more. An answer is as old as its
+    /// request. A message may come however late: a second copy of the acquire may wait, and be
+    /// touched, since.
+    pub(super) fn may_be_late<P: Mirror>(self, entry: &Entry<P>) -> bool {
+        match self {
+            Self::Answer(sent) | Self::Aside(sent) => entry.is_revoked_since(sent),
+            Self::Message => entry.revoked.is_some() || entry.unheard,
+        }
+    }
+}
+
 impl<P: Mirror> Core<P> {
     /// Takes in the part of a reply that is not its outcome.
     pub(super) fn absorb<T>(&mut self, ask: &Ask, reply: &Reply<T>) {
@@ -140,13 +152,8 @@ impl<P: Mirror> Core<P> {
         let may_be_old = is_message && entry.ambiguous;
         let is_forgeable = is_message && self.rules.confirm_grants;
         let is_alone = self.rules.replicas > 0;
-        // However late a message comes, it may tell of the hold that was revoked: a second copy of
-        // the acquire may wait, and be touched, since.
-        let may_be_revoked = match source {
-            GrantSource::Message => entry.may_be_told_late(),
-            _ => entry.is_revoked_since(anchor),
-        };
-        if short || is_doubted || may_be_old || is_forgeable || is_alone || may_be_revoked {
+        let may_be_late = source.may_be_late(entry);
+        if short || is_doubted || may_be_old || is_forgeable || is_alone || may_be_late {
             self.table.change(number, |entry| {
                 entry.state = State::Confirming { token, handed_over: is_message };
             });

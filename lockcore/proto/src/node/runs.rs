@@ -137,18 +137,14 @@ impl<P: Mirror> Core<P> {
         }
         let lease_ms = name.lease_ms();
         let is_forgeable = is_message && self.rules.confirm_grants;
-        // However late a message comes, it may tell of the hold that was revoked.
-        let may_be_revoked = entries().any(|entry| match source {
-            GrantSource::Message => entry.may_be_told_late(),
-            _ => entry.is_revoked_since(anchor),
-        });
+        let may_be_late = entries().any(|entry| source.may_be_late(entry));
         let is_short = certain < Duration::from_millis(crate::claim_ms(lease_ms)) / 2;
         let is_certain = !(is_short
             || anchor < self.doubt
             || may_be_old
             || is_forgeable
             || self.rules.replicas > 0
-            || may_be_revoked);
+            || may_be_late);
         self.table.granted(first, told.answers(first));
         self.begin_run(lock, name, told.numbers, is_message);
         self.list_run(first, told);

@@ -486,7 +486,7 @@ async fn replace(shared: &SharedLink, pace: &mut Pace) {
         (current.identity.clone(), current.opened)
     };
     if opened.elapsed() > LASTED {
-        *pace = Pace::new(shared.connector.timeouts());
+        *pace = pace.anew();
     } else {
         // It broke as soon as it stood: a replica that refuses every write, or a server that hangs
         // up.

@@ -108,18 +108,30 @@ impl ConnectAttempt {
 #[derive(Debug, Clone)]
 pub(crate) struct Pace {
     timeouts: Timeouts,
+    /// The time of the first attempt.
+    first: Duration,
+    /// The time of the next attempt.
     limit: Duration,
     pause: Duration,
 }
 
 impl Pace {
     pub(crate) fn new(timeouts: Timeouts) -> Self {
-        Self { timeouts, limit: timeouts.connect.min(FIRST), pause: SHORTEST_PAUSE }
+        Self::starting(timeouts, timeouts.connect.min(FIRST))
     }
 
     /// The pace for one of several servers that are asked at a time: none waits for another.
     pub(crate) fn among_others(timeouts: Timeouts) -> Self {
-        Self { limit: timeouts.connect, ..Self::new(timeouts) }
+        Self::starting(timeouts, timeouts.connect)
+    }
+
+    fn starting(timeouts: Timeouts, first: Duration) -> Self {
+        Self { timeouts, first, limit: first, pause: SHORTEST_PAUSE }
+    }
+
+    /// The same anew, after a success.
+    pub(crate) fn anew(&self) -> Self {
+        Self::starting(self.timeouts, self.first)
     }
 
     pub(crate) fn attempt(&self) -> ConnectAttempt {

@@ -150,7 +150,7 @@ impl Task {
             self.state.set(Link::down(reason));
             self.suspicion.notify_one();
             if opened.elapsed() > LASTED {
-                pace = Pace::new(self.connector.timeouts());
+                pace = pace.anew();
             } else {
                 pace.after_refusal().await;
             }

@@ -56,7 +56,6 @@ pub(super) struct SentinelClients {
 /// One sentinel, and the way to it.
 struct Sentinel {
     info: ConnectionInfo,
-    timeouts: Timeouts,
     way: Mutex<SentinelWay>,
 }
 
@@ -101,7 +100,7 @@ impl SentinelClients {
             }
             let info = tuned(with_certificates(tls, info)?);
             Client::open(info.clone()).map_err(|error| invalid(&error))?;
-            Ok(Sentinel { info, timeouts, way: Mutex::new(SentinelWay::new(timeouts)) })
+            Ok(Sentinel { info, way: Mutex::new(SentinelWay::new(timeouts)) })
         };
         let sentinels = sentinels.iter().map(open).collect::<Result<Vec<_>, _>>()?;
         let primary = read_url(primary)?;
@@ -311,13 +310,13 @@ impl Sentinel {
     async fn begin(&self, pace: &Pace, name: &str, tls: &Tls) -> Result<Opening, StoreError> {
         let (info, certificates) = tls.now(self.info.clone()).await?;
         let attempt = Arc::new(pace.attempt());
-        let (mut pace, own, timeouts) = (pace.clone(), Arc::clone(&attempt), self.timeouts);
+        let (mut pace, own) = (pace.clone(), Arc::clone(&attempt));
         let (address, name) = (self.address().clone(), name.to_owned());
         let task = async move {
             match Connection::open(info, Some(&certificates), LOOK, &own).await {
                 Ok(opened) => {
                     opened.settle(LOOK);
-                    (Pace::among_others(timeouts), Ok(opened))
+                    (pace.anew(), Ok(opened))
                 }
                 Err(error) if error.is_timeout() => {
                     let why = StoreError::refused(LockErrorKind::Unavailable, own.why_late());
