@@ -16,15 +16,16 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-/// The time between two samples, and how many are kept: those of ten minutes.
-pub(super) const EVERY: Duration = Duration::from_secs(5);
-const KEPT: usize = 120;
+/// The time between two samples.
+const EVERY: Duration = Duration::from_secs(5);
+/// The samples of ten minutes.
+pub(super) const KEPT: usize = 120;
 /// The most classes of a sample: those with the most waits, holds and refusals.
 const MOST_SAMPLED: usize = 32;
 /// The most classes that are shown.
 const MOST_SHOWN: usize = 8;
 
-/// The samples, and the task that takes them.
+/// Samples, and the task that takes them.
 #[derive(Debug, Default)]
 pub(super) struct History {
     samples: Arc<Mutex<Samples>>,
@@ -145,9 +146,4 @@ impl Samples {
         }
         self.kept.push_back(sample);
     }
-}
-
-/// The number of samples of the whole time.
-pub(super) fn kept() -> usize {
-    KEPT
 }

@@ -18,7 +18,7 @@ use http::uri::Authority;
 use http::{HeaderMap, StatusCode, Uri};
 
 use super::Board;
-use super::accept::Form;
+use super::form::Form;
 use super::refusal::Refusal;
 
 /// A name of the dashboard, with a port if it has to be that one.

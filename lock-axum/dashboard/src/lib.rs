@@ -65,6 +65,7 @@
 //! access logs may have.
 
 mod accept;
+mod form;
 mod history;
 mod host;
 mod live;
@@ -93,8 +94,8 @@ use tokio_util::sync::CancellationToken;
 
 use history::History;
 use host::Host;
-use live::{Live, Topic};
-use overview::LastSurvey;
+use live::Live;
+use overview::{LastSurvey, Which};
 use turns::Queues;
 
 /// Most bytes of the form that releases a lock.
@@ -228,6 +229,14 @@ struct Board {
     survey: LastSurvey,
     queues: Queues,
     history: History,
+}
+
+/// A part of a page that changes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Topic {
+    Node,
+    Lock { name: String, from: u32, most: u32 },
+    Overview(Which),
 }
 
 impl Board {

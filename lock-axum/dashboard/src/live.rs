@@ -22,10 +22,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::Board;
-use super::accept::Form;
-use super::overview::Which;
+use super::form::Form;
 use super::refusal::Refusal;
+use super::{Board, Topic};
 
 /// The time between two events.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -37,14 +36,6 @@ const LIFE: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_millis(500);
 /// Most topics at a time.
 const MAX_TOPICS: usize = 16;
-
-/// A part of a page that changes.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Topic {
-    Node,
-    Lock { name: String, from: u32, most: u32 },
-    Overview(Which),
-}
 
 /// The topics of open pages.
 #[derive(Debug, Default)]

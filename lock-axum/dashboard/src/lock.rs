@@ -9,8 +9,9 @@ use lockcore::{LockError, LockInspection, Participant};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
-use super::accept::{Form, Query};
-use super::live::{self, Topic};
+use super::accept::Query;
+use super::form::Form;
+use super::live;
 use super::meant;
 use super::page::{
     self, Page, Parts, age, ago, count, demand, frame, lock_path, ms, optional_age, table, text,
@@ -18,7 +19,7 @@ use super::page::{
 };
 use super::refusal::Refusal;
 use super::release::{self, Token};
-use super::{Board, Part};
+use super::{Board, Part, Topic};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Which {

@@ -1,24 +1,25 @@
 //! The page of this process: its connections, its waits and holds.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::Response;
 use lockcore::{
-    Activity, ActivityState, ClassStatus, Connection, HotHour, Locks, RefusedLock, ServerStatus,
-    Status, WaitedLock,
+    Activity, ActivityState, ClassStatus, Connection, HotHour, Locks, ServerStatus, Status,
 };
 use maud::{Markup, html};
 use serde::Serialize;
 
-use super::accept::{Form, Query};
+use super::accept::Query;
+use super::form::Form;
 use super::history::Past;
-use super::live::{self, Topic};
+use super::live;
 use super::page::{
     self, Page, Parts, age, count, demand, frame, lock_link, ms, optional_age, table, text,
 };
 use super::plot::plot;
-use super::{Board, Part};
+use super::{Board, Part, Topic};
 
 /// The most names of an hour on the page; as JSON there are all.
 const MOST_HOT: usize = 5;
@@ -95,7 +96,7 @@ struct Hour {
     waited: Vec<Hot>,
 }
 
-/// A hot name: with the number of its refusals, or with its longest wait.
+/// A hot name, with the number of refusals or the longest wait.
 #[derive(Debug, Serialize)]
 struct Hot {
     lock: Option<String>,
@@ -265,19 +266,14 @@ fn row(past: &Past) -> Markup {
 
 impl Hour {
     fn of(locks: &Locks, hour: HotHour) -> Self {
-        let name = |lock: Option<&str>| lock.and_then(|lock| locks.key_of(lock));
-        let refused = hour.refused.into_iter().map(|RefusedLock { lock, times, .. }| Hot {
-            name: name(lock.as_deref()),
+        let hot = |lock: Option<String>, times, longest: Option<Duration>| Hot {
+            name: lock.as_deref().and_then(|lock| locks.key_of(lock)),
             lock,
-            times: Some(times),
-            longest_ms: None,
-        });
-        let waited = hour.waited.into_iter().map(|WaitedLock { lock, longest, .. }| Hot {
-            name: name(lock.as_deref()),
-            lock,
-            times: None,
-            longest_ms: Some(ms(longest)),
-        });
+            times,
+            longest_ms: longest.map(ms),
+        };
+        let refused = hour.refused.into_iter().map(|one| hot(one.lock, Some(one.times), None));
+        let waited = hour.waited.into_iter().map(|one| hot(one.lock, None, Some(one.longest)));
         Self { began_ms: ms(hour.began), refused: refused.collect(), waited: waited.collect() }
     }
 

@@ -12,14 +12,15 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::accept::{Form, Query};
-use super::live::{self, Topic};
+use super::accept::Query;
+use super::form::Form;
+use super::live;
 use super::page::{
     self, Page, Parts, age, ago, count, frame, lock_link, ms, optional_age, table, text,
 };
 use super::refusal::Refusal;
 use super::turns::Queues;
-use super::{Board, Part};
+use super::{Board, Part, Topic};
 
 /// The bounds of a survey.
 const MOST_LOCKS: usize = 1_000;
@@ -162,8 +163,9 @@ pub(super) struct Overview {
 struct View<'a> {
     #[serde(flatten)]
     overview: &'a Overview,
-    /// The number of locks that were found, and of those that have the text.
+    /// The number of locks found.
     found: usize,
+    /// The number of locks with the text.
     matching: usize,
     by: By,
     has: &'a str,
@@ -187,7 +189,7 @@ struct Busy {
     waiting: u64,
     /// The time for which the next waiter has waited.
     next_waits_ms: Option<u64>,
-    /// The time within which it has its turn, if the queue goes on as it was seen to.
+    /// The bound of the next waiter's turn, if the queue goes on as it was seen to.
     turn_in_ms: Option<u64>,
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use maud::{Markup, html};
 
-use super::history::kept;
+use super::history::KEPT;
 use super::page::count;
 
 const HEIGHT: u64 = 28;
@@ -16,10 +16,10 @@ pub(super) fn plot(of: &str, numbers: &[u64], kind: &str) -> Markup {
     let last = numbers.last().copied().unwrap_or_default();
     let words = format!("{of}: at most {highest}, {last} at the end");
     html! {
-        svg.plot.(kind) viewBox={ "0 0 " (kept()) " " (HEIGHT) } preserveAspectRatio="none"
+        svg.plot.(kind) viewBox={ "0 0 " (KEPT) " " (HEIGHT) } preserveAspectRatio="none"
             role="img" aria-label=(words) {
             @if highest > 0 { path d=(stair(numbers, highest)) {} }
-            line x1="0" x2=(kept()) y1=(HEIGHT) y2=(HEIGHT) {}
+            line x1="0" x2=(KEPT) y1=(HEIGHT) y2=(HEIGHT) {}
         }
         " " span.soft.number { "max " (count(highest)) }
     }
@@ -27,7 +27,7 @@ pub(super) fn plot(of: &str, numbers: &[u64], kind: &str) -> Markup {
 
 /// The area under the numbers. Neighbours that are the same are one step.
 fn stair(numbers: &[u64], highest: u64) -> String {
-    let from = kept().saturating_sub(numbers.len());
+    let from = KEPT.saturating_sub(numbers.len());
     let mut path = format!("M{from} {HEIGHT}");
     for (at, number) in (from..).zip(numbers) {
         let is_new = at == from || numbers.get(at - from - 1) != Some(number);
@@ -37,7 +37,7 @@ fn stair(numbers: &[u64], highest: u64) -> String {
             let _ = write!(path, "H{at}V{y}");
         }
     }
-    let _ = write!(path, "H{}V{HEIGHT}Z", kept());
+    let _ = write!(path, "H{}V{HEIGHT}Z", KEPT);
     path
 }
 

@@ -7,7 +7,7 @@ use lockcore::LockError;
 use maud::html;
 use serde_json::json;
 
-use super::accept::Form;
+use super::form::Form;
 use super::page::{Page, Parts, frame, secured};
 
 /// A refusal, with a code for programs and a sentence for people.

@@ -23,7 +23,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::Board;
-use super::accept::{Fields, Form};
+use super::accept::Fields;
+use super::form::Form;
 use super::host::is_from_here;
 use super::page::{self, lock_path};
 use super::refusal::Refusal;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::busy::{self, Look};
 
-/// The most locks that are remembered: those with the longest queues.
+/// Maximum number of remembered locks, by the longest queues.
 const MOST: usize = 1_000;
 
 /// The locks that had waiters, by name.
