@@ -101,7 +101,11 @@ impl World {
             _ => return,
         };
         let resource = &self.servers[self.homes[lock]].locks[lock];
-        let is_over = resource.0.run().is_empty();
+        // Another run may have the lock by now.
+        let run: &[u64] = match resource.run_of() {
+            Some((of, _)) if of == name => resource.0.run(),
+            _ => &[],
+        };
         let is_patient = name == caller || resource.has_patience(name);
         let aside = resource.aside();
         let holders: Vec<Who> = resource.holders(before.now_ms).collect();
@@ -126,7 +130,7 @@ impl World {
         let mut lost = None;
         for who in numbers.into_iter().map(|number| (name, number)) {
             let record = &mut self.records[lock];
-            let is_served = !is_over || holders.contains(&who);
+            let is_served = run.contains(&who.1) || holders.contains(&who);
             if is_served || resource.is_queued(who) || aside.contains(&who) {
                 record.put_back(who, before.now_ms + kept_ms);
                 let waits = !is_aside || still.contains(&who);

@@ -39,8 +39,7 @@ impl Before {
         let is_free = resource.0.door.is_none();
         let is_unmarked = resource.is_unmarked();
         let run = resource.0.run().to_vec();
-        let run_of = resource.0.at_door().map(|(member, _)| who(member));
-        let run_of = run_of.filter(|_| !run.is_empty());
+        let run_of = resource.run_of();
         let places = match command {
             Command::Acquire { members, .. } => {
                 let place = |member| Some((who(member), resource.place(member)?));

@@ -134,6 +134,12 @@ impl Resource {
         queue.any(|member| who(member) == waiting && self.is_patient(member, now_ms))
     }
 
+    /// The name of the hold, if it is that of a run.
+    pub(crate) fn run_of(&self) -> Option<Who> {
+        let holder = self.0.at_door().map(|(member, _)| who(member));
+        holder.filter(|_| !self.0.run().is_empty())
+    }
+
     /// The members that were passed over, and may come back.
     pub(crate) fn aside(&self) -> Vec<Who> {
         let members = self.0.passed.values().flat_map(|passed| passed.members.iter());
