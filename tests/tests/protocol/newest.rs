@@ -36,8 +36,9 @@ facts! {
 impl Node {
     /// A new member of which only the newest waits.
     fn newest(&self) -> Member {
-        // As a node numbers an attempt that has not lost its place.
-        let number = self.member(30_000).number() << 12;
+        // As a node numbers an attempt that has not lost its place. All numbers have as many
+        // digits: tombstones of one millisecond are in the order of their text.
+        let number = (1 << 32 | self.member(30_000).number()) << 12;
         Member::keeping_newest(&self.id, number, 30_000, &Label::new("test"))
     }
 
