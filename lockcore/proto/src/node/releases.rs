@@ -87,18 +87,26 @@ impl<P: Mirror> Core<P> {
     }
 
     /// A release found nothing. The hold may have been force-released before a copy of the acquire
-    /// ran, which queued the member once more: it leaves.
+    /// ran, which queued the member once more: it leaves. The members of a run were put aside then,
+    /// to come back: all leave that are done here.
     pub(super) fn leave_after_release(&mut self, member: &Member) -> Option<u64> {
         let number = self.known(member)?;
         let now = self.now;
-        let was_run = self.forget_run(number);
-        self.table.change(number, |entry| {
+        let run = self.take_run(number);
+        let was_run = run.is_some();
+        let lock = self.table.change(number, |entry| {
             // The release of a run that is repeated as such.
             let is_repeated = was_run && matches!(entry.state, State::Leaving { .. });
             if is_repeated || matches!(entry.state, State::Releasing { .. }) {
                 entry.state = entry.leaving(now);
             }
-        });
+            entry.lock.clone()
+        })?;
+        for other in run.iter().flat_map(|run| &run.members).filter(|other| **other != number) {
+            if self.table.get(*other).is_none_or(|entry| matches!(entry.state, State::Over)) {
+                self.give_back(lock.clone(), member.renumbered(*other));
+            }
+        }
         Some(number)
     }
 

@@ -584,9 +584,14 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Forgets a run: it is none any more, or its hold is over.
-    pub(super) fn forget_run(&mut self, first: u64) -> bool {
+    pub(super) fn forget_run(&mut self, first: u64) {
+        self.take_run(first);
+    }
+
+    /// The same, and returns it.
+    pub(super) fn take_run(&mut self, first: u64) -> Option<Run<P>> {
         self.doubt_cut(first);
-        self.runs.remove(first).is_some()
+        self.runs.remove(first)
     }
 
     /// A guard of a run leaks: the hold is that of this guard alone, until it ends.

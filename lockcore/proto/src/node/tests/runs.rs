@@ -1053,6 +1053,22 @@ fn the_rest_of_a_run_that_was_force_released_from_a_frozen_node_is_not_met_again
 }
 
 #[test]
+fn all_of_a_run_leave_where_the_hold_was_force_released_and_their_callers_are_gone() {
+    let (mut world, attempts) = World::granted(3);
+    world.serve("BBBBBBBBBBBBBBBBBBBBBB", at(2), &Command::ForceRelease { member: None });
+    for attempt in attempts {
+        world.core.event(at(3)).cancel(attempt);
+    }
+    world.run(at(3));
+    world.hear(at(4));
+    world.run(at(4));
+    let aside = world.lock.passed.values().flat_map(|passed| passed.members.iter());
+    assert_eq!(aside.count(), 0);
+    assert_eq!(world.core.counts(), Counts::default());
+    assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
+}
+
+#[test]
 fn a_tombstone_keeps_a_member_from_coming_back_in_front() {
     let (mut world, attempts) = World::granted(3);
     let buried = attempts[1] << ROUND_BITS;
