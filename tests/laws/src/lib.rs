@@ -12,8 +12,8 @@ pub const WHOLE_SECTIONS_ARE_NOT_LOST: bool = true;
 /// places.
 pub const CUT_RUNS_KEEP_THEIR_PLACES: bool = true;
 
-/// Whether members that were served in a run, which has ended without its node, neither stand aside
-/// nor come back.
+/// Whether members that were served or leaked in a run, which has ended without its node, neither
+/// stand aside nor come back.
 pub const SERVED_MEMBERS_STAY_GONE: bool = false;
 
 mod judge;

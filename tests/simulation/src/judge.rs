@@ -261,7 +261,9 @@ impl World {
             // A hold that outlives its process ends by itself: no leave says that it is over.
             None => self.ended_well[name as usize] && !self.leaked.contains(&who),
         };
-        let is_done = self.records[lock].returned.get(&who).is_some_and(|it| !it.waits);
+        // Served in a run, or leaked within one and the server could not be told.
+        let is_done = self.records[lock].returned.get(&who).is_some_and(|it| !it.waits)
+            || self.leaked.contains(&who);
         let is_given_up = is_given_up && (laws::SERVED_MEMBERS_STAY_GONE || !is_done);
         if is_given_up {
             self.breaks(Law::S5, || format!("{who:?} has gone, and gets lock {lock}"));
