@@ -157,6 +157,7 @@ impl World {
         if laws::CUT_RUNS_KEEP_THEIR_PLACES {
             self.overtakes_none(lock, all);
         }
+        let is_moving = self.is_moving(lock);
         let record = &mut self.records[lock];
         if !run.is_empty() {
             // Its order is the one that counts from now on, also where a member was granted before.
@@ -175,7 +176,8 @@ impl World {
             _ => {}
         }
         let resource = &self.servers[self.homes[lock]].locks[lock];
-        if !record.returned.is_empty() {
+        // While its keys move, some are on the other server.
+        if !record.returned.is_empty() && !is_moving {
             let aside = resource.aside();
             record.returned.retain(|who, _| aside.contains(who) || resource.is_queued(*who));
         }
