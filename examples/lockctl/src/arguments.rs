@@ -38,8 +38,8 @@ KILL, or a fault, ends lockctl without a release: the lock stays held until its 
 Linux the kernel then kills CMD at once, unless CMD runs with the rights of another user (sudo). The \
 processes that CMD has started go on, and may then work beside the next holder.
 
-Ctrl-Z, TSTP and STOP stop lockctl, and nothing renews the lease: it expires within --lease seconds, \
-and the lock is granted to the next waiter. After fg, CMD goes on beside the next holder until lockctl notices \
+Ctrl-Z and TSTP stop lockctl once they have stopped CMD, and STOP stops it at once. Nothing renews the \
+lease then: it expires within --lease seconds, and the lock is granted to the next waiter. After fg, CMD goes on beside the next holder until lockctl notices \
 the loss and stops CMD. STOP, TTIN and TTOU that are sent to lockctl alone leave CMD running.
 
 Processes that CMD leaves behind when it ends run on without the lock. On systems other than Linux a \

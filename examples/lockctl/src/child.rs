@@ -7,7 +7,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use lockcore::LockGuard;
-use rustix::process::{Pid, Signal, getpid, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpid, kill_process, waitid};
 use tokio::process::Command;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
@@ -27,6 +27,8 @@ pub(crate) struct Child {
     process: tokio::process::Child,
     /// The name of the lock, for messages.
     key: String,
+    /// TSTP has come, and CMD has not stopped yet.
+    is_to_stop: bool,
 }
 
 /// The end of CMD.
@@ -45,10 +47,15 @@ impl Child {
         command: &[OsString],
         key: &str,
         held: &LockGuard,
+        signals: &mut Signals,
     ) -> Result<Self, Failure> {
         let [program, arguments @ ..] = command else {
             return Err(Failure::new(exit::USAGE, "CMD is missing"));
         };
+        // Before CMD runs: a TSTP that stopped `lockctl` alone would leave CMD without renewals.
+        signals
+            .listen_for_command()
+            .map_err(|error| Failure::new(exit::FAILED, format!("catching signals: {error}")))?;
         process_tree::adopt();
         let mut process = Command::from(become_command::command(program, arguments));
         process.env("LOCK_KEY", key);
@@ -59,13 +66,12 @@ impl Child {
         };
         process
             .spawn()
-            .map(|process| Self { process, key: key.to_owned() })
+            .map(|process| Self { process, key: key.to_owned(), is_to_stop: false })
             .map_err(|error| become_command::not_started(program, &error))
     }
 
     /// Waits for the end of CMD; passes signals on, and stops CMD when the hold is lost.
     pub(crate) async fn end(mut self, held: &LockGuard, signals: &mut Signals) -> io::Result<End> {
-        signals.listen_for_command()?;
         let mut child_ended = signal(SignalKind::child())?;
         loop {
             tokio::select! {
@@ -75,7 +81,10 @@ impl Child {
                 }
                 () = held.lost() => break,
                 number = signals.next() => self.pass_on(number),
-                _ = child_ended.recv() => process_tree::reap(self.id()),
+                _ = child_ended.recv() => {
+                    process_tree::reap(self.id());
+                    self.stop_beside_command();
+                }
             }
         }
         exit::warn(&format!("{}: the hold was lost while CMD ran: stopping CMD", self.key));
@@ -98,7 +107,7 @@ impl Child {
                 process_tree::send(&running, Signal::KILL);
             }
             tokio::select! {
-                () = sleep(LOOK) => {}
+                () = sleep(LOOK) => self.stop_beside_command(),
                 number = signals.next() => self.pass_on(number),
             }
         }
@@ -111,12 +120,23 @@ impl Child {
         running
     }
 
-    fn pass_on(&self, number: i32) {
+    fn pass_on(&mut self, number: i32) {
         if !signals::came_from_terminal(number) {
             self.send(number);
         }
-        if number == Signal::TSTP.as_raw() {
-            // We have caught it, and the shell waits until we have stopped, too.
+        self.is_to_stop |= number == Signal::TSTP.as_raw();
+        self.is_to_stop &= number != Signal::CONT.as_raw();
+        self.stop_beside_command();
+    }
+
+    /// Stops `lockctl` once CMD has stopped for a TSTP: it has caught that, and a shell waits for
+    /// both. A CMD that catches it, or that no shell could let go on, does not stop, and the lease
+    /// is renewed.
+    fn stop_beside_command(&mut self) {
+        let Some(id) = self.id().filter(|_| self.is_to_stop) else { return };
+        let stopped = waitid(WaitId::Pid(id), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
+        if matches!(stopped, Ok(Some(_))) {
+            self.is_to_stop = false;
             let _ = kill_process(getpid(), Signal::STOP);
         }
     }

@@ -77,7 +77,7 @@ async fn hold(
         let _ = held.release().await;
         return Ok(exit::by_signal(signal));
     }
-    let end = match Child::start(&exec.command, &exec.key, &held) {
+    let end = match Child::start(&exec.command, &exec.key, &held, signals) {
         Ok(child) => child.end(&held, signals).await,
         Err(failure) => {
             let _ = held.release().await;

@@ -95,7 +95,8 @@ async fn a_command_goes_on_when_another_child_of_lockctl_ends() {
 #[tokio::test]
 async fn the_help_says_what_no_signal_handler_can_prevent() {
     let help = run("redis://127.0.0.1:1/", ["exec", "--help"]).await;
-    for named in ["KILL, or a fault, ends lockctl without a release", "Ctrl-Z, TSTP and STOP stop"]
+    for named in
+        ["KILL, or a fault, ends lockctl without a release", "Ctrl-Z and TSTP stop lockctl"]
     {
         assert!(help.stdout.contains(named), "{help:?}");
     }
@@ -127,4 +128,19 @@ async fn tstp_stops_the_command_and_lockctl_and_both_go_on() {
     signal::terminate(running.pid());
     running.end().await.is(128 + 15);
     assert!(test_kill_process(id).is_err() || is_gone(&lockctl));
+}
+
+// CMD would work on without renewals.
+#[tokio::test]
+async fn a_command_that_does_not_stop_keeps_lockctl_running() {
+    let url = server().url();
+    let script =
+        "trap 'echo caught' TSTP; echo; echo ready; while kill -0 $PPID; do sleep 0.02; done";
+    let mut running = Running::start(&url, &[], "unstopped", script).await;
+    assert_eq!(running.line().await, "ready");
+    let id = Pid::from_raw(running.pid().cast_signed()).expect("not zero");
+    kill_process(id, Signal::TSTP).expect("it is ours");
+    assert_eq!(running.line().await, "caught");
+    signal::terminate(running.pid());
+    running.end().await.is(128 + 15);
 }
