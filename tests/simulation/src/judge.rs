@@ -16,7 +16,7 @@ use crate::event_queue::Place;
 use crate::facts::{Before, Facts};
 use crate::pairs::Mechanism;
 use crate::process::{Returned, Seen, Shared};
-use crate::resource::{NEWCOMER_MS, TOUCHED_MS};
+use crate::resource::{NEWCOMER_MS, Resource, TOUCHED_MS};
 use crate::server::index;
 use crate::world::{MS, World};
 
@@ -60,6 +60,9 @@ pub(crate) struct Record {
     pub(crate) returned: BTreeMap<Who, cut::Returned>,
     /// The attempts that still wait after their run was cut short, with their tickets.
     pub(crate) cut: BTreeMap<Who, u64>,
+    /// The members that a late copy has queued while they stand aside, each with its place in the
+    /// queue and the ticket of that place: it counts if none puts them back.
+    again: BTreeMap<Who, (Member, u64, u64)>,
     /// The members that the last command has queued.
     pub(crate) came: Vec<Who>,
     /// The tombstones that count, and the ms up to which they do. Time that the server's clock goes
@@ -88,6 +91,24 @@ impl Record {
     /// Whether the server remembers that the member has gone.
     pub(crate) fn is_gone(&self, who: Who) -> bool {
         self.gone.contains_key(&who)
+    }
+
+    /// Gives those whose time aside is over the places of their late copies.
+    fn settle_again(&mut self, resource: &Resource) {
+        if self.again.is_empty() {
+            return;
+        }
+        let aside = resource.aside();
+        for (who, (member, place, ticket)) in
+            self.again.extract_if(.., |who, _| !aside.contains(who))
+        {
+            let is_there = resource.place(&member) == Some(place);
+            if let Some(wait) = self.waits.get_mut(&who).filter(|_| is_there) {
+                self.line.remove(&wait.ticket);
+                wait.ticket = ticket;
+                self.line.insert(ticket, who);
+            }
+        }
     }
 
     fn leave(&mut self, who: Who) {
@@ -321,7 +342,12 @@ impl World {
         before: &Before,
     ) {
         let now_ms = before.now_ms;
+        // While its keys move, some are on the other server.
+        let is_moving = self.is_moving(lock);
         let record = &mut self.records[lock];
+        if !is_moving {
+            record.settle_again(&self.servers[self.homes[lock]].locks[lock]);
+        }
         record.came.clear();
         let patient = |wait: &Wait| now_ms < wait.until_ms;
         let newcomer_ms = now_ms + NEWCOMER_MS;
@@ -339,6 +365,10 @@ impl World {
                     match record.waits.get_mut(&who) {
                         Some(wait) if is_kept || is_aside() => {
                             wait.until_ms = wait.until_ms.max(newcomer_ms);
+                            if let Some(place) = resource.place(member).filter(|_| !is_kept) {
+                                record.tickets += 1;
+                                record.again.insert(who, (member.clone(), place, record.tickets));
+                            }
                         }
                         wait => {
                             let place = wait.filter(|wait| patient(wait)).map(|wait| wait.ticket);
