@@ -8,8 +8,9 @@
 //!
 //! - *Exclusion.* A guard is valid while most primaries are held for certain. Two majorities share
 //!   a primary, and that grants to one at a time.
-//! - *Order.* No climb waits at a primary while it holds a higher one, and so none waits for one
-//!   that waits for it. The queue of the lowest primary orders all of them.
+//! - *Order.* A climb waits without an end only below all that it holds, and elsewhere for a few
+//!   hops, so none waits for one that waits for it. The queue of the lowest primary orders all of
+//!   them; where some do not reach it, that of the lowest one at which all of them meet.
 //! - *Forgetting.* A primary that has restarted, or was emptied, is another server, and counts once
 //!   all leases that it may have forgotten are over. A hold counts while its server is the one that
 //!   was known before the acquire was sent.
@@ -26,6 +27,7 @@ mod primary;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,6 +76,7 @@ pub(crate) struct Terms {
 pub(crate) struct Primaries {
     members: Vec<Primary>,
     view: Arc<watch::Sender<View>>,
+    leads: watch::Sender<Leads>,
     terms: Terms,
     /// Reports the requests and holds of all primaries together.
     pub(crate) observer: Observer,
@@ -83,6 +86,13 @@ pub(crate) struct Primaries {
     waiting: Arc<()>,
     holding: Arc<()>,
 }
+
+/// The primaries at which locks are waited for first, in place of the lowest one: others who do not
+/// reach the lowest one wait there.
+pub(crate) type Leads = HashMap<LockName, usize>;
+
+/// Most locks of which that is known.
+const MOST_LEADS: usize = 1_000;
 
 /// The numbers of the servers of primaries that are reached and count.
 #[derive(Debug, Clone)]
@@ -130,8 +140,19 @@ impl Primaries {
         let members = (0..).zip(list).map(follow).collect();
         let runtime = runtime.clone();
         let refusals = RefusalPace::default();
+        let leads = watch::Sender::default();
         let (waiting, holding) = (Arc::default(), Arc::default());
-        Arc::new(Self { members, view, terms, observer, refusals, runtime, waiting, holding })
+        Arc::new(Self {
+            members,
+            view,
+            leads,
+            terms,
+            observer,
+            refusals,
+            runtime,
+            waiting,
+            holding,
+        })
     }
 
     /// Refuses a request that a majority cannot grant.
@@ -163,6 +184,42 @@ impl Primaries {
     /// The namespace, which all of them have.
     fn namespace(&self) -> Option<&str> {
         self.nodes().next()?.settings.namespace.as_deref()
+    }
+
+    /// The number of the server of this primary, if it is reached.
+    fn server(&self, at: usize) -> Option<u64> {
+        self.view.borrow().servers[at]
+    }
+
+    /// The primary at which this lock is waited for first, in place of the lowest one.
+    fn lead(&self, lock: &LockName) -> Option<usize> {
+        let lead = self.leads.borrow().get(lock).copied();
+        lead.filter(|at| self.server(*at).is_some())
+    }
+
+    fn follow_lead(&self, lock: &LockName, at: usize) {
+        self.leads.send_if_modified(|leads| {
+            if leads.len() >= MOST_LEADS {
+                leads.clear();
+            }
+            leads.insert(lock.clone(), at) != Some(at)
+        });
+    }
+
+    /// Takes back that this lock is waited for first at this primary.
+    fn follow_no_lead(&self, lock: &LockName, at: usize) {
+        self.leads
+            .send_if_modified(|leads| leads.get(lock) == Some(&at) && leads.remove(lock).is_some());
+    }
+
+    /// The order in which primaries are tried by one that holds none.
+    fn order(&self, lock: &LockName) -> Vec<usize> {
+        let reached = (0..self.members.len()).filter(|at| self.server(*at).is_some());
+        let mut order: Vec<usize> = reached.collect();
+        if let Some(lead) = self.lead(lock) {
+            order.sort_by_key(|at| *at != lead);
+        }
+        order
     }
 
     fn nodes(&self) -> impl Iterator<Item = &Arc<Node>> {

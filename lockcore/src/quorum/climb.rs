@@ -2,15 +2,29 @@
 //!
 //! # Implementation notes
 //!
-//! - It holds guards of the primaries and waits for one at a time. Dropping it at any point drops
-//!   these, and so leaves nothing behind.
+//! - It holds guards of the primaries, and places in the queues of others. Dropping it at any point
+//!   drops these, and so leaves nothing behind.
 //! - A climb that cannot reach a majority keeps nobody waiting: it gives everything back.
 //! - A hold that its owner could not release stands in the way of others for a hop, and not for its
 //!   lease: a climb that holds a lower primary passes by. A hop is longer in each round, up to a
-//!   second, for networks that are slower than the first one.
+//!   second, for networks that are slower than the first one. It keeps its place there.
+//! - *No deadlock.* A climb waits without an end where it holds nothing, and below all that it
+//!   holds where it needs each primary that is left. So the lowest hold of the one for whom it
+//!   waits is lower than its own: along a chain of such waits they fall, and the chain ends with a
+//!   guard, or with a climb that waits for a hop. It leaves the queues below such a wait, where a
+//!   grant would make it hold a lower one.
+//! - *No starvation.* Each queue is in order, and whoever has come to its head leaves the primary
+//!   within bounded time: the lowest one after a hop at each other primary, or a hold, and each
+//!   other one after its waits below. A round without a majority leads to a place at a higher
+//!   primary that has answered, and so there are not many.
+//! - *No convoy.* By that alone, one who waits could wait for the queues of two primaries
+//!   multiplied: those that do not reach a lower primary wait at a higher one without a hop, and a
+//!   climb that keeps its lower one meanwhile keeps all behind it waiting for that whole queue. So
+//!   a climb that finds many there gives back what it holds and waits among them, and so does its
+//!   process from then on: all wait in one queue, and find the others free.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -24,14 +38,16 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::primary::Step;
-use super::{Hold, Primaries};
+use super::{Hold, Leads, Primaries, View};
 use crate::error::LockError;
-use crate::node::{Attempt, HoldCell, LocalOptions, NodeGuard, SILENCE, later};
+use crate::node::{Attempt, HoldCell, LocalOptions, SILENCE, later};
 
 /// The time for which a climb that holds a primary waits for a higher one, in its first round.
 pub(crate) const HOP: Duration = Duration::from_millis(100);
 /// The same at most.
 const LONGEST_HOP: Duration = Duration::from_secs(1);
+/// The rounds after which a climb makes way for others although it is next at a higher primary.
+const PATIENCE: u32 = 2;
 /// The class of acquisitions behind the first primary, and of those that heal a hold: the gauges of
 /// the request's class count it once.
 pub(crate) const BEHIND: &str = "quorum";
@@ -151,22 +167,46 @@ struct Climbing {
     /// The end of the caller's wait, or of the one try.
     end: Option<Instant>,
     held: Vec<Option<Step>>,
+    /// The queues in which it stands.
+    queued: Queues,
     positions: watch::Sender<Option<u64>>,
-    /// The last error of a primary that was passed by in this round.
-    failure: Option<LockError>,
-    /// The primaries that refuse, and not only for now.
-    refusing: usize,
+    /// The last word of each primary.
+    told: Vec<Option<Told>>,
 }
 
-/// The end of a wait at one primary.
-enum Waited {
-    Held(NodeGuard),
+type Queues = Vec<Option<Place>>;
+
+/// A place in the queue of one primary.
+struct Place {
+    attempt: Pin<Box<Attempt>>,
+    /// The number of the server, as it was before it was asked.
+    server: u64,
+}
+
+impl Place {
+    /// The number of those ahead, once the primary has answered.
+    fn ahead(&self) -> Option<u64> {
+        self.attempt.position()
+    }
+}
+
+/// The last word of a primary.
+enum Told {
+    /// The lock, or a place in the queue.
+    Answered,
+    Failed(LockError),
+}
+
+/// What ends a wait.
+enum Event {
+    Granted(usize, Step),
     /// Taken, and the climb is not to wait.
     Busy,
-    /// Not reached any more.
-    Passed,
-    /// Refused, or taken for longer than a hop.
-    Refused(LockError),
+    Failed(usize, LockError),
+    /// Too few primaries are reached, one at which it stands is not reached any more, or it is to
+    /// stand elsewhere, too.
+    Changed,
+    Late,
 }
 
 impl Climbing {
@@ -179,71 +219,268 @@ impl Climbing {
             Mode::Wait => request.options.wait,
         };
         let end = end.map(|wait| later(began, wait));
-        let held = ascent.primaries.members.iter().map(|_| None).collect();
-        Self { ascent, began, end, held, positions, failure: None, refusing: 0 }
+        let n = ascent.primaries.members.len();
+        let held = (0..n).map(|_| None).collect();
+        let (queued, told) = ((0..n).map(|_| None).collect(), (0..n).map(|_| None).collect());
+        Self { ascent, began, end, held, queued, positions, told }
     }
 
     async fn run(mut self) -> ClimbResult {
         let primaries = Arc::clone(&self.ascent.primaries);
         let _waits = Arc::clone(&primaries.waiting);
-        let mut hop = HOP;
+        let (mut hop, mut rounds) = (HOP, 0);
         loop {
             self.reach_enough().await?;
+            self.drop_lost();
+            if self.lowest_held().is_none() && !self.begin().await? {
+                return Ok(None);
+            }
             let round = Instant::now();
-            (self.failure, self.refusing) = (None, 0);
-            for at in 0..self.held.len() {
-                if !primaries.are_reached() {
-                    break;
-                }
-                self.drop_lost();
-                let Some(server) = primaries.view.borrow().servers[at] else { continue };
-                if self.held[at].is_some() {
-                    continue;
-                }
-                // No climb waits below a primary that it holds.
-                self.held[at + 1..].fill_with(|| None);
-                if self.is_late() {
-                    match self.ascent.request.mode {
-                        Mode::Try => continue,
-                        Mode::Wait => return Err(self.out_of_time()),
-                    }
-                }
-                let is_first = self.held.iter().all(Option::is_none);
-                // Meanwhile, if it is the last one that is missing, the others are confirmed: one
-                // whose clock has jumped may have forgotten its hold. And mostly the token of the
-                // last one is not above the numbers that they draw.
-                let is_last = self.held.iter().flatten().count() + 1 >= primaries.wanted();
-                let (waited, drawn) = tokio::join!(
-                    self.wait_at(at, server, hop, is_first),
-                    self.confirm(|_| is_last)
-                );
-                self.note(drawn);
-                match waited {
-                    Waited::Held(guard) => self.held[at] = Some(Step::new(guard, server)),
-                    Waited::Busy => return Ok(None),
-                    Waited::Passed => continue,
-                    Waited::Refused(error) => {
-                        self.pass(error, is_first)?;
-                        continue;
-                    }
-                }
-                if self.is_high_enough()
-                    && let Some(guard) = self.settle().await
-                {
-                    return Ok(Some(guard));
-                }
+            if let Some(hold) = self.climb(hop).await? {
+                return Ok(Some(hold));
             }
             if self.ascent.request.mode == Mode::Try {
-                return self.failure.map_or(Ok(None), Err);
+                return self.failure().map_or(Ok(None), Err);
             }
             self.end_round()?;
-            if primaries.are_reached() {
+            rounds += 1;
+            if !self.step_aside(rounds) && primaries.are_reached() {
                 // Those that did not refuse have been waited for. The others get that time, too.
-                let next = round + hop;
-                sleep_until(self.end.map_or(next, |end| end.min(next))).await;
+                if let Some(hold) = self.wait(None, Some(round + hop)).await? {
+                    return Ok(Some(hold));
+                }
             }
             hop = (hop * 2).min(LONGEST_HOP);
         }
+    }
+
+    fn lowest_held(&self) -> Option<usize> {
+        self.held.iter().position(Option::is_some)
+    }
+
+    /// Whether so many wait ahead that they come on another way: of those that hold a lower primary
+    /// there are but a few.
+    fn is_crowd(&self, ahead: u64) -> bool {
+        ahead > (self.held.len() / 2) as u64
+    }
+
+    fn is_queued(&self) -> bool {
+        self.queued.iter().any(Option::is_some)
+    }
+
+    /// Waits with nothing held: where it stands already, or at the first primary that is reached.
+    /// Whether the climb goes on: not if it is not to wait.
+    async fn begin(&mut self) -> Result<bool, LockError> {
+        let primaries = Arc::clone(&self.ascent.primaries);
+        let lock = self.ascent.request.lock.clone();
+        let mut order = primaries.order(&lock).into_iter();
+        loop {
+            if !self.is_queued() {
+                if self.is_late() && self.ascent.request.mode == Mode::Wait {
+                    return Err(self.out_of_time());
+                }
+                let Some(at) = order.next().filter(|_| primaries.are_reached()) else {
+                    return Ok(true);
+                };
+                self.join(at, true);
+                continue;
+            }
+            match next(&primaries, Some(&lock), &mut self.queued, None).await {
+                Event::Granted(at, step) => {
+                    if self.positions.borrow().is_none() {
+                        // It was free there.
+                        primaries.follow_no_lead(&lock, at);
+                    }
+                    self.take(at, step);
+                    return Ok(true);
+                }
+                Event::Busy => return Ok(false),
+                Event::Failed(at, error) => {
+                    // Else it would join there again at once.
+                    primaries.follow_no_lead(&lock, at);
+                    self.pass(at, error, true)?;
+                }
+                Event::Changed => {
+                    self.drop_stale();
+                    if !primaries.are_reached() {
+                        return Ok(true);
+                    }
+                    // Those ahead of it are about to do so, too.
+                    if let Some(lead) = primaries.lead(&lock)
+                        && self.is_queued()
+                    {
+                        self.join(lead, false);
+                    }
+                }
+                Event::Late => {}
+            }
+        }
+    }
+
+    /// Goes through the primaries beside those that are held: upwards from the lowest one that is
+    /// held, and then downwards from it.
+    async fn climb(&mut self, hop: Duration) -> Result<Option<Arc<Hold>>, LockError> {
+        let primaries = Arc::clone(&self.ascent.primaries);
+        let n = self.held.len();
+        let mut tried = vec![false; n];
+        loop {
+            self.drop_lost();
+            let Some(lowest) = self.lowest_held() else { return Ok(None) };
+            let is_open = |at: &usize| {
+                !tried[*at] && self.held[*at].is_none() && primaries.server(*at).is_some()
+            };
+            let open: Vec<usize> = (lowest..n).chain((0..lowest).rev()).filter(is_open).collect();
+            let Some(&at) = open.first().filter(|_| primaries.are_reached()) else {
+                return Ok(None);
+            };
+            if self.is_late() {
+                match self.ascent.request.mode {
+                    Mode::Try => return Ok(None),
+                    Mode::Wait => return Err(self.out_of_time()),
+                }
+            }
+            // Of those below it needs all that are left, or has not enough of them.
+            let missing = primaries.wanted() - self.held.iter().flatten().count();
+            if at < lowest && open.len() < missing {
+                return Ok(None);
+            }
+            let is_endless =
+                at < lowest && open.len() == missing && self.ascent.request.mode == Mode::Wait;
+            if is_endless {
+                // A grant there would be a hold below the primary at which it waits.
+                self.queued[..at].fill_with(|| None);
+            }
+            self.join(at, false);
+            let until = (!is_endless).then(|| Instant::now() + hop);
+            let hold = self.wait(Some(at), until).await?;
+            if hold.is_some() {
+                return Ok(hold);
+            }
+            let ahead = self.queued[at].as_ref().and_then(Place::ahead);
+            if at > lowest && ahead.is_some_and(|ahead| self.is_crowd(ahead)) {
+                primaries.follow_lead(&self.ascent.request.lock, at);
+            }
+            // Where it has come to hold a lower one, what is below begins there.
+            tried[at] = self.lowest_held() == Some(lowest);
+        }
+    }
+
+    /// Waits until this primary is held, or refuses, or the time is over. Completes with the hold
+    /// if a majority is held by then.
+    async fn wait(
+        &mut self,
+        at: Option<usize>,
+        until: Option<Instant>,
+    ) -> Result<Option<Arc<Hold>>, LockError> {
+        let primaries = Arc::clone(&self.ascent.primaries);
+        let until = until.map(|until| self.end.map_or(until, |end| end.min(until)));
+        let (began, lowest) = (Instant::now(), self.lowest_held());
+        // Meanwhile, if it is the last one that is missing, the others are confirmed: one whose
+        // clock has jumped may have forgotten its hold. And mostly the token of the last one is not
+        // above the numbers that they draw.
+        let mut is_last = self.held.iter().flatten().count() + 1 >= primaries.wanted();
+        loop {
+            let mut queued = std::mem::take(&mut self.queued);
+            let (event, drawn) =
+                tokio::join!(next(&primaries, None, &mut queued, until), self.confirm(|_| is_last));
+            self.queued = queued;
+            self.note(drawn);
+            is_last = false;
+            match event {
+                Event::Granted(of, step) => {
+                    self.take(of, step);
+                    if self.is_high_enough() {
+                        if began.elapsed() > HOP {
+                            // The confirmation was long ago.
+                            let drawn = self.confirm(|_| true).await;
+                            self.note(drawn);
+                        }
+                        if let Some(hold) = self.settle().await {
+                            return Ok(Some(hold));
+                        }
+                    }
+                    // Where it has come to hold a lower one, it waits above that.
+                    if self.lowest_held() != lowest
+                        || at.is_none_or(|at| of == at || self.queued[at].is_none())
+                    {
+                        return Ok(None);
+                    }
+                }
+                Event::Failed(of, error) => {
+                    self.pass(of, error, false)?;
+                    if at == Some(of) {
+                        return Ok(None);
+                    }
+                }
+                Event::Changed => {
+                    self.drop_stale();
+                    if !primaries.are_reached() || at.is_some_and(|at| self.queued[at].is_none()) {
+                        return Ok(None);
+                    }
+                }
+                Event::Busy | Event::Late => return Ok(None),
+            }
+        }
+    }
+
+    /// Stands in the queue of a primary, once.
+    fn join(&mut self, at: usize, is_first: bool) {
+        let primaries = &self.ascent.primaries;
+        let (Some(server), Some(node)) = (primaries.server(at), primaries.members[at].node())
+        else {
+            return;
+        };
+        if self.queued[at].is_some() {
+            return;
+        }
+        let mut request = self.ascent.at_a_primary();
+        request.options.wait = self.end.map(|end| end.saturating_duration_since(Instant::now()));
+        if !is_first {
+            request.mode = Mode::Wait;
+        }
+        let class = if is_first { self.ascent.of.class_name() } else { BEHIND };
+        let local = match self.ascent.local {
+            local if is_first => local,
+            LocalOptions { store_wait, .. } => {
+                LocalOptions { store_wait, ..LocalOptions::LABELLED }
+            }
+        };
+        let attempt = Attempt::new(node, Ok(request), node.classes.get(class), local);
+        if is_first {
+            // Told by the node itself, also while nobody polls the climb.
+            attempt.tell_positions(self.positions.clone());
+        }
+        self.queued[at] = Some(Place { attempt: Box::pin(attempt), server });
+    }
+
+    fn take(&mut self, at: usize, step: Step) {
+        self.told[at] = Some(Told::Answered);
+        self.held[at] = Some(step);
+    }
+
+    /// Leaves the queues of primaries that are not reached any more.
+    fn drop_stale(&mut self) {
+        for (at, place) in self.queued.iter_mut().enumerate() {
+            let server = self.ascent.primaries.server(at);
+            drop(place.take_if(|place| server != Some(place.server)));
+        }
+    }
+
+    /// After a round without a majority: others come to a higher primary on another way. Gives back
+    /// all that is held, for those that come behind, and keeps its place among these others.
+    fn step_aside(&mut self, rounds: u32) -> bool {
+        let Some(lowest) = self.lowest_held() else { return false };
+        let ahead = |at: &usize| self.queued[*at].as_ref().and_then(Place::ahead);
+        let is_enough = |ahead: u64| self.is_crowd(ahead) || rounds >= PATIENCE;
+        let Some(at) = (lowest + 1..self.held.len()).find(|at| ahead(at).is_some_and(is_enough))
+        else {
+            return false;
+        };
+        self.held.fill_with(|| None);
+        for (other, place) in self.queued.iter_mut().enumerate() {
+            drop(place.take_if(|_| other != at));
+        }
+        true
     }
 
     /// Gives everything back until enough primaries are reached: for the wait for the store, unless
@@ -255,6 +492,7 @@ impl Climbing {
             return Err(primaries.closed());
         }
         let Some(lacking) = view.borrow().lacking else { return Ok(()) };
+        self.queued.fill_with(|| None);
         self.held.fill_with(|| None);
         let Ascent { request, local, .. } = &self.ascent;
         let silence = request.options.lease.max(SILENCE);
@@ -277,43 +515,8 @@ impl Climbing {
         Err(primaries.unreached())
     }
 
-    async fn wait_at(&self, at: usize, server: u64, hop: Duration, is_first: bool) -> Waited {
-        let primaries = &self.ascent.primaries;
-        let Some(node) = primaries.members[at].node() else { return Waited::Passed };
-        let mut request = self.ascent.at_a_primary();
-        let left = self.end.map(|end| end.saturating_duration_since(Instant::now()));
-        request.options.wait = left;
-        if !is_first {
-            request.mode = Mode::Wait;
-            request.options.wait = Some(left.map_or(hop, |left| left.min(hop)));
-        }
-        let class = if is_first { self.ascent.of.class_name() } else { BEHIND };
-        let local = match self.ascent.local {
-            local if is_first => local,
-            LocalOptions { store_wait, .. } => {
-                LocalOptions { store_wait, ..LocalOptions::LABELLED }
-            }
-        };
-        let attempt = Attempt::new(node, Ok(request), node.classes.get(class), local);
-        if is_first {
-            // Told by the node itself, also while nobody polls the climb.
-            attempt.tell_positions(self.positions.clone());
-        }
-        let mut view = primaries.view.subscribe();
-        let away = |view: &super::View| view.servers[at] != Some(server) || view.lacking.is_some();
-        tokio::select! {
-            biased;
-            outcome = attempt => match outcome {
-                Ok(Some(guard)) => Waited::Held(guard),
-                Ok(None) => Waited::Busy,
-                Err(error) => Waited::Refused(error),
-            },
-            _ = view.wait_for(away) => Waited::Passed,
-        }
-    }
-
     /// Goes on without a primary that refuses, unless the refusal is the answer to the caller.
-    fn pass(&mut self, error: LockError, is_first: bool) -> Result<(), LockError> {
+    fn pass(&mut self, at: usize, error: LockError, is_first: bool) -> Result<(), LockError> {
         match error.kind() {
             LockErrorKind::Closed => Err(error),
             LockErrorKind::Timeout | LockErrorKind::QueueFull | LockErrorKind::WaitTooLong
@@ -323,8 +526,7 @@ impl Climbing {
             }
             LockErrorKind::Timeout => Ok(()),
             _ => {
-                self.refusing += usize::from(!error.is_retryable() && !error.is_outage());
-                self.failure = Some(error);
+                self.told[at] = Some(Told::Failed(error));
                 Ok(())
             }
         }
@@ -332,8 +534,13 @@ impl Climbing {
 
     /// Ends a round without enough primaries, and the climb if there is no time for another one, or
     /// if that could not have them either.
-    fn end_round(&self) -> Result<(), LockError> {
-        let is_hopeless = self.held.len() - self.refusing < self.ascent.primaries.wanted();
+    fn end_round(&mut self) -> Result<(), LockError> {
+        let refuses = |told: &&Option<Told>| match told {
+            Some(Told::Failed(error)) => !error.is_retryable() && !error.is_outage(),
+            _ => false,
+        };
+        let refusing = self.told.iter().filter(refuses).count();
+        let is_hopeless = self.held.len() - refusing < self.ascent.primaries.wanted();
         if is_hopeless || self.is_late() { Err(self.out_of_time()) } else { Ok(()) }
     }
 
@@ -341,9 +548,32 @@ impl Climbing {
         self.end.is_some_and(|end| Instant::now() >= end)
     }
 
-    fn out_of_time(&self) -> LockError {
-        let timeout = || LockError::new(LockErrorKind::Timeout);
-        self.failure.clone().unwrap_or_else(timeout)
+    /// The error of a climb that has ended without a majority.
+    fn out_of_time(&mut self) -> LockError {
+        self.failure().unwrap_or_else(|| LockError::new(LockErrorKind::Timeout))
+    }
+
+    /// The last error of a primary, unless enough of the others have answered: then the lock is
+    /// merely taken.
+    fn failure(&mut self) -> Option<LockError> {
+        for (place, told) in self.queued.iter_mut().zip(&mut self.told) {
+            let Some(place) = place else { continue };
+            match (place.ahead(), (&mut place.attempt).now_or_never()) {
+                (Some(_), _) => *told = Some(Told::Answered),
+                (None, Some(Err(error))) if error.kind() != LockErrorKind::Timeout => {
+                    *told = Some(Told::Failed(error));
+                }
+                (None, _) => {}
+            }
+        }
+        let answered = self.told.iter().flatten().filter(|told| matches!(told, Told::Answered));
+        if answered.count() >= self.ascent.primaries.wanted() {
+            return None;
+        }
+        self.told.iter().flatten().rev().find_map(|told| match told {
+            Told::Failed(error) => Some(error.clone()),
+            Told::Answered => None,
+        })
     }
 
     fn drop_lost(&mut self) {
@@ -396,5 +626,48 @@ impl Climbing {
         let waited = self.began.elapsed();
         let position = *self.positions.borrow();
         Some(Hold::new(self.ascent.clone(), held, token, waited, position))
+    }
+}
+
+/// The next event in these queues, until this time; also that this lock has another lead.
+async fn next(
+    primaries: &Primaries,
+    lock: Option<&LockName>,
+    queued: &mut Queues,
+    until: Option<Instant>,
+) -> Event {
+    let (mut view, mut leads) = (primaries.view.subscribe(), primaries.leads.subscribe());
+    let of = |(at, place): (usize, &Option<Place>)| Some((at, place.as_ref()?.server));
+    let servers: Vec<(usize, u64)> = queued.iter().enumerate().filter_map(of).collect();
+    let is_away = |view: &View| {
+        view.lacking.is_some()
+            || servers.iter().any(|(at, server)| view.servers[*at] != Some(*server))
+    };
+    let stands = |at: usize| servers.iter().any(|(other, _)| *other == at);
+    let has_moved = |leads: &Leads| {
+        let lead = lock.and_then(|lock| leads.get(lock));
+        lead.is_some_and(|at| !stands(*at) && primaries.server(*at).is_some())
+    };
+    let told = poll_fn(|cx| {
+        for (at, slot) in queued.iter_mut().enumerate() {
+            let Some(place) = slot else { continue };
+            if let Poll::Ready(outcome) = place.attempt.as_mut().poll(cx) {
+                let server = place.server;
+                *slot = None;
+                return Poll::Ready(match outcome {
+                    Ok(Some(guard)) => Event::Granted(at, Step::new(guard, server)),
+                    Ok(None) => Event::Busy,
+                    Err(error) => Event::Failed(at, error),
+                });
+            }
+        }
+        Poll::Pending
+    });
+    tokio::select! {
+        biased;
+        event = told => event,
+        _ = view.wait_for(is_away) => Event::Changed,
+        _ = leads.wait_for(has_moved) => Event::Changed,
+        () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => Event::Late,
     }
 }

@@ -3,6 +3,7 @@
 mod dice;
 mod network;
 mod walk;
+mod zones;
 
 use std::time::Duration;
 
@@ -119,6 +120,29 @@ async fn a_fixed_lease_waits_for_a_busy_primary_and_leaves_its_queue_with_the_gu
             busy.release().await.expect("held");
         }
     }
+}
+
+/// The error of a wait at whose end these primaries cannot be reached, as the process knows; the
+/// higher ones are held by another process.
+async fn failed_at(cut: &[usize], after: Duration, wait: Duration) -> LockErrorKind {
+    let mut network = Network::new(3, 23);
+    let process = network.start();
+    for primary in [1, 2] {
+        let stranger = Locks::builder().on_memory(&network.primaries[primary]).expect("options");
+        stranger.lock("k").await.expect("free").leak();
+    }
+    let waiting = tokio::spawn(network.locks(process).lock_timeout("k", wait));
+    sleep(after).await;
+    // They count as reached for a second.
+    cut.iter().for_each(|primary| network.cut(process, *primary, true));
+    waiting.await.expect("no panic").expect_err("taken").kind()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_ends_where_a_majority_has_answered_is_a_timeout() {
+    assert_eq!(failed_at(&[2], ms(550), ms(1_350)).await, LockErrorKind::Timeout);
+    // Nothing is known of the lock without one.
+    assert_eq!(failed_at(&[1, 2], ms(0), ms(900)).await, LockErrorKind::Unavailable);
 }
 
 #[tokio::test(start_paused = true)]

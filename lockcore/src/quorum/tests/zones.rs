@@ -1,0 +1,156 @@
+//! Zones under sustained load while links between them stay cut. The law: everyone who reaches a
+//! majority is served within the turns of all that are ahead of it, and a hop a primary. While the
+//! zones learn of each other it may take longer, but nobody is refused.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use proto::LockErrorKind;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use super::network::{MAX_LEASE, Network};
+use crate::error::LockError;
+use crate::locks::Locks;
+
+/// The time for which the load goes on.
+const LOAD: Duration = Duration::from_secs(60);
+/// The time after which the zones have learned of each other.
+const LEARNED: Duration = Duration::from_secs(15);
+/// The longest wait of a request; far above any bound here.
+const WAIT: Duration = Duration::from_secs(40);
+/// The longest time from one guard to the next, beside the hold: some ways over the network.
+const HAND_OVER: Duration = Duration::from_millis(40);
+/// The longest hop.
+const HOP: Duration = Duration::from_secs(1);
+
+/// Processes in one zone: the primaries that they reach, and their requests at any time.
+type Zone = (&'static [usize], usize);
+
+/// What became of the requests of one zone.
+#[derive(Debug, Default, Clone, Copy)]
+struct Served {
+    guards: usize,
+    refused: usize,
+    longest: Duration,
+}
+
+async fn ask(locks: Locks, hold: Duration, end: Instant, served: Arc<Mutex<Served>>) {
+    while Instant::now() < end {
+        let began = Instant::now();
+        let guard = locks.key("k").lease(MAX_LEASE).wait(WAIT).lock().await;
+        let is_judged = began + LOAD >= end + LEARNED;
+        let waited = if is_judged { began.elapsed() } else { Duration::ZERO };
+        note(&served, waited, guard.as_ref().err());
+        if let Ok(guard) = guard {
+            sleep(hold).await;
+            drop(guard);
+        }
+    }
+}
+
+fn note(served: &Mutex<Served>, waited: Duration, error: Option<&LockError>) {
+    let mut served = served.lock().unwrap_or_else(PoisonError::into_inner);
+    served.longest = served.longest.max(waited);
+    match error {
+        None => served.guards += 1,
+        Some(error) => {
+            assert_eq!(error.kind(), LockErrorKind::Timeout, "{error}");
+            served.refused += 1;
+        }
+    }
+}
+
+/// The load of these zones on one lock. Each has two processes, if it has several requests.
+fn load(n: usize, zones: &[Zone], hold: Duration, seed: u64) -> Vec<Served> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");
+    runtime.block_on(async {
+        let mut network = Network::new(n, seed);
+        let mut processes = Vec::new();
+        for (reached, requests) in zones {
+            for half in [requests - requests / 2, requests / 2] {
+                let process = network.start();
+                let cut = (0..n).filter(|primary| !reached.contains(primary));
+                cut.for_each(|primary| network.cut(process, primary, true));
+                processes.push((process, half));
+            }
+        }
+        sleep(Duration::from_secs(2)).await;
+        let (end, mut tasks) = (Instant::now() + LOAD, JoinSet::new());
+        let served: Vec<Arc<Mutex<Served>>> = zones.iter().map(|_| Arc::default()).collect();
+        for (place, (process, requests)) in processes.into_iter().enumerate() {
+            for _ in 0..requests {
+                let locks = network.locks(process).clone();
+                tasks.spawn(ask(locks, hold, end, Arc::clone(&served[place / 2])));
+            }
+        }
+        tasks.join_all().await;
+        served.iter().map(|one| *one.lock().unwrap_or_else(PoisonError::into_inner)).collect()
+    })
+}
+
+/// Loads these zones and judges how long each request waited.
+fn judge(n: usize, zones: &[Zone], hold: Duration) {
+    for seed in 0..3 {
+        let served = load(n, zones, hold, seed);
+        let ahead = zones.iter().map(|(_, requests)| *requests as u32).sum::<u32>();
+        let bound = ahead * (hold + HAND_OVER) + n as u32 * HOP;
+        for (zone, served) in zones.iter().zip(&served) {
+            assert!(
+                served.refused == 0 && served.longest <= bound,
+                "seed {seed}: {zone:?} of {zones:?}, {hold:?} each: {served:?}, not {bound:?}"
+            );
+        }
+    }
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+const ALL: &[usize] = &[0, 1, 2];
+const LOW: &[usize] = &[0, 1];
+const HIGH: &[usize] = &[1, 2];
+
+#[test]
+fn zones_without_a_cut_are_served_in_turn() {
+    judge(3, &[(ALL, 16), (ALL, 16), (ALL, 16)], ms(100));
+}
+
+#[test]
+fn both_ends_of_a_cut_link_are_served_in_turn() {
+    judge(3, &[(LOW, 16), (HIGH, 16)], ms(100));
+    judge(3, &[(LOW, 16), (HIGH, 16)], ms(10));
+    judge(3, &[(LOW, 16), (ALL, 16), (HIGH, 16)], ms(100));
+}
+
+#[test]
+fn one_request_of_a_cut_zone_is_served_and_stops_nobody() {
+    judge(3, &[(LOW, 1), (HIGH, 16)], ms(100));
+    judge(3, &[(LOW, 1), (HIGH, 12)], ms(100));
+    judge(3, &[(ALL, 16), (HIGH, 16)], ms(100));
+    judge(3, &[(LOW, 1), (ALL, 16), (HIGH, 16)], ms(100));
+    judge(3, &[(LOW, 1), (ALL, 16), (HIGH, 1)], ms(100));
+    judge(3, &[(LOW, 16), (ALL, 1), (HIGH, 16)], ms(100));
+}
+
+#[test]
+fn zones_of_five_primaries_are_served_in_turn() {
+    judge(5, &[(&[0, 1, 2], 16), (&[2, 3, 4], 16)], ms(100));
+    judge(5, &[(&[0, 1, 2], 16), (&[0, 1, 2, 3, 4], 16), (&[2, 3, 4], 16)], ms(100));
+    // The fourth one is away.
+    judge(5, &[(&[0, 1, 2], 16), (&[1, 2, 4], 16)], ms(100));
+}
+
+#[test]
+fn zones_of_five_primaries_with_two_cuts_are_served_in_turn() {
+    let zones: [Zone; 5] = [
+        (&[0, 1, 2, 4], 6),
+        (&[0, 1, 2, 3], 6),
+        (&[0, 1, 2, 3, 4], 6),
+        (&[1, 2, 3, 4], 6),
+        (&[0, 2, 3, 4], 6),
+    ];
+    judge(5, &zones, ms(100));
+}
