@@ -60,7 +60,7 @@ pub use interrupted::{Interrupted, interrupted};
 pub use kind::Kind;
 pub use lost::{Lost, lost};
 pub use outcome::{Outcome, Plan};
-pub use quorum::{PrimaryFault, QuorumFault, QuorumOutcome, buy_from_quorum, quorum_faults};
+pub use quorum::{PrimaryFault, QuorumFault, QuorumOutcome, Relay, buy_from_quorum, quorum_faults};
 pub use run::run;
 pub use stall::{Unrelated, turns_past_the_dead, unrelated_past_the_dead};
 pub use storm::{Storm, storm};

@@ -22,7 +22,7 @@ use self::buyer::buy;
 use self::ledger::Ledger;
 use self::mortal::Mortal;
 pub use self::mortal::buy_from_quorum;
-use self::relay::Relay;
+pub use self::relay::Relay;
 use super::clock::now_us;
 use super::dice::Dice;
 use crate::{Raw, RedisServer, ServerClock, eventually};
@@ -59,6 +59,8 @@ pub enum PrimaryFault {
     Cut,
     /// One of the nodes does not reach it.
     CutFromOne,
+    /// A link between two zones: one side does not reach it, the other one not the next primary.
+    CutZones,
     /// It is emptied (FLUSHALL).
     Flush,
     /// Its clock jumps forward by a minute, and then back.
@@ -69,11 +71,12 @@ pub enum PrimaryFault {
 
 impl PrimaryFault {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Kill,
         Self::Freeze,
         Self::Cut,
         Self::CutFromOne,
+        Self::CutZones,
         Self::Flush,
         Self::ClockAhead,
         Self::ClockBehind,
@@ -91,6 +94,7 @@ impl PrimaryFault {
             Self::Freeze => "freeze",
             Self::Cut => "cut",
             Self::CutFromOne => "cut-from-one",
+            Self::CutZones => "cut-zones",
             Self::Flush => "flush",
             Self::ClockAhead => "clock-ahead",
             Self::ClockBehind => "clock-behind",
@@ -286,6 +290,12 @@ impl Scene {
                 (0..NODES + MORTALS).for_each(|node| self.relays[primary].cut(node));
             }
             PrimaryFault::CutFromOne => self.relays[primary].cut(self.dice.below(NODES)),
+            PrimaryFault::CutZones => {
+                // A node and a process on each side, and a node that reaches all.
+                let far = (primary + 1) % 3;
+                [0, NODES].iter().for_each(|node| self.relays[primary].cut(*node));
+                [NODES - 1, NODES + 1].iter().for_each(|node| self.relays[far].cut(*node));
+            }
             PrimaryFault::Flush => {
                 Raw::connect(&self.servers[primary].url()).await.flush_all().await;
             }
@@ -307,7 +317,9 @@ impl Scene {
         match fault {
             PrimaryFault::Kill => self.servers[primary].restart(),
             PrimaryFault::Freeze => self.servers[primary].thaw(),
-            PrimaryFault::Cut | PrimaryFault::CutFromOne => self.relays[primary].mend(),
+            PrimaryFault::Cut | PrimaryFault::CutFromOne | PrimaryFault::CutZones => {
+                self.relays.iter().for_each(Relay::mend);
+            }
             PrimaryFault::Flush => {}
             PrimaryFault::ClockAhead | PrimaryFault::ClockBehind => self.clocks[primary].set(0),
         }

@@ -1,5 +1,5 @@
 //! Locks by a majority of independent Redis servers: the marks of primaries, the cost of a pair,
-//! the order of a crowd, and faults of one primary at a time.
+//! the order of a crowd, faults of one primary at a time, and zones with a cut link.
 
 mod away;
 mod cost;
@@ -8,3 +8,4 @@ mod faults;
 mod marks;
 mod primaries;
 mod relay;
+mod zones;

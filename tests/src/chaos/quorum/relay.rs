@@ -11,21 +11,28 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::Port;
 
 /// The nodes as a relay knows them.
-#[derive(Clone, Default)]
+#[derive(Debug, Clone, Default)]
 struct Node {
     /// Its identity, which each of its connections sends.
     id: Option<String>,
     is_cut: bool,
 }
 
-pub(super) struct Relay {
+/// The way of several nodes to one server, each of which can be cut off from it.
+#[derive(Debug)]
+pub struct Relay {
     port: Port,
     nodes: watch::Sender<Vec<Node>>,
     _task: AbortOnDropHandle<()>,
 }
 
 impl Relay {
-    pub(super) fn start(server: SocketAddr, nodes: usize) -> Self {
+    /// Listens for so many nodes, on the runtime of the caller.
+    ///
+    /// # Panics
+    ///
+    /// If there is no free port.
+    pub fn start(server: SocketAddr, nodes: usize) -> Self {
         let port = Port::free();
         let nodes = watch::Sender::new(vec![Node::default(); nodes]);
         let listener = std::net::TcpListener::bind(port.address()).expect("the port is free");
@@ -35,21 +42,24 @@ impl Relay {
         Self { port, nodes, _task: AbortOnDropHandle::new(task) }
     }
 
-    pub(super) fn url(&self) -> String {
+    /// The address for the nodes.
+    #[must_use]
+    pub fn url(&self) -> String {
         format!("redis://{}/", self.port.address())
     }
 
     /// Knows a node by its identity.
-    pub(super) fn know(&self, node: usize, id: &str) {
+    pub fn know(&self, node: usize, id: &str) {
         self.nodes.send_modify(|nodes| nodes[node].id = Some(id.to_owned()));
     }
 
-    pub(super) fn cut(&self, node: usize) {
+    /// Cuts a node off.
+    pub fn cut(&self, node: usize) {
         self.nodes.send_modify(|nodes| nodes[node].is_cut = true);
     }
 
     /// Lets all nodes through again.
-    pub(super) fn mend(&self) {
+    pub fn mend(&self) {
         self.nodes.send_modify(|nodes| nodes.iter_mut().for_each(|node| node.is_cut = false));
     }
 }
