@@ -206,6 +206,8 @@ pub struct Core<P> {
     subscription: Link,
     next_attempt: u64,
     last_success: Moment,
+    /// From the last request that was answered to its answer.
+    round_trip: Duration,
     last_readings: BTreeMap<u16, ClockReading>,
     recent_releases: RecentReleases,
     /// The moment of the present event.
@@ -231,6 +233,7 @@ impl<P: Mirror> Core<P> {
             subscription: Link::Up,
             next_attempt: 1,
             last_success: Moment::default(),
+            round_trip: Duration::ZERO,
             last_readings: BTreeMap::new(),
             recent_releases: RecentReleases::default(),
             now: Moment::default(),
@@ -616,5 +619,10 @@ impl<P: Mirror> Core<P> {
     /// The moment at which a request last succeeded.
     pub fn last_success(&self) -> Moment {
         self.last_success
+    }
+
+    /// The time from the last request that was answered to its answer; zero before the first one.
+    pub fn round_trip(&self) -> Duration {
+        self.round_trip
     }
 }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use futures_util::poll;
-use lock_tests::{RedisServer, eventually};
+use lock_tests::{Delay, RedisServer, eventually, eventually_some};
 use lockcore::{Acquire, LockErrorKind, LockGuard, Locks, MemoryStore, WhenBusy};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
@@ -258,6 +258,20 @@ fn gauges_are_zero_after_the_end_of_a_runtime() {
         assert_eq!(gauges(&recorder.handle().render(), "default"), Some([0, 1, 0, 1]));
         drop(runtime);
         assert_eq!(gauges(&recorder.handle().render(), "default"), Some([0; 4]));
+        drop(guard);
+    });
+}
+
+#[test]
+fn a_gauge_tells_the_round_trip_of_the_last_answer() {
+    recorded(false, async |recorded| {
+        let server = RedisServer::start();
+        let delay = Delay::start(server.address(), ms(20));
+        let locks = Locks::connect(&format!("redis://{}", delay.address())).await.expect("it runs");
+        let guard = locks.lock("key").await.expect("free");
+        let told = async || value(&recorded.render(), "lockcore_round_trip_seconds");
+        let seconds = eventually_some("it is set", SOON, told).await;
+        assert!(seconds >= 0.04, "{seconds}");
         drop(guard);
     });
 }

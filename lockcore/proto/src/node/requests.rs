@@ -93,6 +93,7 @@ impl<P: Mirror> Core<P> {
     pub(super) fn succeeded(&mut self, ask: &Ask) {
         self.arrived(ask);
         self.last_success = self.now;
+        self.round_trip = self.now.since(ask.sent);
         let traffic = self.table.traffic(ask.lane);
         traffic.last_success = self.now;
         traffic.is_silent = false;
