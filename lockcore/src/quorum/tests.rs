@@ -141,6 +141,7 @@ async fn failed_at(cut: &[usize], after: Duration, wait: Duration) -> LockErrorK
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_ends_where_a_majority_has_answered_is_a_timeout() {
     assert_eq!(failed_at(&[2], ms(550), ms(1_350)).await, LockErrorKind::Timeout);
+    assert_eq!(failed_at(&[2], ms(0), ms(900)).await, LockErrorKind::Timeout);
     // Nothing is known of the lock without one.
     assert_eq!(failed_at(&[1, 2], ms(0), ms(900)).await, LockErrorKind::Unavailable);
 }

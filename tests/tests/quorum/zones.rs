@@ -15,7 +15,7 @@ use crate::primaries::{MAX_LEASE, Three};
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
 /// The time for which the load goes on.
-const LOAD: Duration = Duration::from_secs(6);
+const LOAD: Duration = Duration::from_secs(4);
 /// The longest wait of a request; far above the turns of all others.
 const WAIT: Duration = Duration::from_secs(25);
 const HOLD: Duration = Duration::from_millis(100);
