@@ -122,6 +122,11 @@ impl Network {
         }
     }
 
+    /// A primary refuses the acquires of a process.
+    pub(super) fn fill(&self, process: usize, primary: usize) {
+        self.processes[process].wires[primary].state().is_full = true;
+    }
+
     /// Ends a process: nothing of it is heard any more.
     pub(super) fn kill(&self, process: usize) {
         for wire in &self.processes[process].wires {
@@ -156,6 +161,8 @@ struct WireState {
     server: u64,
     is_cut: bool,
     is_dead: bool,
+    /// The server refuses acquires, as one without memory does.
+    is_full: bool,
     dice: Dice,
     /// The times at which the last request, answer and message arrive.
     last: [Instant; 3],
@@ -172,9 +179,10 @@ impl WireState {
 
 impl Wire {
     fn new(dice: Dice) -> Self {
-        let (connection, server, is_cut, is_dead) = (0, 0, false, false);
+        let (connection, server, is_cut, is_dead, is_full) = (0, 0, false, false, false);
         let last = [Instant::now(); 3];
-        let state = Mutex::new(WireState { connection, server, is_cut, is_dead, dice, last });
+        let state =
+            Mutex::new(WireState { connection, server, is_cut, is_dead, is_full, dice, last });
         let link = watch::Sender::new(Link::Up);
         let (store, arrivals) = (Mutex::default(), Mutex::default());
         Self(Arc::new(SharedWire { store, link, state, arrivals }))
@@ -299,6 +307,10 @@ impl Store for Wire {
         let (wire, lock, command) = (self.clone(), lock.clone(), command.clone());
         self.request(move |store| {
             wire.arrive(&command);
+            if wire.state().is_full && matches!(command, Command::Acquire { .. }) {
+                let full = StoreError::refused(LockErrorKind::OutOfMemory, "full");
+                return StoreFuture::pending(async { Err(full) });
+            }
             store.run(&lock, &command)
         })
     }
