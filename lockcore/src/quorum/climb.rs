@@ -197,12 +197,20 @@ enum Told {
     Failed(LockError),
 }
 
+/// The error of one primary.
+struct Failure {
+    error: LockError,
+    /// Whether it had a place in the queue.
+    was_queued: bool,
+}
+
 /// What ends a wait.
 enum Event {
     Granted(usize, Step),
     /// Taken, and the climb is not to wait.
     Busy,
-    Failed(usize, LockError),
+    /// The end of a place, or of a request that had none yet.
+    Failed(usize, Failure),
     /// Too few primaries are reached, one at which it stands is not reached any more, or it is to
     /// stand elsewhere, too.
     Changed,
@@ -295,10 +303,10 @@ impl Climbing {
                     return Ok(true);
                 }
                 Event::Busy => return Ok(false),
-                Event::Failed(at, error) => {
+                Event::Failed(at, failure) => {
                     // Else it would join there again at once.
                     primaries.follow_no_lead(&lock, at);
-                    self.pass(at, error, true)?;
+                    self.pass(at, failure, true)?;
                 }
                 Event::Changed => {
                     self.drop_stale();
@@ -406,8 +414,8 @@ impl Climbing {
                         return Ok(None);
                     }
                 }
-                Event::Failed(of, error) => {
-                    self.pass(of, error, false)?;
+                Event::Failed(of, failure) => {
+                    self.pass(of, failure, false)?;
                     if at == Some(of) {
                         return Ok(None);
                     }
@@ -516,7 +524,8 @@ impl Climbing {
     }
 
     /// Goes on without a primary that refuses, unless the refusal is the answer to the caller.
-    fn pass(&mut self, at: usize, error: LockError, is_first: bool) -> Result<(), LockError> {
+    fn pass(&mut self, at: usize, failure: Failure, is_first: bool) -> Result<(), LockError> {
+        let Failure { error, was_queued } = failure;
         match error.kind() {
             LockErrorKind::Closed => Err(error),
             LockErrorKind::Timeout | LockErrorKind::QueueFull | LockErrorKind::WaitTooLong
@@ -524,7 +533,12 @@ impl Climbing {
             {
                 Err(error)
             }
-            LockErrorKind::Timeout => Ok(()),
+            LockErrorKind::Timeout => {
+                if was_queued {
+                    self.told[at] = Some(Told::Answered);
+                }
+                Ok(())
+            }
             _ => {
                 self.told[at] = Some(Told::Failed(error));
                 Ok(())
@@ -652,12 +666,12 @@ async fn next(
         for (at, slot) in queued.iter_mut().enumerate() {
             let Some(place) = slot else { continue };
             if let Poll::Ready(outcome) = place.attempt.as_mut().poll(cx) {
-                let server = place.server;
+                let (server, was_queued) = (place.server, place.ahead().is_some());
                 *slot = None;
                 return Poll::Ready(match outcome {
                     Ok(Some(guard)) => Event::Granted(at, Step::new(guard, server)),
                     Ok(None) => Event::Busy,
-                    Err(error) => Event::Failed(at, error),
+                    Err(error) => Event::Failed(at, Failure { error, was_queued }),
                 });
             }
         }
