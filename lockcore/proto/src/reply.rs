@@ -91,8 +91,11 @@ pub enum Acquired {
     },
     /// Held, and the mode was try.
     Busy,
-    /// The queue is as long as the caller allows.
-    Full,
+    /// The queue is as long as the caller allows, or longer.
+    Full {
+        /// Members in the queue.
+        waiting: u64,
+    },
     /// The member was given up before.
     Refused,
 }

@@ -311,11 +311,12 @@ impl RunningAttempt {
             }
             Outcome::Refused(Refusal::Busy) => Some(Ok(None)),
             Outcome::Refused(Refusal::Kind(LockErrorKind::Closed)) => Some(Err(node.closed())),
-            Outcome::Refused(Refusal::Kind(kind)) => {
-                let error = LockError::new(self.cell.kind_of(kind));
-                let queue = self.cell.prediction().map(|by| by.wait(by.queue_limit.into()));
+            Outcome::Refused(Refusal::Full(waiting)) => {
+                let error = LockError::new(self.cell.kind_of_full());
+                let queue = self.cell.prediction().map(|by| by.wait(waiting));
                 Some(Err(error.retry_after_queue(queue)))
             }
+            Outcome::Refused(Refusal::Kind(kind)) => Some(Err(LockError::new(kind))),
             Outcome::Refused(Refusal::Store(error)) => Some(Err(node.error(error))),
         }
     }

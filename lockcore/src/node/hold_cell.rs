@@ -189,13 +189,11 @@ impl Cell {
         self.prediction.as_ref()
     }
 
-    /// The error of a refusal by the node or the server, which know no reason for a queue limit.
-    pub(crate) fn kind_of(&self, refusal: LockErrorKind) -> LockErrorKind {
+    /// The error of a full queue: the server knows no reason for the queue limit.
+    pub(crate) fn kind_of_full(&self) -> LockErrorKind {
         match self.prediction() {
-            Some(Prediction { is_limit: true, .. }) if refusal == LockErrorKind::QueueFull => {
-                LockErrorKind::WaitTooLong
-            }
-            _ => refusal,
+            Some(Prediction { is_limit: true, .. }) => LockErrorKind::WaitTooLong,
+            _ => LockErrorKind::QueueFull,
         }
     }
 

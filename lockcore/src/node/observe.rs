@@ -358,7 +358,8 @@ impl Observer {
 fn cause(of: &HoldCell, refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::Busy => "busy",
-        Refusal::Kind(kind) => cause_of(of.kind_of(*kind)),
+        Refusal::Full(_) => cause_of(of.kind_of_full()),
+        Refusal::Kind(kind) => cause_of(*kind),
         Refusal::Store(error) => cause_of(error.kind),
     }
 }

@@ -84,8 +84,9 @@ impl World {
             _ => None,
         };
         // The copy of an acquire that got nothing could be granted, and its caller would not know.
-        let got_nothing =
-            |one: &Acquired| matches!(one, Acquired::Busy | Acquired::Full | Acquired::Refused);
+        let got_nothing = |one: &Acquired| {
+            matches!(one, Acquired::Busy | Acquired::Full { .. } | Acquired::Refused)
+        };
         let may_run = !acquired.unwrap_or_default().iter().any(got_nothing);
         if !may_run || !self.strikes(Fault::Repeat) {
             return 0;

@@ -208,7 +208,7 @@ impl World {
     pub(crate) fn live_on(&mut self, lock: usize, command: &Command, answer: &Answer) {
         match (command, answer) {
             (Command::Acquire { .. }, Answer::Acquired(reply))
-                if reply.outcome.contains(&Acquired::Full) =>
+                if reply.outcome.iter().any(|one| matches!(one, Acquired::Full { .. })) =>
             {
                 self.meets(lock, Mechanism::QueueLimit);
             }

@@ -107,12 +107,12 @@ async fn a_queue_that_fills_on_the_way_refuses_the_rest_but_not_one_that_waits_a
     let asking = members(&a, 4);
     let named = [&asking[0], &asking[1], &asking[2], &waiting, &asking[3]];
     let reply = a.acquire_all(&named, Mode::Wait, 3).await;
-    let full = Acquired::Full;
-    assert_eq!(reply.outcome, [queued(1), queued(2), full, queued(0), full]);
+    let full = |waiting| Acquired::Full { waiting };
+    assert_eq!(reply.outcome, [queued(1), queued(2), full(3), queued(0), full(3)]);
     assert_eq!(bench.queue().await, [waiting, asking[0].clone(), asking[1].clone()]);
     // Also where all of them come anew.
     let reply = a.acquire_all(&all(&asking[2..]), Mode::Wait, 4).await;
-    assert_eq!(reply.outcome, [queued(3), full]);
+    assert_eq!(reply.outcome, [queued(3), full(4)]);
 }
 
 async fn a_full_queue_of_the_silent_takes_as_many_as_there_were(mut bench: Bench) {
@@ -124,7 +124,7 @@ async fn a_full_queue_of_the_silent_takes_as_many_as_there_were(mut bench: Bench
     }
     let asking = members(&a, 3);
     let reply = a.acquire_all(&all(&asking), Mode::Wait, 2).await;
-    assert_eq!(reply.outcome, [queued(0), queued(1), Acquired::Full]);
+    assert_eq!(reply.outcome, [queued(0), queued(1), Acquired::Full { waiting: 2 }]);
     assert_eq!(bench.queue().await, asking[..2]);
 }
 

@@ -144,7 +144,8 @@ async fn one_that_finds_the_queue_full_supersedes_none(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     a.hold(30_000).await;
     let waiting = [b.queue(30_000).await, b.queue_newest().await];
-    assert_eq!(a.acquire(&a.newest(), Mode::Wait, 1).await.outcome, Acquired::Full);
+    let full = Acquired::Full { waiting: 1 };
+    assert_eq!(a.acquire(&a.newest(), Mode::Wait, 1).await.outcome, full);
     assert_eq!((bench.queue().await, b.heard().await), (waiting.to_vec(), vec![]));
 }
 

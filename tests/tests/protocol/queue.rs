@@ -87,10 +87,11 @@ async fn a_queue_as_long_as_the_caller_allows_is_full(mut bench: Bench) {
     a.hold(30_000).await;
     let member = a.member(30_000);
     assert_eq!(a.acquire(&member, Mode::Wait, 1).await.outcome, Acquired::Queued { position: 0 });
+    let full = Acquired::Full { waiting: 1 };
     // The first refusal notes that the silent were looked for.
-    assert_eq!(a.acquire(&a.member(30_000), Mode::Wait, 1).await.outcome, Acquired::Full);
+    assert_eq!(a.acquire(&a.member(30_000), Mode::Wait, 1).await.outcome, full);
     let before = bench.everything().await;
-    assert_eq!(a.acquire(&a.member(30_000), Mode::Wait, 1).await.outcome, Acquired::Full);
+    assert_eq!(a.acquire(&a.member(30_000), Mode::Wait, 1).await.outcome, full);
     assert_eq!(bench.everything().await, before);
     let outcome = a.acquire(&a.member(30_000), Mode::Wait, 2).await.outcome;
     assert_eq!(outcome, Acquired::Queued { position: 1 });
@@ -145,7 +146,8 @@ async fn ghosts_behind_a_live_head_neither_fill_the_queue_nor_stay(mut bench: Be
         let head = b.queue(30_000).await;
         let ghosts = bench.plant_dead(9).await;
         let newcomer = a.member_for(*demand, 30_000);
-        assert_eq!(a.acquire(&newcomer, Mode::Wait, 10).await.outcome, Acquired::Full);
+        let full = Acquired::Full { waiting: 10 };
+        assert_eq!(a.acquire(&newcomer, Mode::Wait, 10).await.outcome, full);
         bench.pass(1_001).await;
         for ghost in &ghosts {
             bench.end_patience(ghost).await;

@@ -403,7 +403,7 @@ async fn a_run_counts_for_the_queue_limit(mut bench: Bench) {
         bench.restart().await;
         let (a, b, members) = bench.run_of_three().await;
         let node = if is_own { &b } else { &a };
-        let full = Acquired::Full;
+        let full = Acquired::Full { waiting: 2 };
         if is_swept {
             let outcome = node.acquire(&node.in_run(8, 30_000), Mode::Wait, 1).await.outcome;
             assert_eq!(outcome, full);
@@ -417,7 +417,8 @@ async fn a_run_counts_for_the_queue_limit(mut bench: Bench) {
         let several = [node.in_run(8, 30_000), node.in_run(8, 30_000)];
         let several = several.each_ref();
         let outcome = node.acquire_all(&several, Mode::Wait, 3).await.outcome;
-        assert_eq!(outcome, [Acquired::Queued { position: 2 }, full], "several");
+        let found_longer = Acquired::Full { waiting: 3 };
+        assert_eq!(outcome, [Acquired::Queued { position: 2 }, found_longer], "several");
         let outcome = node.acquire_all(&several, Mode::Wait, 4).await.outcome;
         let positions = [2, 3].map(|position| Acquired::Queued { position });
         assert_eq!(outcome, positions, "one that waits is not refused");

@@ -247,15 +247,16 @@ async fn the_last_release_drops_parts_whose_door_was_lost(mut bench: Bench) {
     assert!(bench.state().await.0.of_queue().holds.is_empty());
 }
 
-/// The demands of acquires whose scripts differ, in several commands.
-async fn refused(node: &Node, limit: u32) {
+/// The demands of acquires whose scripts differ, in several commands: so many wait.
+async fn refused(node: &Node, limit: u32, waiting: u64) {
+    let full = Acquired::Full { waiting };
     for demand in [Demand::ALONE, Demand::READ] {
         let asking = [(); 3].map(|()| node.member_for(demand, 30_000));
         let outcome = node.acquire(&asking[0], Mode::Wait, limit).await.outcome;
-        assert_eq!(outcome, Acquired::Full, "{demand}");
+        assert_eq!(outcome, full, "{demand}");
         let all: Vec<_> = asking.iter().collect();
         let outcomes = node.acquire_all(&all, Mode::Wait, limit).await.outcome;
-        assert_eq!(outcomes, [Acquired::Full; 3], "{demand}");
+        assert_eq!(outcomes, [full; 3], "{demand}");
         let outcomes = node.acquire_all(&all, Mode::Try, limit).await.outcome;
         assert_eq!(outcomes, [Acquired::Busy; 3], "{demand}");
     }
@@ -265,13 +266,14 @@ async fn the_silent_in_a_full_queue_are_looked_for_once_a_second(mut bench: Benc
     let (a, b) = (bench.node().await, bench.node().await);
     a.hold(30_000).await;
     let waiting = [b.queue(30_000).await, a.queue(30_000).await];
-    refused(&a, 2).await;
+    refused(&a, 2, 2).await;
     bench.end_patience(&waiting[0]).await;
-    refused(&a, 2).await;
+    refused(&a, 2, 2).await;
     // Also where one of several has room.
     let asking = [(); 2].map(|()| a.member_for(Demand::ALONE, 30_000));
     let outcomes = a.acquire_all(&asking.each_ref(), Mode::Wait, 3).await.outcome;
-    assert_eq!(outcomes, [Acquired::Queued { position: 2 }, Acquired::Full]);
+    let full = Acquired::Full { waiting: 3 };
+    assert_eq!(outcomes, [Acquired::Queued { position: 2 }, full]);
     a.leave(&asking[0]).await;
     assert_eq!(bench.queue().await, waiting);
     bench.pass(1_001).await;
@@ -288,7 +290,8 @@ async fn a_full_queue_refuses_none_that_waits_holds_or_is_served_in_a_run(mut be
     a.wait_all(&run.each_ref()).await;
     let waiting = [b.queue(30_000).await, b.queue_for(Demand::READ, 30_000).await];
     b.release(&holder).await;
-    refused(&a, 2).await;
+    let full = Acquired::Full { waiting: 3 };
+    refused(&a, 2, 3).await;
     // Behind the second member of the run.
     for (at, member) in (1..).zip(&waiting) {
         for mode in [Mode::Wait, Mode::Try] {
@@ -302,10 +305,10 @@ async fn a_full_queue_refuses_none_that_waits_holds_or_is_served_in_a_run(mut be
     }
     let newcomer = a.member_for(Demand::ALONE, 30_000);
     let outcomes = a.acquire_all(&[&newcomer, &run[1]], Mode::Wait, 2).await.outcome;
-    assert_eq!(outcomes, [Acquired::Full, Acquired::Granted]);
+    assert_eq!(outcomes, [full, Acquired::Granted]);
     let newcomer = b.member_for(Demand::ALONE, 30_000);
     let outcomes = b.acquire_all(&[&newcomer, &waiting[1]], Mode::Wait, 2).await.outcome;
-    assert_eq!(outcomes, [Acquired::Full, Acquired::Queued { position: 2 }]);
+    assert_eq!(outcomes, [full, Acquired::Queued { position: 2 }]);
 }
 
 async fn another_program_s_key_is_left_alone_by_a_refusal(mut bench: Bench) {
@@ -314,7 +317,7 @@ async fn another_program_s_key_is_left_alone_by_a_refusal(mut bench: Bench) {
     a.queue(30_000).await;
     let key = format!("{}:swept", door_key(LOCK));
     let () = bench.redis().ask(cmd("RPUSH").arg(&key).arg("theirs")).await;
-    refused(&a, 1).await;
+    refused(&a, 1, 1).await;
     let found: Vec<String> = bench.redis().ask(cmd("LRANGE").arg(&key).arg(0).arg(-1)).await;
     assert_eq!(found, ["theirs"]);
 }

@@ -48,7 +48,8 @@ async fn a_queue_that_is_full_of_the_silent_takes_newcomers(mut bench: Bench) {
     a.hold(30_000).await;
     let silent = [b.queue(30_000).await, b.queue(30_000).await];
     let newcomer = a.member(30_000);
-    assert_eq!(a.acquire(&newcomer, Mode::Wait, 2).await.outcome, Acquired::Full);
+    let full = Acquired::Full { waiting: 2 };
+    assert_eq!(a.acquire(&newcomer, Mode::Wait, 2).await.outcome, full);
     bench.pass(1_001).await;
     for member in &silent {
         bench.end_patience(member).await;

@@ -128,9 +128,7 @@ impl<P: Mirror> Core<P> {
             // A grant has overtaken this answer.
             _ if self.is_in_run(number) => {}
             Acquired::Busy => self.finish(number, Refusal::Busy),
-            Acquired::Full => {
-                self.finish(number, Refusal::Kind(LockErrorKind::QueueFull));
-            }
+            Acquired::Full { waiting } => self.finish(number, Refusal::Full(waiting)),
             Acquired::Refused if member.keeps_newest() => self.superseded(number),
             // Our own tombstone: this number is of no use any more.
             Acquired::Refused => self.place_lost(number),

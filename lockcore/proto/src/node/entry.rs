@@ -105,7 +105,9 @@ pub(super) enum Caller {
 pub enum Refusal {
     /// Taken, and the attempt was not to wait.
     Busy,
-    /// A refusal of the node or the server.
+    /// The queue is as long as the attempt allows, or longer: so many wait.
+    Full(u64),
+    /// Another refusal of the node or the server.
     Kind(LockErrorKind),
     /// An error of the store.
     Store(StoreError),

@@ -173,21 +173,21 @@ impl QueueState {
         if asking.mode == Mode::Try {
             return Acquired::Busy;
         }
-        let is_full = |lock: &Self, older: &[Member]| {
-            let waiting = lock.queue.len() + lock.waiting_in_run() - older.len();
-            waiting >= asking.queue_limit as usize
+        let full = |lock: &Self, older: &[Member]| {
+            let waiting = (lock.queue.len() + lock.waiting_in_run() - older.len()) as u64;
+            (waiting >= asking.queue_limit.into()).then_some(Acquired::Full { waiting })
         };
         let mut older = self.older(call, member);
         // A look at so many costs as much as many refusals. Once one has looked, others need not.
-        if older.as_ref().is_some_and(|older| is_full(self, older)) && self.swept_until_ms.is_none()
-        {
+        let is_full = older.as_ref().is_some_and(|older| full(self, older).is_some());
+        if is_full && self.swept_until_ms.is_none() {
             self.sweep(call, &asking.newcomers);
             self.swept_until_ms = Some(call.now_ms() + SWEPT_MS);
             older = self.older(call, member);
         }
         let Some(older) = older else { return Acquired::Refused };
-        if is_full(self, &older) {
-            return Acquired::Full;
+        if let Some(full) = full(self, &older) {
+            return full;
         }
         self.supersede(call, &older);
         self.enqueue(call, member);
@@ -270,7 +270,8 @@ impl QueueState {
     /// The answer of an acquire that finds the queue full, whether it is or not: for tests.
     pub fn full(&mut self, call: &mut Call<'_>, members: usize) -> Reply<Vec<Acquired>> {
         self.expire(call.now_ms());
-        self.answer(call, vec![Acquired::Full; members])
+        let waiting = (self.queue.len() + self.waiting_in_run()) as u64;
+        self.answer(call, vec![Acquired::Full { waiting }; members])
     }
 
     /// Gives a hold back. A part whose lease has ended counts, if nothing was granted in its place.

@@ -57,7 +57,8 @@ impl LockState {
     /// The answer of an acquire that finds the queue full, whether it is or not: for tests.
     pub fn full(&mut self, call: &Call<'_>, members: usize) -> Reply<Vec<Acquired>> {
         self.expire(call.now_ms());
-        self.reply(call, vec![Acquired::Full; members])
+        let waiting = self.live(call) as u64;
+        self.reply(call, vec![Acquired::Full { waiting }; members])
     }
 
     /// The part of an acquire that did not get the lock.
@@ -71,8 +72,11 @@ impl LockState {
         }
         // A deadline without a place does not count.
         let limit = queue_limit as usize;
-        if self.queue.len() >= limit && self.live(call) >= limit {
-            return Acquired::Full;
+        if self.queue.len() >= limit
+            && let waiting = self.live(call)
+            && waiting >= limit
+        {
+            return Acquired::Full { waiting: waiting as u64 };
         }
         self.sweep(call);
         self.enqueue(call, member);

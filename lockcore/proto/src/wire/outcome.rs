@@ -9,26 +9,26 @@ pub(super) fn acquired(word: &str, number: u64) -> Option<Acquired> {
         "granted" => Some(Acquired::Granted),
         "queued" => Some(Acquired::Queued { position: number }),
         "busy" => Some(Acquired::Busy),
-        "full" => Some(Acquired::Full),
+        "full" => Some(Acquired::Full { waiting: number }),
         "refused" => Some(Acquired::Refused),
         _ => None,
     }
 }
 
-/// The outcomes of an acquire for several members, a letter for each, and the positions of those
-/// that are queued.
-pub(super) fn all_acquired(letters: &str, positions: &[Value<'_>]) -> Option<Vec<Acquired>> {
-    let mut positions = positions.iter();
+/// The outcomes of an acquire for several members, a letter for each, and the numbers that go with
+/// those that are queued and those that find the queue full.
+pub(super) fn all_acquired(letters: &str, numbers: &[Value<'_>]) -> Option<Vec<Acquired>> {
+    let mut numbers = numbers.iter();
     let one = |letter| match letter {
         'g' => Some(Acquired::Granted),
-        'q' => Some(Acquired::Queued { position: positions.next()?.integer()? }),
+        'q' => Some(Acquired::Queued { position: numbers.next()?.integer()? }),
         'b' => Some(Acquired::Busy),
-        'f' => Some(Acquired::Full),
+        'f' => Some(Acquired::Full { waiting: numbers.next()?.integer()? }),
         'r' => Some(Acquired::Refused),
         _ => None,
     };
     let outcomes = letters.chars().map(one).collect::<Option<_>>();
-    outcomes.filter(|_| positions.next().is_none())
+    outcomes.filter(|_| numbers.next().is_none())
 }
 
 /// The outcome of a release. No number belongs to it.

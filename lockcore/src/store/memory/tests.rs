@@ -237,7 +237,7 @@ fn refused_acquires_fail_with_the_kind_and_everything_else_goes_on() {
         assert_eq!((error.kind, error.may_have_run), (refused, false));
     }
     memory.refuse(Some(LockErrorKind::QueueFull));
-    assert_eq!(b.acquired(&lock_named("free"), 2), Acquired::Full);
+    assert_eq!(b.acquired(&lock_named("free"), 2), Acquired::Full { waiting: 0 });
     a.release(&lock, 1);
     assert_eq!(b.heard().len(), 1);
     memory.refuse(None);

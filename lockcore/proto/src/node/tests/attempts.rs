@@ -190,7 +190,7 @@ fn each_of_those_that_asked_together_takes_its_own_outcome() {
         Acquired::Granted,
         Acquired::Queued { position: 0 },
         Acquired::Busy,
-        Acquired::Full,
+        Acquired::Full { waiting: 7 },
         Acquired::Refused,
     ];
     core.event(at(1)).cancel(attempts[2]);
@@ -198,9 +198,7 @@ fn each_of_those_that_asked_together_takes_its_own_outcome() {
     core.event(at(2)).replied(&ask, &Answer::Acquired(granted));
     let outcome = core.event(at(2)).take(attempts[1]);
     assert!(matches!(outcome, Outcome::Granted { since, .. } if since == at(2)), "{outcome:?}");
-    for (attempt, expected) in
-        [(attempts[3], Refusal::Busy), (attempts[4], Refusal::Kind(LockErrorKind::QueueFull))]
-    {
+    for (attempt, expected) in [(attempts[3], Refusal::Busy), (attempts[4], Refusal::Full(7))] {
         let outcome = core.event(at(2)).take(attempt);
         assert!(matches!(&outcome, Outcome::Refused(of) if *of == expected), "{outcome:?}");
     }

@@ -507,7 +507,7 @@ impl History {
             (Command::Renew { .. } | Command::Confirm { .. }, _) => false,
             (Command::Reduce { .. }, Answer::Renewed(reply)) => reply.outcome == [Renewed::Held],
             (Command::Acquire { .. }, Answer::Acquired(reply)) => reply.outcome.iter().any(|one| {
-                matches!(one, Acquired::Queued { .. } | Acquired::Busy | Acquired::Full)
+                matches!(one, Acquired::Queued { .. } | Acquired::Busy | Acquired::Full { .. })
             }),
             _ => true,
         };

@@ -24,7 +24,8 @@ fn the_queue_limit_counts_a_waiter_no_more_the_ms_its_patience_ends() {
     lock.acquire(&member('b', 1));
     lock.pass(1);
     lock.acquire(&member('c', 1));
-    assert_eq!(lock.acquire_as(&member('d', 1), Mode::Wait, 2).outcome, Acquired::Full);
+    let full = Acquired::Full { waiting: 2 };
+    assert_eq!(lock.acquire_as(&member('d', 1), Mode::Wait, 2).outcome, full);
     lock.pass(PATIENCE_MS - 1);
     assert_eq!(lock.acquire_as(&member('d', 1), Mode::Wait, 2).outcome, queued(1));
     assert_eq!(lock.waiting(), [member('c', 1), member('d', 1)]);

@@ -10,8 +10,8 @@ use crate::wire::message::run_of;
 use crate::wire::outcome;
 use crate::wire::value::{Told, Value, fencing_token, nonsense};
 use crate::{
-    Acquired, Answer, Answers, Command, Grant, HoldView, Inspection, Left, Mode, Presence,
-    Released, Renewed, Reply, Touched,
+    Acquired, Answer, Answers, Command, Grant, HoldView, Inspection, Left, Presence, Released,
+    Renewed, Reply, Touched,
 };
 
 /// A position in a short answer is below this.
@@ -64,14 +64,15 @@ pub(crate) fn renewals(commands: &[&Command], answer: &Value<'_>) -> Result<Answ
 
 fn read(command: &Command, told: Told<'_>) -> Option<Answer> {
     Some(match command {
-        Command::Acquire { members, mode, .. } if matches!(told, Told::Text("")) => {
-            let outcome = if *mode == Mode::Try { Acquired::Busy } else { Acquired::Full };
-            Answer::Acquired(short(vec![outcome; members.len()]))
+        Command::Acquire { members, .. } => {
+            Answer::Acquired(match (not_queued(told), members.as_slice()) {
+                (Some(outcome), members) => short(vec![outcome; members.len()]),
+                (None, [member]) => acquired(told, member)?,
+                (None, members) => {
+                    of_each(all_acquired(told, members.len())?, members.len(), Vec::len)?
+                }
+            })
         }
-        Command::Acquire { members, .. } => Answer::Acquired(match members.as_slice() {
-            [member] => acquired(told, member)?,
-            members => of_each(all_acquired(told, members.len())?, members.len(), Vec::len)?,
-        }),
         Command::Release { .. } | Command::ForceRelease { .. } => Answer::Released(released(told)?),
         Command::Renew { members } => {
             let reply = all_renewed(told, members.len())?;
@@ -98,6 +99,19 @@ fn of_each<T>(reply: Reply<T>, members: usize, told: impl Fn(&T) -> usize) -> Op
     (told(&reply.outcome) == members).then_some(reply)
 }
 
+/// The answer of members none of which is queued behind a lock: nothing, since they do not wait, or
+/// the length of the queue, which is full.
+fn not_queued(told: Told<'_>) -> Option<Acquired> {
+    match told {
+        Told::Text("") => Some(Acquired::Busy),
+        Told::Text(text) => {
+            let waiting = text.strip_prefix('f')?.parse().ok()?;
+            Some(Acquired::Full { waiting })
+        }
+        Told::Number(_) | Told::Full(_) => None,
+    }
+}
+
 /// Granted: a token. Queued: a number. Else in full.
 fn acquired(told: Told<'_>, member: &Member) -> Option<Reply<Vec<Acquired>>> {
     match told {
@@ -116,16 +130,16 @@ fn queued(packed: i64, members: usize) -> Option<Reply<Vec<Acquired>>> {
     })
 }
 
-/// Queued, all of them: a number. Else a full reply, followed by the position of each member that
-/// is queued.
+/// Queued, all of them: a number. Else a full reply, followed by the number of each member that is
+/// queued, or finds the queue full.
 fn all_acquired(told: Told<'_>, members: usize) -> Option<Reply<Vec<Acquired>>> {
     let parts = match told {
         Told::Number(packed) => return queued(packed, members),
         Told::Text(_) => return None,
         Told::Full(parts) => parts,
     };
-    let (Value::List(positions), rest) = parts.split_last()? else { return None };
-    all(rest, |letters, _| outcome::all_acquired(letters, positions))
+    let (Value::List(numbers), rest) = parts.split_last()? else { return None };
+    all(rest, |letters, _| outcome::all_acquired(letters, numbers))
 }
 
 /// Ms left of the lease of a lock, and a number that goes with the outcome.

@@ -2,7 +2,8 @@
 -- latest time of servers before, prefix, member, lease, weight, limit, queue limit (0: does not
 -- wait). Answers `<token> <clock><member>` if it is granted and there are no waiters; ms left of
 -- the holder's lease * 2^20 + position if it is queued behind a lock; `<member>` if it is not
--- queued there, since it does not wait or the queue is full; else in full.
+-- queued there, since it does not wait; `f<length of the queue><member>` if that is full; else in
+-- full.
 local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local member, lease, queue_limit = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[9])
 local floor, elsewhere = tonumber(ARGV[2]), tonumber(ARGV[3])
@@ -98,7 +99,7 @@ elseif type(text) == 'string' then
       waits = false
       local is_refused = queue_limit == 0 or pcall('EXISTS', door .. ':swept') == 1
       if is_refused and (size == 0 or call('ZSCORE', queue, member) == false) then
-        return member
+        return queue_limit == 0 and member or 'f' .. size + others .. member
       end
     end
   end
@@ -138,6 +139,6 @@ return (function()
 --#include queue/state
 return (function()
 --#include queue/take
-return tell(outcomes[1], positions[1] or 0)
+return tell(outcomes[1], numbers[1] or 0)
 end)()
 end)()

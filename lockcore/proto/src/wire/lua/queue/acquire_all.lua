@@ -1,9 +1,10 @@
 -- Acquires for several members of one node, one after the other. KEYS: door, counter of tokens.
 -- ARGV: node, floor, latest time of servers before, prefix, queue limit (0: they do not wait), then
 -- the members. Answers ms left of the holder's lease * 2^20 + position of the first if all are
--- queued behind a lock; the first if none of them is, since they do not wait or the queue is full;
--- else in full. Then the outcome is one letter a member, g(ranted), q(ueued),
--- b(usy), f(ull), r(efused), and at the end stand the positions of those that are queued.
+-- queued behind a lock; the first if none of them is, since they do not wait; `f<length of the
+-- queue><first>` if that is full; else in full. Then the outcome is one letter a member, g(ranted),
+-- q(ueued), b(usy), f(ull), r(efused), and at the end stand the positions of those that are queued,
+-- and the lengths of the queue as those found it that find it full.
 local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local queue_limit, draws = tonumber(ARGV[5]), #ARGV - 5
 local text, drawn = pcall('GET', door), nil
@@ -55,7 +56,7 @@ if type(text) == 'string' then
       is_refused = is_refused and not place
     end
     if is_refused then
-      return ARGV[6]
+      return queue_limit == 0 and ARGV[6] or 'f' .. waiting .. ARGV[6]
     end
   end
   local patience = door .. ':patience:' .. ARGV[1]
@@ -101,7 +102,7 @@ for i, outcome in ipairs(outcomes) do
   letters[i] = string.sub(outcome, 1, 1)
 end
 local reply = tell(table.concat(letters), 0)
-reply[#reply + 1] = positions
+reply[#reply + 1] = numbers
 return reply
 end)()
 end)()

@@ -1,8 +1,8 @@
 -- Acquires everything: the hot case. KEYS: door, counter of tokens. ARGV: member, floor; where they
 -- are not the usual: lease, queue limit (0: does not wait), latest time of servers before, prefix.
 -- Answers `<token><member>` if it is granted; ms left of the holder's lease * 2^20 + position if it
--- is queued; `<member>` if it is not, since it does not wait or the queue is full; else an answer
--- in full.
+-- is queued; `<member>` if it is not, since it does not wait; `f<length of the queue><member>` if
+-- that is full; else an answer in full.
 local call, pcall, door, member = redis.call, redis.pcall, KEYS[1], ARGV[1]
 local held, drawn, draws = pcall('GET', door), nil, 1
 if not held then
@@ -45,7 +45,7 @@ elseif type(held) == 'string' then
   if is_behind and size + others >= queue_limit then
     local is_refused = queue_limit == 0 or pcall('EXISTS', door .. ':swept') == 1
     if is_refused and (size == 0 or pcall('ZSCORE', queue, member) == false) then
-      return member
+      return queue_limit == 0 and member or 'f' .. size + others .. member
     end
   elseif is_behind then
     local patience = door .. ':patience:' .. string.sub(member, 3, 24)
@@ -79,6 +79,6 @@ return (function()
 --#include queue/state
 return (function()
 --#include queue/take
-return tell(outcomes[1], positions[1] or 0)
+return tell(outcomes[1], numbers[1] or 0)
 end)()
 end)()

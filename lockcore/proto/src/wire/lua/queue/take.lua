@@ -1,5 +1,6 @@
 -- The long way of an acquire. Before it, besides the needs of common: members, queue_limit. After
--- it: the outcome of each member, and the positions of those that are queued.
+-- it: the outcome of each member, and the numbers of those that are queued (their positions) and of
+-- those that find the queue full (how many wait).
 
 --#include queue/common
 
@@ -12,7 +13,7 @@ end
 local ends = whole and {} or call('ZMSCORE', H, unpack(members))
 local places = size > 0 and call('ZMSCORE', Q, unpack(members)) or {}
 -- Members to append to the queue with their places in front, and the index of each.
-local newcomers, index = {}, {}
+local newcomers, index, full = {}, {}, {}
 -- Once in a command: the walk along the queue, nothing before it and whether it came to the end
 -- then; a look at the patience, and one at that of others where the queue is full.
 local is_end, is_raise_settled, is_full_settled, is_swept
@@ -142,6 +143,7 @@ local function wait(member, place)
   if not older then
     return 'refused'
   elseif not is_waiting and size + in_run() - #older >= queue_limit then
+    full[member] = size + in_run() - #older
     return 'full'
   end
   supersede(older)
@@ -204,7 +206,7 @@ local function take(i, member)
   return wait(member, places[i])
 end
 
-local outcomes, positions, is_all_gone, is_any_granted = {}, {}, true, false
+local outcomes, numbers, is_all_gone, is_any_granted = {}, {}, true, false
 for i, member in ipairs(members) do
   outcomes[i] = take(i, member)
   is_all_gone = is_all_gone and outcomes[i] == 'refused' and is_gone[i]
@@ -223,6 +225,8 @@ end
 for i, member in ipairs(members) do
   if outcomes[i] == 'queued' then
     local at = index[member]
-    positions[#positions + 1] = in_run() + (at and size - #newcomers / 2 + at or call('ZRANK', Q, member))
+    numbers[#numbers + 1] = in_run() + (at and size - #newcomers / 2 + at or call('ZRANK', Q, member))
+  elseif outcomes[i] == 'full' then
+    numbers[#numbers + 1] = full[member]
   end
 end

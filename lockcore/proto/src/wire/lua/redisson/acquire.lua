@@ -29,4 +29,4 @@ local members, mode, limit = { member }, ARGV[5], tonumber(ARGV[6])
 
 --#include redisson/take
 
-return tell(outcomes[1], positions[1])
+return tell(outcomes[1], numbers[1])

@@ -1,7 +1,8 @@
 -- Acquires for several members of one node, one after the other. KEYS: hold, queue, deadlines,
 -- token, the tombstone of each member, alive, arrivals and suspects. ARGV: node, prefix, 'try' or
 -- 'wait', queue limit, the members, latest time. The outcome is one letter a member, g(ranted),
--- q(ueued), b(usy), f(ull), r(efused). At the end: the positions of those that are queued.
+-- q(ueued), b(usy), f(ull), r(efused). At the end: the positions of those that are queued, and
+-- the lengths of the queue as those found it that find it full.
 local call = redis.call
 
 --#include clock
@@ -12,13 +13,13 @@ local members, mode, limit = { unpack(ARGV, 5, #ARGV - 1) }, ARGV[3], tonumber(A
 
 --#include redisson/take
 
-local letters, queued = {}, {}
+local letters, told = {}, {}
 for i, outcome in ipairs(outcomes) do
   letters[i] = string.sub(outcome, 1, 1)
-  if outcome == 'queued' then
-    queued[#queued + 1] = positions[i]
+  if outcome == 'queued' or outcome == 'full' then
+    told[#told + 1] = numbers[i]
   end
 end
 local reply = tell(table.concat(letters), 0)
-reply[#reply + 1] = queued
+reply[#reply + 1] = told
 return reply

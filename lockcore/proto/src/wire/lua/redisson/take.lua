@@ -1,6 +1,6 @@
 -- The long way of an acquire. Before it: `members`, and `ARGV` with 'try' or 'wait' and the queue
 -- limit as `mode` and `limit`; their tombstones are KEYS from the fifth on. After it: the outcome
--- of each member, and its position if it is queued.
+-- of each member, and its position if it is queued, or how many wait if the queue is full.
 
 asked = members[1]
 look()
@@ -23,8 +23,9 @@ local function wait(member, position)
     return 'busy', 0
   end
   drop_leftovers()
-  if call('LLEN', KEYS[2]) - call('ZCOUNT', alive, '-inf', now) >= limit then
-    return 'full', 0
+  local waiting = call('LLEN', KEYS[2]) - call('ZCOUNT', alive, '-inf', now)
+  if waiting >= limit then
+    return 'full', waiting
   end
   sweep()
   call('ZADD', KEYS[3], chained_score(), member)
@@ -64,12 +65,12 @@ local function take(member, lease)
   return wait(member, position)
 end
 
-local outcomes, positions = {}, {}
+local outcomes, numbers = {}, {}
 for i, member in ipairs(members) do
   if is_gone[i] then
-    outcomes[i], positions[i] = 'refused', 0
+    outcomes[i], numbers[i] = 'refused', 0
   else
     local _, lease = ours(member)
-    outcomes[i], positions[i] = take(member, lease)
+    outcomes[i], numbers[i] = take(member, lease)
   end
 end
