@@ -49,6 +49,13 @@ impl Class {
 }
 
 impl Class {
+    /// Has the counters of the class begin at 0, once: the first event would begin them at 1, and a
+    /// counter that appears is no rise for what watches it.
+    pub(crate) fn begin_counters(&self) {
+        #[cfg(feature = "metrics")]
+        self.metrics.begin(&self.name);
+    }
+
     /// Counts a hold, if waits of the class are predicted.
     pub(crate) fn held(&self, time: impl FnOnce() -> Duration) {
         if self.is_predicted.load(Ordering::Relaxed) {

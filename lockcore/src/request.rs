@@ -129,6 +129,7 @@ impl LockRequest {
     /// rest is cut. Requests of more than 1 000 classes of one `Locks` share the class `other`.
     pub fn class(mut self, class: impl AsRef<str>) -> Self {
         self.class = self.node.classes.get(class.as_ref());
+        self.class.begin_counters();
         self
     }
 

@@ -181,10 +181,12 @@ impl Driver {
             is_abandoned: false,
         };
         table.follow_lanes(&*store);
+        let classes = Classes::new(&settings.class);
+        classes.unnamed().begin_counters();
         Self {
             store,
             observer: Observer::new(id.clone(), &settings),
-            classes: Classes::new(&settings.class),
+            classes,
             refusals: RefusalPace::default(),
             id,
             settings,

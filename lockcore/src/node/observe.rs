@@ -78,6 +78,7 @@ pub(crate) struct ClassMetrics {
     hold: metrics::Key,
     queue_length: metrics::Key,
     prediction_error: metrics::Key,
+    has_begun: AtomicBool,
 }
 
 #[cfg(feature = "metrics")]
@@ -92,8 +93,44 @@ impl ClassMetrics {
             hold: key("lockcore_hold_seconds"),
             queue_length: key("lockcore_queue_length"),
             prediction_error: key("lockcore_wait_prediction_error_seconds"),
+            has_begun: AtomicBool::new(false),
         }
     }
+
+    /// Has the counters of this class begin at 0, once.
+    pub(crate) fn begin(&self, class: &Arc<str>) {
+        if self.has_begun.load(Ordering::Relaxed) || self.has_begun.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        foreign::call(WATCHERS, || {
+            for name in ["lockcore_lost_total", "lockcore_cancelled_total"] {
+                metrics::counter!(name, "class" => Arc::clone(class)).increment(0);
+            }
+            for cause in CAUSES {
+                let class = Arc::clone(class);
+                metrics::counter!("lockcore_refused_total", "cause" => cause, "class" => class)
+                    .increment(0);
+            }
+        });
+    }
+}
+
+/// Has the counters without a class begin at 0.
+fn begin_counters() {
+    #[cfg(feature = "metrics")]
+    foreign::call(WATCHERS, || {
+        for name in [
+            "lockcore_hand_offs_total",
+            "lockcore_passed_over_total",
+            "lockcore_places_lost_total",
+            "lockcore_not_released_total",
+        ] {
+            metrics::counter!(name).increment(0);
+        }
+        for outcome in ["renewed", "failed"] {
+            metrics::counter!("lockcore_renewals_total", "outcome" => outcome).increment(0);
+        }
+    });
 }
 
 /// Emits the events and metrics of one node, or of all of a quorum, and remembers which warnings
@@ -117,6 +154,7 @@ pub(crate) struct Observer {
 
 impl Observer {
     pub(super) fn new(node: NodeId, settings: &Settings) -> Self {
+        begin_counters();
         Self {
             node,
             primary: settings.primary,
@@ -363,6 +401,22 @@ fn cause(of: &HoldCell, refusal: &Refusal) -> &'static str {
         Refusal::Store(error) => cause_of(error.kind),
     }
 }
+
+/// All causes of refusals.
+#[cfg(feature = "metrics")]
+const CAUSES: [&str; 11] = [
+    "busy",
+    "timeout",
+    "queue_full",
+    "wait_too_long",
+    "superseded",
+    "unavailable",
+    "read_only",
+    "denied",
+    "out_of_memory",
+    "closed",
+    "other",
+];
 
 /// The name of an error in metrics, events and spans.
 pub(crate) fn cause_of(kind: LockErrorKind) -> &'static str {

@@ -47,6 +47,12 @@ fn value(measured: &str, name: &str) -> Option<f64> {
     Some(value.parse().expect("a number"))
 }
 
+/// The lines of the counters that have counted something.
+fn counted(measured: &str) -> BTreeSet<&str> {
+    let names = |line: &&str| line.starts_with("lockcore_") && line.contains("_total");
+    measured.lines().filter(names).filter(|line| !line.ends_with(" 0")).collect()
+}
+
 /// The gauges of a class: waiting, holding, and the oldest of each in whole seconds.
 fn gauges(measured: &str, class: &str) -> Option<[u64; 4]> {
     let names = ["waiting", "holding", "oldest_wait_seconds", "oldest_hold_seconds"];
@@ -104,7 +110,8 @@ fn an_acquire_that_ends_without_the_lock_counts_by_its_cause() {
     assert_eq!([of("busy"), of("timeout"), of("queue_full")], [Some(1.0), Some(2.0), Some(1.0)]);
     assert_eq!(of("superseded"), Some(1.0));
     assert_eq!(count(&refused, "lockcore_cancelled_total"), 1);
-    assert_eq!(refused.matches("lockcore_refused_total{").count(), 4, "{refused}");
+    let named = |line: &&&str| line.starts_with("lockcore_refused_total{");
+    assert_eq!(counted(&refused).iter().filter(named).count(), 4, "{refused}");
 }
 
 #[test]
@@ -123,7 +130,8 @@ fn each_class_has_its_own_waits_holds_and_ends() {
     });
     let classes = |name: &str| -> Vec<&str> {
         let prefix = format!("lockcore_{name}{{class=\"");
-        let lines = told.lines().filter_map(|line| line.strip_prefix(&prefix));
+        let lines = told.lines().filter(|line| !line.ends_with(" 0"));
+        let lines = lines.filter_map(|line| line.strip_prefix(&prefix));
         lines.map(|line| line.split('"').next().expect("a class")).collect()
     };
     let sorted = |name| {
@@ -364,10 +372,10 @@ fn a_request_to_a_quorum_and_its_hold_count_once_and_by_their_class() {
         a.lock("other").await.expect("free").leak();
         recorded.render()
     });
-    let counted: BTreeSet<_> = told
-        .lines()
-        .filter(|line| line.starts_with("lockcore_"))
-        .filter(|line| ["lost", "refused", "cancelled"].iter().any(|name| line.contains(name)))
+    let of_requests = ["lost_total", "refused_total", "cancelled_total"];
+    let counted: BTreeSet<_> = counted(&told)
+        .into_iter()
+        .filter(|line| of_requests.iter().any(|name| line.contains(name)))
         .collect();
     let expected = [
         "lockcore_cancelled_total{class=\"reports\"} 1",
@@ -402,6 +410,48 @@ fn each_primary_of_a_quorum_has_its_own_gauges() {
         assert_eq!(value(&told, "lockcore_holding{class=\"orders\"}"), None);
         drop(guard);
     });
+}
+
+// A counter that begins at 1 is no rise for an alert, and "no data" for a panel.
+#[test]
+fn all_counters_begin_at_0_with_each_cause_that_the_manual_names() {
+    let manual = include_str!("../../../lockcore/src/guide/observability.md");
+    let rows = manual.lines().filter_map(|line| line.strip_prefix("| `"));
+    let mut expected = BTreeSet::new();
+    for row in rows.filter(|row| row.contains("| counter |")) {
+        let (name, _) = row.split_once('`').expect("a name in code");
+        let classes: &[&str] = match row.contains("| yes |") {
+            true => &["class=\"default\"", "class=\"orders\""],
+            false => &[""],
+        };
+        let values = row.split_once("label `").map(|(_, label)| {
+            let (label, values) = label.split_once("`: ").expect("values");
+            let values = values.trim_end_matches(" |").replace(" or ", ", ");
+            let values = values.split(", ").map(|value| value.split(' ').next().expect("a word"));
+            values.map(|value| format!("{label}=\"{value}\"")).collect::<Vec<_>>()
+        });
+        for class in classes {
+            for value in values.as_deref().unwrap_or(&[String::new()]) {
+                let labels = [value.as_str(), class].into_iter().filter(|label| !label.is_empty());
+                let labels = labels.collect::<Vec<_>>().join(",");
+                let labels = Some(labels).filter(|labels| !labels.is_empty());
+                let labels = labels.map_or(String::new(), |labels| format!("{{{labels}}}"));
+                expected.insert(format!("{name}{labels} 0"));
+            }
+        }
+    }
+    let told = measured(async |a, _| drop(a.key("key").class("orders")));
+    let told: BTreeSet<_> =
+        told.lines().filter(|line| line.contains("_total") && !line.starts_with('#')).collect();
+    assert_eq!(told, expected.iter().map(String::as_str).collect());
+    assert!(told.len() > 20, "{told:?}");
+    // On a quorum no class but those that requests name.
+    let told = recorded(true, async |recorded| {
+        let locks = Locks::in_memory_quorum(3);
+        locks.key("key").class("orders").lock().await.expect("free").release().await.expect("held");
+        recorded.render()
+    });
+    assert!(!told.contains("_total{class=\"quorum\""), "{told}");
 }
 
 #[test]
