@@ -6,9 +6,10 @@
 #[cfg(feature = "metrics")]
 pub(super) mod gauges;
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use proto::node::{Note, Refusal};
@@ -40,6 +41,21 @@ impl fmt::Display for LoggedName<'_> {
         }
         // Characters that are not seen would make one name read as another.
         self.lock.as_str().escape_debug().fmt(f)
+    }
+}
+
+/// Most names of which a node tells something once. It says nothing of more.
+const MOST_TOLD: usize = 64;
+
+/// The names of which something was told.
+#[derive(Debug, Default)]
+struct ToldNames(Mutex<BTreeSet<LockName>>);
+
+impl ToldNames {
+    /// Whether it is to be told of this name.
+    fn tell(&self, lock: &LockName) -> bool {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        told.len() < MOST_TOLD && told.insert(lock.clone())
     }
 }
 
@@ -146,6 +162,7 @@ pub(crate) struct Observer {
     redact_names: bool,
     trace_links: Option<Arc<dyn TraceLinks>>,
     unreachable_waiters: UnreachableWaiters,
+    behind_own: ToldNames,
     pub(crate) heat: Heat,
     is_of_quorum: bool,
     /// The warning of an acquisition that was never polled was given.
@@ -161,6 +178,7 @@ impl Observer {
             redact_names: settings.redact_names,
             trace_links: settings.trace_links.clone(),
             unreachable_waiters: UnreachableWaiters::default(),
+            behind_own: ToldNames::default(),
             heat: Heat::new(),
             is_of_quorum: false,
             has_told_unpolled: AtomicBool::new(false),
@@ -350,6 +368,14 @@ impl Observer {
             Note::Renewed { lock } => {
                 debug!(lock = %self.name(lock), primary, "renewed");
                 count!("lockcore_renewals_total", "outcome" => "renewed");
+            }
+            Note::WaitsBehindOwn { lock, waited } => {
+                if self.behind_own.tell(lock) {
+                    warn!(
+                        lock = %self.name(lock), primary, ?waited,
+                        "a request waits for a lock that this process holds: if the holder itself awaits it, neither ends. Release the guard first, or share it with `reenter` (told once for each name)"
+                    );
+                }
             }
             Note::RenewalFailed { lock, error } => {
                 warn!(lock = %self.name(lock), primary, kind = ?error.kind, error = %error.detail, "the hold could not be renewed yet");

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lock_tests::{Log, RedisServer, eventually};
-use lockcore::Locks;
+use lockcore::{LockErrorKind, Locks};
 use tracing::Level;
 
 use crate::common::{LONG, SOON, granted, held, queued, release, setup, soon};
@@ -70,6 +70,38 @@ async fn a_forgotten_await_is_warned_of_once() {
     let warnings = log.warnings();
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     assert!(warnings[0].contains("write `.await`"), "{warnings:?}");
+}
+
+// The request held the name already, and waited for itself without a word.
+#[tokio::test(start_paused = true)]
+async fn a_wait_behind_a_hold_of_its_own_process_is_warned_of_once_a_name() {
+    let (log, _here) = Log::listen();
+    let locks = Locks::in_memory();
+    for name in ["k", "k", "another"] {
+        let guard = locks.lock(name).await.expect("free");
+        let error = locks.key(name).wait(Duration::from_secs(100)).lock().await;
+        assert_eq!(error.expect_err("it is held").kind(), LockErrorKind::Timeout);
+        guard.release().await.expect("held until now");
+    }
+    let warnings = log.warnings();
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    for (warning, name) in warnings.iter().zip(["lock=k", "lock=another"]) {
+        assert!(warning.contains(name) && warning.contains("reenter"), "{warnings:?}");
+    }
+}
+
+// A queue in which each has its turn is no reason, however long a wait is.
+#[tokio::test(start_paused = true)]
+async fn a_long_wait_behind_short_holds_of_its_own_process_is_not_warned_of() {
+    let (log, _here) = Log::listen();
+    let locks = Locks::in_memory();
+    let turns = (0..10).map(|_| async {
+        let guard = locks.lock("k").await.expect("its turn comes");
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        guard.release().await.expect("held until now");
+    });
+    futures_util::future::join_all(turns).await;
+    assert_eq!(log.warnings(), Vec::<String>::new());
 }
 
 /// The granting process makes a grant's channel from its own prefix: a process with another prefix

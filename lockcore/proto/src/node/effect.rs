@@ -53,6 +53,7 @@ pub enum Note<P> {
     PlaceLost { lock: LockName },
     Missed { lock: LockName },
     Renewed { lock: LockName },
+    WaitsBehindOwn { lock: LockName, waited: Duration },
     RenewalFailed { lock: LockName, error: StoreError },
     Lost { lock: LockName, held: Duration, why: &'static str, of: P },
     LeaveFailed { lock: LockName, error: StoreError },

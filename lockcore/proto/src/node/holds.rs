@@ -16,6 +16,8 @@ use crate::{Command, Grant, Released, Renewed};
 const CONFIRM_RETRY: Duration = Duration::from_millis(250);
 const UNPROVEN: &str =
     "its lease ended before a renewal had shown whether the hold was there when it was given back";
+/// A request that has waited for so long behind a hold of its own node is told.
+const LONG_BEHIND_OWN: Duration = Duration::from_secs(30);
 /// The weight of a read, to which a downgrade reduces a lock.
 const READ: NonZeroU32 = NonZeroU32::MIN;
 
@@ -76,9 +78,28 @@ impl<P: Mirror> Core<P> {
                     }
                 });
                 self.push(Effect::Observe(Note::Renewed { lock: ask.lock.clone() }));
+                self.tell_waits_behind(number);
             }
             // Its own release has overtaken it, and tells how the hold ended.
             _ => {}
+        }
+    }
+
+    /// Tells of a request of this node that has waited for long behind this hold: it may be the
+    /// holder's own, which then waits for itself. Looked at when the hold is renewed, since there
+    /// is no index of holds by their locks.
+    pub(super) fn tell_waits_behind(&mut self, number: u64) {
+        let Some(entry) = self.table.get(number) else { return };
+        let (State::Held(lease), Some(line)) = (&entry.state, self.table.lines().get(&entry.lock))
+        else {
+            return;
+        };
+        let first = line.numbers.first().and_then(|first| self.table.get(*first));
+        let Some(started) = first.map(|waiting| waiting.started) else { return };
+        let waited = self.now.since(started.max(lease.since));
+        if waited >= LONG_BEHIND_OWN {
+            let lock = entry.lock.clone();
+            self.push(Effect::Observe(Note::WaitsBehindOwn { lock, waited }));
         }
     }
 

@@ -428,9 +428,12 @@ impl<P: Mirror> Core<P> {
         self.push(Effect::Observe(Note::Renewed { lock }));
         self.prove(first, Ok(Released::Released), sent);
         let Some(run) = self.runs.get(first) else { return };
-        let (is_idle, is_awaited) = (run.served.is_none(), !run.returned.is_empty());
-        if is_idle {
-            self.serve_next(first, Some(now));
+        let (served, is_awaited) = (run.served, !run.returned.is_empty());
+        match served {
+            Some(served) => self.tell_waits_behind(served),
+            None => {
+                self.serve_next(first, Some(now));
+            }
         }
         if is_awaited {
             self.look(first);
