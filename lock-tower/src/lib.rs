@@ -170,8 +170,8 @@
 //!   [`RequestBody`], which has the part that was read. A [`LockLayer`] does not read bodies: for
 //!   HTTP take the other two. The layers do not read the rest of a body while its handler waits for
 //!   something else.
-//! - **An upgrade** (a WebSocket) ends the hold with its 101. Keep a guard from
-//!   [`LockHandle::reenter`].
+//! - **An upgrade** (a WebSocket) ends the hold with its 101, and is warned of once. Keep a guard
+//!   from [`LockHandle::reenter`].
 //! - **Held until the body ends** means until the server has taken the last frame. Set
 //!   [`max_hold`](HttpLockLayer::max_hold) with it.
 //! - The futures of all layers need a tokio runtime with timers where they are polled.

@@ -80,6 +80,11 @@ impl LayerHolds {
         self.any(|held| !held.is_released())
     }
 
+    /// Whether a hold ends with this layer.
+    pub(crate) fn is_only_keeper(&self) -> bool {
+        self.any(HoldRecord::ends_with_its_layer)
+    }
+
     /// Whether a hold was lost under which no work may continue.
     pub(crate) fn stops(&self) -> bool {
         self.stops_on_loss() && self.any(HoldRecord::is_lost)

@@ -67,6 +67,11 @@ impl HoldRecord {
         self.with_guard(|_| ()).is_err()
     }
 
+    /// Whether the layer alone keeps the hold: there is no other guard, and no detached work.
+    pub(crate) fn ends_with_its_layer(&self) -> bool {
+        matches!(&*self.state(), RecordState::Held { guard, keepers: 1 } if guard.hold_count() == 1)
+    }
+
     /// Whether the hold was lost. A released hold is not lost.
     pub(crate) fn is_lost(&self) -> bool {
         self.with_guard(LockGuard::is_lost).unwrap_or(false)

@@ -93,7 +93,7 @@ pub(crate) struct Section<W: Work> {
     #[pin]
     loss: Option<Loss>,
     /// Decides whether the holds last beyond an output.
-    outlives: fn(&W::Output) -> bool,
+    outlives: fn(&W::Output, &LayerHolds) -> bool,
 }
 
 #[pin_project(project = SectionProjection)]
@@ -114,7 +114,11 @@ enum SectionState<W: Work> {
 }
 
 impl<W: Work> Section<W> {
-    pub(crate) fn new(work: W, layer_holds: LayerHolds, outlives: fn(&W::Output) -> bool) -> Self {
+    pub(crate) fn new(
+        work: W,
+        layer_holds: LayerHolds,
+        outlives: fn(&W::Output, &LayerHolds) -> bool,
+    ) -> Self {
         let state = SectionState::Running { work, layer_holds: Some(layer_holds) };
         Self { state, loss: None, outlives }
     }
@@ -160,7 +164,8 @@ impl<W: Work> Section<W> {
         result: Result<W::Output, Failure<W::Error>>,
     ) -> Option<End<W::Output, W::Error>> {
         let mut layer_holds = self.as_mut().close()?;
-        if layer_holds.has_holds() && result.as_ref().is_ok_and(self.outlives) {
+        let outlives = |output| (self.outlives)(output, &layer_holds);
+        if layer_holds.has_holds() && result.as_ref().is_ok_and(outlives) {
             return Some(End { result, layer_holds });
         }
         let is_awaited = !matches!(result, Err(Failure::Refused(_)));

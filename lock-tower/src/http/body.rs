@@ -75,7 +75,7 @@ impl<B: Body> LockBody<B> {
         layer_holds: LayerHolds,
         response_options: &Arc<ResponseOptions>,
     ) -> Self {
-        let section = Section::new(Frames(body), layer_holds, |_| false);
+        let section = Section::new(Frames(body), layer_holds, |_, _| false);
         Self {
             kind: LockBodyKind::Held(Box::pin(HeldBody {
                 section,

@@ -1,11 +1,13 @@
 //! The end of a critical section as a response.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use http::{HeaderValue, Response};
+use http::{HeaderValue, Response, StatusCode};
 use http_body::Body;
 
+use crate::hold::layer_holds::LayerHolds;
 use crate::hold::section::{End, Failure};
 use crate::http::body::LockBody;
 use crate::http::response_options::ResponseOptions;
@@ -46,10 +48,32 @@ pub(crate) fn respond<R: Body, E>(
 
 /// Decides whether the hold lasts beyond a response: until the end of its body, if it has one and
 /// is no refusal.
-pub(crate) fn outlives<R: Body>(response_options: &ResponseOptions) -> fn(&Response<R>) -> bool {
+pub(crate) fn outlives<R: Body>(
+    response_options: &ResponseOptions,
+) -> fn(&Response<R>, &LayerHolds) -> bool {
     match response_options.hold_until_body_end {
-        true => |response| !response.body().is_end_stream() && refusal(response).is_none(),
-        false => |_| false,
+        true => |response, layer_holds| {
+            warn_of_upgrade(response, layer_holds);
+            !response.body().is_end_stream() && refusal(response).is_none()
+        },
+        false => |response, layer_holds| {
+            warn_of_upgrade(response, layer_holds);
+            false
+        },
+    }
+}
+
+/// Warns, once, of a hold that ends with the 101 of an upgrade: the socket is open without it.
+fn warn_of_upgrade<R>(response: &Response<R>, layer_holds: &LayerHolds) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS
+        && layer_holds.is_only_keeper()
+        && !SAID.swap(true, Ordering::Relaxed)
+    {
+        tracing::warn!(
+            "a lock ends with the 101 of its request, and the WebSocket is open without it: keep a \
+             guard as long as the socket, from `OwnedLock` or `LockHandle::reenter` (said once)"
+        );
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Locking<S: Service<Req>, Req, C> {
     #[pin]
     state: LockingState<S, Req>,
     carry: C,
-    outlives: fn(&S::Response) -> bool,
+    outlives: fn(&S::Response, &LayerHolds) -> bool,
 }
 
 #[pin_project(project = LockingProjection)]
@@ -55,7 +55,7 @@ impl<S: Service<Req> + Clone, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
         config: &Arc<Config>,
         carry: C,
         place: Option<Place>,
-        outlives: fn(&S::Response) -> bool,
+        outlives: fn(&S::Response, &LayerHolds) -> bool,
     ) -> Self {
         // First, since a request without a lock is to cost next to nothing.
         if let Ok(None) = keys {
@@ -81,7 +81,7 @@ impl<S: Service<Req> + Clone, Req> LockingState<S, Req> {
     /// Calls a ready service in place: nothing is cloned. One that is not ready is moved out, since
     /// it keeps its place in the queue in which it waits. A clone without a place stays behind.
     #[inline(always)]
-    fn pass(inner: &mut S, request: Req, outlives: fn(&S::Response) -> bool) -> Self {
+    fn pass(inner: &mut S, request: Req, outlives: fn(&S::Response, &LayerHolds) -> bool) -> Self {
         match inner.poll_ready(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(())) => Self::Passing(inner.call(request)),
             Poll::Ready(Err(error)) => Self::Ended(Some(over(Err(error)))),
@@ -91,7 +91,11 @@ impl<S: Service<Req> + Clone, Req> LockingState<S, Req> {
 
     /// Calls a service that is not ready. A function of its own, so that `pass` stays small.
     #[cold]
-    fn pass_later(inner: &mut S, request: Req, outlives: fn(&S::Response) -> bool) -> Self {
+    fn pass_later(
+        inner: &mut S,
+        request: Req,
+        outlives: fn(&S::Response, &LayerHolds) -> bool,
+    ) -> Self {
         let clone = inner.clone();
         let call = ServiceCall::new(Some((std::mem::replace(inner, clone), request)));
         Self::Running(Section::new(call, LayerHolds::default(), outlives))

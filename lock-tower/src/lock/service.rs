@@ -54,7 +54,7 @@ where
         let carry = self.carry.clone();
         let inner = &mut self.inner;
         let config = &self.config;
-        LockFuture::new(Locking::new(inner, request, keys, config, carry, None, |_| false))
+        LockFuture::new(Locking::new(inner, request, keys, config, carry, None, |_, _| false))
     }
 }
 

@@ -2,13 +2,17 @@
 
 use std::collections::HashMap;
 use std::fmt::Debug;
+use std::future::ready;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::Empty;
 use lock_tests::queued;
-use lock_tower::{Keys, LockLayer};
+use lock_tower::{ByPath, HttpLockLayer, Keys, LockHandle, LockLayer, RequestBody};
 use lockcore::{LockErrorKind, Locks, MemoryStore};
-use tower::Layer as _;
+use tower::{Layer as _, ServiceExt as _, service_fn};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
@@ -174,5 +178,38 @@ async fn the_class_is_that_of_the_key_and_else_that_of_the_layer() {
         assert!(locks.activity().all(|one| *one.class == *class), "{number}");
         respond.send_response(1);
         answer.await.unwrap().unwrap();
+    }
+}
+
+// The socket was open without its lock, and nothing said so.
+#[tokio::test]
+async fn a_lock_that_ends_with_the_101_of_an_upgrade_is_warned_of_once() {
+    let (log, _here) = Log::here();
+    let locks = Locks::in_memory();
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let open = |keeps: bool| {
+        let kept = Arc::clone(&kept);
+        let upgrade = service_fn(move |request: Request<RequestBody<Empty<Bytes>>>| {
+            let lock = request.extensions().get::<LockHandle>().expect("locked").clone();
+            if keeps {
+                kept.lock().unwrap().push(lock.reenter().expect("held"));
+            }
+            let response = Response::builder().status(StatusCode::SWITCHING_PROTOCOLS);
+            ready(response.body(Empty::<Bytes>::new()))
+        });
+        let service = HttpLockLayer::new(locks.clone(), ByPath::new()).layer(upgrade);
+        service.oneshot(Request::get("/documents/7").body(Empty::new()).unwrap())
+    };
+    let warnings = || {
+        let events = log.0.lock().unwrap();
+        let said = events.iter().filter_map(|fields| fields.get("message"));
+        said.filter(|message| message.contains("101")).count()
+    };
+    assert_eq!(open(true).await.unwrap().status(), StatusCode::SWITCHING_PROTOCOLS);
+    assert_eq!(warnings(), 0, "the socket has a guard");
+    kept.lock().unwrap().clear();
+    for _ in 0..2 {
+        assert_eq!(open(false).await.unwrap().status(), StatusCode::SWITCHING_PROTOCOLS);
+        assert_eq!(warnings(), 1);
     }
 }
