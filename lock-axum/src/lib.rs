@@ -174,7 +174,7 @@
 //! | the request is [refused early](LockScopeLayer::refuse_early) | 503, with `Retry-After` |
 //! | a newer request [waits in its place](LockScopeLayer::when_busy) | 409 |
 //! | Redis is unavailable, or refuses to serve | 503, with `Retry-After` if it may pass by itself |
-//! | a hold is lost while the handler runs | 500, which gateways do not repeat as they do a 503 |
+//! | a hold is lost while the handler runs | 500, which few gateways repeat |
 //! | a hold is lost while another is waited for | 503 |
 //! | the key cannot be a lock's name | 400 |
 //! | a path that is the key has a number in [another spelling](lock_tower::canonical_path), such as `/orders/07` | 400, with the code `lock-key-spelling` |
