@@ -1,5 +1,8 @@
-//! The manual: one page for each question that comes up before the first lock is in production, in
-//! the order in which to read them.
+//! The manual: one page for each question that comes up before the first lock is in production.
+//!
+//! In the order in which to read them: [`choosing`], [`keys`], [`leases`], [`fencing`],
+//! [`cancellation`], [`overload`], [`runtimes`], [`redis`], [`quorum`], [`observability`],
+//! [`testing`].
 
 #[doc = include_str!("guide/choosing.md")]
 pub mod choosing {}
