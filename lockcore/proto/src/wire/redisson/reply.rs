@@ -74,7 +74,8 @@ fn held(member: &Member, token: &str) -> Option<Grant> {
     Some(Grant { member: member.clone(), token, left_ms, run: Vec::new() })
 }
 
-/// An answer in full, followed by the number of each member that is queued, or finds the queue full.
+/// An answer in full, followed by the number of each member that is queued, or finds the queue
+/// full.
 fn all_acquired(told: Told<'_>, members: usize) -> Option<Reply<Vec<Acquired>>> {
     let Told::Full(parts) = told else { return None };
     let (Value::List(numbers), rest) = parts.split_last()? else { return None };
