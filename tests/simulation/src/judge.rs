@@ -93,7 +93,7 @@ impl Record {
         self.gone.contains_key(&who)
     }
 
-    /// Gives those whose time aside is over the places of their late copies.
+    /// Gives members whose time aside is over the places of their late copies.
     fn settle_again(&mut self, resource: &Resource) {
         if self.again.is_empty() {
             return;
