@@ -211,9 +211,14 @@ fn round_trip(source: &mut Source<'_>) {
         assert_eq!((reply.outcome, reply.now_us), (vec![Acquired::Granted], now_us));
         assert_eq!(reply.grants, grant(&member, token, 30_000));
     }
-    let refused = read(&acquire, &said(member.as_str()));
-    let Ok(Answer::Acquired(reply)) = refused else { panic!("{refused:?}") };
-    assert_eq!((reply.outcome, reply.grants), (vec![Acquired::Full], Vec::new()));
+    for (short, outcome) in [
+        (member.to_string(), Acquired::Busy),
+        (format!("f7{member}"), Acquired::Full { waiting: 7 }),
+    ] {
+        let refused = read(&acquire, &said(&short));
+        let Ok(Answer::Acquired(reply)) = refused else { panic!("{refused:?}") };
+        assert_eq!((reply.outcome, reply.grants), (vec![outcome], Vec::new()));
+    }
     let of_another = [
         said(format!("{token}{other}")),
         said(other.as_str()),
