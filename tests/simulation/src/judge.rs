@@ -99,16 +99,17 @@ impl Record {
             return;
         }
         let aside = resource.aside();
-        for (who, (member, place, ticket)) in
-            self.again.extract_if(.., |who, _| !aside.contains(who))
-        {
-            let is_there = resource.place(&member) == Some(place);
-            if let Some(wait) = self.waits.get_mut(&who).filter(|_| is_there) {
-                self.line.remove(&wait.ticket);
-                wait.ticket = ticket;
-                self.line.insert(ticket, who);
+        let (waits, line) = (&mut self.waits, &mut self.line);
+        self.again.retain(|who, (member, place, ticket)| {
+            let is_aside = aside.contains(who);
+            let has_late_place = !is_aside && resource.place(member) == Some(*place);
+            if let Some(wait) = waits.get_mut(who).filter(|_| has_late_place) {
+                line.remove(&wait.ticket);
+                wait.ticket = *ticket;
+                line.insert(*ticket, *who);
             }
-        }
+            is_aside
+        });
     }
 
     fn leave(&mut self, who: Who) {
