@@ -24,7 +24,7 @@
 //!   process from then on: all wait in one queue, and find the others free.
 
 use std::fmt;
-use std::future::{Future, poll_fn};
+use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -677,11 +677,18 @@ async fn next(
         }
         Poll::Pending
     });
+    // A timer is made after the attempts were polled, which say where there can be none.
+    let late = async {
+        match until {
+            Some(until) => sleep_until(until).await,
+            None => pending().await,
+        }
+    };
     tokio::select! {
         biased;
         event = told => event,
         _ = view.wait_for(is_away) => Event::Changed,
         _ = leads.wait_for(has_moved) => Event::Changed,
-        () = sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => Event::Late,
+        () = late => Event::Late,
     }
 }
