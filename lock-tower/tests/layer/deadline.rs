@@ -139,7 +139,8 @@ async fn a_wait_that_would_be_too_long_is_refused_with_503_and_the_time_of_the_q
     assert!(began.elapsed() < ms(20), "{:?}", began.elapsed());
     assert_eq!(response.status(), 503);
     let after: u64 = response.headers()["retry-after"].to_str().unwrap().parse().unwrap();
-    assert!((1..=2).contains(&after), "a wait of 100 ms is a short queue: {after}");
+    // 200 turns of 50 ms each, and up to twice that.
+    assert!((10..=24).contains(&after), "however short its own wait is: {after}");
     let body = response.into_body().collect().await.unwrap().to_bytes();
     let body = String::from_utf8(body.to_vec()).unwrap();
     assert!(body.contains(r#""code":"lock-wait-too-long""#), "{body}");
