@@ -18,7 +18,7 @@ mod release;
 mod tests;
 
 pub(crate) use attempt::{Attempt, LocalOptions, SILENCE};
-pub(crate) use clock::later;
+pub(crate) use clock::{later, until};
 use deadline::{TimedRequest, silent, timer};
 pub(crate) use driver::{Driver, Inbox, Settings};
 pub(crate) use guard::{NOT_WITH_PEERS, NodeGuard};

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use proto::node::Moment;
 
+use super::clock::until;
 use super::driver::Driver;
 #[cfg(feature = "metrics")]
 use super::observe::gauges::Gauges;
@@ -91,11 +92,4 @@ async fn work(driver: Arc<Driver>, mut links: Links, mut running: RunningNode) {
         }
     }
     running.end(false);
-}
-
-async fn until(at: Option<tokio::time::Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
-    }
 }

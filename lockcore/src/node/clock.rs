@@ -1,11 +1,12 @@
 //! The source of the node's moments: tokio's clock, which tests can pause, and the time for which
 //! the machine was suspended, which no timer counts.
 
+use std::future::pending;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use proto::node::Moment;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 /// The time ahead that is used when a sum would overflow: thirty years.
 const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
@@ -13,6 +14,14 @@ const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 /// `at` plus `by`, or as far ahead as matters.
 pub(crate) fn later(at: Instant, by: Duration) -> Instant {
     at.checked_add(by).unwrap_or_else(|| at + FAR)
+}
+
+/// Completes at this instant; never without one. The timer is made by the first poll.
+pub(crate) async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => pending().await,
+    }
 }
 
 #[derive(Debug)]

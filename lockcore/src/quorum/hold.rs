@@ -33,7 +33,7 @@ use super::climb::{Ascent, BEHIND, HOP};
 use super::primary::Step;
 use crate::error::LockError;
 use crate::hold_state::HoldState;
-use crate::node::{Attempt, LocalOptions, later};
+use crate::node::{Attempt, LocalOptions, later, until};
 use crate::options::MIN_LEASE;
 
 /// A loss by time is told so long before the deadline, at most.
@@ -305,7 +305,7 @@ impl SharedHold {
                 biased;
                 _ = select_all(changes) => {}
                 _ = view.changed() => {}
-                () = sleep_until(last.unwrap_or_else(Instant::now)), if last.is_some() => {}
+                () = until(last) => {}
             }
         }
     }

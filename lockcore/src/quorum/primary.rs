@@ -18,13 +18,13 @@ use futures_util::future::BoxFuture;
 use proto::{FencingToken, LockErrorKind};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
 use super::View;
 use crate::error::LockError;
-use crate::node::{Node, NodeGuard};
+use crate::node::{Node, NodeGuard, until};
 use crate::store::{Links, Standing};
 
 /// A primary is reached after this time with its connections, and no longer after this time
@@ -229,7 +229,7 @@ impl SharedPrimary {
             let away = down_since.map(|since| since + SETTLING);
             tokio::select! {
                 biased;
-                () = sleep_until(away.unwrap_or_else(Instant::now)), if away.is_some() => return,
+                () = until(away) => return,
                 () = links.changed() => {}
             }
         }
