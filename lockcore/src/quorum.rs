@@ -24,6 +24,7 @@ mod hold;
 #[cfg(feature = "redis")]
 mod list;
 mod primary;
+mod queues;
 #[cfg(test)]
 mod tests;
 

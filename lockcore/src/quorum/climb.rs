@@ -24,7 +24,7 @@
 //!   process from then on: all wait in one queue, and find the others free.
 
 use std::fmt;
-use std::future::{Future, pending, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -38,7 +38,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::primary::Step;
-use super::{Hold, Leads, Primaries, View};
+use super::queues::{Event, Failure, Place, Queues, next};
+use super::{Hold, Primaries};
 use crate::error::LockError;
 use crate::node::{Attempt, HoldCell, LocalOptions, SILENCE, later};
 
@@ -174,47 +175,11 @@ struct Climbing {
     told: Vec<Option<Told>>,
 }
 
-type Queues = Vec<Option<Place>>;
-
-/// A place in the queue of one primary.
-struct Place {
-    attempt: Pin<Box<Attempt>>,
-    /// The number of the server, as it was before it was asked.
-    server: u64,
-}
-
-impl Place {
-    /// The number of those ahead, once the primary has answered.
-    fn ahead(&self) -> Option<u64> {
-        self.attempt.position()
-    }
-}
-
 /// The last word of a primary.
 enum Told {
     /// The lock, or a place in the queue.
     Answered,
     Failed(LockError),
-}
-
-/// The error of one primary.
-struct Failure {
-    error: LockError,
-    /// Whether it had a place in the queue.
-    was_queued: bool,
-}
-
-/// What ends a wait.
-enum Event {
-    Granted(usize, Step),
-    /// Taken, and the climb is not to wait.
-    Busy,
-    /// The end of a place, or of a request that had none yet.
-    Failed(usize, Failure),
-    /// Too few primaries are reached, one at which it stands is not reached any more, or it is to
-    /// stand elsewhere, too.
-    Changed,
-    Late,
 }
 
 impl Climbing {
@@ -640,55 +605,5 @@ impl Climbing {
         let waited = self.began.elapsed();
         let position = *self.positions.borrow();
         Some(Hold::new(self.ascent.clone(), held, token, waited, position))
-    }
-}
-
-/// The next event in these queues, until this time; also that this lock has another lead.
-async fn next(
-    primaries: &Primaries,
-    lock: Option<&LockName>,
-    queued: &mut Queues,
-    until: Option<Instant>,
-) -> Event {
-    let (mut view, mut leads) = (primaries.view.subscribe(), primaries.leads.subscribe());
-    let of = |(at, place): (usize, &Option<Place>)| Some((at, place.as_ref()?.server));
-    let servers: Vec<(usize, u64)> = queued.iter().enumerate().filter_map(of).collect();
-    let is_away = |view: &View| {
-        view.lacking.is_some()
-            || servers.iter().any(|(at, server)| view.servers[*at] != Some(*server))
-    };
-    let stands = |at: usize| servers.iter().any(|(other, _)| *other == at);
-    let has_moved = |leads: &Leads| {
-        let lead = lock.and_then(|lock| leads.get(lock));
-        lead.is_some_and(|at| !stands(*at) && primaries.server(*at).is_some())
-    };
-    let told = poll_fn(|cx| {
-        for (at, slot) in queued.iter_mut().enumerate() {
-            let Some(place) = slot else { continue };
-            if let Poll::Ready(outcome) = place.attempt.as_mut().poll(cx) {
-                let (server, was_queued) = (place.server, place.ahead().is_some());
-                *slot = None;
-                return Poll::Ready(match outcome {
-                    Ok(Some(guard)) => Event::Granted(at, Step::new(guard, server)),
-                    Ok(None) => Event::Busy,
-                    Err(error) => Event::Failed(at, Failure { error, was_queued }),
-                });
-            }
-        }
-        Poll::Pending
-    });
-    // A timer is made after the attempts were polled, which say where there can be none.
-    let late = async {
-        match until {
-            Some(until) => sleep_until(until).await,
-            None => pending().await,
-        }
-    };
-    tokio::select! {
-        biased;
-        event = told => event,
-        _ = view.wait_for(is_away) => Event::Changed,
-        _ = leads.wait_for(has_moved) => Event::Changed,
-        () = late => Event::Late,
     }
 }
