@@ -92,7 +92,7 @@ impl<P: Mirror> Core<P> {
     pub(super) fn leave_after_release(&mut self, member: &Member) -> Option<u64> {
         let number = self.known(member)?;
         let now = self.now;
-        let run = self.take_run(number);
+        let run = self.forget_run(number);
         let was_run = run.is_some();
         let lock = self.table.change(number, |entry| {
             // The release of a run that is repeated as such.

@@ -586,13 +586,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Forgets a run: it is none any more, or its hold is over.
-    pub(super) fn forget_run(&mut self, first: u64) {
-        self.take_run(first);
-    }
-
-    /// The same, and returns it.
-    pub(super) fn take_run(&mut self, first: u64) -> Option<Run<P>> {
+    /// Forgets a run: it is none any more, or its hold is over. Returns it.
+    pub(super) fn forget_run(&mut self, first: u64) -> Option<Run<P>> {
         self.doubt_cut(first);
         self.runs.remove(first)
     }
