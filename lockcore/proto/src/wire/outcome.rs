@@ -15,8 +15,8 @@ pub(super) fn acquired(word: &str, number: u64) -> Option<Acquired> {
     }
 }
 
-/// The outcomes of an acquire for several members, a letter for each, and the numbers that go with
-/// those that are queued and those that find the queue full.
+/// The outcomes of an acquire for several members: a letter for each, and a number for each queued
+/// member (its position) and for each member that found the queue full (its length).
 pub(super) fn all_acquired(letters: &str, numbers: &[Value<'_>]) -> Option<Vec<Acquired>> {
     let mut numbers = numbers.iter();
     let one = |letter| match letter {

@@ -3,8 +3,8 @@
 -- the members. Answers ms left of the holder's lease * 2^20 + position of the first if all are
 -- queued behind a lock; the first if none of them is, since they do not wait; `f<length of the
 -- queue><first>` if that is full; else in full. Then the outcome is one letter a member, g(ranted),
--- q(ueued), b(usy), f(ull), r(efused), and at the end stand the positions of those that are queued,
--- and the lengths of the queue as those found it that find it full.
+-- q(ueued), b(usy), f(ull), r(efused), and at the end stands one number for each queued member (its
+-- position) and for each member that found the queue full (the length of the queue then).
 local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local queue_limit, draws = tonumber(ARGV[5]), #ARGV - 5
 local text, drawn = pcall('GET', door), nil

@@ -1,6 +1,6 @@
 -- The long way of an acquire. Before it, besides the needs of common: members, queue_limit. After
--- it: the outcome of each member, and the numbers of those that are queued (their positions) and of
--- those that find the queue full (how many wait).
+-- it: the outcome of each member, and one number for each queued member (its position) and for each
+-- member that found the queue full (the length of the queue then).
 
 --#include queue/common
 
@@ -142,8 +142,10 @@ local function wait(member, place)
   end
   if not older then
     return 'refused'
-  elseif not is_waiting and size + in_run() - #older >= queue_limit then
-    full[member] = size + in_run() - #older
+  end
+  local waiting = size + in_run() - #older
+  if not is_waiting and waiting >= queue_limit then
+    full[member] = waiting
     return 'full'
   end
   supersede(older)
