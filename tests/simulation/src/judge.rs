@@ -43,6 +43,15 @@ struct Wait {
     until_ms: u64,
 }
 
+/// The effect of a late copy of an acquire: it counts if its member is not put back.
+struct LateCopy {
+    member: Member,
+    /// The place in the queue.
+    place: u64,
+    /// The ticket of that place.
+    ticket: u64,
+}
+
 /// The facts about a lock from other sources than the server's state.
 #[derive(Default)]
 pub(crate) struct Record {
@@ -60,9 +69,8 @@ pub(crate) struct Record {
     pub(crate) returned: BTreeMap<Who, cut::Returned>,
     /// The attempts that still wait after their run was cut short, with their tickets.
     pub(crate) cut: BTreeMap<Who, u64>,
-    /// The members that a late copy has queued while they stand aside, each with its place in the
-    /// queue and the ticket of that place: it counts if none puts them back.
-    again: BTreeMap<Who, (Member, u64, u64)>,
+    /// The members that late copies have queued while they stand aside.
+    late: BTreeMap<Who, LateCopy>,
     /// The members that the last command has queued.
     pub(crate) came: Vec<Who>,
     /// The tombstones that count, and the ms up to which they do. Time that the server's clock goes
@@ -72,20 +80,27 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    fn queue(&mut self, who: Who, until_ms: u64) {
-        self.leave(who);
-        self.came.push(who);
+    fn next_ticket(&mut self) -> u64 {
         self.tickets += 1;
-        self.waits.insert(who, Wait { ticket: self.tickets, until_ms });
-        self.line.insert(self.tickets, who);
+        self.tickets
+    }
+
+    fn wait(&mut self, who: Who, wait: Wait) {
+        self.leave(who);
+        self.line.insert(wait.ticket, who);
+        self.waits.insert(who, wait);
+    }
+
+    fn queue(&mut self, who: Who, until_ms: u64) {
+        self.came.push(who);
+        let ticket = self.next_ticket();
+        self.wait(who, Wait { ticket, until_ms });
     }
 
     /// Puts a member back that was served in a run, with the ticket that it had.
     pub(crate) fn put_back(&mut self, who: Who, until_ms: u64) {
         let Some(ticket) = self.served.get(&who).copied() else { return };
-        self.leave(who);
-        self.waits.insert(who, Wait { ticket, until_ms });
-        self.line.insert(ticket, who);
+        self.wait(who, Wait { ticket, until_ms });
     }
 
     /// Whether the server remembers that the member has gone.
@@ -94,22 +109,20 @@ impl Record {
     }
 
     /// Gives members whose time aside is over the places of their late copies.
-    fn settle_again(&mut self, resource: &Resource) {
-        if self.again.is_empty() {
+    fn settle_late_copies(&mut self, resource: &Resource) {
+        if self.late.is_empty() {
             return;
         }
         let aside = resource.aside();
-        let (waits, line) = (&mut self.waits, &mut self.line);
-        self.again.retain(|who, (member, place, ticket)| {
-            let is_aside = aside.contains(who);
-            let has_late_place = !is_aside && resource.place(member) == Some(*place);
-            if let Some(wait) = waits.get_mut(who).filter(|_| has_late_place) {
-                line.remove(&wait.ticket);
-                wait.ticket = *ticket;
-                line.insert(*ticket, *who);
+        for (who, late) in std::mem::take(&mut self.late) {
+            if aside.contains(&who) {
+                self.late.insert(who, late);
+            } else if resource.place(&late.member) == Some(late.place)
+                && let Some(Wait { until_ms, .. }) = self.waits.get(&who)
+            {
+                self.wait(who, Wait { ticket: late.ticket, until_ms: *until_ms });
             }
-            is_aside
-        });
+        }
     }
 
     fn leave(&mut self, who: Who) {
@@ -347,7 +360,7 @@ impl World {
         let is_moving = self.is_moving(lock);
         let record = &mut self.records[lock];
         if !is_moving {
-            record.settle_again(&self.servers[self.homes[lock]].locks[lock]);
+            record.settle_late_copies(&self.servers[self.homes[lock]].locks[lock]);
         }
         record.came.clear();
         let patient = |wait: &Wait| now_ms < wait.until_ms;
@@ -367,8 +380,8 @@ impl World {
                         Some(wait) if is_kept || is_aside() => {
                             wait.until_ms = wait.until_ms.max(newcomer_ms);
                             if let Some(place) = resource.place(member).filter(|_| !is_kept) {
-                                record.tickets += 1;
-                                record.again.insert(who, (member.clone(), place, record.tickets));
+                                let (member, ticket) = (member.clone(), record.next_ticket());
+                                record.late.insert(who, LateCopy { member, place, ticket });
                             }
                         }
                         wait => {
