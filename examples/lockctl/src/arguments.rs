@@ -39,8 +39,9 @@ Linux the kernel then kills CMD at once, unless CMD runs with the rights of anot
 processes that CMD has started go on, and may then work beside the next holder.
 
 Ctrl-Z and TSTP stop lockctl once they have stopped CMD, and STOP stops it at once. Nothing renews the \
-lease then: it expires within --lease seconds, and the lock is granted to the next waiter. After fg, CMD goes on beside the next holder until lockctl notices \
-the loss and stops CMD. STOP, TTIN and TTOU that are sent to lockctl alone leave CMD running.
+lease then: it expires within --lease seconds, and the lock is granted to the next waiter. After fg, CMD \
+goes on beside the next holder until lockctl notices the loss and stops CMD. STOP, TTIN and TTOU that \
+are sent to lockctl alone leave CMD running.
 
 Processes that CMD leaves behind when it ends run on without the lock. On systems other than Linux a \
 loss stops CMD, but not the processes that CMD has started.

@@ -129,9 +129,9 @@ impl Child {
         self.stop_beside_command();
     }
 
-    /// Stops `lockctl` once CMD has stopped for a TSTP: it has caught that, and a shell waits for
-    /// both. A CMD that catches it, or that no shell could let go on, does not stop, and the lease
-    /// is renewed.
+    /// Stops `lockctl` once a TSTP has stopped CMD: `lockctl` has caught the signal, and a shell
+    /// waits for both. Where CMD catches TSTP, too, or no shell could continue its process group,
+    /// CMD runs on, and so do renewals.
     fn stop_beside_command(&mut self) {
         let Some(id) = self.id().filter(|_| self.is_to_stop) else { return };
         let stopped = waitid(WaitId::Pid(id), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);

@@ -206,7 +206,7 @@ pub struct Core<P> {
     subscription: Link,
     next_attempt: u64,
     last_success: Moment,
-    /// From the last request that was answered to its answer.
+    /// The time between the last answer and its request.
     round_trip: Duration,
     last_readings: BTreeMap<u16, ClockReading>,
     recent_releases: RecentReleases,
@@ -621,7 +621,7 @@ impl<P: Mirror> Core<P> {
         self.last_success
     }
 
-    /// The time from the last request that was answered to its answer; zero before the first one.
+    /// The time between the last answer and its request; zero before the first answer.
     pub fn round_trip(&self) -> Duration {
         self.round_trip
     }

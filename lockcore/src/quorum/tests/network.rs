@@ -67,7 +67,7 @@ impl Network {
         // The walks judge who is served, however long a primary counts for nothing.
         let builder =
             Locks::builder().label("process").lease(MAX_LEASE).store_wait(Duration::from_secs(300));
-        // As of each primary of a quorum.
+        // A primary of a quorum forms no runs.
         let builder = builder.run_limit(1);
         let mut wires = Vec::new();
         let connect = |at: &usize| -> (Option<Connected>, Connect) {
