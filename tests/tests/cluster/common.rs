@@ -9,7 +9,7 @@ use proto::LockName;
 /// The bound of a failover on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(60);
 /// A lease much longer than a test.
-const LONG: Duration = Duration::from_secs(300);
+pub(crate) const LONG: Duration = Duration::from_secs(300);
 
 pub(crate) async fn soon<T>(what: &str, future: impl IntoFuture<Output = T>) -> T {
     let limit = tokio::time::timeout(SOON, future).await;

@@ -8,7 +8,7 @@ use redis::cmd;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::common::{SOON, connect, held, release, soon};
+use crate::common::{LONG, SOON, connect, held, release, soon};
 
 /// The time after which a primary that is silent is taken for dead.
 const SILENT: Duration = Duration::from_secs(2);
@@ -197,7 +197,9 @@ async fn where_replicas_have_to_acknowledge_it_a_grant_of_each_primary_is_there_
         release(guard).await;
     }
     let key = clustered.key_of(2, 0);
-    let guard = held(&locks, &key).await;
+    // Longer than any failover takes: nothing renews it meanwhile.
+    let guard = locks.key(&key).lease(LONG).lock();
+    let guard = soon("the lock", guard).await.expect("the lock is free");
     clustered.server(2).kill();
     let new = clustered.promoted(2).await;
     let mut redis = clustered.raw(new).await;
