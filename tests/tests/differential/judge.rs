@@ -66,25 +66,34 @@ pub(crate) fn judge<L: Layout>(
         return Err(differs(format!("the answer does not tell the time: {answer:?}")));
     }
 
-    let now_us = answer.now_us().unwrap_or(L::at_us(before));
-    let mut stepped = layout.step(request, &state, now_us);
-    if ends_meanwhile(&stepped.state) {
-        return Ok(Verdict::Undecided);
-    }
+    // A short answer does not tell its time, and what is due may differ between the first that it
+    // can be and the last.
+    let possible = match answer.now_us() {
+        Some(now_us) => vec![now_us],
+        None => vec![L::at_us(before), L::at_us(after)],
+    };
     let near = Near { ms: to_ms - from_ms };
-    let mut expected = stepped.answer.clone();
-    settle(&mut expected, &answer, is_short, near);
-    if answer != expected {
-        let both = format!("Lua answers  {answer:?}\nRust answers {expected:?}");
-        return Err(differs(format!("{near:?}\n{both}")));
+    let mut first_difference = None;
+    for now_us in possible {
+        let mut stepped = layout.step(request, &state, now_us);
+        if ends_meanwhile(&stepped.state) {
+            return Ok(Verdict::Undecided);
+        }
+        let mut expected = stepped.answer.clone();
+        settle(&mut expected, &answer, is_short, near);
+        let actual = L::state(after);
+        L::settle(&state, &answer, &mut stepped.state, &actual, near);
+        let difference = if answer != expected {
+            format!("Lua answers  {answer:?}\nRust answers {expected:?}")
+        } else if actual != stepped.state {
+            format!("Lua leaves {actual:#?}\nRust leaves {:#?}", stepped.state)
+        } else {
+            return Ok(Verdict::Same(Box::new(stepped)));
+        };
+        first_difference.get_or_insert(difference);
     }
-    let actual = L::state(after);
-    L::settle(&state, &answer, &mut stepped.state, &actual, near);
-    if actual != stepped.state {
-        let both = format!("Lua leaves {actual:#?}\nRust leaves {:#?}", stepped.state);
-        return Err(differs(format!("{near:?}\n{both}")));
-    }
-    Ok(Verdict::Same(Box::new(stepped)))
+    let difference = first_difference.expect("no possible time is the same");
+    Err(differs(format!("{near:?}\n{difference}")))
 }
 
 /// Gives `expected` the times of `actual` that are near, and of a short answer the gaps.
