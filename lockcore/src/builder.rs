@@ -20,6 +20,7 @@ use crate::locks::Locks;
 use crate::node::{Inbox, Node, Settings};
 use crate::option_setters;
 use crate::options::LockOptions;
+use crate::process;
 #[cfg(feature = "redis")]
 use crate::provider::Provider;
 use crate::store::Store;
@@ -147,9 +148,9 @@ impl LocksBuilder {
         self
     }
 
-    /// Names this process's holders and waiters in [`inspect`](Locks::inspect), and its connection
-    /// for commands in `CLIENT LIST`: at most 64 bytes, longer labels are cut. `host:pid` by
-    /// default.
+    /// Names this process's holders and waiters in [`inspect`](Locks::inspect), and its connections
+    /// in `CLIENT LIST`: at most 64 bytes, longer labels are cut. `host:pid` by default; where one
+    /// is set, [`processes`](Locks::processes) tells that.
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         self.label = Some(Label::new(label.as_ref()));
         self
@@ -357,7 +358,7 @@ impl LocksBuilder {
         let settings = Settings {
             namespace: self.namespace.clone(),
             primary: self.primary,
-            label: self.label.clone().unwrap_or_else(label_of_this_process),
+            label: self.label.clone().unwrap_or_else(|| Label::new(&process::of_this())),
             class: self.class.clone().unwrap_or_default(),
             defaults: self.defaults,
             confirm_grants: self.confirm_grants,
@@ -418,15 +419,6 @@ fn check_time(option: &'static str, time: Duration) -> Result<(), ConfigError> {
 /// A new node: 128 bits from the operating system's generator.
 pub(crate) fn new_node() -> NodeId {
     NodeId::from(rand::random::<u128>())
-}
-
-/// `host:pid`.
-pub(crate) fn label_of_this_process() -> Label {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname")
-        .ok()
-        .or_else(|| std::env::var("HOSTNAME").ok())
-        .unwrap_or_else(|| "unknown".into());
-    Label::new(&format!("{}:{}", host.trim(), std::process::id()))
 }
 
 /// Checks a part of a key or channel that only the developer chooses, and that a colon follows.

@@ -87,6 +87,7 @@ mod key;
 mod locks;
 mod node;
 mod options;
+mod process;
 #[cfg(feature = "redis")]
 mod provider;
 mod quorum;

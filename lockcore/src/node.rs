@@ -14,6 +14,7 @@ mod hold_cell;
 mod observe;
 mod refusal_pace;
 mod release;
+mod telling;
 #[cfg(test)]
 mod tests;
 

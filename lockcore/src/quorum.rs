@@ -228,7 +228,7 @@ impl Primaries {
     }
 
     /// The nodes of the primaries that are reached.
-    fn reached(&self) -> impl Iterator<Item = &Arc<Node>> {
+    pub(crate) fn reached(&self) -> impl Iterator<Item = &Arc<Node>> {
         let servers = self.view.borrow().servers.clone();
         let reached = self.members.iter().zip(servers).filter(|(_, server)| server.is_some());
         reached.filter_map(|(primary, _)| primary.node())

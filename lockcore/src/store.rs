@@ -113,6 +113,16 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
         Vec::new()
     }
 
+    /// Says in which process this node runs, for operators.
+    fn tell_process(&self) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
+
+    /// The process of a node, as `host:pid`, if it has said so lately.
+    fn process_of(&self, _node: &str) -> StoreFuture<Option<String>> {
+        StoreFuture::ready(Ok(None))
+    }
+
     /// The connection on which grants arrive.
     fn subscription(&self) -> watch::Receiver<Link>;
 

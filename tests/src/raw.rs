@@ -69,9 +69,11 @@ impl Raw {
         result.unwrap_or_else(|error| panic!("{error}, in reply to a pipeline"));
     }
 
-    /// The names of the keys that match a pattern, sorted.
+    /// The names of the keys that match a pattern, sorted; without those of nodes, which come and
+    /// go by themselves.
     pub async fn keys(&mut self, pattern: &str) -> Vec<String> {
         let mut keys: Vec<String> = self.ask(cmd("KEYS").arg(pattern)).await;
+        keys.retain(|key| !key.starts_with("lock:node:"));
         keys.sort();
         keys
     }

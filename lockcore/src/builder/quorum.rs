@@ -115,6 +115,7 @@ mod on_redis {
     use proto::NodeId;
 
     use super::*;
+    use crate::builder::redis::log_connected;
     use crate::node::Inbox;
     use crate::quorum::Quorum;
     use crate::store::Store as _;
@@ -268,7 +269,7 @@ mod on_redis {
             let connect =
                 |place: Place| -> Connect { Box::new(move || place.clone().connect().boxed()) };
             let list = connected.into_iter().zip(places.into_iter().map(connect)).collect();
-            self.quorum_of(list, terms)
+            self.quorum_of(list, terms).map(log_connected)
         }
 
         /// Marks the primaries as new ones, which have granted nothing yet. Without it a quorum

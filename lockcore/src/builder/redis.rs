@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proto::{ConfigError, NodeId};
+use tracing::info;
 
-use super::{LocksBuilder, label_of_this_process, new_node};
+use super::{LocksBuilder, new_node};
 #[cfg(feature = "tls")]
 use crate::certificates::Certificates;
 use crate::cluster::Cluster;
@@ -15,6 +16,7 @@ use crate::error::LockError;
 use crate::key::LockKey;
 use crate::locks::Locks;
 use crate::node::Inbox;
+use crate::process;
 use crate::provider::Provider;
 use crate::quorum::Quorum;
 use crate::sentinels::Sentinels;
@@ -279,13 +281,13 @@ impl LocksBuilder {
             credentials: self.credentials.clone(),
             node: node.clone(),
             prefix: Arc::clone(&self.channel_prefix),
-            label: self.label.clone().unwrap_or_else(label_of_this_process),
+            label: self.label.clone(),
             namespace: self.namespace.clone(),
             timeouts: self.timeouts(),
             replicas: self.replicas.map(|(count, timeout)| Replicas { count, timeout }),
         };
         let store = ClusterStore::connect(&cluster, settings, Arc::new(inbox.clone())).await?;
-        Ok(self.build(Arc::new(store), node, &inbox))
+        Ok(log_connected(self.build(Arc::new(store), node, &inbox)))
     }
 
     pub(super) async fn on_redis(mut self, connector: Connector) -> Result<Locks, LockError> {
@@ -293,7 +295,7 @@ impl LocksBuilder {
         self.check()?;
         let (node, inbox) = (new_node(), Inbox::default());
         let store = self.store(connector, &node, &inbox, None).await?;
-        Ok(self.build(Arc::new(store), node, &inbox))
+        Ok(log_connected(self.build(Arc::new(store), node, &inbox)))
     }
 
     /// Connects to one server, as a primary of a quorum with its `mark`.
@@ -310,7 +312,7 @@ impl LocksBuilder {
             connector,
             node: node.clone(),
             prefix: Arc::clone(&self.channel_prefix),
-            label: self.label.clone().unwrap_or_else(label_of_this_process),
+            label: self.label.clone(),
             namespace: self.namespace.clone(),
             probe: Some(
                 LockKey::new(format!("lockcore-preflight-{node}"))?
@@ -325,6 +327,15 @@ impl LocksBuilder {
         };
         RedisStore::connect(settings, Arc::new(inbox.clone())).await
     }
+}
+
+/// Logs the node once: an operator finds its process by the node that a holder or waiter has.
+pub(super) fn log_connected(locks: Locks) -> Locks {
+    let status = locks.status();
+    let servers: Vec<_> = status.servers.iter().map(|server| &*server.address).collect();
+    let (node, process) = (locks.node(), process::of_this());
+    info!(%node, process, servers = servers.join(","), "connected to Redis");
+    locks
 }
 
 #[cfg(feature = "tls")]

@@ -5,6 +5,7 @@
 //! - There is one such task for each node. It sleeps until the next thing is due, for a second at
 //!   most: timers stop while the machine is suspended, and leases do not. If nothing is due, it
 //!   sleeps until it is woken.
+//! - It tells operators in which process it runs: see [`Telling`].
 //! - It sets the gauges, too, and comes once more for those that are not zero.
 //! - A tick changes a bounded number of entries, and sends all its requests before the next tick
 //!   sends its own. If there is more to do, the task yields first, so that callers get the mutex.
@@ -20,6 +21,7 @@ use super::clock::until;
 use super::driver::Driver;
 #[cfg(feature = "metrics")]
 use super::observe::gauges::Gauges;
+use super::telling::Telling;
 use crate::store::Links;
 
 /// The longest time without a look whether the machine was suspended.
@@ -74,6 +76,7 @@ pub(super) fn run(driver: Arc<Driver>, links: Links) -> impl Future<Output = ()>
 
 async fn work(driver: Arc<Driver>, mut links: Links, mut running: RunningNode) {
     let mut was_woken = true;
+    let mut telling = Telling::new(&driver);
     loop {
         let (is_more, next) = driver.tick(LONGEST, was_woken);
         if is_more {
@@ -84,6 +87,7 @@ async fn work(driver: Arc<Driver>, mut links: Links, mut running: RunningNode) {
         if driver.is_over() {
             break;
         }
+        telling.look(&driver);
         let next = [next, running.sample()].into_iter().flatten().min();
         tokio::select! {
             () = driver.wake.notified() => was_woken = true,

@@ -11,6 +11,7 @@ mod failure;
 mod hello;
 mod link;
 mod native;
+mod node_key;
 mod pace;
 mod preflight;
 mod same_server;
@@ -46,6 +47,7 @@ pub(crate) use standing::{Mark, Marks, Used};
 pub(crate) use tls::Tls;
 
 use crate::error::LockError;
+use crate::process;
 use crate::status::{Connection, ServerStatus};
 use crate::store::Standing;
 use crate::store::{Listener, Outage, Search, Store, StoreFuture, no_primary};
@@ -53,6 +55,7 @@ use acl::AclCheck;
 use connection::{Answered, Recipient};
 use link::{CommandLink, Judged, Sender};
 use native::{Place, Transaction};
+use node_key::NodeKeys;
 use search::RedisSearch;
 use server_time::ServerTime;
 use setup::Extras;
@@ -65,8 +68,8 @@ pub(crate) struct RedisSettings {
     pub(crate) node: NodeId,
     /// First part of the grants channels.
     pub(crate) prefix: Arc<str>,
-    /// The label of this node, for people.
-    pub(crate) label: Label,
+    /// The label of this node, for people, if one is set.
+    pub(crate) label: Option<Label>,
     pub(crate) namespace: Option<Arc<str>>,
     /// A name in the namespace that nothing else uses, for checking rights; none where the server
     /// has no slots yet.
@@ -92,6 +95,7 @@ pub(crate) struct RedisStore {
     /// The connections for grants that count only once replicas have them.
     confirmations: Option<Confirmations>,
     mark: Option<Arc<Mark>>,
+    node_keys: NodeKeys,
     closed: CancellationToken,
 }
 
@@ -126,13 +130,15 @@ impl RedisStore {
         let closed = CancellationToken::new();
         // Ends the tasks of a store that is not finished, too.
         let guard = closed.clone().drop_guard();
-        let connector = Arc::new(connector);
+        let label = label.as_ref().map(Label::as_str);
+        let name = hello::connection_name(label, &process::of_this(), node.as_str());
+        let connector = Arc::new(connector.named(name.clone()));
         let is_watched = connector.is_watched();
         let (link, hello) = CommandLink::connect(
             Arc::clone(&connector),
             request_timeout,
             scripts::usual(peers),
-            hello::connection_name(label.as_str()),
+            name,
             Arc::clone(&server_time),
             closed.clone(),
         )
@@ -178,7 +184,9 @@ impl RedisStore {
         same_server::check(&link, &subscription, prefix, node).await?;
         guard.disarm();
         let mark = mark.map(Arc::new);
-        Ok(Self { wire: Arc::clone(&wire), link, subscription, confirmations, mark, closed })
+        let node_keys = NodeKeys::new(link.clone(), node.clone(), extras.node);
+        let wire = Arc::clone(&wire);
+        Ok(Self { wire, link, subscription, confirmations, mark, node_keys, closed })
     }
 
     /// Reads the mark of a primary of a quorum. Refuses that of another list.
@@ -476,6 +484,14 @@ impl Store for RedisStore {
 
     fn searches(&self, namespace: Option<&str>) -> Vec<Arc<dyn Search>> {
         vec![Arc::new(RedisSearch::new(&self.link, namespace))]
+    }
+
+    fn tell_process(&self) -> StoreFuture<()> {
+        self.node_keys.write()
+    }
+
+    fn process_of(&self, node: &str) -> StoreFuture<Option<String>> {
+        self.node_keys.read(node)
     }
 
     fn subscription(&self) -> watch::Receiver<Link> {

@@ -68,6 +68,7 @@ mod moving;
 mod open_telemetry;
 mod order;
 mod place;
+mod processes;
 mod replaced;
 mod runs;
 mod runtime;

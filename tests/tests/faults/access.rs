@@ -131,7 +131,8 @@ async fn queued_in_shop(locks: &Locks, redis: &mut Raw) -> crate::common::Waitin
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_with_the_optional_rights_can_do_everything_and_is_denied_nothing() {
     let (server, mut redis) = server_without(&[]).await;
-    let optional: Vec<_> = OPTIONAL.iter().map(|name| format!("+{name}")).collect();
+    let optional = OPTIONAL.iter().map(|name| format!("+{name}"));
+    let optional: Vec<_> = optional.chain(["~lock:node:*".to_owned()]).collect();
     allow(&mut redis, &optional.iter().map(String::as_str).collect::<Vec<_>>()).await;
     exercise(&server).await;
 }
@@ -146,7 +147,9 @@ async fn a_user_with_the_least_rights_can_do_everything_and_from_7_0_on_is_denie
     }
     let locks = connect(shop(), &server).await.expect("it may connect");
     release(held(&locks, "k", LONG).await).await;
-    let log: Vec<redis::Value> = redis.ask(cmd("ACL").arg("LOG")).await;
+    let mut log: Vec<redis::Value> = redis.ask(cmd("ACL").arg("LOG")).await;
+    // Where that took a second, the key of the node, too.
+    log.retain(|entry| !format!("{entry:?}").contains("lock:node:"));
     assert_eq!(log.len(), 3, "INFO, CLIENT and SCRIPT: {log:?}");
 }
 

@@ -10,9 +10,9 @@ use redis::cmd;
 use crate::common::{LONG, SOON, Setup, connected, held, nothing_left, setup, soon};
 use crate::script::runs;
 
-/// The ids of the clients in a server's list whose lines have this text.
+/// The ids of the clients for commands in a server's list whose lines have this text.
 async fn ids(redis: &mut Raw, text: &str) -> Vec<u64> {
-    let clients: String = redis.ask(cmd("CLIENT").arg("LIST")).await;
+    let clients: String = redis.ask(cmd("CLIENT").arg("LIST").arg("TYPE").arg("normal")).await;
     let ours = clients.lines().filter(|line| line.contains(text));
     let id = |line: &str| line.split(' ').find_map(|word| word.strip_prefix("id=")?.parse().ok());
     ours.map(|line| id(line).expect("each has an id")).collect()

@@ -136,6 +136,24 @@ static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
     tags.into_iter().flatten().collect()
 });
 
+/// The key at which a node says where its process runs, for operators. It has no hash tag: in a
+/// Redis Cluster those of many nodes lie on all primaries.
+#[derive(Debug, Clone, Copy)]
+pub struct NodeKey<'a>(pub &'a str);
+
+impl NodeKey<'_> {
+    /// Its slot in a Redis Cluster.
+    pub fn slot(self) -> u16 {
+        slot::of_key(&self.to_string())
+    }
+}
+
+impl fmt::Display for NodeKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lock:node:{}", self.0)
+    }
+}
+
 /// The start of the names of the channels on which JVMs tell each other of a lock.
 pub const PEER_CHANNELS: &str = "redisson_lock__channel:";
 

@@ -142,8 +142,14 @@ fn read(answer: Value) -> Option<(Vec<RefusedRight>, Extras)> {
     let Some(extras) = extras else {
         // Before 7.0 a right shows only when it is used. CLIENT SETINFO came later, and MULTI
         // may not be refused alone.
-        let tried =
-            Extras { info: true, load: true, identity: true, kill: true, ..Extras::default() };
+        let tried = Extras {
+            info: true,
+            load: true,
+            identity: true,
+            kill: true,
+            node: true,
+            ..Extras::default()
+        };
         return Some((refused, tried));
     };
     let may = |name: &str| extras.iter().any(|extra| extra == name);
@@ -155,6 +161,7 @@ fn read(answer: Value) -> Option<(Vec<RefusedRight>, Extras)> {
         introduce: may("client|setinfo"),
         transact: may("multi") && may("exec"),
         compare: may("delifeq"),
+        node: may("node"),
     };
     Some((refused, extras))
 }

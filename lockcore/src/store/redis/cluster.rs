@@ -21,6 +21,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use proto::node::Lanes;
 use proto::wire::Asked;
+use proto::wire::keys::NodeKey;
 use proto::wire::redirect::Route;
 use proto::{
     Answer, Answers, Command, FencingToken, Label, Link, LockErrorKind, LockName, Mode, NodeId,
@@ -49,8 +50,8 @@ pub(crate) struct ClusterSettings {
     pub(crate) node: NodeId,
     /// First part of the grants channels.
     pub(crate) prefix: Arc<str>,
-    /// The label of this node, for people.
-    pub(crate) label: Label,
+    /// The label of this node, for people, if one is set.
+    pub(crate) label: Option<Label>,
     pub(crate) namespace: Option<Arc<str>>,
     pub(crate) timeouts: Timeouts,
     pub(crate) replicas: Option<Replicas>,
@@ -129,6 +130,22 @@ impl ClusterStore {
             let (shard, answer) = shared.routed(way, send).await?;
             note(&shard, &answer);
             Ok(answer)
+        })
+    }
+}
+
+impl ClusterStore {
+    /// Sends a request that is no script to the shard that serves the slot.
+    fn at_slot<T: Send + 'static>(
+        &self,
+        slot: u16,
+        send: impl Fn(&Shard) -> StoreFuture<T> + Send + Sync + 'static,
+    ) -> StoreFuture<T> {
+        let shared = Arc::clone(&self.0);
+        StoreFuture::pending(async move {
+            let route = Route::new(shared.settings.timeouts.request);
+            let way = Way { slot, hears: false, route };
+            shared.routed(way, send).await.map(|(_, answer)| answer)
         })
     }
 }
@@ -293,6 +310,17 @@ impl Store for ClusterStore {
     fn searches(&self, namespace: Option<&str>) -> Vec<Arc<dyn Search>> {
         let shards: Vec<_> = self.0.slots().serving().cloned().collect();
         shards.iter().flat_map(|shard| shard.store.searches(namespace)).collect()
+    }
+
+    fn tell_process(&self) -> StoreFuture<()> {
+        let slot = NodeKey(self.0.settings.node.as_str()).slot();
+        self.at_slot(slot, |shard| shard.store.tell_process())
+    }
+
+    fn process_of(&self, node: &str) -> StoreFuture<Option<String>> {
+        let slot = NodeKey(node).slot();
+        let node = node.to_owned();
+        self.at_slot(slot, move |shard| shard.store.process_of(&node))
     }
 
     fn subscription(&self) -> watch::Receiver<Link> {

@@ -47,6 +47,8 @@ pub(crate) struct Connector {
     timeouts: Timeouts,
     /// The credentials in place of those that the source has.
     credentials: Provider<Credentials>,
+    /// The name of connections for messages in CLIENT LIST.
+    name: String,
 }
 
 /// A new connection for commands, on which the server has answered.
@@ -92,6 +94,7 @@ impl Connector {
             is_known: true,
             timeouts,
             credentials: Provider::default(),
+            name: String::new(),
         })
     }
 
@@ -108,6 +111,7 @@ impl Connector {
             is_known: true,
             timeouts,
             credentials: Provider::default(),
+            name: String::new(),
         })
     }
 
@@ -125,6 +129,11 @@ impl Connector {
     /// The same with these credentials in place of its own; a pool's connections keep theirs.
     pub(crate) fn with_credentials(self, credentials: Provider<Credentials>) -> Self {
         Self { credentials, ..self }
+    }
+
+    /// The same, with a name for connections for messages; the others get theirs once they stand.
+    pub(crate) fn named(self, name: String) -> Self {
+        Self { name, ..self }
     }
 
     pub(crate) fn timeouts(&self) -> Timeouts {
@@ -242,7 +251,7 @@ impl Connector {
         }
         let (info, certificates) = self.now(info).await?;
         let certificates = self.is_known.then_some(&certificates);
-        let opening = connection::subscription(info, certificates, attempt);
+        let opening = connection::subscription(info, certificates, &self.name, attempt);
         let connection = self.bounded(address, attempt, opening).await?;
         Ok(Subscribed { connection, primary })
     }

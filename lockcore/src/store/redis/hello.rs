@@ -47,10 +47,11 @@ impl Hello {
     }
 }
 
-/// A connection's name in CLIENT LIST, which only has visible ASCII.
-pub(crate) fn connection_name(label: &str) -> String {
-    let visible = label.chars().map(|c| if c.is_ascii_graphic() { c } else { '_' });
-    "lockcore:".chars().chain(visible).collect()
+/// The name in CLIENT LIST of both connections of a node: the label, if one is set, `host:pid` and
+/// the node. The list only has visible ASCII.
+pub(crate) fn connection_name(label: Option<&str>, process: &str, node: &str) -> String {
+    let parts: Vec<_> = ["lockcore"].into_iter().chain(label).chain([process, node]).collect();
+    parts.join(":").chars().map(|c| if c.is_ascii_graphic() { c } else { '_' }).collect()
 }
 
 #[cfg(test)]
@@ -81,6 +82,7 @@ mod tests {
 
     #[test]
     fn a_name_holds_no_space() {
-        assert_eq!(connection_name("web 1:é"), "lockcore:web_1:_");
+        assert_eq!(connection_name(Some("web 1:é"), "vm:7", "node"), "lockcore:web_1:_:vm:7:node");
+        assert_eq!(connection_name(None, "vm:7", "node"), "lockcore:vm:7:node");
     }
 }

@@ -48,6 +48,8 @@ pub(crate) struct Extras {
     /// DELIFEQ, to release a lock that has no waiters without a script. Servers before Valkey 9
     /// do not know it.
     pub(crate) compare: bool,
+    /// The key of the node, to tell operators where its process runs.
+    pub(crate) node: bool,
 }
 
 /// A connection as its server knows it. The id alone is another's after a restart or a failover.

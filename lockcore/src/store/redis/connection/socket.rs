@@ -11,10 +11,11 @@ use redis::{
     Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion, RedisConnectionInfo,
     RedisError, ServerErrorKind,
 };
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
+use super::decoder::Decoder;
 use super::own::OwnConnection;
 use crate::certificates::Certificates;
 use crate::store::redis::failure;
@@ -55,15 +56,21 @@ pub(super) async fn open(
     reach(info, certificates, attempt, log_in).await
 }
 
-/// Connects for messages, and logs in.
+/// Connects for messages, and logs in. It has a name in CLIENT LIST where we reach the server by
+/// ourselves.
 pub(crate) async fn subscription(
     info: ConnectionInfo,
     certificates: Option<&Certificates>,
+    name: &str,
     attempt: &ConnectAttempt,
 ) -> Result<PubSub, RedisError> {
     match certificates.filter(|_| is_reached(&info)) {
         Some(certificates) => {
-            let log_in = |stream| PubSub::new(info.redis_settings(), stream);
+            let settings = info.redis_settings();
+            let log_in = |mut stream| async {
+                introduce(&mut stream, settings, name).await?;
+                PubSub::new(settings, stream).await
+            };
             reach(&info, certificates, attempt, log_in).await
         }
         None => {
@@ -149,6 +156,35 @@ async fn log_in(
         accepted(connection, &command, kind, "the server refused to switch the database").await?;
     }
     Ok(())
+}
+
+/// Gives a connection its name before redis-rs has it, whose subscriptions cannot be named. HELLO
+/// needs no right, but the login. A refusal of that is read off the login that follows.
+async fn introduce(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    settings: &RedisConnectionInfo,
+    name: &str,
+) -> Result<(), RedisError> {
+    let mut hello = redis::cmd("HELLO");
+    hello.arg(2);
+    if let Some(password) = settings.password() {
+        hello.arg("AUTH").arg(settings.username().unwrap_or("default")).arg(password);
+    }
+    hello.arg("SETNAME").arg(name);
+    stream.write_all(&hello.get_packed_command()).await?;
+    stream.flush().await?;
+    let (mut decoder, mut bytes) = (Decoder::default(), Vec::new());
+    loop {
+        if stream.read_buf(&mut bytes).await? == 0 {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        let mut left = &bytes[..];
+        if let Some(answer) = decoder.next(&mut left)? {
+            let refused = answer.extract_error().err();
+            return refused.filter(failure::breaks_connection).map_or(Ok(()), Err);
+        }
+        bytes = left.to_vec();
+    }
 }
 
 /// Sends a command; a refusal is said to be of this kind.

@@ -49,6 +49,7 @@ impl Connector {
             is_known: false,
             timeouts,
             credentials: Provider::default(),
+            name: String::new(),
         })
     }
 }

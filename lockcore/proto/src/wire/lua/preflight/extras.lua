@@ -14,6 +14,7 @@ for _, command in ipairs({
   { 'INFO' }, { 'SCRIPT', 'LOAD', '' }, { 'CLIENT', 'INFO' }, { 'CLIENT', 'KILL', 'ID', '1' },
   { 'CLIENT', 'SETINFO', 'LIB-NAME', '' }, { 'MULTI' }, { 'EXEC' },
   { 'DELIFEQ', keys[1], '', name = 'delifeq' },
+  { 'SET', 'lock:node:' .. ARGV[1], '', name = 'node' },
 }) do
   local known, allowed = pcall(may, unpack(command))
   if known and allowed then

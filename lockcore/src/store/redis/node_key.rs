@@ -1,0 +1,83 @@
+//! The key of a node, which says in which process it runs: an optional right, of which no request
+//! depends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use proto::wire::keys::NodeKey;
+use proto::{LockErrorKind, NodeId};
+use redis::{Cmd, Value};
+use tracing::debug;
+
+use super::link::CommandLink;
+use crate::process;
+use crate::store::StoreFuture;
+
+/// The life of the key: a node that ends needs not delete it.
+const LIFE: Duration = Duration::from_secs(60);
+
+/// The longest text that is taken for a process, in bytes. Other programs may write one, too.
+const LONGEST: usize = 512;
+
+/// The keys of nodes on one server.
+pub(super) struct NodeKeys {
+    link: CommandLink,
+    node: NodeId,
+    /// Whether the user may use them, as far as is known.
+    may: Arc<AtomicBool>,
+}
+
+impl NodeKeys {
+    pub(super) fn new(link: CommandLink, node: NodeId, may: bool) -> Self {
+        if !may {
+            debug!(
+                "~lock:node:* is not allowed: operators are not told in which process nodes run"
+            );
+        }
+        Self { link, node, may: Arc::new(AtomicBool::new(may)) }
+    }
+
+    pub(super) fn write(&self) -> StoreFuture<()> {
+        let mut set = redis::cmd("SET");
+        set.arg(NodeKey(self.node.as_str()).to_string()).arg(process::of_this());
+        set.arg("PX").arg(LIFE.as_millis() as u64);
+        self.run(set, |_| ())
+    }
+
+    pub(super) fn read(&self, node: &str) -> StoreFuture<Option<String>> {
+        let mut get = redis::cmd("GET");
+        get.arg(NodeKey(node).to_string());
+        self.run(get, |told| {
+            redis::from_redis_value(told).ok().filter(|text: &String| text.len() <= LONGEST)
+        })
+    }
+
+    /// Runs a command, unless the user may not.
+    fn run<T: Default + Send + 'static>(
+        &self,
+        command: Cmd,
+        read: fn(Value) -> T,
+    ) -> StoreFuture<T> {
+        if !self.may.load(Ordering::Relaxed) {
+            return StoreFuture::ready(Ok(T::default()));
+        }
+        let (link, may) = (self.link.clone(), Arc::clone(&self.may));
+        StoreFuture::pending(async move {
+            match link.run(command).await {
+                Ok(answer) => Ok(read(answer)),
+                Err(error) if error.kind == LockErrorKind::Denied => {
+                    // The server logs each attempt.
+                    if may.swap(false, Ordering::Relaxed) {
+                        let reason = &*error.detail;
+                        debug!(reason, "operators are not told in which process nodes run");
+                    }
+                    Ok(T::default())
+                }
+                // The key of another program.
+                Err(error) if error.kind == LockErrorKind::WrongType => Ok(T::default()),
+                Err(error) => Err(error),
+            }
+        })
+    }
+}
