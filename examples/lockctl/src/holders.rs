@@ -9,7 +9,7 @@ use crate::arguments::{Holders, Server};
 use crate::busy::{self, Look};
 use crate::connect;
 use crate::exit::{self, Failure};
-use crate::participant::{Who, described, left};
+use crate::participant::{Processes, Who, left};
 use crate::{meant, stdout, text};
 
 pub(crate) async fn run(server: &Server, holders: Holders) -> Result<u8, Failure> {
@@ -17,7 +17,8 @@ pub(crate) async fn run(server: &Server, holders: Holders) -> Result<u8, Failure
     let show = if holders.json { json } else { people };
     for key in &holders.keys {
         let found = inspect(&locks, key).await?;
-        if !stdout::print(&show(key, &found)?)? {
+        let processes = Processes::of(&locks, &found).await;
+        if !stdout::print(&show(key, &found, &processes)?)? {
             return Ok(exit::OK);
         }
         if !holders.json && found.holding == 0 && found.waiting == 0 {
@@ -30,6 +31,8 @@ pub(crate) async fn run(server: &Server, holders: Holders) -> Result<u8, Failure
     let mut look = Look::at(&locks).await;
     look.locks.retain(|lock| lock.inspection.holding > 0);
     look.locks.sort_unstable_by(|one, other| one.lock.cmp(&other.lock));
+    let first = look.locks.iter().filter_map(|lock| lock.inspection.holders.first());
+    let of_first = Processes::of_these(&locks, first).await;
     for lock in &look.locks {
         let name = busy::name(lock);
         // The look has only the first of several holders.
@@ -37,7 +40,11 @@ pub(crate) async fn run(server: &Server, holders: Holders) -> Result<u8, Failure
             1 => None,
             _ => Some(inspect(&locks, name).await?),
         };
-        if !stdout::print(&show(name, all.as_ref().unwrap_or(&lock.inspection))?)? {
+        let shown = match all {
+            None => show(name, &lock.inspection, &of_first)?,
+            Some(all) => show(name, &all, &Processes::of(&locks, &all).await)?,
+        };
+        if !stdout::print(&shown)? {
             return Ok(exit::OK);
         }
     }
@@ -57,12 +64,12 @@ async fn inspect(locks: &Locks, key: &str) -> Result<LockInspection, Failure> {
     locks.inspect_part(key, u32::MAX, u32::MAX).await.map_err(failed)
 }
 
-fn people(key: &str, found: &LockInspection) -> Result<String, Failure> {
+fn people(key: &str, found: &LockInspection, processes: &Processes) -> Result<String, Failure> {
     let key = text::one_line(key);
     let mut shown = match found.holders.as_slice() {
         [] => format!("{key}  free"),
         holders => {
-            let line = |holder| format!("{key}  {}, {}", described(holder), left(holder));
+            let line = |holder| format!("{key}  {}, {}", processes.described(holder), left(holder));
             holders.iter().map(line).collect::<Vec<_>>().join("\n")
         }
     };
@@ -80,7 +87,7 @@ struct Shape<'a> {
     waiting: u64,
 }
 
-fn json(key: &str, found: &LockInspection) -> Result<String, Failure> {
-    let holders = found.holders.iter().map(Who::from).collect();
+fn json(key: &str, found: &LockInspection, processes: &Processes) -> Result<String, Failure> {
+    let holders = found.holders.iter().map(|holder| processes.who(holder)).collect();
     stdout::json(&Shape { lock: key, holders, waiting: found.waiting })
 }

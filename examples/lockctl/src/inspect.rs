@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::arguments::{Inspect, Server};
 use crate::connect;
 use crate::exit::{self, Failure};
-use crate::participant::{Who, asked, described, left};
+use crate::participant::{Processes, Who, asked, left};
 use crate::{meant, stdout, text};
 
 pub(crate) async fn run(server: &Server, inspect: Inspect) -> Result<u8, Failure> {
@@ -17,7 +17,11 @@ pub(crate) async fn run(server: &Server, inspect: Inspect) -> Result<u8, Failure
     let failed =
         |error: LockError| Failure::new(exit::code(error.kind()), format!("{key}: {error}"));
     let found = locks.inspect(key.as_str()).await.map_err(failed)?;
-    let shown = if inspect.json { json(&found)? } else { people(&key, &found) };
+    let processes = Processes::of(&locks, &found).await;
+    let shown = match inspect.json {
+        true => json(&found, &processes)?,
+        false => people(&key, &found, &processes),
+    };
     stdout::print(&shown)?;
     if !inspect.json && found.holding == 0 && found.waiting == 0 {
         meant::warn(server, &locks, &key).await;
@@ -33,11 +37,11 @@ struct Shape<'a> {
     waiters: Vec<Who<'a>>,
 }
 
-fn json(found: &LockInspection) -> Result<String, Failure> {
+fn json(found: &LockInspection, processes: &Processes) -> Result<String, Failure> {
     stdout::json(&Shape {
-        holders: found.holders.iter().map(Who::from).collect(),
+        holders: found.holders.iter().map(|holder| processes.who(holder)).collect(),
         token: token(found),
-        waiters: found.waiters.iter().map(Who::from).collect(),
+        waiters: found.waiters.iter().map(|waiter| processes.who(waiter)).collect(),
     })
 }
 
@@ -47,34 +51,36 @@ fn token(found: &LockInspection) -> Option<u64> {
     found.token.filter(|_| has_one).map(u64::from)
 }
 
-fn people(key: &str, found: &LockInspection) -> String {
+fn people(key: &str, found: &LockInspection, processes: &Processes) -> String {
     let key = text::one_line(key);
     let token = token(found).map_or_else(String::new, |token| format!(", token {token}"));
     let mut shown = match found.holders.as_slice() {
         [] => format!("{key} is free"),
         [holder] => {
-            format!("{key} is held by {}, {}{token}", described(holder), left(holder))
+            let described = processes.described(holder);
+            format!("{key} is held by {described}, {}{token}", left(holder))
         }
         holders => format!("{key} has {} holders{token}", holders.len()),
     };
     if let [_, _, ..] = found.holders.as_slice() {
         for holder in &found.holders {
-            let _ = write!(shown, "\n-  {}, {}", described(holder), left(holder));
+            let _ = write!(shown, "\n-  {}, {}", processes.described(holder), left(holder));
         }
     }
-    shown.push_str(&queue(&found.waiters));
+    shown.push_str(&queue(&found.waiters, processes));
     shown
 }
 
 /// The waiters with their places, the next one first.
-fn queue(waiters: &[Participant]) -> String {
+fn queue(waiters: &[Participant], processes: &Processes) -> String {
     if waiters.is_empty() {
         return "\nno waiters".to_owned();
     }
     let width = waiters.len().to_string().len();
     let mut shown = String::new();
     for (ahead, waiter) in waiters.iter().enumerate() {
-        let _ = write!(shown, "\n{:>width$}  {}{}", ahead + 1, described(waiter), asked(waiter));
+        let described = processes.described(waiter);
+        let _ = write!(shown, "\n{:>width$}  {described}{}", ahead + 1, asked(waiter));
     }
     shown
 }

@@ -1,18 +1,57 @@
 //! A holder or a waiter, for people and for programs.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use lockcore::{Demand, Participant};
+use lockcore::{Demand, LockInspection, Locks, Participant};
 use serde::Serialize;
 
 use crate::progress::name;
 use crate::text;
+
+/// The processes of nodes that have said where they run.
+#[derive(Debug, Default)]
+pub(crate) struct Processes(HashMap<String, String>);
+
+impl Processes {
+    /// Those of all that hold and wait, holders first.
+    pub(crate) async fn of(locks: &Locks, found: &LockInspection) -> Self {
+        Self::of_these(locks, found.holders.iter().chain(&found.waiters)).await
+    }
+
+    pub(crate) async fn of_these<'a>(
+        locks: &Locks,
+        participants: impl Iterator<Item = &'a Participant>,
+    ) -> Self {
+        Self(locks.processes(participants.filter_map(|one| one.node.as_deref())).await)
+    }
+
+    /// `host:pid` of a holder or waiter, if its node has said so.
+    pub(crate) fn get(&self, participant: &Participant) -> Option<&str> {
+        self.0.get(participant.node.as_deref()?).map(String::as_str)
+    }
+
+    pub(crate) fn who<'a>(&'a self, participant: &'a Participant) -> Who<'a> {
+        Who { process: self.get(participant), ..Who::from(participant) }
+    }
+
+    /// The label and, where it is another text, the process.
+    pub(crate) fn described(&self, participant: &Participant) -> String {
+        let described = described(participant);
+        match self.get(participant).filter(|process| *process != name(participant)) {
+            Some(process) => format!("{described} ({})", text::one_line(process)),
+            None => described,
+        }
+    }
+}
 
 /// The JSON that programs rely on.
 #[derive(Serialize)]
 pub(crate) struct Who<'a> {
     member: &'a str,
     label: Option<&'a str>,
+    /// `host:pid`, where it is known.
+    process: Option<&'a str>,
     /// The demand: `lock`, `read`, or, for three of ten permits, `3/10`.
     demand: String,
     /// The time since it was first asked for; null for members of other programs.
@@ -32,6 +71,7 @@ impl<'a> From<&'a Participant> for Who<'a> {
         Self {
             member: &participant.member,
             label: participant.label.as_deref(),
+            process: None,
             demand: demand(participant.demand),
             age_ms: participant.age.map(milliseconds),
             lease_ms: milliseconds(participant.lease_left),

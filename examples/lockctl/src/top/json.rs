@@ -10,7 +10,7 @@ use super::order::Order;
 use super::pause;
 use crate::busy::{self, Look};
 use crate::exit::{self, Failure};
-use crate::participant::{Who, milliseconds};
+use crate::participant::{Processes, Who, milliseconds};
 use crate::{stdout, text};
 
 /// The most locks of a line.
@@ -50,14 +50,18 @@ pub(super) async fn run(locks: &Locks, order: Order) -> Result<u8, Failure> {
     loop {
         let mut look = Look::at(locks).await;
         order.sort(&mut look.locks);
-        if !stdout::print(&line(&look)?)? {
+        let shown = look.locks.iter().take(LOCKS).map(|lock| &lock.inspection);
+        let shown =
+            shown.flat_map(|found| found.holders.first().into_iter().chain(found.waiters.first()));
+        let processes = Processes::of_these(locks, shown).await;
+        if !stdout::print(&line(&look, &processes)?)? {
             return Ok(exit::OK);
         }
         sleep(pause(&look)).await;
     }
 }
 
-fn line(look: &Look) -> Result<String, Failure> {
+fn line(look: &Look, processes: &Processes) -> Result<String, Failure> {
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     stdout::json(&Line {
         time_ms: milliseconds(time),
@@ -67,17 +71,17 @@ fn line(look: &Look) -> Result<String, Failure> {
         waiting: look.waiting(),
         is_cut: look.is_cut,
         error: look.trouble.as_ref().map(|error| text::without_passwords(&error.to_string())),
-        locks: look.locks.iter().take(LOCKS).map(shown).collect(),
+        locks: look.locks.iter().take(LOCKS).map(|lock| shown(lock, processes)).collect(),
     })
 }
 
-fn shown(lock: &BusyLock) -> Busy<'_> {
+fn shown<'a>(lock: &'a BusyLock, processes: &'a Processes) -> Busy<'a> {
     let found = &lock.inspection;
     Busy {
         lock: busy::name(lock),
         waiting: found.waiting,
         holding: found.holding,
-        holder: found.holders.first().map(Who::from),
-        next: found.waiters.first().map(Who::from),
+        holder: found.holders.first().map(|holder| processes.who(holder)),
+        next: found.waiters.first().map(|waiter| processes.who(waiter)),
     }
 }

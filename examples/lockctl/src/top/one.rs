@@ -6,12 +6,14 @@ use lockcore::{LockError, LockInspection, Locks};
 use tokio::time::Instant;
 
 use super::WAITERS;
+use crate::participant::Processes;
 
 /// The holders of a lock and its waiters at one time.
 #[derive(Debug)]
 pub(super) struct Look {
     name: String,
     found: Result<LockInspection, LockError>,
+    processes: Processes,
     took: Duration,
     at: Instant,
 }
@@ -20,7 +22,12 @@ impl Look {
     pub(super) async fn at(locks: &Locks, name: &str) -> Self {
         let began = Instant::now();
         let found = locks.inspect_part(name, 0, WAITERS).await;
-        Self { name: name.to_owned(), found, took: began.elapsed(), at: Instant::now() }
+        let took = began.elapsed();
+        let processes = match &found {
+            Ok(found) => Processes::of(locks, found).await,
+            Err(_) => Processes::default(),
+        };
+        Self { name: name.to_owned(), found, processes, took, at: Instant::now() }
     }
 }
 
@@ -30,6 +37,7 @@ pub(super) struct One {
     pub(super) name: String,
     /// The last inspection, with its time and length.
     pub(super) last: Option<(LockInspection, Instant, Duration)>,
+    pub(super) processes: Processes,
     /// The reason why there is no later one.
     pub(super) trouble: Option<LockError>,
     turns: Turns,
@@ -39,7 +47,8 @@ pub(super) struct One {
 
 impl One {
     pub(super) fn new(name: String) -> Self {
-        Self { name, last: None, trouble: None, turns: Turns::default(), from: 0 }
+        let (processes, turns) = (Processes::default(), Turns::default());
+        Self { name, last: None, processes, trouble: None, turns, from: 0 }
     }
 
     pub(super) fn take(&mut self, look: Look) {
@@ -50,6 +59,7 @@ impl One {
             Ok(found) => {
                 self.turns.note(&found, look.at);
                 self.last = Some((found, look.at, look.took));
+                self.processes = look.processes;
                 self.trouble = None;
             }
             Err(error) => self.trouble = Some(error),

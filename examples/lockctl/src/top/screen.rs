@@ -220,7 +220,8 @@ fn draw_one(frame: &mut Frame<'_>, one: &One, now: Instant, [title, state, body]
     ])
     .areas(body);
     let rows = found.holders.iter().take(above.height.into()).map(|holder| {
-        Row::new([described(holder), demand(holder.demand), asked(holder), lease(holder)])
+        let described = one.processes.described(holder);
+        Row::new([described, demand(holder.demand), asked(holder), lease(holder)])
     });
     let widths = [
         Constraint::Fill(1),
@@ -235,7 +236,7 @@ fn draw_one(frame: &mut Frame<'_>, one: &One, now: Instant, [title, state, body]
     let rows = waiters.map(|(ahead, waiter)| {
         Row::new([
             (ahead + 1).to_string(),
-            described(waiter),
+            one.processes.described(waiter),
             demand(waiter.demand),
             age(waiter),
             one.turn_in(ahead).map(|time| format!("~ {}", short(time))).unwrap_or_default(),

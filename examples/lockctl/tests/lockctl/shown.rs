@@ -40,10 +40,40 @@ async fn inspect_shows_holder_token_lease_and_waiters_in_order() {
 
     let people = run(&url, ["inspect", "shape"]).await;
     people.is(0);
-    let parts = ["shape is held by first, lease ", "1  second, asked ", "2  third, asked "];
+    let parts = ["shape is held by first", ", lease ", "1  second", "2  third", ", asked "];
     for part in parts {
         assert!(people.stdout.contains(part), "{people:?}");
     }
+}
+
+// N3: the label was all that was known of the process to be restarted.
+#[tokio::test]
+async fn the_process_of_a_holder_and_of_a_waiter_is_shown_beside_its_label() {
+    let url = server().url();
+    let holder = Running::start(&url, &["--label", "Buyer 3"], "seat", "echo; exec cat").await;
+    let arguments = ["exec", "--label", "Buyer 4", "seat", "--", "true"];
+    let mut waiter = lockctl(&url, arguments).spawn().expect("it starts");
+    let pids = [holder.pid(), waiter.id().expect("it waits")];
+    let is_of = |who: &Value, pid: u32| {
+        who["process"].as_str().is_some_and(|process| process.ends_with(&format!(":{pid}")))
+    };
+    eventually("both are told", SOON, async || {
+        let seat = inspect(&url, "seat").await;
+        is_of(&seat["holders"][0], pids[0]) && is_of(&seat["waiters"][0], pids[1])
+    })
+    .await;
+    let process = inspect(&url, "seat").await["holders"][0]["process"].clone();
+    let process = process.as_str().expect("a text");
+    for (arguments, shown) in [
+        (&["inspect", "seat"] as &[_], format!("seat is held by Buyer 3 ({process}), lease ")),
+        (&["holders", "seat"], format!("seat  Buyer 3 ({process}), lease ")),
+    ] {
+        let people = run(&url, arguments).await;
+        people.is(0);
+        assert!(people.stdout.starts_with(&shown), "no {shown}: {people:?}");
+    }
+    holder.finish().await.is(0);
+    assert!(wait(&mut waiter).await.success());
 }
 
 #[tokio::test]
