@@ -102,6 +102,8 @@ struct Member {
     member: String,
     label: Option<String>,
     node: Option<String>,
+    /// `host:pid` of the node, where it is known.
+    process: Option<String>,
     demand: String,
     /// The time since it was first asked for.
     age_ms: Option<u64>,
@@ -124,17 +126,24 @@ impl LockView {
         (from, most): (u32, u32),
     ) -> Result<Self, LockError> {
         let found: LockInspection = board.locks.inspect_part(name.as_str(), from, most).await?;
+        let shown = found.holders.iter().chain(&found.waiters);
+        let nodes = shown.filter_map(|participant| participant.node.as_deref());
+        let processes = board.locks.processes(nodes).await;
+        let member = |participant: Participant| {
+            let process = participant.node.as_ref().and_then(|node| processes.get(node).cloned());
+            Member { process, ..Member::from(participant) }
+        };
         let turn = board.queues.note(&name, from, &found.waiters);
         let waiter = |(ahead, waiter): (u32, Participant)| Member {
             turn_in_ms: turn.map(|turn| ms(turn.saturating_mul(ahead.saturating_add(1)))),
-            ..Member::from(waiter)
+            ..member(waiter)
         };
         // Permits share none, although the store has it for the reads and locks behind them.
         let has_token = found.holders.iter().any(|holder| !holder.demand.is_permits());
         Ok(Self {
             name,
             holding: found.holding,
-            holders: found.holders.into_iter().map(Member::from).collect(),
+            holders: found.holders.into_iter().map(member).collect(),
             token: found.token.filter(|_| has_token).map(u64::from),
             waiting: found.waiting,
             from,
@@ -207,9 +216,15 @@ impl LockView {
 }
 
 impl Member {
-    /// The label, or the whole text of a member of another program.
+    /// The label, or the whole text of a member of another program, and its process.
     fn name(&self) -> Markup {
-        text(self.label.as_deref().unwrap_or(&self.member))
+        let label = self.label.as_deref().unwrap_or(&self.member);
+        html! {
+            (text(label))
+            @if let Some(process) = self.process.as_deref().filter(|process| *process != label) {
+                " " span.soft { (text(process)) }
+            }
+        }
     }
 
     fn node(&self) -> Markup {
@@ -257,6 +272,7 @@ impl From<Participant> for Member {
             age_ms: participant.age.map(ms),
             lease_ms: ms(participant.lease_left),
             is_claim: participant.is_claim,
+            process: None,
             turn_in_ms: None,
             primaries: participant.primaries.map(|at| [at.held, at.all]),
             member: participant.member,

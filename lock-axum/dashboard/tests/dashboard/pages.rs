@@ -59,6 +59,30 @@ async fn the_page_of_a_lock_shows_its_holders_and_its_queue_in_order() {
     assert!(pages.html("lock?name=free").await.contains("Nobody."));
 }
 
+// N3: the label was all that was known of the process to be restarted.
+#[tokio::test]
+async fn the_page_of_a_lock_shows_the_process_of_holder_and_waiter_beside_the_label() {
+    let server = RedisServer::start();
+    let locks = Locks::connect(server.url()).await.unwrap();
+    let _guard = locks.key("seat").label("Buyer 3").lock().await.unwrap();
+    let _waiting = wait(&locks, "seat", "Buyer 4", 1).await;
+    let pages = Pages::of(&locks);
+    let ends = format!(":{}", std::process::id());
+    eventually("it is told", SOON, async || {
+        let seen = pages.json("lock?name=seat").await;
+        seen["holders"][0]["process"].as_str().is_some_and(|process| process.ends_with(&ends))
+    })
+    .await;
+    let seen = pages.json("lock?name=seat").await;
+    assert_eq!(seen["waiters"][0]["process"], seen["holders"][0]["process"]);
+    let page = pages.html("lock?name=seat").await;
+    let process = seen["holders"][0]["process"].as_str().unwrap();
+    for label in ["Buyer 3", "Buyer 4"] {
+        let (_, behind) = page.split_once(label).unwrap();
+        assert!(behind.split("</th>").next().unwrap().contains(process), "{page}");
+    }
+}
+
 #[tokio::test]
 async fn the_page_of_a_lock_shows_at_how_many_primaries_of_a_quorum_it_is_held() {
     let locks = Locks::in_memory_quorum(3);
