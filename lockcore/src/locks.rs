@@ -333,6 +333,24 @@ impl Locks {
         key::key_of(name, namespace).map(Cow::into_owned)
     }
 
+    /// The name in the store of the lock that this `Locks` acquires by a key, as
+    /// [`key_of`](Self::key_of) takes it and [`LockGuard::name`] has it.
+    ///
+    /// ```
+    /// # fn example() -> Result<(), lockcore::LockError> {
+    /// let locks = lockcore::Locks::builder().namespace("shop").in_memory();
+    /// assert_eq!(locks.name_of("order:42")?, "shop:order:42");
+    /// # Ok(())
+    /// # }
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async { example() }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`LockError`] if the key is bad.
+    pub fn name_of(&self, key: impl IntoKey) -> Result<String, LockError> {
+        self.name(key).map(|lock| lock.as_str().to_owned())
+    }
+
     /// Whether the names of locks are kept out of logs, as
     /// [`redact_names`](crate::LocksBuilder::redact_names) asks: for logs of your own.
     pub fn redacts_names(&self) -> bool {

@@ -80,6 +80,8 @@ pub(super) async fn fragment(board: &Board, name: &str, part: (u32, u32)) -> Mar
 struct LockView {
     /// The name by which this process acquires it.
     name: String,
+    /// The name in the store.
+    lock: String,
     holding: u64,
     holders: Vec<Member>,
     token: Option<u64>,
@@ -125,6 +127,7 @@ impl LockView {
         name: String,
         (from, most): (u32, u32),
     ) -> Result<Self, LockError> {
+        let lock = board.locks.name_of(name.as_str())?;
         let found: LockInspection = board.locks.inspect_part(name.as_str(), from, most).await?;
         let shown = found.holders.iter().chain(&found.waiters);
         let nodes = shown.filter_map(|participant| participant.node.as_deref());
@@ -142,6 +145,7 @@ impl LockView {
         let has_token = found.holders.iter().any(|holder| !holder.demand.is_permits());
         Ok(Self {
             name,
+            lock,
             holding: found.holding,
             holders: found.holders.into_iter().map(member).collect(),
             token: found.token.filter(|_| has_token).map(u64::from),
@@ -161,6 +165,7 @@ impl LockView {
     fn markup(&self) -> Markup {
         let is_free = self.holders.is_empty();
         html! {
+            @if self.lock != self.name { p.soft { "In the store: " (text(&self.lock)) } }
             dl.tally {
                 div.holding { dt { "holding" } dd { (count(self.holding)) } }
                 div.waiting { dt { "waiting" } dd { (count(self.waiting)) } }

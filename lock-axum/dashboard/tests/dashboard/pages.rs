@@ -362,7 +362,7 @@ async fn a_name_that_is_free_is_asked_about_where_a_lock_of_that_name_is_held() 
 }
 
 #[tokio::test]
-async fn lists_have_the_name_by_which_a_lock_is_acquired_and_beside_it_the_name_in_the_store() {
+async fn pages_have_the_name_by_which_a_lock_is_acquired_and_beside_it_the_name_in_the_store() {
     let locks = Locks::builder().namespace("shop").in_memory();
     let _guard = locks.lock("order:42").await.unwrap();
     let pages = Pages::of(&locks);
@@ -372,9 +372,18 @@ async fn lists_have_the_name_by_which_a_lock_is_acquired_and_beside_it_the_name_
         let stored = "<span class=\"stored\"><bdi>shop:order:42</bdi></span>";
         assert!(page.contains(&format!("{link} {stored}")), "{path}: {page}");
     }
+    let page = pages.html("lock?name=order%3A42").await;
+    assert!(
+        page.contains("<p class=\"soft\">In the store: <bdi>shop:order:42</bdi></p>"),
+        "{page}"
+    );
+    assert_eq!(pages.json("lock?name=order%3A42").await["lock"], "shop:order:42");
     let unnamed = Locks::in_memory();
     let _guard = unnamed.lock("order:42").await.unwrap();
-    assert!(!Pages::of(&unnamed).html("node").await.contains("class=\"stored\""), "it is the same");
+    for (path, beside) in [("node", "class=\"stored\""), ("lock?name=order%3A42", "In the store")] {
+        let page = Pages::of(&unnamed).html(path).await;
+        assert!(!page.contains(beside), "{path}: it is the same");
+    }
 }
 
 // N15: the overview stood still, and had neither a filter nor the time until the next turn.
