@@ -14,7 +14,7 @@ use crate::text;
 pub(crate) struct Processes(HashMap<String, String>);
 
 impl Processes {
-    /// Those of all that hold and wait, holders first.
+    /// The processes of all holders and waiters, holders first.
     pub(crate) async fn of(locks: &Locks, found: &LockInspection) -> Self {
         Self::of_these(locks, found.holders.iter().chain(&found.waiters)).await
     }

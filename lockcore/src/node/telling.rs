@@ -1,12 +1,12 @@
-//! When a node tells operators in which process it runs: while it holds or waits, beside all that
-//! it does then, and never as a part of it.
+//! The times at which a node writes down for operators in which process it runs: while it holds or
+//! waits. No request waits for that.
 //!
 //! # Implementation notes
 //!
-//! - A node that holds or waits is due each second at the latest: see [`background`](super). So a
-//!   hold that lasts is told, and one of some milliseconds costs no request of its own.
-//! - The answer changes nothing. One that fails is repeated when the next is due, twice before the
-//!   store forgets the last one.
+//! - The task of a node that holds or waits wakes each second at the latest: see
+//!   [`background`](super). So a hold of a few milliseconds costs no additional request.
+//! - The answer changes nothing. After a failed request the next is due as usual; the store forgets
+//!   a node only after the third.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use proto::node::{Core, Moment};
 use super::driver::Driver;
 use super::hold_cell::HoldCell;
 
-/// The time from the start of a node to the first: a process that locks once and ends tells
-/// nothing.
+/// The time between the start of a node and its first request. A process that locks once and ends
+/// sends none.
 const FIRST: Duration = Duration::from_secs(1);
 
-/// The time from one to the next.
+/// The time between two requests.
 const EVERY: Duration = Duration::from_secs(20);
 
-/// The moment at which it is due.
+/// The moment at which the next request is due.
 pub(super) struct Telling(Moment);
 
 impl Telling {
@@ -30,7 +30,7 @@ impl Telling {
         Self(driver.clock.now() + FIRST)
     }
 
-    /// Tells it if it is due, and anything is held or waited for.
+    /// Sends the request if it is due and anything is held or waited for.
     pub(super) fn look(&mut self, driver: &Driver) {
         let now = driver.clock.now();
         if now < self.0 || !driver.look(is_in_use) {

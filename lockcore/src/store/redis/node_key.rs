@@ -1,5 +1,5 @@
-//! The key of a node, which says in which process it runs: an optional right, of which no request
-//! depends.
+//! The key of a node, which says in which process it runs. Its right is optional: no request depends
+//! on the key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,10 +14,11 @@ use super::link::CommandLink;
 use crate::process;
 use crate::store::StoreFuture;
 
-/// The life of the key: a node that ends needs not delete it.
+/// The life of the key: a node that ends need not delete it.
 const LIFE: Duration = Duration::from_secs(60);
 
-/// The longest text that is taken for a process, in bytes. Other programs may write one, too.
+/// The maximum length of a text that is taken for a process, in bytes: other programs may have
+/// written it.
 const LONGEST: usize = 512;
 
 /// The keys of nodes on one server.
