@@ -31,6 +31,30 @@ async fn while_redis_is_away_nothing_is_sold_and_then_it_goes_on() {
 }
 
 #[tokio::test]
+async fn its_log_has_the_process_of_its_node_an_outage_and_the_end_of_that() {
+    let mut server = RedisServer::start();
+    let scratch = Scratch::new();
+    let path = scratch.path("log");
+    let file = std::fs::File::create(&path).expect("it can be written");
+    let mut command = command(&["--redis", &server.url(), "--database", ":memory:"]);
+    let command = command.env("TICKET_OFFICE_LISTEN", "127.0.0.1:0").stderr(file);
+    let office = Office::run(command).await;
+    let log = || std::fs::read_to_string(&path).expect("it can be read");
+    let process = format!(":{}", office.pid());
+    let started = log();
+    assert!(started.contains("connected to Redis") && started.contains(&process), "{started}");
+
+    server.kill();
+    let has = async |text: &str| log().contains(text);
+    eventually("the outage is logged", SOON, async || has("the connection to Redis broke").await)
+        .await;
+    assert!(!has("again").await, "{}", log());
+    server.restart();
+    eventually("its end is logged", SOON, async || has("connected to Redis again").await).await;
+    assert!(log().contains("after="), "{}", log());
+}
+
+#[tokio::test]
 async fn without_its_redis_it_does_not_open_and_says_why() {
     let port = Port::free();
     let url = format!("redis://:secret@{}/", port.address());

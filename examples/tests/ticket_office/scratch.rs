@@ -19,9 +19,14 @@ impl Scratch {
         Self(directory)
     }
 
+    /// The path of a file.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
     /// The path of the offices' database.
     pub(crate) fn database(&self) -> String {
-        self.0.join("seats.sqlite").to_str().expect("its name is UTF-8").to_owned()
+        self.path("seats.sqlite").to_str().expect("its name is UTF-8").to_owned()
     }
 
     /// Opens a connection of the test's own.

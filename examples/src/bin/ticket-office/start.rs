@@ -51,6 +51,7 @@ pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
 /// Opens the office, and closes it on a signal.
 async fn open(flags: Flags) -> Result<(), Failure> {
     let faults = flags.faults().map_err(|message| Failure { code: USAGE, message })?;
+    say::events();
     let signals = Signals::listen().map_err(|error| Failure::new(format!("signals: {error}")))?;
     let metrics = Metrics::install().map_err(|error| Failure::new(format!("metrics: {error}")))?;
     let seats = seats(&flags).await?;
