@@ -1,5 +1,5 @@
-//! The key of a node, which says in which process it runs. Its right is optional: no request depends
-//! on the key.
+//! The key of a node, which says in which process it runs. Its right is optional: no request
+//! depends on the key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
