@@ -2,6 +2,5 @@
 
 mod leash;
 mod monitor;
-mod mutants;
 mod proxy;
 mod server;
