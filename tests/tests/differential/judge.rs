@@ -73,6 +73,7 @@ pub(crate) fn judge<L: Layout>(
         None => vec![L::at_us(before), L::at_us(after)],
     };
     let near = Near { ms: to_ms - from_ms };
+    let actual = L::state(after);
     let mut first_difference = None;
     for now_us in possible {
         let mut stepped = layout.step(request, &state, now_us);
@@ -81,7 +82,6 @@ pub(crate) fn judge<L: Layout>(
         }
         let mut expected = stepped.answer.clone();
         settle(&mut expected, &answer, is_short, near);
-        let actual = L::state(after);
         L::settle(&state, &answer, &mut stepped.state, &actual, near);
         let difference = if answer != expected {
             format!("Lua answers  {answer:?}\nRust answers {expected:?}")

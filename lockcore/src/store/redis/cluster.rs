@@ -132,9 +132,7 @@ impl ClusterStore {
             Ok(answer)
         })
     }
-}
 
-impl ClusterStore {
     /// Sends a request that is no script to the shard that serves the slot.
     fn at_slot<T: Send + 'static>(
         &self,
