@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 
 use crate::locks::Locks;
 
-/// Most nodes of one look.
+/// The maximum number of nodes of one look.
 const MOST: usize = 256;
 
 /// `host:pid` of this process.
@@ -23,9 +23,9 @@ impl Locks {
     /// whatever the labels of its requests are. For operators.
     ///
     /// A node says so once it has held or waited for a second, and every 20 s while it does; the
-    /// store forgets it after a minute. Left out are nodes that have not said it, those of users
-    /// without the [right](crate::guide::redis), those whose server cannot answer, and all but the
-    /// first 256. In memory no node says it: all run in this process. On a
+    /// store forgets it after a minute. Left out are nodes that have not said it, nodes whose user
+    /// lacks the [right](crate::guide::redis), nodes whose server cannot answer, and all nodes but
+    /// the first 256. In memory no node says it: all run in this process. On a
     /// [quorum](crate::guide::quorum), each primary that is reached is asked.
     ///
     /// Host names are shown also where [`redact_names`](crate::LocksBuilder::redact_names) is set,

@@ -329,7 +329,7 @@ impl LocksBuilder {
     }
 }
 
-/// Logs the node once: an operator finds its process by the node that a holder or waiter has.
+/// Logs node and process once: holders and waiters show the node, and the log has its process.
 pub(super) fn log_connected(locks: Locks) -> Locks {
     let status = locks.status();
     let servers: Vec<_> = status.servers.iter().map(|server| &*server.address).collect();

@@ -5,7 +5,7 @@
 //! - There is one such task for each node. It sleeps until the next thing is due, for a second at
 //!   most: timers stop while the machine is suspended, and leases do not. If nothing is due, it
 //!   sleeps until it is woken.
-//! - It tells operators in which process it runs: see [`Telling`].
+//! - It writes the node's process down for operators: see [`Telling`].
 //! - It sets the gauges, too, and comes once more for those that are not zero.
 //! - A tick changes a bounded number of entries, and sends all its requests before the next tick
 //!   sends its own. If there is more to do, the task yields first, so that callers get the mutex.

@@ -43,8 +43,8 @@ pub(super) enum Event {
     Busy,
     /// The end of a place, or of a request that had none yet.
     Failed(usize, Failure),
-    /// Too few primaries are reached, one at which it stands is not reached any more, or it is to
-    /// stand elsewhere, too.
+    /// Too few primaries are reached, a primary of the climb is no longer reached, or the climb is
+    /// to queue at another primary, too.
     Changed,
     Late,
 }

@@ -50,7 +50,7 @@ async fn a_node_is_told_while_it_is_in_use_and_forgotten_within_a_minute() {
     let guard = locks.key("key").lease(LONG).lock().await.expect("free");
     eventually("it is told", SOON, async || left(&mut redis).await > 0).await;
     assert!(left(&mut redis).await <= 60_000, "it ends by itself");
-    // A server that was emptied has it again, as one that has it late: it is told again.
+    // The next write brings back the key of a server that was emptied.
     redis.ask::<()>(cmd("DEL").arg(key(&locks))).await;
     eventually("it is told again", 2 * SOON, async || left(&mut redis).await > 0).await;
     guard.release().await.expect("held until now");

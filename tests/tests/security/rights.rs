@@ -87,7 +87,7 @@ async fn the_key_of_a_node_needs_a_right_of_its_own_and_no_request_needs_it() {
     let (server, mut redis, url) = server().await;
     let locks = connect(&url).await;
     let guard = soon(locks.lock("k")).await.expect("free");
-    // Longer than the time after which a node that holds says where it runs.
+    // Longer than the first second of a hold, after which the node writes its key.
     tokio::time::sleep(Duration::from_millis(2_500)).await;
     let nodes = [locks.node().to_string()];
     assert!(soon(locks.processes(&nodes)).await.is_empty());

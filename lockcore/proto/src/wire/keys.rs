@@ -136,8 +136,8 @@ static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
     tags.into_iter().flatten().collect()
 });
 
-/// The key at which a node says where its process runs, for operators. It has no hash tag: in a
-/// Redis Cluster those of many nodes lie on all primaries.
+/// The key of a node, for operators: its value is the node's process. Without a hash tag, node keys
+/// spread over all primaries of a Redis Cluster.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeKey<'a>(pub &'a str);
 
