@@ -68,7 +68,7 @@ impl Node {
             Floors { floor_us: self.floor_us, latest_us: self.floor_us, ..Floors::default() };
         let asked = Asked::One(lock.clone(), command);
         let call: Scripted = self.wire.write(&asked, floors).expect("there is a script for it");
-        let answer = redis::Cmd::from(&call.command)
+        let answer = redis::Cmd::from(&call.0.command)
             .query_async(&mut self.redis.clone())
             .await
             .expect("answered");

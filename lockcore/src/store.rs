@@ -18,14 +18,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+#[cfg(feature = "redis")]
+use client::answer_to;
 use futures_util::FutureExt as _;
 use proto::node::Lanes;
 use proto::{
     Answer, Answers, Command, Event, FencingToken, Link, LockErrorKind, LockName, StoreError,
 };
 use tokio::runtime::Handle;
-#[cfg(feature = "redis")]
-use tokio::sync::oneshot;
 use tokio::sync::watch;
 use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
@@ -185,10 +185,9 @@ pub(crate) enum StoreFuture<T> {
     Unsent(Option<redis::Unsent<T>>),
 }
 
-/// Polls a future at once, and leaves the rest of it to a task: requests that are sent by their
+/// Polls some work at once, and leaves the rest of it to a task: requests that are sent by their
 /// first poll keep their order.
-pub(crate) fn begin(runtime: &Handle, work: impl Future<Output = ()> + Send + 'static) {
-    let mut work = Box::pin(work);
+pub(crate) fn begin(runtime: &Handle, mut work: Pin<Box<dyn Future<Output = ()> + Send>>) {
     // A guard may be dropped with the local values of a thread, after those of the runtime.
     if Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()) {
         runtime.spawn(work);
@@ -204,21 +203,10 @@ pub(crate) fn begin(runtime: &Handle, work: impl Future<Output = ()> + Send + 's
     }
 }
 
-/// Takes an answer, in a task of the store. It is dropped if the store's runtime ends before.
+/// The error of a request whose runtime has ended.
 #[cfg(feature = "redis")]
-pub(crate) type Recipient<T> = Box<dyn FnOnce(Result<T, StoreError>) + Send>;
-
-/// The answer to a request that `send` sends before this returns.
-#[cfg(feature = "redis")]
-pub(crate) fn answer_to<T: Send + 'static>(
-    send: impl FnOnce(Recipient<T>),
-) -> impl Future<Output = Result<T, StoreError>> + Send + 'static {
-    let (answer, answered) = oneshot::channel();
-    send(Box::new(move |told| drop(answer.send(told))));
-    async move {
-        let closed = |_| Err(StoreError::refused(LockErrorKind::Closed, "the runtime has ended"));
-        answered.await.unwrap_or_else(closed)
-    }
+fn runtime_ended() -> StoreError {
+    StoreError::refused(LockErrorKind::Closed, "the runtime has ended")
 }
 
 impl<T> StoreFuture<T> {
@@ -253,7 +241,7 @@ impl<T: Send + 'static> StoreFuture<T> {
                     then(answer);
                 }
             }
-            Self::Pending(answer) => begin(runtime, async move { then(answer.await) }),
+            Self::Pending(answer) => begin(runtime, Box::pin(async move { then(answer.await) })),
             #[cfg(feature = "redis")]
             Self::Unsent(request) => {
                 if let Some(request) = request {
@@ -275,7 +263,8 @@ impl<T: Send + 'static> Future for StoreFuture<T> {
         #[cfg(feature = "redis")]
         if let Self::Unsent(request) = &mut *self {
             let request = request.take().expect("it becomes pending with its first poll");
-            *self = Self::pending(answer_to(|then| request.send(then)));
+            let answer = answer_to(|then| request.send(then));
+            *self = Self::pending(answer.map(|told| told.unwrap_or_else(|| Err(runtime_ended()))));
         }
         match &mut *self {
             Self::Ready(answer) => {

@@ -303,7 +303,7 @@ impl Driver {
     /// would do in any order: attempts that were not sent at once keep theirs.
     fn send_in_order(self: &Arc<Self>, asks: Vec<Ask>) {
         if !asks.is_empty() {
-            begin(&self.runtime, Arc::clone(self).send_all(asks, false));
+            begin(&self.runtime, Box::pin(Arc::clone(self).send_all(asks, false)));
         }
     }
 

@@ -1,18 +1,15 @@
 //! The store on Redis: scripts over one shared connection, grants over one subscription.
 
 mod acl;
-mod acl_error;
 mod call;
 pub(crate) mod cluster;
 mod confirmations;
 mod connection;
 mod connector;
 mod failure;
-mod hello;
 mod link;
 mod native;
 mod node_key;
-mod pace;
 mod preflight;
 mod same_server;
 mod search;
@@ -37,11 +34,12 @@ use proto::{
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use call::{Packed, Scripted, is_unknown};
+use call::Scripted;
+pub(crate) use client::Timeouts;
+use client::{Packed, is_unknown};
 use confirmations::Confirmations;
 pub(crate) use confirmations::Replicas;
 pub(crate) use connector::Connector;
-pub(crate) use pace::Timeouts;
 pub(crate) use server_url::read as read_url;
 pub(crate) use standing::{Mark, Marks, Used};
 pub(crate) use tls::Tls;
@@ -131,7 +129,7 @@ impl RedisStore {
         // Ends the tasks of a store that is not finished, too.
         let guard = closed.clone().drop_guard();
         let label = label.as_ref().map(Label::as_str);
-        let name = hello::connection_name(label, &process::of_this(), node.as_str());
+        let name = client::connection_name(label, &process::of_this(), node.as_str());
         let connector = Arc::new(connector.named(name.clone()));
         let is_watched = connector.is_watched();
         let (link, hello) = CommandLink::connect(
@@ -327,7 +325,7 @@ where
 
     fn run_script(mut self: Box<Self>) {
         self.step = Step::Script;
-        self.write(|call| call.command);
+        self.write(|call| call.0.command);
     }
 
     fn write(self: Box<Self>, packed: impl FnOnce(Scripted) -> Packed) {
@@ -407,7 +405,7 @@ where
             Step::Release(place) => self.take_native(place, native::Outcome::of_release(answer)),
             // A server that has forgotten the script did not run it.
             Step::Script if matches!(&answer, Ok(Err(error)) if is_unknown(error)) => {
-                self.write(|call| call.by_source());
+                self.write(|call| call.0.by_source());
             }
             Step::Script | Step::Source => self.finish(answer),
         }

@@ -7,12 +7,12 @@ use proto::{LockErrorKind, LockName, StoreError};
 use redis::Value;
 use tracing::debug;
 
-use super::acl_error::{AclError, MissingRight};
 use super::call::Scripted;
 use super::failure;
 use super::link::CommandLink;
 use super::setup::Extras;
 use crate::error::LockError;
+use client::{AclError, MissingRight};
 
 /// The user whose rights are checked, and the keys and channels.
 #[derive(Debug, Clone, Copy)]

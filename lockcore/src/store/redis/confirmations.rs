@@ -11,14 +11,15 @@ use redis::{RedisError, Value};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::call::{Scripted, is_unknown};
+use super::call::Scripted;
 use super::connection::Connection;
 use super::connector::Connector;
 use super::failure;
 use super::link::CommandLink;
-use super::pace::ConnectAttempt;
 use super::setup;
 use super::wire::TimedWire;
+use client::ConnectAttempt;
+use client::is_unknown;
 
 /// The number of connections that wait for replicas at the same time.
 const CONNECTIONS: usize = 4;
@@ -195,8 +196,8 @@ async fn run(
     floors: Floors,
 ) -> Result<Value, StoreError> {
     let call: Scripted = wire.wire.write(asked, floors)?;
-    let answer = match connection.ask(&call.command).await {
-        Err(error) if is_unknown(&error) => connection.ask(&call.by_source()).await,
+    let answer = match connection.ask(&call.0.command).await {
+        Err(error) if is_unknown(&error) => connection.ask(&call.0.by_source()).await,
         answer => answer,
     };
     answer.map_err(|error| failure::of_command(&error))

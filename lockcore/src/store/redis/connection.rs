@@ -14,10 +14,10 @@ use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, RedisError, Value};
 use tokio::runtime::Handle;
 
-use super::call::Packed;
-use super::pace::ConnectAttempt;
 use crate::certificates::Certificates;
 use crate::store::begin;
+use client::ConnectAttempt;
+use client::Packed;
 use own::OwnConnection;
 pub(super) use socket::subscription;
 
@@ -109,7 +109,10 @@ impl Connection {
             Self::Own(connection) => connection.give(command, recipient),
             Self::Theirs(_) => {
                 let (connection, command) = (self.clone(), command.clone());
-                begin(runtime, async move { recipient.take(connection.ask(&command).await) });
+                begin(
+                    runtime,
+                    Box::pin(async move { recipient.take(connection.ask(&command).await) }),
+                );
             }
         }
     }

@@ -16,14 +16,14 @@ use redis::{Client, ConnectionAddr, ConnectionInfo, RedisError};
 
 use super::connection::{self, Connection};
 use super::failure;
-use super::hello::Hello;
-use super::pace::{ConnectAttempt, Timeouts};
 use super::server_url::read as read_url;
 use super::tls::{self, Tls};
 use crate::certificates::Certificates;
 use crate::credentials::Credentials;
 use crate::error::LockError;
 use crate::provider::Provider;
+use client::Hello;
+use client::{ConnectAttempt, Timeouts};
 pub(crate) use sentinel::Primary;
 use sentinel::SentinelClients;
 

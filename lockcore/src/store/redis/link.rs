@@ -34,16 +34,17 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::call::{Packed, Scripted, is_unknown};
+use super::call::Scripted;
 use super::connection::{Answered, Connection, Recipient};
 use super::connector::{Connector, Opened};
 use super::failure;
-use super::hello::Hello;
-use super::pace::{ConnectAttempt, Pace};
 use super::server_time::ServerTime;
 use super::setup::{self, ConnectionSetup, Extras, Identity};
 use crate::error::LockError;
-use crate::store::{LinkState, Outage, answer_to};
+use crate::store::{LinkState, Outage};
+use client::Hello;
+use client::{ConnectAttempt, Pace};
+use client::{Packed, is_unknown};
 
 /// The time without a success after which a PING shows whether the connection still stands.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -234,8 +235,8 @@ impl CommandLink {
     /// Runs a script by its digest, or by its source where the server has forgotten it. Nothing
     /// else is ever sent twice.
     pub(crate) async fn run_script(&self, call: Scripted) -> Result<Value, StoreError> {
-        match self.ask(call.command.clone()).await? {
-            Err(error) if is_unknown(&error) => finished(self.ask(call.by_source()).await),
+        match self.ask(call.0.command.clone()).await? {
+            Err(error) if is_unknown(&error) => finished(self.ask(call.0.by_source()).await),
             answer => finished(Ok(answer)),
         }
     }
@@ -266,12 +267,12 @@ impl CommandLink {
     }
 
     async fn ask_on(&self, sender: Sender, command: &Packed) -> Judged {
-        answer_to(|then| {
+        let answer = client::answer_to(|then| {
             let (link, by) = (self.clone(), sender.clone());
             let recipient = move |answer: Answered| then(link.judge(&by, answer));
             self.send(&sender, command, Box::new(recipient));
-        })
-        .await
+        });
+        answer.await.unwrap_or_else(|| Err(crate::store::runtime_ended()))
     }
 
     /// Sends a command at once, or a transaction, of which the last answer is taken. The recipient

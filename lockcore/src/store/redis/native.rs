@@ -33,9 +33,9 @@ use proto::wire::{FreeAcquire, FreeRelease, nonsense};
 use proto::{Answer, LockName};
 use redis::{RedisError, Value};
 
-use super::call::Packed;
 use super::failure;
 use super::link::Judged;
+use client::Packed;
 
 /// Names that are told apart; others share a place with one of them, and its history.
 const PLACES: usize = 4_096;

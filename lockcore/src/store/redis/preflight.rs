@@ -6,9 +6,9 @@ use proto::{LockErrorKind, StoreError};
 use redis::Value;
 use tracing::{debug, warn};
 
-use super::hello::Hello;
 use super::link::CommandLink;
 use crate::error::LockError;
+use client::Hello;
 
 /// The oldest server that has all commands we use.
 const OLDEST: (u32, u32) = (6, 2);

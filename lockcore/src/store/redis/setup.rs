@@ -14,11 +14,11 @@ use proto::wire::scripts::digest_of;
 use proto::{LockErrorKind, StoreError};
 use redis::{Cmd, Value};
 
-use super::call::load;
 use super::connection::Connection;
 use super::connector::LIBRARY;
 use super::failure;
-use super::hello::Hello;
+use client::Hello;
+use client::load;
 
 /// The same for each connection of a link.
 pub(crate) struct ConnectionSetup {
@@ -132,7 +132,7 @@ impl ConnectionSetup {
         // All on their way at once. Whether the server keeps the names changes nothing.
         let (_, loaded) = tokio::join!(
             join_all(name.into_iter().chain(library).map(send)),
-            join_all(scripts.map(|script| send(load(script)))),
+            join_all(scripts.map(|script| send(load(&script.source)))),
         );
         for loaded in loaded {
             if let Err(error) = loaded.map_err(|error| failure::of_connecting(&error)) {

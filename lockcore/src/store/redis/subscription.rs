@@ -28,9 +28,9 @@ use tracing::{debug, info, warn};
 use super::connector::{Connector, Primary, Subscribed};
 use super::failure;
 use super::link::LASTED;
-use super::pace::{ConnectAttempt, Pace};
 use crate::error::LockError;
 use crate::store::{LinkState, Listener, Outage};
+use client::{ConnectAttempt, Pace};
 
 /// The time between two PINGs, which show that the connection still stands.
 const HEARTBEAT: Duration = Duration::from_secs(5);

@@ -303,7 +303,7 @@ mod tests {
 
     use super::*;
     use crate::store::redis::Connector;
-    use crate::store::redis::pace::{ConnectAttempt, Timeouts};
+    use client::{ConnectAttempt, Timeouts};
 
     const TIMEOUT: Duration = Duration::from_secs(2);
     const TIMEOUTS: Timeouts = Timeouts { connect: TIMEOUT, request: TIMEOUT };

@@ -30,8 +30,8 @@ use crate::error::LockError;
 use crate::key::LockKey;
 use crate::store::Store as _;
 use crate::store::redis::connector::Connector;
-use crate::store::redis::pace::ConnectAttempt;
 use crate::store::redis::{RedisSettings, RedisStore};
+use client::ConnectAttempt;
 
 /// The time after which a server is asked again which primary serves a slot,
 const FOLLOW: Duration = Duration::from_secs(2);

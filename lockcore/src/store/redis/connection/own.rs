@@ -28,8 +28,8 @@ use tokio::time::{Instant, Sleep};
 
 use super::decoder::Decoder;
 use super::{Answered, Recipient, checked};
-use crate::store::redis::call::Packed;
 use crate::store::redis::failure;
+use client::Packed;
 
 /// Most bytes that wait for the socket. A peer that leaves so many unread is given up.
 const MAX_UNWRITTEN: usize = 16 << 20;

@@ -19,7 +19,7 @@ use super::decoder::Decoder;
 use super::own::OwnConnection;
 use crate::certificates::Certificates;
 use crate::store::redis::failure;
-use crate::store::redis::pace::{ConnectAttempt, Step};
+use client::{ConnectAttempt, Step};
 
 /// Bytes both ways.
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}

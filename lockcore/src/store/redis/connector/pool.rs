@@ -10,8 +10,8 @@ use super::{Connector, ServerSource, invalid, read_url, tuned};
 use crate::error::LockError;
 use crate::provider::Provider;
 use crate::store::redis::Tls;
-use crate::store::redis::pace::Timeouts;
 use crate::store::redis::server_url::of_its_user;
+use client::Timeouts;
 
 impl Connector {
     pub(crate) fn from_config(

@@ -30,8 +30,8 @@ use crate::error::LockError;
 use crate::sentinels::Sentinels as Settings;
 use crate::store::redis::connection::Connection;
 use crate::store::redis::failure;
-use crate::store::redis::pace::{ConnectAttempt, Pace, Timeouts};
 use crate::store::redis::tls::{self, Tls, is_tls};
+use client::{ConnectAttempt, Pace, Timeouts};
 
 /// After a majority has answered, or one that knows more than this node, the others have this long
 /// to say something newer.

@@ -20,11 +20,11 @@ use tokio::time::Instant;
 
 /// The times of connections and requests, as the user has set them.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Timeouts {
+pub struct Timeouts {
     /// The time of a look-up, and of the first connection to a server.
-    pub(crate) connect: Duration,
+    pub connect: Duration,
     /// The time of each request.
-    pub(crate) request: Duration,
+    pub request: Duration,
 }
 
 /// The time of the first attempt to connect again. Another server may have taken over meanwhile.
@@ -43,11 +43,15 @@ const LATE_PAUSE: Duration = Duration::from_secs(4);
 
 /// A step of an attempt to connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Step {
+pub enum Step {
+    /// The look-up of the name.
     LookUp,
+    /// The TCP connection.
     Tcp,
+    /// The TLS handshake.
     #[cfg(feature = "tls")]
     Tls,
+    /// The login.
     Login,
 }
 
@@ -65,22 +69,22 @@ impl fmt::Display for Step {
 
 /// An attempt to connect: how much time it has, and how far it has come.
 #[derive(Debug)]
-pub(crate) struct ConnectAttempt {
+pub struct ConnectAttempt {
     /// The time of the look-up.
-    pub(crate) look_up: Duration,
+    pub look_up: Duration,
     /// The time of all other steps.
-    pub(crate) limit: Duration,
+    pub limit: Duration,
     progress: Mutex<(Step, Instant)>,
 }
 
 impl ConnectAttempt {
     /// The first connection to a server.
-    pub(crate) fn first(timeouts: Timeouts) -> Self {
+    pub fn first(timeouts: Timeouts) -> Self {
         Self::new(timeouts.connect, timeouts.connect)
     }
 
     /// A question to one of several servers.
-    pub(crate) fn brief(timeouts: Timeouts) -> Self {
+    pub fn brief(timeouts: Timeouts) -> Self {
         Self::new(timeouts.connect, timeouts.connect.min(FIRST))
     }
 
@@ -89,7 +93,7 @@ impl ConnectAttempt {
     }
 
     /// Notes that a step begins.
-    pub(crate) fn begins(&self, step: Step) {
+    pub fn begins(&self, step: Step) {
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = (step, Instant::now());
     }
 
@@ -98,7 +102,7 @@ impl ConnectAttempt {
     }
 
     /// Why an attempt that has ended by time has taken so long.
-    pub(crate) fn why_late(&self) -> String {
+    pub fn why_late(&self) -> String {
         let (step, began) = self.progress();
         format!("no connection in time: {step} was not done after {:.1?}", began.elapsed())
     }
@@ -106,7 +110,7 @@ impl ConnectAttempt {
 
 /// The pace of the attempts to connect to one server again.
 #[derive(Debug, Clone)]
-pub(crate) struct Pace {
+pub struct Pace {
     timeouts: Timeouts,
     /// The time of the first attempt.
     first: Duration,
@@ -116,12 +120,13 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    pub(crate) fn new(timeouts: Timeouts) -> Self {
+    /// The pace for the only server.
+    pub fn new(timeouts: Timeouts) -> Self {
         Self::starting(timeouts, timeouts.connect.min(FIRST))
     }
 
     /// The pace for one of several servers that are asked at a time: none waits for another.
-    pub(crate) fn among_others(timeouts: Timeouts) -> Self {
+    pub fn among_others(timeouts: Timeouts) -> Self {
         Self::starting(timeouts, timeouts.connect)
     }
 
@@ -130,16 +135,17 @@ impl Pace {
     }
 
     /// The same anew, after a success.
-    pub(crate) fn anew(&self) -> Self {
+    pub fn anew(&self) -> Self {
         Self::starting(self.timeouts, self.first)
     }
 
-    pub(crate) fn attempt(&self) -> ConnectAttempt {
+    /// The next attempt.
+    pub fn attempt(&self) -> ConnectAttempt {
         ConnectAttempt::new(self.timeouts.connect, self.limit)
     }
 
     /// Pauses after an attempt that failed.
-    pub(crate) async fn after(&mut self, attempt: &ConnectAttempt) {
+    pub async fn after(&mut self, attempt: &ConnectAttempt) {
         let (step, began) = attempt.progress();
         let was_let_in = step > Step::Tcp;
         let is_late = was_let_in && began.elapsed() >= attempt.limit.min(self.timeouts.request);
@@ -149,7 +155,7 @@ impl Pace {
 
     /// Pauses after a connection that broke as soon as it stood: the server refuses every write, or
     /// hangs up.
-    pub(crate) async fn after_refusal(&mut self) {
+    pub async fn after_refusal(&mut self) {
         let pause = self.pause_after(false, rand::random());
         tokio::time::sleep(pause).await;
     }

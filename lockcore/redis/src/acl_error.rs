@@ -9,24 +9,27 @@ const INSIDE_A_SCRIPT: [&str; 2] = [
 
 /// A refusal for want of a right.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct AclError {
-    pub(crate) missing: MissingRight,
+pub struct AclError {
+    /// The right.
+    pub missing: MissingRight,
     /// Whether a script met it, which may have run half.
-    pub(crate) inside_a_script: bool,
+    pub inside_a_script: bool,
 }
 
 /// The right that is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum MissingRight {
+pub enum MissingRight {
     /// A command, `pubsub|numsub` for one; inside scripts the server names it from 7.2 on.
     Command(Option<String>),
+    /// A key, by its name.
     Key,
+    /// A channel, by its name.
     Channel,
 }
 
 impl AclError {
     /// Parses a server's error, if it is a refusal of this kind.
-    pub(crate) fn read(text: &str) -> Option<Self> {
+    pub fn read(text: &str) -> Option<Self> {
         let inside_a_script = INSIDE_A_SCRIPT.iter().any(|words| text.contains(words));
         let outside = ["NOPERM", "no permissions to", "No permissions to"]; // some come without a code
         if !inside_a_script && !outside.iter().any(|words| text.contains(words)) {
@@ -47,22 +50,15 @@ impl AclError {
         Some(Self { missing, inside_a_script })
     }
 
-    /// The remedy, for a reader that knows neither lock nor channel.
-    pub(crate) fn advice(&self) -> String {
+    /// The remedy where a command is missing. Which keys and channels a user needs, its program
+    /// knows.
+    pub(crate) fn advice(&self) -> Option<String> {
         match &self.missing {
-            MissingRight::Command(Some(name)) => format!("allow +{name}"),
+            MissingRight::Command(Some(name)) => Some(format!("allow +{name}")),
             MissingRight::Command(None) => {
-                "connect again: the error then names the missing right".to_owned()
+                Some("connect again: the error then names the missing right".to_owned())
             }
-            MissingRight::Key => {
-                "allow ~lock:{NAME}* for the lock's name, and ~lock:tokens, in a Redis Cluster \
-                 ~lock:tokens:*; with redisson_peers ~NAME and \
-                 ~redisson_lock_*:{NAME}"
-                    .to_owned()
-            }
-            MissingRight::Channel => {
-                "allow the grants channels, and with redisson_peers allchannels".to_owned()
-            }
+            MissingRight::Key | MissingRight::Channel => None,
         }
     }
 }

@@ -6,22 +6,25 @@ use redis::{Cmd, Value};
 
 /// The answer to HELLO.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Hello {
-    pub(crate) version: String,
+pub struct Hello {
+    /// The version of the server.
+    pub version: String,
     /// `standalone`, `cluster` or `sentinel`.
-    pub(crate) mode: String,
+    pub mode: String,
     /// `master` or `replica`.
-    pub(crate) role: String,
+    pub role: String,
     /// The version of the protocol that the connection speaks.
     protocol: u8,
 }
 
 impl Hello {
-    pub(crate) fn ask() -> Cmd {
+    /// The question.
+    pub fn ask() -> Cmd {
         redis::cmd("HELLO")
     }
 
-    pub(crate) fn read(answer: &Value) -> Option<Self> {
+    /// Reads the answer; nothing if it is another one.
+    pub fn read(answer: &Value) -> Option<Self> {
         let told: HashMap<String, Value> = redis::from_redis_value_ref(answer).ok()?;
         let text = |name: &str| redis::from_redis_value_ref(told.get(name)?).ok();
         Some(Self {
@@ -34,13 +37,13 @@ impl Hello {
 
     /// Whether a script stays with the server that was sent it. Before 7.0 its replicas get it,
     /// too.
-    pub(crate) fn keeps_scripts(&self) -> bool {
+    pub fn keeps_scripts(&self) -> bool {
         let major = self.version.split('.').next().and_then(|major| major.parse().ok());
         major.is_some_and(|major: u32| major >= 7)
     }
 
     /// Gives the connection a name: unlike CLIENT SETNAME, without a right.
-    pub(crate) fn name(&self, name: &str) -> Cmd {
+    pub fn name(&self, name: &str) -> Cmd {
         let mut hello = redis::cmd("HELLO");
         hello.arg(self.protocol).arg("SETNAME").arg(name);
         hello
@@ -49,7 +52,7 @@ impl Hello {
 
 /// The name in CLIENT LIST of both connections of a node: the label, if one is set, `host:pid` and
 /// the node. The list only has visible ASCII.
-pub(crate) fn connection_name(label: Option<&str>, process: &str, node: &str) -> String {
+pub fn connection_name(label: Option<&str>, process: &str, node: &str) -> String {
     let parts: Vec<_> = ["lockcore"].into_iter().chain(label).chain([process, node]).collect();
     parts.join(":").chars().map(|c| if c.is_ascii_graphic() { c } else { '_' }).collect()
 }

@@ -1,0 +1,61 @@
+//! The error of the client, and its kinds.
+
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+
+/// The kinds of the errors of the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ClientErrorKind {
+    /// A URL, a setting or a certificate cannot be used.
+    InvalidOption,
+    /// The server cannot be reached, did not answer in time, or cannot serve for now.
+    Unavailable,
+    /// The server refuses writes.
+    ReadOnly,
+    /// The server refuses the credentials, or the user lacks a right.
+    Denied,
+    /// The server's memory is full.
+    OutOfMemory,
+    /// A key holds another type.
+    WrongType,
+    /// The server does not know a command, or is in another mode.
+    Unsupported,
+    /// The connection was closed for good, or its runtime has ended.
+    Closed,
+    /// The server's answer cannot be understood.
+    Protocol,
+}
+
+/// The reason why there is no answer to a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientError {
+    /// The kind.
+    pub kind: ClientErrorKind,
+    /// The error of the server or the connection, for people.
+    pub detail: Arc<str>,
+    /// The command may have run, or may still run: its outcome is unknown.
+    pub may_have_run: bool,
+}
+
+impl ClientError {
+    /// The command did not run.
+    pub fn refused(kind: ClientErrorKind, detail: impl Into<Arc<str>>) -> Self {
+        Self { kind, detail: detail.into(), may_have_run: false }
+    }
+
+    /// Whether the command ran is unknown.
+    pub fn ambiguous(detail: impl Into<Arc<str>>) -> Self {
+        let kind = ClientErrorKind::Unavailable;
+        Self { kind, detail: detail.into(), may_have_run: true }
+    }
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.detail)
+    }
+}
+
+// It has no source: its text has all that there is to say.
+impl Error for ClientError {}

@@ -1,0 +1,347 @@
+//! The translation of redis-rs' errors into those of this client.
+
+use redis::{ErrorKind, RedisError, ServerError, ServerErrorKind};
+
+use crate::acl_error::{AclError, MissingRight};
+use crate::error::{ClientError, ClientErrorKind};
+
+/// The error for an error of a command.
+pub fn of_command(error: &RedisError) -> ClientError {
+    if let Some(said) = of_slot(error) {
+        let kind = kind(error).unwrap_or(ClientErrorKind::Unavailable);
+        return ClientError::refused(kind, said);
+    }
+    let said = text(error);
+    if error.code() == Some(ENDED) {
+        return ClientError::ambiguous(said);
+    }
+    if said.contains("non local key") {
+        // The slot moves, and the script was stopped where a key was absent.
+        return ClientError::ambiguous(said);
+    }
+    match kind(error) {
+        Some(ClientErrorKind::Denied) => {
+            let may_have_run = AclError::read(&said).is_some_and(|error| error.inside_a_script);
+            ClientError {
+                may_have_run,
+                ..ClientError::refused(ClientErrorKind::Denied, advised(said))
+            }
+        }
+        Some(kind) => ClientError::refused(kind, said),
+        None if error.is_io_error() || matches!(error.kind(), ErrorKind::Parse) => {
+            ClientError::ambiguous(said)
+        }
+        None => ClientError::refused(ClientErrorKind::Protocol, said),
+    }
+}
+
+/// The words of a server of a Redis Cluster that does not serve the slot of a command now, or sends
+/// to another. The command did not run.
+fn of_slot(error: &RedisError) -> Option<String> {
+    let code = error.code()?;
+    let is_of_slot = matches!(code, "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN");
+    is_of_slot.then(|| format!("{code} {}", error.detail().unwrap_or_default()))
+}
+
+/// The error for a connection that was not opened: nothing was sent.
+pub fn of_connecting(error: &RedisError) -> ClientError {
+    let kind = kind(error).unwrap_or(ClientErrorKind::Unavailable);
+    ClientError::refused(kind, advised(text(error)))
+}
+
+/// The error of a request that our own connection did not send.
+pub fn unsent(why: &str) -> RedisError {
+    redis::make_extension_error(UNSENT.to_owned(), Some(why.to_owned()))
+}
+
+/// Stands where a server's error has its code.
+const UNSENT: &str = "UNSENT";
+
+/// The error of a connection that the server has ended, in the words that it has said last.
+pub fn ended(words: &ServerError) -> RedisError {
+    let said = format!("{} {}", words.code(), words.details().unwrap_or_default());
+    let said = format!("the server hung up: {}", said.trim_end());
+    redis::make_extension_error(ENDED.to_owned(), Some(said))
+}
+
+/// The error of a connection whose answers are out of step.
+pub fn unasked() -> RedisError {
+    let said = "the server sent an answer without a request".to_owned();
+    redis::make_extension_error(ENDED.to_owned(), Some(said))
+}
+
+/// Stands where a server's error has its code.
+const ENDED: &str = "ENDED";
+
+/// The words of a server that takes no more clients, before it hangs up.
+const NO_ROOM: &str = "max number of clients reached";
+
+/// The error for an error of a subscription; `channel` is the channel that the user needs.
+pub fn of_subscribing(error: &RedisError, channel: &str) -> ClientError {
+    let said = text(error);
+    match AclError::read(&said) {
+        Some(AclError { missing: MissingRight::Channel, .. }) => {
+            ClientError::refused(ClientErrorKind::Denied, format!("{said}: allow {channel}"))
+        }
+        _ => {
+            let mut refused = of_connecting(error);
+            let advice = if error.is_connection_dropped() { A_PROXY } else { "" };
+            refused.detail = format!("SUBSCRIBE: {}{advice}", refused.detail).into();
+            refused
+        }
+    }
+}
+
+const A_PROXY: &str = ": a proxy hangs up so at a command that it does not know, and grants arrive by \
+                       SUBSCRIBE: connect to the server itself";
+
+/// The words of the server, and the next step.
+fn advised(said: String) -> String {
+    let next = match AclError::read(&said) {
+        Some(error) => match error.advice() {
+            Some(advice) => advice,
+            None => return said,
+        },
+        None if said.contains(NO_ROOM) => "raise maxclients, or have fewer connections".to_owned(),
+        None if said.contains(NO_SELECT) => {
+            "write redis+cluster://host:port, without a database".to_owned()
+        }
+        None => return said,
+    };
+    format!("{said}: {next}")
+}
+
+/// The words of a member of a Redis Cluster, which has one database.
+const NO_SELECT: &str = "SELECT is not allowed in cluster mode";
+
+/// Whether the connection is of no further use after this error.
+pub fn breaks_connection(error: &RedisError) -> bool {
+    // A response timeout may be a peer that is half gone, and redis-rs would keep it for ever.
+    // A replica may have been the primary a moment ago.
+    error.is_io_error()
+        || error.is_unrecoverable_error()
+        || matches!(error.kind(), ErrorKind::Parse)
+        || matches!(error.code(), Some(UNSENT | ENDED | "DENIED"))
+        || error.detail().is_some_and(|said| said.contains(NO_ROOM))
+        || kind(error) == Some(ClientErrorKind::ReadOnly) && error.code() == Some("READONLY")
+}
+
+/// The server's error, if it is one that we know.
+fn kind(error: &RedisError) -> Option<ClientErrorKind> {
+    match error.kind() {
+        ErrorKind::AuthenticationFailed => return Some(ClientErrorKind::Denied),
+        ErrorKind::InvalidClientConfig => return Some(ClientErrorKind::InvalidOption),
+        ErrorKind::Io | ErrorKind::Parse => return None,
+        _ => {}
+    }
+    let detail = error.detail().unwrap_or_default();
+    let is_denied = matches!(error.kind(), ErrorKind::Server(ServerErrorKind::NoPerm))
+        || AclError::read(detail).is_some();
+    if is_denied {
+        return Some(ClientErrorKind::Denied);
+    }
+    if detail.contains("DB index") {
+        return Some(ClientErrorKind::InvalidOption);
+    }
+    if error.code() == Some(ENDED) {
+        let is_denied = detail.contains("DENIED ");
+        return Some(if is_denied {
+            ClientErrorKind::Denied
+        } else {
+            ClientErrorKind::Unavailable
+        });
+    }
+    if is_unknown_command(detail) || detail.contains(NO_SELECT) {
+        return Some(ClientErrorKind::Unsupported);
+    }
+    if detail.contains(NO_ROOM) {
+        return Some(ClientErrorKind::Unavailable);
+    }
+    error.code().and_then(by_code).or_else(|| {
+        // Before Redis 7, an error inside a script comes wrapped in an ERR.
+        detail.split(|c: char| !c.is_ascii_alphanumeric()).find_map(by_code)
+    })
+}
+
+/// Whether the server says that it does not know a command, alone or in a script. A service may
+/// have switched it off, and a proxy may not pass it on.
+pub fn is_unknown_command(said: &str) -> bool {
+    let said = said.to_ascii_lowercase();
+    // "unknown command 'X'", "Unknown Redis command called from script", "unknown subcommand", and
+    // Envoy's "unsupported command 'x'".
+    ["unknown ", "unsupported "].iter().filter_map(|no| said.split_once(no)).any(|(_, what)| {
+        what.split(' ').take(2).any(|word| word.trim_end_matches([',', '.']).ends_with("command"))
+    })
+}
+
+fn by_code(code: &str) -> Option<ClientErrorKind> {
+    Some(match code {
+        // Protected mode: a server without a password, and a client from elsewhere.
+        "NOPERM" | "NOAUTH" | "WRONGPASS" | "DENIED" => ClientErrorKind::Denied,
+        "READONLY" | "NOREPLICAS" | "MISCONF" => ClientErrorKind::ReadOnly,
+        "LOADING" | "MASTERDOWN" | "BUSY" | "CLUSTERDOWN" | "TRYAGAIN" | UNSENT => {
+            ClientErrorKind::Unavailable
+        }
+        "OOM" => ClientErrorKind::OutOfMemory,
+        "WRONGTYPE" => ClientErrorKind::WrongType,
+        "MOVED" | "ASK" | "CROSSSLOT" => ClientErrorKind::Unsupported,
+        _ => return None,
+    })
+}
+
+/// One line for people. redis-rs puts no credentials into its errors.
+fn text(error: &RedisError) -> String {
+    let text = match (error.code(), error.detail()) {
+        (Some(UNSENT | ENDED), Some(said)) => said.to_owned(),
+        _ => error.to_string(),
+    };
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(code: &str, detail: &str) -> ClientError {
+        of_command(&redis::make_extension_error(code.into(), Some(detail.into())))
+    }
+
+    #[test]
+    fn a_command_that_is_not_there_is_told_from_other_errors() {
+        for said in [
+            "unknown command 'SUBSCRIBE', with args beginning with: 'lockcore:grants'",
+            "Unknown Redis command called from script script: f_1",
+            "Error running script (call to f_1): @user_script: 1: Unknown Redis command called \
+             from Lua script",
+            "Unknown server command called from script",
+            "unknown subcommand 'NUMSUB'. Try PUBSUB HELP.",
+            "unsupported command 'subscribe'",
+        ] {
+            assert!(is_unknown_command(said), "{said}");
+        }
+        for said in ["", "unknown", "an unknown error of a command", "no such command: unknown"] {
+            assert!(!is_unknown_command(said), "{said}");
+        }
+    }
+
+    #[test]
+    fn what_the_server_says_has_a_kind_of_its_own() {
+        let cases = [
+            ("OOM", ClientErrorKind::OutOfMemory),
+            ("WRONGTYPE", ClientErrorKind::WrongType),
+            ("NOREPLICAS", ClientErrorKind::ReadOnly),
+            ("MISCONF", ClientErrorKind::ReadOnly),
+            ("WRONGPASS", ClientErrorKind::Denied),
+            ("BUSY", ClientErrorKind::Unavailable),
+        ];
+        for (code, kind) in cases {
+            let error = said(code, "so it is");
+            assert_eq!((error.kind, error.may_have_run), (kind, false), "{code}");
+            assert!(error.detail.contains(code), "{}", error.detail);
+        }
+    }
+
+    #[test]
+    fn a_server_that_takes_no_client_is_told_in_its_words_and_ends_the_connection() {
+        let protected = "Redis is running in protected mode because protected mode is enabled";
+        for (code, words, kind) in [
+            ("ERR", NO_ROOM, ClientErrorKind::Unavailable),
+            ("DENIED", protected, ClientErrorKind::Denied),
+        ] {
+            let line = format!("-{code} {words}\r\n");
+            let Ok(redis::Value::ServerError(unasked)) = redis::parse_redis_value(line.as_bytes())
+            else {
+                panic!("an error: {line}")
+            };
+            let answer = redis::make_extension_error(code.into(), Some(words.into()));
+            for error in [ended(&unasked), answer] {
+                let refused = of_connecting(&error);
+                assert_eq!(refused.kind, kind, "{}", refused.detail);
+                assert!(refused.detail.contains(words), "{}", refused.detail);
+                assert!(breaks_connection(&error), "{}", refused.detail);
+            }
+            assert!(of_command(&ended(&unasked)).may_have_run, "another may be on its way");
+        }
+    }
+
+    #[test]
+    fn a_database_of_a_cluster_is_not_supported_and_the_url_to_write_is_named() {
+        let refused = of_connecting(&RedisError::from((
+            ServerErrorKind::ResponseError.into(),
+            "the server refused to switch the database",
+            NO_SELECT.to_owned(),
+        )));
+        assert_eq!(refused.kind, ClientErrorKind::Unsupported);
+        assert!(refused.detail.contains("redis+cluster://"), "{}", refused.detail);
+    }
+
+    #[test]
+    fn an_error_of_a_slot_begins_with_its_code_and_nothing_ran() {
+        for (code, kind) in [
+            ("MOVED", ClientErrorKind::Unsupported),
+            ("ASK", ClientErrorKind::Unsupported),
+            ("TRYAGAIN", ClientErrorKind::Unavailable),
+            ("CLUSTERDOWN", ClientErrorKind::Unavailable),
+        ] {
+            let error = said(code, "7 host:1");
+            assert_eq!(error, ClientError::refused(kind, format!("{code} 7 host:1")));
+        }
+    }
+
+    #[test]
+    fn a_script_that_was_stopped_at_a_key_of_a_moving_slot_may_have_run() {
+        let error = said("ERR", "Script attempted to access a non local key in a cluster node");
+        assert_eq!((error.kind, error.may_have_run), (ClientErrorKind::Unavailable, true));
+    }
+
+    #[test]
+    fn an_error_wrapped_by_an_older_server_is_recognised() {
+        let detail = "Error running script (call to f_0): @user_script:1: @user_script: 1: -OOM command not allowed";
+        assert_eq!(said("ERR", detail).kind, ClientErrorKind::OutOfMemory);
+        let detail = "Error running script: WRONGTYPE Operation against a key holding the wrong kind of value";
+        assert_eq!(said("ERR", detail).kind, ClientErrorKind::WrongType);
+    }
+
+    #[test]
+    fn a_right_that_is_missing_inside_a_script_is_recognised_whatever_the_version() {
+        for detail in [
+            "Error running script (call to f_0): @user_script:1: The user executing the script \
+             can't run this command or subcommand",
+            "The user executing the script can't run this command or subcommand script: f_0",
+            "ACL failure in script: User u has no permissions to run the 'set' command script: f_0",
+            "ACL failure in script: No permissions to access a key script: f_0",
+        ] {
+            let error = said("ERR", detail);
+            assert_eq!(
+                (error.kind, error.may_have_run),
+                (ClientErrorKind::Denied, true),
+                "{detail}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_right_that_is_missing_before_a_script_runs_is_named() {
+        let error = said("NOPERM", "this user has no permissions to run the 'evalsha' command");
+        assert_eq!((error.kind, error.may_have_run), (ClientErrorKind::Denied, false));
+        assert!(error.detail.ends_with("allow +evalsha"), "{}", error.detail);
+    }
+
+    #[test]
+    fn a_database_that_is_not_there_is_a_mistake_of_the_url() {
+        let error = RedisError::from((
+            ServerErrorKind::ResponseError.into(),
+            "Redis server refused to switch database",
+            "DB index is out of range".to_owned(),
+        ));
+        assert_eq!(of_connecting(&error).kind, ClientErrorKind::InvalidOption);
+    }
+
+    #[test]
+    fn a_broken_connection_leaves_the_outcome_open() {
+        let error = RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
+        assert!(of_command(&error).may_have_run);
+        assert!(!of_connecting(&error).may_have_run);
+        assert!(breaks_connection(&error));
+    }
+}
