@@ -13,22 +13,22 @@ use proto::{ConfigError, Label, MAX_RUN, NodeId};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-#[cfg(feature = "redis")]
-use crate::credentials::Credentials;
 use crate::error::LockError;
 use crate::locks::Locks;
 use crate::node::{Inbox, Node, Settings};
 use crate::option_setters;
 use crate::options::LockOptions;
 use crate::process;
-#[cfg(feature = "redis")]
-use crate::provider::Provider;
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
-#[cfg(feature = "redis")]
-use crate::store::redis::Tls;
 use crate::store::seen::SeenTokens;
 use crate::trace_links::TraceLinks;
+#[cfg(feature = "redis")]
+use client::Credentials;
+#[cfg(feature = "redis")]
+use client::Provider;
+#[cfg(feature = "redis")]
+use client::Tls;
 
 /// Long enough for most of the gain of runs; a loss costs no more places than these.
 const RUN_LIMIT: u32 = 32;

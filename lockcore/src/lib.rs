@@ -70,13 +70,7 @@
 mod acquire;
 mod activity;
 mod builder;
-#[cfg(feature = "redis")]
-mod certificates;
 mod class;
-#[cfg(feature = "redis")]
-mod cluster;
-#[cfg(feature = "redis")]
-mod credentials;
 mod error;
 mod guard;
 pub mod guide;
@@ -88,14 +82,8 @@ mod locks;
 mod node;
 mod options;
 mod process;
-#[cfg(feature = "redis")]
-mod provider;
 mod quorum;
 mod request;
-#[cfg(feature = "redis")]
-mod sentinels;
-#[cfg(feature = "redis")]
-mod servers_url;
 mod set;
 mod shutdown;
 mod status;
@@ -109,11 +97,11 @@ pub use acquire::{Acquire, TryAcquire};
 pub use activity::{Activities, Activity, ActivityState, ClassStatus};
 pub use builder::LocksBuilder;
 #[cfg(feature = "tls")]
-pub use certificates::Certificates;
+#[doc(inline)]
+pub use client::Certificates;
 #[cfg(feature = "redis")]
-pub use cluster::Cluster;
-#[cfg(feature = "redis")]
-pub use credentials::Credentials;
+#[doc(inline)]
+pub use client::{Cluster, Credentials, Sentinels};
 pub use error::LockError;
 pub use guard::{DowngradeError, LockGuard, Release};
 pub use hold_state::HoldState;
@@ -126,8 +114,6 @@ pub use proto::{ConfigError, Demand, FencingToken, LockErrorKind, NodeId, TokenE
 #[cfg(feature = "redis")]
 pub use quorum::Quorum;
 pub use request::LockRequest;
-#[cfg(feature = "redis")]
-pub use sentinels::Sentinels;
 pub use set::{AcquireAll, LockSet};
 pub use shutdown::Shutdown;
 pub use status::{Connection, ServerStatus, Status};

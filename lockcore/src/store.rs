@@ -3,8 +3,6 @@
 //!
 //! The rules of each command stand in `docs/protocol.md`.
 
-#[cfg(feature = "redis")]
-mod link_state;
 mod links;
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
@@ -30,8 +28,6 @@ use tokio::sync::watch;
 use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 
-#[cfg(feature = "redis")]
-pub(crate) use self::link_state::LinkState;
 pub(crate) use self::links::Links;
 use crate::status::ServerStatus;
 

@@ -150,7 +150,7 @@ impl ScriptCall {
 }
 
 /// The command that has the server remember a script.
-pub fn load(script: &str) -> Cmd {
+pub(crate) fn load(script: &str) -> Cmd {
     let mut command = redis::cmd("SCRIPT");
     command.arg("LOAD").arg(script);
     command

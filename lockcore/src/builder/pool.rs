@@ -1,9 +1,10 @@
 //! A `Locks` on Redis, with a configuration or a pool of `deadpool_redis`.
 
+use client::Connector;
+
 use super::LocksBuilder;
 use crate::error::LockError;
 use crate::locks::Locks;
-use crate::store::redis::Connector;
 
 impl Locks {
     /// Connects to the server that a `deadpool_redis` configuration names, by its `url` or its

@@ -111,6 +111,7 @@ fn closed() -> Connect {
 
 #[cfg(feature = "redis")]
 mod on_redis {
+    use client::{Connector, read_url};
     use futures_util::future::join_all;
     use proto::NodeId;
 
@@ -119,7 +120,7 @@ mod on_redis {
     use crate::node::Inbox;
     use crate::quorum::Quorum;
     use crate::store::Store as _;
-    use crate::store::redis::{Connector, Mark, Marks, RedisStore, Used, read_url};
+    use crate::store::redis::{Mark, Marks, RedisStore, Used};
     use crate::store::seen::SeenTokens;
 
     impl Locks {

@@ -4,25 +4,22 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "tls")]
+use client::Certificates;
+use client::{Cluster, Connector, Credentials, Provider, Sentinels, Timeouts, read_cluster};
 use proto::{ConfigError, NodeId};
 use tracing::info;
 
 use super::{LocksBuilder, new_node};
-#[cfg(feature = "tls")]
-use crate::certificates::Certificates;
-use crate::cluster::Cluster;
-use crate::credentials::Credentials;
 use crate::error::LockError;
 use crate::key::LockKey;
 use crate::locks::Locks;
 use crate::node::Inbox;
 use crate::process;
-use crate::provider::Provider;
 use crate::quorum::Quorum;
-use crate::sentinels::Sentinels;
 use crate::store::redis::cluster::{ClusterSettings, ClusterStore};
 use crate::store::redis::server_time::ServerTime;
-use crate::store::redis::{Connector, Mark, RedisSettings, RedisStore, Replicas, Timeouts};
+use crate::store::redis::{Mark, RedisSettings, RedisStore, Replicas};
 use crate::store::seen::SeenTokens;
 
 impl Locks {
@@ -96,6 +93,20 @@ impl Locks {
 
     /// Connects to the primary that these sentinels watch, and follows it.
     ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), lockcore::LockError> {
+    /// use lockcore::{Locks, Sentinels};
+    ///
+    /// let sentinels = Sentinels::new(
+    ///     "orders",
+    ///     ["rediss://watch:secret@10.0.0.1:26379", "rediss://watch:secret@10.0.0.2:26379"],
+    /// )
+    /// .primary("rediss://app:secret@primary/3"); // its host says nothing: the sentinels do
+    /// let locks = Locks::from_sentinels(sentinels).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// Commands and subscription go to the primary that the newest configuration among the
     /// sentinels names, and only if it says itself that it is the primary. When a connection
     /// breaks, the server refuses a write as a replica does, or the sentinels name another primary
@@ -121,6 +132,16 @@ impl Locks {
     }
 
     /// Connects to all primaries of a Redis Cluster, and follows its slots.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), lockcore::LockError> {
+    /// use lockcore::{Cluster, Locks};
+    ///
+    /// let nodes = ["rediss://app:secret@10.0.0.1:6379", "rediss://app:secret@10.0.0.2:6379"];
+    /// let locks = Locks::from_cluster(Cluster::new(nodes)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// Each lock lives on the primary that serves the slot of its name; the order of its waiters,
     /// its tokens and its leases are those of that primary. A primary that fails costs its own
@@ -213,7 +234,7 @@ impl LocksBuilder {
     /// # Cancel safety
     /// Dropping it closes the connections that it has opened.
     pub async fn connect(self, url: impl AsRef<str>) -> Result<Locks, LockError> {
-        if let Some(cluster) = Cluster::read(url.as_ref()) {
+        if let Some(cluster) = read_cluster(url.as_ref()) {
             return self.from_cluster(cluster?).await;
         }
         if let Some(quorum) = Quorum::read(url.as_ref()) {
@@ -346,7 +367,7 @@ impl LocksBuilder {
     /// A text that is no PEM, or that is given without a `rediss://` URL, is an
     /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) of the method that connects.
     pub fn tls_ca(mut self, pem: impl AsRef<[u8]>) -> Self {
-        self.tls.given.trust(pem.as_ref());
+        self.tls.trust(pem.as_ref());
         self
     }
 
@@ -354,7 +375,7 @@ impl LocksBuilder {
     /// for. Errors as with [`tls_ca`](Self::tls_ca). For one that is replaced while the process
     /// runs, set a provider of [`certificates`](Self::certificates).
     pub fn tls_identity(mut self, certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
-        self.tls.given.identify(certificate.as_ref(), key.as_ref());
+        self.tls.identify(certificate.as_ref(), key.as_ref());
         self
     }
 

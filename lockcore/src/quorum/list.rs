@@ -3,8 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
+use client::{ServersUrl, invalid_url};
+
 use crate::error::LockError;
-use crate::servers_url::{ServersUrl, invalid};
 
 /// The default port of a primary.
 const PORT: u16 = 6379;
@@ -105,7 +106,7 @@ impl Quorum {
 }
 
 fn not_valid() -> LockError {
-    invalid("as that of a quorum")
+    invalid_url("as that of a quorum").into()
 }
 
 impl fmt::Debug for Quorum {

@@ -4,29 +4,27 @@ mod acl;
 mod call;
 pub(crate) mod cluster;
 mod confirmations;
-mod connection;
-mod connector;
 mod failure;
-mod link;
+mod hooks;
 mod native;
 mod node_key;
 mod preflight;
-mod same_server;
+mod run;
 mod search;
 pub(crate) mod server_time;
-mod server_url;
-mod setup;
 mod standing;
-mod subscription;
-mod tls;
 mod wire;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use client::{
+    Answered, Channels, CommandLink, Connector, Packed, Recipient, Sender, Subscription,
+    check_same_server, is_unknown,
+};
 use futures_util::future::join_all;
-use proto::wire::{Asked, Floors, Wire, is_nonsense, no_such_command, scripts};
+use proto::wire::{Asked, Floors, Wire, is_nonsense, keys, no_such_command, scripts};
 use proto::{
     Answer, Answers, Command, FencingToken, Label, Link, LockErrorKind, LockName, NodeId,
     StoreError,
@@ -35,29 +33,22 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use call::Scripted;
-pub(crate) use client::Timeouts;
-use client::{Packed, is_unknown};
 use confirmations::Confirmations;
 pub(crate) use confirmations::Replicas;
-pub(crate) use connector::Connector;
-pub(crate) use server_url::read as read_url;
 pub(crate) use standing::{Mark, Marks, Used};
-pub(crate) use tls::Tls;
 
 use crate::error::LockError;
 use crate::process;
 use crate::status::{Connection, ServerStatus};
 use crate::store::Standing;
-use crate::store::{Listener, Outage, Search, Store, StoreFuture, no_primary};
-use acl::AclCheck;
-use connection::{Answered, Recipient};
-use link::{CommandLink, Judged, Sender};
+use crate::store::{Listener, Outage, Search, Store, StoreFuture, begin, no_primary};
+use acl::{AclCheck, Rights};
+use hooks::{OfCommands, OfMessages};
 use native::{Place, Transaction};
 use node_key::NodeKeys;
+use run::{Judged, Run as _, finished, judged};
 use search::RedisSearch;
 use server_time::ServerTime;
-use setup::Extras;
-use subscription::{Channels, Subscription};
 use wire::{Reading, TimedWire};
 
 /// The settings of a store on Redis.
@@ -89,7 +80,9 @@ pub(crate) struct RedisSettings {
 pub(crate) struct RedisStore {
     wire: Arc<TimedWire>,
     link: CommandLink,
+    of_commands: Arc<OfCommands>,
     subscription: Subscription,
+    of_messages: Arc<OfMessages>,
     /// The connections for grants that count only once replicas have them.
     confirmations: Option<Confirmations>,
     mark: Option<Arc<Mark>>,
@@ -132,20 +125,22 @@ impl RedisStore {
         let name = client::connection_name(label, &process::of_this(), node.as_str());
         let connector = Arc::new(connector.named(name.clone()));
         let is_watched = connector.is_watched();
+        let of_commands = Arc::new(OfCommands { server_time, state: watch::Sender::new(Link::Up) });
         let (link, hello) = CommandLink::connect(
             Arc::clone(&connector),
             request_timeout,
-            scripts::usual(peers),
+            scripts::usual(peers).into_iter().map(|script| &*script.source).collect(),
             name,
-            Arc::clone(&server_time),
+            begin,
+            Arc::clone(&of_commands) as _,
             closed.clone(),
         )
         .await?;
         preflight::check_server(&link, hello, has_slots).await?;
         let namespace = namespace.as_deref();
-        let mut extras = match &probe {
+        let Rights { mut extras, node: may_tell } = match &probe {
             Some(probe) => AclCheck { wire: &wire.wire, namespace, probe }.check(&link).await?,
-            None => Extras::default(),
+            None => Rights::default(),
         };
         if mark.is_some() {
             if !extras.info {
@@ -169,22 +164,40 @@ impl RedisStore {
         let confirmations = replicas.map(|replicas| {
             Confirmations::start(&connector, &link, &wire, replicas, request_timeout, &closed)
         });
+        let channel = keys::grants_channel(prefix, node.as_str());
+        // A pattern has to be among the user's channels as it stands, and this one is never twice
+        // the same.
+        let all = "&* (allchannels), which redisson_peers needs to subscribe to a pattern";
+        let pattern = peers.then(|| (keys::pokes_pattern(node), all));
+        let state = watch::Sender::new(Link::Up);
+        let of_messages =
+            Arc::new(OfMessages { node: node.clone(), pokes: peers, listener, state });
         let subscription = Subscription::connect(
             connector,
-            Channels::new(prefix, node, peers),
+            Channels { channel: channel.clone(), pattern },
             extras.introduce,
             request_timeout,
-            listener,
+            Arc::clone(&of_messages) as _,
             link.suspicion(),
             closed.clone(),
         )
         .await?;
-        same_server::check(&link, &subscription, prefix, node).await?;
+        check_same_server(&link, &subscription, &channel).await?;
         guard.disarm();
         let mark = mark.map(Arc::new);
-        let node_keys = NodeKeys::new(link.clone(), node.clone(), extras.node);
+        let node_keys = NodeKeys::new(link.clone(), node.clone(), may_tell);
         let wire = Arc::clone(&wire);
-        Ok(Self { wire, link, subscription, confirmations, mark, node_keys, closed })
+        Ok(Self {
+            wire,
+            link,
+            of_commands,
+            subscription,
+            of_messages,
+            confirmations,
+            mark,
+            node_keys,
+            closed,
+        })
     }
 
     /// Reads the mark of a primary of a quorum. Refuses that of another list.
@@ -214,8 +227,8 @@ impl RedisStore {
     fn status(&self, slots: Option<u16>) -> ServerStatus {
         ServerStatus {
             address: self.link.address(),
-            commands: Connection::of(&self.link.state()),
-            subscription: Connection::of(&self.subscription.state()),
+            commands: Connection::of(&self.commands()),
+            subscription: Connection::of(&Store::subscription(self)),
             silent_for: self.link.silent_for(),
             unanswered: self.link.unanswered(),
             slots,
@@ -247,7 +260,7 @@ impl<T: Send + 'static> Unsent<T> {
                 let (step, may_hold) = (Step::Script, false);
                 Box::new(Running { request: self, then, sender, floors, step, may_hold }).begin();
             }
-            Err(error) => then(Err(error)),
+            Err(error) => then(Err(failure::of_client(error))),
         });
     }
 }
@@ -371,7 +384,7 @@ where
             link.count_as_another();
         }
         let mut answer =
-            link::finished(answer).and_then(|answer| (reading.read)(wire, asked, server, &answer));
+            finished(answer).and_then(|answer| (reading.read)(wire, asked, server, &answer));
         if let Err(error) = &mut answer {
             error.may_have_run |= self.may_hold;
             if is_nonsense(error) {
@@ -389,7 +402,7 @@ where
 {
     fn take(mut self: Box<Self>, answer: Answered) {
         let Unsent { wire, link, asked, .. } = &self.request;
-        let answer = link.judge(&self.sender, answer);
+        let answer = judged(link.judge(&self.sender, answer));
         match std::mem::replace(&mut self.step, Step::Source) {
             Step::Acquire(place, transaction) => {
                 match wire.wire.free_acquire(asked) {
@@ -443,18 +456,24 @@ impl Store for RedisStore {
     }
 
     fn commands(&self) -> watch::Receiver<Link> {
-        self.link.state()
+        self.of_commands.state.subscribe()
     }
 
     fn outage(&self, _lock: &LockName, hears: bool) -> Option<Outage> {
         let of_messages = || {
-            let Outage { since, error } = self.subscription.outage()?;
+            let client::Outage { since, error } = self.subscription.outage()?;
+            let error = failure::of_client(error);
             // After an outage of the server it comes back a little later than the commands.
             let since = since.max(self.link.up_since());
             let detail = format!("subscription: {}", error.detail);
             Some(Outage { since, error: StoreError::refused(error.kind, detail) })
         };
-        self.link.outage().or_else(|| of_messages().filter(|_| hears))
+        let of_commands = self.link.outage();
+        let of_commands = of_commands.map(|client::Outage { since, error }| Outage {
+            since,
+            error: failure::of_client(error),
+        });
+        of_commands.or_else(|| of_messages().filter(|_| hears))
     }
 
     fn now_us(&self) -> u64 {
@@ -493,7 +512,7 @@ impl Store for RedisStore {
     }
 
     fn subscription(&self) -> watch::Receiver<Link> {
-        self.subscription.state()
+        self.of_messages.state.subscribe()
     }
 
     fn reopen_subscription(&self) {

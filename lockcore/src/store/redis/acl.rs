@@ -1,6 +1,7 @@
 //! The rights of the user: all that the scripts need, or connecting is refused with the rules to
 //! add.
 
+use client::{AclError, CommandLink, Extras, MissingRight, failure};
 use proto::wire::Wire;
 use proto::wire::keys::{COUNTER, PEER_CHANNELS, grants_channel};
 use proto::{LockErrorKind, LockName, StoreError};
@@ -8,11 +9,8 @@ use redis::Value;
 use tracing::debug;
 
 use super::call::Scripted;
-use super::failure;
-use super::link::CommandLink;
-use super::setup::Extras;
+use super::run::Run as _;
 use crate::error::LockError;
-use client::{AclError, MissingRight};
 
 /// The user whose rights are checked, and the keys and channels.
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +21,15 @@ pub(crate) struct AclCheck<'a> {
     pub(crate) namespace: Option<&'a str>,
     /// A name in the namespace that nothing else uses.
     pub(crate) probe: &'a LockName,
+}
+
+/// Rights that are worth having.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Rights {
+    /// The rights for the connections.
+    pub(crate) extras: Extras,
+    /// The key of the node, to tell operators where its process runs.
+    pub(crate) node: bool,
 }
 
 /// A right that was refused, the reason, and the key or channel.
@@ -40,8 +47,8 @@ enum Why {
 
 impl AclCheck<'_> {
     /// Refuses a user that cannot lock.
-    pub(crate) async fn check(self, link: &CommandLink) -> Result<Extras, LockError> {
-        let (refused, extras) = match self.ask(link, true).await {
+    pub(crate) async fn check(self, link: &CommandLink) -> Result<Rights, LockError> {
+        let (refused, rights) = match self.ask(link, true).await {
             // The server looks at the keys of a script before it runs it.
             Err(error) if lacks_keys(&error) => self.ask(link, false).await,
             answer => answer,
@@ -61,14 +68,14 @@ impl AclCheck<'_> {
             let detail = format!("allow {}", missing.join(" "));
             return Err(LockError::with_detail(LockErrorKind::Denied, detail));
         }
-        Ok(extras)
+        Ok(rights)
     }
 
     async fn ask(
         self,
         link: &CommandLink,
         declared: bool,
-    ) -> Result<(Vec<RefusedRight>, Extras), StoreError> {
+    ) -> Result<(Vec<RefusedRight>, Rights), StoreError> {
         let call: Scripted = self.wire.preflight(self.probe, declared);
         let answer = link.run_script(call).await?;
         read(answer).ok_or_else(|| {
@@ -125,7 +132,7 @@ fn lacks_keys(error: &StoreError) -> bool {
     AclError::read(&error.detail).is_some_and(|error| error.missing == MissingRight::Key)
 }
 
-fn read(answer: Value) -> Option<(Vec<RefusedRight>, Extras)> {
+fn read(answer: Value) -> Option<(Vec<RefusedRight>, Rights)> {
     let (refused, extras): (Vec<String>, Option<Vec<String>>) =
         redis::from_redis_value(answer).ok()?;
     let refusals = refused.chunks_exact(3).filter_map(|refusal| {
@@ -142,15 +149,9 @@ fn read(answer: Value) -> Option<(Vec<RefusedRight>, Extras)> {
     let Some(extras) = extras else {
         // Before 7.0 a right shows only when it is used. CLIENT SETINFO came later, and MULTI
         // may not be refused alone.
-        let tried = Extras {
-            info: true,
-            load: true,
-            identity: true,
-            kill: true,
-            node: true,
-            ..Extras::default()
-        };
-        return Some((refused, tried));
+        let tried =
+            Extras { info: true, load: true, identity: true, kill: true, ..Extras::default() };
+        return Some((refused, Rights { extras: tried, node: true }));
     };
     let may = |name: &str| extras.iter().any(|extra| extra == name);
     let extras = Extras {
@@ -161,7 +162,6 @@ fn read(answer: Value) -> Option<(Vec<RefusedRight>, Extras)> {
         introduce: may("client|setinfo"),
         transact: may("multi") && may("exec"),
         compare: may("delifeq"),
-        node: may("node"),
     };
-    Some((refused, extras))
+    Some((refused, Rights { extras, node: may("node") }))
 }

@@ -16,6 +16,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use client::{Cluster, Credentials, Provider, Timeouts, Tls, nodes_of};
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
@@ -34,12 +35,9 @@ use tokio_util::sync::CancellationToken;
 use self::following::follow;
 use self::routing::Way;
 use self::slots::{Shard, Slots};
+use super::Replicas;
 use super::wire::{EACH, ONE, Reading};
-use super::{Replicas, Timeouts, Tls};
-use crate::cluster::Cluster;
-use crate::credentials::Credentials;
 use crate::error::LockError;
-use crate::provider::Provider;
 use crate::status::ServerStatus;
 use crate::store::{Listener, Outage, Search, Store, StoreFuture};
 
@@ -82,8 +80,7 @@ impl ClusterStore {
         settings: ClusterSettings,
         listener: Arc<dyn Listener>,
     ) -> Result<Self, LockError> {
-        let seeds: Vec<_> =
-            cluster.nodes.iter().map(|url| super::read_url(url)).collect::<Result<_, _>>()?;
+        let seeds = nodes_of(cluster)?;
         check(&seeds)?;
         let store = Self(Arc::new(Shared {
             settings,
@@ -361,9 +358,8 @@ mod tests {
     use super::*;
 
     fn refusal(nodes: &[&str]) -> Option<String> {
-        let seeds: Result<Vec<_>, _> =
-            nodes.iter().map(|url| super::super::read_url(url)).collect();
-        check(&seeds.expect("URLs")).err().map(|error| error.to_string())
+        let seeds = nodes_of(&Cluster::new(nodes)).expect("URLs");
+        check(&seeds).err().map(|error| error.to_string())
     }
 
     #[test]

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use client::{CommandLink, ConnectAttempt, Connection, Connector, is_unknown};
 use futures_util::future::join_all;
 use proto::wire::{Asked, Floors};
 use proto::{Answers, StoreError};
@@ -12,14 +13,8 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::call::Scripted;
-use super::connection::Connection;
-use super::connector::Connector;
 use super::failure;
-use super::link::CommandLink;
-use super::setup;
 use super::wire::TimedWire;
-use client::ConnectAttempt;
-use client::is_unknown;
 
 /// The number of connections that wait for replicas at the same time.
 const CONNECTIONS: usize = 4;
@@ -147,7 +142,7 @@ impl Worker {
         let values = join_all(runs).await;
         let replicas = self.wait(own.connection).await;
         let is_broken =
-            |error: &RedisError| error.is_timeout() || failure::breaks_connection(error);
+            |error: &RedisError| error.is_timeout() || client::failure::breaks_connection(error);
         if replicas.as_ref().is_err_and(is_broken) {
             self.connection = None;
         }
@@ -171,9 +166,10 @@ impl Worker {
             _ => {
                 let timeout = self.request_timeout + self.replicas.timeout;
                 let attempt = ConnectAttempt::first(self.connector.timeouts());
-                let connection = self.connector.commands(timeout, &attempt).await?.connection;
+                let connection = self.connector.commands(timeout, &attempt).await;
+                let connection = connection.map_err(failure::of_client)?.connection;
                 connection.settle(timeout);
-                let opened_us = setup::time(&connection).await?;
+                let opened_us = client::time(&connection).await.map_err(failure::of_client)?;
                 Ok(self.connection.insert(Own { connection, generation, opened_us }).clone())
             }
         }

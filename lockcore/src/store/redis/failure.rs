@@ -4,11 +4,13 @@ use client::{AclError, ClientError, ClientErrorKind, MissingRight};
 use proto::{LockErrorKind, StoreError};
 use redis::RedisError;
 
+use crate::error::LockError;
+
 /// The code of the scripts' error that a primary of a quorum is not in the epoch of the command.
 const FORGOTTEN: &str = "FORGOTTEN";
 
 /// The kind of a lock's error for one of the client's.
-pub(crate) fn kind(of: ClientErrorKind) -> LockErrorKind {
+fn kind(of: ClientErrorKind) -> LockErrorKind {
     match of {
         ClientErrorKind::InvalidOption => LockErrorKind::InvalidOption,
         ClientErrorKind::Unavailable => LockErrorKind::Unavailable,
@@ -26,6 +28,12 @@ pub(crate) fn kind(of: ClientErrorKind) -> LockErrorKind {
 pub(crate) fn of_client(error: ClientError) -> StoreError {
     let ClientError { kind: of, detail, may_have_run } = error;
     StoreError { kind: kind(of), detail, may_have_run }
+}
+
+impl From<ClientError> for LockError {
+    fn from(error: ClientError) -> Self {
+        Self::of_store(of_client(error))
+    }
 }
 
 /// The store error for an error of a command.
@@ -107,16 +115,6 @@ fn advice(error: &AclError) -> Option<&'static str> {
         }
     }
 }
-
-pub(crate) fn of_connecting(error: &RedisError) -> StoreError {
-    of_client(client::failure::of_connecting(error))
-}
-
-pub(crate) fn of_subscribing(error: &RedisError, channel: &str) -> StoreError {
-    of_client(client::failure::of_subscribing(error, channel))
-}
-
-pub(crate) use client::failure::{breaks_connection, ended, is_unknown_command, unasked, unsent};
 
 #[cfg(test)]
 mod tests {

@@ -29,13 +29,12 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use client::{Packed, failure};
 use proto::wire::{FreeAcquire, FreeRelease, nonsense};
 use proto::{Answer, LockName};
 use redis::{RedisError, Value};
 
-use super::failure;
-use super::link::Judged;
-use client::Packed;
+use super::run::Judged;
 
 /// Names that are told apart; others share a place with one of them, and its history.
 const PLACES: usize = 4_096;

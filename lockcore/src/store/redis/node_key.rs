@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use client::CommandLink;
 use proto::wire::keys::NodeKey;
 use proto::{LockErrorKind, NodeId};
 use redis::{Cmd, Value};
 use tracing::debug;
 
-use super::link::CommandLink;
+use super::run::Run as _;
 use crate::process;
 use crate::store::StoreFuture;
 

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
+use client::{CommandLink, Hello};
 use proto::{LockErrorKind, StoreError};
 use redis::Value;
 use tracing::{debug, warn};
 
-use super::link::CommandLink;
+use super::run::Run as _;
 use crate::error::LockError;
-use client::Hello;
 
 /// The oldest server that has all commands we use.
 const OLDEST: (u32, u32) = (6, 2);

@@ -8,11 +8,13 @@
 
 use std::fmt;
 
+use client::CommandLink;
 use proto::wire::keys::doors_pattern;
 use proto::{LockErrorKind, LockName, StoreError};
 use redis::Value;
 
-use super::link::CommandLink;
+use super::failure;
+use super::run::Run as _;
 use crate::store::{Search, StoreFuture};
 
 /// The number of keys that a server looks at in one step: a fraction of a millisecond.
@@ -39,7 +41,7 @@ impl Search for RedisSearch {
         scan.arg("TYPE").arg("string");
         let (link, server) = (self.link.clone(), self.server);
         StoreFuture::pending(async move {
-            let sender = link.sender().await?;
+            let sender = link.sender().await.map_err(failure::of_client)?;
             if sender.server != server {
                 let detail = "another server has taken the place of the one that was searched";
                 return Err(StoreError::refused(LockErrorKind::Unavailable, detail));

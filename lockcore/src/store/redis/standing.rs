@@ -14,14 +14,15 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use client::CommandLink;
 use proto::wire::keys::PRIMARY_COUNTERS;
 use proto::wire::{Call as _, scripts};
 use proto::{LockErrorKind, StoreError};
 use redis::{FromRedisValue, Value};
 
 use super::call::Scripted;
-use super::link::CommandLink;
 use super::preflight::Info;
+use super::run::Run as _;
 use super::server_time::ServerTime;
 use crate::store::Standing;
 

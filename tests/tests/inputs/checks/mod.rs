@@ -4,7 +4,7 @@
 
 mod answer;
 pub(crate) mod answers;
-#[path = "../../../../lockcore/src/store/redis/connection/decoder.rs"]
+#[path = "../../../../lockcore/redis/src/connection/decoder.rs"]
 mod decoder;
 pub(crate) mod message;
 pub(crate) mod name;

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use client::{ConnectAttempt, Connector};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use proto::wire::redirect::Place;
@@ -29,9 +30,7 @@ use super::{ClusterSettings, Shared};
 use crate::error::LockError;
 use crate::key::LockKey;
 use crate::store::Store as _;
-use crate::store::redis::connector::Connector;
 use crate::store::redis::{RedisSettings, RedisStore};
-use client::ConnectAttempt;
 
 /// The time after which a server is asked again which primary serves a slot,
 const FOLLOW: Duration = Duration::from_secs(2);
@@ -164,7 +163,7 @@ impl Shared {
         let connector = self.connector(info)?;
         let attempt = ConnectAttempt::brief(connector.timeouts());
         let opened = connector.commands(self.settings.timeouts.request, &attempt).await;
-        let connection = opened.map_err(LockError::of_store)?.connection;
+        let connection = opened?.connection;
         let (host, is_tls) = match &address {
             ConnectionAddr::TcpTls { host, .. } => (host.as_str(), true),
             ConnectionAddr::Tcp(host, _) => (host.as_str(), false),

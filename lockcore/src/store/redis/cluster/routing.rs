@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use super::slots::Shard;
 use super::{Shared, unavailable};
 use crate::store::StoreFuture;
+use crate::store::redis::run::Run as _;
 
 /// The way of a command.
 pub(super) struct Way {

@@ -11,14 +11,14 @@
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
+use client::{CommandLink, Connection};
 use proto::wire::redirect::Place;
 use proto::wire::slot::SLOTS;
 use proto::{LockErrorKind, StoreError};
 use redis::{Cmd, FromRedisValue, Value};
 
-use crate::store::redis::connection::Connection;
 use crate::store::redis::failure;
-use crate::store::redis::link::CommandLink;
+use crate::store::redis::run::Run as _;
 
 /// Most primaries that are read: a Cluster is made for a thousand nodes.
 const MAX_PRIMARIES: usize = 1_024;

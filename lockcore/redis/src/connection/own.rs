@@ -21,15 +21,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use redis::{RedisError, ServerError, Value};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, ReadHalf};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
 
 use super::decoder::Decoder;
-use super::{Answered, Recipient, checked};
-use crate::store::redis::failure;
-use client::Packed;
+use super::{Answered, Recipient, Transport, checked};
+use crate::call::Packed;
+use crate::failure;
+use crate::task::Begin;
 
 /// Most bytes that wait for the socket. A peer that leaves so many unread is given up.
 const MAX_UNWRITTEN: usize = 16 << 20;
@@ -38,7 +40,7 @@ const READ: usize = 16 << 10;
 
 /// A connection of which clones are the same one. It ends with the last of them.
 #[derive(Clone)]
-pub(crate) struct OwnConnection(Arc<Handle>);
+pub(super) struct OwnConnection(Arc<Handle>);
 
 /// The connection as its users hold it; the reader has only the part that is shared.
 struct Handle(Arc<Shared>);
@@ -80,7 +82,7 @@ impl OwnConnection {
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub(crate) fn start<S>(socket: S, timeout: Duration) -> Self
+    pub(super) fn start<S>(socket: S, timeout: Duration) -> Self
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
     {
@@ -110,18 +112,65 @@ impl OwnConnection {
         });
         Self(Arc::new(Handle(shared)))
     }
+}
 
+impl Transport for OwnConnection {
+    fn ask<'a>(&'a self, command: &'a Packed) -> BoxFuture<'a, Answered> {
+        Box::pin(self.ask(command))
+    }
+
+    /// Its recipient has the answer from the reader, or before this returns if the command cannot
+    /// be sent.
+    fn give(
+        &self,
+        _: (Begin, &tokio::runtime::Handle),
+        command: &Packed,
+        recipient: Box<dyn Recipient>,
+    ) {
+        self.give(command, recipient);
+    }
+
+    // It is told for nothing.
+    fn why_closed(&self, _last_success: Instant) -> Option<RedisError> {
+        self.0.0.state().outgoing.as_ref().err().cloned()
+    }
+
+    fn takes_transactions(&self) -> bool {
+        true
+    }
+
+    /// Gives each request from now on less time than before. None is on its way: the requests of a
+    /// connection end in the order in which they were sent.
+    fn settle(&self, timeout: Duration) {
+        let mut state = self.0.0.state();
+        debug_assert!(state.pending.is_empty() && timeout <= state.timeout, "{timeout:?}");
+        state.timeout = timeout;
+        let reader = state.reader.clone();
+        drop(state);
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+    }
+
+    fn end(&self) {
+        self.0.end();
+    }
+
+    fn unanswered(&self) -> Option<usize> {
+        Some(self.0.0.state().pending.len())
+    }
+}
+
+impl OwnConnection {
     /// As [`Connection::send`](super::Connection::send).
-    pub(crate) async fn ask(&self, command: &Packed) -> Answered {
+    pub(super) async fn ask(&self, command: &Packed) -> Answered {
         let (answer, answered) = oneshot::channel();
         // Without a receiver, nothing is left of the caller.
         self.give(command, Box::new(move |told: Answered| drop(answer.send(told))));
         answered.await.unwrap_or_else(|_| Err(closed()))
     }
 
-    /// Sends a command at once. Its recipient has the answer from the reader, or before this
-    /// returns if it cannot be sent.
-    pub(crate) fn give(&self, command: &Packed, recipient: Box<dyn Recipient>) {
+    fn give(&self, command: &Packed, recipient: Box<dyn Recipient>) {
         let mut state = self.0.0.state();
         match state.send(command) {
             Ok((deadline, reader)) => {
@@ -137,34 +186,6 @@ impl OwnConnection {
                 recipient.take(Err(why));
             }
         }
-    }
-
-    /// Gives each request from now on less time than before. None is on its way: the requests of a
-    /// connection end in the order in which they were sent.
-    pub(crate) fn settle(&self, timeout: Duration) {
-        let mut state = self.0.0.state();
-        debug_assert!(state.pending.is_empty() && timeout <= state.timeout, "{timeout:?}");
-        state.timeout = timeout;
-        let reader = state.reader.clone();
-        drop(state);
-        if let Some(reader) = reader {
-            reader.wake();
-        }
-    }
-
-    /// Ends it: the requests that are on their way fail.
-    pub(crate) fn end(&self) {
-        self.0.end();
-    }
-
-    /// The number of requests whose answers are still to come.
-    pub(crate) fn unanswered(&self) -> usize {
-        self.0.0.state().pending.len()
-    }
-
-    /// The reason why nothing goes out any more.
-    pub(crate) fn why_closed(&self) -> Option<RedisError> {
-        self.0.0.state().outgoing.as_ref().err().cloned()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::error::LockError;
+use crate::error::ClientError;
 use crate::servers_url::{ServersUrl, invalid};
 
 /// The default port of sentinels.
@@ -10,22 +10,7 @@ const PORT: u16 = 26379;
 
 /// The sentinels that watch a primary, with user, password and TLS of both.
 ///
-/// `redis+sentinel://` URLs say the same for sentinels without credentials of their own, see
-/// [`Locks::connect`](crate::Locks::connect):
-///
-/// ```no_run
-/// # async fn example() -> Result<(), lockcore::LockError> {
-/// use lockcore::{Locks, Sentinels};
-///
-/// let sentinels = Sentinels::new(
-///     "orders",
-///     ["rediss://watch:secret@10.0.0.1:26379", "rediss://watch:secret@10.0.0.2:26379"],
-/// )
-/// .primary("rediss://app:secret@primary/3"); // its host says nothing: the sentinels do
-/// let locks = Locks::from_sentinels(sentinels).await?;
-/// # Ok(())
-/// # }
-/// ```
+/// `redis+sentinel://` URLs say the same for sentinels without credentials of their own.
 #[derive(Clone)]
 pub struct Sentinels {
     pub(crate) name: String,
@@ -58,7 +43,7 @@ impl Sentinels {
 
     /// Reads `redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db]`; nothing
     /// if it is a URL of another kind.
-    pub(crate) fn read(url: &str) -> Option<Result<Self, LockError>> {
+    pub(crate) fn read(url: &str) -> Option<Result<Self, ClientError>> {
         let servers = ServersUrl::read(url, "sentinel", PORT)?;
         Some(servers.and_then(Self::of).ok_or_else(|| invalid("as that of sentinels")))
     }
@@ -84,9 +69,9 @@ impl fmt::Debug for Sentinels {
 
 #[cfg(test)]
 mod tests {
-    use proto::LockErrorKind;
 
     use super::*;
+    use crate::error::ClientErrorKind;
 
     fn read(url: &str) -> Sentinels {
         Sentinels::read(url).expect("of sentinels").expect("valid")
@@ -114,7 +99,7 @@ mod tests {
             let error = Sentinels::read(&format!("redis+sentinel://{rest}"))
                 .expect("of sentinels")
                 .expect_err(rest);
-            assert_eq!(error.kind(), LockErrorKind::InvalidOption, "{rest}");
+            assert_eq!(error.kind, ClientErrorKind::InvalidOption, "{rest}");
             assert!(!error.to_string().contains("hidden"), "{error}");
         }
     }

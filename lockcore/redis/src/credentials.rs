@@ -4,8 +4,7 @@ use std::fmt;
 
 use redis::ConnectionInfo;
 
-/// A password, and the user that has it, from the provider of
-/// [`LocksBuilder::credentials`](crate::LocksBuilder::credentials).
+/// A password, and the user that has it, from the provider of `LocksBuilder::credentials`.
 #[derive(Clone)]
 pub struct Credentials {
     user: Option<String>,

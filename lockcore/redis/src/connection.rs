@@ -5,31 +5,33 @@
 
 pub(crate) mod decoder;
 mod own;
+mod redis_rs;
 mod socket;
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+#[cfg(feature = "deadpool")]
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, RedisError, Value};
+use redis::{Cmd, ConnectionInfo, RedisError, Value};
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
+use crate::call::Packed;
 use crate::certificates::Certificates;
-use crate::store::begin;
-use client::ConnectAttempt;
-use client::Packed;
-use own::OwnConnection;
-pub(super) use socket::subscription;
-
-/// Commands that may wait for the socket of redis-rs. More than the node sends at once: those for
-/// which there is no room are written in any order, and each wakes its task once more.
-const BUFFERED: usize = 1_024;
+use crate::pace::ConnectAttempt;
+use crate::task::Begin;
+use redis_rs::TheirConnection;
+pub(crate) use socket::subscription;
 
 /// The answer of the server, or the error that it is or that stands in its place.
-pub(crate) type Answered = Result<Value, RedisError>;
+pub type Answered = Result<Value, RedisError>;
 
 /// Takes the answer to a command. It is dropped without one if the runtime ends.
-pub(crate) trait Recipient: Send + 'static {
+pub trait Recipient: Send + 'static {
+    /// Takes the answer.
     fn take(self: Box<Self>, answer: Answered);
 }
 
@@ -39,12 +41,37 @@ impl<F: FnOnce(Answered) + Send + 'static> Recipient for F {
     }
 }
 
+/// A way to send commands to one server.
+trait Transport: Send + Sync {
+    /// As [`Connection::ask`].
+    fn ask<'a>(&'a self, command: &'a Packed) -> BoxFuture<'a, Answered>;
+
+    /// As [`Connection::give`].
+    fn give(&self, runtime: (Begin, &Handle), command: &Packed, recipient: Box<dyn Recipient>);
+
+    /// As [`Connection::why_closed`].
+    fn why_closed(&self, last_success: Instant) -> Option<RedisError>;
+
+    /// As [`Connection::takes_transactions`].
+    fn takes_transactions(&self) -> bool {
+        false
+    }
+
+    /// As [`Connection::settle`].
+    fn settle(&self, _timeout: Duration) {}
+
+    /// As [`Connection::end`].
+    fn end(&self) {}
+
+    /// As [`Connection::unanswered`].
+    fn unanswered(&self) -> Option<usize> {
+        None
+    }
+}
+
 /// A connection for commands; clones are the same one.
 #[derive(Clone)]
-pub(crate) enum Connection {
-    Own(OwnConnection),
-    Theirs(MultiplexedConnection),
-}
+pub struct Connection(Arc<dyn Transport>);
 
 impl Connection {
     /// Opens a connection: our own if these are all the certificates that it needs. A request may
@@ -58,23 +85,17 @@ impl Connection {
     ) -> Result<Self, RedisError> {
         if let Some(certificates) = certificates.filter(|_| socket::is_ours(&info)) {
             let timeout = timeout.max(attempt.limit);
-            return Ok(Self::Own(socket::open(&info, certificates, timeout, attempt).await?));
+            let own = socket::open(&info, certificates, timeout, attempt).await?;
+            return Ok(Self(Arc::new(own)));
         }
         // redis-rs tells no step: such an attempt is never taken for one that was let in.
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(attempt.limit))
-            .set_response_timeout(Some(timeout))
-            .set_pipeline_buffer_size(BUFFERED);
-        let connection =
-            Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await?;
-        Ok(Self::Theirs(connection))
+        Ok(Self(Arc::new(TheirConnection::open(info, timeout, attempt).await?)))
     }
 
     /// One of redis-rs, on which a request may take so long.
     #[cfg(feature = "deadpool")]
-    pub(crate) fn theirs(mut connection: MultiplexedConnection, timeout: Duration) -> Self {
-        connection.set_response_timeout(timeout);
-        Self::Theirs(connection)
+    pub(crate) fn theirs(connection: MultiplexedConnection, timeout: Duration) -> Self {
+        Self(Arc::new(TheirConnection::new(connection, timeout)))
     }
 
     /// Sends a command, and waits for its answer. Commands of one task are sent in the order in
@@ -87,74 +108,57 @@ impl Connection {
     /// # Cancel safety
     /// A command whose future was polled runs, whether or not the future is dropped. Its answer is
     /// not taken for that of another.
-    pub(crate) async fn send(&self, command: &Cmd) -> Answered {
+    pub async fn send(&self, command: &Cmd) -> Answered {
         self.ask(&command.into()).await
     }
 
     /// As [`send`](Self::send).
-    pub(crate) async fn ask(&self, command: &Packed) -> Answered {
-        match self {
-            Self::Own(connection) => connection.ask(command).await,
-            Self::Theirs(connection) => {
-                let answer = connection.clone().send_packed_command(&command.into()).await;
-                answer.and_then(checked)
-            }
-        }
+    pub async fn ask(&self, command: &Packed) -> Answered {
+        self.0.ask(command).await
     }
 
     /// Sends a command at once, and has its answer taken: by a task of this runtime, or before this
     /// returns.
-    pub(crate) fn give(&self, runtime: &Handle, command: &Packed, recipient: Box<dyn Recipient>) {
-        match self {
-            Self::Own(connection) => connection.give(command, recipient),
-            Self::Theirs(_) => {
-                let (connection, command) = (self.clone(), command.clone());
-                begin(
-                    runtime,
-                    Box::pin(async move { recipient.take(connection.ask(&command).await) }),
-                );
-            }
-        }
+    pub(crate) fn give(
+        &self,
+        runtime: (Begin, &Handle),
+        command: &Packed,
+        recipient: Box<dyn Recipient>,
+    ) {
+        self.0.give(runtime, command, recipient);
     }
 
     /// The connection is set up, with no request on its way: each may take so long from now on.
-    pub(crate) fn settle(&self, timeout: Duration) {
-        if let Self::Own(connection) = self {
-            connection.settle(timeout);
-        }
+    pub fn settle(&self, timeout: Duration) {
+        self.0.settle(timeout);
     }
 
-    /// Whether it is our own, which also sends transactions.
-    pub(crate) fn is_own(&self) -> bool {
-        matches!(self, Self::Own(_))
+    /// Whether several commands can be sent as one request, of which the last answer counts.
+    pub(crate) fn takes_transactions(&self) -> bool {
+        self.0.takes_transactions()
     }
 
     /// Ends our own: the requests that are on their way fail. One of redis-rs ends with its last
     /// clone.
     pub(crate) fn end(&self) {
-        if let Self::Own(connection) = self {
-            connection.end();
-        }
+        self.0.end();
     }
 
     /// The number of requests whose answers are still to come; redis-rs does not tell it.
     pub(crate) fn unanswered(&self) -> Option<usize> {
-        match self {
-            Self::Own(connection) => Some(connection.unanswered()),
-            Self::Theirs(_) => None,
-        }
+        self.0.unanswered()
     }
 
-    /// The reason why nothing that is sent from now on goes out; nothing if it may.
-    pub(crate) fn why_closed(&self) -> Option<RedisError> {
-        match self {
-            Self::Own(connection) => connection.why_closed(),
-            // It says so only to one that sends: the PING is taken back before it goes out.
-            Self::Theirs(connection) => {
-                let mut connection = connection.clone();
-                connection.send_packed_command(&redis::cmd("PING")).now_or_never()?.err()
-            }
-        }
+    /// The reason why nothing that is sent from now on goes out; nothing if it may. The server has
+    /// last answered at this moment.
+    pub(crate) fn why_closed(&self, last_success: Instant) -> Option<RedisError> {
+        self.0.why_closed(last_success)
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").finish_non_exhaustive()
     }
 }
 

@@ -9,22 +9,20 @@
 use std::sync::OnceLock;
 
 use futures_util::future::join_all;
-use proto::wire::Script;
-use proto::wire::scripts::digest_of;
-use proto::{LockErrorKind, StoreError};
 use redis::{Cmd, Value};
 
-use super::connection::Connection;
-use super::connector::LIBRARY;
-use super::failure;
-use client::Hello;
-use client::load;
+use crate::call::load;
+use crate::connection::Connection;
+use crate::connector::LIBRARY;
+use crate::error::{ClientError, ClientErrorKind};
+use crate::failure;
+use crate::hello::Hello;
 
 /// The same for each connection of a link.
 pub(crate) struct ConnectionSetup {
     /// The name in CLIENT LIST.
     name: String,
-    scripts: Vec<&'static Script>,
+    scripts: Vec<&'static str>,
     /// Unset until the user's rights are known: then nothing beyond the least is tried.
     extras: OnceLock<Extras>,
 }
@@ -32,24 +30,21 @@ pub(crate) struct ConnectionSetup {
 /// Rights that are worth having. A command that is not allowed is not tried: the server would log
 /// each attempt.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Extras {
-    /// INFO, for the memory policy.
-    pub(crate) info: bool,
+pub struct Extras {
+    /// INFO, for the server's run.
+    pub info: bool,
     /// SCRIPT LOAD, so that no script goes by its source.
-    pub(crate) load: bool,
+    pub load: bool,
     /// CLIENT INFO, for the id of a connection.
-    pub(crate) identity: bool,
+    pub identity: bool,
     /// CLIENT KILL, to end the connection that was replaced.
-    pub(crate) kill: bool,
+    pub kill: bool,
     /// CLIENT SETINFO, with the name of this library.
-    pub(crate) introduce: bool,
-    /// MULTI and EXEC, to acquire a free lock without a script.
-    pub(crate) transact: bool,
-    /// DELIFEQ, to release a lock that has no waiters without a script. Servers before Valkey 9
-    /// do not know it.
-    pub(crate) compare: bool,
-    /// The key of the node, to tell operators where its process runs.
-    pub(crate) node: bool,
+    pub introduce: bool,
+    /// MULTI and EXEC.
+    pub transact: bool,
+    /// DELIFEQ. Servers before Valkey 9 do not know it.
+    pub compare: bool,
 }
 
 /// A connection as its server knows it. The id alone is another's after a restart or a failover.
@@ -77,7 +72,7 @@ impl Identity {
 }
 
 impl ConnectionSetup {
-    pub(crate) fn new(name: String, scripts: Vec<&'static Script>) -> Self {
+    pub(crate) fn new(name: String, scripts: Vec<&'static str>) -> Self {
         Self { name, scripts, extras: OnceLock::new() }
     }
 
@@ -86,12 +81,12 @@ impl ConnectionSetup {
         let _ = self.extras.set(extras);
     }
 
-    /// Whether a free lock can be acquired by a transaction.
+    /// Whether the user may send a transaction.
     pub(crate) fn may_transact(&self) -> bool {
         self.extras.get().is_some_and(|extras| extras.transact)
     }
 
-    /// Whether a lock can be released by a command that compares.
+    /// Whether the user may send a command that compares.
     pub(crate) fn may_compare(&self) -> bool {
         self.extras.get().is_some_and(|extras| extras.compare)
     }
@@ -108,7 +103,7 @@ impl ConnectionSetup {
         connection: &Connection,
         hello: Option<&Hello>,
         old: &Identity,
-    ) -> Result<Identity, StoreError> {
+    ) -> Result<Identity, ClientError> {
         let send = |command: Cmd| {
             let connection = connection.clone();
             async move { connection.send(&command).await }
@@ -132,12 +127,12 @@ impl ConnectionSetup {
         // All on their way at once. Whether the server keeps the names changes nothing.
         let (_, loaded) = tokio::join!(
             join_all(name.into_iter().chain(library).map(send)),
-            join_all(scripts.map(|script| send(load(&script.source)))),
+            join_all(scripts.map(|script| send(load(script)))),
         );
         for loaded in loaded {
             if let Err(error) = loaded.map_err(|error| failure::of_connecting(&error)) {
                 // Without that right, each script goes by its source the first time.
-                if error.kind != LockErrorKind::Denied {
+                if error.kind != ClientErrorKind::Denied {
                     return Err(error);
                 }
             }
@@ -149,7 +144,7 @@ impl ConnectionSetup {
         Ok(identity)
     }
 
-    async fn server_run(&self, connection: &Connection) -> Result<Option<String>, StoreError> {
+    async fn server_run(&self, connection: &Connection) -> Result<Option<String>, ClientError> {
         if !self.extras.get().is_some_and(|extras| extras.info) {
             return Ok(None);
         }
@@ -167,14 +162,17 @@ impl ConnectionSetup {
 }
 
 /// The script of this client on the server: the old one, if the server knows it still.
-async fn mark(connection: &Connection, old: &Identity) -> Result<Option<String>, StoreError> {
+async fn mark(connection: &Connection, old: &Identity) -> Result<Option<String>, ClientError> {
     let is_known = async |command: &Cmd| match connection.send(command).await {
         Ok(_) => Ok(true),
         Err(error) if failure::breaks_connection(&error) => Err(failure::of_connecting(&error)),
         Err(_) => Ok(false),
     };
     if let Some(mark) = &old.mark
-        && is_known(redis::cmd("EVALSHA").arg(digest_of(mark)).arg(0)).await?
+        && is_known(
+            redis::cmd("EVALSHA").arg(sha1_smol::Sha1::from(mark).digest().to_string()).arg(0),
+        )
+        .await?
     {
         return Ok(Some(mark.clone()));
     }
@@ -183,13 +181,15 @@ async fn mark(connection: &Connection, old: &Identity) -> Result<Option<String>,
     Ok(is_there.then_some(mark))
 }
 
-/// The server's time, µs since the epoch. All tokens that the servers before it have issued are
-/// below that, unless its clock is behind theirs.
-pub(crate) async fn time(connection: &Connection) -> Result<u64, StoreError> {
+/// The server's time, µs since the epoch.
+///
+/// # Errors
+/// There is no answer, or it tells no time.
+pub async fn time(connection: &Connection) -> Result<u64, ClientError> {
     let answer = connection.send(&redis::cmd("TIME")).await;
     let answer = answer.map_err(|error| failure::of_connecting(&error))?;
     let (seconds, micros): (u64, u64) = redis::from_redis_value(answer)
-        .map_err(|_| StoreError::refused(LockErrorKind::Protocol, "TIME tells no time"))?;
+        .map_err(|_| ClientError::refused(ClientErrorKind::Protocol, "TIME tells no time"))?;
     Ok(seconds.saturating_mul(1_000_000).saturating_add(micros))
 }
 

@@ -12,20 +12,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use proto::{LockErrorKind, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tracing::{error, info};
 
+use crate::error::{ClientError, ClientErrorKind};
+
 /// The time after which a call is not waited for.
 const LIMIT: Duration = Duration::from_secs(1);
 
 /// The answer of a provider.
-pub(crate) type Provided<T> = Result<T, Box<dyn Error + Send + Sync>>;
+pub type Provided<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Asked for each connection; `None` where there is no provider.
-pub(crate) struct Provider<T>(Option<Arc<Asked<T>>>);
+pub struct Provider<T>(Option<Arc<Asked<T>>>);
 
 struct Asked<T> {
     /// The name of the thing that is provided.
@@ -53,7 +54,8 @@ struct Call {
 }
 
 impl<T: Clone + Send + 'static> Provider<T> {
-    pub(crate) fn new(
+    /// Asks this for each connection.
+    pub fn new(
         noun: &'static str,
         provide: impl Fn() -> Provided<T> + Send + Sync + 'static,
     ) -> Self {
@@ -71,7 +73,7 @@ impl<T: Clone + Send + 'static> Provider<T> {
     ///
     /// # Errors
     /// There was no good one yet.
-    pub(crate) async fn ask(&self) -> Result<Option<T>, StoreError> {
+    pub(crate) async fn ask(&self) -> Result<Option<T>, ClientError> {
         let Some(asked) = &self.0 else { return Ok(None) };
         let Call { until, mut over } = asked.begin();
         // An error: the sender is gone, so it is over.
@@ -120,7 +122,7 @@ impl<T: Clone + Send + 'static> Asked<T> {
     }
 
     /// The last good answer, and a word in the log if it is not that of the last call.
-    fn take(&self) -> Result<T, StoreError> {
+    fn take(&self) -> Result<T, ClientError> {
         let mut state = self.state();
         let is_late = state.call.is_some();
         let failure = if is_late { Some("does not answer".into()) } else { state.failure.clone() };
@@ -141,7 +143,7 @@ impl<T: Clone + Send + 'static> Asked<T> {
         last.ok_or_else(|| {
             let reason = failure.as_deref().unwrap_or("gives nothing");
             let detail = format!("the provider of {noun} {reason}");
-            StoreError::refused(LockErrorKind::Unavailable, detail)
+            ClientError::refused(ClientErrorKind::Unavailable, detail)
         })
     }
 }
@@ -200,7 +202,7 @@ mod tests {
         let provider = of(vec![|| Err("no such file".into()), || panic!("on purpose")]);
         for reason in ["failed: no such file", "panicked"] {
             let error = provider.ask().await.expect_err("there is nothing");
-            assert_eq!(error.kind, LockErrorKind::Unavailable);
+            assert_eq!(error.kind, ClientErrorKind::Unavailable);
             assert_eq!(&*error.detail, format!("the provider of numbers {reason}"));
         }
         assert!(of(vec![|| Ok(1)]).ask().await.is_ok());

@@ -21,30 +21,28 @@
 //!   The state says that a connection broke before it is replaced, and that the new one is up
 //!   before a request can use it.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use proto::wire::Script;
-use proto::{Link, LockErrorKind, StoreError};
-use redis::{Cmd, RedisError, Value};
+use redis::{RedisError, Value};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::call::Scripted;
-use super::connection::{Answered, Connection, Recipient};
-use super::connector::{Connector, Opened};
-use super::failure;
-use super::server_time::ServerTime;
-use super::setup::{self, ConnectionSetup, Extras, Identity};
-use crate::error::LockError;
-use crate::store::{LinkState, Outage};
-use client::Hello;
-use client::{ConnectAttempt, Pace};
-use client::{Packed, is_unknown};
+use crate::call::{Packed, ScriptCall, is_unknown};
+use crate::connection::{Answered, Connection, Recipient};
+use crate::connector::{Connector, Opened};
+use crate::error::{ClientError, ClientErrorKind};
+use crate::failure;
+use crate::hello::Hello;
+use crate::link_state::{LinkState, Outage};
+use crate::pace::{ConnectAttempt, Pace};
+use crate::setup::{self, ConnectionSetup, Extras, Identity};
+use crate::task::{Begin, answer_to};
 
 /// The time without a success after which a PING shows whether the connection still stands.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -52,28 +50,37 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 /// The time between two looks whether the connection was closed.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The time without a success after which it is also looked before something is sent.
-const IDLE: Duration = Duration::from_millis(10);
-
 /// A connection that broke after less than this is replaced with a pause.
 pub(crate) const LASTED: Duration = Duration::from_millis(100);
 
+/// Is told what happens to a [`CommandLink`]. Called with its mutex: it may neither block nor use the
+/// link.
+pub trait LinkListener: Send + Sync + 'static {
+    /// The next connection leads to the server with this number, whose time is `now_us`, µs since
+    /// the epoch. Told before a command goes there.
+    fn on_server(&self, now_us: u64, number: u64);
+
+    /// Its state, after each change and where there is reason to look again: the error that broke
+    /// it, or that of the last attempt to connect; nothing while it is up.
+    fn on_state(&self, down: Option<&ClientError>);
+}
+
 /// The shared connection; clones are the same one.
 #[derive(Clone)]
-pub(crate) struct CommandLink(Arc<SharedLink>);
+pub struct CommandLink(Arc<SharedLink>);
 
 struct SharedLink {
     connector: Arc<Connector>,
     setup: ConnectionSetup,
     request_timeout: Duration,
-    /// The runtime of the connections.
+    /// The runtime of the connections, and the way to begin a task there.
     runtime: Handle,
+    begin: Begin,
     current: Mutex<Current>,
     state: LinkState,
     /// Counts the servers that connections have led to.
     servers: AtomicU64,
-    /// The times of the servers, each noted before a command goes there.
-    server_time: Arc<ServerTime>,
+    listener: Arc<dyn LinkListener>,
     /// Answers of connections with lower numbers do not count.
     trusted: AtomicU64,
     /// Wakes the supervisor: a connection broke, or there is reason to look.
@@ -97,43 +104,46 @@ struct Current {
 }
 
 /// An answer on the connection. The outer error: it does not count.
-pub(crate) type Judged = Result<Result<Value, RedisError>, StoreError>;
+pub type Judged = Result<Result<Value, RedisError>, ClientError>;
 
 /// A connection as one request uses it.
-#[derive(Clone)]
-pub(crate) struct Sender {
+#[derive(Debug, Clone)]
+pub struct Sender {
     connection: Connection,
     /// The number of the connection: that of its replacement is higher.
-    pub(crate) generation: u64,
+    pub generation: u64,
     /// The number of its server.
-    pub(crate) server: u64,
+    pub server: u64,
 }
 
 impl CommandLink {
     /// Opens the connection, and keeps it until `closed`.
-    pub(crate) async fn connect(
+    pub async fn connect(
         connector: Arc<Connector>,
         request_timeout: Duration,
-        scripts: Vec<&'static Script>,
+        scripts: Vec<&'static str>,
         name: String,
-        server_time: Arc<ServerTime>,
+        begin: Begin,
+        listener: Arc<dyn LinkListener>,
         closed: CancellationToken,
-    ) -> Result<(Self, Option<Hello>), LockError> {
+    ) -> Result<(Self, Option<Hello>), ClientError> {
         let attempt = ConnectAttempt::first(connector.timeouts());
-        let opened = connector.commands(request_timeout, &attempt).await;
-        let opened = opened.map_err(LockError::of_store)?;
+        let opened = connector.commands(request_timeout, &attempt).await?;
         opened.connection.settle(request_timeout);
         let hello = opened.hello.clone();
         let current = Current::new(opened, (0, 0), Identity::default());
+        let told = Arc::clone(&listener);
+        let state = LinkState::up(Box::new(move |down| told.on_state(down)));
         let shared = Arc::new(SharedLink {
             connector,
             setup: ConnectionSetup::new(name, scripts),
             request_timeout,
             runtime: Handle::current(),
+            begin,
             current: Mutex::new(current),
-            state: LinkState::up(),
+            state,
             servers: AtomicU64::new(0),
-            server_time,
+            listener,
             trusted: AtomicU64::new(0),
             suspicion: Arc::new(Notify::new()),
             closed,
@@ -143,16 +153,15 @@ impl CommandLink {
     }
 
     /// Prepares the connection, and from now on each one that replaces it, as far as the user may.
-    pub(crate) async fn settle(&self, extras: Extras) -> Result<(), LockError> {
+    pub async fn settle(&self, extras: Extras) -> Result<(), ClientError> {
         self.0.setup.allow(extras);
-        let sender = self.sender().await.map_err(LockError::of_store)?;
+        let sender = self.sender().await?;
         let Sender { connection, generation, server } = sender;
         let hello = self.0.current().hello.clone();
         let setup = &self.0.setup;
-        let identity = setup.apply(&connection, hello.as_ref(), &Identity::default()).await;
-        let identity = identity.map_err(LockError::of_store)?;
-        let now_us = setup::time(&connection).await.map_err(LockError::of_store)?;
-        self.0.server_time.note_first(now_us, server);
+        let identity = setup.apply(&connection, hello.as_ref(), &Identity::default()).await?;
+        let now_us = setup::time(&connection).await?;
+        self.0.listener.on_server(now_us, server);
         let mut current = self.0.current();
         if current.generation == generation {
             current.identity = identity;
@@ -160,23 +169,19 @@ impl CommandLink {
         Ok(())
     }
 
-    pub(crate) fn state(&self) -> watch::Receiver<Link> {
-        self.0.state.subscribe()
-    }
-
     /// The number of the connection: that of its replacement is higher.
-    pub(crate) fn generation(&self) -> u64 {
+    pub fn generation(&self) -> u64 {
         self.0.current().generation
     }
 
     /// Counts the servers that connections have led to. Before 7.0, one whose user may not know the
     /// server's run counts each connection.
-    pub(crate) fn servers(&self) -> u64 {
+    pub fn servers(&self) -> u64 {
         self.0.servers.load(Ordering::Acquire)
     }
 
     /// Counts the server as another one from now on, for it was emptied.
-    pub(crate) fn count_as_another(&self) {
+    pub fn count_as_another(&self) {
         let mut current = self.0.current();
         current.server += 1;
         self.0.servers.store(current.server, Ordering::Release);
@@ -185,18 +190,18 @@ impl CommandLink {
     }
 
     /// The address of the server that commands go to.
-    pub(crate) fn address(&self) -> String {
+    pub fn address(&self) -> String {
         self.0.connector.server()
     }
 
     /// The time since the server last answered.
-    pub(crate) fn silent_for(&self) -> Duration {
+    pub fn silent_for(&self) -> Duration {
         self.0.current().last_success.elapsed()
     }
 
     /// The outage of the server: it is not connected, or it has not answered since a request that
     /// was not answered in time.
-    pub(crate) fn outage(&self) -> Option<Outage> {
+    pub fn outage(&self) -> Option<Outage> {
         let down = self.0.state.outage();
         let Some(silent) = self.0.current().silent else { return down };
         let since = down.as_ref().map_or(silent, |outage| outage.since.min(silent));
@@ -205,26 +210,23 @@ impl CommandLink {
     }
 
     /// The moment at which it last connected.
-    pub(crate) fn up_since(&self) -> Instant {
+    pub fn up_since(&self) -> Instant {
         self.0.state.up_since()
     }
 
     /// The number of requests on their way; not known without a connection of our own.
-    pub(crate) fn unanswered(&self) -> Option<usize> {
+    pub fn unanswered(&self) -> Option<usize> {
         let connection = self.0.current().connection.clone();
         connection?.unanswered()
     }
 
     /// Notify it when something else suggests that the server is gone.
-    pub(crate) fn suspicion(&self) -> Arc<Notify> {
+    pub fn suspicion(&self) -> Arc<Notify> {
         Arc::clone(&self.0.suspicion)
     }
 
     /// Calls `then` with the connection: at once, or in a task that waits for one.
-    pub(crate) fn with_sender(
-        &self,
-        then: impl FnOnce(Result<Sender, StoreError>) + Send + 'static,
-    ) {
+    pub fn with_sender(&self, then: impl FnOnce(Result<Sender, ClientError>) + Send + 'static) {
         if let Some(sender) = self.0.usable() {
             return then(Ok(sender));
         }
@@ -234,58 +236,51 @@ impl CommandLink {
 
     /// Runs a script by its digest, or by its source where the server has forgotten it. Nothing
     /// else is ever sent twice.
-    pub(crate) async fn run_script(&self, call: Scripted) -> Result<Value, StoreError> {
-        match self.ask(call.0.command.clone()).await? {
-            Err(error) if is_unknown(&error) => finished(self.ask(call.0.by_source()).await),
-            answer => finished(Ok(answer)),
+    pub async fn ask_script(&self, call: ScriptCall) -> Judged {
+        match self.ask(call.command.clone()).await? {
+            Err(error) if is_unknown(&error) => self.ask(call.by_source()).await,
+            answer => Ok(answer),
         }
     }
 
-    /// Runs a command.
-    pub(crate) async fn run(&self, command: Cmd) -> Result<Value, StoreError> {
-        finished(self.ask(Packed::from(&command)).await)
-    }
-
     /// Whether a transaction can be sent: its commands go together, and have an answer each.
-    pub(crate) fn may_transact(&self, sender: &Sender) -> bool {
-        sender.connection.is_own() && self.0.setup.may_transact()
+    pub fn may_transact(&self, sender: &Sender) -> bool {
+        sender.connection.takes_transactions() && self.0.setup.may_transact()
     }
 
     /// Whether a command can be sent that deletes a key if it has a value.
-    pub(crate) fn may_compare(&self, sender: &Sender) -> bool {
-        sender.connection.is_own() && self.0.setup.may_compare()
+    pub fn may_compare(&self, sender: &Sender) -> bool {
+        sender.connection.takes_transactions() && self.0.setup.may_compare()
     }
 
-    /// Runs a command on this very connection.
-    pub(crate) async fn run_on(&self, sender: Sender, command: Cmd) -> Result<Value, StoreError> {
-        finished(self.ask_on(sender, &Packed::from(&command)).await)
-    }
-
-    async fn ask(&self, command: Packed) -> Judged {
+    /// Runs a command.
+    pub async fn ask(&self, command: Packed) -> Judged {
         let sender = self.sender().await?;
         self.ask_on(sender, &command).await
     }
 
-    async fn ask_on(&self, sender: Sender, command: &Packed) -> Judged {
-        let answer = client::answer_to(|then| {
+    /// Runs a command on this very connection.
+    pub async fn ask_on(&self, sender: Sender, command: &Packed) -> Judged {
+        let answer = answer_to(|then| {
             let (link, by) = (self.clone(), sender.clone());
             let recipient = move |answer: Answered| then(link.judge(&by, answer));
             self.send(&sender, command, Box::new(recipient));
         });
-        answer.await.unwrap_or_else(|| Err(crate::store::runtime_ended()))
+        let ended = || ClientError::refused(ClientErrorKind::Closed, "the runtime has ended");
+        answer.await.unwrap_or_else(|| Err(ended()))
     }
 
     /// Sends a command at once, or a transaction, of which the last answer is taken. The recipient
     /// keeps the sender, so that its connection stays, and has the answer judged.
-    pub(crate) fn send(&self, sender: &Sender, command: &Packed, recipient: Box<dyn Recipient>) {
-        sender.connection.give(&self.0.runtime, command, recipient);
+    pub fn send(&self, sender: &Sender, command: &Packed, recipient: Box<dyn Recipient>) {
+        sender.connection.give((self.0.begin, &self.0.runtime), command, recipient);
     }
 
     /// Draws the conclusions from an answer for its connection.
-    pub(crate) fn judge(&self, sender: &Sender, answer: Answered) -> Judged {
+    pub fn judge(&self, sender: &Sender, answer: Answered) -> Judged {
         let generation = sender.generation;
         if generation < self.0.trusted.load(Ordering::Acquire) {
-            return Err(StoreError::ambiguous("the answers on its connection were out of step"));
+            return Err(ClientError::ambiguous("the answers on its connection were out of step"));
         }
         match &answer {
             // The server may be slow, or the peer half gone: a PING tells.
@@ -320,34 +315,39 @@ impl CommandLink {
 
     /// Replaces the connection with this number, and has no answer count that is still to come on
     /// it: one had an unexpected form.
-    pub(crate) fn distrust(&self, generation: u64) {
+    pub fn distrust(&self, generation: u64) {
         self.0.trusted.fetch_max(generation + 1, Ordering::AcqRel);
         self.0.broke(generation, &unavailable("its answers were out of step"));
     }
 
     /// Replaces the connection: another server has taken the place of its own.
-    pub(crate) fn give_up(&self, reason: &str) {
+    pub fn give_up(&self, reason: &str) {
         self.0.give_up(self.generation(), reason);
     }
 
     /// The connection, waited for as long as one request may take. A command is written once it is
     /// there: the floor of its node depends on the server to which it goes.
-    pub(crate) async fn sender(&self) -> Result<Sender, StoreError> {
+    pub async fn sender(&self) -> Result<Sender, ClientError> {
         if let Some(sender) = self.0.usable() {
             return Ok(sender);
         }
-        let mut state = self.0.state.subscribe();
-        let up = tokio::time::timeout(self.0.request_timeout, state.wait_for(Link::is_up));
+        let up = tokio::time::timeout(self.0.request_timeout, self.0.state.until_up());
         tokio::select! {
             _ = up => {}
             () = self.0.closed.cancelled() => {
-                return Err(StoreError::refused(LockErrorKind::Closed, "the store was closed"));
+                return Err(ClientError::refused(ClientErrorKind::Closed, "the store was closed"));
             }
         }
         self.0.usable().ok_or_else(|| {
             let why = self.0.state.why_down();
             why.unwrap_or_else(|| unavailable("the connection broke again"))
         })
+    }
+}
+
+impl fmt::Debug for CommandLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CommandLink").finish_non_exhaustive()
     }
 }
 
@@ -396,10 +396,9 @@ impl SharedLink {
         let current = self.current();
         let Current { generation, server, .. } = *current;
         let connection = current.connection.clone()?;
-        // Our own tells it for nothing.
-        let is_looked_at = connection.is_own() || current.last_success.elapsed() >= IDLE;
+        let last_success = current.last_success;
         drop(current);
-        if is_looked_at && let Some(error) = connection.why_closed() {
+        if let Some(error) = connection.why_closed(last_success) {
             self.broke(generation, &why(&error));
             return None;
         }
@@ -407,14 +406,14 @@ impl SharedLink {
     }
 
     /// Has the connection with this number replaced, and returns it if it was not yet.
-    fn broke(&self, generation: u64, error: &StoreError) -> Option<Connection> {
+    fn broke(&self, generation: u64, error: &ClientError) -> Option<Connection> {
         let mut current = self.current();
         if current.generation != generation {
             return None;
         }
         let connection = current.connection.take()?;
         // Told before the connection can be replaced.
-        self.state.set(Link::broken(error));
+        self.state.broke(error);
         drop(current);
         let server = self.connector.server();
         warn!(server, reason = %error.detail, "the connection to Redis broke");
@@ -431,16 +430,12 @@ impl SharedLink {
     }
 }
 
-pub(crate) fn finished(answer: Judged) -> Result<Value, StoreError> {
-    answer?.map_err(|error| failure::of_command(&error))
-}
-
-fn why(error: &RedisError) -> StoreError {
+fn why(error: &RedisError) -> ClientError {
     failure::of_connecting(error)
 }
 
-fn unavailable(reason: impl Into<Arc<str>>) -> StoreError {
-    StoreError::refused(LockErrorKind::Unavailable, reason)
+fn unavailable(reason: impl Into<Arc<str>>) -> ClientError {
+    ClientError::refused(ClientErrorKind::Unavailable, reason)
 }
 
 /// Keeps the connection until the store is closed.
@@ -466,7 +461,7 @@ async fn supervise(shared: Arc<SharedLink>) {
         () = shared.closed.cancelled() => {}
     }
     shared.current().connection = None;
-    shared.state.set(Link::down("closed"));
+    shared.state.end("closed");
 }
 
 /// Has the connection replaced when the sentinels name another primary. The old one may still
@@ -500,7 +495,7 @@ async fn replace(shared: &SharedLink, pace: &mut Pace) {
             let hello = opened.hello.as_ref();
             let identity = shared.setup.apply(&opened.connection, hello, &old).await?;
             let now_us = setup::time(&opened.connection).await?;
-            Ok::<_, StoreError>((opened, identity, now_us))
+            Ok::<_, ClientError>((opened, identity, now_us))
         };
         match open.await {
             Ok((opened, identity, now_us)) => {
@@ -510,17 +505,17 @@ async fn replace(shared: &SharedLink, pace: &mut Pace) {
                 let is_another = !identity.is_on_server_of(&current.identity);
                 let server = current.server + u64::from(is_another);
                 shared.servers.store(server, Ordering::Release);
-                shared.server_time.note_first(now_us, server);
+                shared.listener.on_server(now_us, server);
                 let numbers = (current.generation + 1, server);
                 *current = Current::new(opened, numbers, identity);
-                shared.state.set(Link::Up);
+                shared.state.set_up();
                 drop(current);
                 let server = shared.connector.server();
                 info!(server, after = ?broke.elapsed(), "connected to Redis again");
                 return;
             }
             Err(error) => {
-                shared.state.set(Link::broken(&error));
+                shared.state.broke(&error);
             }
         }
         pace.after(&attempt).await;

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use crate::error::LockError;
+use redis::ConnectionInfo;
+
+use crate::error::ClientError;
+use crate::server_url;
 use crate::servers_url::{ServersUrl, invalid};
 
 /// The default port of a Cluster's nodes.
@@ -10,18 +13,7 @@ const PORT: u16 = 6379;
 
 /// Nodes of a Redis Cluster, through which all others are found.
 ///
-/// `redis+cluster://` and `rediss+cluster://` URLs say the same, see
-/// [`Locks::connect`](crate::Locks::connect):
-///
-/// ```no_run
-/// # async fn example() -> Result<(), lockcore::LockError> {
-/// use lockcore::{Cluster, Locks};
-///
-/// let nodes = ["rediss://app:secret@10.0.0.1:6379", "rediss://app:secret@10.0.0.2:6379"];
-/// let locks = Locks::from_cluster(Cluster::new(nodes)).await?;
-/// # Ok(())
-/// # }
-/// ```
+/// `redis+cluster://` and `rediss+cluster://` URLs say the same.
 #[derive(Clone)]
 pub struct Cluster {
     pub(crate) nodes: Vec<String>,
@@ -37,11 +29,24 @@ impl Cluster {
 
     /// Reads `redis+cluster://[user[:password]@]host[:port][,host[:port]]…`; nothing if it is a URL
     /// of another kind.
-    pub(crate) fn read(url: &str) -> Option<Result<Self, LockError>> {
+    pub(crate) fn read(url: &str) -> Option<Result<Self, ClientError>> {
         let servers = ServersUrl::read(url, "cluster", PORT)?;
         let nodes = servers.map(|servers| Self { nodes: servers.each(servers.path) });
         Some(nodes.ok_or_else(|| invalid("as that of a Cluster")))
     }
+}
+
+/// Reads the URL of a Cluster: see [`Cluster`]. Nothing if it is a URL of another kind.
+pub fn read_cluster(url: &str) -> Option<Result<Cluster, ClientError>> {
+    Cluster::read(url)
+}
+
+/// The way to each of these nodes.
+///
+/// # Errors
+/// A URL that is not that of one server.
+pub fn nodes_of(cluster: &Cluster) -> Result<Vec<ConnectionInfo>, ClientError> {
+    cluster.nodes.iter().map(|url| server_url::read(url)).collect()
 }
 
 impl fmt::Debug for Cluster {
@@ -53,9 +58,9 @@ impl fmt::Debug for Cluster {
 
 #[cfg(test)]
 mod tests {
-    use proto::LockErrorKind;
 
     use super::*;
+    use crate::error::ClientErrorKind;
 
     fn read(url: &str) -> Vec<String> {
         Cluster::read(url).expect("of a Cluster").expect("valid").nodes
@@ -77,7 +82,7 @@ mod tests {
             let error = Cluster::read(&format!("redis+cluster://{rest}"))
                 .expect("of a Cluster")
                 .expect_err(rest);
-            assert_eq!(error.kind(), LockErrorKind::InvalidOption, "{rest}");
+            assert_eq!(error.kind, ClientErrorKind::InvalidOption, "{rest}");
             assert!(!error.to_string().contains("hidden"), "{error}");
         }
     }

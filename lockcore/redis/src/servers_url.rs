@@ -1,13 +1,11 @@
 //! A URL of several servers: `redis+KIND://` or `rediss+KIND://`, and then
 //! `[user[:password]@]host[:port][,host[:port]]…[/path][?option[&option]…]`.
 
-use proto::LockErrorKind;
-
-use crate::error::LockError;
+use crate::error::{ClientError, ClientErrorKind};
 
 /// Names the fault of a URL without repeating it, since it may hold a password, and the form of
 /// each kind.
-pub(crate) fn invalid(fault: &str) -> LockError {
+pub fn invalid(fault: &str) -> ClientError {
     let detail = format!(
         "the URL is not valid ({fault}): write redis://[user[:password]@]host[:port][/db] or \
          redis+unix:///path; for sentinels redis+sentinel://host[:port],…/primary-name[/db], for a \
@@ -15,11 +13,11 @@ pub(crate) fn invalid(fault: &str) -> LockError {
          with rediss for TLS; and percent-encode special characters of user and password: # is \
          %23, / is %2F, ? is %3F, @ is %40, % is %25"
     );
-    LockError::with_detail(LockErrorKind::InvalidOption, detail)
+    ClientError::refused(ClientErrorKind::InvalidOption, detail)
 }
 
 /// Names an option that is not followed, and those that are.
-pub(crate) fn not_followed(option: &str) -> LockError {
+pub(crate) fn not_followed(option: &str) -> ClientError {
     let instead = match option {
         "ssl" | "tls" => ". For TLS, write rediss:// in place of redis://",
         _ => "",
@@ -28,7 +26,7 @@ pub(crate) fn not_followed(option: &str) -> LockError {
         "the option `{option}` of the URL is not followed: db, user, pass and protocol are, and \
          max_lease_ms with redis+quorum://{instead}"
     );
-    LockError::with_detail(LockErrorKind::InvalidOption, detail)
+    ClientError::refused(ClientErrorKind::InvalidOption, detail)
 }
 
 /// Whether the URL is of one of these kinds.
@@ -38,14 +36,17 @@ pub(crate) fn is_of_several(url: &str) -> bool {
     kind.is_some_and(|kind| ["sentinel", "cluster", "quorum"].contains(&kind))
 }
 
-/// Its parts.
-pub(crate) struct ServersUrl<'a> {
+/// The parts of a URL of several servers.
+#[allow(missing_debug_implementations, reason = "it may hold a password")]
+pub struct ServersUrl<'a> {
     /// The kind of each connection: `redis` or `rediss`.
-    pub(crate) scheme: &'static str,
+    pub scheme: &'static str,
     /// Each with its port.
-    pub(crate) hosts: Vec<String>,
-    pub(crate) path: &'a str,
-    pub(crate) options: Vec<&'a str>,
+    pub hosts: Vec<String>,
+    /// The path, without the slash in front.
+    pub path: &'a str,
+    /// The options, as they stand behind the `?`.
+    pub options: Vec<&'a str>,
     /// With their `@`, if there are any.
     credentials: &'a str,
 }
@@ -53,7 +54,7 @@ pub(crate) struct ServersUrl<'a> {
 impl<'a> ServersUrl<'a> {
     /// Reads a URL of this kind of servers. Nothing if it is a URL of another kind; nothing in it
     /// if a host is empty.
-    pub(crate) fn read(url: &'a str, kind: &str, port: u16) -> Option<Option<Self>> {
+    pub fn read(url: &'a str, kind: &str, port: u16) -> Option<Option<Self>> {
         let of_scheme = |scheme: &'static str| {
             let rest = url.strip_prefix(scheme)?.strip_prefix('+')?.strip_prefix(kind)?;
             Some((scheme, rest.strip_prefix("://")?))
@@ -77,7 +78,7 @@ impl<'a> ServersUrl<'a> {
     }
 
     /// The URL of each server.
-    pub(crate) fn each(&self, path: &str) -> Vec<String> {
+    pub fn each(&self, path: &str) -> Vec<String> {
         self.hosts.iter().map(|host| self.of_host(host, path)).collect()
     }
 }

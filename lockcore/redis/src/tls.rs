@@ -1,8 +1,5 @@
 //! TLS: which servers are trusted, and as which client we connect.
 
-#[cfg(feature = "tls")]
-use proto::LockErrorKind;
-use proto::StoreError;
 use redis::{ConnectionAddr, ConnectionInfo, RedisError};
 #[cfg(feature = "tls")]
 use rustls::pki_types::pem::{self, PemObject as _};
@@ -10,14 +7,16 @@ use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::certificates::Certificates;
-use crate::error::LockError;
+use crate::error::ClientError;
+#[cfg(feature = "tls")]
+use crate::error::ClientErrorKind;
 #[cfg(feature = "tls")]
 use crate::provider::{Provided, Provider};
 
 /// The certificates of connections over TLS: those that are given once, and a provider of those of
 /// now, which take the place of these.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Tls {
+pub struct Tls {
     #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "TLS alone has certificates"))]
     pub(crate) given: Certificates,
     #[cfg(feature = "tls")]
@@ -26,8 +25,18 @@ pub(crate) struct Tls {
 
 #[cfg(feature = "tls")]
 impl Tls {
+    /// Trusts this authority; several where it is called again.
+    pub fn trust(&mut self, ca: &[u8]) {
+        self.given.trust(ca);
+    }
+
+    /// Shows this certificate, with its chain.
+    pub fn identify(&mut self, certificate: &[u8], key: &[u8]) {
+        self.given.identify(certificate, key);
+    }
+
     /// The provider of a user, whose certificates can be used, or it has failed.
-    pub(crate) fn provide(
+    pub fn provide(
         &mut self,
         provide: impl Fn() -> Provided<Certificates> + Send + Sync + 'static,
     ) {
@@ -39,7 +48,7 @@ impl Tls {
     }
 
     /// `info` with the certificates that are given.
-    pub(super) fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, LockError> {
+    pub(crate) fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, ClientError> {
         if self.provider.is_set() && !is_tls(info.addr()) {
             return Err(invalid(WITHOUT_TLS));
         }
@@ -47,15 +56,16 @@ impl Tls {
     }
 
     /// `info` with the certificates of now, and these.
-    pub(super) async fn now(
+    pub(crate) async fn now(
         &self,
         info: ConnectionInfo,
-    ) -> Result<(ConnectionInfo, Certificates), StoreError> {
+    ) -> Result<(ConnectionInfo, Certificates), ClientError> {
         let provided = if is_tls(info.addr()) { self.provider.ask().await? } else { None };
         let Some(provided) = provided else { return Ok((info, self.given.clone())) };
         let certificates = provided.or(&self.given);
         let info = certificates.apply(info).map_err(|error| {
-            StoreError::refused(LockErrorKind::InvalidOption, error.to_string())
+            let detail = format!("invalid option: {}", error.detail);
+            ClientError::refused(ClientErrorKind::InvalidOption, detail)
         })?;
         Ok((info, certificates))
     }
@@ -74,7 +84,7 @@ impl Certificates {
     }
 
     /// Opens connections with these certificates, whose form [`apply`](Self::apply) has checked.
-    pub(super) fn connector(&self) -> Result<tokio_rustls::TlsConnector, RedisError> {
+    pub(crate) fn connector(&self) -> Result<tokio_rustls::TlsConnector, RedisError> {
         let refused = |error: pem::Error| unusable(&error);
         let mut roots = rustls::RootCertStore::empty();
         let trusted = match &self.ca {
@@ -105,7 +115,7 @@ impl Certificates {
     }
 
     /// `info` with these certificates.
-    pub(super) fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, LockError> {
+    pub(crate) fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, ClientError> {
         let is_tls = is_tls(info.addr());
         if is_tls {
             choose_provider();
@@ -133,15 +143,15 @@ impl Certificates {
 #[cfg(not(feature = "tls"))]
 impl Tls {
     #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "with TLS it has work to do")]
-    pub(super) fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, LockError> {
+    pub(crate) fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, ClientError> {
         Ok(info)
     }
 
     #[expect(clippy::unused_async, reason = "with TLS it asks a provider")]
-    pub(super) async fn now(
+    pub(crate) async fn now(
         &self,
         info: ConnectionInfo,
-    ) -> Result<(ConnectionInfo, Certificates), StoreError> {
+    ) -> Result<(ConnectionInfo, Certificates), ClientError> {
         Ok((info, Certificates::default()))
     }
 }
@@ -152,7 +162,7 @@ const WITHOUT_TLS: &str = "certificates are given, but not a rediss:// URL";
 #[cfg(feature = "tls")]
 const NO_CERTIFICATE: &str = "the authority (tls_ca) holds no certificate: give it as PEM";
 
-pub(super) fn is_tls(address: &ConnectionAddr) -> bool {
+pub(crate) fn is_tls(address: &ConnectionAddr) -> bool {
     matches!(address, ConnectionAddr::TcpTls { .. })
 }
 
@@ -178,12 +188,12 @@ fn holds_certificate(pem: &[u8]) -> bool {
 }
 
 #[cfg(feature = "tls")]
-fn invalid(detail: &str) -> LockError {
-    LockError::with_detail(LockErrorKind::InvalidOption, detail)
+fn invalid(detail: &str) -> ClientError {
+    ClientError::refused(ClientErrorKind::InvalidOption, detail)
 }
 
 /// The remedy for a URL that cannot be used as it is.
-pub(super) fn advice_on_url(error: &RedisError) -> Option<&'static str> {
+pub(crate) fn advice_on_url(error: &RedisError) -> Option<&'static str> {
     if cfg!(feature = "tls") {
         return None;
     }
@@ -193,7 +203,7 @@ pub(super) fn advice_on_url(error: &RedisError) -> Option<&'static str> {
 }
 
 /// The remedy for a failed connection to `address`, if TLS may be the cause.
-pub(super) fn advice(error: &RedisError, address: &ConnectionAddr) -> Option<&'static str> {
+pub(crate) fn advice(error: &RedisError, address: &ConnectionAddr) -> Option<&'static str> {
     match address {
         ConnectionAddr::TcpTls { .. } if error.is_timeout() => Some(PERHAPS_PLAIN),
         ConnectionAddr::TcpTls { .. } => {
@@ -220,7 +230,7 @@ const PERHAPS_CLIENT_CERTIFICATE: &str = "if the server wants a client certifica
 
 /// The remedy where nothing was answered at all: a plain server waits for the end of a supposed
 /// line.
-pub(super) fn advice_if_silent(address: &ConnectionAddr) -> Option<&'static str> {
+pub(crate) fn advice_if_silent(address: &ConnectionAddr) -> Option<&'static str> {
     matches!(address, ConnectionAddr::TcpTls { .. }).then_some(PERHAPS_PLAIN)
 }
 
@@ -288,10 +298,10 @@ fn of_handshake(error: &RedisError) -> Option<&'static str> {
 }
 
 /// The certificate does not have the name that stands in the URL, or that the sentinels tell.
-pub(super) const ANOTHER_NAME: &str =
+pub(crate) const ANOTHER_NAME: &str =
     "the server's certificate is for another name than that of this host";
 
-pub(super) const NEEDS_FEATURE: &str = "TLS (rediss://) needs the feature `tls` of lockcore";
+pub(crate) const NEEDS_FEATURE: &str = "TLS (rediss://) needs the feature `tls` of lockcore";
 
 #[cfg(all(test, not(feature = "tls")))]
 mod tests {
@@ -299,11 +309,10 @@ mod tests {
 
     use redis::IntoConnectionInfo as _;
 
-    use proto::LockErrorKind;
-
     use super::*;
-    use crate::store::redis::Connector;
-    use client::{ConnectAttempt, Timeouts};
+    use crate::connector::Connector;
+    use crate::error::ClientErrorKind;
+    use crate::pace::{ConnectAttempt, Timeouts};
 
     const TIMEOUT: Duration = Duration::from_secs(2);
     const TIMEOUTS: Timeouts = Timeouts { connect: TIMEOUT, request: TIMEOUT };
@@ -312,7 +321,7 @@ mod tests {
     fn a_url_that_wants_tls_is_told_of_the_feature() {
         for url in ["rediss://:hunter2@localhost/", "valkeys://:hunter2@localhost/"] {
             let error = Connector::from_url(url, &Tls::default(), TIMEOUTS).unwrap_err();
-            assert_eq!(error.kind(), LockErrorKind::InvalidOption);
+            assert_eq!(error.kind, ClientErrorKind::InvalidOption);
             let text = error.to_string();
             assert!(text.contains("feature `tls`") && !text.contains("hunter2"), "{text}");
         }
@@ -329,7 +338,7 @@ mod tests {
             connector.commands(TIMEOUT, &attempt).await.map(drop).unwrap_err(),
             connector.subscription(false, &attempt).await.map(drop).unwrap_err(),
         ] {
-            assert_eq!(error.kind, LockErrorKind::InvalidOption);
+            assert_eq!(error.kind, ClientErrorKind::InvalidOption);
             assert!(error.detail.contains("feature `tls`"), "{}", error.detail);
         }
     }

@@ -18,8 +18,8 @@ use tokio::time::timeout;
 use super::decoder::Decoder;
 use super::own::OwnConnection;
 use crate::certificates::Certificates;
-use crate::store::redis::failure;
-use client::{ConnectAttempt, Step};
+use crate::failure;
+use crate::pace::{ConnectAttempt, Step};
 
 /// Bytes both ways.
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}

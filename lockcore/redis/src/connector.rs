@@ -9,21 +9,21 @@ use std::time::Duration;
 
 #[cfg(feature = "deadpool")]
 use futures_util::TryFutureExt as _;
-use proto::{LockErrorKind, StoreError};
 use redis::aio::PubSub;
 use redis::io::tcp::socket2;
 use redis::{Client, ConnectionAddr, ConnectionInfo, RedisError};
 
-use super::connection::{self, Connection};
-use super::failure;
-use super::server_url::read as read_url;
-use super::tls::{self, Tls};
 use crate::certificates::Certificates;
+use crate::connection::{self, Connection};
 use crate::credentials::Credentials;
-use crate::error::LockError;
+use crate::error::{ClientError, ClientErrorKind};
+use crate::failure;
+use crate::hello::Hello;
+use crate::pace::{ConnectAttempt, Timeouts};
 use crate::provider::Provider;
-use client::Hello;
-use client::{ConnectAttempt, Timeouts};
+use crate::sentinels::Sentinels;
+use crate::server_url::read as read_url;
+use crate::tls::{self, Tls};
 pub(crate) use sentinel::Primary;
 use sentinel::SentinelClients;
 
@@ -39,7 +39,7 @@ const USER_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) const LIBRARY: (&str, &str) = ("lockcore", env!("CARGO_PKG_VERSION"));
 
 /// Opens both kinds of connections to one server.
-pub(crate) struct Connector {
+pub struct Connector {
     source: ServerSource,
     tls: Tls,
     /// Whether we know all that is needed to connect ourselves; else only the user's client does.
@@ -52,10 +52,12 @@ pub(crate) struct Connector {
 }
 
 /// A new connection for commands, on which the server has answered.
-pub(crate) struct Opened {
-    pub(crate) connection: Connection,
+#[derive(Debug)]
+pub struct Opened {
+    /// The connection.
+    pub connection: Connection,
     /// The server's answer to HELLO, if it knows that command.
-    pub(crate) hello: Option<Hello>,
+    pub hello: Option<Hello>,
 }
 
 /// A new connection for messages.
@@ -75,18 +77,26 @@ enum ServerSource {
 }
 
 impl Connector {
-    pub(crate) fn from_url(url: &str, tls: &Tls, timeouts: Timeouts) -> Result<Self, LockError> {
-        if let Some(sentinels) = crate::sentinels::Sentinels::read(url) {
+    /// The servers of a URL: one, or those that sentinels watch.
+    ///
+    /// # Errors
+    /// Something in it is not followed, or cannot be used.
+    pub fn from_url(url: &str, tls: &Tls, timeouts: Timeouts) -> Result<Self, ClientError> {
+        if let Some(sentinels) = Sentinels::read(url) {
             return Self::from_sentinels(&sentinels?, tls, timeouts);
         }
         Self::new(read_url(url)?, tls, timeouts)
     }
 
-    pub(crate) fn from_sentinels(
-        sentinels: &crate::sentinels::Sentinels,
+    /// The primary that these sentinels watch.
+    ///
+    /// # Errors
+    /// A URL or a certificate cannot be used.
+    pub fn from_sentinels(
+        sentinels: &Sentinels,
         tls: &Tls,
         timeouts: Timeouts,
-    ) -> Result<Self, LockError> {
+    ) -> Result<Self, ClientError> {
         let sentinels = SentinelClients::new(sentinels, tls, timeouts)?;
         Ok(Self {
             source: ServerSource::Sentinels(Box::new(sentinels)),
@@ -98,11 +108,11 @@ impl Connector {
         })
     }
 
-    pub(crate) fn new(
-        info: ConnectionInfo,
-        tls: &Tls,
-        timeouts: Timeouts,
-    ) -> Result<Self, LockError> {
+    /// One server, with these settings.
+    ///
+    /// # Errors
+    /// A setting or a certificate cannot be used.
+    pub fn new(info: ConnectionInfo, tls: &Tls, timeouts: Timeouts) -> Result<Self, ClientError> {
         let info = tuned(tls.apply(info)?);
         let client = Client::open(info).map_err(|error| invalid(&error))?;
         Ok(Self {
@@ -117,31 +127,32 @@ impl Connector {
 
     /// A server to which only this client's settings lead: it may have certificates that it does
     /// not tell.
-    pub(crate) fn from_client(
+    pub fn from_client(
         client: &Client,
         tls: &Tls,
         timeouts: Timeouts,
-    ) -> Result<Self, LockError> {
+    ) -> Result<Self, ClientError> {
         let info = client.get_connection_info().clone();
         Ok(Self { is_known: false, ..Self::new(info, tls, timeouts)? })
     }
 
     /// The same with these credentials in place of its own; a pool's connections keep theirs.
-    pub(crate) fn with_credentials(self, credentials: Provider<Credentials>) -> Self {
+    pub fn with_credentials(self, credentials: Provider<Credentials>) -> Self {
         Self { credentials, ..self }
     }
 
     /// The same, with a name for connections for messages; the others get theirs once they stand.
-    pub(crate) fn named(self, name: String) -> Self {
+    pub fn named(self, name: String) -> Self {
         Self { name, ..self }
     }
 
-    pub(crate) fn timeouts(&self) -> Timeouts {
+    /// The times of connections and requests.
+    pub fn timeouts(&self) -> Timeouts {
         self.timeouts
     }
 
     /// Whether sentinels say where the server is.
-    pub(crate) fn is_watched(&self) -> bool {
+    pub fn is_watched(&self) -> bool {
         matches!(self.source, ServerSource::Sentinels(_))
     }
 
@@ -160,11 +171,11 @@ impl Connector {
     }
 
     /// A new connection for commands, on which each may take so long once it has settled.
-    pub(crate) async fn commands(
+    pub async fn commands(
         &self,
         timeout: Duration,
         attempt: &ConnectAttempt,
-    ) -> Result<Opened, StoreError> {
+    ) -> Result<Opened, ClientError> {
         match &self.source {
             ServerSource::One(client) => {
                 let info = client.get_connection_info().clone();
@@ -188,7 +199,7 @@ impl Connector {
                 if opened.hello.as_ref().is_some_and(|hello| hello.role != "master") {
                     let detail =
                         format!("the sentinels name {primary} as the primary, and it is a replica");
-                    return Err(StoreError::refused(LockErrorKind::ReadOnly, detail));
+                    return Err(ClientError::refused(ClientErrorKind::ReadOnly, detail));
                 }
                 sentinels.settle(primary)?;
                 Ok(opened)
@@ -202,7 +213,7 @@ impl Connector {
         info: ConnectionInfo,
         timeout: Duration,
         attempt: &ConnectAttempt,
-    ) -> Result<impl Future<Output = Result<Connection, RedisError>>, StoreError> {
+    ) -> Result<impl Future<Output = Result<Connection, RedisError>>, ClientError> {
         let (info, certificates) = self.now(info).await?;
         let is_known = self.is_known;
         Ok(async move {
@@ -215,7 +226,7 @@ impl Connector {
     async fn now(
         &self,
         info: ConnectionInfo,
-    ) -> Result<(ConnectionInfo, Certificates), StoreError> {
+    ) -> Result<(ConnectionInfo, Certificates), ClientError> {
         let (info, certificates) = self.tls.now(info).await?;
         let info = match self.credentials.ask().await? {
             Some(credentials) => credentials.apply(info),
@@ -229,7 +240,7 @@ impl Connector {
         &self,
         introduce: bool,
         attempt: &ConnectAttempt,
-    ) -> Result<Subscribed, StoreError> {
+    ) -> Result<Subscribed, ClientError> {
         let mut primary = None;
         let mut info = match &self.source {
             ServerSource::One(client) => client.get_connection_info().clone(),
@@ -277,7 +288,7 @@ impl Connector {
     }
 
     /// The address of the server that commands go to.
-    pub(crate) fn server(&self) -> String {
+    pub fn server(&self) -> String {
         match &self.source {
             ServerSource::Sentinels(sentinels) => sentinels.last_primary(),
             _ => self.address().to_string(),
@@ -290,7 +301,7 @@ impl Connector {
         address: impl fmt::Display,
         attempt: &ConnectAttempt,
         opening: impl Future<Output = Result<T, RedisError>>,
-    ) -> Result<T, StoreError> {
+    ) -> Result<T, ClientError> {
         // The first answer has the time of a request, or of the attempt, of its own.
         let answer = attempt.limit.max(self.timeouts.request);
         let limit = attempt.look_up + attempt.limit + answer;
@@ -300,7 +311,7 @@ impl Connector {
                 (failure::of_connecting(&error), tls::advice(&error, self.address()))
             }
             _ => {
-                let late = StoreError::refused(LockErrorKind::Unavailable, attempt.why_late());
+                let late = ClientError::refused(ClientErrorKind::Unavailable, attempt.why_late());
                 (late, tls::advice_if_silent(self.address()))
             }
         };
@@ -332,9 +343,9 @@ async fn with_hello(
 }
 
 /// The error for settings that redis-rs does not open.
-fn invalid(error: &RedisError) -> LockError {
+fn invalid(error: &RedisError) -> ClientError {
     let advice = tls::advice_on_url(error).unwrap_or_else(|| error.category());
-    LockError::with_detail(LockErrorKind::InvalidOption, advice)
+    ClientError::refused(ClientErrorKind::InvalidOption, advice)
 }
 
 /// Small writes go out at once, a peer that is gone is noticed, and no command is tried that the

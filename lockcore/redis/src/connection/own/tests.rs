@@ -2,20 +2,30 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
-use proto::LockErrorKind;
 use redis::{Cmd, cmd};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
 use tokio::task::{JoinHandle, yield_now};
 
 use super::*;
-use crate::store::redis::connection::Connection;
+use crate::connection::Connection;
+use crate::error::ClientErrorKind;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A connection, and the server's end of it, with so much room in between.
 fn pair(room: usize) -> (Connection, DuplexStream) {
     let (ours, theirs) = duplex(room);
-    (Connection::Own(OwnConnection::start(ours, TIMEOUT)), theirs)
+    (connection(OwnConnection::start(ours, TIMEOUT)), theirs)
+}
+
+fn connection(own: OwnConnection) -> Connection {
+    Connection(Arc::new(own))
+}
+
+fn give(connection: &Connection, command: &Packed, recipient: impl Recipient) {
+    let runtime = tokio::runtime::Handle::current();
+    let begin: Begin = |_, _| unreachable!("it needs no task");
+    connection.give((begin, &runtime), command, Box::new(recipient));
 }
 
 fn echo(text: &str) -> Cmd {
@@ -79,7 +89,7 @@ async fn an_error_within_a_list_is_that_of_its_request_alone() {
     let error = soon(first).await.expect("no panic").expect_err("the server's");
     assert_eq!(error.code(), Some("OOM"));
     assert_eq!(soon(second).await.expect("no panic"), Ok(Value::Int(2)));
-    assert!(connection.why_closed().is_none());
+    assert!(connection.why_closed(Instant::now()).is_none());
 }
 
 #[tokio::test]
@@ -94,8 +104,7 @@ async fn a_transaction_gets_the_last_of_its_answers_wherever_they_are_cut() {
         transaction.write(&mut sent_bytes);
         let (tell, told) = oneshot::channel();
         let recipient = |answer: Answered| tell.send(answer).expect("the test listens");
-        let runtime = tokio::runtime::Handle::current();
-        connection.give(&runtime, &transaction, Box::new(recipient));
+        give(&connection, &transaction, recipient);
         let next = sent(&connection, "next");
         let mut bytes = vec![0; sent_bytes.len()];
         soon(server.read_exact(&mut bytes)).await.expect("the transaction comes");
@@ -162,7 +171,7 @@ async fn tasks_that_are_answered_together_send_together() {
     let (ours, mut server) = duplex(1 << 16);
     let writes = Arc::new(AtomicUsize::new(0));
     let own = OwnConnection::start(Counted(ours, Arc::clone(&writes)), TIMEOUT);
-    let connection = Connection::Own(own);
+    let connection = connection(own);
     let turns = |number: usize| {
         let connection = connection.clone();
         async move {
@@ -194,7 +203,7 @@ async fn an_answer_that_comes_too_late_is_dropped_in_its_order() {
     assert!(error.is_timeout() && failure::of_command(&error).may_have_run, "{error}");
     let took = begun.elapsed();
     assert!(took >= TIMEOUT && took < TIMEOUT + Duration::from_millis(10), "{took:?}");
-    assert!(connection.why_closed().is_none(), "it may just be slow");
+    assert!(connection.why_closed(Instant::now()).is_none(), "it may just be slow");
     let next = sent(&connection, "next");
     reads(&mut server, &["late", "next"]).await;
     server.write_all(b"$4\r\nlate\r\n$4\r\nnext\r\n").await.expect("it is open");
@@ -282,7 +291,7 @@ async fn a_peer_that_never_reads_costs_a_bounded_memory() {
         assert!(sending.len() < 20, "without bound");
     };
     let (told, of_link) = (failure::of_command(&refused), failure::breaks_connection(&refused));
-    assert_eq!((told.kind, told.may_have_run), (LockErrorKind::Unavailable, false), "{told:?}");
+    assert_eq!((told.kind, told.may_have_run), (ClientErrorKind::Unavailable, false), "{told:?}");
     assert!(of_link, "it is replaced");
     for one in sending {
         assert!(soon(one).await.expect_err("no answer").is_timeout());
@@ -307,7 +316,7 @@ async fn whenever_the_server_closes_every_request_ends_and_no_more_are_sent() {
                 assert!(failure::of_command(&error).may_have_run && error.is_io_error());
             }
             settle().await;
-            assert!(connection.why_closed().is_some());
+            assert!(connection.why_closed(Instant::now()).is_some());
             let error = soon(connection.send(&echo("more"))).await.expect_err("closed");
             assert!(failure::breaks_connection(&error));
         }
@@ -317,11 +326,10 @@ async fn whenever_the_server_closes_every_request_ends_and_no_more_are_sent() {
 #[tokio::test]
 async fn each_recipient_is_told_why_the_connection_ended() {
     let (connection, server) = pair(1 << 10);
-    let Connection::Own(own) = &connection else { panic!("it is our own") };
     let told = ["1", "2"].map(|text| {
         let (tell, told) = oneshot::channel();
         let recipient = move |answer: Answered| drop(tell.send(answer));
-        own.give(&Packed::from(&echo(text)), Box::new(recipient));
+        give(&connection, &Packed::from(&echo(text)), recipient);
         told
     });
     drop(server);
@@ -342,7 +350,7 @@ async fn a_connection_that_is_ended_here_ends_every_request_and_sends_no_more() 
         assert!(error.is_io_error(), "{error}");
     }
     soon(connection.send(&echo("3"))).await.expect_err("it was ended");
-    assert!(connection.why_closed().is_some());
+    assert!(connection.why_closed(Instant::now()).is_some());
 }
 
 #[tokio::test]
@@ -364,7 +372,9 @@ async fn an_answer_without_a_request_ends_the_connection() {
     server.write_all(b":1\r\n:2\r\n").await.expect("it is open");
     assert_eq!(soon(first).await.expect("no panic"), Ok(Value::Int(1)));
     settle().await;
-    assert!(connection.why_closed().is_some_and(|why| failure::breaks_connection(&why)));
+    assert!(
+        connection.why_closed(Instant::now()).is_some_and(|why| failure::breaks_connection(&why))
+    );
     assert_eq!(soon(server.read(&mut [0])).await.expect("an end"), 0, "the socket is closed");
 }
 

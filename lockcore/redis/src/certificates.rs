@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// The authorities that are trusted, and the certificate by which servers know this client, from
-/// the provider of [`LocksBuilder::certificates`](crate::LocksBuilder::certificates). All are PEM.
+/// the provider of `LocksBuilder::certificates`. All are PEM.
 #[derive(Clone, Default)]
 #[cfg_attr(not(feature = "tls"), expect(unreachable_pub, reason = "without TLS it is empty"))]
 pub struct Certificates {
@@ -20,16 +20,14 @@ impl Certificates {
         Self::default()
     }
 
-    /// Trusts this authority, as [`LocksBuilder::tls_ca`](crate::LocksBuilder::tls_ca) does;
-    /// several where it is called again.
+    /// Trusts this authority, as `LocksBuilder::tls_ca` does; several where it is called again.
     #[must_use]
     pub fn ca(mut self, pem: impl AsRef<[u8]>) -> Self {
         self.trust(pem.as_ref());
         self
     }
 
-    /// Shows this certificate, with its chain, as
-    /// [`LocksBuilder::tls_identity`](crate::LocksBuilder::tls_identity) does.
+    /// Shows this certificate, with its chain, as `LocksBuilder::tls_identity` does.
     #[must_use]
     pub fn identity(mut self, certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
         self.identify(certificate.as_ref(), key.as_ref());

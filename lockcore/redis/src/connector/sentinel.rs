@@ -17,7 +17,6 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::future::join;
 use futures_util::stream::FuturesUnordered;
-use proto::{LockErrorKind, StoreError};
 use redis::{Client, ConnectionAddr, ConnectionInfo, RedisError, Value};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinError;
@@ -26,12 +25,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::known::Known;
 use super::{invalid, read_url, tuned};
-use crate::error::LockError;
+use crate::connection::Connection;
+use crate::error::{ClientError, ClientErrorKind};
+use crate::failure;
+use crate::pace::{ConnectAttempt, Pace, Timeouts};
 use crate::sentinels::Sentinels as Settings;
-use crate::store::redis::connection::Connection;
-use crate::store::redis::failure;
-use crate::store::redis::tls::{self, Tls, is_tls};
-use client::{ConnectAttempt, Pace, Timeouts};
+use crate::tls::{self, Tls, is_tls};
 
 /// After a majority has answered, or one that knows more than this node, the others have this long
 /// to say something newer.
@@ -70,7 +69,7 @@ struct SentinelWay {
 /// it has let in all of its clients again.
 struct Opening {
     attempt: Arc<ConnectAttempt>,
-    task: AbortOnDropHandle<(Pace, Result<Connection, StoreError>)>,
+    task: AbortOnDropHandle<(Pace, Result<Connection, ClientError>)>,
 }
 
 /// The address of the primary, and the number of the configuration that named it.
@@ -86,17 +85,17 @@ impl SentinelClients {
         settings: &Settings,
         tls: &Tls,
         timeouts: Timeouts,
-    ) -> Result<Self, LockError> {
+    ) -> Result<Self, ClientError> {
         let Settings { name, sentinels, primary } = settings;
         if name.is_empty() || sentinels.is_empty() {
             let detail = "give the primary's name and at least one sentinel";
-            return Err(LockError::with_detail(LockErrorKind::InvalidOption, detail));
+            return Err(ClientError::refused(ClientErrorKind::InvalidOption, detail));
         }
         let open = |url: &String| {
             let info = read_url(url)?;
             if info.redis_settings().db() != 0 {
                 let detail = "a sentinel has no databases: name that of the primary";
-                return Err(LockError::with_detail(LockErrorKind::InvalidOption, detail));
+                return Err(ClientError::refused(ClientErrorKind::InvalidOption, detail));
             }
             let info = tuned(with_certificates(tls, info)?);
             Client::open(info.clone()).map_err(|error| invalid(&error))?;
@@ -149,23 +148,23 @@ impl SentinelClients {
     ///
     /// # Errors
     /// Another look has seen a newer configuration since the primary was found.
-    pub(super) fn settle(&self, primary: Primary) -> Result<(), StoreError> {
+    pub(super) fn settle(&self, primary: Primary) -> Result<(), ClientError> {
         self.check(&primary)?;
         self.current.send_replace(Some(primary));
         Ok(())
     }
 
-    fn check(&self, primary: &Primary) -> Result<(), StoreError> {
+    fn check(&self, primary: &Primary) -> Result<(), ClientError> {
         if self.known().is_newer_than(primary) {
             let detail =
                 format!("{primary} is of an older configuration: another primary is named since");
-            return Err(StoreError::refused(LockErrorKind::Unavailable, detail));
+            return Err(ClientError::refused(ClientErrorKind::Unavailable, detail));
         }
         Ok(())
     }
 
     /// The primary that commands go to; an error if it is none any more.
-    pub(super) fn current(&self) -> Result<Option<Primary>, StoreError> {
+    pub(super) fn current(&self) -> Result<Option<Primary>, ClientError> {
         let current = self.current.borrow().clone();
         current.iter().try_for_each(|current| self.check(current))?;
         Ok(current)
@@ -187,14 +186,14 @@ impl SentinelClients {
 
     /// Completes when the sentinels name another primary, with the error for the attempt to connect
     /// to this one: it may be a long attempt, at a server that is gone.
-    pub(super) async fn another_than(&self, primary: &Primary) -> StoreError {
+    pub(super) async fn another_than(&self, primary: &Primary) -> ClientError {
         loop {
             tokio::time::sleep(LOOK).await;
             if let Ok(found) = self.look(LOOK).await
                 && !found.is_at(primary)
             {
                 let detail = format!("the sentinels name another primary than {primary}: {found}");
-                return StoreError::refused(LockErrorKind::Unavailable, detail);
+                return ClientError::refused(ClientErrorKind::Unavailable, detail);
             }
         }
     }
@@ -207,13 +206,13 @@ impl SentinelClients {
     }
 
     /// Where the primary is. The first answers may take as long as the attempt.
-    pub(super) async fn locate(&self, attempt: &ConnectAttempt) -> Result<Primary, StoreError> {
+    pub(super) async fn locate(&self, attempt: &ConnectAttempt) -> Result<Primary, ClientError> {
         let is_known = self.current.borrow().is_some();
         self.look(if is_known { LOOK } else { attempt.limit }).await
     }
 
     /// Asks all sentinels; the newest configuration counts, if it is believed.
-    async fn look(&self, patience: Duration) -> Result<Primary, StoreError> {
+    async fn look(&self, patience: Duration) -> Result<Primary, ClientError> {
         let ask = |sentinel| async move {
             (sentinel, Sentinel::ask(sentinel, &self.name, &self.tls).await)
         };
@@ -237,22 +236,22 @@ impl SentinelClients {
         let judged = self.known().judge(Instant::now(), &answers, self.sentinels.len());
         judged.map_err(|why| match answers.is_empty() {
             true => self.nowhere(&refusals),
-            false => StoreError::refused(LockErrorKind::Unavailable, why),
+            false => ClientError::refused(ClientErrorKind::Unavailable, why),
         })
     }
 
     /// The reason why no sentinel told where the primary is.
-    fn nowhere(&self, refusals: &[(&Sentinel, StoreError)]) -> StoreError {
+    fn nowhere(&self, refusals: &[(&Sentinel, ClientError)]) -> ClientError {
         // First an error that a person can mend: an unavailable sentinel may be one of several.
-        let lasting = refusals.iter().find(|(_, why)| why.kind != LockErrorKind::Unavailable);
-        let kind = lasting.map_or(LockErrorKind::Unavailable, |(_, why)| why.kind);
+        let lasting = refusals.iter().find(|(_, why)| why.kind != ClientErrorKind::Unavailable);
+        let kind = lasting.map_or(ClientErrorKind::Unavailable, |(_, why)| why.kind);
         let each: Vec<_> = refusals
             .iter()
             .map(|(who, why)| format!("{}: {}", who.address(), why.detail))
             .collect();
         let each = if each.is_empty() { self.silent() } else { each.join("; ") };
         let detail = format!("no sentinel told where the primary {} is ({each})", self.name);
-        StoreError::refused(kind, detail)
+        ClientError::refused(kind, detail)
     }
 
     /// The reason why none of them has answered anything.
@@ -269,7 +268,7 @@ impl Sentinel {
         self.info.addr()
     }
 
-    async fn ask(&self, name: &str, tls: &Tls) -> Result<Primary, StoreError> {
+    async fn ask(&self, name: &str, tls: &Tls) -> Result<Primary, ClientError> {
         let mut way = self.way.lock().await;
         // Taken out while it is used: dropped half way, the next look opens another.
         let connection = match way.open.take() {
@@ -283,7 +282,7 @@ impl Sentinel {
         let answers = answers.map_err(|error| refusal(&error, self.address(), name))?;
         Primary::read(&answers).ok_or_else(|| {
             let detail = "this is not a sentinel: name the sentinels, not the servers";
-            StoreError::refused(LockErrorKind::InvalidOption, detail)
+            ClientError::refused(ClientErrorKind::InvalidOption, detail)
         })
     }
 
@@ -292,7 +291,7 @@ impl Sentinel {
         way: &mut SentinelWay,
         name: &str,
         tls: &Tls,
-    ) -> Result<Connection, StoreError> {
+    ) -> Result<Connection, ClientError> {
         let opening = match &mut way.opening {
             Some(opening) => opening,
             none => none.insert(self.begin(&way.pace, name, tls).await?),
@@ -300,14 +299,15 @@ impl Sentinel {
         let ended = (&mut opening.task).await;
         way.opening = None;
         // It ends early with its runtime alone, as does this.
-        let gone = |error: JoinError| StoreError::refused(LockErrorKind::Closed, error.to_string());
+        let gone =
+            |error: JoinError| ClientError::refused(ClientErrorKind::Closed, error.to_string());
         let (pace, opened) = ended.map_err(gone)?;
         way.pace = pace;
         opened
     }
 
     /// Begins to connect.
-    async fn begin(&self, pace: &Pace, name: &str, tls: &Tls) -> Result<Opening, StoreError> {
+    async fn begin(&self, pace: &Pace, name: &str, tls: &Tls) -> Result<Opening, ClientError> {
         let (info, certificates) = tls.now(self.info.clone()).await?;
         let attempt = Arc::new(pace.attempt());
         let (mut pace, own) = (pace.clone(), Arc::clone(&attempt));
@@ -319,7 +319,7 @@ impl Sentinel {
                     (pace.anew(), Ok(opened))
                 }
                 Err(error) if error.is_timeout() => {
-                    let why = StoreError::refused(LockErrorKind::Unavailable, own.why_late());
+                    let why = ClientError::refused(ClientErrorKind::Unavailable, own.why_late());
                     pace.after(&own).await;
                     (pace, Err(why))
                 }
@@ -345,12 +345,12 @@ impl SentinelWay {
 }
 
 /// The store error for an error of the sentinel at this address.
-fn refusal(error: &RedisError, address: &ConnectionAddr, name: &str) -> StoreError {
+fn refusal(error: &RedisError, address: &ConnectionAddr, name: &str) -> ClientError {
     let refused = of_sentinel(error, name);
     match tls::advice(error, address) {
         Some(advice) => {
             let detail = format!("{}: {advice}", refused.detail);
-            StoreError { detail: detail.into(), ..refused }
+            ClientError { detail: detail.into(), ..refused }
         }
         None => refused,
     }
@@ -392,9 +392,9 @@ impl std::fmt::Display for Primary {
 }
 
 /// The store error for an error of a sentinel.
-fn of_sentinel(error: &RedisError, name: &str) -> StoreError {
+fn of_sentinel(error: &RedisError, name: &str) -> ClientError {
     let said = error.detail().unwrap_or_default().to_ascii_lowercase();
-    let refused = |detail: String| StoreError::refused(LockErrorKind::InvalidOption, detail);
+    let refused = |detail: String| ClientError::refused(ClientErrorKind::InvalidOption, detail);
     if said.contains("no such master") || said.contains("no such primary") {
         return refused(format!("it watches no primary named {name}"));
     }
@@ -405,7 +405,7 @@ fn of_sentinel(error: &RedisError, name: &str) -> StoreError {
 }
 
 /// Certificates are for those of both that speak TLS.
-fn with_certificates(tls: &Tls, info: ConnectionInfo) -> Result<ConnectionInfo, LockError> {
+fn with_certificates(tls: &Tls, info: ConnectionInfo) -> Result<ConnectionInfo, ClientError> {
     if is_tls(info.addr()) { tls.apply(info) } else { Ok(info) }
 }
 

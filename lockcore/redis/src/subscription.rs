@@ -1,74 +1,73 @@
-//! The one subscription on which a node hears of its grants, reopened when it fails.
+//! A subscription that is reopened when it fails.
 //!
 //! # Implementation notes
 //!
-//! - Messages only save time: only the server decides which client holds a lock. If a message is
-//!   lost, the next touch asks the server and acts on the answer. So a message that cannot be read
-//!   is ignored, and nothing is repeated here.
-//! - After each reconnect the node hears `Resubscribed`, and asks for messages that it may have
-//!   missed.
-//! - Both connections have to reach the same server. A subscription that the server of the scripts
+//! - After each reconnect its listener is told, and asks for messages that it may have missed:
+//!   nothing is repeated here.
+//! - Both connections have to reach the same server. A subscription that the server of the commands
 //!   does not count, or that is at another primary than the commands, is closed and opened again.
 //! - When the subscription breaks, the connection for commands is looked at too, since it probably
 //!   broke as well.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{FutureExt as _, StreamExt as _};
-use proto::wire::{self, keys};
-use proto::{Event, Link, LockErrorKind, NodeId, StoreError};
 use redis::Msg;
 use redis::aio::{PubSub, PubSubSink, PubSubStream};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{info, warn};
 
-use super::connector::{Connector, Primary, Subscribed};
-use super::failure;
-use super::link::LASTED;
-use crate::error::LockError;
-use crate::store::{LinkState, Listener, Outage};
-use client::{ConnectAttempt, Pace};
+use crate::connector::{Connector, Primary, Subscribed};
+use crate::error::{ClientError, ClientErrorKind};
+use crate::failure;
+use crate::link::LASTED;
+use crate::link_state::{LinkState, Outage};
+use crate::pace::{ConnectAttempt, Pace};
 
 /// The time between two PINGs, which show that the connection still stands.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// The channels of a node.
-pub(crate) struct Channels {
-    node: NodeId,
-    grants: String,
-    /// The channels of this node's members, where JVMs are about.
-    pokes: Option<String>,
+/// The channels of a subscription.
+#[derive(Debug)]
+pub struct Channels {
+    /// The channel.
+    pub channel: String,
+    /// A pattern of channels besides, and the rule that allows it, for a user that may not.
+    pub pattern: Option<(String, &'static str)>,
 }
 
 impl Channels {
-    pub(crate) fn new(prefix: &str, node: &NodeId, peers: bool) -> Self {
-        Self {
-            node: node.clone(),
-            grants: keys::grants_channel(prefix, node.as_str()),
-            pokes: peers.then(|| keys::pokes_pattern(node)),
-        }
-    }
-
-    async fn subscribe(&self, open: &mut PubSub) -> Result<(), StoreError> {
-        let subscribed = open.subscribe(&self.grants).await;
+    async fn subscribe(&self, open: &mut PubSub) -> Result<(), ClientError> {
+        let subscribed = open.subscribe(&self.channel).await;
         subscribed
-            .map_err(|error| failure::of_subscribing(&error, &format!("&{}", self.grants)))?;
-        if let Some(pattern) = &self.pokes {
+            .map_err(|error| failure::of_subscribing(&error, &format!("&{}", self.channel)))?;
+        if let Some((pattern, rule)) = &self.pattern {
             let subscribed = open.psubscribe(pattern).await;
-            // A pattern has to be among the user's channels as it stands, and this one is never
-            // twice the same.
-            let all = "&* (allchannels), which redisson_peers needs to subscribe to a pattern";
-            subscribed.map_err(|error| failure::of_subscribing(&error, all))?;
+            subscribed.map_err(|error| failure::of_subscribing(&error, rule))?;
         }
         Ok(())
     }
 }
 
-/// A subscription of one node.
-pub(crate) struct Subscription {
+/// Hears what comes on a [`Subscription`]. Called from its task: it may not block.
+pub trait Listener: Send + Sync + 'static {
+    /// A message.
+    fn hear(&self, message: &Msg);
+
+    /// The subscription is new: messages may have been missed.
+    fn resubscribed(&self);
+
+    /// Its state, after each change: the error that broke it, or that of the last attempt to
+    /// connect; nothing while it is up.
+    fn on_state(&self, down: Option<&ClientError>);
+}
+
+/// A subscription, reopened when it fails.
+pub struct Subscription {
     state: LinkState,
     reopen: Arc<Notify>,
 }
@@ -88,7 +87,7 @@ struct Task {
 
 impl Subscription {
     /// Subscribed when this returns, and kept so until `closed`.
-    pub(crate) async fn connect(
+    pub async fn connect(
         connector: Arc<Connector>,
         channels: Channels,
         introduce: bool,
@@ -96,8 +95,9 @@ impl Subscription {
         listener: Arc<dyn Listener>,
         suspicion: Arc<Notify>,
         closed: CancellationToken,
-    ) -> Result<Self, LockError> {
-        let state = LinkState::up();
+    ) -> Result<Self, ClientError> {
+        let told = Arc::clone(&listener);
+        let state = LinkState::up(Box::new(move |down| told.on_state(down)));
         let reopen = Arc::new(Notify::new());
         let task = Task {
             connector,
@@ -110,29 +110,36 @@ impl Subscription {
             suspicion,
         };
         let attempt = ConnectAttempt::first(task.connector.timeouts());
-        let first = task.open(&attempt).await.map_err(LockError::of_store)?;
+        let first = task.open(&attempt).await?;
         tokio::spawn(async move {
             tokio::select! {
                 () = task.run(first) => {}
                 () = closed.cancelled() => {}
             }
-            task.state.set(Link::down("closed"));
+            task.state.end("closed");
         });
         Ok(Self { state, reopen })
     }
 
-    pub(crate) fn state(&self) -> watch::Receiver<Link> {
-        self.state.subscribe()
+    /// Whether it stands.
+    pub fn is_up(&self) -> bool {
+        self.state.is_up()
     }
 
     /// The outage, while it is not connected.
-    pub(crate) fn outage(&self) -> Option<Outage> {
+    pub fn outage(&self) -> Option<Outage> {
         self.state.outage()
     }
 
     /// Opens it anew: the server does not count it.
-    pub(crate) fn reopen(&self) {
+    pub fn reopen(&self) {
         self.reopen.notify_one();
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").finish_non_exhaustive()
     }
 }
 
@@ -147,7 +154,7 @@ impl Task {
             let reason = self.serve(sink, stream, primary.as_ref()).await;
             let broke = Instant::now();
             warn!(server = self.connector.server(), %reason, "the subscription to Redis broke");
-            self.state.set(Link::down(reason));
+            self.state.end(reason);
             self.suspicion.notify_one();
             if opened.elapsed() > LASTED {
                 pace = pace.anew();
@@ -155,21 +162,21 @@ impl Task {
                 pace.after_refusal().await;
             }
             open = self.open_again(&mut pace).await;
-            self.state.set(Link::Up);
+            self.state.set_up();
             let server = self.connector.server();
             info!(server, after = ?broke.elapsed(), "subscribed to Redis again");
-            self.listener.hear(Event::Resubscribed);
+            self.listener.resubscribed();
         }
     }
 
-    async fn open(&self, attempt: &ConnectAttempt) -> Result<Subscribed, StoreError> {
+    async fn open(&self, attempt: &ConnectAttempt) -> Result<Subscribed, ClientError> {
         let mut open = self.connector.subscription(self.introduce, attempt).await?;
         let subscribing = self.channels.subscribe(&mut open.connection);
         match tokio::time::timeout(self.request_timeout.max(attempt.limit), subscribing).await {
             Ok(Ok(())) => Ok(open),
             Ok(Err(error)) => Err(error),
             Err(_) => {
-                Err(StoreError::refused(LockErrorKind::Unavailable, "no subscription in time"))
+                Err(ClientError::refused(ClientErrorKind::Unavailable, "no subscription in time"))
             }
         }
     }
@@ -180,7 +187,7 @@ impl Task {
             match self.open(&attempt).await {
                 Ok(open) => return open,
                 Err(error) => {
-                    self.state.set(Link::broken(&error));
+                    self.state.broke(&error);
                 }
             }
             pace.after(&attempt).await;
@@ -202,27 +209,13 @@ impl Task {
             tokio::select! {
                 biased;
                 message = stream.next() => match message {
-                    Some(message) => self.pass_on(&message),
+                    Some(message) => self.listener.hear(&message),
                     None => return Arc::from("connection closed by the server"),
                 },
                 reason = &mut heartbeat => return reason,
                 () = self.connector.switched_server(primary) => return Arc::from("commands go to another server"),
                 () = self.reopen.notified() => return Arc::from("the server does not know it"),
             }
-        }
-    }
-
-    fn pass_on(&self, message: &Msg) {
-        let node = &self.channels.node;
-        if message.from_pattern() && self.channels.pokes.is_some() {
-            if let Some(member) = keys::poked_member(message.get_channel_name(), node) {
-                self.listener.hear(Event::Poked { number: member.number() });
-            }
-            return;
-        }
-        match wire::message(message.get_payload_bytes(), node) {
-            Some(event) => self.listener.hear(event),
-            None => debug!("a message on our channel cannot be read"),
         }
     }
 }

@@ -2,23 +2,26 @@
 
 use deadpool::managed::Manager as _;
 use deadpool_redis::Pool;
-use proto::LockErrorKind;
 use redis::aio::MultiplexedConnection;
 use redis::{Client, IntoConnectionInfo as _, RedisError};
 
 use super::{Connector, ServerSource, invalid, read_url, tuned};
-use crate::error::LockError;
+use crate::error::{ClientError, ClientErrorKind};
+use crate::pace::Timeouts;
 use crate::provider::Provider;
-use crate::store::redis::Tls;
-use crate::store::redis::server_url::of_its_user;
-use client::Timeouts;
+use crate::server_url::of_its_user;
+use crate::tls::Tls;
 
 impl Connector {
-    pub(crate) fn from_config(
+    /// The server that a configuration names, by its `url` or its `connection`.
+    ///
+    /// # Errors
+    /// It has both, or one that cannot be used.
+    pub fn from_config(
         config: deadpool_redis::Config,
         tls: &Tls,
         timeouts: Timeouts,
-    ) -> Result<Self, LockError> {
+    ) -> Result<Self, ClientError> {
         let info = match (config.url, config.connection) {
             (Some(url), None) => read_url(&url)?,
             (None, Some(connection)) => {
@@ -29,18 +32,22 @@ impl Connector {
                 .map_err(|error| invalid(&error))?,
             (Some(_), Some(_)) => {
                 let detail = "the configuration has both url and connection: give one of them";
-                return Err(LockError::with_detail(LockErrorKind::InvalidOption, detail));
+                return Err(ClientError::refused(ClientErrorKind::InvalidOption, detail));
             }
         };
         Self::new(info, tls, timeouts)
     }
 
-    pub(crate) fn from_pool(
+    /// Commands by a pool's manager, messages by the URL of the same server.
+    ///
+    /// # Errors
+    /// The URL cannot be used.
+    pub fn from_pool(
         pool: Pool,
         url: &str,
         tls: &Tls,
         timeouts: Timeouts,
-    ) -> Result<Self, LockError> {
+    ) -> Result<Self, ClientError> {
         let subscription = tuned(tls.apply(read_url(url)?)?);
         Client::open(subscription.clone()).map_err(|error| invalid(&error))?;
         Ok(Self {

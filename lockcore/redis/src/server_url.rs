@@ -1,12 +1,11 @@
 //! The URL of one server. All of it is followed, or it is refused: two processes that read one URL
 //! differently would be at two databases, and both hold the lock.
 
-use proto::LockErrorKind;
 use redis::{ConnectionInfo, IntoConnectionInfo as _, ProtocolVersion};
 
-use super::tls;
-use crate::error::LockError;
+use crate::error::{ClientError, ClientErrorKind};
 use crate::servers_url;
+use crate::tls;
 
 /// The options of a URL of one server.
 #[derive(Default)]
@@ -36,7 +35,7 @@ impl Options {
 ///
 /// # Errors
 /// Something in it is not followed. The error does not repeat the URL: it may hold a password.
-pub(crate) fn read(url: &str) -> Result<ConnectionInfo, LockError> {
+pub fn read(url: &str) -> Result<ConnectionInfo, ClientError> {
     if servers_url::is_of_several(url) {
         return Err(refused(
             "this URL is of several servers, where that of one server is needed: write redis:// or \
@@ -107,7 +106,7 @@ pub(crate) fn read(url: &str) -> Result<ConnectionInfo, LockError> {
 
 /// The same, with an empty password where a user has none: without a login, the connection would be
 /// the default user's.
-pub(super) fn of_its_user(info: ConnectionInfo) -> ConnectionInfo {
+pub(crate) fn of_its_user(info: ConnectionInfo) -> ConnectionInfo {
     let settings = info.redis_settings();
     if settings.username().is_none() || settings.password().is_some() {
         return info;
@@ -116,12 +115,12 @@ pub(super) fn of_its_user(info: ConnectionInfo) -> ConnectionInfo {
     info.set_redis_settings(settings)
 }
 
-fn twice(option: &str) -> LockError {
+fn twice(option: &str) -> ClientError {
     refused(&format!("`{option}` is given twice in the URL"))
 }
 
-fn refused(detail: &str) -> LockError {
-    LockError::with_detail(LockErrorKind::InvalidOption, detail)
+fn refused(detail: &str) -> ClientError {
+    ClientError::refused(ClientErrorKind::InvalidOption, detail)
 }
 
 #[cfg(test)]
@@ -140,7 +139,7 @@ mod tests {
 
     fn refusal(url: &str) -> String {
         let Err(error) = read(url) else { panic!("{url} is accepted") };
-        assert_eq!(error.kind(), LockErrorKind::InvalidOption, "{error}");
+        assert_eq!(error.kind, ClientErrorKind::InvalidOption, "{error}");
         error.to_string()
     }
 

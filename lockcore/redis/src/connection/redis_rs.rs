@@ -1,0 +1,78 @@
+//! A connection of redis-rs: that of a client or a pool of the user's, and where our own does not do.
+
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, ConnectionInfo, RedisError};
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use super::{Answered, Recipient, Transport, checked};
+use crate::call::Packed;
+use crate::pace::ConnectAttempt;
+use crate::task::Begin;
+
+/// Commands that may wait for the socket of redis-rs. More than a node sends at once: those for
+/// which there is no room are written in any order, and each wakes its task once more.
+const BUFFERED: usize = 1_024;
+
+/// The time without a success after which it is looked at before something is sent.
+const IDLE: Duration = Duration::from_millis(10);
+
+/// A connection of redis-rs.
+pub(super) struct TheirConnection(MultiplexedConnection);
+
+impl TheirConnection {
+    pub(super) async fn open(
+        info: ConnectionInfo,
+        timeout: Duration,
+        attempt: &ConnectAttempt,
+    ) -> Result<Self, RedisError> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(attempt.limit))
+            .set_response_timeout(Some(timeout))
+            .set_pipeline_buffer_size(BUFFERED);
+        let connection =
+            Client::open(info)?.get_multiplexed_async_connection_with_config(&config).await?;
+        Ok(Self(connection))
+    }
+
+    /// One on which a request may take so long.
+    #[cfg(feature = "deadpool")]
+    pub(super) fn new(mut connection: MultiplexedConnection, timeout: Duration) -> Self {
+        connection.set_response_timeout(timeout);
+        Self(connection)
+    }
+}
+
+impl Transport for TheirConnection {
+    fn ask<'a>(&'a self, command: &'a Packed) -> BoxFuture<'a, Answered> {
+        Box::pin(ask(self.0.clone(), command))
+    }
+
+    fn give(
+        &self,
+        (begin, runtime): (Begin, &Handle),
+        command: &Packed,
+        recipient: Box<dyn Recipient>,
+    ) {
+        let (connection, command) = (self.0.clone(), command.clone());
+        begin(runtime, Box::pin(async move { recipient.take(ask(connection, &command).await) }));
+    }
+
+    fn why_closed(&self, last_success: Instant) -> Option<RedisError> {
+        if last_success.elapsed() < IDLE {
+            return None;
+        }
+        // It says so only to one that sends: the PING is taken back before it goes out.
+        let mut connection = self.0.clone();
+        connection.send_packed_command(&redis::cmd("PING")).now_or_never()?.err()
+    }
+}
+
+async fn ask(mut connection: MultiplexedConnection, command: &Packed) -> Answered {
+    let answer = connection.send_packed_command(&command.into()).await;
+    answer.and_then(checked)
+}

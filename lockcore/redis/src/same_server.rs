@@ -1,0 +1,48 @@
+//! Commands and messages have to reach one server: it tells a message to those alone that listen
+//! there.
+
+use std::time::Duration;
+
+use redis::Cmd;
+
+use crate::call::Packed;
+use crate::error::{ClientError, ClientErrorKind};
+use crate::failure;
+use crate::link::CommandLink;
+use crate::subscription::Subscription;
+
+/// The number of times that a count of zero is asked for, and the pause between: the subscription
+/// may just have broken.
+const ASKED: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Refuses a pool and a URL that lead to two servers, and a balancer that sends each connection
+/// elsewhere: the server that commands go to has to count a listener of this channel.
+///
+/// # Errors
+/// It counts none, or does not answer.
+pub async fn check_same_server(
+    link: &CommandLink,
+    subscription: &Subscription,
+    channel: &str,
+) -> Result<(), ClientError> {
+    let mut count: Cmd = redis::cmd("PUBSUB");
+    count.arg("NUMSUB").arg(channel);
+    for _ in 0..ASKED {
+        let answer =
+            link.ask(Packed::from(&count)).await?.map_err(|error| failure::of_command(&error))?;
+        let (_, subscribers): (String, u64) = redis::from_redis_value(answer)
+            .map_err(|error| ClientError::refused(ClientErrorKind::Protocol, error.to_string()))?;
+        if subscribers > 0 {
+            return Ok(());
+        }
+        if !subscription.is_up() {
+            let detail = "the subscription broke right after it was opened";
+            return Err(ClientError::refused(ClientErrorKind::Unavailable, detail));
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    let detail = "commands and subscription reach two servers: the pool and the URL, or the addresses \
+                  behind the URL, must lead to one";
+    Err(ClientError::refused(ClientErrorKind::InvalidOption, detail))
+}

@@ -1,0 +1,71 @@
+//! What the client tells a store: the servers and the state of its connections, and messages.
+
+use std::sync::Arc;
+
+use client::{ClientError, LinkListener};
+use proto::wire::{self, keys};
+use proto::{Event, Link, NodeId};
+use redis::Msg;
+use tokio::sync::watch;
+use tracing::debug;
+
+use super::failure;
+use super::server_time::ServerTime;
+use crate::store::Listener;
+
+/// Follows the connection for commands.
+pub(super) struct OfCommands {
+    /// The times of the servers, each noted before a command goes there.
+    pub(super) server_time: Arc<ServerTime>,
+    pub(super) state: watch::Sender<Link>,
+}
+
+impl LinkListener for OfCommands {
+    fn on_server(&self, now_us: u64, number: u64) {
+        self.server_time.note_first(now_us, number);
+    }
+
+    fn on_state(&self, down: Option<&ClientError>) {
+        self.state.send_replace(link(down));
+    }
+}
+
+/// Follows the subscription.
+///
+/// Messages only save time: only the server decides which client holds a lock. If a message is
+/// lost, the next touch asks the server and acts on the answer. So a message that cannot be read is
+/// ignored.
+pub(super) struct OfMessages {
+    pub(super) node: NodeId,
+    /// Whether members are told of by channels of their own, where JVMs are about.
+    pub(super) pokes: bool,
+    pub(super) listener: Arc<dyn Listener>,
+    pub(super) state: watch::Sender<Link>,
+}
+
+impl client::Listener for OfMessages {
+    fn hear(&self, message: &Msg) {
+        if message.from_pattern() && self.pokes {
+            if let Some(member) = keys::poked_member(message.get_channel_name(), &self.node) {
+                self.listener.hear(Event::Poked { number: member.number() });
+            }
+            return;
+        }
+        match wire::message(message.get_payload_bytes(), &self.node) {
+            Some(event) => self.listener.hear(event),
+            None => debug!("a message on our channel cannot be read"),
+        }
+    }
+
+    fn resubscribed(&self) {
+        self.listener.hear(Event::Resubscribed);
+    }
+
+    fn on_state(&self, down: Option<&ClientError>) {
+        self.state.send_replace(link(down));
+    }
+}
+
+fn link(down: Option<&ClientError>) -> Link {
+    down.map_or(Link::Up, |error| Link::broken(&failure::of_client(error.clone())))
+}
