@@ -247,7 +247,7 @@ impl Connector {
             #[cfg(feature = "deadpool")]
             ServerSource::Pool(_, info) => ConnectionInfo::clone(info),
             ServerSource::Sentinels(sentinels) => {
-                // Where commands go: grants are told there.
+                // Where commands go: their messages are told there.
                 let found = match sentinels.current()? {
                     Some(primary) => primary,
                     None => sentinels.locate(attempt).await?,

@@ -44,7 +44,7 @@ fn of_slot(error: &RedisError) -> Option<String> {
 }
 
 /// The error for a connection that was not opened: nothing was sent.
-pub fn of_connecting(error: &RedisError) -> ClientError {
+pub(crate) fn of_connecting(error: &RedisError) -> ClientError {
     let kind = kind(error).unwrap_or(ClientErrorKind::Unavailable);
     ClientError::refused(kind, advised(text(error)))
 }
@@ -58,14 +58,14 @@ pub fn unsent(why: &str) -> RedisError {
 const UNSENT: &str = "UNSENT";
 
 /// The error of a connection that the server has ended, in the words that it has said last.
-pub fn ended(words: &ServerError) -> RedisError {
+pub(crate) fn ended(words: &ServerError) -> RedisError {
     let said = format!("{} {}", words.code(), words.details().unwrap_or_default());
     let said = format!("the server hung up: {}", said.trim_end());
     redis::make_extension_error(ENDED.to_owned(), Some(said))
 }
 
 /// The error of a connection whose answers are out of step.
-pub fn unasked() -> RedisError {
+pub(crate) fn unasked() -> RedisError {
     let said = "the server sent an answer without a request".to_owned();
     redis::make_extension_error(ENDED.to_owned(), Some(said))
 }
@@ -77,7 +77,7 @@ const ENDED: &str = "ENDED";
 const NO_ROOM: &str = "max number of clients reached";
 
 /// The error for an error of a subscription; `channel` is the channel that the user needs.
-pub fn of_subscribing(error: &RedisError, channel: &str) -> ClientError {
+pub(crate) fn of_subscribing(error: &RedisError, channel: &str) -> ClientError {
     let said = text(error);
     match AclError::read(&said) {
         Some(AclError { missing: MissingRight::Channel, .. }) => {

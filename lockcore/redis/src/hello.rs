@@ -50,13 +50,6 @@ impl Hello {
     }
 }
 
-/// The name in CLIENT LIST of both connections of a node: the label, if one is set, `host:pid` and
-/// the node. The list only has visible ASCII.
-pub fn connection_name(label: Option<&str>, process: &str, node: &str) -> String {
-    let parts: Vec<_> = ["lockcore"].into_iter().chain(label).chain([process, node]).collect();
-    parts.join(":").chars().map(|c| if c.is_ascii_graphic() { c } else { '_' }).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,11 +74,5 @@ mod tests {
         assert_eq!((&*hello.version, &*hello.role, hello.protocol), ("7.0.15", "master", 2));
         assert_eq!(Hello::read(&Value::Map(pairs.to_vec())), Some(hello));
         assert_eq!(Hello::read(&Value::Okay), None);
-    }
-
-    #[test]
-    fn a_name_holds_no_space() {
-        assert_eq!(connection_name(Some("web 1:é"), "vm:7", "node"), "lockcore:web_1:_:vm:7:node");
-        assert_eq!(connection_name(None, "vm:7", "node"), "lockcore:vm:7:node");
     }
 }

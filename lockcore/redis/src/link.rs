@@ -1,4 +1,4 @@
-//! The one connection that carries every script, replaced when it fails.
+//! A connection for commands that is replaced when it fails.
 //!
 //! # Implementation notes
 //!
@@ -15,8 +15,8 @@
 //!   is still to come on it counts.
 //! - An idle connection is looked at before a request is sent on it. A request that finds it closed
 //!   was not sent, and waits for the next connection.
-//! - Nothing is sent twice blindly. The core decides for each member which request is repeated; the
-//!   one repetition here is that of a script that the server does not know, which did not run.
+//! - Nothing is sent twice blindly. The caller decides which request is repeated; the one repetition
+//!   here is that of a script that the server does not know, which did not run.
 //! - Connections are counted, so that many requests that fail on one connection replace it once.
 //!   The state says that a connection broke before it is replaced, and that the new one is up
 //!   before a request can use it.
@@ -89,7 +89,7 @@ struct SharedLink {
 }
 
 struct Current {
-    /// Gone while it is being replaced, and when the store is closed.
+    /// Gone while it is being replaced, and once it is closed.
     connection: Option<Connection>,
     /// Counts connections, so that many failures of one cause one replacement.
     generation: u64,
@@ -325,8 +325,7 @@ impl CommandLink {
         self.0.give_up(self.generation(), reason);
     }
 
-    /// The connection, waited for as long as one request may take. A command is written once it is
-    /// there: the floor of its node depends on the server to which it goes.
+    /// The connection, waited for as long as one request may take.
     pub async fn sender(&self) -> Result<Sender, ClientError> {
         if let Some(sender) = self.0.usable() {
             return Ok(sender);
@@ -438,7 +437,7 @@ fn unavailable(reason: impl Into<Arc<str>>) -> ClientError {
     ClientError::refused(ClientErrorKind::Unavailable, reason)
 }
 
-/// Keeps the connection until the store is closed.
+/// Keeps the connection until it is closed.
 async fn supervise(shared: Arc<SharedLink>) {
     let work = async {
         let mut pace = Pace::new(shared.connector.timeouts());
@@ -465,7 +464,7 @@ async fn supervise(shared: Arc<SharedLink>) {
 }
 
 /// Has the connection replaced when the sentinels name another primary. The old one may still
-/// answer, cut off from its replicas, and its grants are not granted there.
+/// answer, cut off from its replicas, and what it answers does not count on the new one.
 async fn follow(shared: &SharedLink) {
     loop {
         let place = shared.connector.moved().await;

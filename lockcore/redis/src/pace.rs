@@ -43,7 +43,7 @@ const LATE_PAUSE: Duration = Duration::from_secs(4);
 
 /// A step of an attempt to connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Step {
+pub(crate) enum Step {
     /// The look-up of the name.
     LookUp,
     /// The TCP connection.
@@ -71,9 +71,9 @@ impl fmt::Display for Step {
 #[derive(Debug)]
 pub struct ConnectAttempt {
     /// The time of the look-up.
-    pub look_up: Duration,
+    pub(crate) look_up: Duration,
     /// The time of all other steps.
-    pub limit: Duration,
+    pub(crate) limit: Duration,
     progress: Mutex<(Step, Instant)>,
 }
 
@@ -93,7 +93,7 @@ impl ConnectAttempt {
     }
 
     /// Notes that a step begins.
-    pub fn begins(&self, step: Step) {
+    pub(crate) fn begins(&self, step: Step) {
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = (step, Instant::now());
     }
 
@@ -102,7 +102,7 @@ impl ConnectAttempt {
     }
 
     /// Why an attempt that has ended by time has taken so long.
-    pub fn why_late(&self) -> String {
+    pub(crate) fn why_late(&self) -> String {
         let (step, began) = self.progress();
         format!("no connection in time: {step} was not done after {:.1?}", began.elapsed())
     }
@@ -110,7 +110,7 @@ impl ConnectAttempt {
 
 /// The pace of the attempts to connect to one server again.
 #[derive(Debug, Clone)]
-pub struct Pace {
+pub(crate) struct Pace {
     timeouts: Timeouts,
     /// The time of the first attempt.
     first: Duration,
@@ -121,12 +121,12 @@ pub struct Pace {
 
 impl Pace {
     /// The pace for the only server.
-    pub fn new(timeouts: Timeouts) -> Self {
+    pub(crate) fn new(timeouts: Timeouts) -> Self {
         Self::starting(timeouts, timeouts.connect.min(FIRST))
     }
 
     /// The pace for one of several servers that are asked at a time: none waits for another.
-    pub fn among_others(timeouts: Timeouts) -> Self {
+    pub(crate) fn among_others(timeouts: Timeouts) -> Self {
         Self::starting(timeouts, timeouts.connect)
     }
 
@@ -135,17 +135,17 @@ impl Pace {
     }
 
     /// The same anew, after a success.
-    pub fn anew(&self) -> Self {
+    pub(crate) fn anew(&self) -> Self {
         Self::starting(self.timeouts, self.first)
     }
 
     /// The next attempt.
-    pub fn attempt(&self) -> ConnectAttempt {
+    pub(crate) fn attempt(&self) -> ConnectAttempt {
         ConnectAttempt::new(self.timeouts.connect, self.limit)
     }
 
     /// Pauses after an attempt that failed.
-    pub async fn after(&mut self, attempt: &ConnectAttempt) {
+    pub(crate) async fn after(&mut self, attempt: &ConnectAttempt) {
         let (step, began) = attempt.progress();
         let was_let_in = step > Step::Tcp;
         let is_late = was_let_in && began.elapsed() >= attempt.limit.min(self.timeouts.request);
@@ -155,7 +155,7 @@ impl Pace {
 
     /// Pauses after a connection that broke as soon as it stood: the server refuses every write, or
     /// hangs up.
-    pub async fn after_refusal(&mut self) {
+    pub(crate) async fn after_refusal(&mut self) {
         let pause = self.pause_after(false, rand::random());
         tokio::time::sleep(pause).await;
     }

@@ -1,5 +1,5 @@
 //! The URL of one server. All of it is followed, or it is refused: two processes that read one URL
-//! differently would be at two databases, and both hold the lock.
+//! differently would be at two databases.
 
 use redis::{ConnectionInfo, IntoConnectionInfo as _, ProtocolVersion};
 

@@ -95,8 +95,8 @@ impl ConnectionSetup {
     /// the new one and loads the scripts into its server.
     ///
     /// Without the rights for that, or on another run of the server, nothing is ended: there, a
-    /// request of before cannot run, and tombstones do without it. On the same run nothing is
-    /// loaded: the scripts are there, and a hundred processes that come back at the same time would
+    /// request of before cannot run, and lockcore's scripts do without it. On the same run nothing
+    /// is loaded: the scripts are there, and a hundred processes that come back at the same time would
     /// keep the server busy with them.
     pub(crate) async fn apply(
         &self,

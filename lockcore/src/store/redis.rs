@@ -4,6 +4,7 @@ mod acl;
 mod call;
 pub(crate) mod cluster;
 mod confirmations;
+mod connection_name;
 mod failure;
 mod hooks;
 mod native;
@@ -122,7 +123,7 @@ impl RedisStore {
         // Ends the tasks of a store that is not finished, too.
         let guard = closed.clone().drop_guard();
         let label = label.as_ref().map(Label::as_str);
-        let name = client::connection_name(label, &process::of_this(), node.as_str());
+        let name = connection_name::of(label, &process::of_this(), node.as_str());
         let connector = Arc::new(connector.named(name.clone()));
         let is_watched = connector.is_watched();
         let of_commands = Arc::new(OfCommands { server_time, state: watch::Sender::new(Link::Up) });

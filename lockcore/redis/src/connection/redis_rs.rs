@@ -14,7 +14,7 @@ use crate::call::Packed;
 use crate::pace::ConnectAttempt;
 use crate::task::Begin;
 
-/// Commands that may wait for the socket of redis-rs. More than a node sends at once: those for
+/// Commands that may wait for the socket of redis-rs. More than lockcore sends at once: those for
 /// which there is no room are written in any order, and each wakes its task once more.
 const BUFFERED: usize = 1_024;
 

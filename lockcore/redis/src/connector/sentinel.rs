@@ -4,7 +4,7 @@
 //!
 //! redis-rs has a client for this. It believes the first sentinel that answers, and one that was
 //! cut off still names the old primary; it opens a connection to the primary for each look, and
-//! asks for the role with a command that locks need no right for otherwise. Here all sentinels are
+//! asks for the role with a command that a user needs no right for otherwise. Here all sentinels are
 //! asked at once, and the newest configuration counts, also against all that are told later: see
 //! [`known`]. The HELLO of the connection that is opened anyway says the role.
 
@@ -344,7 +344,7 @@ impl SentinelWay {
     }
 }
 
-/// The store error for an error of the sentinel at this address.
+/// The error for an error of the sentinel at this address.
 fn refusal(error: &RedisError, address: &ConnectionAddr, name: &str) -> ClientError {
     let refused = of_sentinel(error, name);
     match tls::advice(error, address) {
@@ -391,7 +391,7 @@ impl std::fmt::Display for Primary {
     }
 }
 
-/// The store error for an error of a sentinel.
+/// The error for an error of a sentinel.
 fn of_sentinel(error: &RedisError, name: &str) -> ClientError {
     let said = error.detail().unwrap_or_default().to_ascii_lowercase();
     let refused = |detail: String| ClientError::refused(ClientErrorKind::InvalidOption, detail);

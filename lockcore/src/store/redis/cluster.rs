@@ -10,7 +10,6 @@
 mod following;
 mod routing;
 mod slots;
-mod topology;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};

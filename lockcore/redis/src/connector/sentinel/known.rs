@@ -1,7 +1,7 @@
 //! The newest configuration that a node has seen, and whether it believes its sentinels.
 //!
 //! A sentinel that was cut off names the primary of an older configuration, and names it as long as
-//! it is cut off. A node that went back there would be granted locks that others hold. So no node
+//! it is cut off. A node that went back there would act on what is no longer so. So no node
 //! goes back: the newest configuration binds it, whichever sentinels answer later.
 
 use std::time::Duration;

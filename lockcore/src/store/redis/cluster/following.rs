@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use client::topology::{self, Address, Primary, Source};
 use client::{ConnectAttempt, Connector};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use proto::wire::redirect::Place;
 use proto::{Link, LockName};
 use redis::{ConnectionAddr, ConnectionInfo};
 use tokio::sync::watch;
@@ -25,7 +25,6 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::slots::Shard;
-use super::topology::{self, Primary, Source};
 use super::{ClusterSettings, Shared};
 use crate::error::LockError;
 use crate::key::LockKey;
@@ -64,8 +63,7 @@ impl Shared {
     }
 
     /// The way to reach a server.
-    fn reach(&self, place: &Place) -> ConnectionInfo {
-        let Place { host, port } = place.clone();
+    fn reach(&self, Address { host, port }: Address) -> ConnectionInfo {
         let first = &self.seeds[0];
         let address = match first.addr() {
             ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
@@ -94,7 +92,7 @@ impl Shared {
         let server_time = Arc::default();
         let name: String = primary.id.chars().take(NAMED).collect();
         let of_shard = RedisSettings {
-            connector: self.connector(self.reach(&primary.place))?,
+            connector: self.connector(self.reach(primary.place.clone()))?,
             node: settings.node.clone(),
             prefix: format!("{}:grants:{name}", settings.prefix).into(),
             label: settings.label.clone(),
@@ -170,8 +168,8 @@ impl Shared {
             _ => return Err(super::not_by_tcp()),
         };
         let asked = topology::Asked { host, is_tls };
-        let primaries = topology::ask(&Source::Own(connection), asked).await;
-        primaries.map_err(|error| LockError::of_store(error).at(&address))
+        let primaries = topology::primaries(&Source::Own(connection), asked).await;
+        primaries.map_err(|error| LockError::from(error).at(&address))
     }
 
     /// Asks for the primaries: on an open connection, another one each time, first those that can
@@ -187,7 +185,7 @@ impl Shared {
         for shard in up {
             let asked = topology::Asked { host: &shard.place.host, is_tls };
             let source = Source::Link(shard.store.link.clone());
-            match tokio::time::timeout(ANOTHER, topology::ask(&source, asked)).await {
+            match tokio::time::timeout(ANOTHER, topology::primaries(&source, asked)).await {
                 Ok(Ok(primaries)) => return Ok(primaries),
                 Ok(Err(error)) => debug!(at = %shard.place, reason = %error.detail, "no topology"),
                 Err(_) => debug!(at = %shard.place, "no topology in time"),
@@ -198,7 +196,7 @@ impl Shared {
             Err(error) => error,
         };
         for shard in &known {
-            if let Ok(primaries) = self.ask_at(self.reach(&shard.place)).await {
+            if let Ok(primaries) = self.ask_at(self.reach(shard.address())).await {
                 return Ok(primaries);
             }
         }
@@ -216,7 +214,8 @@ impl Shared {
         };
         // The same server may be told by another name.
         let is_known = |shard: &Shard, primary: &Primary| {
-            let is_at_place = || shard.place == primary.place || shard.commands.borrow().is_up();
+            let is_at_place =
+                || shard.address() == primary.place || shard.commands.borrow().is_up();
             shard.id == primary.id && is_at_place()
         };
         let mut opening = FuturesUnordered::new();

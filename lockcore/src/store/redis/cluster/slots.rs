@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use client::topology::{Address, Primary};
 use proto::node::Lanes;
 use proto::wire::redirect::Place;
 use proto::wire::slot::SLOTS;
@@ -12,7 +13,6 @@ use proto::{Link, StoreError};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::topology::Primary;
 use crate::store::Store as _;
 use crate::store::redis::RedisStore;
 use crate::store::redis::server_time::ServerTime;
@@ -37,9 +37,17 @@ pub(super) struct Shard {
 impl Shard {
     pub(super) fn new(primary: &Primary, store: RedisStore, server_time: Arc<ServerTime>) -> Self {
         let Primary { id, place, redirects, .. } = primary.clone();
+        let [place, redirects] =
+            [place, redirects].map(|Address { host, port }| Place { host, port });
         let (commands, subscription) = (store.commands(), store.subscription());
         let is_cut_off = AtomicBool::new(false);
         Self { id, place, redirects, store, server_time, commands, subscription, is_cut_off }
+    }
+
+    /// The place at which it is reached.
+    pub(super) fn address(&self) -> Address {
+        let Place { host, port } = self.place.clone();
+        Address { host, port }
     }
 
     /// Whether it does its work, as far as the last requests have shown.

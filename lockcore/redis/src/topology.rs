@@ -9,31 +9,50 @@
 //!   server itself refuses a command for a slot that it does not serve.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::ops::RangeInclusive;
 
-use client::{CommandLink, Connection};
-use proto::wire::redirect::Place;
-use proto::wire::slot::SLOTS;
-use proto::{LockErrorKind, StoreError};
 use redis::{Cmd, FromRedisValue, Value};
 
-use crate::store::redis::failure;
-use crate::store::redis::run::Run as _;
+use crate::call::Packed;
+use crate::connection::Connection;
+use crate::error::{ClientError, ClientErrorKind};
+use crate::failure;
+use crate::link::CommandLink;
 
+/// The number of slots of a Cluster.
+const SLOTS: u16 = 16_384;
 /// Most primaries that are read: a Cluster is made for a thousand nodes.
 const MAX_PRIMARIES: usize = 1_024;
 /// Most ranges of slots: each slot alone.
 const MAX_RANGES: usize = SLOTS as usize;
 
-/// One primary.
+/// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Primary {
+pub struct Address {
+    /// The host, by name or address.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+/// One primary of a Cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Primary {
     /// The name of the server within the Cluster.
-    pub(super) id: String,
-    pub(super) place: Place,
+    pub id: String,
+    /// The place at which it is reached.
+    pub place: Address,
     /// The place by which a redirect names it: with TLS it may be the address, and not the name.
-    pub(super) redirects: Place,
-    pub(super) slots: Vec<RangeInclusive<u16>>,
+    pub redirects: Address,
+    /// The slots that it serves.
+    pub slots: Vec<RangeInclusive<u16>>,
 }
 
 impl Primary {
@@ -41,47 +60,54 @@ impl Primary {
     fn new(id: String, (endpoint, port): (&str, u16), hostname: &str, asked: Asked<'_>) -> Self {
         // Certificates are of names.
         let host = if asked.is_tls && !hostname.is_empty() { hostname } else { endpoint };
-        let at = |host| Place { host: Place::host(host, asked.host).to_owned(), port };
+        // A host that the server does not know is the one that was asked.
+        let known = |host| if ["", "?"].contains(&host) { asked.host } else { host };
+        let at = |host| Address { host: known(host).to_owned(), port };
         Self { id, place: at(host), redirects: at(endpoint), slots: Vec::new() }
     }
 }
 
 /// The way in which a server was asked.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked<'a> {
-    pub(super) host: &'a str,
-    pub(super) is_tls: bool,
+pub struct Asked<'a> {
+    /// The host.
+    pub host: &'a str,
+    /// Whether by TLS.
+    pub is_tls: bool,
 }
 
 /// A connection to the server that is asked.
-pub(super) enum Source {
-    /// That of an open shard.
+#[derive(Debug)]
+pub enum Source {
+    /// A connection that comes back by itself.
     Link(CommandLink),
     /// One of its own.
     Own(Connection),
 }
 
 impl Source {
-    async fn run(&self, command: Cmd) -> Result<Value, StoreError> {
-        match self {
-            Self::Link(link) => link.run(command).await,
-            Self::Own(connection) => {
-                connection.send(&command).await.map_err(|error| failure::of_command(&error))
-            }
-        }
+    async fn run(&self, command: Cmd) -> Result<Value, ClientError> {
+        let answer = match self {
+            Self::Link(link) => link.ask(Packed::from(&command)).await?,
+            Self::Own(connection) => connection.send(&command).await,
+        };
+        answer.map_err(|error| failure::of_command(&error))
     }
 }
 
-/// Asks a server.
-pub(super) async fn ask(source: &Source, asked: Asked<'_>) -> Result<Vec<Primary>, StoreError> {
+/// Asks a server for the primaries of its Cluster.
+///
+/// # Errors
+/// It has no Cluster, or one that serves no slots; or it does not answer.
+pub async fn primaries(source: &Source, asked: Asked<'_>) -> Result<Vec<Primary>, ClientError> {
     let command = |name: &str| redis::cmd("CLUSTER").arg(name).to_owned();
     let slots = source.run(command("SLOTS")).await.map_err(advised)?;
     let mut primaries = serving(&slots, asked).ok_or_else(|| {
-        StoreError::refused(LockErrorKind::Protocol, "the answer about the slots cannot be read")
+        ClientError::refused(ClientErrorKind::Protocol, "the answer about the slots cannot be read")
     })?;
     if primaries.is_empty() {
         let detail = "the Cluster serves no slots yet";
-        return Err(StoreError::refused(LockErrorKind::Unavailable, detail));
+        return Err(ClientError::refused(ClientErrorKind::Unavailable, detail));
     }
     match source.run(command("SHARDS")).await {
         Ok(shards) => {
@@ -99,19 +125,19 @@ pub(super) async fn ask(source: &Source, asked: Asked<'_>) -> Result<Vec<Primary
 
 /// A server before 7.0 does not know the command, and a user may lack the right: then a primary is
 /// known once it has slots.
-fn is_optional(error: &StoreError) -> bool {
-    matches!(error.kind, LockErrorKind::Unsupported | LockErrorKind::Denied)
+fn is_optional(error: &ClientError) -> bool {
+    matches!(error.kind, ClientErrorKind::Unsupported | ClientErrorKind::Denied)
 }
 
-fn advised(error: StoreError) -> StoreError {
-    let refused = |kind, detail: String| StoreError::refused(kind, detail);
+fn advised(error: ClientError) -> ClientError {
+    let refused = |kind, detail: String| ClientError::refused(kind, detail);
     if error.detail.contains("cluster support disabled") {
         let detail = "the server does not run in cluster mode: write redis://host:port";
-        return refused(LockErrorKind::Unsupported, detail.to_owned());
+        return refused(ClientErrorKind::Unsupported, detail.to_owned());
     }
-    if error.kind == LockErrorKind::Denied {
+    if error.kind == ClientErrorKind::Denied {
         let detail = format!("{}: allow +cluster|shards +cluster|slots", error.detail);
-        return refused(LockErrorKind::Denied, detail);
+        return refused(ClientErrorKind::Denied, detail);
     }
     error
 }
