@@ -39,7 +39,7 @@ impl TheirConnection {
         Ok(Self(connection))
     }
 
-    /// One on which a request may take so long.
+    /// A connection on which a request may take so long.
     #[cfg(feature = "deadpool")]
     pub(super) fn new(mut connection: MultiplexedConnection, timeout: Duration) -> Self {
         connection.set_response_timeout(timeout);
