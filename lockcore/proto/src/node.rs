@@ -46,6 +46,7 @@ mod lease;
 mod lines;
 mod moment;
 mod projection;
+mod recent_release;
 mod recent_releases;
 mod releases;
 mod requests;
@@ -70,6 +71,7 @@ use std::time::Duration;
 use self::clocks::ClockReading;
 use self::entry::{Caller, Entry, State};
 use self::grants::GrantSource;
+use self::lane::Traffic;
 use self::recent_releases::RecentReleases;
 use self::run::{Runs, ToldRun};
 use self::table::Table;
@@ -84,6 +86,8 @@ use crate::{Answer, Command, Event, Leaving, Left, Link, Mode, Released, Renewed
 const MAX_AT_ONCE: usize = 256;
 /// Most entries that a tick makes due after a new connection. The others are left time to go out.
 const MADE_DUE: usize = MAX_AT_ONCE / 4;
+/// Most entries of a table that is checked after each event.
+const CHECKED: usize = 64;
 const TOO_MANY_AT_ONCE: &str =
     "too many acquires of this Locks at once: this one was not sent within the request timeout";
 
@@ -213,6 +217,8 @@ pub struct Core<P> {
     /// The moment of the present event.
     now: Moment,
     effects: Vec<Effect<P>>,
+    /// The number of events so far, in builds with debug assertions.
+    events: u64,
     /// Leases that were asked for before this time may end earlier than is thought here.
     doubt: Moment,
     is_closed: bool,
@@ -238,6 +244,7 @@ impl<P: Mirror> Core<P> {
             recent_releases: RecentReleases::default(),
             now: Moment::default(),
             effects: Vec::new(),
+            events: 0,
             doubt: Moment::default(),
             is_closed: false,
         }
@@ -245,6 +252,10 @@ impl<P: Mirror> Core<P> {
 
     /// Begins an event at this moment: the method that follows tells which.
     pub fn event(&mut self, now: Moment) -> &mut Self {
+        self.check();
+        if cfg!(debug_assertions) {
+            self.events += 1;
+        }
         self.now = now;
         self
     }
@@ -253,7 +264,25 @@ impl<P: Mirror> Core<P> {
     /// these effects, and wait for no tick.
     pub fn drain(&mut self) -> Vec<Effect<P>> {
         self.give_back_what_is_due(MAX_AT_ONCE);
+        self.check();
         std::mem::take(&mut self.effects)
+    }
+
+    /// Asserts all invariants, in builds with debug assertions: after each event where the table is
+    /// small, and after each 1 024th where it is not.
+    fn check(&self) {
+        let is_small = self.table.entries().len() <= CHECKED;
+        if cfg!(debug_assertions) && (is_small || self.events.is_multiple_of(1_024)) {
+            self.table.check();
+            self.runs.check();
+            self.recent_releases.check();
+            for lane in self.table.lanes() {
+                let Traffic { asking, pause, .. } = lane.traffic;
+                assert!(asking <= self.rules.acquires, "{asking} acquires are on their way");
+                let pauses = attempts::FIRST_RETRY..=attempts::LAST_RETRY;
+                assert!(pauses.contains(&pause), "a pause of {pause:?}");
+            }
+        }
     }
 
     fn push(&mut self, effect: Effect<P>) {

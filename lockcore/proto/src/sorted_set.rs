@@ -44,9 +44,11 @@ impl<M: Clone + Ord> SortedSet<M> {
     /// Adds the member, or moves it to another score.
     pub fn set(&mut self, member: &M, score: u64) {
         if let Some(old) = self.by_member.insert(member.clone(), score) {
-            self.in_order.remove(&(old, member.clone()));
+            let was_there = self.in_order.remove(&(old, member.clone()));
+            debug_assert!(was_there, "a member without its score {old}");
         }
         self.in_order.insert((score, member.clone()));
+        debug_assert_eq!(self.by_member.len(), self.in_order.len());
     }
 
     /// Removes the member; tells whether it was there.
@@ -54,7 +56,9 @@ impl<M: Clone + Ord> SortedSet<M> {
         let Some(old) = self.by_member.remove(member) else {
             return false;
         };
-        self.in_order.remove(&(old, member.clone()))
+        let was_there = self.in_order.remove(&(old, member.clone()));
+        debug_assert!(was_there, "a member without its score {old}");
+        true
     }
 
     /// Removes all.

@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::attempts::FIRST_RETRY;
-use super::recent_releases::RecentRelease;
 use crate::name::LockName;
 use crate::node::entry::IndexKeys;
 use crate::node::moment::Moment;
+use crate::node::recent_release::RecentRelease;
 
 /// The most requests of each kind on their way to a server that is silent.
 const SILENT: usize = 32;
@@ -112,18 +112,26 @@ pub(super) fn move_in_time(
 
 fn replace(set: &mut ByTime, before: Option<(Moment, u64)>, after: Option<(Moment, u64)>) {
     if let Some(before) = before {
-        set.remove(&before);
+        let was_there = set.remove(&before);
+        debug_assert!(was_there, "{before:?} was in no order");
     }
     if let Some(after) = after {
-        set.insert(after);
+        let is_new = set.insert(after);
+        debug_assert!(is_new, "{after:?} was in this order");
     }
 }
 
 #[inline]
 fn move_in(set: &mut BTreeSet<u64>, number: u64, was_in: bool, is_in: bool) {
     match (was_in, is_in) {
-        (false, true) => drop(set.insert(number)),
-        (true, false) => drop(set.remove(&number)),
+        (false, true) => {
+            let is_new = set.insert(number);
+            debug_assert!(is_new, "{number} was in this order");
+        }
+        (true, false) => {
+            let was_there = set.remove(&number);
+            debug_assert!(was_there, "{number} was in no order");
+        }
         _ => {}
     }
 }

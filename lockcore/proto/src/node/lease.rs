@@ -88,6 +88,7 @@ impl Lease {
     /// A renewal that was sent at `sent` gave it `left`; the next one is due up to a tenth of a
     /// third of the lease earlier, by `chance` of 1 000, so that those taken together part.
     pub(super) fn extend(&mut self, options: &Terms, sent: Moment, left: Duration, chance: u32) {
+        debug_assert!(chance <= 1_000, "a chance of {chance}");
         let third = options.lease / 3;
         self.deadline = self.deadline.max(certain_until(sent, left));
         self.asked = self.asked.max(sent);

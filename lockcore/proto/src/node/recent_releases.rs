@@ -11,7 +11,6 @@
 //! place with a claim.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use super::Core;
 use super::lane::{Lane, Lanes};
@@ -19,10 +18,8 @@ use crate::member::Member;
 use crate::name::LockName;
 use crate::node::entry::Mirror;
 use crate::node::moment::Moment;
+use crate::node::recent_release::RecentRelease;
 
-/// The longest time by which a replica is behind its primary: the one by which Redis itself takes
-/// it for a good one (`min-replicas-max-lag`).
-const LAG: Duration = Duration::from_secs(10);
 /// Most that are remembered: some two megabytes. Beyond that, the first are forgotten: a server
 /// that takes over may then keep their locks for a claim or the rest of a lease.
 const REMEMBERED: usize = 16_384;
@@ -30,22 +27,6 @@ const REMEMBERED: usize = 16_384;
 /// more releases are answered while one answer waits for its turn, one leave is sent that finds
 /// nothing.
 const LOOKED_THROUGH: usize = 64;
-
-/// A member, and the moment of the answer that said that it is gone.
-#[derive(Debug, Clone)]
-pub(super) struct RecentRelease {
-    number: u64,
-    heard: Moment,
-    lock: LockName,
-    member: Member,
-}
-
-impl RecentRelease {
-    /// Whether a replica may not have heard of its end.
-    fn may_be_known(&self, now: Moment) -> bool {
-        now <= self.heard + LAG
-    }
-}
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct RecentReleases {
@@ -64,6 +45,12 @@ impl RecentReleases {
         }
         self.last.push_back(release);
         self.recent = LOOKED_THROUGH.min(self.recent + 1);
+    }
+
+    /// Asserts the bounds.
+    pub(super) fn check(&self) {
+        assert!(self.last.len() <= REMEMBERED, "{} are remembered", self.last.len());
+        assert!(self.recent <= LOOKED_THROUGH, "{} are looked through", self.recent);
     }
 
     /// The connection is new: no answer is on its way that is older.

@@ -86,6 +86,8 @@ impl<P: Mirror> Core<P> {
             Command::Touch { members } => (&mut traffic.touching, lines::weight(members)),
             _ => (&mut traffic.leaving, 1),
         };
+        // The request is the core's own, whatever the server answers: each is answered once.
+        debug_assert!(*count >= less, "{less} of {count} have arrived: {ask:?}");
         *count = count.saturating_sub(less);
     }
 

@@ -119,6 +119,23 @@ impl<P> Runs<P> {
         Self { by_hold: BTreeMap::new(), by_lock: BTreeMap::new(), holds: BTreeMap::new() }
     }
 
+    /// Asserts that the runs and their orders agree.
+    pub(super) fn check(&self) {
+        for (lock, first) in &self.by_lock {
+            let run = self.by_hold.get(first);
+            assert!(run.is_some_and(|run| run.lock == *lock), "{first} is no run of {lock:?}");
+        }
+        for (first, run) in &self.by_hold {
+            assert_eq!(run.members.first(), Some(first), "the hold is given back first");
+            let served = run.served;
+            let is_both = run.rest.iter().any(|(number, _)| served == Some(*number));
+            assert!(!is_both, "{served:?} is served, and to be served");
+            if let Some(served) = served {
+                assert_eq!(self.holds.get(&served), Some(first), "{served} is served elsewhere");
+            }
+        }
+    }
+
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.by_hold.is_empty() && self.by_lock.is_empty() && self.holds.is_empty()

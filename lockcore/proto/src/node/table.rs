@@ -157,6 +157,58 @@ impl<P: Mirror> Table<P> {
         Some(entry)
     }
 
+    /// Asserts that all that is kept beside the entries is what they say.
+    pub(super) fn check(&self) {
+        let Counts { failed, places_lost, .. } = self.counts;
+        let mut counts = Counts { failed, places_lost, ..Counts::default() };
+        let mut lanes = vec![Lane::default(); self.lanes.len()];
+        let (mut ends, mut releases) = (ByTime::new(), ByTime::new());
+        let mut asked_for = HashMap::new();
+        let mut lines = BTreeMap::<&LockName, BTreeSet<u64>>::new();
+        for (number, indexed) in &self.entries {
+            let Indexed { entry, keys } = &**indexed;
+            let number = *number;
+            assert_eq!(entry.member.number(), number, "an entry under another number");
+            assert_eq!(entry.lane, self.lane_of(&entry.lock), "{number} is in another lane");
+            assert!(!entry.is_over(), "{number} is over and not forgotten");
+            assert_eq!(*keys, entry.index_keys(), "{number} has changed outside of the table");
+            ends.extend(keys.end.map(|at| (at, number)));
+            releases.extend(keys.release.map(|at| (at, number)));
+            lanes[usize::from(entry.lane)].reorder(number, &IndexKeys::default(), keys);
+            if keys.is_asked_for {
+                *asked_for.entry(entry.lock.clone()).or_insert(0) += 1;
+            }
+            if keys.waits_in_line {
+                lines.entry(&entry.lock).or_default().insert(number);
+                let period = self.lines.get(&entry.lock).map(|line| line.period);
+                let longest = lease::touch_period(&entry.options);
+                assert!(period.is_some_and(|period| period <= longest), "{number}: {period:?}");
+            }
+            match keys.class {
+                Some(Class::Attempt) => counts.attempts += 1,
+                Some(Class::Hold) => counts.holds += 1,
+                Some(Class::GivenBack) => counts.given_back += 1,
+                None => {}
+            }
+        }
+        assert_eq!(self.counts, counts, "the counts");
+        assert_eq!(self.asked_for, asked_for, "the acquires of each lock");
+        assert_eq!((&self.ends, &self.releases), (&ends, &releases), "the ends and releases");
+        let kept = self.lines.iter().map(|(lock, line)| (lock, &line.numbers));
+        assert!(kept.eq(lines.iter().map(|(lock, numbers)| (*lock, numbers))), "the lines");
+        for (lock, line) in &self.lines {
+            assert_eq!(line.lane, self.lane_of(lock), "the line of {lock:?} is in another lane");
+            lanes[usize::from(line.lane)].touches.insert((line.due, lock.clone()));
+        }
+        for (lane, recounted) in self.lanes.iter().zip(&lanes) {
+            assert_eq!(lane.renewals, recounted.renewals, "the renewals of a lane");
+            assert_eq!(lane.leaves, recounted.leaves, "the leaves of a lane");
+            assert_eq!(lane.touches, recounted.touches, "the touches of a lane");
+            assert_eq!(lane.unsent, recounted.unsent, "the unsent attempts of a lane");
+            assert_eq!(lane.parked, recounted.parked, "the parked attempts of a lane");
+        }
+    }
+
     /// Counts an attempt that has lost its place.
     pub(super) fn count_lost_place(&mut self) {
         self.counts.places_lost += 1;
@@ -247,6 +299,7 @@ impl<P: Mirror> Table<P> {
                 Class::Hold => &mut self.counts.holds,
                 Class::GivenBack => &mut self.counts.given_back,
             };
+            debug_assert!(count.checked_add_signed(by).is_some(), "{class:?} below zero");
             *count = count.saturating_add_signed(by);
         }
     }
@@ -255,6 +308,7 @@ impl<P: Mirror> Table<P> {
     fn count_asked_for(&mut self, lock: LockName, is_one_more: bool) -> bool {
         match self.asked_for.entry(lock) {
             Place::Vacant(first) => {
+                debug_assert!(is_one_more, "{:?} was not asked for", first.key());
                 first.insert(1);
                 return true;
             }
@@ -266,12 +320,16 @@ impl<P: Mirror> Table<P> {
     }
 
     fn line_up(&mut self, number: u64) {
-        let Some(entry) = self.get(number) else { return };
+        let Some(entry) = self.get(number) else {
+            debug_assert!(false, "{number} lines up and is in no table");
+            return;
+        };
         let (lock, lane) = (entry.lock.clone(), entry.lane);
         let period = lease::touch_period(&entry.options);
         let anchor = entry.anchor;
         if let Some(line) = self.lines.get_mut(&lock) {
-            line.numbers.insert(number);
+            let is_new = line.numbers.insert(number);
+            debug_assert!(is_new, "{number} was in line");
             line.period = line.period.min(period);
             let due = anchor + line.period;
             return self.touch_by(&lock, due);
@@ -284,13 +342,21 @@ impl<P: Mirror> Table<P> {
     }
 
     fn step_out(&mut self, number: u64) {
-        let Some(lock) = self.get(number).map(|entry| entry.lock.clone()) else { return };
-        let Some(line) = self.lines.get_mut(&lock) else { return };
-        line.numbers.remove(&number);
+        let Some(lock) = self.get(number).map(|entry| entry.lock.clone()) else {
+            debug_assert!(false, "{number} steps out and is in no table");
+            return;
+        };
+        let Some(line) = self.lines.get_mut(&lock) else {
+            debug_assert!(false, "{number} steps out of no line");
+            return;
+        };
+        let was_there = line.numbers.remove(&number);
+        debug_assert!(was_there, "{number} steps out of another's line");
         if line.numbers.is_empty() {
             let (due, lane) = (line.due, line.lane);
             self.lines.remove(&lock);
-            self.lanes[usize::from(lane)].touches.remove(&(due, lock));
+            let was_due = self.lanes[usize::from(lane)].touches.remove(&(due, lock));
+            debug_assert!(was_due, "a line without a touch");
         }
     }
 
@@ -305,7 +371,8 @@ impl<P: Mirror> Table<P> {
         let Some(line) = self.lines.get_mut(lock) else { return };
         let before = std::mem::replace(&mut line.due, due);
         let touches = &mut self.lanes[usize::from(line.lane)].touches;
-        touches.remove(&(before, lock.clone()));
+        let was_due = touches.remove(&(before, lock.clone()));
+        debug_assert!(was_due, "the line of {lock:?} without a touch");
         touches.insert((due, lock.clone()));
     }
 }

@@ -98,13 +98,13 @@ fn a_server_that_answers_late_out_of_order_or_with_a_clock_set_back_gives_no_dou
 #[test]
 fn an_answer_that_does_not_tell_the_time_is_compared_with_nothing() {
     let mut core = core();
-    let (_, ask, _) = read_queued(&mut core, at(1_000));
-    for now_us in [1_000, 0, 1_500] {
+    for (lock, now_us) in [("a", 1_000), ("b", 0), ("c", 1_500)] {
+        let (_, ask) = core.event(at(1_000)).begin(wish(lock), ()).expect("it is open");
         let told = Reply {
             now_us: Some(now_us),
             ..reply(vec![Acquired::Queued { position: 0 }], LEASE, None)
         };
-        core.event(at(1_001)).replied(&ask, &Answer::Acquired(told));
+        core.event(at(1_001)).replied(&ask.expect("sent"), &Answer::Acquired(told));
     }
     assert_eq!(core.doubt, Moment::default());
 }

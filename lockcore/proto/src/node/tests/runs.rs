@@ -60,6 +60,16 @@ impl World {
         self.core.event(now).replied(ask, &answer);
     }
 
+    /// The node sends this request: it takes answers to its own requests only.
+    fn sends(&mut self, ask: &Ask) {
+        self.core.background(ask.clone());
+        let sent = self.core.drain().into_iter().filter_map(|effect| match effect {
+            Effect::Send(sent) => Some(sent),
+            _ => None,
+        });
+        assert_eq!(sent.collect::<Vec<_>>(), [ask.clone()]);
+    }
+
     /// Brings the messages to the node.
     fn hear(&mut self, now: Moment) {
         for message in std::mem::take(&mut self.said) {
@@ -467,12 +477,13 @@ fn a_lost_run_tells_its_guard_and_serves_nobody_else() {
 fn a_reply_that_tells_of_the_run_again_does_not_begin_it_anew() {
     let (mut world, attempts) = World::granted(3);
     let (number, token) = world.take(at(2), attempts[0]).expect("its turn");
-    world.core.event(at(2)).dropped(number);
     // A touch of before, which the server runs late.
     let first = world.core.member(attempts[0] << ROUND_BITS).expect("the run's").clone();
     let members = vec![first.renumbered(attempts[1] << ROUND_BITS), first];
     let command = Command::Touch { members };
     let touch = Ask { lock: LockName::from("a"), command, sent: at(2), background: true, lane: 0 };
+    world.sends(&touch);
+    world.core.event(at(2)).dropped(number);
     world.answer(at(2), &touch);
     let (_, next) = world.take(at(2), attempts[1]).expect("its turn");
     assert_eq!(next, token + 1);
@@ -517,6 +528,7 @@ fn a_run_that_nobody_waits_for_is_released_once_by_its_name() {
     let command =
         Command::Acquire { members: vec![first.clone()], mode: Mode::Wait, queue_limit: 9 };
     let ask = Ask { lock: LockName::from("a"), command, sent: at(2), background: true, lane: 0 };
+    world.sends(&ask);
     world.answer(at(2), &ask);
     assert_eq!(world.run(at(2)), [Command::Release { member: first }]);
     assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
