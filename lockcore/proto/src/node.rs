@@ -71,6 +71,7 @@ use std::time::Duration;
 use self::clocks::ClockReading;
 use self::entry::{Caller, Entry, State};
 use self::grants::GrantSource;
+#[cfg(debug_assertions)]
 use self::lane::Traffic;
 use self::recent_releases::RecentReleases;
 use self::run::{Runs, ToldRun};
@@ -86,7 +87,8 @@ use crate::{Answer, Command, Event, Leaving, Left, Link, Mode, Released, Renewed
 const MAX_AT_ONCE: usize = 256;
 /// Most entries that a tick makes due after a new connection. The others are left time to go out.
 const MADE_DUE: usize = MAX_AT_ONCE / 4;
-/// Most entries of a table that is checked after each event.
+/// The maximum size of a table that is checked after each event. A larger one is checked the less
+/// often the larger it is, so that a check costs the less for each event.
 const CHECKED: usize = 64;
 const TOO_MANY_AT_ONCE: &str =
     "too many acquires of this Locks at once: this one was not sent within the request timeout";
@@ -217,8 +219,9 @@ pub struct Core<P> {
     /// The moment of the present event.
     now: Moment,
     effects: Vec<Effect<P>>,
-    /// The number of events so far, in builds with debug assertions.
-    events: u64,
+    /// The number of events so far.
+    #[cfg(debug_assertions)]
+    events: usize,
     /// Leases that were asked for before this time may end earlier than is thought here.
     doubt: Moment,
     is_closed: bool,
@@ -244,6 +247,7 @@ impl<P: Mirror> Core<P> {
             recent_releases: RecentReleases::default(),
             now: Moment::default(),
             effects: Vec::new(),
+            #[cfg(debug_assertions)]
             events: 0,
             doubt: Moment::default(),
             is_closed: false,
@@ -252,10 +256,8 @@ impl<P: Mirror> Core<P> {
 
     /// Begins an event at this moment: the method that follows tells which.
     pub fn event(&mut self, now: Moment) -> &mut Self {
-        self.check();
-        if cfg!(debug_assertions) {
-            self.events += 1;
-        }
+        #[cfg(debug_assertions)]
+        self.check_now_and_then();
         self.now = now;
         self
     }
@@ -264,24 +266,30 @@ impl<P: Mirror> Core<P> {
     /// these effects, and wait for no tick.
     pub fn drain(&mut self) -> Vec<Effect<P>> {
         self.give_back_what_is_due(MAX_AT_ONCE);
-        self.check();
         std::mem::take(&mut self.effects)
     }
 
-    /// Asserts all invariants, in builds with debug assertions: after each event where the table is
-    /// small, and after each 1 024th where it is not.
+    /// Checks what the event before has left, unless the table is so large that it takes too long.
+    #[cfg(debug_assertions)]
+    fn check_now_and_then(&mut self) {
+        self.events += 1;
+        let pause = (self.table.entries().len() / CHECKED).pow(2).max(1);
+        if self.events.is_multiple_of(pause) {
+            self.check();
+        }
+    }
+
+    /// Asserts all invariants.
+    #[cfg(debug_assertions)]
     fn check(&self) {
-        let is_small = self.table.entries().len() <= CHECKED;
-        if cfg!(debug_assertions) && (is_small || self.events.is_multiple_of(1_024)) {
-            self.table.check();
-            self.runs.check();
-            self.recent_releases.check();
-            for lane in self.table.lanes() {
-                let Traffic { asking, pause, .. } = lane.traffic;
-                assert!(asking <= self.rules.acquires, "{asking} acquires are on their way");
-                let pauses = attempts::FIRST_RETRY..=attempts::LAST_RETRY;
-                assert!(pauses.contains(&pause), "a pause of {pause:?}");
-            }
+        self.table.check();
+        self.runs.check();
+        self.recent_releases.check();
+        for lane in self.table.lanes() {
+            let Traffic { asking, pause, .. } = lane.traffic;
+            assert!(asking <= self.rules.acquires, "{asking} acquires are on their way");
+            let pauses = attempts::FIRST_RETRY..=attempts::LAST_RETRY;
+            assert!(pauses.contains(&pause), "a pause of {pause:?}");
         }
     }
 

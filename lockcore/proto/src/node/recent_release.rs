@@ -9,6 +9,7 @@ use crate::node::moment::Moment;
 /// The longest time by which a replica is behind its primary: the one by which Redis itself takes
 /// it for a good one (`min-replicas-max-lag`).
 const LAG: Duration = Duration::from_secs(10);
+
 /// A member, and the moment of the answer that said that it is gone.
 #[derive(Debug, Clone)]
 pub(super) struct RecentRelease {

@@ -48,6 +48,7 @@ impl RecentReleases {
     }
 
     /// Asserts the bounds.
+    #[cfg(debug_assertions)]
     pub(super) fn check(&self) {
         assert!(self.last.len() <= REMEMBERED, "{} are remembered", self.last.len());
         assert!(self.recent <= LOOKED_THROUGH, "{} are looked through", self.recent);

@@ -120,6 +120,7 @@ impl<P> Runs<P> {
     }
 
     /// Asserts that the runs and their orders agree.
+    #[cfg(debug_assertions)]
     pub(super) fn check(&self) {
         for (lock, first) in &self.by_lock {
             let run = self.by_hold.get(first);

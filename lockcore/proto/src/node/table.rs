@@ -158,6 +158,7 @@ impl<P: Mirror> Table<P> {
     }
 
     /// Asserts that all that is kept beside the entries is what they say.
+    #[cfg(debug_assertions)]
     pub(super) fn check(&self) {
         let Counts { failed, places_lost, .. } = self.counts;
         let mut counts = Counts { failed, places_lost, ..Counts::default() };

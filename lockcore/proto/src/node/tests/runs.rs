@@ -67,7 +67,7 @@ impl World {
             Effect::Send(sent) => Some(sent),
             _ => None,
         });
-        assert_eq!(sent.collect::<Vec<_>>(), [ask.clone()]);
+        assert!(sent.eq([ask.clone()]));
     }
 
     /// Brings the messages to the node.
