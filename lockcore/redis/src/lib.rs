@@ -1,20 +1,20 @@
 //! The client of Redis under lockcore: connections that come back, and errors by kind. It knows no
 //! lock.
 //!
-//! For lockcore; no stable API. lockcore asks for exactly its own version of this crate. To speak to
-//! a server use `redis`, to lock something `lockcore`.
+//! For lockcore; no stable API. lockcore asks for exactly its own version of this crate. To speak
+//! to a server use `redis`, to lock something `lockcore`.
 //!
 //! # The parts
 //!
-//! - [`Connector`] opens connections to one server: that of a URL, that of a client, a
-//!   configuration or a pool of the user's, or the primary that [`Sentinels`] name. With [`Tls`], and
-//!   with [`Credentials`] that a [`Provider`] tells for each connection.
+//! - [`Connector`] opens connections to one server: from a URL, from the user's client,
+//!   configuration or pool, or to the primary that [`Sentinels`] name. With [`Tls`], and with
+//!   [`Credentials`] that a [`Provider`] returns for each connection.
 //! - [`Connection`] sends commands and takes their answers. Servers that a URL names have our own,
 //!   many requests on one socket; else it is one of redis-rs. Both are behind one trait, which the
 //!   rest of the crate sees nothing of.
-//! - [`CommandLink`] keeps a connection for commands: it replaces one that fails, at a pace that a
-//!   crowd of processes and a slow server can live with, and counts the servers to which connections
-//!   have led. [`Subscription`] does the same for messages.
+//! - [`CommandLink`] keeps a connection for commands: it replaces a failed connection, at a pace
+//!   that a crowd of processes and a slow server can live with, and counts the servers to which
+//!   connections have led. [`Subscription`] does the same for messages.
 //! - [`topology`] reads the primaries of a Redis Cluster and their slots, as one of its nodes tells
 //!   them.
 //! - [`failure`] reads the errors of servers and sockets: a [`ClientError`] has a kind, a sentence

@@ -15,8 +15,8 @@
 //!   is still to come on it counts.
 //! - An idle connection is looked at before a request is sent on it. A request that finds it closed
 //!   was not sent, and waits for the next connection.
-//! - Nothing is sent twice blindly. The caller decides which request is repeated; the one repetition
-//!   here is that of a script that the server does not know, which did not run.
+//! - Nothing is sent twice blindly. The caller decides which request is repeated; the only
+//!   repetition here is a script that the server did not know, and so did not run.
 //! - Connections are counted, so that many requests that fail on one connection replace it once.
 //!   The state says that a connection broke before it is replaced, and that the new one is up
 //!   before a request can use it.
@@ -53,8 +53,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// A connection that broke after less than this is replaced with a pause.
 pub(crate) const LASTED: Duration = Duration::from_millis(100);
 
-/// Is told what happens to a [`CommandLink`]. Called with its mutex: it may neither block nor use the
-/// link.
+/// Hooks for what happens to a [`CommandLink`]. Called under its mutex: they may neither block nor
+/// use the link.
 pub trait LinkListener: Send + Sync + 'static {
     /// The next connection leads to the server with this number, whose time is `now_us`, µs since
     /// the epoch. Told before a command goes there.

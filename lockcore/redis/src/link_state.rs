@@ -106,8 +106,8 @@ impl LinkState {
         self.0.changed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The error of a command that cannot be sent meanwhile. One that lasts, such as a password that
-    /// was replaced, is `Unavailable`: the next connection may be accepted.
+    /// The error of a command that cannot be sent meanwhile. A lasting error, such as a password
+    /// that was replaced, is `Unavailable`: the next connection may be accepted.
     pub(crate) fn why_down(&self) -> Option<ClientError> {
         let mut why = self.0.down.borrow().clone()?;
         if why.kind != ClientErrorKind::ReadOnly {

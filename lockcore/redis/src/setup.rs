@@ -94,10 +94,10 @@ impl ConnectionSetup {
     /// Ends the `old` connection, so that each of its requests has run by then or never will; names
     /// the new one and loads the scripts into its server.
     ///
-    /// Without the rights for that, or on another run of the server, nothing is ended: there, a
-    /// request of before cannot run, and lockcore's scripts do without it. On the same run nothing
-    /// is loaded: the scripts are there, and a hundred processes that come back at the same time would
-    /// keep the server busy with them.
+    /// Without the rights for that, or on another run of the server, nothing is ended: there, an
+    /// earlier request cannot run, and lockcore's scripts do without it. On the same run nothing is
+    /// loaded: the scripts are there, and loading them would keep the server busy when a hundred
+    /// processes come back at the same time.
     pub(crate) async fn apply(
         &self,
         connection: &Connection,

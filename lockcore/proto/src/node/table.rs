@@ -157,7 +157,7 @@ impl<P: Mirror> Table<P> {
         Some(entry)
     }
 
-    /// Asserts that all that is kept beside the entries is what they say.
+    /// Asserts that counts, lanes and indices agree with the entries.
     #[cfg(debug_assertions)]
     pub(super) fn check(&self) {
         let Counts { failed, places_lost, .. } = self.counts;

@@ -1,4 +1,4 @@
-//! A connection of redis-rs: that of a client or a pool of the user's, and where our own does not do.
+//! A connection of redis-rs: from the user's client or pool, and where our own does not do.
 
 use std::time::Duration;
 

@@ -2,11 +2,11 @@
 //!
 //! # Implementation notes
 //!
-//! redis-rs has a client for this. It believes the first sentinel that answers, and one that was
-//! cut off still names the old primary; it opens a connection to the primary for each look, and
-//! asks for the role with a command that a user needs no right for otherwise. Here all sentinels are
-//! asked at once, and the newest configuration counts, also against all that are told later: see
-//! [`known`]. The HELLO of the connection that is opened anyway says the role.
+//! redis-rs has a client for this. It believes the first sentinel that answers, and a sentinel that
+//! was cut off still names the old primary; it opens a connection to the primary for each look-up,
+//! and asks for the role with a command for which a user needs no right otherwise. Here all
+//! sentinels are asked at once, and the newest configuration counts, also against all later
+//! answers: see [`known`]. The HELLO of the connection that is opened anyway says the role.
 
 mod known;
 
