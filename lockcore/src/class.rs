@@ -2,6 +2,8 @@
 //! names of locks are too many.
 
 mod hold_times;
+#[cfg(feature = "metrics")]
+mod metrics;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,9 +13,8 @@ use std::time::Duration;
 use proto::Demand;
 
 use self::hold_times::HoldTimes;
-
 #[cfg(feature = "metrics")]
-use crate::node::ClassMetrics;
+use self::metrics::ClassMetrics;
 
 /// Most classes of one `Locks`, beside [`DEFAULT`] and [`OTHER`].
 const MAX_CLASSES: usize = 1_000;
@@ -49,13 +50,6 @@ impl Class {
 }
 
 impl Class {
-    /// Has the counters of the class begin at 0, once: the first event would begin them at 1, and a
-    /// counter that appears is no rise for what watches it.
-    pub(crate) fn begin_counters(&self) {
-        #[cfg(feature = "metrics")]
-        self.metrics.begin(&self.name);
-    }
-
     /// Counts a hold, if waits of the class are predicted.
     pub(crate) fn held(&self, time: impl FnOnce() -> Duration) {
         if self.is_predicted.load(Ordering::Relaxed) {

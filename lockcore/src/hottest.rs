@@ -17,8 +17,6 @@ use std::time::Duration;
 use proto::LockName;
 use tokio::time::Instant;
 
-use crate::locks::Locks;
-
 /// The length of an hour, and how many are kept.
 const HOUR: Duration = Duration::from_secs(3_600);
 const HOURS: u64 = 24;
@@ -31,7 +29,7 @@ const SHORTEST: Duration = Duration::from_millis(10);
 /// The time between two warnings of full queues.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The hottest names of an hour on one node; made by [`Locks::hottest`].
+/// The hottest names of an hour on one node; made by [`Locks::hottest`](crate::Locks::hottest).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HotHour {
@@ -63,46 +61,6 @@ pub struct WaitedLock {
     pub lock: Option<String>,
     /// The longest wait that ended in this hour: with the lock, by its time or by its caller.
     pub longest: Duration,
-}
-
-impl Locks {
-    /// The names that were hottest on this node in each of the last 24 hours, the newest first:
-    /// those that were refused most often (because they were busy, their queue was full, the wait
-    /// was over or would have been too long, or a newer request came) and those with the longest
-    /// waits. Hours without any are left out. Does not ask the server.
-    ///
-    /// They are counted from when the `Locks` was built. Waits below 10 ms are not looked at, and
-    /// neither are waits for the server alone, except on a quorum.
-    ///
-    /// ```
-    /// # async fn example() -> Result<(), lockcore::LockError> {
-    /// # let locks = lockcore::Locks::in_memory();
-    /// let _guard = locks.lock("order:42").await?;
-    /// assert!(locks.try_lock("order:42").await?.is_none());
-    /// for hour in locks.hottest() {
-    ///     println!("{:?} ago: {:?}, {:?}", hour.began, hour.refused, hour.waited);
-    /// }
-    /// # assert_eq!(locks.hottest()[0].refused[0].lock.as_deref(), Some("order:42"));
-    /// # Ok(())
-    /// # }
-    /// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
-    /// ```
-    pub fn hottest(&self) -> Vec<HotHour> {
-        self.heat().hottest(self.redacts_names())
-    }
-
-    /// The number of refusals by class, whatever their reason, since this `Locks` was built. Does
-    /// not ask the server.
-    pub fn refused_by_class(&self) -> BTreeMap<Arc<str>, u64> {
-        self.heat().table().refused_by_class.clone()
-    }
-
-    fn heat(&self) -> &Heat {
-        match &self.quorum {
-            None => &self.node.observer.heat,
-            Some(primaries) => &primaries.observer.heat,
-        }
-    }
 }
 
 /// Counts what makes names hot.
@@ -201,7 +159,11 @@ impl Heat {
         longest.insert(lock.clone(), waited);
     }
 
-    fn hottest(&self, is_redacted: bool) -> Vec<HotHour> {
+    pub(crate) fn refused_by_class(&self) -> BTreeMap<Arc<str>, u64> {
+        self.table().refused_by_class.clone()
+    }
+
+    pub(crate) fn hottest(&self, is_redacted: bool) -> Vec<HotHour> {
         let now = self.began.elapsed();
         let shown = |lock: &LockName| (!is_redacted).then(|| lock.as_str().to_owned());
         let mut table = self.table();

@@ -80,6 +80,7 @@ mod inspection;
 mod key;
 mod locks;
 mod node;
+mod operate;
 mod options;
 mod process;
 mod quorum;

@@ -303,7 +303,7 @@ impl Locks {
     /// The state of this node: its connections, holds and waiters. Does not ask the server.
     pub fn status(&self) -> Status {
         match &self.quorum {
-            None => Status::of(&self.node),
+            None => self.node.status(),
             Some(primaries) => primaries.status(),
         }
     }

@@ -14,6 +14,7 @@ mod hold_cell;
 mod observe;
 mod refusal_pace;
 mod release;
+mod settings;
 mod telling;
 #[cfg(test)]
 mod tests;
@@ -21,13 +22,12 @@ mod tests;
 pub(crate) use attempt::{Attempt, LocalOptions, SILENCE};
 pub(crate) use clock::{later, until};
 use deadline::{TimedRequest, silent, timer};
-pub(crate) use driver::{Driver, Inbox, Settings};
+pub(crate) use driver::{Driver, Inbox};
 pub(crate) use guard::{NOT_WITH_PEERS, NodeGuard};
 pub(crate) use handle::Node;
 pub(crate) use hold_cell::HoldCell;
-#[cfg(feature = "metrics")]
-pub(crate) use observe::ClassMetrics;
-pub(crate) use observe::Observer;
 use observe::cause_of;
+pub(crate) use observe::{Observer, begin_class};
 pub(crate) use refusal_pace::RefusalPace;
 pub(crate) use release::NodeRelease;
+pub(crate) use settings::Settings;

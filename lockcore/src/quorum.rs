@@ -309,7 +309,7 @@ impl Primaries {
             true => Connection::Up,
             false => Connection::Down { reason: self.unreached().to_string() },
         };
-        let each: Vec<Status> = self.nodes().map(|node| Status::of(node)).collect();
+        let each: Vec<Status> = self.nodes().map(|node| node.status()).collect();
         Status {
             commands: link.clone(),
             subscription: link,

@@ -10,7 +10,7 @@ use proto::{ConfigError, Demand, Label, LockErrorKind, LockName, Mode, WhenBusy}
 use crate::acquire::{Acquire, TryAcquire, Way};
 use crate::class::Class;
 use crate::error::LockError;
-use crate::node::{Attempt, HoldCell, LocalOptions, NOT_WITH_PEERS, Node};
+use crate::node::{Attempt, HoldCell, LocalOptions, NOT_WITH_PEERS, Node, begin_class};
 use crate::option_setters;
 use crate::options::{LockOptions, Wait};
 use crate::quorum::{Ascent, Climb, Primaries};
@@ -129,7 +129,7 @@ impl LockRequest {
     /// rest is cut. Requests of more than 1 000 classes of one `Locks` share the class `other`.
     pub fn class(mut self, class: impl AsRef<str>) -> Self {
         self.class = self.node.classes.get(class.as_ref());
-        self.class.begin_counters();
+        begin_class(&self.class);
         self
     }
 

@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use proto::Link;
-use proto::node::Core;
 use tokio::sync::watch;
-
-use crate::node::Node;
 
 /// A snapshot of one node; made by [`Locks::status`](crate::Locks::status).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,20 +31,6 @@ pub struct Status {
 }
 
 impl Status {
-    /// The state of one node.
-    pub(crate) fn of(node: &Node) -> Self {
-        let counts = node.look(Core::counts);
-        Self {
-            commands: Connection::of(&node.store.commands()),
-            subscription: Connection::of(&node.store.subscription()),
-            waiting: counts.attempts,
-            holding: counts.holds,
-            releasing: counts.given_back,
-            places_lost: counts.places_lost,
-            servers: node.store.server_status(),
-        }
-    }
-
     /// Whether both connections are up.
     pub fn is_connected(&self) -> bool {
         self.commands == Connection::Up && self.subscription == Connection::Up

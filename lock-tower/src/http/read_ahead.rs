@@ -37,7 +37,6 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::runtime::Handle;
 use tokio::time::Sleep;
 
-use crate::http::request_body::into_bytes;
 use crate::refusal::LockError;
 
 /// The time in which the store decides whether a request has to wait at all. A large upload is not
@@ -289,4 +288,9 @@ impl<B: Body> fmt::Debug for ReadAhead<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ReadAhead").field("pieces", &self.pieces.len()).finish_non_exhaustive()
     }
+}
+
+/// Converts the data, without a copy if it is `Bytes` already.
+pub(crate) fn into_bytes<D: Buf>(frame: Frame<D>) -> Frame<Bytes> {
+    frame.map_data(|mut data| data.copy_to_bytes(data.remaining()))
 }

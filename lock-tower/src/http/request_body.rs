@@ -5,11 +5,11 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use pin_project::pin_project;
 
-use crate::http::read_ahead::{Beyond, ReadAhead, ReadBounds};
+use crate::http::read_ahead::{Beyond, ReadAhead, ReadBounds, into_bytes};
 use crate::refusal::LockError;
 
 /// The body of a request that the inner service of [`HttpLock`](crate::HttpLock) and
@@ -192,11 +192,6 @@ impl<B: Body> Body for RequestBody<B> {
             RequestBodyKind::Moving => SizeHint::with_exact(0),
         }
     }
-}
-
-/// Converts the data, without a copy if it is `Bytes` already.
-pub(crate) fn into_bytes<D: Buf>(frame: Frame<D>) -> Frame<Bytes> {
-    frame.map_data(|mut data| data.copy_to_bytes(data.remaining()))
 }
 
 impl<B: Body + Default> Default for RequestBody<B> {

@@ -370,6 +370,9 @@ impl fmt::Debug for Connector {
     }
 }
 
+#[cfg(all(test, not(feature = "tls")))]
+mod without_tls;
+
 #[cfg(test)]
 mod tests {
     use redis::{IntoConnectionInfo as _, ProtocolVersion};

@@ -98,7 +98,7 @@ impl LocksBuilder {
         terms.check(self.defaults.checked()?.lease)?;
         let first = list.iter().find_map(|(connected, _)| Some(Arc::clone(&connected.as_ref()?.0)));
         let node = first.ok_or_else(|| LockError::new(LockErrorKind::Unavailable))?;
-        let observer = Observer::of_quorum(&node);
+        let observer = Observer::of_quorum(node.id.clone(), &node.settings);
         let primaries = Primaries::new(list, terms, observer, &Handle::current());
         Ok(Locks { node, quorum: Some(primaries) })
     }

@@ -32,50 +32,24 @@ use futures_util::{StreamExt as _, TryFutureExt as _};
 use proto::node::{
     Ask, Batch, Core, Effect, Lanes, Moment, Note, Rules, batches, commands, is_of_one,
 };
-use proto::{Answer, Command, Event, Label, Link, LockErrorKind, LockName, NodeId, StoreError};
+use proto::{Answer, Command, Event, Link, LockErrorKind, LockName, NodeId, StoreError};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use super::clock::Clock;
 use super::foreign;
 use super::hold_cell::HoldCell;
-use super::observe::Observer;
+use super::observe::{Observer, begin_class};
 use super::refusal_pace::RefusalPace;
+use super::settings::Settings;
 use crate::class::Classes;
 use crate::error::LockError;
-use crate::options::LockOptions;
+use crate::status::{Connection, Status};
 use crate::store::{Listener, Store, begin};
-use crate::trace_links::TraceLinks;
 
 /// The most holders whose labels a wait is told.
 const MOST_NAMED: NonZeroU32 = NonZeroU32::new(8).expect("it is not zero");
-
-/// The settings of all locks of one `Locks`.
-#[derive(Debug, Clone)]
-pub(crate) struct Settings {
-    pub(crate) namespace: Option<Arc<str>>,
-    /// The place of its server in the list of a quorum, from 1.
-    pub(crate) primary: Option<usize>,
-    pub(crate) label: Label,
-    /// The class of requests that name none; `default` if it is empty.
-    pub(crate) class: Box<str>,
-    pub(crate) defaults: LockOptions,
-    pub(crate) confirm_grants: bool,
-    /// A grant or a renewal counts once so many replicas have it.
-    pub(crate) replicas: u32,
-    pub(crate) redact_names: bool,
-    pub(crate) request_timeout: Duration,
-    /// The wait for the store of requests that set none.
-    pub(crate) store_wait: Duration,
-    pub(crate) redisson_peers: bool,
-    /// The most members of a run.
-    pub(crate) run_limit: u32,
-    pub(crate) trace_links: Option<Arc<dyn TraceLinks>>,
-    pub(crate) max_waiting: u32,
-    /// The slots of attempts that wait: `max_waiting` of them.
-    pub(crate) waiting: Arc<Semaphore>,
-}
 
 pub(crate) type Effects = Vec<Effect<HoldCell>>;
 
@@ -182,7 +156,7 @@ impl Driver {
         };
         table.follow_lanes(&*store);
         let classes = Classes::new(&settings.class);
-        classes.unnamed().begin_counters();
+        begin_class(&classes.unnamed());
         Self {
             store,
             observer: Observer::new(id.clone(), &settings),
@@ -292,6 +266,20 @@ impl Driver {
     /// Whether the background task has to end.
     pub(super) fn is_over(&self) -> bool {
         self.table().is_over()
+    }
+
+    /// The state of this node.
+    pub(crate) fn status(&self) -> Status {
+        let counts = self.look(Core::counts);
+        Status {
+            commands: Connection::of(&self.store.commands()),
+            subscription: Connection::of(&self.store.subscription()),
+            waiting: counts.attempts,
+            holding: counts.holds,
+            releasing: counts.given_back,
+            places_lost: counts.places_lost,
+            servers: self.store.server_status(),
+        }
     }
 
     /// Looks without changing anything.

@@ -8,7 +8,8 @@ use proto::NodeId;
 use tokio::runtime::Handle;
 
 use super::background;
-use super::driver::{Driver, Inbox, Settings};
+use super::driver::{Driver, Inbox};
+use super::settings::Settings;
 use crate::store::{Links, Store};
 
 /// A node that runs.

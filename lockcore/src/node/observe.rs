@@ -18,9 +18,10 @@ use tokio::time::Instant;
 use tracing::field::Empty;
 use tracing::{Span, debug, warn};
 
-use super::driver::{Driver, Settings};
 use super::foreign;
 use super::hold_cell::HoldCell;
+use super::settings::Settings;
+use crate::class::Class;
 use crate::hottest::{FullQueues, Heat};
 use crate::trace_links::TraceLinks;
 use crate::unreachable_waiters::UnreachableWaiters;
@@ -85,50 +86,24 @@ macro_rules! record {
 static METADATA: metrics::Metadata<'static> =
     metrics::Metadata::new(module_path!(), metrics::Level::INFO, Some(module_path!()));
 
-/// The names of a class's histograms with its label, made once: each acquire and release needs
-/// some.
-#[cfg(feature = "metrics")]
-#[derive(Debug)]
-pub(crate) struct ClassMetrics {
-    wait: metrics::Key,
-    hold: metrics::Key,
-    queue_length: metrics::Key,
-    prediction_error: metrics::Key,
-    has_begun: AtomicBool,
-}
-
-#[cfg(feature = "metrics")]
-impl ClassMetrics {
-    pub(crate) fn new(class: &Arc<str>) -> Self {
-        let key = |name: &'static str| {
-            let label = metrics::Label::new("class", Arc::clone(class));
-            metrics::Key::from_parts(name, vec![label])
-        };
-        Self {
-            wait: key("lockcore_wait_seconds"),
-            hold: key("lockcore_hold_seconds"),
-            queue_length: key("lockcore_queue_length"),
-            prediction_error: key("lockcore_wait_prediction_error_seconds"),
-            has_begun: AtomicBool::new(false),
-        }
-    }
-
-    /// Has the counters of this class begin at 0, once.
-    pub(crate) fn begin(&self, class: &Arc<str>) {
-        if self.has_begun.load(Ordering::Relaxed) || self.has_begun.swap(true, Ordering::Relaxed) {
-            return;
-        }
+/// Has the counters of a class begin at 0, once: the first event would begin them at 1, and the
+/// appearance of a counter is no rise for what watches it.
+pub(crate) fn begin_class(class: &Class) {
+    #[cfg(feature = "metrics")]
+    if class.metrics.begins() {
         foreign::call(WATCHERS, || {
             for name in ["lockcore_lost_total", "lockcore_cancelled_total"] {
-                metrics::counter!(name, "class" => Arc::clone(class)).increment(0);
+                metrics::counter!(name, "class" => Arc::clone(&class.name)).increment(0);
             }
             for cause in CAUSES {
-                let class = Arc::clone(class);
+                let class = Arc::clone(&class.name);
                 metrics::counter!("lockcore_refused_total", "cause" => cause, "class" => class)
                     .increment(0);
             }
         });
     }
+    #[cfg(not(feature = "metrics"))]
+    let _ = class;
 }
 
 /// Has the counters without a class begin at 0.
@@ -186,9 +161,9 @@ impl Observer {
     }
 
     /// The observer of a quorum, by the settings of one of its nodes.
-    pub(crate) fn of_quorum(driver: &Driver) -> Self {
-        let settings = Settings { primary: None, ..driver.settings.clone() };
-        Self { is_of_quorum: true, ..Self::new(driver.id.clone(), &settings) }
+    pub(crate) fn of_quorum(node: NodeId, settings: &Settings) -> Self {
+        let settings = Settings { primary: None, ..settings.clone() };
+        Self { is_of_quorum: true, ..Self::new(node, &settings) }
     }
 
     fn name<'a>(&self, lock: &'a LockName) -> LoggedName<'a> {

@@ -91,7 +91,7 @@ impl Network {
         let node = list[0].0.as_ref().map(|(node, _)| Arc::clone(node)).expect("connected");
         let request_timeout = Duration::from_secs(2);
         let terms = Terms { max_lease: MAX_LEASE, spare: self.spare, request_timeout };
-        let observer = Observer::of_quorum(&node);
+        let observer = Observer::of_quorum(node.id.clone(), &node.settings);
         let quorum = Some(Primaries::new(list, terms, observer, &Handle::current()));
         self.processes.push(Process { locks: Locks { node, quorum }, wires });
         self.processes.len() - 1

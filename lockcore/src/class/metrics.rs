@@ -1,0 +1,36 @@
+//! The names of the metrics of one class.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The names of a class's histograms with its label, made once: each acquire and release needs
+/// some.
+#[derive(Debug)]
+pub(crate) struct ClassMetrics {
+    pub(crate) wait: metrics::Key,
+    pub(crate) hold: metrics::Key,
+    pub(crate) queue_length: metrics::Key,
+    pub(crate) prediction_error: metrics::Key,
+    has_begun: AtomicBool,
+}
+
+impl ClassMetrics {
+    pub(super) fn new(class: &Arc<str>) -> Self {
+        let key = |name: &'static str| {
+            let label = metrics::Label::new("class", Arc::clone(class));
+            metrics::Key::from_parts(name, vec![label])
+        };
+        Self {
+            wait: key("lockcore_wait_seconds"),
+            hold: key("lockcore_hold_seconds"),
+            queue_length: key("lockcore_queue_length"),
+            prediction_error: key("lockcore_wait_prediction_error_seconds"),
+            has_begun: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether the counters of the class have yet to begin; `true` once.
+    pub(crate) fn begins(&self) -> bool {
+        !self.has_begun.load(Ordering::Relaxed) && !self.has_begun.swap(true, Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,36 @@
+//! The settings that a node keeps.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proto::Label;
+use tokio::sync::Semaphore;
+
+use crate::options::LockOptions;
+use crate::trace_links::TraceLinks;
+
+/// The settings of all locks of one `Locks`.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) namespace: Option<Arc<str>>,
+    /// The place of its server in the list of a quorum, from 1.
+    pub(crate) primary: Option<usize>,
+    pub(crate) label: Label,
+    /// The class of requests that name none; `default` if it is empty.
+    pub(crate) class: Box<str>,
+    pub(crate) defaults: LockOptions,
+    pub(crate) confirm_grants: bool,
+    /// A grant or a renewal counts once so many replicas have it.
+    pub(crate) replicas: u32,
+    pub(crate) redact_names: bool,
+    pub(crate) request_timeout: Duration,
+    /// The wait for the store of requests that set none.
+    pub(crate) store_wait: Duration,
+    pub(crate) redisson_peers: bool,
+    /// The most members of a run.
+    pub(crate) run_limit: u32,
+    pub(crate) trace_links: Option<Arc<dyn TraceLinks>>,
+    pub(crate) max_waiting: u32,
+    /// The slots of attempts that wait: `max_waiting` of them.
+    pub(crate) waiting: Arc<Semaphore>,
+}
