@@ -2,6 +2,7 @@
 //! each).
 
 use std::fmt::{self, Write as _};
+use std::num::NonZeroU8;
 use std::sync::Arc;
 
 use crate::demand::{Demand, number};
@@ -46,13 +47,9 @@ pub(crate) const MARKER: &str = "~2";
 /// Marks a member of ours in a queue that JVMs share. It has no demand.
 pub(crate) const REDISSON_MARKER: &str = "~1";
 
-/// Stands in place of the demand of one that asks for everything and is served in a run, in front
-/// of the most members of that run.
-const IN_RUN: &str = "w/";
-
-/// Stands in place of the demand of one that asks for everything, and that leaves the queue for a
-/// newer one of its kind.
-const KEEPS_NEWEST: &str = "w/0";
+/// Stands in place of the demand of a member that asks for everything and is not served
+/// [alone](Service::Alone), in front of the text of its service.
+const SERVED: &str = "w/";
 
 /// The bits of a member's number that count how often its attempt has lost its place. Above them is
 /// the number of the attempt: the time at which it began, µs since 2020.
@@ -67,8 +64,41 @@ pub(crate) fn attempt_at(now_us: u64) -> u64 {
     now_us.saturating_sub(FROM_US).min(1 << 50)
 }
 
-/// Most members of a run.
+/// The maximum size of a run.
 pub const MAX_RUN: usize = 64;
+
+/// The way in which a member is served.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Service {
+    /// By itself.
+    Alone,
+    /// In a run of up to so many members of its node.
+    Run(NonZeroU8),
+    /// By itself, and it leaves the queue for a newer member of its kind.
+    Newest,
+}
+
+impl Service {
+    /// The text behind the demand.
+    fn text(self, digits: &mut itoa::Buffer) -> [&str; 2] {
+        match self {
+            Self::Alone => ["", ""],
+            Self::Run(limit) => ["/", digits.format(limit.get())],
+            Self::Newest => ["/", "0"],
+        }
+    }
+
+    /// Reads the text behind [`SERVED`].
+    fn parse(text: &str) -> Option<Self> {
+        if text == "0" {
+            return Some(Self::Newest);
+        }
+        let limit = number(text).filter(|limit| (2..=MAX_RUN as u64).contains(limit))?;
+        // Two texts would be two members.
+        let is_its_text = itoa::Buffer::new().format(limit) == text;
+        is_its_text.then(|| NonZeroU8::new(limit as u8).map(Self::Run))?
+    }
+}
 
 /// The length of a node's text.
 const NODE_BYTES: usize = 22;
@@ -131,15 +161,13 @@ pub struct Member {
     number: u64,
     lease_ms: u64,
     demand: Demand,
-    /// The most members of its run; 0 if only the newest of its kind waits.
-    run_limit: u8,
+    service: Service,
 }
 
 impl Member {
     /// A new member.
     pub fn new(node: &NodeId, number: u64, lease_ms: u64, demand: Demand, label: &Label) -> Self {
-        let text = text(MARKER, node, (number, lease_ms), [&demand.text(), "", ":"], label);
-        Self { text, number, lease_ms, demand, run_limit: 1 }
+        Self::made(node, number, lease_ms, (demand, Service::Alone), label)
     }
 
     /// A new member that asks for everything, and that is served in a run of up to `run_limit`
@@ -151,27 +179,35 @@ impl Member {
         run_limit: usize,
         label: &Label,
     ) -> Self {
-        if run_limit < 2 {
-            return Self::new(node, number, lease_ms, Demand::ALONE, label);
-        }
-        let run_limit = run_limit.min(MAX_RUN) as u8;
-        let mut digits = itoa::Buffer::new();
-        let demand = [IN_RUN, digits.format(run_limit), ":"];
-        let text = text(MARKER, node, (number, lease_ms), demand, label);
-        Self { text, number, lease_ms, demand: Demand::ALONE, run_limit }
+        let limit = NonZeroU8::new(run_limit.min(MAX_RUN) as u8).filter(|limit| limit.get() > 1);
+        let service = limit.map_or(Service::Alone, Service::Run);
+        Self::made(node, number, lease_ms, (Demand::ALONE, service), label)
     }
 
     /// A new member that asks for everything, and that waits only while no newer one of its kind
     /// does.
     pub fn keeping_newest(node: &NodeId, number: u64, lease_ms: u64, label: &Label) -> Self {
-        let text = text(MARKER, node, (number, lease_ms), [KEEPS_NEWEST, "", ":"], label);
-        Self { text, number, lease_ms, demand: Demand::ALONE, run_limit: 0 }
+        Self::made(node, number, lease_ms, (Demand::ALONE, Service::Newest), label)
+    }
+
+    fn made(
+        node: &NodeId,
+        number: u64,
+        lease_ms: u64,
+        (demand, service): (Demand, Service),
+        label: &Label,
+    ) -> Self {
+        let mut digits = itoa::Buffer::new();
+        let [slash, limit] = service.text(&mut digits);
+        let asked = [&*demand.text(), slash, limit, ":"];
+        let text = text(MARKER, node, (number, lease_ms), asked, label);
+        Self { text, number, lease_ms, demand, service }
     }
 
     /// A new member in a queue that JVMs share.
     pub fn redisson(node: &NodeId, number: u64, lease_ms: u64, label: &Label) -> Self {
-        let text = text(REDISSON_MARKER, node, (number, lease_ms), [""; 3], label);
-        Self { text, number, lease_ms, demand: Demand::ALONE, run_limit: 1 }
+        let text = text(REDISSON_MARKER, node, (number, lease_ms), [""; 4], label);
+        Self { text, number, lease_ms, demand: Demand::ALONE, service: Service::Alone }
     }
 
     /// Reads a member; nothing if the text is none of ours.
@@ -180,22 +216,21 @@ impl Member {
         let (node, rest) = rest.split_at_checked(NODE_BYTES)?;
         let (of, rest) = part(rest.strip_prefix(':')?)?;
         let (lease_ms, rest) = part(rest)?;
-        let (demand, run_limit) = match marker {
+        let (demand, service) = match marker {
             MARKER => {
                 let demand = part(rest)?.0;
-                match demand.strip_prefix(IN_RUN) {
-                    _ if demand == KEEPS_NEWEST => (Demand::ALONE, 0),
-                    Some(limit) => (Demand::ALONE, run_limit(limit)?),
-                    None => (Demand::parse(demand)?, 1),
+                match demand.strip_prefix(SERVED) {
+                    Some(service) => (Demand::ALONE, Service::parse(service)?),
+                    None => (Demand::parse(demand)?, Service::Alone),
                 }
             }
-            REDISSON_MARKER => (Demand::ALONE, 1),
+            REDISSON_MARKER => (Demand::ALONE, Service::Alone),
             _ => return None,
         };
         let lease_ms = number(lease_ms)?;
         let number = number(of)?;
         let is_ours = lease_ms > 0 && !node.bytes().any(|byte| byte == b':');
-        is_ours.then(|| Self { text: Arc::from(text), number, lease_ms, demand, run_limit })
+        is_ours.then(|| Self { text: Arc::from(text), number, lease_ms, demand, service })
     }
 
     /// The same attempt under another number.
@@ -206,19 +241,23 @@ impl Member {
         Self { text, number, ..*self }
     }
 
-    /// The most members of a run in which this one is served; 1 if it is served alone.
+    /// The maximum size of the run in which it is served; 1 if it is served alone.
     pub fn run_limit(&self) -> usize {
-        self.run_limit.max(1).into()
+        match self.service {
+            Service::Run(limit) => limit.get().into(),
+            Service::Alone | Service::Newest => 1,
+        }
     }
 
-    /// Whether it waits only while no newer one of its kind does.
+    /// Whether it waits only while no newer member of its kind does.
     pub fn keeps_newest(&self) -> bool {
-        self.run_limit == 0
+        self.service == Service::Newest
     }
 
     /// Whether both are served in one run: they differ in their numbers only.
     pub fn shares_run(&self, other: &Self) -> bool {
-        self.run_limit > 1 && self.node() == other.node() && self.tail() == other.tail()
+        let is_in_run = matches!(self.service, Service::Run(_));
+        is_in_run && self.node() == other.node() && self.tail() == other.tail()
     }
 
     /// The text behind the number.
@@ -276,25 +315,19 @@ impl Member {
     }
 }
 
-/// The text of a new member. Its demand, in two parts and with the colon behind it, or nothing of
-/// that, and its label come last.
+/// The text of a new member. Its demand and service, with the colon behind them, or nothing of that,
+/// and its label come last.
 fn text(
     marker: &str,
     node: &NodeId,
     (number, lease_ms): (u64, u64),
-    [demand, limit, colon]: [&str; 3],
+    [demand, slash, limit, colon]: [&str; 4],
     label: &Label,
 ) -> Arc<str> {
     let [mut number_digits, mut lease_digits] = [itoa::Buffer::new(); 2];
     let (number, lease_ms) = (number_digits.format(number), lease_digits.format(lease_ms));
     let (node, label) = (node.as_str(), &label.0);
-    joined(&[marker, node, ":", number, ":", lease_ms, ":", demand, limit, colon, label])
-}
-
-/// Reads the most members of a run.
-fn run_limit(text: &str) -> Option<u8> {
-    let limit = number(text).filter(|limit| (2..=MAX_RUN as u64).contains(limit))?;
-    (itoa::Buffer::new().format(limit) == text).then_some(limit as u8)
+    joined(&[marker, node, ":", number, ":", lease_ms, ":", demand, slash, limit, colon, label])
 }
 
 /// The text up to the next colon, and the text after it.
