@@ -6,7 +6,7 @@ use proto::node::{Core, Phase};
 
 use crate::books::Server;
 use crate::model::{Action, Locking};
-use crate::packet::{Ask, Outcome, Packet, Told};
+use crate::packet::{Ask, Outcome, Packet, Sent, Told};
 use crate::properties::at_ms;
 use crate::server::{bits, together};
 use crate::state::{Bits, Client, Stage, State, node_of};
@@ -92,7 +92,10 @@ impl Locking {
                 let (node, ask, sent) = match state.network.remove(packet) {
                     Packet::Request { node, ask, sent, .. } => {
                         if stays {
-                            put(state, Packet::Request { node, ask, sent: 0, is_late: true });
+                            put(
+                                state,
+                                Packet::Request { node, ask, sent: Sent::NEVER, is_late: true },
+                            );
                         }
                         (node, ask, sent)
                     }
@@ -256,7 +259,7 @@ impl Locking {
             Packet::Reply { ask: Ask::Touch { members }, told, sent, .. } => {
                 let news = |member: u8| {
                     let core = &state.nodes[node_of(member)].core;
-                    core.anchor(self.number(state, member)) != Some(moment(*sent))
+                    core.anchor(self.number(state, member)) != Some(moment(sent.at))
                 };
                 let Outcome::Touched { waiting, .. } = told.outcome else { return true };
                 has_news(told) || waiting != *members || bits(waiting).any(news)
@@ -283,7 +286,7 @@ impl Locking {
             if let Packet::Request { node: from, is_late, sent, .. } = packet
                 && *from == node
             {
-                (*is_late, *sent) = (true, 0);
+                (*is_late, *sent) = (true, Sent::NEVER);
             }
         }
         state.network.sort_unstable();

@@ -8,14 +8,14 @@ pub(crate) enum Packet {
     Request {
         node: u8,
         ask: Ask,
-        sent: u32,
+        sent: Sent,
         /// Whether no node waits for the reply any more: the connection it went through is gone.
         is_late: bool,
     },
     Reply {
         node: u8,
         ask: Ask,
-        sent: u32,
+        sent: Sent,
         told: Told,
     },
     /// The server tells a node that these members of it were granted.
@@ -50,6 +50,19 @@ impl Packet {
             | Self::Superseded { members } => bits(*members).next().map(|member| member / NUMBERS),
         }
     }
+}
+
+/// What a table says of a request beside its command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Sent {
+    pub(crate) at: u32,
+    /// Whether nobody waits for the answer: the table counts such requests apart.
+    pub(crate) background: bool,
+}
+
+impl Sent {
+    /// In place of the real ones where the answer is no longer received.
+    pub(crate) const NEVER: Self = Self { at: 0, background: false };
 }
 
 /// A command.

@@ -11,7 +11,7 @@ use proto::{
 use crate::act::{given_back, put};
 use crate::event::Event;
 use crate::model::Locking;
-use crate::packet::{Ask, Outcome, Packet, Told};
+use crate::packet::{Ask, Outcome, Packet, Sent, Told};
 use crate::server::{bits, together};
 use crate::state::{Bits, Id, NUMBERS, ROUNDS, Stage, State, node_of};
 use crate::variant::Variant;
@@ -142,22 +142,30 @@ impl Locking {
                 unreachable!("no node asks for it")
             }
         };
-        put(state, Packet::Request { node, ask, sent: state.now, is_late: false });
+        let sent = Sent { at: state.now, background: request.background };
+        put(state, Packet::Request { node, ask, sent, is_late: false });
     }
 
     /// The request as the table has sent it.
-    fn request(&self, state: &State, ask: Ask, sent: u32) -> Request {
+    fn request(&self, state: &State, ask: Ask, sent: Sent) -> Request {
         let command = self.command(ask, |id| self.member_of(state, id));
         let lock = self.lock.clone();
-        Request { lock, command, sent: moment(sent), background: false, lane: 0 }
+        let Sent { at, background } = sent;
+        Request { lock, command, sent: moment(at), background, lane: 0 }
     }
 
     /// Delivers a reply.
-    pub(crate) fn replied(&self, state: &mut State, node: u8, ask: Ask, sent: u32, told: &Told) {
-        let sent = match self.variant {
-            Variant::CountsFromTheReply => state.now,
-            _ => sent,
-        };
+    pub(crate) fn replied(
+        &self,
+        state: &mut State,
+        node: u8,
+        ask: Ask,
+        mut sent: Sent,
+        told: &Told,
+    ) {
+        if self.variant == Variant::CountsFromTheReply {
+            sent.at = state.now;
+        }
         let request = self.request(state, ask, sent);
         let answer = self.answer(state, ask, told);
         let had = state.guards(node);
@@ -182,7 +190,7 @@ impl Locking {
     }
 
     /// Ends the wait for an answer: whether the request ran or will run is not known.
-    pub(crate) fn unanswered(&self, state: &mut State, node: u8, ask: Ask, sent: u32) {
+    pub(crate) fn unanswered(&self, state: &mut State, node: u8, ask: Ask, sent: Sent) {
         let request = self.request(state, ask, sent);
         let error = StoreError::ambiguous("lost");
         self.event(state, node, |core| core.unanswered(&request, &error));
