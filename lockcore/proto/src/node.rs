@@ -89,6 +89,7 @@ const MAX_AT_ONCE: usize = 256;
 const MADE_DUE: usize = MAX_AT_ONCE / 4;
 /// The maximum size of a table that is checked after each event. A larger one is checked the less
 /// often the larger it is, so that a check costs the less for each event.
+#[cfg(debug_assertions)]
 const CHECKED: usize = 64;
 const TOO_MANY_AT_ONCE: &str =
     "too many acquires of this Locks at once: this one was not sent within the request timeout";

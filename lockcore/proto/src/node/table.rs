@@ -157,33 +157,43 @@ impl<P: Mirror> Table<P> {
         Some(entry)
     }
 
-    /// Asserts that counts, lanes and indices agree with the entries.
+    /// Asserts that counts, lanes and indices agree with the entries: an index that has each of its
+    /// entries, and as many as there are, has no other. Allocates nothing, as tests that count
+    /// allocations run it, too.
     #[cfg(debug_assertions)]
     pub(super) fn check(&self) {
         let Counts { failed, places_lost, .. } = self.counts;
         let mut counts = Counts { failed, places_lost, ..Counts::default() };
-        let mut lanes = vec![Lane::default(); self.lanes.len()];
-        let (mut ends, mut releases) = (ByTime::new(), ByTime::new());
-        let mut asked_for = HashMap::new();
-        let mut lines = BTreeMap::<&LockName, BTreeSet<u64>>::new();
+        let [mut ends, mut releases, mut renewals, mut leaves] = [0; 4];
+        let [mut unsent, mut parked, mut asked_for, mut waiting] = [0; 4];
         for (number, indexed) in &self.entries {
             let Indexed { entry, keys } = &**indexed;
             let number = *number;
+            let lane = self.lane(entry.lane);
             assert_eq!(entry.member.number(), number, "an entry under another number");
             assert_eq!(entry.lane, self.lane_of(&entry.lock), "{number} is in another lane");
             assert!(!entry.is_over(), "{number} is over and not forgotten");
             assert_eq!(*keys, entry.index_keys(), "{number} has changed outside of the table");
-            ends.extend(keys.end.map(|at| (at, number)));
-            releases.extend(keys.release.map(|at| (at, number)));
-            lanes[usize::from(entry.lane)].reorder(number, &IndexKeys::default(), keys);
-            if keys.is_asked_for {
-                *asked_for.entry(entry.lock.clone()).or_insert(0) += 1;
-            }
+            let is_in = |set: &ByTime, at: Option<Moment>, name| {
+                assert!(at.is_none_or(|at| set.contains(&(at, number))), "{number}: {name}");
+                usize::from(at.is_some())
+            };
+            ends += is_in(&self.ends, keys.end, "its end is not known");
+            releases += is_in(&self.releases, keys.release, "its release is not due");
+            renewals += is_in(&lane.renewals, keys.renew, "its renewal is not due");
+            leaves += is_in(&lane.leaves, keys.leave, "its leave is not due");
+            assert_eq!(lane.unsent.contains(&number), keys.is_unsent, "{number} is unsent");
+            assert_eq!(lane.parked.contains(&number), keys.is_parked, "{number} is parked");
+            unsent += usize::from(keys.is_unsent);
+            parked += usize::from(keys.is_parked);
+            asked_for += usize::from(keys.is_asked_for);
             if keys.waits_in_line {
-                lines.entry(&entry.lock).or_default().insert(number);
-                let period = self.lines.get(&entry.lock).map(|line| line.period);
+                waiting += 1;
+                let line = self.lines.get(&entry.lock);
+                let line = line.filter(|line| line.numbers.contains(&number));
                 let longest = lease::touch_period(&entry.options);
-                assert!(period.is_some_and(|period| period <= longest), "{number}: {period:?}");
+                let is_touched = line.is_some_and(|line| line.period <= longest);
+                assert!(is_touched, "{number} is in no line, or is touched too seldom");
             }
             match keys.class {
                 Some(Class::Attempt) => counts.attempts += 1,
@@ -193,21 +203,27 @@ impl<P: Mirror> Table<P> {
             }
         }
         assert_eq!(self.counts, counts, "the counts");
-        assert_eq!(self.asked_for, asked_for, "the acquires of each lock");
-        assert_eq!((&self.ends, &self.releases), (&ends, &releases), "the ends and releases");
-        let kept = self.lines.iter().map(|(lock, line)| (lock, &line.numbers));
-        assert!(kept.eq(lines.iter().map(|(lock, numbers)| (*lock, numbers))), "the lines");
+        assert_eq!([self.ends.len(), self.releases.len()], [ends, releases], "ends, releases");
+        let in_lanes = |of: fn(&Lane) -> usize| self.lanes.iter().map(of).sum::<usize>();
+        assert_eq!(in_lanes(|lane| lane.renewals.len()), renewals, "the renewals of lanes");
+        assert_eq!(in_lanes(|lane| lane.leaves.len()), leaves, "the leaves of lanes");
+        assert_eq!(in_lanes(|lane| lane.unsent.len()), unsent, "the unsent attempts of lanes");
+        assert_eq!(in_lanes(|lane| lane.parked.len()), parked, "the parked attempts of lanes");
+        assert_eq!(in_lanes(|lane| lane.touches.len()), self.lines.len(), "the touches of lanes");
+        assert_eq!(self.asked_for.values().sum::<usize>(), asked_for, "the acquires");
+        for (lock, count) in &self.asked_for {
+            let of_lock = self.entries.values().filter(|of| of.entry.lock == *lock);
+            let asked = of_lock.filter(|of| of.keys.is_asked_for).count();
+            assert_eq!((*count, *count > 0), (asked, true), "the acquires of {lock:?}");
+        }
         for (lock, line) in &self.lines {
+            assert!(!line.numbers.is_empty(), "nobody waits in the line of {lock:?}");
             assert_eq!(line.lane, self.lane_of(lock), "the line of {lock:?} is in another lane");
-            lanes[usize::from(line.lane)].touches.insert((line.due, lock.clone()));
+            let touches = &self.lane(line.lane).touches;
+            assert!(touches.contains(&(line.due, lock.clone())), "{lock:?} is not touched");
         }
-        for (lane, recounted) in self.lanes.iter().zip(&lanes) {
-            assert_eq!(lane.renewals, recounted.renewals, "the renewals of a lane");
-            assert_eq!(lane.leaves, recounted.leaves, "the leaves of a lane");
-            assert_eq!(lane.touches, recounted.touches, "the touches of a lane");
-            assert_eq!(lane.unsent, recounted.unsent, "the unsent attempts of a lane");
-            assert_eq!(lane.parked, recounted.parked, "the parked attempts of a lane");
-        }
+        let in_lines: usize = self.lines.values().map(|line| line.numbers.len()).sum();
+        assert_eq!(in_lines, waiting, "the lines");
     }
 
     /// Counts an attempt that has lost its place.
