@@ -25,6 +25,17 @@ pub(super) enum GrantSource {
     Message,
 }
 
+/// What the server's word that a hold is ours is worth by the time it is heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Certainty {
+    /// It can be offered.
+    Certain,
+    /// It is offered once the server has confirmed it.
+    Doubted,
+    /// It is too late for a guard: a touch decides.
+    TooLate,
+}
+
 impl GrantSource {
     /// Whether it may tell of a hold that the member has no more. An answer is as old as its
     /// request. A message may come however late: a second copy of the acquire may wait, and be
@@ -133,37 +144,53 @@ impl<P: Mirror> Core<P> {
             GrantSource::Answer(sent) | GrantSource::Aside(sent) => sent,
             GrantSource::Message => entry.anchor,
         };
-        let certain = lease::certain_until(anchor, left).since(now);
-        let wants = entry.caller == Caller::Waits;
-        if certain.is_zero() {
-            // Too late to be a guard: a touch decides.
-            self.table.change(number, |entry| entry.state = State::Waiting);
-            let lock = self.table.entries()[&number].lock.clone();
-            self.table.touch_by(&lock, now);
-            if !wants {
-                self.withdraw(number);
-            }
-            return;
-        }
-        let short = certain < lease::claim(&entry.options) / 2;
-        let is_doubted = anchor < self.doubt;
         // Two copies of its acquire may have run: the first was granted, its claim lapsed, and the
         // second queued it again. The message may tell of the first.
         let may_be_old = is_message && entry.ambiguous;
-        let is_forgeable = is_message && self.rules.confirm_grants;
-        let is_alone = self.rules.replicas > 0;
-        let may_be_late = source.may_be_late(entry);
-        if short || is_doubted || may_be_old || is_forgeable || is_alone || may_be_late {
-            self.table.change(number, |entry| {
-                entry.state = State::Confirming { token, handed_over: is_message };
-            });
-            self.confirm(number);
-            if !wants {
-                self.withdraw(number);
+        let claim = lease::claim(&entry.options);
+        let is_doubted = may_be_old || source.may_be_late(entry);
+        let wants = entry.caller == Caller::Waits;
+        match self.certainty(source, anchor, left, claim, is_doubted) {
+            Certainty::Certain => return self.offer(number, token, anchor, left, is_message),
+            Certainty::TooLate => {
+                self.table.change(number, |entry| entry.state = State::Waiting);
+                let lock = self.table.entries()[&number].lock.clone();
+                self.table.touch_by(&lock, now);
             }
-            return;
+            Certainty::Doubted => {
+                self.table.change(number, |entry| {
+                    entry.state = State::Confirming { token, handed_over: is_message };
+                });
+                self.confirm(number);
+            }
         }
-        self.offer(number, token, anchor, left, is_message);
+        if !wants {
+            self.withdraw(number);
+        }
+    }
+
+    /// Whether a guard may rely on a grant, or on a run, with `left` counted from `anchor`, of
+    /// members with this `claim`. `is_doubted` if their entries have a reason to doubt it.
+    pub(super) fn certainty(
+        &self,
+        source: GrantSource,
+        anchor: Moment,
+        left: Duration,
+        claim: Duration,
+        is_doubted: bool,
+    ) -> Certainty {
+        let certain = lease::certain_until(anchor, left).since(self.now);
+        if certain.is_zero() {
+            return Certainty::TooLate;
+        }
+        let is_short = certain < claim / 2;
+        let is_forgeable = matches!(source, GrantSource::Message) && self.rules.confirm_grants;
+        let has_replicas = self.rules.replicas > 0;
+        let is_doubted = is_doubted || anchor < self.doubt;
+        match is_short || is_forgeable || has_replicas || is_doubted {
+            true => Certainty::Doubted,
+            false => Certainty::Certain,
+        }
     }
 
     /// Asks whether a hold that is not handed out yet is still held.

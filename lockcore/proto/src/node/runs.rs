@@ -24,7 +24,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::Core;
-use super::grants::GrantSource;
+use super::grants::{Certainty, GrantSource};
 use crate::error::StoreError;
 use crate::member::Member;
 use crate::name::LockName;
@@ -129,26 +129,20 @@ impl<P: Mirror> Core<P> {
             }
         };
         let left = Duration::from_millis(told.left_ms);
-        let certain = lease::certain_until(anchor, left).since(self.now);
-        if certain.is_zero() && !may_be_old {
-            // Too late to be served: a touch decides.
+        let claim = Duration::from_millis(crate::claim_ms(name.lease_ms()));
+        let is_doubted = may_be_old || entries().any(|entry| source.may_be_late(entry));
+        let certainty = self.certainty(source, anchor, left, claim, is_doubted);
+        if certainty == Certainty::TooLate && !may_be_old {
             let now = self.now;
             return self.table.touch_by(&lock, now);
         }
-        let lease_ms = name.lease_ms();
-        let is_forgeable = is_message && self.rules.confirm_grants;
-        let may_be_late = entries().any(|entry| source.may_be_late(entry));
-        let is_short = certain < Duration::from_millis(crate::claim_ms(lease_ms)) / 2;
-        let is_certain = !(is_short
-            || anchor < self.doubt
-            || may_be_old
-            || is_forgeable
-            || self.rules.replicas > 0
-            || may_be_late);
         self.table.granted(first, told.answers(first));
         self.begin_run(lock, name, told.numbers, is_message);
         self.list_run(first, told);
-        if is_certain { self.serve_run(first, anchor, left) } else { self.confirm(first) }
+        match certainty {
+            Certainty::Certain => self.serve_run(first, anchor, left),
+            Certainty::Doubted | Certainty::TooLate => self.confirm(first),
+        }
     }
 
     /// Makes the entry of this name the hold of a run.
