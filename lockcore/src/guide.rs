@@ -2,7 +2,7 @@
 //!
 //! In the order in which to read them: [`choosing`], [`keys`], [`leases`], [`fencing`],
 //! [`cancellation`], [`overload`], [`runtimes`], [`redis`], [`quorum`], [`observability`],
-//! [`testing`].
+//! [`alerts`], [`testing`].
 
 #[doc = include_str!("guide/choosing.md")]
 pub mod choosing {}
@@ -33,6 +33,9 @@ pub mod quorum {}
 
 #[doc = include_str!("guide/observability.md")]
 pub mod observability {}
+
+#[doc = include_str!("guide/alerts.md")]
+pub mod alerts {}
 
 #[doc = include_str!("guide/testing.md")]
 pub mod testing {}

@@ -47,6 +47,7 @@
 //! | Running it on Redis | [`guide::redis`] |
 //! | Several independent servers | [`guide::quorum`] |
 //! | Events and metrics | [`guide::observability`] |
+//! | An alert: its meaning and remedy | [`guide::alerts`] |
 //! | Testing my own code | [`guide::testing`] |
 //!
 //! Start with [`Locks`]. [`Locks::with`] releases the lock after a section, and stops the section
