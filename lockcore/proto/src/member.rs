@@ -315,8 +315,8 @@ impl Member {
     }
 }
 
-/// The text of a new member. Its demand and service, with the colon behind them, or nothing of that,
-/// and its label come last.
+/// The text of a new member. Its demand and service with the colon behind them, or nothing in their
+/// place, and its label come last.
 fn text(
     marker: &str,
     node: &NodeId,
