@@ -16,7 +16,8 @@ use std::time::Duration;
 use call::{Scripted, value};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
-use proto::wire::{Asked, Floors, Wire, keys, scripts};
+use proto::layout::{Layout, QUEUE};
+use proto::wire::{Asked, Floors, Wire, keys};
 use proto::{Acquired, Answer, Command, Demand, Label, LockName, Member, Mode, NodeId, Released};
 use redis::aio::MultiplexedConnection;
 use redis::cmd;
@@ -44,7 +45,7 @@ struct Node {
 impl Node {
     async fn connect(server: &Server) -> Self {
         let mut redis = server.bare().await;
-        for script in scripts::usual(false) {
+        for script in QUEUE.usual_scripts() {
             load(&mut redis, &script.source).await;
         }
         let node = NodeId::from(rand::random::<u128>());
@@ -53,8 +54,8 @@ impl Node {
         let hearing = AbortOnDropHandle::new(hearing);
         let (seconds, micros): (u64, u64) =
             cmd("TIME").query_async(&mut redis).await.expect("answered");
-        let of_error = |said: &str| panic!("{said}");
-        let wire = Wire { node, prefix: PREFIX.into(), peers: false, has_slots: false, of_error };
+        let of_error = |said: &str, _: &dyn Layout| panic!("{said}");
+        let wire = Wire { node, prefix: PREFIX.into(), layout: QUEUE, has_slots: false, of_error };
         Self { wire, floor_us: seconds * 1_000_000 + micros, redis, hearing, next: 0 }
     }
 

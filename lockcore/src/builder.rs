@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use crate::error::LockError;
+use crate::layout;
 use crate::locks::Locks;
 use crate::node::{Inbox, Node, Settings};
 use crate::option_setters;
@@ -338,7 +339,7 @@ impl LocksBuilder {
     ) -> Arc<Node> {
         let inbox = Inbox::default();
         let listener = Arc::new(inbox.clone());
-        let store = store.connect_as(id.clone(), listener, self.redisson_peers, seen);
+        let store = store.connect_as(id.clone(), listener, layout::of(self.redisson_peers), seen);
         self.node(store, id, &inbox)
     }
 
@@ -366,7 +367,7 @@ impl LocksBuilder {
             redact_names: self.redact_names,
             request_timeout: self.request_timeout,
             store_wait: self.default_store_wait(),
-            redisson_peers: self.redisson_peers,
+            layout: layout::of(self.redisson_peers),
             run_limit: self.run_limit.unwrap_or(RUN_LIMIT),
             trace_links: self.trace_links.clone(),
             max_waiting: self.max_waiting,

@@ -79,6 +79,7 @@ mod hold_state;
 mod hottest;
 mod inspection;
 mod key;
+mod layout;
 mod locks;
 mod node;
 mod operate;

@@ -12,6 +12,7 @@ use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::inspection::LockInspection;
 use crate::key::{self, IntoKey};
+use crate::layout::NO_FOREIGN_NAMES;
 use crate::node::Node;
 use crate::quorum::Primaries;
 use crate::request::LockRequest;
@@ -381,10 +382,8 @@ impl Locks {
     pub(crate) fn name(&self, key: impl IntoKey) -> Result<LockName, LockError> {
         let key = key.into_key()?;
         let settings = &self.node.settings;
-        if key.is_foreign() && !settings.redisson_peers {
-            let detail = "a foreign name is for a lock that JVMs share: build this Locks with \
-                          redisson_peers(true)";
-            return Err(LockError::with_detail(LockErrorKind::Unsupported, detail));
+        if key.is_foreign() && !settings.layout.has_foreign_names() {
+            return Err(LockError::with_detail(LockErrorKind::Unsupported, NO_FOREIGN_NAMES));
         }
         Ok(key.resolve(settings.namespace.as_deref()))
     }

@@ -23,7 +23,7 @@ pub(crate) use attempt::{Attempt, LocalOptions, SILENCE};
 pub(crate) use clock::{later, until};
 use deadline::{TimedRequest, silent, timer};
 pub(crate) use driver::{Driver, Inbox};
-pub(crate) use guard::{NOT_WITH_PEERS, NodeGuard};
+pub(crate) use guard::NodeGuard;
 pub(crate) use handle::Node;
 pub(crate) use hold_cell::HoldCell;
 use observe::cause_of;

@@ -4,20 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use proto::layout::Ability;
 use proto::node::Request;
 use proto::{ConfigError, Demand, Label, LockErrorKind, LockName, Mode, WhenBusy};
 
 use crate::acquire::{Acquire, TryAcquire, Way};
 use crate::class::Class;
 use crate::error::LockError;
-use crate::node::{Attempt, HoldCell, LocalOptions, NOT_WITH_PEERS, Node, begin_class};
+use crate::node::{Attempt, HoldCell, LocalOptions, Node, begin_class};
 use crate::option_setters;
 use crate::options::{LockOptions, Wait};
 use crate::quorum::{Ascent, Climb, Primaries};
-
-/// JVMs know of no waiter that leaves for a newer one.
-const NEWEST_NOT_WITH_PEERS: &str = "KeepNewest is not in the layout that JVMs share: wait, or use a second Locks, built without \
-    redisson_peers, under other names";
 
 /// One acquisition with its own options; made by [`Locks::key`](crate::Locks::key). Options that
 /// are not set here are the [defaults](crate::LocksBuilder::defaults) of the `Locks`.
@@ -267,23 +264,20 @@ impl LockRequest {
     fn build(self, mode: Mode, demand: Result<Demand, ConfigError>) -> Result<Request, LockError> {
         let demand = demand?;
         let terms = self.options.checked()?;
-        let unsupported = |why| Err(LockError::with_detail(LockErrorKind::Unsupported, why));
-        let has_peers = self.node.settings.redisson_peers;
+        let settings = &self.node.settings;
         let mode = match (terms.when_busy, terms.wait) {
             (WhenBusy::Refuse, _) | (_, Some(Duration::ZERO)) => Mode::Try,
             _ => mode,
         };
-        if has_peers && demand != Demand::ALONE {
-            return unsupported(NOT_WITH_PEERS);
+        if demand != Demand::ALONE {
+            settings.can(Ability::Parts)?;
         }
         if mode == Mode::Wait && terms.when_busy == WhenBusy::KeepNewest {
             if demand != Demand::ALONE {
                 let range = "Wait or Refuse for reads and permits";
                 return Err(ConfigError::new("when_busy", "KeepNewest", range).into());
             }
-            if has_peers {
-                return unsupported(NEWEST_NOT_WITH_PEERS);
-            }
+            settings.can(Ability::KeepNewest)?;
         }
         Ok(Request { lock: self.lock?, options: terms, mode, label: self.label, demand })
     }

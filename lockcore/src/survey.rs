@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use proto::layout::Ability;
 use proto::{Answer, Command, LockErrorKind, LockName};
 
 use crate::error::LockError;
@@ -104,10 +105,9 @@ impl Survey {
     /// # Cancel safety
     /// Changes nothing. A page whose future is dropped is read again by the next call.
     pub async fn next_page(&mut self) -> Result<Option<Vec<BusyLock>>, LockError> {
-        if self.locks.node.settings.redisson_peers && !self.searches.is_empty() {
-            self.searches.clear();
-            let detail = "the keys of locks that JVMs share cannot be found: inspect them by name";
-            return Err(LockError::with_detail(LockErrorKind::Unsupported, detail));
+        if !self.searches.is_empty() {
+            let can = self.locks.node.settings.can(Ability::Survey);
+            can.inspect_err(|_| self.searches.clear())?;
         }
         if self.names.is_empty() {
             let Some(search) = self.searches.front() else { return Ok(None) };

@@ -5,9 +5,10 @@ use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use proto::NodeId;
+use proto::layout::QUEUE;
 use proto::node::{Core, Due, Moment, Phase, Request, Rules};
 use proto::queue::QueueState;
-use proto::redisson::LockState;
+use proto::redisson::{LockState, REDISSON};
 use proto::{Demand, Label, LockName, Member, Mode, Terms, WhenBusy};
 use stateright::{Model, Property};
 
@@ -216,7 +217,7 @@ impl Locking {
         Rules {
             confirm_grants: false,
             replicas: 0,
-            peers: self.scope.beside_jvms,
+            layout: if self.scope.beside_jvms { REDISSON } else { QUEUE },
             window: usize::MAX,
             acquires: self.scope.acquires,
             runs: self.scope.runs,

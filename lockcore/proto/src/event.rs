@@ -34,7 +34,7 @@ pub enum Event {
         /// Their numbers.
         numbers: Vec<u64>,
     },
-    /// A JVM tells a waiting member to come: the lock may be free.
+    /// A waiting member is told to come: the lock may be free.
     Poked {
         /// The number of the member.
         number: u64,

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`queue`] | the server's: each [`Command`] on one lock as one pure function of its state |
 //! | [`redisson`] | the same in the layout of Redisson, for queues that JVMs share |
+//! | [`layout`] | the keys, commands and rules of a lock behind one trait |
 //! | [`node`] | the client's: every attempt and hold of one process, as a state machine |
 //! | [`wire`] | both over Redis: the scripts, their calls, their answers and messages |
 //!
@@ -66,6 +67,7 @@
 //! assert!(matches!(core.event(now).take(attempt), Outcome::Granted { .. }));
 //! ```
 
+pub mod layout;
 pub mod node;
 pub mod queue;
 pub mod redisson;

@@ -77,7 +77,8 @@ use self::recent_releases::RecentReleases;
 use self::run::{Runs, ToldRun};
 use self::table::Table;
 use crate::error::{LockErrorKind, StoreError};
-use crate::member::{self, Member, NodeId, ROUND_BITS};
+use crate::layout::{Layout, NewMember, QUEUE};
+use crate::member::{self, NodeId, ROUND_BITS};
 use crate::name::LockName;
 use crate::terms::WhenBusy;
 use crate::token::FencingToken;
@@ -101,8 +102,8 @@ pub struct Rules {
     pub confirm_grants: bool,
     /// The number of replicas that have to have a grant or a renewal before it counts; 0 asks none.
     pub replicas: u32,
-    /// Whether queues are shared with JVMs.
-    pub peers: bool,
+    /// The layout of the keys.
+    pub layout: &'static dyn Layout,
     /// The most acquires that are repeated on their way in each lane at once: a time-out is to
     /// measure the server, not our own queue there. 64 by default.
     pub window: usize,
@@ -127,7 +128,7 @@ impl Default for Rules {
         Self {
             confirm_grants: false,
             replicas: 0,
-            peers: false,
+            layout: QUEUE,
             window: 64,
             acquires: 256,
             runs: 1,
@@ -315,14 +316,17 @@ impl<P: Mirror> Core<P> {
         let Request { lock, options, mode, label, demand } = request;
         let node = &self.node;
         let lease_ms = options.lease_ms();
-        let member = match self.rules.peers {
-            true => Member::redisson(node, number, lease_ms, &label),
-            false if mode == Mode::Wait && options.when_busy == WhenBusy::KeepNewest => {
-                Member::keeping_newest(node, number, lease_ms, &label)
-            }
-            false if run_limit > 1 => Member::in_run(node, number, lease_ms, run_limit, &label),
-            false => Member::new(node, number, lease_ms, demand, &label),
-        };
+        let keeps_newest = mode == Mode::Wait && options.when_busy == WhenBusy::KeepNewest;
+        let label = &label;
+        let member = self.rules.layout.member(NewMember {
+            node,
+            number,
+            lease_ms,
+            demand,
+            run_limit,
+            keeps_newest,
+            label,
+        });
         // Those that ask for one lock at once go together with the next tick, which is due now. Of
         // other locks, none takes the room of those that came before.
         let lane = self.table.lane(self.table.lane_of(&lock));

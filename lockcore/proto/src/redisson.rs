@@ -12,12 +12,14 @@ use crate::token::FencingToken;
 
 mod advance;
 mod commands;
+mod layout;
 mod peers;
 mod recognise;
 mod step;
 #[cfg(test)]
 mod tests;
 
+pub use layout::{REDISSON, RedissonLayout};
 pub use peers::{
     ALIVE_MS, GRACE_MS, JVM_STEP_MS, LEADING, LOOKED_AT, SHORT_SCORE_MS, SLACK_MS, SUSPECTS_MS,
 };

@@ -2,15 +2,14 @@
 //! and messages are read, and the scripts themselves. No client of Redis is needed for that: see
 //! [`Call`] and [`Value`].
 //!
-//! A [`Wire`] speaks the protocol of the queue or, where JVMs share the queues, Redisson's layout;
-//! nothing else knows which.
+//! A [`Wire`] speaks the protocol of its [layout](crate::layout).
 
 pub mod keys;
 mod message;
-mod outcome;
-mod queue;
+pub mod outcome;
+pub(crate) mod queue;
 pub mod redirect;
-mod redisson;
+pub(crate) mod redisson;
 pub mod scripts;
 pub mod slot;
 mod value;
@@ -21,26 +20,41 @@ use std::sync::Arc;
 pub use message::message;
 pub use queue::{FreeAcquire, FreeRelease, script as queue_script};
 pub use scripts::Script;
-pub use value::{Value, is_nonsense, nonsense};
+pub use value::{Told, Value, fencing_token, is_nonsense, nonsense};
 
 use crate::error::{LockErrorKind, StoreError};
+use crate::layout::{Fast, Layout};
 use crate::member::{Member, NodeId};
 use crate::name::LockName;
 use crate::{Acquired, Answer, Answers, Command};
 
 /// The call of a script, which a client sends. Keys come first, then the other arguments.
-pub trait Call: Sized {
+pub trait Call {
     /// A call of this script with so many keys, without any argument yet.
-    fn begin(script: &'static Script, keys: usize) -> Self;
+    fn begin(script: &'static Script, keys: usize) -> Self
+    where
+        Self: Sized;
 
     /// Adds a text as the next argument.
-    fn text(&mut self, text: &str) -> &mut Self;
+    fn text(&mut self, text: &str) -> &mut dyn Call;
 
     /// Adds a number as the next argument.
-    fn number(&mut self, number: u64) -> &mut Self;
+    fn number(&mut self, number: u64) -> &mut dyn Call;
 
     /// Adds a displayed value as the next argument.
-    fn display(&mut self, argument: impl fmt::Display) -> &mut Self;
+    fn display(&mut self, argument: &dyn fmt::Display) -> &mut dyn Call;
+}
+
+/// The place of a call, which a layout begins.
+pub trait Begin {
+    /// Begins the call of this script with so many keys.
+    fn begin(&mut self, script: &'static Script, keys: usize) -> &mut dyn Call;
+}
+
+impl<C: Call> Begin for Option<C> {
+    fn begin(&mut self, script: &'static Script, keys: usize) -> &mut dyn Call {
+        self.insert(C::begin(script, keys))
+    }
 }
 
 /// Bounds for a command by all that its node has seen, µs since the epoch.
@@ -59,17 +73,19 @@ pub struct Floors {
 
 /// The circumstances of one command: the node that sends it, and the bounds of its floors.
 #[derive(Debug, Clone, Copy)]
-struct Context<'a> {
-    node: &'a NodeId,
+pub struct Context<'a> {
+    /// The node.
+    pub node: &'a NodeId,
     /// The first part of the grants channels.
-    prefix: &'a str,
+    pub prefix: &'a str,
     /// Whether each slot has a counter of its own.
-    has_slots: bool,
-    floors: Floors,
+    pub has_slots: bool,
+    /// The bounds.
+    pub floors: Floors,
 }
 
-/// Reads the error of a server that stands as a text in an answer.
-pub type OfError = fn(&str) -> StoreError;
+/// Reads the error of a server that stands as a text in an answer of this layout.
+pub type OfError = fn(&str, &dyn Layout) -> StoreError;
 
 /// The way of one node to write and read.
 #[derive(Debug, Clone)]
@@ -78,8 +94,8 @@ pub struct Wire {
     pub node: NodeId,
     /// The first part of the grants channels.
     pub prefix: Arc<str>,
-    /// Whether JVMs share the queues.
-    pub peers: bool,
+    /// The layout of the keys.
+    pub layout: &'static dyn Layout,
     /// Whether the server is one of a Redis Cluster: then each slot has a counter of tokens.
     pub has_slots: bool,
     /// Reads the errors that stand in answers.
@@ -91,7 +107,7 @@ pub struct Wire {
 pub enum Asked {
     /// One command.
     One(LockName, Command),
-    /// Several renewals; several touches, where JVMs share the queues.
+    /// Several renewals, or several touches.
     Together(Vec<(LockName, Command)>),
 }
 
@@ -129,11 +145,12 @@ impl Wire {
 
     /// The commands by the scripts that run them. In a Redis Cluster, all are of one slot.
     pub fn by_script(&self, commands: &[(&LockName, &Command)]) -> Vec<Asked> {
-        let are_touches = matches!(commands.first(), Some((_, Command::Touch { .. })));
-        if commands.len() < 2 || are_touches && !self.peers {
-            return commands.iter().copied().map(Asked::one).collect();
+        match commands {
+            [(_, first), _, ..] if self.layout.goes_together(first) => {
+                vec![Asked::together(commands)]
+            }
+            _ => commands.iter().copied().map(Asked::one).collect(),
         }
-        vec![Asked::together(commands)]
     }
 
     /// The call of the script that runs the commands, for a node that has seen so much.
@@ -141,36 +158,35 @@ impl Wire {
     /// # Errors
     /// The layout has no script for these commands.
     pub fn write<C: Call>(&self, asked: &Asked, floors: Floors) -> Result<C, StoreError> {
-        let context = self.context(floors);
-        let written = match (asked, self.peers) {
-            (Asked::One(lock, command), false) => Some(queue::command(lock, context, command)),
-            (Asked::One(lock, command), true) => redisson::command(lock, context, command),
-            (Asked::Together(commands), false) => Some(queue::renewals(&borrowed(commands))),
-            (Asked::Together(commands), true) => redisson::together(&borrowed(commands), context),
-        };
-        written.ok_or_else(no_such_command)
+        let mut call = None;
+        let written = self.layout.write(asked, self.context(floors), &mut call);
+        call.filter(|_| written.is_some()).ok_or_else(no_such_command)
     }
 
     /// The acquire of a lock without a script, for a lock that is free.
     ///
-    /// Nothing where there is no such way: for other commands, beside JVMs, and in a Redis Cluster,
-    /// where a counter that is made while its slot moves would stop the move.
+    /// Nothing where there is no such way: for other commands, in another layout, and in a Redis
+    /// Cluster, where a counter that is made while its slot moves would stop the move.
     pub fn free_acquire<'a>(&self, asked: &'a Asked) -> Option<FreeAcquire<'a>> {
-        let (lock, command) = self.without_script(asked)?;
-        FreeAcquire::of(lock, command)
+        match self.fast(asked)? {
+            Fast::Acquire(free) => Some(free),
+            Fast::Release(_) => None,
+        }
     }
 
     /// The release of a lock without a script, for a lock without waiters. Nothing for other
-    /// commands, beside JVMs, and in a Redis Cluster, where a server to which a slot moves serves
-    /// one command of those that ask for it, and not the script after it.
+    /// commands, in another layout, and in a Redis Cluster, where a server to which a slot moves
+    /// serves one command of those that ask for it, and not the script after it.
     pub fn free_release<'a>(&self, asked: &'a Asked) -> Option<FreeRelease<'a>> {
-        let (lock, command) = self.without_script(asked)?;
-        FreeRelease::of(lock, command)
+        match self.fast(asked)? {
+            Fast::Release(free) => Some(free),
+            Fast::Acquire(_) => None,
+        }
     }
 
-    fn without_script<'a>(&self, asked: &'a Asked) -> Option<(&'a LockName, &'a Command)> {
+    fn fast<'a>(&self, asked: &'a Asked) -> Option<Fast<'a>> {
         match asked {
-            Asked::One(lock, command) if !self.peers && !self.has_slots => Some((lock, command)),
+            Asked::One(lock, command) if !self.has_slots => self.layout.fast(lock, command),
             _ => None,
         }
     }
@@ -179,21 +195,15 @@ impl Wire {
     /// they are `declared`, the keys follow as arguments: then a server cannot refuse the whole
     /// script for the sake of one.
     pub fn preflight<C: Call>(&self, probe: &LockName, declared: bool) -> C {
-        let (script, keys) = match self.peers {
-            false => (&scripts::of_queue().preflight, queue::KEYS),
-            true => (&scripts::of_redisson().preflight, redisson::KEYS + 1),
-        };
-        let write = |call: &mut C| match self.peers {
-            false => queue::add_keys(call, probe, self.context(Floors::default())),
-            true => redisson::add_keys(call, probe, &["preflight"]),
-        };
-        let mut call = C::begin(script, if declared { keys } else { 0 });
-        if declared {
-            write(&mut call);
+        let (script, keys) = self.layout.preflight(probe, self.context(Floors::default()));
+        let (declared, others) = if declared { (&keys[..], &[][..]) } else { (&[][..], &keys[..]) };
+        let mut call = C::begin(script, declared.len());
+        for key in declared {
+            call.text(key);
         }
         call.text(self.node.as_str()).text(&self.prefix);
-        if !declared {
-            write(&mut call);
+        for key in others {
+            call.text(key);
         }
         call
     }
@@ -209,10 +219,7 @@ impl Wire {
     /// request: see [`is_nonsense`].
     pub fn answer(&self, asked: &Asked, answer: &Value<'_>) -> Result<Answer, StoreError> {
         let Asked::One(lock, command) = asked else { return Err(nonsense()) };
-        let answer = match self.peers {
-            false => queue::reply::answer((lock, command), &self.node, answer),
-            true => redisson::reply::answer((lock, command), self.of_error, answer),
-        }?;
+        let answer = self.layout.answer(self, (lock, command), answer)?;
         if hides_a_grant(command, &answer) { Err(nonsense()) } else { Ok(answer) }
     }
 
@@ -229,10 +236,7 @@ impl Wire {
             };
         };
         let commands: Vec<_> = commands.iter().map(|(_, command)| command).collect();
-        match self.peers {
-            false => queue::reply::renewals(&commands, answer),
-            true => redisson::reply::answers(&commands, self.of_error, answer),
-        }
+        self.layout.answers(self, &commands, answer)
     }
 }
 
@@ -246,7 +250,8 @@ fn hides_a_grant(command: &Command, answer: &Answer) -> bool {
     each.any(|(member, outcome)| *outcome == Acquired::Granted && !is_told(member))
 }
 
-fn borrowed(commands: &[(LockName, Command)]) -> Vec<(&LockName, &Command)> {
+/// The commands by reference.
+pub fn borrowed(commands: &[(LockName, Command)]) -> Vec<(&LockName, &Command)> {
     commands.iter().map(|(lock, command)| (lock, command)).collect()
 }
 

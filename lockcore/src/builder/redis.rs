@@ -13,6 +13,7 @@ use tracing::info;
 use super::{LocksBuilder, new_node};
 use crate::error::LockError;
 use crate::key::LockKey;
+use crate::layout;
 use crate::locks::Locks;
 use crate::node::Inbox;
 use crate::process;
@@ -340,7 +341,7 @@ impl LocksBuilder {
                     .resolve(self.namespace.as_deref()),
             ),
             request_timeout: self.request_timeout,
-            peers: self.redisson_peers,
+            layout: layout::of(self.redisson_peers),
             replicas: self.replicas.map(|(count, timeout)| Replicas { count, timeout }),
             server_time: Arc::new(seen.map_or_else(ServerTime::default, ServerTime::of_quorum)),
             has_slots: false,

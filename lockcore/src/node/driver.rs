@@ -139,7 +139,7 @@ impl Driver {
         let rules = Rules {
             confirm_grants: settings.confirm_grants,
             replicas: settings.replicas,
-            peers: settings.redisson_peers,
+            layout: settings.layout,
             runs: settings.run_limit as usize,
             born_us: Some(store.now_us()),
             seed: seed_of(&id),

@@ -4,6 +4,7 @@ use std::cell::LazyCell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use proto::layout::Ability;
 use proto::node::{GivenBack, Moment};
 use proto::{Answer, Demand, FencingToken, Grant, LockErrorKind, LockName, Renewed};
 use tokio::time::Instant;
@@ -14,10 +15,6 @@ use super::release::Returning;
 use super::{HoldCell, Node, NodeRelease, TimedRequest};
 use crate::error::LockError;
 use crate::hold_state::HoldState;
-
-/// The way to the other demands beside JVMs.
-pub(crate) const NOT_WITH_PEERS: &str = "reads, permits and downgrades are not in the layout that JVMs share: \
-    use a second Locks, built without redisson_peers, under other names";
 
 /// The rule that keeps the hold of a guard.
 const KEPT: &str = "a guard has its hold until it is consumed";
@@ -171,9 +168,7 @@ impl NodeGuard {
         }
         let node = &hold.node;
         let number = hold.number;
-        if node.settings.redisson_peers {
-            return Err(LockError::with_detail(LockErrorKind::Unsupported, NOT_WITH_PEERS));
-        }
+        node.settings.can(Ability::Parts)?;
         // In a run the hold has another one's name.
         let asked = node.with(|core| Some((core.downgrade(number)?, core.held_as(number))));
         let Some((ask, held_as)) = asked else {

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto::Label;
+use proto::layout::{Ability, Layout};
+use proto::{Label, LockErrorKind};
 use tokio::sync::Semaphore;
 
+use crate::error::LockError;
 use crate::options::LockOptions;
 use crate::trace_links::TraceLinks;
 
@@ -26,11 +28,19 @@ pub(crate) struct Settings {
     pub(crate) request_timeout: Duration,
     /// The wait for the store of requests that set none.
     pub(crate) store_wait: Duration,
-    pub(crate) redisson_peers: bool,
+    pub(crate) layout: &'static dyn Layout,
     /// The most members of a run.
     pub(crate) run_limit: u32,
     pub(crate) trace_links: Option<Arc<dyn TraceLinks>>,
     pub(crate) max_waiting: u32,
     /// The slots of attempts that wait: `max_waiting` of them.
     pub(crate) waiting: Arc<Semaphore>,
+}
+
+impl Settings {
+    /// Refuses a use that the layout does not have.
+    pub(crate) fn can(&self, ability: Ability) -> Result<(), LockError> {
+        let refused = |why| Err(LockError::with_detail(LockErrorKind::Unsupported, why));
+        self.layout.refuses(ability).map_or(Ok(()), refused)
+    }
 }

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use proto::layout::Layout;
+#[cfg(test)]
+use proto::layout::QUEUE;
 use proto::{LockErrorKind, NodeId};
 
 use crate::store::seen::SeenTokens;
@@ -52,20 +55,19 @@ impl MemoryStore {
     /// One more node.
     #[cfg(test)]
     pub(crate) fn connect(&self, node: NodeId, listener: Arc<dyn Listener>) -> Arc<dyn Store> {
-        self.connect_as(node, listener, false, None)
+        self.connect_as(node, listener, QUEUE, None)
     }
 
-    /// Connects one more node, by the rules of a queue that is shared with JVMs if `peers` is set.
-    /// None comes here. As a primary of a quorum it has the tokens that were `seen` on all.
+    /// Connects one more node, by the rules of this layout. As a primary of a quorum it has the tokens that were `seen` on all.
     pub(crate) fn connect_as(
         &self,
         node: NodeId,
         listener: Arc<dyn Listener>,
-        peers: bool,
+        layout: &'static dyn Layout,
         seen: Option<Arc<SeenTokens>>,
     ) -> Arc<dyn Store> {
         self.shared.state().nodes.insert(node.as_str().into(), listener);
-        Arc::new(MemoryNode::new(Arc::clone(&self.shared), node, peers, seen))
+        Arc::new(MemoryNode::new(Arc::clone(&self.shared), node, layout, seen))
     }
 
     /// Whether messages to `node` are not received, as if its subscription were with another

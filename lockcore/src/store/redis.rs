@@ -25,7 +25,8 @@ use client::{
     check_same_server, is_unknown,
 };
 use futures_util::future::join_all;
-use proto::wire::{Asked, Floors, Wire, is_nonsense, keys, no_such_command, scripts};
+use proto::layout::Layout;
+use proto::wire::{Asked, Floors, Wire, is_nonsense, keys, no_such_command};
 use proto::{
     Answer, Answers, Command, FencingToken, Label, Link, LockErrorKind, LockName, NodeId,
     StoreError,
@@ -47,7 +48,7 @@ use acl::{AclCheck, Rights};
 use hooks::{OfCommands, OfMessages};
 use native::{Place, Transaction};
 use node_key::NodeKeys;
-use run::{Judged, Run as _, finished, judged};
+use run::{Judged, Run as _, finished_script, judged};
 use search::RedisSearch;
 use server_time::ServerTime;
 use wire::{Reading, TimedWire};
@@ -65,8 +66,7 @@ pub(crate) struct RedisSettings {
     /// has no slots yet.
     pub(crate) probe: Option<LockName>,
     pub(crate) request_timeout: Duration,
-    /// Whether queues are shared with JVMs.
-    pub(crate) peers: bool,
+    pub(crate) layout: &'static dyn Layout,
     /// The replicas that have to have a grant.
     pub(crate) replicas: Option<Replicas>,
     /// The floor of tokens.
@@ -106,13 +106,13 @@ impl RedisStore {
             namespace,
             probe,
             request_timeout,
-            peers,
+            layout,
             replicas,
             server_time,
             has_slots,
             mark,
         } = settings;
-        let wire = Wire { node, prefix, peers, has_slots, of_error: failure::of_text };
+        let wire = Wire { node, prefix, layout, has_slots, of_error: failure::of_text };
         let wire = Arc::new(TimedWire {
             wire,
             server_time: Arc::clone(&server_time),
@@ -130,7 +130,7 @@ impl RedisStore {
         let (link, hello) = CommandLink::connect(
             Arc::clone(&connector),
             request_timeout,
-            scripts::usual(peers).into_iter().map(|script| &*script.source).collect(),
+            layout.usual_scripts().into_iter().map(|script| &*script.source).collect(),
             name,
             begin,
             Arc::clone(&of_commands) as _,
@@ -168,11 +168,9 @@ impl RedisStore {
         let channel = keys::grants_channel(prefix, node.as_str());
         // A pattern has to be among the user's channels as it stands, and this one is never twice
         // the same.
-        let all = "&* (allchannels), which redisson_peers needs to subscribe to a pattern";
-        let pattern = peers.then(|| (keys::pokes_pattern(node), all));
+        let pattern = layout.pattern(node);
         let state = watch::Sender::new(Link::Up);
-        let of_messages =
-            Arc::new(OfMessages { node: node.clone(), pokes: peers, listener, state });
+        let of_messages = Arc::new(OfMessages { node: node.clone(), layout, listener, state });
         let subscription = Subscription::connect(
             connector,
             Channels { channel: channel.clone(), pattern },
@@ -384,8 +382,8 @@ where
         {
             link.count_as_another();
         }
-        let mut answer =
-            finished(answer).and_then(|answer| (reading.read)(wire, asked, server, &answer));
+        let mut answer = finished_script(answer, wire.wire.layout)
+            .and_then(|answer| (reading.read)(wire, asked, server, &answer));
         if let Err(error) = &mut answer {
             error.may_have_run |= self.may_hold;
             if is_nonsense(error) {

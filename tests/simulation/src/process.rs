@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use proto::layout::QUEUE;
 use proto::node::{Ask, Core, Mirror, Moment, Rules};
 use proto::{NodeId, Released, StoreError, Terms};
 
@@ -273,7 +274,7 @@ impl Process {
         let rules = Rules {
             confirm_grants: false,
             replicas,
-            peers: false,
+            layout: QUEUE,
             window: 64,
             // Often too few for the callers.
             acquires: [1, 3, 256][(seed % 3) as usize],

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use proto::layout::{Layout, QUEUE};
+use proto::redisson::REDISSON;
 use proto::wire::{Asked, Call, Floors, Value, Wire};
 use proto::{Answers, LockErrorKind, StoreError};
 use redis::{Cmd, RedisError, RedisResult, RedisWrite as _, ServerErrorKind, cmd};
@@ -23,17 +25,17 @@ impl Call for Script {
         Self { source: &script.source, command }
     }
 
-    fn text(&mut self, text: &str) -> &mut Self {
+    fn text(&mut self, text: &str) -> &mut dyn Call {
         self.command.arg(text);
         self
     }
 
-    fn number(&mut self, number: u64) -> &mut Self {
+    fn number(&mut self, number: u64) -> &mut dyn Call {
         self.command.arg(number);
         self
     }
 
-    fn display(&mut self, argument: impl fmt::Display) -> &mut Self {
+    fn display(&mut self, argument: &dyn fmt::Display) -> &mut dyn Call {
         self.command.write_arg_fmt(argument);
         self
     }
@@ -87,15 +89,22 @@ pub fn answers(
     answer: RedisResult<redis::Value>,
 ) -> Result<Answers, StoreError> {
     let answer = answer.map_err(|error| {
-        error_of(&format!("{} {}", error.code().unwrap_or(""), error.detail().unwrap_or("")))
+        let said = format!("{} {}", error.code().unwrap_or(""), error.detail().unwrap_or(""));
+        error_of(&said, wire.layout)
     })?;
     wire.answers(asked, &value(&answer))
+}
+
+/// The layout that JVMs share, or that of the queue.
+#[must_use]
+pub fn layout(peers: bool) -> &'static dyn Layout {
+    if peers { REDISSON } else { QUEUE }
 }
 
 /// An error of the server by its code, wherever it stands: before Redis 7, one inside a script
 /// comes wrapped in an `ERR`.
 #[must_use]
-pub fn error_of(text: &str) -> StoreError {
+pub fn error_of(text: &str, _layout: &dyn Layout) -> StoreError {
     let kind = |word| match word {
         "WRONGTYPE" => Some(LockErrorKind::WrongType),
         "OOM" => Some(LockErrorKind::OutOfMemory),

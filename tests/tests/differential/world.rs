@@ -50,7 +50,8 @@ impl World {
         let mut nodes = Vec::new();
         for number in 1..=NODES {
             let (node, prefix) = (NodeId::from(number), PREFIX.into());
-            let wire = Wire { node, prefix, peers, has_slots: false, of_error: protocol::error_of };
+            let (layout, of_error) = (protocol::layout(peers), protocol::error_of);
+            let wire = Wire { node, prefix, layout, has_slots: false, of_error };
             nodes.push(Node { wire, subscription: connect().await });
         }
         let (mut thread, mut ear) = (connect().await, connect().await);

@@ -3,6 +3,7 @@
 
 use lock_tests::protocol::{PREFIX, Script, error_of};
 use lock_tests::{COUNTER, CommandStats, Raw};
+use proto::layout::QUEUE;
 use proto::wire::{Asked, Floors, Wire, scripts};
 use proto::{Command, Demand, Member, Mode};
 use redis::{Value, cmd};
@@ -222,7 +223,7 @@ async fn bytes(bench: &mut Bench, node: &Node, command: &Command) -> (usize, usi
     let floors = Floors { floor_us, latest_us: floor_us, ..Floors::default() };
     let node = node.id.clone();
     let wire =
-        Wire { node, prefix: PREFIX.into(), peers: false, has_slots: false, of_error: error_of };
+        Wire { node, prefix: PREFIX.into(), layout: QUEUE, has_slots: false, of_error: error_of };
     let asked = Asked::one((&bench.lock, command));
     let call: Script = wire.write(&asked, floors).expect("a script");
     let answer = match bench.redis().ask::<Value>(&call.command).await {

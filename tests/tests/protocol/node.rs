@@ -75,7 +75,7 @@ impl Node {
         let wire = Wire {
             node: id.clone(),
             prefix: PREFIX.into(),
-            peers,
+            layout: protocol::layout(peers),
             has_slots: false,
             of_error: protocol::error_of,
         };

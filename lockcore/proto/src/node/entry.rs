@@ -54,7 +54,7 @@ pub(super) enum State {
     Asking {
         /// The reason why the store could not answer the last time.
         error: Option<StoreError>,
-        /// Whether a JVM's message woke the attempt before it was known to wait.
+        /// Whether the attempt was told to come before it was known to wait.
         poked: bool,
     },
     /// The store could not answer, and will be asked again.

@@ -132,8 +132,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// A JVM tells a member of ours to come. Asks for that one alone: it is next, and the line may
-    /// be long.
+    /// A member is told to come. Asks for that one alone: it is next, and the line may be long.
     pub(super) fn poked(&mut self, number: u64) {
         let Some(entry) = self.table.get(number) else { return };
         match entry.state {

@@ -60,7 +60,7 @@ impl<P: Mirror> Core<P> {
 
     /// Whether such an attempt asks to be served in a run.
     pub(super) fn is_for_run(&self, Request { options, mode, demand, .. }: &Request) -> bool {
-        if self.rules.runs < 2 || self.rules.peers {
+        if self.rules.runs < 2 {
             return false;
         }
         // A hold that ends by itself ends for its holder, and for no other: it is served alone.

@@ -18,7 +18,7 @@ mod shared;
 
 use super::*;
 use crate::demand::Demand;
-use crate::member::Label;
+use crate::member::{Label, Member};
 use crate::terms::Terms;
 use crate::{Acquired, Grant, Left, Mode, Presence, Released, Renewed, Reply, Touched};
 

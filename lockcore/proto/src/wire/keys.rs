@@ -4,10 +4,9 @@ use std::fmt;
 use std::sync::LazyLock;
 
 use super::slot::{self, SLOTS};
-use crate::member::{Member, NodeId, REDISSON_MARKER};
 use crate::name::LockName;
 
-/// One key of a lock. Redisson puts braces around a name only if it has none itself.
+/// One key of a lock: a prefix and its name, in braces unless it has some itself.
 #[derive(Debug)]
 pub struct Key<'a> {
     prefix: &'static str,
@@ -15,27 +14,9 @@ pub struct Key<'a> {
 }
 
 impl<'a> Key<'a> {
-    /// The queue of the lock in Redisson's layout.
-    pub fn queue(lock: &'a LockName) -> Self {
-        Self { prefix: "redisson_lock_queue", lock }
-    }
-
-    /// The deadlines of its waiters.
-    pub fn deadlines(lock: &'a LockName) -> Self {
-        Self { prefix: "redisson_lock_timeout", lock }
-    }
-
-    /// The last token of the lock.
-    pub fn token(lock: &'a LockName) -> Self {
-        Self { prefix: "redisson_lock_token", lock }
-    }
-
-    /// The further keys of a queue that is shared with JVMs, in the order in which the scripts know
-    /// them: up to when waiting members of ours are believed alive, the order in which they came,
-    /// and the foreign members that do not hear.
-    pub fn of_peers(lock: &'a LockName) -> [Self; 3] {
-        ["redisson_lock_alive", "redisson_lock_arrivals", "redisson_lock_suspects"]
-            .map(|prefix| Self { prefix, lock })
+    /// The key with this prefix.
+    pub fn new(prefix: &'static str, lock: &'a LockName) -> Self {
+        Self { prefix, lock }
     }
 
     /// The door of the queue; all its other keys are named after it.
@@ -71,22 +52,6 @@ pub fn doors_pattern(namespace: Option<&str>) -> String {
     }
     pattern.push_str("*}");
     pattern
-}
-
-/// The key that says that a member was given up.
-#[derive(Debug)]
-pub struct Tombstone<'a> {
-    /// The lock.
-    pub lock: &'a LockName,
-    /// The text of the member.
-    pub member: &'a str,
-}
-
-impl fmt::Display for Tombstone<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let key = Key { prefix: "redisson_lock_gone", lock: self.lock };
-        write!(f, "{key}:{}", self.member)
-    }
 }
 
 /// The counter of tokens, which all locks of a server share; in a Redis Cluster those of a slot,
@@ -154,50 +119,14 @@ impl fmt::Display for NodeKey<'_> {
     }
 }
 
-/// The start of the names of the channels on which JVMs tell each other of a lock.
-pub const PEER_CHANNELS: &str = "redisson_lock__channel:";
-
 /// The channel on which a node hears of its grants; `*` for a node is those of all.
 pub fn grants_channel(prefix: &str, node: &str) -> String {
     format!("{prefix}:grants:{node}")
 }
 
-/// The pattern of the channels on which a JVM's unlock wakes a node's waiting members, for all
-/// locks.
-pub fn pokes_pattern(node: &NodeId) -> String {
-    format!("{PEER_CHANNELS}*:{REDISSON_MARKER}{node}:*")
-}
-
-/// The member of a node that is told to come, by the channel.
-pub fn poked_member(channel: &str, node: &NodeId) -> Option<Member> {
-    let at = channel.find(&format!(":{REDISSON_MARKER}{node}:"))?;
-    Member::parse(&channel[at + 1..])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn keys_are_those_of_redisson() {
-        let plain = LockName::from("order:42");
-        assert_eq!(Key::queue(&plain).to_string(), "redisson_lock_queue:{order:42}");
-        assert_eq!(Key::deadlines(&plain).to_string(), "redisson_lock_timeout:{order:42}");
-        assert_eq!(Key::token(&plain).to_string(), "redisson_lock_token:{order:42}");
-        let tagged = LockName::from("{tenant}:x");
-        assert_eq!(Key::queue(&tagged).to_string(), "redisson_lock_queue:{tenant}:x");
-    }
-
-    #[test]
-    fn a_poked_member_is_read_off_the_channel_whatever_lock_and_label_hold() {
-        let node = NodeId::from(7_u128);
-        let member = format!("~1{node}:7:30000:a:{node} b");
-        for lock in ["{x}", "{~1:y}", "tenant:{a}:b"] {
-            let channel = format!("redisson_lock__channel:{lock}:{member}");
-            assert_eq!(poked_member(&channel, &node), Member::parse(&member));
-            assert_eq!(poked_member(&channel, &NodeId::from(8_u128)), None);
-        }
-    }
 
     #[test]
     fn each_slot_has_a_counter_that_lies_in_it_and_no_two_share_one() {

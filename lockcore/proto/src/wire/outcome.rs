@@ -1,10 +1,10 @@
-//! The words and letters of outcomes, which the scripts of both layouts share.
+//! The words and letters of outcomes, which the scripts of all layouts share.
 
 use super::value::Value;
 use crate::{Acquired, Left, Presence, Released};
 
 /// The outcome of an acquire.
-pub(super) fn acquired(word: &str, number: u64) -> Option<Acquired> {
+pub fn acquired(word: &str, number: u64) -> Option<Acquired> {
     match word {
         "granted" => Some(Acquired::Granted),
         "queued" => Some(Acquired::Queued { position: number }),
@@ -17,7 +17,7 @@ pub(super) fn acquired(word: &str, number: u64) -> Option<Acquired> {
 
 /// The outcomes of an acquire for several members: a letter for each, and a number for each queued
 /// member (its position) and for each member that found the queue full (its length).
-pub(super) fn all_acquired(letters: &str, numbers: &[Value<'_>]) -> Option<Vec<Acquired>> {
+pub fn all_acquired(letters: &str, numbers: &[Value<'_>]) -> Option<Vec<Acquired>> {
     let mut numbers = numbers.iter();
     let one = |letter| match letter {
         'g' => Some(Acquired::Granted),
@@ -32,7 +32,7 @@ pub(super) fn all_acquired(letters: &str, numbers: &[Value<'_>]) -> Option<Vec<A
 }
 
 /// The outcome of a release. No number belongs to it.
-pub(super) fn released(word: &str, _number: u64) -> Option<Released> {
+pub fn released(word: &str, _number: u64) -> Option<Released> {
     match word {
         "released" => Some(Released::Released),
         "not_held" => Some(Released::NotHeld),
@@ -42,7 +42,7 @@ pub(super) fn released(word: &str, _number: u64) -> Option<Released> {
 
 /// The members of a touch, a letter for each. One that is served in a run holds as the others do;
 /// the hold is told among the grants.
-pub(super) fn touched(letters: &str) -> Option<Vec<Presence>> {
+pub fn touched(letters: &str) -> Option<Vec<Presence>> {
     let one = |letter| match letter {
         'w' => Some(Presence::Waiting),
         'h' | 's' => Some(Presence::Holding),
@@ -54,7 +54,7 @@ pub(super) fn touched(letters: &str) -> Option<Vec<Presence>> {
 }
 
 /// The members of a leave, a letter for each. No number belongs to it.
-pub(super) fn left(letters: &str, _number: u64) -> Option<Vec<Left>> {
+pub fn left(letters: &str, _number: u64) -> Option<Vec<Left>> {
     let one = |letter| match letter {
         'l' => Some(Left::Left),
         'a' => Some(Left::Absent),

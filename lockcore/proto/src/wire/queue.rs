@@ -1,10 +1,10 @@
 //! The commands of the queue as they are written to a server.
 
-pub(super) mod reply;
+pub(crate) mod reply;
 
 use super::keys::{COUNTER, PrimaryCounter, SlotCounter};
 use super::scripts::{self, Script};
-use super::{Call, Context};
+use super::{Begin, Call, Context};
 use crate::demand::Demand;
 use crate::member::Member;
 use crate::name::LockName;
@@ -12,7 +12,7 @@ use crate::token::FencingToken;
 use crate::{Acquired, Answer, Command, Mode, Released};
 
 /// The keys that a script is given: the others are named after the door.
-pub(super) const KEYS: usize = 2;
+const KEYS: usize = 2;
 /// The lease that is not sent.
 const USUAL_LEASE_MS: u64 = 30_000;
 /// The queue limit that is not sent.
@@ -72,7 +72,7 @@ pub struct FreeAcquire<'a> {
 }
 
 impl<'a> FreeAcquire<'a> {
-    pub(super) fn of(lock: &'a LockName, command: &'a Command) -> Option<Self> {
+    pub(crate) fn of(lock: &'a LockName, command: &'a Command) -> Option<Self> {
         let Command::Acquire { members, .. } = command else { return None };
         let member = members.first().filter(|_| is_whole(command))?;
         Some(Self { door: lock.door(), member, counter: COUNTER })
@@ -101,7 +101,7 @@ pub struct FreeRelease<'a> {
 }
 
 impl<'a> FreeRelease<'a> {
-    pub(super) fn of(lock: &'a LockName, command: &'a Command) -> Option<Self> {
+    pub(crate) fn of(lock: &'a LockName, command: &'a Command) -> Option<Self> {
         let Command::Release { member } = command else { return None };
         is_whole(command).then(|| Self { door: lock.door(), member })
     }
@@ -113,36 +113,36 @@ impl<'a> FreeRelease<'a> {
 }
 
 /// The call of the script.
-pub(super) fn command<C: Call>(lock: &LockName, context: Context<'_>, command: &Command) -> C {
+pub(crate) fn command(
+    lock: &LockName,
+    context: Context<'_>,
+    command: &Command,
+    to: &mut dyn Begin,
+) {
     if let (Command::Renew { .. }, true) = (command, is_whole(command)) {
-        return renewals(&[(lock, command)]);
+        return renewals(&[(lock, command)], to);
     }
     // A renewal draws no number, and while a slot moves the counter may be elsewhere.
     let draws = !matches!(command, Command::Renew { .. });
-    let mut call = C::begin(script(command), if draws { KEYS } else { 1 });
+    let call = to.begin(script(command), if draws { KEYS } else { 1 });
     call.text(lock.door());
     if draws {
-        add_counter(&mut call, lock, context);
+        add_counter(call, lock, context);
     }
     match command {
         Command::Acquire { members, mode, queue_limit } if is_whole(command) => {
             let member = &members[0];
             call.text(member.as_str()).number(context.floors.floor_us);
-            add_unusual(
-                &mut call,
-                Some((member.lease_ms(), limit_of(*mode, *queue_limit))),
-                context,
-            );
-            return call;
+            let acquire = (member.lease_ms(), limit_of(*mode, *queue_limit));
+            return add_unusual(call, Some(acquire), context);
         }
         Command::Release { member } if is_whole(command) => {
             call.text(member.as_str()).number(context.floors.floor_us);
-            add_unusual(&mut call, None, context);
-            return call;
+            return add_unusual(call, None, context);
         }
         Command::Inspect { from, most } => {
             call.number((*from).into()).number(most.get().into());
-            return call;
+            return;
         }
         _ => {}
     }
@@ -150,35 +150,36 @@ pub(super) fn command<C: Call>(lock: &LockName, context: Context<'_>, command: &
         .number(context.floors.floor_us)
         .number(context.floors.elsewhere_us)
         .text(context.prefix);
-    add_members(&mut call, command);
-    call
+    add_members(call, command);
 }
 
 /// Adds the counter of the lock's slot or of the epoch, or the only one.
-fn add_counter(call: &mut impl Call, lock: &LockName, context: Context<'_>) {
+fn add_counter(call: &mut dyn Call, lock: &LockName, context: Context<'_>) {
     match (context.has_slots, context.floors.epoch_us) {
-        (true, _) => call.display(SlotCounter(lock.slot())),
+        (true, _) => call.display(&SlotCounter(lock.slot())),
         (false, 0) => call.text(COUNTER),
-        (false, epoch_us) => call.display(PrimaryCounter(epoch_us)),
+        (false, epoch_us) => call.display(&PrimaryCounter(epoch_us)),
     };
 }
 
-/// Adds the keys of a lock.
-pub(super) fn add_keys(call: &mut impl Call, lock: &LockName, context: Context<'_>) {
-    call.text(lock.door());
-    add_counter(call, lock, context);
+/// The keys of a lock.
+pub(crate) fn keys(lock: &LockName, context: Context<'_>) -> Vec<String> {
+    let counter = match context.has_slots {
+        true => SlotCounter(lock.slot()).to_string(),
+        false => COUNTER.to_owned(),
+    };
+    vec![lock.door().to_owned(), counter]
 }
 
 /// One call for renewals of several locks.
-pub(super) fn renewals<C: Call>(commands: &[(&LockName, &Command)]) -> C {
-    let mut call = C::begin(&scripts::of_queue().extend, commands.len());
+pub(crate) fn renewals(commands: &[(&LockName, &Command)], to: &mut dyn Begin) {
+    let call = to.begin(&scripts::of_queue().extend, commands.len());
     for (lock, _) in commands {
         call.text(lock.door());
     }
     for member in commands.iter().flat_map(|(_, command)| command.renews()) {
         call.text(member.as_str()).number(member.lease_ms());
     }
-    call
 }
 
 /// The queue limit as it is sent: 0 lets the member not wait.
@@ -191,7 +192,7 @@ fn limit_of(mode: Mode, queue_limit: u32) -> u32 {
 
 /// The last arguments of the hot scripts, up to the last that is not the usual one: each argument
 /// costs the server as much as half a command.
-fn add_unusual(call: &mut impl Call, acquire: Option<(u64, u32)>, context: Context<'_>) {
+fn add_unusual(call: &mut dyn Call, acquire: Option<(u64, u32)>, context: Context<'_>) {
     let has_prefix = context.prefix != USUAL_PREFIX;
     let has_elsewhere = has_prefix || context.floors.elsewhere_us > 0;
     if let Some((lease_ms, limit)) = acquire {
@@ -212,7 +213,7 @@ fn add_unusual(call: &mut impl Call, acquire: Option<(u64, u32)>, context: Conte
 }
 
 /// Adds the members of a command with their figures: the last arguments of most scripts.
-fn add_members(call: &mut impl Call, command: &Command) {
+fn add_members(call: &mut dyn Call, command: &Command) {
     match command {
         Command::Acquire { members, mode, queue_limit } => {
             let limit = limit_of(*mode, *queue_limit).into();

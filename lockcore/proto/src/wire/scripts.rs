@@ -109,14 +109,8 @@ pub fn of_redisson() -> &'static RedissonScripts {
     &REDISSON
 }
 
-/// The scripts that each server is to know from the start. The others are rare, and go by their
-/// source the first time.
-pub fn usual(peers: bool) -> Vec<&'static Script> {
-    if peers {
-        let RedissonScripts { acquire, acquire_all, release, renew, touch, leave, .. } =
-            of_redisson();
-        return vec![acquire, acquire_all, release, renew, touch, leave];
-    }
+/// The usual scripts of the queue.
+pub(crate) fn usual() -> Vec<&'static Script> {
     let QueueScripts {
         lock,
         unlock,

@@ -19,14 +19,16 @@ pub enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    pub(super) fn text(&self) -> Option<&'a str> {
+    /// The text, if it is one.
+    pub fn text(&self) -> Option<&'a str> {
         match self {
             Self::Text(text) => Some(text),
             _ => None,
         }
     }
 
-    pub(super) fn integer(&self) -> Option<u64> {
+    /// The integer, if it is one and not below 0.
+    pub fn integer(&self) -> Option<u64> {
         match self {
             Self::Integer(integer) => u64::try_from(*integer).ok(),
             _ => None,
@@ -38,7 +40,7 @@ impl<'a> Value<'a> {
 /// is only a number: if an answer goes missing on the way, all later ones reach other requests than
 /// their own, and none may grant, renew or end anything there.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Told<'a> {
+pub enum Told<'a> {
     /// A number, as it says nothing of a hold.
     Number(i64),
     /// A text, without the member behind it.
@@ -50,7 +52,7 @@ pub(super) enum Told<'a> {
 impl<'a> Told<'a> {
     /// The content for the request that was made for this member, or for this key where it is about
     /// none. Nothing if the answer is to another request.
-    pub(super) fn to(asked: &str, answer: &'a Value<'a>) -> Option<Self> {
+    pub fn to(asked: &str, answer: &'a Value<'a>) -> Option<Self> {
         Some(match answer {
             Value::Integer(number) => Self::Number(*number),
             Value::Text(text) => Self::Text(text.strip_suffix(asked)?),
@@ -66,7 +68,8 @@ impl<'a> Told<'a> {
     }
 }
 
-pub(super) fn fencing_token(text: &str) -> Option<FencingToken> {
+/// Reads a token.
+pub fn fencing_token(text: &str) -> Option<FencingToken> {
     FencingToken::try_from(text.parse::<u64>().ok()?).ok()
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use proto::layout::Layout;
 use proto::{
     Answer, Answers, Command, Event, FencingToken, Link, LockErrorKind, LockName, NodeId,
     StoreError,
@@ -23,7 +24,7 @@ const OVER: u64 = u64::MAX;
 pub(super) struct MemoryNode {
     shared: Arc<SharedStore>,
     node: NodeId,
-    peers: bool,
+    layout: &'static dyn Layout,
     /// The tokens that the process has seen on all primaries, if this is one of a quorum.
     seen: Option<Arc<SeenTokens>>,
     /// The store's time at the last look how long it has forgotten nothing, µs since the epoch.
@@ -38,12 +39,12 @@ impl MemoryNode {
     pub(super) fn new(
         shared: Arc<SharedStore>,
         node: NodeId,
-        peers: bool,
+        layout: &'static dyn Layout,
         seen: Option<Arc<SeenTokens>>,
     ) -> Self {
         let link = watch::Sender::new(Link::Up);
         let [looked_us, epoch_us, epochs] = [0, 0, 0].map(AtomicU64::new);
-        Self { shared, node, peers, seen, looked_us, epoch_us, epochs, link }
+        Self { shared, node, layout, seen, looked_us, epoch_us, epochs, link }
     }
 
     /// Runs one command, with the floor of this node.
@@ -63,7 +64,7 @@ impl MemoryNode {
         let seen_us = self.seen.as_ref().map_or(0, |seen| seen.greatest());
         let floor_us = seen_us.max(self.looked_us.load(Ordering::Acquire));
         let terms = (now_us, floor_us, self.seen.is_some());
-        let answer = state.run(lock, &self.node, self.peers, terms, command)?;
+        let answer = state.run(lock, &self.node, self.layout, terms, command)?;
         if let Some(seen) = &self.seen {
             answer.grants().iter().for_each(|grant| seen.note(grant.last_token()));
         }
@@ -153,8 +154,8 @@ impl Store for MemoryNode {
 
     fn searches(&self, namespace: Option<&str>) -> Vec<Arc<dyn Search>> {
         let prefix = namespace.map(|namespace| format!("{namespace}:")).unwrap_or_default();
-        let (shared, node) = (Arc::clone(&self.shared), self.node.clone());
-        vec![Arc::new(MemorySearch { shared, node, prefix })]
+        let (shared, node, layout) = (Arc::clone(&self.shared), self.node.clone(), self.layout);
+        vec![Arc::new(MemorySearch { shared, node, layout, prefix })]
     }
 
     fn subscription(&self) -> watch::Receiver<Link> {
@@ -200,6 +201,7 @@ impl fmt::Debug for MemoryNode {
 struct MemorySearch {
     shared: Arc<SharedStore>,
     node: NodeId,
+    layout: &'static dyn Layout,
     /// The first part of the names.
     prefix: String,
 }
@@ -210,7 +212,8 @@ impl Search for MemorySearch {
         if !state.nodes.contains_key(self.node.as_str()) {
             return StoreFuture::ready(Err(closed()));
         }
-        let names = state.locks.keys().filter(|(_, peers)| !peers).map(|(name, _)| name);
+        let is_of_layout = |(_, marker): &&(_, _)| *marker == self.layout.marker();
+        let names = state.locks.keys().filter(is_of_layout).map(|(name, _)| name);
         let names = names.filter(|name| name.as_str().starts_with(&self.prefix));
         StoreFuture::ready(Ok((names.cloned().collect(), 0)))
     }

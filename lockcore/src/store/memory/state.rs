@@ -3,8 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use proto::queue::{self, QueueState};
-use proto::redisson::{self, LockState};
+use proto::layout::{Circumstances, Decide, Layout};
 use proto::{Answer, Command, Event, LockErrorKind, LockName, NodeId, StoreError};
 
 use crate::store::Listener;
@@ -19,8 +18,9 @@ pub(super) type Letter = (Arc<dyn Listener>, Event);
 
 #[derive(Default)]
 pub(super) struct MemoryState {
-    /// All locks, by their names and whether JVMs share their queues: the two are different locks.
-    pub(super) locks: HashMap<(LockName, bool), StoredLock>,
+    /// All locks, by their names and the markers of their layouts: locks of two layouts are
+    /// different locks.
+    pub(super) locks: HashMap<(LockName, &'static str), Box<dyn Decide>>,
     /// The counter of tokens.
     counter: Option<u64>,
     /// The time at which the store was emptied, µs since the epoch.
@@ -47,7 +47,7 @@ impl MemoryState {
         &mut self,
         lock: &LockName,
         node: &NodeId,
-        peers: bool,
+        layout: &'static dyn Layout,
         (now_us, floor_us, is_primary): (u64, u64, bool),
         command: &Command,
     ) -> Result<Answer, StoreError> {
@@ -58,38 +58,25 @@ impl MemoryState {
         }
         self.sweep(now_us / 1_000);
         let connected = |node: &str| self.nodes.contains_key(node) && !self.deaf.has(node);
-        let name = (lock.clone(), peers);
+        let name = (lock.clone(), layout.marker());
         let mut new = None;
         let state = match self.locks.get_mut(&name) {
             Some(state) => state,
-            None => new.insert(StoredLock::of(peers)),
+            None => new.insert(layout.state()),
         };
-        let (answer, letters): (_, Vec<_>) = match state {
-            StoredLock::Queue(state) => {
-                let mut call = queue::Call::new(node, &connected, now_us);
-                // As on a server, a token of this store is above those of the one before it.
-                call.counter = Some(*self.counter.get_or_insert(now_us));
-                (call.floor_us, call.is_primary) = (floor_us, is_primary);
-                let answer = match refusing {
-                    Some(_) => Answer::Acquired(state.full(&mut call, members_of(command))),
-                    None => state.step(&mut call, command),
-                };
-                self.counter = call.counter;
-                (answer, call.messages.into_iter().map(event).collect())
-            }
-            StoredLock::Redisson(state) => {
-                let mut call = redisson::Call::new(node, &connected, now_us);
-                let answer = match refusing {
-                    Some(_) => Answer::Acquired(state.full(&call, members_of(command))),
-                    None => state.step(&mut call, command),
-                };
-                (answer, call.messages.into_iter().filter_map(event_of_redisson).collect())
-            }
+        let counter = &mut self.counter;
+        let (connected, events) = (&connected, Vec::new());
+        let mut of =
+            Circumstances { node, connected, now_us, counter, floor_us, is_primary, events };
+        let answer = match refusing {
+            Some(_) => state.full(&mut of, members_of(command)),
+            None => state.step(&mut of, command),
         };
+        let events = of.events;
         if let Some(state) = new.filter(|state| !state.is_empty()) {
             self.locks.insert(name, state);
         }
-        for (node, event) in letters {
+        for (node, event) in events {
             self.put(&node, event);
         }
         Ok(answer)
@@ -129,65 +116,11 @@ impl MemoryState {
     }
 }
 
-/// All that is kept of one lock.
-pub(super) enum StoredLock {
-    Queue(QueueState),
-    /// A queue by the rules that JVMs share.
-    Redisson(LockState),
-}
-
-impl StoredLock {
-    fn of(peers: bool) -> Self {
-        match peers {
-            false => Self::Queue(QueueState::default()),
-            true => Self::Redisson(LockState::default()),
-        }
-    }
-
-    fn expire(&mut self, now_ms: u64) {
-        match self {
-            Self::Queue(state) => state.expire(now_ms),
-            Self::Redisson(state) => state.expire(now_ms),
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        match self {
-            Self::Queue(state) => *state == QueueState::default(),
-            Self::Redisson(state) => state.is_empty(),
-        }
-    }
-}
-
 /// The number of members of an acquire.
 fn members_of(command: &Command) -> usize {
     match command {
         Command::Acquire { members, .. } => members.len(),
         _ => 0,
-    }
-}
-
-fn event(message: queue::Message) -> (NodeId, Event) {
-    match message {
-        queue::Message::Grants { node, token, grants } => (node, Event::Granted { token, grants }),
-        queue::Message::Run { node, token, left_ms, numbers } => {
-            (node, Event::GrantedRun { token, left_ms, numbers })
-        }
-        queue::Message::Revoked { node, numbers } => (node, Event::Revoked { numbers }),
-        queue::Message::Superseded { node, numbers } => (node, Event::Superseded { numbers }),
-    }
-}
-
-fn event_of_redisson(message: redisson::Message) -> Option<(NodeId, Event)> {
-    match message {
-        redisson::Message::Grant { node, member, token, left_ms } => {
-            Some((node, Event::Granted { token, grants: vec![(member.number(), left_ms)] }))
-        }
-        redisson::Message::Revoked { node, member } => {
-            Some((node, Event::Revoked { numbers: vec![member.number()] }))
-        }
-        // No JVM waits here.
-        redisson::Message::Poke { .. } => None,
     }
 }
 

@@ -3,7 +3,7 @@
 
 use client::{AclError, CommandLink, Extras, MissingRight, failure};
 use proto::wire::Wire;
-use proto::wire::keys::{COUNTER, PEER_CHANNELS, grants_channel};
+use proto::wire::keys::{COUNTER, grants_channel};
 use proto::{LockErrorKind, LockName, StoreError};
 use redis::Value;
 use tracing::debug;
@@ -77,7 +77,7 @@ impl AclCheck<'_> {
         declared: bool,
     ) -> Result<(Vec<RefusedRight>, Rights), StoreError> {
         let call: Scripted = self.wire.preflight(self.probe, declared);
-        let answer = link.run_script(call).await?;
+        let answer = link.run_script(call, self.wire.layout).await?;
         read(answer).ok_or_else(|| {
             let detail = "the answer to the check of the rights has an unexpected form";
             StoreError::refused(LockErrorKind::Protocol, detail)
@@ -101,13 +101,10 @@ impl AclCheck<'_> {
         let Why::Denied(missing) = &refusal.why else { return Vec::new() };
         match missing {
             MissingRight::Command(_) => vec![format!("+{}", refusal.right)],
-            MissingRight::Channel if refusal.object.starts_with(PEER_CHANNELS) => {
-                // The channels of this node's members are a pattern, and never twice the same one.
-                vec![format!(
-                    "&{PEER_CHANNELS}* (redisson_peers subscribes to a pattern: allchannels)"
-                )]
+            MissingRight::Channel => {
+                let of_grants = || format!("&{}", grants_channel(&self.wire.prefix, "*"));
+                vec![self.wire.layout.channel_rule(&refusal.object).unwrap_or_else(of_grants)]
             }
-            MissingRight::Channel => vec![format!("&{}", grants_channel(&self.wire.prefix, "*"))],
             MissingRight::Key if refusal.object.starts_with(COUNTER) => {
                 vec![format!("~{COUNTER}{}", if self.wire.has_slots { ":*" } else { "" })]
             }
@@ -116,13 +113,7 @@ impl AclCheck<'_> {
                     debug!(key = refusal.object, "not checked: which lock names the user may use");
                     return Vec::new();
                 };
-                vec![if !self.wire.peers {
-                    format!("~lock:{{{namespace}:*")
-                } else if refusal.object == self.probe.as_str() {
-                    format!("~{namespace}:*")
-                } else {
-                    format!("~redisson_lock_*:{{{namespace}:*")
-                }]
+                vec![self.wire.layout.key_rule(&refusal.object, self.probe, namespace)]
             }
         }
     }

@@ -14,17 +14,17 @@ impl Call for Scripted {
         Self(ScriptCall::begin(&script.source, &script.digest, keys))
     }
 
-    fn text(&mut self, text: &str) -> &mut Self {
+    fn text(&mut self, text: &str) -> &mut dyn Call {
         self.0.text(text);
         self
     }
 
-    fn number(&mut self, number: u64) -> &mut Self {
+    fn number(&mut self, number: u64) -> &mut dyn Call {
         self.0.number(number);
         self
     }
 
-    fn display(&mut self, argument: impl fmt::Display) -> &mut Self {
+    fn display(&mut self, argument: &dyn fmt::Display) -> &mut dyn Call {
         self.0.display(argument);
         self
     }

@@ -196,5 +196,5 @@ async fn run(
         Err(error) if is_unknown(&error) => connection.ask(&call.0.by_source()).await,
         answer => answer,
     };
-    answer.map_err(|error| failure::of_command(&error))
+    answer.map_err(|error| failure::of_script(&error, wire.wire.layout))
 }

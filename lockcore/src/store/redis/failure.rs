@@ -1,6 +1,7 @@
 //! The errors of the scripts, and those of the client as a store tells them.
 
 use client::{AclError, ClientError, ClientErrorKind, MissingRight};
+use proto::layout::{Layout, Rights};
 use proto::{LockErrorKind, StoreError};
 use redis::RedisError;
 
@@ -36,9 +37,14 @@ impl From<ClientError> for LockError {
     }
 }
 
-/// The store error for an error of a command.
+/// The store error for an error of a command that is no script.
 pub(crate) fn of_command(error: &RedisError) -> StoreError {
-    if let Some(detail) = foreign_key(error) {
+    of_client(client::failure::of_command(error))
+}
+
+/// The store error for an error of a script of this layout.
+pub(crate) fn of_script(error: &RedisError, layout: &dyn Layout) -> StoreError {
+    if let Some(detail) = foreign_key(error, layout) {
         return StoreError::refused(LockErrorKind::WrongType, detail);
     }
     let mut said = client::failure::of_command(error);
@@ -46,7 +52,7 @@ pub(crate) fn of_command(error: &RedisError) -> StoreError {
         said.kind = ClientErrorKind::Unavailable;
     }
     if said.kind == ClientErrorKind::Denied
-        && let Some(advice) = AclError::read(&said.detail).and_then(|error| advice(&error))
+        && let Some(advice) = AclError::read(&said.detail).and_then(|error| advice(&error, layout))
     {
         said.detail = format!("{}: {advice}", said.detail).into();
     }
@@ -54,37 +60,18 @@ pub(crate) fn of_command(error: &RedisError) -> StoreError {
 }
 
 /// The same of an error that stands as text in the answer of a script.
-pub(crate) fn of_text(said: &str) -> StoreError {
+pub(crate) fn of_text(said: &str, layout: &dyn Layout) -> StoreError {
     let said = said.strip_prefix('-').unwrap_or(said);
     let (code, detail) = said.split_once(' ').unwrap_or((said, ""));
-    of_command(&redis::make_extension_error(code.into(), Some(detail.into())))
+    of_script(&redis::make_extension_error(code.into(), Some(detail.into())), layout)
 }
 
 /// The scripts' error for another program's key at one of the lock's names: which key, and its
 /// type.
-fn foreign_key(error: &RedisError) -> Option<String> {
+fn foreign_key(error: &RedisError, layout: &dyn Layout) -> Option<String> {
     let (which, type_of) =
         error.detail()?.split_once(' ').filter(|_| error.code() == Some("WRONGTYPE"))?;
-    if which == "lock:tokens" {
-        return Some(format!("the key lock:tokens holds a {type_of} that is no counter of tokens"));
-    }
-    if let Some(of) = which.strip_prefix("lock") {
-        return Some(format!(
-            "the key lock:{{…}}{of} holds a {type_of} that does not belong to a lock"
-        ));
-    }
-    let key = match which {
-        "hold" => "the key of this very name",
-        "queue" => "the key of its queue, redisson_lock_queue:{…}",
-        "deadlines" => "the key of its deadlines, redisson_lock_timeout:{…}",
-        "token" => "the key of its token, redisson_lock_token:{…}",
-        "tombstone" => "a key of its tombstones, redisson_lock_gone:{…}",
-        "alive" => "the key of its live waiters, redisson_lock_alive:{…}",
-        "arrivals" => "the key of their order, redisson_lock_arrivals:{…}",
-        "suspects" => "the key of its suspects, redisson_lock_suspects:{…}",
-        _ => return None,
-    };
-    Some(format!("{key} holds a {type_of} that does not belong to a lock"))
+    layout.foreign_key(which, type_of)
 }
 
 /// Whether a primary of a quorum was emptied.
@@ -102,36 +89,34 @@ fn names_forgotten(error: &RedisError) -> bool {
 
 /// The remedy for a key or a channel that is missing, for a reader that knows neither lock nor
 /// channel.
-fn advice(error: &AclError) -> Option<&'static str> {
-    match &error.missing {
-        MissingRight::Command(_) => None,
-        MissingRight::Key => Some(
-            "allow ~lock:{NAME}* for the lock's name, and ~lock:tokens, in a Redis Cluster \
-             ~lock:tokens:*; with redisson_peers ~NAME and \
-             ~redisson_lock_*:{NAME}",
-        ),
-        MissingRight::Channel => {
-            Some("allow the grants channels, and with redisson_peers allchannels")
-        }
-    }
+fn advice(error: &AclError, layout: &dyn Layout) -> Option<String> {
+    let Rights { keys, channels } = layout.rights();
+    let rules = match &error.missing {
+        MissingRight::Command(_) => return None,
+        MissingRight::Key => keys,
+        MissingRight::Channel => channels,
+    };
+    Some(format!("allow {rules}"))
 }
 
 #[cfg(test)]
 mod tests {
+    use proto::layout::QUEUE;
+
     use super::*;
 
     fn said(code: &str, detail: &str) -> StoreError {
-        of_command(&redis::make_extension_error(code.into(), Some(detail.into())))
+        of_script(&redis::make_extension_error(code.into(), Some(detail.into())), QUEUE)
     }
 
     #[test]
     fn a_key_of_another_program_is_named_with_its_type() {
-        let error = said("WRONGTYPE", "hold hash");
+        let error = said("WRONGTYPE", "lock:queue hash");
         assert_eq!(
             (error.kind, &*error.detail),
             (
                 LockErrorKind::WrongType,
-                "the key of this very name holds a hash that does not belong to a lock"
+                "the key lock:{…}:queue holds a hash that does not belong to a lock"
             )
         );
     }
@@ -151,8 +136,10 @@ mod tests {
             ("ACL failure in script: No permissions to access a channel", "allow the grants"),
             ("User u has no permissions to run the 'evalsha' command", "allow +evalsha"),
         ] {
-            let error =
-                super::of_command(&redis::make_extension_error("NOPERM".into(), Some(said.into())));
+            let error = super::of_script(
+                &redis::make_extension_error("NOPERM".into(), Some(said.into())),
+                QUEUE,
+            );
             assert_eq!(error.kind, LockErrorKind::Denied);
             assert_eq!(error.detail.matches("allow").count(), 1, "{}", error.detail);
             assert!(error.detail.contains(rule), "{}", error.detail);

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use client::{ClientError, LinkListener};
-use proto::wire::{self, keys};
+use proto::layout::Layout;
+use proto::wire;
 use proto::{Event, Link, NodeId};
 use redis::Msg;
 use tokio::sync::watch;
@@ -37,16 +38,15 @@ impl LinkListener for OfCommands {
 /// ignored.
 pub(super) struct OfMessages {
     pub(super) node: NodeId,
-    /// Whether members are told of by channels of their own, where JVMs are about.
-    pub(super) pokes: bool,
+    pub(super) layout: &'static dyn Layout,
     pub(super) listener: Arc<dyn Listener>,
     pub(super) state: watch::Sender<Link>,
 }
 
 impl client::Listener for OfMessages {
     fn hear(&self, message: &Msg) {
-        if message.from_pattern() && self.pokes {
-            if let Some(member) = keys::poked_member(message.get_channel_name(), &self.node) {
+        if message.from_pattern() {
+            if let Some(member) = self.layout.called(message.get_channel_name(), &self.node) {
                 self.listener.hear(Event::Poked { number: member.number() });
             }
             return;

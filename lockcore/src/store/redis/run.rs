@@ -2,6 +2,7 @@
 
 use client::{CommandLink, Packed, Sender};
 use proto::StoreError;
+use proto::layout::Layout;
 use redis::{Cmd, RedisError, Value};
 
 use super::call::Scripted;
@@ -18,8 +19,8 @@ pub(crate) trait Run {
     /// Runs a command on this very connection.
     async fn run_on(&self, sender: Sender, command: Cmd) -> Result<Value, StoreError>;
 
-    /// Runs a script.
-    async fn run_script(&self, call: Scripted) -> Result<Value, StoreError>;
+    /// Runs a script of this layout.
+    async fn run_script(&self, call: Scripted, layout: &dyn Layout) -> Result<Value, StoreError>;
 }
 
 impl Run for CommandLink {
@@ -31,8 +32,8 @@ impl Run for CommandLink {
         finished(judged(self.ask_on(sender, &Packed::from(&command)).await))
     }
 
-    async fn run_script(&self, call: Scripted) -> Result<Value, StoreError> {
-        finished(judged(self.ask_script(call.0).await))
+    async fn run_script(&self, call: Scripted, layout: &dyn Layout) -> Result<Value, StoreError> {
+        finished_script(judged(self.ask_script(call.0).await), layout)
     }
 }
 
@@ -41,7 +42,12 @@ pub(crate) fn judged(answer: client::Judged) -> Judged {
     answer.map_err(failure::of_client)
 }
 
-/// The answer, or the error of the server as a store tells it.
-pub(crate) fn finished(answer: Judged) -> Result<Value, StoreError> {
+/// The answer to a command that is no script, or the error of the server as a store tells it.
+fn finished(answer: Judged) -> Result<Value, StoreError> {
     answer?.map_err(|error| failure::of_command(&error))
+}
+
+/// The answer of a script of this layout, or the error of the server as a store tells it.
+pub(crate) fn finished_script(answer: Judged, layout: &dyn Layout) -> Result<Value, StoreError> {
+    answer?.map_err(|error| failure::of_script(&error, layout))
 }

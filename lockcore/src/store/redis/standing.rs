@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use client::CommandLink;
+use proto::layout::QUEUE;
 use proto::wire::keys::PRIMARY_COUNTERS;
 use proto::wire::{Call as _, scripts};
 use proto::{LockErrorKind, StoreError};
@@ -211,7 +212,7 @@ impl Mark {
     ) -> Result<Option<String>, StoreError> {
         let mut call = Scripted::begin(&scripts::of_queue().mark, 1);
         call.text(&self.key).text(fresh).text(&self.agreed).text(PRIMARY_COUNTERS);
-        let answer = link.run_script(call).await;
+        let answer = link.run_script(call, QUEUE).await;
         if answer.as_ref().is_err_and(|error| error.kind == LockErrorKind::WrongType) {
             self.all.note(self.at, Sight::Theirs);
         }

@@ -1,6 +1,8 @@
 //! The answers of scripts as trees of values, and how the wire reads them.
 
 use lockcore::{LockErrorKind, NodeId};
+use proto::layout::{Layout, QUEUE};
+use proto::redisson::REDISSON;
 use proto::wire::{Asked, Value, Wire};
 use proto::{Answer, Answers, Command, LockName, StoreError};
 
@@ -34,9 +36,10 @@ impl Tree {
 
 /// The node's wire, where JVMs share the queues if there are `peers`.
 fn wire(peers: bool) -> Wire {
-    let of_error = |said: &str| StoreError::refused(LockErrorKind::Denied, said);
+    let layout = if peers { REDISSON } else { QUEUE };
+    let of_error = |said: &str, _: &dyn Layout| StoreError::refused(LockErrorKind::Denied, said);
     let node = NodeId::from(NODE);
-    Wire { node, prefix: "lockcore".into(), peers, has_slots: false, of_error }
+    Wire { node, prefix: "lockcore".into(), layout, has_slots: false, of_error }
 }
 
 /// The answer to the command.

@@ -3,6 +3,8 @@
 use std::fmt::Display;
 
 use lockcore::{KeyError, LockErrorKind, LockKey, MAX_KEY_BYTES, NodeId};
+use proto::layout::{Layout, QUEUE};
+use proto::redisson::REDISSON;
 use proto::wire::{Asked, Call, Floors, Script, Wire};
 use proto::{Command, Label, Leaving, LockName, Member, StoreError};
 
@@ -118,15 +120,15 @@ impl Call for Written {
         Self { keys, arguments: Vec::new() }
     }
 
-    fn text(&mut self, text: &str) -> &mut Self {
-        self.display(text)
+    fn text(&mut self, text: &str) -> &mut dyn Call {
+        self.display(&text)
     }
 
-    fn number(&mut self, number: u64) -> &mut Self {
-        self.display(number)
+    fn number(&mut self, number: u64) -> &mut dyn Call {
+        self.display(&number)
     }
 
-    fn display(&mut self, argument: impl Display) -> &mut Self {
+    fn display(&mut self, argument: &dyn Display) -> &mut dyn Call {
         self.arguments.push(argument.to_string());
         self
     }
@@ -134,11 +136,11 @@ impl Call for Written {
 
 /// The keys that a command is written with.
 fn keys(lock: &LockName, peers: bool, command: Command) -> Vec<Vec<u8>> {
-    let of_error = |said: &str| StoreError::refused(LockErrorKind::Protocol, said);
+    let of_error = |said: &str, _: &dyn Layout| StoreError::refused(LockErrorKind::Protocol, said);
     let wire = Wire {
         node: NodeId::from(7_u128),
         prefix: "lockcore".into(),
-        peers,
+        layout: if peers { REDISSON } else { QUEUE },
         has_slots: false,
         of_error,
     };

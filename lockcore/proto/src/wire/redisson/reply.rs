@@ -3,7 +3,6 @@
 use crate::error::StoreError;
 use crate::member::{Member, Party};
 use crate::name::LockName;
-use crate::wire::OfError;
 use crate::wire::outcome;
 use crate::wire::value::{Told, Value, fencing_token, nonsense};
 use crate::{
@@ -11,6 +10,8 @@ use crate::{
     Touched,
 };
 
+/// Reads the error of the server that stands as a text in an answer.
+type OfError<'a> = &'a dyn Fn(&str) -> StoreError;
 type ReadResult<T> = Result<T, StoreError>;
 
 /// The answer to one command.
@@ -19,7 +20,7 @@ type ReadResult<T> = Result<T, StoreError>;
 /// If the answer has no known form, is one to another request, or reports another program's key.
 pub(crate) fn answer(
     (lock, command): (&LockName, &Command),
-    of_error: OfError,
+    of_error: OfError<'_>,
     answer: &Value<'_>,
 ) -> ReadResult<Answer> {
     if let Command::Renew { .. } | Command::Confirm { .. } | Command::Touch { .. } = command {
@@ -47,7 +48,7 @@ pub(crate) fn answer(
 /// As [`answer`], but that it reports another program's key.
 pub(crate) fn answers(
     commands: &[&Command],
-    of_error: OfError,
+    of_error: OfError<'_>,
     answer: &Value<'_>,
 ) -> ReadResult<Answers> {
     let Value::List(parts) = answer else { return Err(nonsense()) };
@@ -92,7 +93,11 @@ fn released(told: Told<'_>) -> Option<Reply<Released>> {
 }
 
 /// `{ clock, then for each: its token, nothing if it is not held, or as [`one_of_several`] }`
-fn all_renewed(parts: &[Value<'_>], commands: &[&Command], of_error: OfError) -> Option<Answers> {
+fn all_renewed(
+    parts: &[Value<'_>],
+    commands: &[&Command],
+    of_error: OfError<'_>,
+) -> Option<Answers> {
     let (clock, each) = parts.split_first()?;
     let now_us = clock.text()?.parse().ok()?;
     all(each, commands, |answer, command| {
@@ -114,7 +119,11 @@ fn all_renewed(parts: &[Value<'_>], commands: &[&Command], of_error: OfError) ->
 }
 
 /// `{ clock, listeners, then for each as [`one_of_several`] }`
-fn all_touched(parts: &[Value<'_>], commands: &[&Command], of_error: OfError) -> Option<Answers> {
+fn all_touched(
+    parts: &[Value<'_>],
+    commands: &[&Command],
+    of_error: OfError<'_>,
+) -> Option<Answers> {
     let [_clock, _listeners, each @ ..] = parts else { return None };
     all(each, commands, |answer, command| {
         let Command::Touch { members } = command else { return None };
@@ -139,7 +148,7 @@ fn all(
 /// An answer in full, or a list with the server's error for this lock.
 fn one_of_several<T>(
     answer: &Value<'_>,
-    (first, of_error): (&Member, OfError),
+    (first, of_error): (&Member, OfError<'_>),
     outcome: impl FnOnce(&str, u64) -> Option<T>,
 ) -> Option<Result<Reply<T>, StoreError>> {
     if let Value::List(parts) = answer
@@ -299,7 +308,7 @@ mod tests {
         let lines = [&Command::Touch { members: vec![member(), member(), member()] }];
         let full = answer("whg", Value::Nil, Value::Nil);
         let answer = Value::List(vec![bulk("1795242275666200"), Value::Integer(3), full]);
-        let read = answers(&lines, refused, &answer).unwrap().remove(0).unwrap();
+        let read = answers(&lines, &refused, &answer).unwrap().remove(0).unwrap();
         let Answer::Touched(reply) = read else { panic!("{read:?}") };
         assert_eq!(reply.outcome.members, [Presence::Waiting, Presence::Holding, Presence::Gone]);
         assert_eq!(reply.outcome.listeners, 3);
@@ -329,7 +338,7 @@ mod tests {
             let command =
                 Command::Acquire { members: vec![member()], mode: Mode::Try, queue_limit: 1 };
             let lock = LockName::from("x");
-            let error = super::answer((&lock, &command), refused, &value).unwrap_err();
+            let error = super::answer((&lock, &command), &refused, &value).unwrap_err();
             assert_eq!(error.kind, LockErrorKind::Protocol);
         }
     }

@@ -18,6 +18,7 @@ use client::topology::{self, Address, Primary, Source};
 use client::{ConnectAttempt, Connector};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use proto::layout::QUEUE;
 use proto::{Link, LockName};
 use redis::{ConnectionAddr, ConnectionInfo};
 use tokio::sync::watch;
@@ -99,7 +100,7 @@ impl Shared {
             namespace: settings.namespace.clone(),
             probe: self.probe(&primary)?,
             request_timeout: settings.timeouts.request,
-            peers: false,
+            layout: QUEUE,
             replicas: settings.replicas,
             server_time: Arc::clone(&server_time),
             has_slots: true,

@@ -1,0 +1,143 @@
+//! The layout of the queue: locks, reads and permits.
+
+use super::{Circumstances, Decide, Fast, Layout, NewMember, Rights};
+use crate::error::StoreError;
+use crate::member::{MARKER, Member, NodeId};
+use crate::name::LockName;
+use crate::queue::{Call, Message, QueueState};
+use crate::wire::{Asked, Begin, Context, FreeAcquire, FreeRelease, Script, Value, Wire, queue};
+use crate::wire::{borrowed, scripts};
+use crate::{Answer, Answers, Command, Event};
+
+/// The layout of `docs/protocol.md`.
+pub const QUEUE: &dyn Layout = &QueueLayout;
+
+/// The layout of `docs/protocol.md`: see [`QUEUE`].
+#[derive(Debug, Clone, Copy)]
+pub struct QueueLayout;
+
+impl Layout for QueueLayout {
+    fn marker(&self) -> &'static str {
+        MARKER
+    }
+
+    fn member(&self, new: NewMember<'_>) -> Member {
+        let NewMember { node, number, lease_ms, demand, run_limit, keeps_newest, label } = new;
+        if keeps_newest {
+            Member::keeping_newest(node, number, lease_ms, label)
+        } else if run_limit > 1 {
+            Member::in_run(node, number, lease_ms, run_limit, label)
+        } else {
+            Member::new(node, number, lease_ms, demand, label)
+        }
+    }
+
+    fn state(&self) -> Box<dyn Decide> {
+        Box::new(QueueState::default())
+    }
+
+    fn usual_scripts(&self) -> Vec<&'static Script> {
+        scripts::usual()
+    }
+
+    fn goes_together(&self, command: &Command) -> bool {
+        !matches!(command, Command::Touch { .. })
+    }
+
+    fn write(&self, asked: &Asked, context: Context<'_>, to: &mut dyn Begin) -> Option<()> {
+        match asked {
+            Asked::One(lock, command) => queue::command(lock, context, command, to),
+            Asked::Together(commands) => queue::renewals(&borrowed(commands), to),
+        }
+        Some(())
+    }
+
+    fn answer(
+        &self,
+        wire: &Wire,
+        asked: (&LockName, &Command),
+        answer: &Value<'_>,
+    ) -> Result<Answer, StoreError> {
+        queue::reply::answer(asked, &wire.node, answer)
+    }
+
+    fn answers(
+        &self,
+        _wire: &Wire,
+        commands: &[&Command],
+        answer: &Value<'_>,
+    ) -> Result<Answers, StoreError> {
+        queue::reply::renewals(commands, answer)
+    }
+
+    fn fast<'a>(&self, lock: &'a LockName, command: &'a Command) -> Option<Fast<'a>> {
+        let acquire = FreeAcquire::of(lock, command).map(Fast::Acquire);
+        acquire.or_else(|| FreeRelease::of(lock, command).map(Fast::Release))
+    }
+
+    fn preflight(&self, probe: &LockName, context: Context<'_>) -> (&'static Script, Vec<String>) {
+        (&scripts::of_queue().preflight, queue::keys(probe, context))
+    }
+
+    fn rights(&self) -> Rights {
+        Rights {
+            keys: "~lock:{NAME}* for the lock's name, and ~lock:tokens, in a Redis Cluster \
+                   ~lock:tokens:*",
+            channels: "the grants channels",
+        }
+    }
+
+    fn key_rule(&self, _key: &str, _probe: &LockName, namespace: &str) -> String {
+        format!("~lock:{{{namespace}:*")
+    }
+
+    fn foreign_key(&self, which: &str, type_of: &str) -> Option<String> {
+        if which == "lock:tokens" {
+            let key = "the key lock:tokens holds a";
+            return Some(format!("{key} {type_of} that is no counter of tokens"));
+        }
+        let of = which.strip_prefix("lock")?;
+        Some(format!("the key lock:{{…}}{of} holds a {type_of} that does not belong to a lock"))
+    }
+}
+
+impl Decide for QueueState {
+    fn step(&mut self, of: &mut Circumstances<'_>, command: &Command) -> Answer {
+        with_call(of, |call| QueueState::step(self, call, command))
+    }
+
+    fn full(&mut self, of: &mut Circumstances<'_>, members: usize) -> Answer {
+        with_call(of, |call| Answer::Acquired(QueueState::full(self, call, members)))
+    }
+
+    fn expire(&mut self, now_ms: u64) {
+        QueueState::expire(self, now_ms);
+    }
+
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Runs a call, and takes over its counter and its messages.
+fn with_call(of: &mut Circumstances<'_>, run: impl FnOnce(&mut Call<'_>) -> Answer) -> Answer {
+    let mut call = Call::new(of.node, of.connected, of.now_us);
+    // As on a server, a token of this store is above those of the one before it.
+    call.counter = Some(*of.counter.get_or_insert(of.now_us));
+    (call.floor_us, call.is_primary) = (of.floor_us, of.is_primary);
+    let answer = run(&mut call);
+    *of.counter = call.counter;
+    of.events.extend(call.messages.into_iter().map(event));
+    answer
+}
+
+fn event(message: Message) -> (NodeId, Event) {
+    match message {
+        Message::Grants { node, token, grants } => (node, Event::Granted { token, grants }),
+        Message::Run { node, token, left_ms, numbers } => {
+            (node, Event::GrantedRun { token, left_ms, numbers })
+        }
+        Message::Revoked { node, numbers } => (node, Event::Revoked { numbers }),
+        Message::Superseded { node, numbers } => (node, Event::Superseded { numbers }),
+    }
+}

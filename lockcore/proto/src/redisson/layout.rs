@@ -1,0 +1,170 @@
+//! Redisson's layout, as a node and its store have it.
+
+use super::{Call, LockState, Message};
+use crate::error::StoreError;
+use crate::layout::{Ability, Circumstances, Decide, Layout, NewMember, Rights};
+use crate::member::{Member, NodeId, REDISSON_MARKER};
+use crate::name::LockName;
+use crate::wire::redisson::{self as wire, keys, reply};
+use crate::wire::{Asked, Begin, Context, Script, Value, Wire, borrowed, scripts};
+use crate::{Answer, Answers, Command, Event};
+
+/// Redisson's layout.
+pub const REDISSON: &dyn Layout = &RedissonLayout;
+
+/// The way to the other demands beside JVMs.
+const NOT_WITH_PEERS: &str = "reads, permits and downgrades are not in the layout that JVMs share: \
+    use a second Locks, built without redisson_peers, under other names";
+
+/// JVMs know of no waiter that leaves for a newer one.
+const NEWEST_NOT_WITH_PEERS: &str = "KeepNewest is not in the layout that JVMs share: wait, or use a second Locks, built without \
+    redisson_peers, under other names";
+
+/// Nothing in the keys of JVMs tells them from those of other programs until they are named.
+const NO_SURVEY: &str = "the keys of locks that JVMs share cannot be found: inspect them by name";
+
+/// Redisson's layout: see [`REDISSON`].
+#[derive(Debug, Clone, Copy)]
+pub struct RedissonLayout;
+
+impl Layout for RedissonLayout {
+    fn marker(&self) -> &'static str {
+        REDISSON_MARKER
+    }
+
+    fn refuses(&self, ability: Ability) -> Option<&'static str> {
+        Some(match ability {
+            Ability::Parts => NOT_WITH_PEERS,
+            Ability::KeepNewest => NEWEST_NOT_WITH_PEERS,
+            Ability::Survey => NO_SURVEY,
+        })
+    }
+
+    fn has_foreign_names(&self) -> bool {
+        true
+    }
+
+    fn member(&self, new: NewMember<'_>) -> Member {
+        Member::redisson(new.node, new.number, new.lease_ms, new.label)
+    }
+
+    fn state(&self) -> Box<dyn Decide> {
+        Box::new(LockState::default())
+    }
+
+    fn usual_scripts(&self) -> Vec<&'static Script> {
+        let scripts::RedissonScripts { acquire, acquire_all, release, renew, touch, leave, .. } =
+            scripts::of_redisson();
+        vec![acquire, acquire_all, release, renew, touch, leave]
+    }
+
+    fn goes_together(&self, _command: &Command) -> bool {
+        true
+    }
+
+    fn write(&self, asked: &Asked, context: Context<'_>, to: &mut dyn Begin) -> Option<()> {
+        match asked {
+            Asked::One(lock, command) => wire::command(lock, context, command, to),
+            Asked::Together(commands) => wire::together(&borrowed(commands), context, to),
+        }
+    }
+
+    fn answer(
+        &self,
+        wire: &Wire,
+        asked: (&LockName, &Command),
+        answer: &Value<'_>,
+    ) -> Result<Answer, StoreError> {
+        reply::answer(asked, &|said| (wire.of_error)(said, self), answer)
+    }
+
+    fn answers(
+        &self,
+        wire: &Wire,
+        commands: &[&Command],
+        answer: &Value<'_>,
+    ) -> Result<Answers, StoreError> {
+        reply::answers(commands, &|said| (wire.of_error)(said, self), answer)
+    }
+
+    fn preflight(&self, probe: &LockName, _context: Context<'_>) -> (&'static Script, Vec<String>) {
+        (&scripts::of_redisson().preflight, keys::of(probe, &["preflight"]).collect())
+    }
+
+    fn rights(&self) -> Rights {
+        Rights { keys: "~NAME and ~redisson_lock_*:{NAME}", channels: "allchannels" }
+    }
+
+    fn key_rule(&self, key: &str, probe: &LockName, namespace: &str) -> String {
+        match key == probe.as_str() {
+            true => format!("~{namespace}:*"),
+            false => format!("~redisson_lock_*:{{{namespace}:*"),
+        }
+    }
+
+    fn channel_rule(&self, channel: &str) -> Option<String> {
+        let of_peers = keys::PEER_CHANNELS;
+        // The channels of this node's members are a pattern, and never twice the same one.
+        let rule = || format!("&{of_peers}* (redisson_peers subscribes to a pattern: allchannels)");
+        channel.starts_with(of_peers).then(rule)
+    }
+
+    fn foreign_key(&self, which: &str, type_of: &str) -> Option<String> {
+        let key = match which {
+            "hold" => "the key of this very name",
+            "queue" => "the key of its queue, redisson_lock_queue:{…}",
+            "deadlines" => "the key of its deadlines, redisson_lock_timeout:{…}",
+            "token" => "the key of its token, redisson_lock_token:{…}",
+            "tombstone" => "a key of its tombstones, redisson_lock_gone:{…}",
+            "alive" => "the key of its live waiters, redisson_lock_alive:{…}",
+            "arrivals" => "the key of their order, redisson_lock_arrivals:{…}",
+            "suspects" => "the key of its suspects, redisson_lock_suspects:{…}",
+            _ => return None,
+        };
+        Some(format!("{key} holds a {type_of} that does not belong to a lock"))
+    }
+
+    fn pattern(&self, node: &NodeId) -> Option<(String, &'static str)> {
+        let all = "&* (allchannels), which redisson_peers needs to subscribe to a pattern";
+        Some((keys::pokes_pattern(node), all))
+    }
+
+    fn called(&self, channel: &str, node: &NodeId) -> Option<Member> {
+        keys::poked_member(channel, node)
+    }
+}
+
+impl Decide for LockState {
+    fn step(&mut self, of: &mut Circumstances<'_>, command: &Command) -> Answer {
+        let mut call = Call::new(of.node, of.connected, of.now_us);
+        let answer = LockState::step(self, &mut call, command);
+        of.events.extend(call.messages.into_iter().filter_map(event));
+        answer
+    }
+
+    fn full(&mut self, of: &mut Circumstances<'_>, members: usize) -> Answer {
+        let call = Call::new(of.node, of.connected, of.now_us);
+        Answer::Acquired(LockState::full(self, &call, members))
+    }
+
+    fn expire(&mut self, now_ms: u64) {
+        LockState::expire(self, now_ms);
+    }
+
+    fn is_empty(&self) -> bool {
+        LockState::is_empty(self)
+    }
+}
+
+fn event(message: Message) -> Option<(NodeId, Event)> {
+    match message {
+        Message::Grant { node, member, token, left_ms } => {
+            Some((node, Event::Granted { token, grants: vec![(member.number(), left_ms)] }))
+        }
+        Message::Revoked { node, member } => {
+            Some((node, Event::Revoked { numbers: vec![member.number()] }))
+        }
+        // No JVM waits here.
+        Message::Poke { .. } => None,
+    }
+}

@@ -1,0 +1,91 @@
+//! The names of a lock's keys and channels in Redisson's layout.
+
+use std::fmt;
+
+use crate::member::{Member, NodeId, REDISSON_MARKER};
+use crate::name::LockName;
+use crate::wire::keys::Key;
+
+/// The start of the names of the channels on which JVMs tell each other of a lock.
+pub(crate) const PEER_CHANNELS: &str = "redisson_lock__channel:";
+
+/// The queue of the lock.
+fn queue(lock: &LockName) -> Key<'_> {
+    Key::new("redisson_lock_queue", lock)
+}
+
+/// The deadlines of its waiters.
+fn deadlines(lock: &LockName) -> Key<'_> {
+    Key::new("redisson_lock_timeout", lock)
+}
+
+/// The last token of the lock.
+pub(crate) fn token(lock: &LockName) -> Key<'_> {
+    Key::new("redisson_lock_token", lock)
+}
+
+/// The keys of a lock, with the tombstones of these members. Up to when waiting members of ours are
+/// believed alive, the order in which they came, and the foreign members that do not hear stand in
+/// the last three, in the order in which the scripts know them.
+pub(crate) fn of(lock: &LockName, tombstones: &[&str]) -> impl Iterator<Item = String> {
+    let of_tombstone = |member: &&str| Tombstone { lock, member: *member }.to_string();
+    let first = [queue(lock), deadlines(lock), token(lock)].map(|key| key.to_string());
+    let last = ["redisson_lock_alive", "redisson_lock_arrivals", "redisson_lock_suspects"]
+        .map(|prefix| Key::new(prefix, lock).to_string());
+    let gone: Vec<_> = tombstones.iter().map(of_tombstone).collect();
+    [lock.as_str().to_owned()].into_iter().chain(first).chain(gone).chain(last)
+}
+
+/// The key that says that a member was given up.
+#[derive(Debug)]
+pub(crate) struct Tombstone<'a> {
+    /// The lock.
+    pub(crate) lock: &'a LockName,
+    /// The text of the member.
+    pub(crate) member: &'a str,
+}
+
+impl fmt::Display for Tombstone<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let key = Key::new("redisson_lock_gone", self.lock);
+        write!(f, "{key}:{}", self.member)
+    }
+}
+
+/// The pattern of the channels on which a JVM's unlock wakes a node's waiting members, for all
+/// locks.
+pub(crate) fn pokes_pattern(node: &NodeId) -> String {
+    format!("{PEER_CHANNELS}*:{REDISSON_MARKER}{node}:*")
+}
+
+/// The member of a node that is told to come, by the channel.
+pub(crate) fn poked_member(channel: &str, node: &NodeId) -> Option<Member> {
+    let at = channel.find(&format!(":{REDISSON_MARKER}{node}:"))?;
+    Member::parse(&channel[at + 1..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_those_of_redisson() {
+        let plain = LockName::from("order:42");
+        assert_eq!(queue(&plain).to_string(), "redisson_lock_queue:{order:42}");
+        assert_eq!(deadlines(&plain).to_string(), "redisson_lock_timeout:{order:42}");
+        assert_eq!(token(&plain).to_string(), "redisson_lock_token:{order:42}");
+        let tagged = LockName::from("{tenant}:x");
+        assert_eq!(queue(&tagged).to_string(), "redisson_lock_queue:{tenant}:x");
+    }
+
+    #[test]
+    fn a_poked_member_is_read_off_the_channel_whatever_lock_and_label_hold() {
+        let node = NodeId::from(7_u128);
+        let member = format!("~1{node}:7:30000:a:{node} b");
+        for lock in ["{x}", "{~1:y}", "tenant:{a}:b"] {
+            let channel = format!("redisson_lock__channel:{lock}:{member}");
+            assert_eq!(poked_member(&channel, &node), Member::parse(&member));
+            assert_eq!(poked_member(&channel, &NodeId::from(8_u128)), None);
+        }
+    }
+}
