@@ -194,7 +194,7 @@
 //! | `query` | [`Lockable`] for `Query` | yes |
 //! | `redis` | lockcore's: `Locks::connect` and `Locks::from_client` | yes |
 //! | `deadpool` | lockcore's: `Locks::from_config` and `Locks::from_pool`; includes `redis` | yes |
-//! | `tls`, `metrics`, `serde` | lockcore's | no |
+//! | `tls`, `redisson`, `metrics`, `serde` | lockcore's | no |
 //!
 //! [lockcore]: https://docs.rs/lockcore
 // On docs.rs, each item shows the feature that it needs.

@@ -226,6 +226,7 @@
 //! |---|---|---|
 //! | `http` | [`HttpLockLayer`], [`LockScopeLayer`], [`DetachLayer`] and the keys that are read from HTTP requests | yes |
 //! | `axum` | [`LockError`] is the answer of an axum handler: for lock-axum; includes `http` | no |
+//! | `redisson` | lockcore's: one queue with services on the JVM | no |
 //!
 //! [lockcore]: https://docs.rs/lockcore
 // On docs.rs, each item shows the feature that it needs.

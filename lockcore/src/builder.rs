@@ -286,7 +286,8 @@ impl LocksBuilder {
     }
 
     /// Shares each lock's queue with JVMs that use Redisson's `getFairLock` on the same name; off
-    /// by default.
+    /// by default. It needs the feature `redisson`, and is an
+    /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) without it.
     ///
     /// Without it, a JVM and this process do **not** exclude each other, since their keys differ.
     /// With it, all are served in the order in which they came. There are locks alone then: reads,
@@ -390,6 +391,7 @@ impl LocksBuilder {
             check_prefix("namespace", namespace)?;
         }
         check_prefix("channel_prefix", &self.channel_prefix)?;
+        layout::check(self.redisson_peers)?;
         if self.max_waiting == 0 {
             return Err(ConfigError::new("max_waiting", "0", "1 or more"));
         }

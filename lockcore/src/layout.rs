@@ -1,13 +1,42 @@
 //! The layout of the keys of a `Locks`: that of the queue, or that which JVMs share.
 
+use proto::ConfigError;
 use proto::layout::{Layout, QUEUE};
-use proto::redisson::REDISSON;
 
 /// The reason why a foreign name is refused where other programs have named no lock.
 pub(crate) const NO_FOREIGN_NAMES: &str = "a foreign name is for a lock that JVMs share: build this Locks with \
     redisson_peers(true)";
 
-/// The layout that JVMs share, or that of the queue.
+/// The layout that JVMs share, if it was built in.
+#[cfg(feature = "redisson")]
+const SHARED: Option<&dyn Layout> = Some(redisson::REDISSON);
+#[cfg(not(feature = "redisson"))]
+const SHARED: Option<&dyn Layout> = None;
+
+/// The layout for the value of `redisson_peers`, which was [checked](check).
 pub(crate) fn of(peers: bool) -> &'static dyn Layout {
-    if peers { REDISSON } else { QUEUE }
+    SHARED.filter(|_| peers).unwrap_or(QUEUE)
+}
+
+/// Refuses `redisson_peers` where its layout was not built in.
+pub(crate) fn check(peers: bool) -> Result<(), ConfigError> {
+    if peers && SHARED.is_none() {
+        let range = "left out: it needs the feature `redisson` of lockcore";
+        return Err(ConfigError::new("redisson_peers", "set", range));
+    }
+    Ok(())
+}
+
+#[cfg(all(test, not(feature = "redisson")))]
+mod tests {
+    use crate::{LockErrorKind, Locks, MemoryStore};
+
+    #[tokio::test]
+    async fn without_its_feature_redisson_peers_is_an_invalid_option_that_names_it() {
+        let builder = Locks::builder().redisson_peers(true);
+        let error = builder.on_memory(&MemoryStore::new()).expect_err("it is not built in");
+        assert_eq!(error.kind(), LockErrorKind::InvalidOption);
+        let text = error.to_string();
+        assert!(text.contains("redisson_peers") && text.contains("feature `redisson`"), "{text}");
+    }
 }

@@ -60,6 +60,7 @@
 //! | `redis` (default) | the store on Redis: [`Locks::connect`], [`Locks::from_client`] with a client of `redis` 1.x |
 //! | `deadpool` (default) | [`Locks::from_config`] and [`Locks::from_pool`], with types of `deadpool_redis` 0.23; includes `redis` |
 //! | `tls` | `rediss://` by rustls; see [`guide::redis`]; includes `redis` |
+//! | `redisson` | one queue with services on the JVM: [`LocksBuilder::redisson_peers`] |
 //! | `metrics` | counters and histograms through the `metrics` facade |
 //! | `serde` | [`LockOptions`] and [`FencingToken`] in configuration files and messages |
 //!

@@ -2,8 +2,8 @@
 
 use laws::Held;
 use proto::queue::{Held as Holding, MARGIN_MS, Mark, QueueState};
-use proto::redisson::{Hold, LockState};
 use proto::{ALL, Member, Party};
+use redisson::{Hold, LockState};
 
 use crate::model::{Locking, START_MS};
 use crate::state::Id;

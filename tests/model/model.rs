@@ -8,8 +8,8 @@ use proto::NodeId;
 use proto::layout::QUEUE;
 use proto::node::{Core, Due, Moment, Phase, Request, Rules};
 use proto::queue::QueueState;
-use proto::redisson::{LockState, REDISSON};
 use proto::{Demand, Label, LockName, Member, Mode, Terms, WhenBusy};
+use redisson::{LockState, REDISSON};
 use stateright::{Model, Property};
 
 use crate::books::Server;
@@ -169,7 +169,7 @@ impl Locking {
             let number = Core::<()>::number_of(attempt, u64::from(id % ROUNDS));
             let node = &ids[node_of(id)];
             match want(node_of(id) as u8) {
-                _ if scope.beside_jvms => Member::redisson(node, number, lease_ms, &label),
+                _ if scope.beside_jvms => Member::plain(node, number, lease_ms, &label),
                 Want::Newest => Member::keeping_newest(node, number, lease_ms, &label),
                 Want::Lock => Member::in_run(node, number, lease_ms, scope.runs, &label),
                 want => Member::new(node, number, lease_ms, want.demand(), &label),

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use proto::NodeId;
 use proto::queue::{self, Bounds};
-use proto::redisson;
 use proto::{
     Acquired, Answer, Command, Grant, Leaving, Left, Member, Mode, Presence, Released, Renewed,
     Reply,

@@ -1,8 +1,8 @@
 //! The laws of one command: its effects on the lock and on the waiters, and its reports.
 
 use laws::{Evidence, Held, Law, judge, new_holds};
-use proto::redisson::PASSED_OVER_MS;
 use proto::{Demand, PATIENCE_MS};
+use redisson::PASSED_OVER_MS;
 
 use crate::act::OPERATOR;
 use crate::books::{Books, Server};

@@ -7,7 +7,6 @@
 //! | module | half |
 //! |---|---|
 //! | [`queue`] | the server's: each [`Command`] on one lock as one pure function of its state |
-//! | [`redisson`] | the same in the layout of Redisson, for queues that JVMs share |
 //! | [`layout`] | the keys, commands and rules of a lock behind one trait |
 //! | [`node`] | the client's: every attempt and hold of one process, as a state machine |
 //! | [`wire`] | both over Redis: the scripts, their calls, their answers and messages |
@@ -70,7 +69,6 @@
 pub mod layout;
 pub mod node;
 pub mod queue;
-pub mod redisson;
 pub mod token;
 pub mod wire;
 
@@ -89,7 +87,7 @@ pub use command::{Answer, Answers, Command};
 pub use demand::{ALL, Demand};
 pub use error::{ConfigError, LockErrorKind, StoreError};
 pub use event::{Event, Link};
-pub use member::{Label, MAX_RUN, Member, NodeId, Party};
+pub use member::{Label, MAX_RUN, Member, NodeId, PLAIN_MARKER, Party};
 pub use name::LockName;
 pub use reply::{
     Acquired, Grant, HoldView, Inspection, Leaving, Left, MAX_ACQUIRES, MAX_BATCH, MAX_LINES,

@@ -44,8 +44,8 @@ pub(crate) use by_text;
 /// Marks a member as ours, and says which version of the protocol it speaks.
 pub(crate) const MARKER: &str = "~2";
 
-/// Marks a member of ours in a queue that JVMs share. It has no demand.
-pub(crate) const REDISSON_MARKER: &str = "~1";
+/// Marks a plain member, whose text has no demand: one of a layout that has locks alone.
+pub const PLAIN_MARKER: &str = "~1";
 
 /// Stands in place of the demand of a member that asks for everything and is not served
 /// [alone](Service::Alone), in front of the text of its service.
@@ -154,7 +154,7 @@ impl fmt::Debug for NodeId {
 
 /// One attempt of a node, as it stands in a queue or as a holder:
 /// `~2<node>:<number>:<lease ms>:<demand>:<label>`, or `~1<node>:<number>:<lease ms>:<label>` in a
-/// queue that JVMs share. Ordered by its text, as in Redis.
+/// layout that has locks alone. Ordered by its text, as in Redis.
 #[derive(Clone)]
 pub struct Member {
     text: Arc<str>,
@@ -204,9 +204,9 @@ impl Member {
         Self { text, number, lease_ms, demand, service }
     }
 
-    /// A new member in a queue that JVMs share.
-    pub fn redisson(node: &NodeId, number: u64, lease_ms: u64, label: &Label) -> Self {
-        let text = text(REDISSON_MARKER, node, (number, lease_ms), [""; 4], label);
+    /// A new member whose text has no demand, in a layout that has locks alone.
+    pub fn plain(node: &NodeId, number: u64, lease_ms: u64, label: &Label) -> Self {
+        let text = text(PLAIN_MARKER, node, (number, lease_ms), [""; 4], label);
         Self { text, number, lease_ms, demand: Demand::ALONE, service: Service::Alone }
     }
 
@@ -224,7 +224,7 @@ impl Member {
                     None => (Demand::parse(demand)?, Service::Alone),
                 }
             }
-            REDISSON_MARKER => (Demand::ALONE, Service::Alone),
+            PLAIN_MARKER => (Demand::ALONE, Service::Alone),
             _ => return None,
         };
         let lease_ms = number(lease_ms)?;
@@ -350,13 +350,13 @@ impl fmt::Display for Member {
 
 by_text!(Member);
 
-/// A holder or a waiter in the store: a member of a node, or a thread of a JVM. Ordered by its
+/// A holder or a waiter in the store: a member of a node, or one of another program. Ordered by its
 /// text, as in Redis.
 #[derive(Clone)]
 pub enum Party {
     /// A member of a node.
     Ours(Member),
-    /// Another text, such as that of a JVM's thread.
+    /// Another program's text.
     Foreign(Arc<str>),
 }
 
@@ -488,7 +488,7 @@ mod tests {
         let label = Label::new("web-1:8080");
         let three = Demand::permits(3, 10).unwrap();
         let of = |demand| Member::new(&node, 7, 30_000, demand, &label);
-        let alone = Member::redisson(&node, 7, 30_000, &label);
+        let alone = Member::plain(&node, 7, 30_000, &label);
         let newest = Member::keeping_newest(&node, 7, 30_000, &label);
         let members = [alone, of(Demand::READ), of(Demand::ALONE), of(three), newest];
         let demands = [Demand::ALONE, Demand::READ, Demand::ALONE, three, Demand::ALONE];

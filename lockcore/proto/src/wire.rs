@@ -9,7 +9,6 @@ mod message;
 pub mod outcome;
 pub(crate) mod queue;
 pub mod redirect;
-pub(crate) mod redisson;
 pub mod scripts;
 pub mod slot;
 mod value;

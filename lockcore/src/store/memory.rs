@@ -58,7 +58,8 @@ impl MemoryStore {
         self.connect_as(node, listener, QUEUE, None)
     }
 
-    /// Connects one more node, by the rules of this layout. As a primary of a quorum it has the tokens that were `seen` on all.
+    /// Connects one more node, by the rules of this layout. As a primary of a quorum it has the
+    /// tokens that were `seen` on all.
     pub(crate) fn connect_as(
         &self,
         node: NodeId,

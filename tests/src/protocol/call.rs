@@ -3,10 +3,10 @@
 use std::fmt;
 
 use proto::layout::{Layout, QUEUE};
-use proto::redisson::REDISSON;
 use proto::wire::{Asked, Call, Floors, Value, Wire};
 use proto::{Answers, LockErrorKind, StoreError};
 use redis::{Cmd, RedisError, RedisResult, RedisWrite as _, ServerErrorKind, cmd};
+use redisson::REDISSON;
 
 use crate::Raw;
 

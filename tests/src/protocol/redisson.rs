@@ -1,8 +1,8 @@
 //! All keys of one lock in Redisson's layout, read and written in one step each.
 
-use proto::redisson::{Hold, LastToken, LockState, Suspects, is_hold, is_member, is_token};
 use proto::{Command, FencingToken, Member, Party};
 use redis::{Pipeline, cmd};
+use redisson::{Hold, LastToken, LockState, Suspects, is_hold, is_member, is_token};
 
 use crate::{EXPIRY, Raw};
 

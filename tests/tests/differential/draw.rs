@@ -96,7 +96,7 @@ impl<L: Layout> Draw<'_, L> {
             _ => attempt << 12,
         };
         let member = match L::PEERS {
-            true => Member::redisson(self.node, number, lease_ms, &label),
+            true => Member::plain(self.node, number, lease_ms, &label),
             false => {
                 let demand = L::demand(self.kind, self.random);
                 let is_lock = demand == Demand::ALONE;

@@ -3,9 +3,9 @@
 mod jvms;
 mod several;
 
+use ::redisson::{Call, LockState, Message, Peers, is_hold, is_member, is_token};
 use lock_tests::protocol::redisson::{self, Snapshot, poke_channel};
 use lock_tests::{Raw, protocol};
-use proto::redisson::{Call, LockState, Message, Peers, is_hold, is_member, is_token};
 use proto::wire::Asked;
 use proto::{
     Answer, Answers, Command, Demand, Label, LockErrorKind, LockName, Member, Party, Presence,
@@ -169,7 +169,7 @@ impl Layout for Redisson {
     /// that is not held, now before it and now behind.
     async fn run(&self, redis: &mut Raw, request: &Request<'_>) -> Result<Answer, StoreError> {
         let Request { wire, lock, command, floors, way, .. } = *request;
-        let stranger = Member::redisson(&wire.node, 1_000_000, 30_000, &Label::new("a label"));
+        let stranger = Member::plain(&wire.node, 1_000_000, 30_000, &Label::new("a label"));
         let other = match command {
             Command::Touch { .. } => Command::Touch { members: vec![stranger.clone(), stranger] },
             Command::Renew { .. } => Command::Renew { members: vec![stranger] },

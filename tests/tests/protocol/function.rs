@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proto::queue::{self, QueueState};
-use proto::redisson::{self, LockState, Peers};
 use proto::wire::Floors;
 use proto::{Answer, Command, Event, LockName, NodeId};
+use redisson::{LockState, Peers};
 
 use crate::state::State;
 

@@ -131,7 +131,7 @@ impl Node {
         let label = Label::new("a label");
         if self.peers {
             assert_eq!(demand, Demand::ALONE, "beside JVMs there is nothing else");
-            return Member::redisson(&self.id, number, lease_ms, &label);
+            return Member::plain(&self.id, number, lease_ms, &label);
         }
         Member::new(&self.id, number, lease_ms, demand, &label)
     }

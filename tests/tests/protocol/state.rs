@@ -1,8 +1,8 @@
 //! `State`: all that a server keeps of one lock, in either layout, by the questions of the facts.
 
 use proto::queue::{MARGIN_MS, Mark, QueueState};
-use proto::redisson::LockState;
 use proto::{Member, NodeId, Party, SortedSet};
+use redisson::LockState;
 
 /// One lock. Times are ms since the epoch, and the questions have the server's time first.
 #[derive(Debug, Clone, PartialEq)]

@@ -5,9 +5,9 @@ use lock_tests::{COUNTER, door_key, holds_key, passed_key, protocol, queue_key};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
-use proto::redisson::is_hold;
 use proto::{Acquired, Command, Demand, LockErrorKind, Member, Mode, Released, StoreError};
 use redis::{Cmd, cmd};
+use redisson::is_hold;
 
 use crate::asking::{acquire, leave, reduce, touch};
 use crate::bench::{Bench, LOCK};

@@ -3,8 +3,8 @@
 use futures_util::StreamExt as _;
 use lock_tests::protocol::redisson::poke_channel;
 use proto::Party;
-use proto::redisson::Hold;
 use redis::aio::PubSub;
+use redisson::Hold;
 use tokio::time::timeout;
 
 use crate::bench::{Bench, SOON};

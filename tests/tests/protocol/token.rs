@@ -1,9 +1,9 @@
 //! Fencing tokens.
 
 use lock_tests::COUNTER;
-use proto::redisson::LastToken;
 use proto::{Acquired, Demand, FencingToken, LockErrorKind, LockName, Mode};
 use redis::cmd;
+use redisson::LastToken;
 
 use crate::asking::{acquire, grant, now_us};
 use crate::bench::{Bench, Everything};

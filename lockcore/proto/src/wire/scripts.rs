@@ -2,19 +2,20 @@
 
 use std::sync::LazyLock;
 
-/// The parts that several scripts have in common, by the line that stands for each.
-const PARTS: [(&str, &str); 13] = [
-    ("--#include clock\n", include_str!("lua/clock.lua")),
-    ("--#include redisson/take\n", include_str!("lua/redisson/take.lua")),
-    ("--#include redisson/common\n", include_str!("lua/redisson/common.lua")),
-    ("--#include redisson/several\n", include_str!("lua/redisson/several.lua")),
+/// The parts that scripts of the queue have in common, by the line that stands for each.
+const PARTS: [(&str, &str); 6] = [
     ("--#include queue/put_back\n", include_str!("lua/queue/put_back.lua")),
     ("--#include queue/behind_lock\n", include_str!("lua/queue/behind_lock.lua")),
     ("--#include queue/take\n", include_str!("lua/queue/take.lua")),
     ("--#include queue/drop\n", include_str!("lua/queue/drop.lua")),
-    // After both that include them, as `foreign_key` after all `common`.
+    // After both that include them.
     ("--#include queue/state\n", include_str!("lua/queue/state.lua")),
     ("--#include queue/common\n", include_str!("lua/queue/common.lua")),
+];
+
+/// The parts that scripts of all layouts have in common, which those of a layout may include.
+const SHARED: [(&str, &str); 4] = [
+    ("--#include clock\n", include_str!("lua/clock.lua")),
     ("--#include foreign_key\n", include_str!("lua/foreign_key.lua")),
     ("--#include preflight/try\n", include_str!("lua/preflight/try.lua")),
     ("--#include preflight/extras\n", include_str!("lua/preflight/extras.lua")),
@@ -37,9 +38,11 @@ pub struct Script {
 }
 
 impl Script {
-    fn new(name: &'static str, source: &str) -> Self {
+    /// Assembles a script of the text of its file and the parts of its layout, each after all that
+    /// include it.
+    pub fn new(name: &'static str, source: &str, parts: &[(&str, &str)]) -> Self {
         let mut source = source.to_owned();
-        for (line, part) in PARTS {
+        for (line, part) in parts.iter().chain(&SHARED) {
             source = source.replace(line, part);
         }
         let digest = digest_of(&source);
@@ -47,32 +50,36 @@ impl Script {
     }
 }
 
+/// Declares a type with a script of each name, of the file `NAME.lua` in a folder beside this file,
+/// assembled with the parts of a layout.
+#[macro_export]
 macro_rules! scripts {
-    ($(#[$about:meta])* $set:ident in $folder:literal: $($name:ident)*) => {
+    ($(#[$about:meta])* $set:ident in $folder:literal with $parts:ident: $($name:ident)*) => {
         $(#[$about])*
         #[derive(Debug)]
         pub struct $set {
-            $(#[allow(missing_docs, reason = "named after its file")] pub $name: Script,)*
+            $(#[allow(missing_docs, reason = "named after its file")] pub $name: $crate::wire::Script,)*
         }
 
         $(#[$about])*
         impl $set {
             fn new() -> Self {
                 Self {
-                    $($name: Script::new(
+                    $($name: $crate::wire::Script::new(
                         stringify!($name),
                         include_str!(concat!($folder, stringify!($name), ".lua")),
+                        &$parts,
                     ),)*
                 }
             }
 
             /// All of them.
-            pub fn all(&self) -> impl Iterator<Item = &Script> {
+            pub fn all(&self) -> impl Iterator<Item = &$crate::wire::Script> {
                 [$(&self.$name),*].into_iter()
             }
 
             /// The script of this name.
-            pub fn get(&self, name: &str) -> Option<&Script> {
+            pub fn get(&self, name: &str) -> Option<&$crate::wire::Script> {
                 self.all().find(|script| script.name == name)
             }
 
@@ -86,27 +93,15 @@ macro_rules! scripts {
 
 scripts!(
     /// The scripts of the queue.
-    QueueScripts in "lua/queue/":
+    QueueScripts in "lua/queue/" with PARTS:
     lock unlock extend acquire acquire_all acquire_newest release renew confirm reduce touch leave force_release inspect
     preflight mark
-);
-
-scripts!(
-    /// The scripts of a queue that JVMs share.
-    RedissonScripts in "lua/redisson/":
-    acquire acquire_all release renew touch leave force_release inspect preflight
 );
 
 /// The scripts of the queue.
 pub fn of_queue() -> &'static QueueScripts {
     static QUEUE: LazyLock<QueueScripts> = LazyLock::new(QueueScripts::new);
     &QUEUE
-}
-
-/// The scripts of a queue that JVMs share.
-pub fn of_redisson() -> &'static RedissonScripts {
-    static REDISSON: LazyLock<RedissonScripts> = LazyLock::new(RedissonScripts::new);
-    &REDISSON
 }
 
 /// The usual scripts of the queue.
@@ -133,7 +128,6 @@ mod tests {
 
     #[test]
     fn nothing_is_left_to_include() {
-        let mut all = of_queue().all().chain(of_redisson().all());
-        assert!(all.all(|script| !script.source.contains("--#")));
+        assert!(of_queue().all().all(|script| !script.source.contains("--#")));
     }
 }

@@ -1,7 +1,7 @@
 //! The acts of JVMs in a random sequence: they queue, take, subtract, throw out and disappear.
 
-use proto::redisson::{GRACE_MS, Hold, JVM_STEP_MS, LastToken, LockState, Message};
 use proto::{FencingToken, NodeId, Party};
+use redisson::{GRACE_MS, Hold, JVM_STEP_MS, LastToken, LockState, Message};
 
 use super::HANDED_OVER;
 use crate::random::Random;

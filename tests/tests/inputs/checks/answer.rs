@@ -2,9 +2,9 @@
 
 use lockcore::{LockErrorKind, NodeId};
 use proto::layout::{Layout, QUEUE};
-use proto::redisson::REDISSON;
 use proto::wire::{Asked, Value, Wire};
 use proto::{Answer, Answers, Command, LockName, StoreError};
+use redisson::REDISSON;
 
 use super::source::Source;
 

@@ -4,9 +4,9 @@ use std::fmt::Display;
 
 use lockcore::{KeyError, LockErrorKind, LockKey, MAX_KEY_BYTES, NodeId};
 use proto::layout::{Layout, QUEUE};
-use proto::redisson::REDISSON;
 use proto::wire::{Asked, Call, Floors, Script, Wire};
 use proto::{Command, Label, Leaving, LockName, Member, StoreError};
+use redisson::REDISSON;
 
 use super::source::Source;
 
@@ -16,7 +16,7 @@ pub(crate) fn check(bytes: &[u8]) {
     let mut source = Source::new(bytes);
     let spaces = [NAMESPACES[source.below(4)], NAMESPACES[source.below(4)]];
     let label = Label::new(&source.text(4));
-    let member = Member::redisson(&NodeId::from(7_u128), u64::from(source.byte()), 30_000, &label);
+    let member = Member::plain(&NodeId::from(7_u128), u64::from(source.byte()), 30_000, &label);
     let one = source.text(6);
     let other = relative(&one, &mut source);
     let locks = [(spaces[0], &one), (spaces[1], &other)].map(|(space, name)| {

@@ -1,8 +1,9 @@
 //! All commands behind one function.
 
+use proto::NodeId;
+
 use super::Message;
 use super::{Answer, Call, Command, LockState, Renewed};
-use crate::member::NodeId;
 
 impl LockState {
     /// Runs one command.

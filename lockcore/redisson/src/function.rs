@@ -1,25 +1,22 @@
-//! The dialect of Redisson as a pure function of one lock's state: a lock whose queue JVMs share,
-//! by `docs/redisson.md`. No I/O, no clock, no chance.
+//! The rules of `docs/redisson.md` as a pure function of one lock's state. No I/O, no clock, no
+//! chance.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{
-    Acquired, Answer, Command, Grant, Inspection, Leaving, Left, Mode, PATIENCE_MS, Presence,
-    Released, Renewed, Reply, SortedSet, TOMBSTONE_MS, Touched, claim_ms,
+use proto::{
+    Acquired, Answer, Command, FencingToken, Grant, Inspection, Leaving, Left, Member, Mode,
+    NodeId, PATIENCE_MS, Party, Presence, Released, Renewed, Reply, SortedSet, TOMBSTONE_MS,
+    Touched, claim_ms,
 };
-use crate::member::{Member, NodeId, Party};
-use crate::token::FencingToken;
 
 mod advance;
 mod commands;
-mod layout;
 mod peers;
 mod recognise;
 mod step;
 #[cfg(test)]
 mod tests;
 
-pub use layout::{REDISSON, RedissonLayout};
 pub use peers::{
     ALIVE_MS, GRACE_MS, JVM_STEP_MS, LEADING, LOOKED_AT, SHORT_SCORE_MS, SLACK_MS, SUSPECTS_MS,
 };

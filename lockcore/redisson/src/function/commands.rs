@@ -1,5 +1,7 @@
 //! The seven commands.
 
+use proto::{HoldView, Member, NodeId, Party};
+
 use std::num::NonZeroU32;
 
 use super::advance::{AdvanceOutcome, left_ms};
@@ -7,8 +9,6 @@ use super::{
     Acquired, Inspection, Leaving, Left, Mode, Presence, Released, Renewed, Reply, Touched,
 };
 use super::{Call, Hold, LockState, Message, TOMBSTONE_MS};
-use crate::HoldView;
-use crate::member::{Member, NodeId, Party};
 
 impl LockState {
     /// Takes the lock for the first member that can have it, or in [`Mode::Wait`] queues for it:

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::redisson::peers::GRACE_MS;
+use crate::GRACE_MS;
 
 struct Random(u64);
 

@@ -1,13 +1,12 @@
 //! Redisson's layout, as a node and its store have it.
 
-use super::{Call, LockState, Message};
-use crate::error::StoreError;
-use crate::layout::{Ability, Circumstances, Decide, Layout, NewMember, Rights};
-use crate::member::{Member, NodeId, REDISSON_MARKER};
-use crate::name::LockName;
-use crate::wire::redisson::{self as wire, keys, reply};
-use crate::wire::{Asked, Begin, Context, Script, Value, Wire, borrowed, scripts};
-use crate::{Answer, Answers, Command, Event};
+use proto::layout::{Ability, Circumstances, Decide, Layout, NewMember, Rights};
+use proto::wire::{Asked, Begin, Context, Script, Value, Wire, borrowed};
+use proto::{Answer, Answers, Command, Event, LockName, Member, NodeId, PLAIN_MARKER, StoreError};
+
+use crate::function::{Call, LockState, Message};
+use crate::scripts;
+use crate::wire::{self, keys, reply};
 
 /// Redisson's layout.
 pub const REDISSON: &dyn Layout = &RedissonLayout;
@@ -29,7 +28,7 @@ pub struct RedissonLayout;
 
 impl Layout for RedissonLayout {
     fn marker(&self) -> &'static str {
-        REDISSON_MARKER
+        PLAIN_MARKER
     }
 
     fn refuses(&self, ability: Ability) -> Option<&'static str> {
@@ -45,7 +44,7 @@ impl Layout for RedissonLayout {
     }
 
     fn member(&self, new: NewMember<'_>) -> Member {
-        Member::redisson(new.node, new.number, new.lease_ms, new.label)
+        Member::plain(new.node, new.number, new.lease_ms, new.label)
     }
 
     fn state(&self) -> Box<dyn Decide> {
@@ -54,7 +53,7 @@ impl Layout for RedissonLayout {
 
     fn usual_scripts(&self) -> Vec<&'static Script> {
         let scripts::RedissonScripts { acquire, acquire_all, release, renew, touch, leave, .. } =
-            scripts::of_redisson();
+            scripts::all();
         vec![acquire, acquire_all, release, renew, touch, leave]
     }
 
@@ -88,7 +87,7 @@ impl Layout for RedissonLayout {
     }
 
     fn preflight(&self, probe: &LockName, _context: Context<'_>) -> (&'static Script, Vec<String>) {
-        (&scripts::of_redisson().preflight, keys::of(probe, &["preflight"]).collect())
+        (&scripts::all().preflight, keys::of(probe, &["preflight"]).collect())
     }
 
     fn rights(&self) -> Rights {
@@ -166,5 +165,39 @@ fn event(message: Message) -> Option<(NodeId, Event)> {
         }
         // No JVM waits here.
         Message::Poke { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_of_another_program_is_named_with_its_type() {
+        assert_eq!(
+            REDISSON.foreign_key("hold", "hash").as_deref(),
+            Some("the key of this very name holds a hash that does not belong to a lock")
+        );
+        assert_eq!(REDISSON.foreign_key("lock", "hash"), None);
+    }
+
+    #[test]
+    fn a_new_member_is_plain_whatever_run_it_is_for() {
+        let (node, label) = (NodeId::from(7_u128), proto::Label::new("web"));
+        let demand = proto::Demand::ALONE;
+        let (run_limit, keeps_newest) = (8, false);
+        let (number, lease_ms) = (7, 30_000);
+        let new = NewMember {
+            node: &node,
+            number,
+            lease_ms,
+            demand,
+            run_limit,
+            keeps_newest,
+            label: &label,
+        };
+        let member = REDISSON.member(new);
+        assert_eq!(member, Member::plain(&node, 7, 30_000, &label));
+        assert!(member.as_str().starts_with(REDISSON.marker()) && member.run_limit() == 1);
     }
 }

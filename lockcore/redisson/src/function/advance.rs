@@ -1,11 +1,12 @@
 //! Granting, the walk along the queue, and the upkeep of list and sorted set.
 
+use proto::token;
+use proto::{FencingToken, Member, NodeId, Party};
+
 use super::{
     Call, FOREIGN_LEASE_MS, Hold, LastToken, LockState, Message, PASSED_OVER_MS, SWEEP, claim_ms,
 };
 use super::{Grant, Reply};
-use crate::member::{Member, NodeId, Party};
-use crate::token::{self, FencingToken};
 
 /// The outcome of handing over a free lock.
 #[derive(Debug, Clone, PartialEq, Eq)]

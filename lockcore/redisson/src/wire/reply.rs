@@ -1,13 +1,9 @@
 //! From the answers of the scripts to typed replies.
 
-use crate::error::StoreError;
-use crate::member::{Member, Party};
-use crate::name::LockName;
-use crate::wire::outcome;
-use crate::wire::value::{Told, Value, fencing_token, nonsense};
-use crate::{
-    Acquired, Answer, Answers, Command, Grant, HoldView, Inspection, Released, Renewed, Reply,
-    Touched,
+use proto::wire::{Told, Value, fencing_token, nonsense, outcome};
+use proto::{
+    Acquired, Answer, Answers, Command, Grant, HoldView, Inspection, LockName, Member, Party,
+    Released, Renewed, Reply, StoreError, Touched,
 };
 
 /// Reads the error of the server that stands as a text in an answer.
@@ -234,10 +230,9 @@ fn inspection(told: Told<'_>) -> Option<Inspection> {
 
 #[cfg(test)]
 mod tests {
+    use proto::{LockErrorKind, Mode, Presence};
+
     use super::*;
-    use crate::Mode;
-    use crate::Presence;
-    use crate::error::LockErrorKind;
 
     const MEMBER: &str = "~1AAAAAAAAAAAAAAAAAAAAAA:7:30000:web";
 

@@ -1,10 +1,11 @@
 //! The sorted set by which JVMs judge: how long members are believed alive beside it, their scores
 //! in it, and foreign members that are gone.
 
+use proto::{Member, Party};
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Call, LockState, PATIENCE_MS};
-use crate::member::{Member, Party};
 
 /// The time that a JVM subtracts from every score behind it when it leaves the queue, by default.
 pub const JVM_STEP_MS: u64 = 300_000;

@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use crate::member::{Member, NodeId, REDISSON_MARKER};
-use crate::name::LockName;
-use crate::wire::keys::Key;
+use proto::wire::keys::Key;
+use proto::{LockName, Member, NodeId, PLAIN_MARKER};
 
 /// The start of the names of the channels on which JVMs tell each other of a lock.
 pub(crate) const PEER_CHANNELS: &str = "redisson_lock__channel:";
@@ -55,12 +54,12 @@ impl fmt::Display for Tombstone<'_> {
 /// The pattern of the channels on which a JVM's unlock wakes a node's waiting members, for all
 /// locks.
 pub(crate) fn pokes_pattern(node: &NodeId) -> String {
-    format!("{PEER_CHANNELS}*:{REDISSON_MARKER}{node}:*")
+    format!("{PEER_CHANNELS}*:{PLAIN_MARKER}{node}:*")
 }
 
 /// The member of a node that is told to come, by the channel.
 pub(crate) fn poked_member(channel: &str, node: &NodeId) -> Option<Member> {
-    let at = channel.find(&format!(":{REDISSON_MARKER}{node}:"))?;
+    let at = channel.find(&format!(":{PLAIN_MARKER}{node}:"))?;
     Member::parse(&channel[at + 1..])
 }
 

@@ -1,7 +1,7 @@
 //! Recognises by content whether a key belongs to a lock or to another program. The scripts apply
 //! these rules to the keys at a lock's names, and refuse every command where one of them fails.
 
-use crate::member::{Member, REDISSON_MARKER};
+use proto::{Member, PLAIN_MARKER};
 
 /// The longest count of a hold, in digits.
 const MAX_COUNT_DIGITS: usize = 15;
@@ -9,7 +9,7 @@ const MAX_COUNT_DIGITS: usize = 15;
 /// Whether a text can stand in a queue or hold a lock: a member of ours, or a JVM's, which is its
 /// UUID and a thread.
 pub fn is_member(text: &str) -> bool {
-    Member::parse(text).is_some_and(|member| member.as_str().starts_with(REDISSON_MARKER))
+    Member::parse(text).is_some_and(|member| member.as_str().starts_with(PLAIN_MARKER))
         || is_jvm(text)
 }
 

@@ -4,7 +4,7 @@
 use super::Presence;
 use super::*;
 use super::{Acquired, Inspection, Leaving, Left, Mode, Released, Reply, Touched};
-use crate::member::Label;
+use proto::Label;
 
 mod exact;
 mod sequences;
@@ -21,7 +21,7 @@ fn node(letter: char) -> NodeId {
 }
 
 fn member_with_lease(letter: char, number: u64, lease_ms: u64) -> Party {
-    Member::redisson(&node(letter), number, lease_ms, &Label::new("test")).into()
+    Member::plain(&node(letter), number, lease_ms, &Label::new("test")).into()
 }
 
 fn member(letter: char, number: u64) -> Party {

@@ -3,11 +3,10 @@
 pub(crate) mod keys;
 pub(crate) mod reply;
 
-use super::scripts::{self, Script};
-use super::{Begin, Call, Context};
-use crate::member::Member;
-use crate::name::LockName;
-use crate::{Command, Mode};
+use proto::wire::{Begin, Call, Context, Script};
+use proto::{Command, LockName, Member, Mode};
+
+use crate::scripts;
 
 /// The keys of a lock that most scripts are given.
 const KEYS: usize = 7;
@@ -19,7 +18,7 @@ pub(crate) fn command(
     command: &Command,
     to: &mut dyn Begin,
 ) -> Option<()> {
-    let scripts = scripts::of_redisson();
+    let scripts = scripts::all();
     let (script, tombstones): (&'static Script, Vec<&str>) = match command {
         Command::Acquire { members, .. } => {
             let script = if members.len() == 1 { &scripts.acquire } else { &scripts.acquire_all };
@@ -92,7 +91,7 @@ fn renewals<'a>(
     context: Context<'_>,
     to: &'a mut dyn Begin,
 ) -> Option<&'a mut dyn Call> {
-    let call = to.begin(&scripts::of_redisson().renew, 2 * commands.len());
+    let call = to.begin(&scripts::all().renew, 2 * commands.len());
     for (lock, _) in commands {
         call.text(lock.as_str()).display(&keys::token(lock));
     }
@@ -110,7 +109,7 @@ fn touches<'a>(
     context: Context<'_>,
     to: &'a mut dyn Begin,
 ) -> Option<&'a mut dyn Call> {
-    let call = to.begin(&scripts::of_redisson().touch, KEYS * commands.len());
+    let call = to.begin(&scripts::all().touch, KEYS * commands.len());
     for (lock, _) in commands {
         add_keys(call, lock, &[]);
     }
