@@ -23,7 +23,7 @@ const SOON: Duration = Duration::from_secs(20);
 enum Server {
     Function(Arc<Mutex<Function>>),
     /// With the subscription to the node's channel.
-    Scripts(Raw, Wire, tokio::sync::Mutex<Ear>),
+    Scripts(Raw, Box<Wire>, tokio::sync::Mutex<Ear>),
 }
 
 /// A request, and the answer of the server.
@@ -79,7 +79,7 @@ impl Node {
             has_slots: false,
             of_error: protocol::error_of,
         };
-        let server = Server::Scripts(redis, wire, tokio::sync::Mutex::new(ear));
+        let server = Server::Scripts(redis, Box::new(wire), tokio::sync::Mutex::new(ear));
         let node = Self::new(id, on, peers, server, now_us);
         node.connect(true).await;
         node

@@ -27,7 +27,7 @@ pub(crate) fn token(lock: &LockName) -> Key<'_> {
 /// believed alive, the order in which they came, and the foreign members that do not hear stand in
 /// the last three, in the order in which the scripts know them.
 pub(crate) fn of(lock: &LockName, tombstones: &[&str]) -> impl Iterator<Item = String> {
-    let of_tombstone = |member: &&str| Tombstone { lock, member: *member }.to_string();
+    let of_tombstone = |member: &&str| Tombstone { lock, member }.to_string();
     let first = [queue(lock), deadlines(lock), token(lock)].map(|key| key.to_string());
     let last = ["redisson_lock_alive", "redisson_lock_arrivals", "redisson_lock_suspects"]
         .map(|prefix| Key::new(prefix, lock).to_string());

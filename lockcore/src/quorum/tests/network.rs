@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use proto::layout::QUEUE;
 use proto::{
     Answer, Answers, Command, Event, FencingToken, Link, LockErrorKind, LockName, NodeId,
     StoreError,
@@ -79,7 +80,7 @@ impl Network {
             let listener = Filter { wire: Arc::downgrade(&wire.0), listener: inbox.clone() };
             let store = &self.primaries[*at];
             let seen = Some(Arc::clone(&seen));
-            let store = store.connect_as(id.clone(), Arc::new(listener), false, seen);
+            let store = store.connect_as(id.clone(), Arc::new(listener), QUEUE, seen);
             wire.attach(store);
             wires.push(wire.clone());
             let standing = wire.inner().standing().now_or_never().expect("at once");

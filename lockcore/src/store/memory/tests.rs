@@ -300,6 +300,21 @@ async fn locks_of_a_burst_are_forgotten_although_only_few_follow() {
     assert_eq!(memory.shared.state().locks.len(), 1);
 }
 
+#[cfg(feature = "redisson")]
+#[tokio::test]
+async fn the_locks_of_one_name_in_two_layouts_are_different_locks() {
+    let store = MemoryStore::new();
+    let locks = |peers| {
+        let builder = crate::Locks::builder().redisson_peers(peers);
+        builder.on_memory(&store).expect("valid options")
+    };
+    for peers in [false, true] {
+        let _held = locks(peers).try_lock("a").await.expect("answered").expect("it is free");
+        assert!(locks(peers).try_lock("a").await.expect("answered").is_none());
+        assert!(locks(!peers).try_lock("a").await.expect("answered").is_some());
+    }
+}
+
 #[test]
 fn looking_at_a_lock_does_not_make_it_remembered() {
     let memory = MemoryStore::new();
