@@ -88,6 +88,7 @@ pub use watcher::Watcher;
 #[doc = include_str!("../../README.md")]
 #[doc = include_str!("../../lockcore/README.md")]
 #[doc = include_str!("../../lock-tower/README.md")]
+#[doc = include_str!("../../lock-tower/idempotency/README.md")]
 #[doc = include_str!("../../lock-axum/README.md")]
 #[doc = include_str!("../../lock-axum/dashboard/README.md")]
 pub struct Readme;

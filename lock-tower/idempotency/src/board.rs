@@ -1,0 +1,102 @@
+//! The requests of this process that wait for the answer of their key.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+use crate::record::key::RecordKey;
+
+/// Tells the requests of this process that wait in line for a record when its answer is there. So
+/// they look it up at once, and are not granted its lock one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Board {
+    waiting: Mutex<HashMap<RecordKey, Weak<Notify>>>,
+}
+
+/// A request that waits for the answer of a record, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Seat {
+    board: Arc<Board>,
+    key: RecordKey,
+    told: Option<Arc<Notify>>,
+}
+
+impl Board {
+    pub(crate) fn join(self: &Arc<Self>, key: RecordKey) -> Seat {
+        let mut waiting = self.waiting();
+        let seats = waiting.get(&key).and_then(Weak::upgrade).unwrap_or_else(|| {
+            let seats = Arc::new(Notify::new());
+            waiting.insert(key, Arc::downgrade(&seats));
+            seats
+        });
+        drop(waiting);
+        Seat { board: Arc::clone(self), key, told: Some(seats) }
+    }
+
+    /// Tells all that wait for this record.
+    pub(crate) fn tell(&self, key: &RecordKey) {
+        let seats = self.waiting().get(key).and_then(Weak::upgrade);
+        if let Some(seats) = seats {
+            seats.notify_waiters();
+            self.leave(key, seats);
+        }
+    }
+
+    /// Drops a share of the seats, and their entry with the last.
+    fn leave(&self, key: &RecordKey, seats: Arc<Notify>) {
+        let mut waiting = self.waiting();
+        drop(seats);
+        if waiting.get(key).is_some_and(|seats| seats.strong_count() == 0) {
+            waiting.remove(key);
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<RecordKey, Weak<Notify>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Seat {
+    /// Completes with the next [`tell`](Board::tell) after this call.
+    pub(crate) fn told(&self) -> Notified<'_> {
+        self.told.as_ref().expect("taken on drop").notified()
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if let Some(seats) = self.told.take() {
+            self.board.leave(&self.key, seats);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::scope::Scope;
+
+    #[test]
+    fn all_that_wait_are_told_and_nothing_stays_behind() {
+        let board = Arc::new(Board::default());
+        let [key, other] = ["k", "l"].map(|key| RecordKey::new(&Scope::new("a"), key));
+        let seats = [board.join(key), board.join(key), board.join(other)];
+        let mut told = seats.each_ref().map(|seat| Box::pin(seat.told()));
+        board.tell(&key);
+        let is_told = told.each_mut().map(|told| told.now_or_never().is_some());
+        assert_eq!(is_told, [true, true, false], "also without a poll before");
+        let later = seats[0].told();
+        assert!(pin!(later).now_or_never().is_none(), "of the past, nobody is told");
+        drop(told);
+        drop(seats);
+        assert!(board.waiting().is_empty());
+        board.tell(&key);
+        assert!(board.waiting().is_empty());
+    }
+}

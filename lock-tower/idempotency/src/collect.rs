@@ -1,0 +1,93 @@
+//! The answer of a handler, collected as far as it can be kept.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::{Buf as _, BufMut as _, BytesMut};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::response::Parts;
+use http::{Response, StatusCode};
+use http_body::Body;
+use tokio::time::{Instant, timeout_at};
+use tower::BoxError;
+
+use crate::frame::next_frame;
+use crate::record::answer::Answer;
+use crate::record::outcome::Outcome;
+use crate::response_body::{AnswerBody, End};
+
+/// The bounds on collecting an answer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CollectBounds {
+    /// The most bytes of a body.
+    pub(crate) bytes: usize,
+    /// The time for a body that does not tell its size.
+    pub(crate) within: Duration,
+}
+
+impl CollectBounds {
+    /// Collects the body of an answer that was the work, at most until `latest`. Returns the
+    /// outcome, and the response with the bytes that it has in its body.
+    pub(crate) async fn collect<R>(
+        &self,
+        response: Response<R>,
+        latest: Instant,
+    ) -> (Outcome, Response<AnswerBody<R>>)
+    where
+        R: Body<Error: Into<BoxError>>,
+    {
+        let (parts, body) = response.into_parts();
+        let body = match can_be_kept(&parts) && body.size_hint().lower() <= self.bytes as u64 {
+            true => self.collect_body(Box::pin(body), latest).await,
+            false => AnswerBody::open(body),
+        };
+        let outcome = match &body.end {
+            End::Trailers(_) => Outcome::kept(Answer::new(&parts, body.data.clone())),
+            End::Failed(_) | End::Open(_) => Outcome::NotKept(parts.status),
+        };
+        (outcome, Response::from_parts(parts, body))
+    }
+
+    async fn collect_body<R>(&self, mut body: Pin<Box<R>>, latest: Instant) -> AnswerBody<R>
+    where
+        R: Body<Error: Into<BoxError>>,
+    {
+        let is_bounded = body.size_hint().upper().is_some_and(|upper| upper <= self.bytes as u64);
+        let until = match is_bounded {
+            true => latest,
+            false => latest.min(Instant::now() + self.within),
+        };
+        let mut data = BytesMut::new();
+        let mut trailers = None;
+        let end = loop {
+            match timeout_at(until, next_frame(body.as_mut())).await {
+                Ok(None) => break End::Trailers(trailers),
+                Ok(Some(Err(error))) => break End::Failed(Some(error.into())),
+                Ok(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(piece) => {
+                        let fits = piece.remaining() <= self.bytes.saturating_sub(data.len());
+                        data.put(piece);
+                        if !fits {
+                            break End::Open(body);
+                        }
+                    }
+                    Err(frame) => trailers = frame.into_trailers().ok().or(trailers),
+                },
+                Err(_) => break End::Open(body),
+            }
+        };
+        AnswerBody { data: data.freeze(), end }
+    }
+}
+
+/// Whether an answer with this head may be kept: it is no upgrade and no stream, and is not
+/// compressed for one client.
+fn can_be_kept(parts: &Parts) -> bool {
+    let is_stream = parts.headers.get(CONTENT_TYPE).is_some_and(|value| {
+        let name = value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
+        name.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
+    });
+    parts.status != StatusCode::SWITCHING_PROTOCOLS
+        && !is_stream
+        && !parts.headers.contains_key(CONTENT_ENCODING)
+}

@@ -1,0 +1,52 @@
+//! The fingerprint of a request, by which a key that is used for another request is noticed.
+
+use std::fmt;
+
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+
+use crate::digest::{FieldDigest, write_hex};
+
+/// The SHA-256 of a request: of its method, its path with the query, its `Content-Type` and its
+/// body. Nobody can make two requests that share one.
+///
+/// Bodies are compared byte by byte: the same JSON with other spaces is another request.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint([u8; 32]);
+
+impl Fingerprint {
+    /// The fingerprint of a request with this head and body.
+    pub fn new(parts: &Parts, body: &[u8]) -> Self {
+        let mut digest = FieldDigest::new("lock-idempotency request 1");
+        digest.field(parts.method.as_str().as_bytes());
+        let path = parts.uri.path_and_query().map_or("", |path| path.as_str());
+        digest.field(path.as_bytes());
+        let types = parts.headers.get_all(CONTENT_TYPE);
+        digest.number(types.iter().count());
+        types.iter().for_each(|value| digest.field(value.as_bytes()));
+        digest.field(body);
+        Self(digest.finish())
+    }
+
+    /// A fingerprint that a store has kept.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes to keep in a store.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_hex(&self.0, f)
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Fingerprint({self})")
+    }
+}

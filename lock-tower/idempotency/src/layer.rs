@@ -1,0 +1,316 @@
+//! The layer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderName, Method, Response, request, response};
+use lock_tower::LockScopeLayer;
+use lockcore::{Connection, Locks};
+use tower::Layer;
+
+use crate::board::Board;
+use crate::collect::CollectBounds;
+use crate::config::{Config, is_kept};
+use crate::read::{ReadBounds, Room};
+use crate::refusal::Refusal;
+use crate::scope::Scope;
+use crate::service::Idempotency;
+use crate::store::ReplayStore;
+use crate::unanswered::{DecisionFuture, OnUnanswered, Unanswered};
+
+/// The most bytes of a body that is kept, whatever is set: an outcome has to fit its bound.
+const MAX_KEEP: usize = 4 << 20;
+
+/// Serves a request once for each `Idempotency-Key` of a client: a second one waits for the first,
+/// and gets its answer.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), std::convert::Infallible> {
+/// use std::convert::Infallible;
+///
+/// use http::{Request, Response, StatusCode};
+/// use http_body_util::{BodyExt, Full};
+/// use lock_idempotency::{IdempotencyLayer, MemoryReplays, ReadBody, Refusal, Scope};
+/// use lockcore::Locks;
+/// use tower::{ServiceBuilder, ServiceExt, service_fn};
+///
+/// #[derive(Clone)]
+/// struct User(String); // as your authentication, outside of the layer, puts it there
+///
+/// let layer = IdempotencyLayer::new(Locks::in_memory(), MemoryReplays::new(), |parts| {
+///     let user = parts.extensions.get::<User>();
+///     let user = user.ok_or_else(|| Refusal::scope(StatusCode::UNAUTHORIZED, "Log in first."))?;
+///     Ok(Scope::new(&user.0))
+/// });
+/// let service = ServiceBuilder::new().layer(layer).service(service_fn(
+///     async |_: Request<ReadBody<String>>| {
+///         Ok::<_, Infallible>(Response::new(Full::new(bytes::Bytes::from("paid"))))
+///     },
+/// ));
+///
+/// let request = || {
+///     let request = Request::post("/payments").header("idempotency-key", "a1");
+///     request.extension(User("ada".into())).body("500 cents".to_owned()).unwrap()
+/// };
+/// let first = service.clone().oneshot(request()).await?;
+/// assert!(!first.headers().contains_key("idempotency-replayed"));
+/// let second = service.oneshot(request()).await?;
+/// assert_eq!(second.headers()["idempotency-replayed"], "true");
+/// assert_eq!(second.into_body().collect().await.unwrap().to_bytes(), "paid");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The [crate's page](crate) says where it stands among other layers, and what it does with each
+/// answer.
+#[derive(Debug, Clone)]
+#[must_use = "a layer does nothing until it is put on a service"]
+pub struct IdempotencyLayer {
+    config: Config,
+}
+
+impl IdempotencyLayer {
+    /// Serves each key of a client once. The locks on which requests wait are those of `locks`, in
+    /// the class `idempotency`; the answers are kept in `store`.
+    ///
+    /// `scope` tells to whom a key belongs: see [`Scope`]. It is called for each request with a
+    /// key, and may refuse it.
+    ///
+    /// # Panics
+    /// `store` is in memory and `locks` are not, or the other way round. The tokens of locks in
+    /// memory begin anew in each process, and those of others outlive a store in memory: either
+    /// would refuse an answer of today for a token of yesterday.
+    #[track_caller]
+    pub fn new(
+        locks: Locks,
+        store: impl ReplayStore,
+        scope: impl Fn(&request::Parts) -> Result<Scope, Refusal> + Send + Sync + 'static,
+    ) -> Self {
+        match (are_in_memory(&locks), store.is_in_memory()) {
+            (true, false) => panic!(
+                "locks in memory go with a store in memory, such as MemoryReplays: their tokens \
+                 begin anew in each process"
+            ),
+            (false, true) => panic!(
+                "a store in memory goes with locks in memory: the answers of this process are \
+                 unknown to the others that share these locks"
+            ),
+            _ => {}
+        }
+        Self {
+            config: Config {
+                locking: LockScopeLayer::new(locks).class("idempotency"),
+                store: Arc::new(store),
+                board: Arc::new(Board::default()),
+                scope: Arc::new(scope),
+                methods: vec![Method::POST, Method::PATCH],
+                header: HeaderName::from_static("idempotency-key"),
+                is_required: false,
+                is_strict: false,
+                read: ReadBounds {
+                    each: 1 << 20,
+                    room: Room::new(64 << 20),
+                    within: Duration::from_secs(10),
+                },
+                collect: CollectBounds { bytes: 256 << 10, within: Duration::from_secs(1) },
+                keeps: Arc::new(|parts| is_kept(parts.status)),
+                expiry: Duration::from_secs(24 * 60 * 60),
+                max_run: Duration::from_secs(5 * 60),
+                store_within: Duration::from_secs(2),
+                on_unanswered: OnUnanswered::Run,
+                responds: Arc::new(Refusal::to_response),
+            },
+        }
+    }
+
+    /// Sets how requests wait for their lock: its options are those of lock-tower's
+    /// [`LockScopeLayer`]. By default a request waits at most 10 s.
+    ///
+    /// [`on_lost`](LockScopeLayer::on_lost), [`max_hold`](LockScopeLayer::max_hold),
+    /// [`hold_until_body_end`](LockScopeLayer::hold_until_body_end) and
+    /// [`release_in_background`](LockScopeLayer::release_in_background) do not stop a handler that
+    /// has begun: [`max_run`](Self::max_run) does.
+    ///
+    /// ```
+    /// # fn example(layer: lock_idempotency::IdempotencyLayer) -> lock_idempotency::IdempotencyLayer {
+    /// use std::time::Duration;
+    ///
+    /// layer.locking(|locks| locks.wait(Duration::from_secs(5)).queue_limit(20).refuse_early(true))
+    /// # }
+    /// ```
+    pub fn locking(mut self, set: impl FnOnce(LockScopeLayer) -> LockScopeLayer) -> Self {
+        self.config.locking = set(self.config.locking);
+        self
+    }
+
+    /// The methods whose requests may have a key; POST and PATCH by default. All others pass.
+    ///
+    /// # Panics
+    /// One of them is safe (GET, HEAD, OPTIONS, TRACE): such a request does nothing that must not
+    /// be done twice.
+    #[track_caller]
+    pub fn methods(mut self, methods: impl IntoIterator<Item = Method>) -> Self {
+        self.config.methods = methods.into_iter().collect();
+        let safe = self.config.methods.iter().find(|method| method.is_safe());
+        assert!(safe.is_none(), "a safe method needs no idempotency key: {safe:?}");
+        self
+    }
+
+    /// The name of the header with the key; `Idempotency-Key` by default.
+    pub fn header(mut self, name: HeaderName) -> Self {
+        self.config.header = name;
+        self
+    }
+
+    /// Refuses requests without a key (400, `idempotency-key-missing`). By default they pass.
+    pub fn required(mut self) -> Self {
+        self.config.is_required = true;
+        self
+    }
+
+    /// The most bytes of a request's body; 1 MiB by default. It is read before the request waits,
+    /// since its fingerprint tells whether it is the same as the first one.
+    pub fn body_limit(mut self, bytes: usize) -> Self {
+        self.config.read.each = bytes;
+        self
+    }
+
+    /// The most bytes that the bodies of all requests of this layer and its clones may take, until
+    /// their handlers drop them; 64 MiB by default. A request that finds no room is refused with
+    /// 503.
+    pub fn body_total(mut self, bytes: usize) -> Self {
+        self.config.read.room = Room::new(bytes);
+        self
+    }
+
+    /// The longest time in which a request's body has to come; 10 s by default.
+    pub fn body_within(mut self, within: Duration) -> Self {
+        self.config.read.within = within;
+        self
+    }
+
+    /// The most bytes of an answer's body that are kept; 256 KiB by default. A larger answer is
+    /// sent and not kept: later requests are refused with 409, and do not run the handler.
+    ///
+    /// # Panics
+    /// `bytes` is more than 4 MiB.
+    #[track_caller]
+    pub fn keep_limit(mut self, bytes: usize) -> Self {
+        assert!(bytes <= MAX_KEEP, "keep_limit is {bytes} bytes: it must be at most 4 MiB");
+        self.config.collect.bytes = bytes;
+        self
+    }
+
+    /// The time for which the layer collects an answer whose body does not tell its size; 1 s by
+    /// default. After it, what has come is sent with the rest as it comes, and the answer is not
+    /// kept.
+    pub fn collect_within(mut self, within: Duration) -> Self {
+        self.config.collect.within = within;
+        self
+    }
+
+    /// Decides by its head whether an answer was the work, and is kept. If not, nothing was done:
+    /// the next request with the key runs the handler.
+    ///
+    /// By default, 2xx, 3xx, 400, 402, 404, 410 and 422 are kept. An upgrade (101), an event
+    /// stream and a compressed answer are never kept, but if this returns `true` they were the
+    /// work: the handler does not run again.
+    pub fn keep(
+        mut self,
+        keeps: impl Fn(&response::Parts) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.config.keeps = Arc::new(keeps);
+        self
+    }
+
+    /// The time for which a record is kept; 24 h by default. It begins with the request, and anew
+    /// with its answer. At least [`max_run`](Self::max_run) is used.
+    pub fn expiry(mut self, expiry: Duration) -> Self {
+        self.config.expiry = expiry;
+        self
+    }
+
+    /// The longest run of a handler, until its answer is collected; 5 min by default. Then the
+    /// handler is dropped, and the request refused with 500. Its effects are unknown, and its
+    /// record is one [without an answer](Self::remember_starts).
+    pub fn max_run(mut self, max_run: Duration) -> Self {
+        self.config.max_run = max_run;
+        self
+    }
+
+    /// The longest time for one step of the store; 2 s by default.
+    pub fn store_within(mut self, within: Duration) -> Self {
+        self.config.store_within = within;
+        self
+    }
+
+    /// Refuses a request whose earlier attempt began and left no answer (409,
+    /// `idempotency-outcome-unknown`), until the record expires. By default its handler runs again.
+    ///
+    /// An attempt leaves no answer if its process dies, its handler panics, fails with an error or
+    /// takes longer than [`max_run`](Self::max_run), or its answer cannot be stored.
+    pub fn remember_starts(mut self) -> Self {
+        self.config.on_unanswered = OnUnanswered::Refuse;
+        self
+    }
+
+    /// Asks a function of yours about a request whose earlier attempt began and left no answer,
+    /// under the lock: for example, whether the payment provider knows the key.
+    ///
+    /// ```
+    /// # fn example(layer: lock_idempotency::IdempotencyLayer) -> lock_idempotency::IdempotencyLayer {
+    /// # async fn is_charged(_key: &str) -> Result<bool, std::io::Error> { Ok(true) }
+    /// use http::Response;
+    /// use lock_idempotency::Decision;
+    ///
+    /// layer.when_unanswered(|attempt| Box::pin(async move {
+    ///     match is_charged(attempt.idempotency_key).await {
+    ///         Ok(true) => Decision::Answer(Response::new("paid".into())),
+    ///         Ok(false) => Decision::Run,
+    ///         Err(_) => Decision::Refuse,
+    ///     }
+    /// }))
+    /// # }
+    /// ```
+    pub fn when_unanswered<F>(mut self, decides: F) -> Self
+    where
+        F: for<'a> Fn(Unanswered<'a>) -> DecisionFuture<'a> + Send + Sync + 'static,
+    {
+        self.config.on_unanswered = OnUnanswered::Ask(Arc::new(decides));
+        self
+    }
+
+    /// Refuses with 500 (`idempotency-not-stored`) where the work was done and its answer could not
+    /// be stored. By default the answer is sent, with `Idempotency-Stored: no`.
+    pub fn strict(mut self) -> Self {
+        self.config.is_strict = true;
+        self
+    }
+
+    /// Refuses with responses of your own. Refusals of the lock are set in
+    /// [`locking`](Self::locking).
+    pub fn respond_with(
+        mut self,
+        responds: impl Fn(&Refusal) -> Response<Bytes> + Send + Sync + 'static,
+    ) -> Self {
+        self.config.responds = Arc::new(responds);
+        self
+    }
+}
+
+/// Whether the locks end with this process. Locks in memory are always connected, and to no
+/// server.
+fn are_in_memory(locks: &Locks) -> bool {
+    let status = locks.status();
+    status.servers.is_empty() && status.commands == Connection::Up
+}
+
+impl<S> Layer<S> for IdempotencyLayer {
+    type Service = Idempotency<S>;
+
+    fn layer(&self, inner: S) -> Idempotency<S> {
+        Idempotency::new(inner, Arc::new(self.config.clone()))
+    }
+}

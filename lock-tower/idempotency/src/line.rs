@@ -1,0 +1,132 @@
+//! The wait of a request in line, beside a look for the answer that may be there already.
+
+use std::pin::pin;
+
+use http::{Request, Response};
+use http_body::Body;
+use lock_tower::{Keys, LockError, RequestLocks};
+use lockcore::LockGuard;
+use tower::{BoxError, Service};
+use tracing::Instrument as _;
+
+use crate::config::Config;
+use crate::observe::{self, End};
+use crate::record::Record;
+use crate::record::key::RecordKey;
+use crate::record::outcome::Outcome;
+use crate::refusal::Cause;
+use crate::request_body::ReadBody;
+use crate::response_body::AnswerBody;
+use crate::store::error::{StoreError, StoreErrorKind};
+use crate::work::{Keyed, Work};
+
+/// The end of a wait.
+enum Turn<R> {
+    /// The lock is held.
+    Granted(LockGuard),
+    /// The answer or the refusal for which the request need not wait any longer.
+    Answered(Response<AnswerBody<R>>),
+    Refused(LockError),
+}
+
+/// Waits in line, within a scope of lock-tower, then does the work in a task of its own.
+///
+/// Dropping it leaves the line. The work goes on once it has begun.
+pub(crate) async fn wait_in_line<S, B, R>(
+    work: Work<S>,
+    request: Request<lock_tower::RequestBody<String>>,
+) -> Result<Response<AnswerBody<R>>, S::Error>
+where
+    S: Service<Request<ReadBody<B>>, Response = Response<R>> + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    B: Body<Error: Into<BoxError>> + Send + 'static,
+    R: Body<Error: Into<BoxError>> + Send + 'static,
+{
+    let (mut parts, _) = request.into_parts();
+    // Not for the handler: its own locks would end with the client, and it does not.
+    let locks = parts.extensions.remove::<RequestLocks>().expect("the scope has put it there");
+    let guard = match turn(&work.keyed, &locks).await {
+        Turn::Granted(guard) => guard,
+        Turn::Answered(response) => return Ok(response),
+        Turn::Refused(error) => {
+            return Ok(locks.refusals().respond(&error).map(AnswerBody::whole));
+        }
+    };
+    // From here on without its client: between the grant and this task there is no await.
+    let running = work.run(parts, guard).in_current_span();
+    match locks.detach(running).await {
+        Ok(result) => result,
+        // A lock of a layer outside is lost, and has stopped the work.
+        Err(error) => Ok(locks.refusals().respond(&error).map(AnswerBody::whole)),
+    }
+}
+
+/// Waits for the lock. Looks for the record meanwhile, at once and whenever this process has
+/// learned an answer: requests that came twice do not wait for each other then.
+async fn turn<R>(keyed: &Keyed, locks: &RequestLocks) -> Turn<R> {
+    let Keyed { config, record, .. } = keyed;
+    let seat = config.board.join(*record);
+    let mut acquire = pin!(locks.guards(Keys::one(record.lock())));
+    loop {
+        // Before the look: an answer that comes after it is told.
+        let told = seat.told();
+        tokio::select! {
+            // The place in line is asked for first.
+            biased;
+            guards = &mut acquire => return granted(guards),
+            found = config.within(config.store.look_up(record)) => match found {
+                Ok(Some(found)) => {
+                    if let Some(response) = keyed.answer(&found) {
+                        return Turn::Answered(response);
+                    }
+                }
+                Ok(None) => {}
+                Err(error) => return Turn::Answered(config.failed(record, &error)),
+            },
+        }
+        tokio::select! {
+            biased;
+            guards = &mut acquire => return granted(guards),
+            () = told => {}
+        }
+    }
+}
+
+fn granted<R>(guards: Result<Vec<LockGuard>, LockError>) -> Turn<R> {
+    match guards {
+        Ok(guards) => Turn::Granted(guards.into_iter().next().expect("one key has one guard")),
+        Err(error) => Turn::Refused(error),
+    }
+}
+
+impl Keyed {
+    /// The response that a record has for this request; `None` as long as it has no answer.
+    pub(crate) fn answer<R>(&self, record: &Record) -> Option<Response<AnswerBody<R>>> {
+        if *record.fingerprint() != self.fingerprint {
+            return Some(self.config.refuse_keyed(Cause::KeyReused));
+        }
+        match record.outcome()? {
+            Outcome::Kept(answer) => {
+                observe::ended(End::Replayed);
+                Some(answer.to_response().map(AnswerBody::whole))
+            }
+            Outcome::NotKept(_) => Some(self.config.refuse_keyed(Cause::AnswerNotKept)),
+        }
+    }
+}
+
+impl Config {
+    /// The response where the store has failed before the handler began.
+    pub(crate) fn failed<R>(
+        &self,
+        record: &RecordKey,
+        error: &StoreError,
+    ) -> Response<AnswerBody<R>> {
+        observe::store_failed(record, error);
+        self.refuse_keyed(match error.kind() {
+            StoreErrorKind::Unavailable => Cause::StoreUnavailable,
+            StoreErrorKind::Malformed => Cause::RecordMalformed,
+        })
+    }
+}

@@ -1,0 +1,96 @@
+//! The events and metrics of the layer. Scopes and keys are in neither; the name of a record, which
+//! is a hash, is in events and spans.
+
+use tracing::field::Empty;
+use tracing::{Span, debug_span, error, warn};
+
+use crate::record::key::RecordKey;
+use crate::refusal::{Cause, Refusal};
+use crate::store::error::StoreError;
+
+/// The ends of requests with a key that were not refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The handler ran, and its answer is kept.
+    Stored,
+    /// The handler ran, and its answer is not kept: it is too large, a stream or compressed.
+    NotKept,
+    /// The handler ran, and its answer could not be stored.
+    NotStored,
+    /// The handler ran, and said that nothing was done.
+    NothingDone,
+    /// The handler failed without an answer.
+    NoAnswer,
+    /// The answer of an earlier request was sent.
+    Replayed,
+}
+
+impl End {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Stored => "stored",
+            Self::NotKept => "not_kept",
+            Self::NotStored => "not_stored",
+            Self::NothingDone => "nothing_done",
+            Self::NoAnswer => "no_answer",
+            Self::Replayed => "replayed",
+        }
+    }
+}
+
+/// The span of a request with a key: from its body on until its answer.
+pub(crate) fn span(record: &RecordKey) -> Span {
+    debug_span!("idempotency", %record, outcome = Empty, again = Empty)
+}
+
+/// Notes the end of a request, in the present span.
+pub(crate) fn ended(end: End) {
+    Span::current().record("outcome", end.name());
+    #[cfg(feature = "metrics")]
+    metrics::counter!("lock_idempotency_served_total", "outcome" => end.name()).increment(1);
+}
+
+/// Notes a refusal, in the present span.
+pub(crate) fn refused(refusal: &Refusal) {
+    let code = refusal.cause().code();
+    Span::current().record("outcome", code);
+    match refusal.cause() {
+        Cause::Misconfigured => error!("a scope has an empty part: its requests are refused"),
+        Cause::RunTooLong => {
+            error!("a handler was stopped after `max_run`: its effects are unknown")
+        }
+        Cause::Overtaken => {
+            error!("a lock was lost, and a later request has begun: the answer is not sent");
+        }
+        _ => {}
+    }
+    #[cfg(feature = "metrics")]
+    metrics::counter!("lock_idempotency_refused_total", "cause" => code).increment(1);
+}
+
+/// Notes that an earlier attempt left no answer, and the handler runs again.
+pub(crate) fn again(record: &RecordKey) {
+    Span::current().record("again", true);
+    warn!(%record, "an earlier attempt left no answer: its handler runs again");
+}
+
+/// Notes an error of the store before the handler begins.
+pub(crate) fn store_failed(record: &RecordKey, error: &StoreError) {
+    error!(%record, %error, "a request is refused, since its record is not known");
+}
+
+/// Notes an answer that was not stored although the work was done.
+pub(crate) fn not_stored(record: &RecordKey, error: Option<&StoreError>) {
+    match error {
+        Some(error) => error!(%record, %error, "the work was done, and its answer is not stored"),
+        None => error!(
+            %record,
+            "the work was done, and its answer is not stored: the store has lost the record"
+        ),
+    }
+}
+
+/// Notes a record that stays although nothing was done.
+pub(crate) fn not_ended(record: &RecordKey, error: &StoreError) {
+    warn!(%record, %error, "nothing was done, and the record could not be removed");
+}

@@ -1,0 +1,111 @@
+//! The whole body of a request, read before it waits, within bounds.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use http::HeaderMap;
+use http_body::Body;
+use tokio::time::timeout;
+
+use crate::frame::next_frame;
+use crate::refusal::{Cause, Refusal};
+
+/// The bounds on reading.
+#[derive(Debug, Clone)]
+pub(crate) struct ReadBounds {
+    /// The most bytes of one body.
+    pub(crate) each: usize,
+    /// The room for all bodies.
+    pub(crate) room: Arc<Room>,
+    pub(crate) within: Duration,
+}
+
+/// The bytes that all bodies of a layer may take.
+#[derive(Debug)]
+pub(crate) struct Room {
+    free: AtomicUsize,
+}
+
+impl Room {
+    pub(crate) fn new(bytes: usize) -> Arc<Self> {
+        Arc::new(Self { free: AtomicUsize::new(bytes) })
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let take = |free: usize| free.checked_sub(bytes);
+        self.free.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    }
+}
+
+/// A part of the room, which is free again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    room: Arc<Room>,
+    bytes: usize,
+}
+
+impl Reserved {
+    fn grow(&mut self, bytes: usize) -> bool {
+        let is_taken = self.room.take(bytes);
+        if is_taken {
+            self.bytes += bytes;
+        }
+        is_taken
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.room.free.fetch_add(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// A body that has been read to its end.
+#[derive(Debug)]
+pub(crate) struct WholeBody {
+    pub(crate) data: Bytes,
+    pub(crate) trailers: Option<HeaderMap>,
+    pub(crate) reserved: Reserved,
+}
+
+impl ReadBounds {
+    /// Reads a body to its end.
+    ///
+    /// Dropping it drops the body, and frees its room.
+    pub(crate) async fn read<B: Body>(&self, body: B) -> Result<WholeBody, Refusal> {
+        // Before a client that waits for `100 Continue` is told to send it.
+        if body.size_hint().lower() > self.each as u64 {
+            return Err(Refusal::new(Cause::BodyTooLarge));
+        }
+        match timeout(self.within, self.read_frames(body)).await {
+            Ok(read) => read,
+            Err(_) => Err(Refusal::new(Cause::BodyTimeout)),
+        }
+    }
+
+    async fn read_frames<B: Body>(&self, body: B) -> Result<WholeBody, Refusal> {
+        let mut body = pin!(body);
+        let mut data = BytesMut::new();
+        let mut trailers = None;
+        let mut reserved = Reserved { room: Arc::clone(&self.room), bytes: 0 };
+        while let Some(frame) = next_frame(body.as_mut()).await {
+            let frame = frame.map_err(|_| Refusal::new(Cause::BodyFailed))?;
+            match frame.into_data() {
+                Ok(piece) => {
+                    if piece.remaining() > self.each - data.len() {
+                        return Err(Refusal::new(Cause::BodyTooLarge));
+                    }
+                    if !reserved.grow(piece.remaining()) {
+                        return Err(Refusal::new(Cause::BodyRoomFull));
+                    }
+                    data.put(piece);
+                }
+                Err(frame) => trailers = frame.into_trailers().ok().or(trailers),
+            }
+        }
+        Ok(WholeBody { data: data.freeze(), trailers, reserved })
+    }
+}

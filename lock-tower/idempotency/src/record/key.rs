@@ -1,0 +1,39 @@
+//! The name of a record.
+
+use std::fmt;
+
+use crate::digest::{FieldDigest, write_hex};
+use crate::scope::Scope;
+
+/// The name of a record: the SHA-256 of a scope and a key. It tells neither, so it may be stored
+/// and logged. As text it has 64 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RecordKey([u8; 32]);
+
+impl RecordKey {
+    /// The name of the record of this key, without quotes, in this scope.
+    pub fn new(scope: &Scope, key: &str) -> Self {
+        let mut digest = FieldDigest::new("lock-idempotency record 1");
+        digest.number(scope.parts().len());
+        scope.parts().iter().for_each(|part| digest.field(part.as_bytes()));
+        digest.field(key.as_bytes());
+        Self(digest.finish())
+    }
+
+    /// The name of the lock under which the record is written.
+    pub(crate) fn lock(&self) -> String {
+        format!("idempotency:{self}")
+    }
+}
+
+impl fmt::Display for RecordKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_hex(&self.0, f)
+    }
+}
+
+impl fmt::Debug for RecordKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RecordKey({self})")
+    }
+}

@@ -1,0 +1,137 @@
+//! The outcome of a request, and its form in a store.
+
+use std::fmt;
+
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+
+use crate::record::answer::Answer;
+
+/// The first byte of an outcome's stored form.
+const KEPT: u8 = 1;
+const NOT_KEPT: u8 = 2;
+
+/// The most bytes of a stored form. A larger outcome is not written, and not read.
+pub const MAX_OUTCOME_BYTES: usize = 8 << 20;
+
+/// The outcome of a request whose work was done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// The answer, which later requests get.
+    Kept(Answer),
+    /// The status of an answer that is not kept, since it is too large, a stream or compressed.
+    /// Later requests are refused, and never run the handler again.
+    NotKept(StatusCode),
+}
+
+impl Outcome {
+    /// The outcome of an answer, which is kept unless it is too large for any store.
+    pub(crate) fn kept(answer: Answer) -> Self {
+        let status = answer.status;
+        let outcome = Self::Kept(answer);
+        match outcome.encoded_bytes() <= MAX_OUTCOME_BYTES {
+            true => outcome,
+            false => Self::NotKept(status),
+        }
+    }
+
+    /// The form for a store. [`decode`](Self::decode) reads it back.
+    ///
+    /// | bytes | content |
+    /// |---|---|
+    /// | 1 | 1 kept, 2 not kept |
+    /// | 2 | status |
+    /// | 2 | number of headers; this and the rest only of a kept answer |
+    /// | 2 + n, 4 + n | each header: name, value |
+    /// | 4 + n | body |
+    ///
+    /// Numbers are big-endian. A name, value or body has its length in front.
+    pub fn encode(&self) -> Bytes {
+        let (kind, status) = match self {
+            Self::Kept(answer) => (KEPT, answer.status),
+            Self::NotKept(status) => (NOT_KEPT, *status),
+        };
+        let mut form = BytesMut::new();
+        form.put_u8(kind);
+        form.put_u16(status.as_u16());
+        if let Self::Kept(Answer { headers, body, .. }) = self {
+            // A `HeaderMap` has at most 2^15 values, and names of less than 2^16 bytes.
+            form.put_u16(headers.len() as u16);
+            for (name, value) in headers {
+                form.put_u16(name.as_str().len() as u16);
+                form.put_slice(name.as_str().as_bytes());
+                put(&mut form, value.as_bytes());
+            }
+            put(&mut form, body);
+        }
+        form.freeze()
+    }
+
+    /// The length of the form, without making it.
+    fn encoded_bytes(&self) -> usize {
+        let Self::Kept(Answer { headers, body, .. }) = self else { return 3 };
+        let each =
+            |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + 6;
+        5 + headers.iter().map(each).sum::<usize>() + 4 + body.len()
+    }
+
+    /// Reads an outcome.
+    ///
+    /// # Errors
+    /// [`MalformedOutcome`] if the bytes are not exactly those of an [`encode`](Self::encode): they
+    /// are cut, have something behind them, or were written by a newer version.
+    pub fn decode(form: Bytes) -> Result<Self, MalformedOutcome> {
+        read(form).ok_or(MalformedOutcome { _private: () })
+    }
+}
+
+fn put(form: &mut BytesMut, bytes: &[u8]) {
+    // Larger than any outcome that is kept: such a form is not written.
+    form.put_u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+    form.put_slice(bytes);
+}
+
+fn read(mut form: Bytes) -> Option<Outcome> {
+    let kind = form.try_get_u8().ok()?;
+    let status = StatusCode::from_u16(form.try_get_u16().ok()?).ok()?;
+    let outcome = match kind {
+        KEPT => {
+            let count = form.try_get_u16().ok()?;
+            let mut headers = HeaderMap::new();
+            for _ in 0..count {
+                let length = form.try_get_u16().ok()?;
+                let name = HeaderName::from_lowercase(&take(&mut form, length.into())?).ok()?;
+                let value = take_field(&mut form)?;
+                headers.try_append(name, HeaderValue::from_maybe_shared(value).ok()?).ok()?;
+            }
+            let body = take_field(&mut form)?;
+            Outcome::Kept(Answer { status, headers, body })
+        }
+        NOT_KEPT => Outcome::NotKept(status),
+        _ => return None,
+    };
+    form.is_empty().then_some(outcome)
+}
+
+fn take_field(form: &mut Bytes) -> Option<Bytes> {
+    let length = form.try_get_u32().ok()?;
+    take(form, usize::try_from(length).ok()?)
+}
+
+fn take(form: &mut Bytes, length: usize) -> Option<Bytes> {
+    (length <= form.len()).then(|| form.split_to(length))
+}
+
+/// The error of bytes that are no stored form of an [`Outcome`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MalformedOutcome {
+    _private: (),
+}
+
+impl fmt::Display for MalformedOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the stored outcome is cut, or of another version")
+    }
+}
+
+impl std::error::Error for MalformedOutcome {}

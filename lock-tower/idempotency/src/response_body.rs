@@ -1,0 +1,160 @@
+//! The body of the layer's response.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use http::HeaderMap;
+use http_body::{Body, Frame, SizeHint};
+use lock_tower::LockBody;
+use pin_project::pin_project;
+use tower::BoxError;
+
+use crate::request_body::as_bytes;
+
+/// The body of a response of an [`Idempotency`](crate::Idempotency): of a request that passes, the
+/// inner service's; else an answer, a replay or a refusal.
+#[pin_project]
+pub struct ResponseBody<R: Body<Error: Into<BoxError>>>(#[pin] Kind<R>);
+
+#[pin_project(project = Projection)]
+enum Kind<R: Body<Error: Into<BoxError>>> {
+    Passing(#[pin] R),
+    Keyed(#[pin] LockBody<AnswerBody<R>>),
+    /// A refusal before the line.
+    Whole(Option<Bytes>),
+}
+
+impl<R: Body<Error: Into<BoxError>>> ResponseBody<R> {
+    pub(crate) fn passing(body: R) -> Self {
+        Self(Kind::Passing(body))
+    }
+
+    pub(crate) fn keyed(body: LockBody<AnswerBody<R>>) -> Self {
+        Self(Kind::Keyed(body))
+    }
+
+    pub(crate) fn whole(data: Bytes) -> Self {
+        Self(Kind::Whole(Some(data).filter(|data| !data.is_empty())))
+    }
+}
+
+impl<R: Body<Error: Into<BoxError>>> Body for ResponseBody<R> {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self.project().0.project() {
+            Projection::Passing(body) => body.poll_frame(cx).map(|frame| frame.map(boxed)),
+            Projection::Keyed(body) => body.poll_frame(cx),
+            Projection::Whole(data) => Poll::Ready(data.take().map(Frame::data).map(Ok)),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Kind::Passing(body) => body.is_end_stream(),
+            Kind::Keyed(body) => body.is_end_stream(),
+            Kind::Whole(data) => data.is_none(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Passing(body) => body.size_hint(),
+            Kind::Keyed(body) => body.size_hint(),
+            Kind::Whole(data) => SizeHint::with_exact(data.as_ref().map_or(0, Bytes::len) as u64),
+        }
+    }
+}
+
+impl<R: Body<Error: Into<BoxError>>> fmt::Debug for ResponseBody<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Kind::Passing(_) => "ResponseBody(passing)",
+            Kind::Keyed(_) => "ResponseBody(keyed)",
+            Kind::Whole(_) => "ResponseBody(whole)",
+        })
+    }
+}
+
+/// A frame of bytes, or a boxed error.
+fn boxed<D: Buf, E: Into<BoxError>>(frame: Result<Frame<D>, E>) -> Result<Frame<Bytes>, BoxError> {
+    as_bytes(frame).map_err(Into::into)
+}
+
+/// The body of an answer, as far as it was collected: its first bytes, then the rest or the
+/// trailers or the error.
+pub(crate) struct AnswerBody<R> {
+    pub(crate) data: Bytes,
+    pub(crate) end: End<R>,
+}
+
+/// The part of a body behind its collected bytes.
+pub(crate) enum End<R> {
+    Trailers(Option<HeaderMap>),
+    Failed(Option<BoxError>),
+    Open(Pin<Box<R>>),
+}
+
+impl<R> AnswerBody<R> {
+    /// A body of these bytes.
+    pub(crate) fn whole(data: Bytes) -> Self {
+        Self { data, end: End::Trailers(None) }
+    }
+
+    /// The body of the handler, untouched.
+    pub(crate) fn open(body: R) -> Self {
+        Self { data: Bytes::new(), end: End::Open(Box::pin(body)) }
+    }
+}
+
+impl<R: Body<Error: Into<BoxError>>> Body for AnswerBody<R> {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.get_mut();
+        if !this.data.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut this.data)))));
+        }
+        match &mut this.end {
+            End::Trailers(trailers) => Poll::Ready(trailers.take().map(Frame::trailers).map(Ok)),
+            End::Failed(error) => Poll::Ready(error.take().map(Err)),
+            End::Open(body) => body.as_mut().poll_frame(cx).map(|frame| frame.map(boxed)),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.data.is_empty()
+            && match &self.end {
+                End::Trailers(trailers) => trailers.is_none(),
+                End::Failed(error) => error.is_none(),
+                End::Open(body) => body.is_end_stream(),
+            }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let collected = self.data.len() as u64;
+        match &self.end {
+            End::Trailers(_) => SizeHint::with_exact(collected),
+            End::Failed(_) => SizeHint::default(),
+            End::Open(body) => {
+                let rest = body.size_hint();
+                let mut hint = SizeHint::new();
+                hint.set_lower(rest.lower().saturating_add(collected));
+                if let Some(upper) = rest.upper().and_then(|upper| upper.checked_add(collected)) {
+                    hint.set_upper(upper);
+                }
+                hint
+            }
+        }
+    }
+}

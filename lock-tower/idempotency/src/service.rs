@@ -1,0 +1,170 @@
+//! The service of the layer.
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::request::Parts;
+use http::{Request, Response};
+use http_body::Body;
+use tower::{BoxError, Layer as _, Service, ServiceExt as _, service_fn};
+use tracing::Instrument as _;
+
+use crate::config::Config;
+use crate::fingerprint::Fingerprint;
+use crate::future::IdempotencyFuture;
+use crate::key::IdempotencyKey;
+use crate::line::wait_in_line;
+use crate::observe;
+use crate::record::key::RecordKey;
+use crate::refusal::{Cause, Refusal};
+use crate::request_body::ReadBody;
+use crate::response_body::{AnswerBody, ResponseBody};
+use crate::work::{Keyed, Work};
+
+/// An HTTP service that serves each idempotency key once; made by
+/// [`IdempotencyLayer`](crate::IdempotencyLayer).
+///
+/// The service is always ready. The inner service is made ready when its request's turn has come.
+#[derive(Clone)]
+pub struct Idempotency<S> {
+    inner: S,
+    config: Arc<Config>,
+}
+
+impl<S> Idempotency<S> {
+    pub(crate) fn new(inner: S, config: Arc<Config>) -> Self {
+        Self { inner, config }
+    }
+
+    /// The inner service.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The inner service.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// The inner service.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S, B, R> Service<Request<B>> for Idempotency<S>
+where
+    S: Service<Request<ReadBody<B>>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    B: Body<Error: Into<BoxError>> + Send + 'static,
+    R: Body<Error: Into<BoxError>> + Send + 'static,
+{
+    type Response = Response<ResponseBody<R>>;
+    type Error = S::Error;
+    type Future = IdempotencyFuture<S, B, R>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        if !self.config.methods.contains(request.method()) {
+            return IdempotencyFuture::passing(self.inner.clone(), request);
+        }
+        match IdempotencyKey::of(request.headers(), &self.config.header) {
+            Ok(Some(key)) => {
+                let (inner, config) = (self.inner.clone(), Arc::clone(&self.config));
+                IdempotencyFuture::keyed(serve(inner, config, key, request))
+            }
+            Ok(None) if self.config.is_required => self.refuse(Refusal::new(Cause::KeyMissing)),
+            Ok(None) => IdempotencyFuture::passing(self.inner.clone(), request),
+            Err(reason) => self.refuse(Refusal::with_detail(Cause::KeyInvalid, reason)),
+        }
+    }
+}
+
+impl<S> Idempotency<S> {
+    fn refuse<B, R>(&self, refusal: Refusal) -> IdempotencyFuture<S, B, R>
+    where
+        S: Service<Request<ReadBody<B>>, Response = Response<R>>,
+        R: Body<Error: Into<BoxError>>,
+    {
+        IdempotencyFuture::refused(self.config.refuse(&refusal))
+    }
+}
+
+/// Serves a request with a key: reads its body, waits in line, and runs its handler or sends the
+/// answer that is there.
+async fn serve<S, B, R>(
+    inner: S,
+    config: Arc<Config>,
+    key: IdempotencyKey,
+    request: Request<B>,
+) -> Result<Response<ResponseBody<R>>, S::Error>
+where
+    S: Service<Request<ReadBody<B>>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    B: Body<Error: Into<BoxError>> + Send + 'static,
+    R: Body<Error: Into<BoxError>> + Send + 'static,
+{
+    let (parts, body) = request.into_parts();
+    let record = match record_key(&config, &parts, &key) {
+        Ok(record) => record,
+        Err(refusal) => return Ok(config.refuse(&refusal).map(ResponseBody::whole)),
+    };
+    let locking = config.locking.clone();
+    let serving = async move {
+        let body = match config.read.read(body).await {
+            Ok(body) => body,
+            Err(refusal) => return Ok(config.refuse(&refusal).map(ResponseBody::whole)),
+        };
+        let fingerprint = Fingerprint::new(&parts, &body.data);
+        let keyed = Keyed { config, key: key.0.into(), record, fingerprint };
+        let mut work = Some(Work { inner, body, keyed });
+        // The scope reads the deadline, the trace and the connection of a request from its head,
+        // and renders what the lock refuses.
+        let line = locking.layer(service_fn(move |request: Request<_>| {
+            let work = work.take().expect("a scope calls its service once for each call");
+            wait_in_line::<S, B, R>(work, request)
+        }));
+        let response = line.oneshot(Request::from_parts(parts, String::new())).await?;
+        Ok(response.map(ResponseBody::keyed))
+    };
+    serving.instrument(observe::span(&record)).await
+}
+
+/// The name of the request's record.
+fn record_key(config: &Config, parts: &Parts, key: &IdempotencyKey) -> Result<RecordKey, Refusal> {
+    let scope = (config.scope)(parts)?;
+    match scope.has_empty_part() {
+        true => Err(Refusal::new(Cause::Misconfigured)),
+        false => Ok(RecordKey::new(&scope, &key.0)),
+    }
+}
+
+impl Config {
+    /// The response of a refusal, which is counted.
+    pub(crate) fn refuse(&self, refusal: &Refusal) -> Response<bytes::Bytes> {
+        observe::refused(refusal);
+        let mut response = (self.responds)(refusal);
+        response.extensions_mut().insert(refusal.clone());
+        response
+    }
+
+    /// The same, as an answer.
+    pub(crate) fn refuse_keyed<R>(&self, cause: Cause) -> Response<AnswerBody<R>> {
+        self.refuse(&Refusal::new(cause)).map(AnswerBody::whole)
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for Idempotency<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Idempotency")
+            .field("inner", &self.inner)
+            .field("config", &self.config)
+            .finish()
+    }
+}

@@ -1,0 +1,182 @@
+//! Records in this process's memory.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use lockcore::FencingToken;
+use tokio::time::Instant;
+
+use crate::record::Record;
+use crate::record::key::RecordKey;
+use crate::record::outcome::Outcome;
+use crate::store::error::StoreError;
+use crate::store::{Finish, Finished, ReplayStore, Start, Started, StoreFuture};
+
+/// The bound by default.
+const MAX_BYTES: usize = 64 << 20;
+/// The memory of a record without an outcome, and of its places in the tables, rounded up.
+const EACH: usize = 512;
+
+/// Records in this process's memory, for tests and for services of one process. Clones share them.
+///
+/// They end with the process: a client that sends its request again after a restart is served
+/// again. Its clock is tokio's, so under paused time a test does not wait for an expiry.
+///
+/// It goes with [`Locks::in_memory`](lockcore::Locks::in_memory) and no other `Locks`.
+#[derive(Clone)]
+pub struct MemoryReplays {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    max_bytes: usize,
+    records: Mutex<Records>,
+}
+
+#[derive(Default)]
+struct Records {
+    by_key: HashMap<RecordKey, Entry>,
+    by_expiry: BTreeSet<(Instant, RecordKey)>,
+    bytes: usize,
+}
+
+struct Entry {
+    record: Record,
+    expires: Instant,
+    bytes: usize,
+}
+
+impl MemoryReplays {
+    /// An empty store of at most 64 MiB.
+    pub fn new() -> Self {
+        Self::with_max_bytes(MAX_BYTES)
+    }
+
+    /// An empty store of about this many bytes at most, counting 512 bytes for each record and the
+    /// answers. When it is full, requests with new keys are refused with 503: a record that is
+    /// removed before its time would let its request run twice. An answer is always stored.
+    pub fn with_max_bytes(max_bytes: usize) -> Self {
+        Self { shared: Arc::new(Shared { max_bytes, records: Mutex::default() }) }
+    }
+
+    /// The records, without those that have expired.
+    fn records(&self) -> MutexGuard<'_, Records> {
+        let mut records = self.shared.records.lock().unwrap_or_else(PoisonError::into_inner);
+        records.expire(Instant::now());
+        records
+    }
+}
+
+impl Records {
+    fn record(&self, key: &RecordKey) -> Option<&Record> {
+        self.by_key.get(key).map(|entry| &entry.record)
+    }
+
+    fn put(&mut self, key: RecordKey, record: Record, expiry: Duration) {
+        self.remove(&key);
+        let expires = later(expiry);
+        let bytes = EACH + record.outcome().map_or(0, size);
+        self.bytes += bytes;
+        self.by_expiry.insert((expires, key));
+        self.by_key.insert(key, Entry { record, expires, bytes });
+    }
+
+    fn remove(&mut self, key: &RecordKey) {
+        if let Some(entry) = self.by_key.remove(key) {
+            self.by_expiry.remove(&(entry.expires, *key));
+            self.bytes -= entry.bytes;
+        }
+    }
+
+    fn expire(&mut self, now: Instant) {
+        while let Some((expires, key)) = self.by_expiry.first().copied()
+            && expires <= now
+        {
+            self.remove(&key);
+        }
+    }
+}
+
+/// The moment after this time; of a time that no clock counts, a year.
+fn later(expiry: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(expiry).unwrap_or_else(|| now + Duration::from_secs(365 * 24 * 60 * 60))
+}
+
+fn size(outcome: &Outcome) -> usize {
+    let Outcome::Kept(answer) = outcome else { return 0 };
+    let headers = answer.headers().iter();
+    let headers: usize = headers.map(|(name, value)| name.as_str().len() + value.len()).sum();
+    headers + answer.body().len()
+}
+
+impl ReplayStore for MemoryReplays {
+    fn look_up<'a>(&'a self, key: &'a RecordKey) -> StoreFuture<'a, Option<Record>> {
+        Box::pin(async { Ok(self.records().record(key).cloned()) })
+    }
+
+    fn start<'a>(&'a self, key: &'a RecordKey, start: &'a Start) -> StoreFuture<'a, Started> {
+        Box::pin(async {
+            let mut records = self.records();
+            let started = start.judge(records.record(key));
+            if let Started::Begun { again } = started {
+                if !again && records.bytes + EACH > self.shared.max_bytes {
+                    return Err(StoreError::unavailable("the records in memory are full"));
+                }
+                let record = Record::new(start.fingerprint, start.token, SystemTime::now());
+                records.put(*key, record, start.expiry);
+            }
+            Ok(started)
+        })
+    }
+
+    fn finish<'a>(&'a self, key: &'a RecordKey, finish: &'a Finish) -> StoreFuture<'a, Finished> {
+        Box::pin(async {
+            let mut records = self.records();
+            let finished = finish.judge(records.record(key));
+            if finished == Finished::Stored
+                && let Some(record) = records.record(key)
+                && record.outcome().is_none()
+            {
+                let record = record.clone().finished(finish.outcome.clone());
+                records.put(*key, record, finish.expiry);
+            }
+            Ok(finished)
+        })
+    }
+
+    fn end<'a>(&'a self, key: &'a RecordKey, token: FencingToken) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            let mut records = self.records();
+            if let Some(record) = records.record(key)
+                && record.token() == token
+                && record.outcome().is_none()
+            {
+                records.remove(key);
+            }
+            Ok(())
+        })
+    }
+
+    fn is_in_memory(&self) -> bool {
+        true
+    }
+}
+
+impl Default for MemoryReplays {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for MemoryReplays {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let records = self.records();
+        f.debug_struct("MemoryReplays")
+            .field("records", &records.by_key.len())
+            .field("bytes", &records.bytes)
+            .finish()
+    }
+}

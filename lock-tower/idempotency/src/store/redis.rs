@@ -1,0 +1,173 @@
+//! Records on Redis.
+
+mod connect;
+mod fields;
+
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use deadpool::managed::{Manager, Object, Pool};
+use lockcore::FencingToken;
+use redis::aio::ConnectionLike;
+use redis::{Cmd, ErrorKind, RedisError, Script, ServerErrorKind, Value, cmd};
+
+use self::connect::{Connect, PoolConnect};
+use crate::record::Record;
+use crate::record::key::RecordKey;
+use crate::record::outcome::MAX_OUTCOME_BYTES;
+use crate::store::error::StoreError;
+use crate::store::{Finish, Finished, ReplayStore, Start, Started, StoreFuture};
+
+/// Records on Redis or Valkey, for services of any number of processes.
+///
+/// Each record is a hash of its own, at a key of its own, so a Redis Cluster can serve it. A step
+/// is one script. Records expire. A server that removes keys before their time, by a
+/// `maxmemory-policy` other than `noeviction`, lets requests run twice.
+///
+/// ```no_run
+/// # fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use lock_idempotency::RedisReplays;
+///
+/// let config = deadpool_redis::Config::from_url("redis://127.0.0.1/");
+/// let pool = config.create_pool(Some(deadpool_redis::Runtime::Tokio1))?;
+/// let replays = RedisReplays::new(pool).prefix("shop:replay");
+/// # drop(replays);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct RedisReplays {
+    connect: Arc<dyn Connect>,
+    prefix: Arc<str>,
+}
+
+/// A script, and its digest, by which a server knows it.
+struct Step {
+    code: &'static str,
+    hash: LazyLock<String>,
+}
+
+macro_rules! step {
+    ($file:literal) => {
+        Step {
+            code: include_str!($file),
+            hash: LazyLock::new(|| Script::new(include_str!($file)).get_hash().to_owned()),
+        }
+    };
+}
+
+static LOOK_UP: Step = step!("redis/look_up.lua");
+static START: Step = step!("redis/start.lua");
+static FINISH: Step = step!("redis/finish.lua");
+static END: Step = step!("redis/end.lua");
+
+impl RedisReplays {
+    /// Records on the server of this pool: a `deadpool_redis::Pool`, or that of a Redis Cluster or
+    /// Sentinel. Their keys begin with `idempotency:`.
+    ///
+    /// Each step waits for a connection of the pool within
+    /// [`store_within`](crate::IdempotencyLayer::store_within).
+    pub fn new<M, W>(pool: Pool<M, W>) -> Self
+    where
+        M: Manager<Error: fmt::Display> + 'static,
+        W: From<Object<M>> + ConnectionLike + Send + 'static,
+    {
+        Self { connect: Arc::new(PoolConnect(pool)), prefix: "idempotency".into() }
+    }
+
+    /// Puts `prefix:` before the name of each record, in place of `idempotency:`.
+    pub fn prefix(mut self, prefix: impl AsRef<str>) -> Self {
+        self.prefix = prefix.as_ref().into();
+        self
+    }
+
+    /// Runs a script on the record.
+    async fn run(
+        &self,
+        step: &Step,
+        key: &RecordKey,
+        arguments: impl Fn(&mut Cmd),
+    ) -> Result<Value, StoreError> {
+        let mut connection = self.connect.connect().await?;
+        let call = |command: &str, script: &str| {
+            let mut call = cmd(command);
+            call.arg(script).arg(1).arg(format!("{}:{key}", self.prefix));
+            arguments(&mut call);
+            call
+        };
+        let known = call("EVALSHA", &step.hash);
+        let mut answer = ask(&mut *connection, &known).await;
+        if let Err(error) = &answer
+            && error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+        {
+            let whole = call("EVAL", step.code);
+            answer = ask(&mut *connection, &whole).await;
+        }
+        answer.map_err(|error| match error.code() {
+            Some("WRONGTYPE") => StoreError::malformed("the key has another type"),
+            _ => StoreError::unavailable(error),
+        })
+    }
+}
+
+async fn ask(
+    connection: &mut (dyn ConnectionLike + Send),
+    command: &Cmd,
+) -> Result<Value, RedisError> {
+    connection.req_packed_command(command).await?.extract_error()
+}
+
+/// A time in whole milliseconds, at least one: zero would remove the record.
+fn millis(time: Duration) -> u64 {
+    // A hundred years, which a server can add to its clock.
+    const MOST: u64 = 100 * 365 * 24 * 60 * 60 * 1_000;
+    u64::try_from(time.as_millis()).unwrap_or(MOST).clamp(1, MOST)
+}
+
+impl ReplayStore for RedisReplays {
+    fn look_up<'a>(&'a self, key: &'a RecordKey) -> StoreFuture<'a, Option<Record>> {
+        Box::pin(async {
+            let arguments = |call: &mut Cmd| {
+                call.arg(MAX_OUTCOME_BYTES);
+            };
+            fields::looked_up(self.run(&LOOK_UP, key, arguments).await?)
+        })
+    }
+
+    fn start<'a>(&'a self, key: &'a RecordKey, start: &'a Start) -> StoreFuture<'a, Started> {
+        Box::pin(async {
+            let arguments = |call: &mut Cmd| {
+                call.arg(MAX_OUTCOME_BYTES).arg(start.fingerprint.as_bytes());
+                call.arg(start.token.get()).arg(millis(start.expiry));
+                call.arg(u8::from(start.takes_over));
+            };
+            fields::started(self.run(&START, key, arguments).await?)
+        })
+    }
+
+    fn finish<'a>(&'a self, key: &'a RecordKey, finish: &'a Finish) -> StoreFuture<'a, Finished> {
+        Box::pin(async {
+            let outcome = finish.outcome.encode();
+            let arguments = |call: &mut Cmd| {
+                call.arg(finish.token.get()).arg(millis(finish.expiry)).arg(&outcome[..]);
+            };
+            fields::finished(self.run(&FINISH, key, arguments).await?)
+        })
+    }
+
+    fn end<'a>(&'a self, key: &'a RecordKey, token: FencingToken) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            let arguments = |call: &mut Cmd| {
+                call.arg(token.get());
+            };
+            self.run(&END, key, arguments).await.map(drop)
+        })
+    }
+}
+
+impl fmt::Debug for RedisReplays {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisReplays").field("prefix", &self.prefix).finish_non_exhaustive()
+    }
+}

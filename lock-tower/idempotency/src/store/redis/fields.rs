@@ -1,0 +1,108 @@
+//! The answers of the scripts.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use lockcore::FencingToken;
+use redis::Value;
+
+use crate::fingerprint::Fingerprint;
+use crate::record::Record;
+use crate::record::outcome::Outcome;
+use crate::store::error::StoreError;
+use crate::store::{Finished, Started};
+
+/// The version of the fields.
+const VERSION: &[u8] = b"1";
+
+/// The answer to a look-up.
+pub(crate) fn looked_up(answer: Value) -> Result<Option<Record>, StoreError> {
+    let mut parts = array(answer)?.into_iter();
+    match parts.next() {
+        None => Ok(None),
+        Some(tag) => tagged(&tag, parts).map(Some),
+    }
+}
+
+/// The answer to a start.
+pub(crate) fn started(answer: Value) -> Result<Started, StoreError> {
+    let mut parts = array(answer)?.into_iter();
+    let tag = parts.next().ok_or_else(unknown)?;
+    match text(&tag) {
+        Some(b"begun") => Ok(Started::Begun { again: parts.next() == Some(Value::Int(1)) }),
+        Some(b"overtaken") => Ok(Started::Overtaken),
+        _ => tagged(&tag, parts).map(Started::Found),
+    }
+}
+
+/// The answer to a finish.
+pub(crate) fn finished(answer: Value) -> Result<Finished, StoreError> {
+    match text(&answer) {
+        Some(b"stored") => Ok(Finished::Stored),
+        Some(b"overtaken") => Ok(Finished::Overtaken),
+        Some(b"forgotten") => Ok(Finished::Forgotten),
+        _ => Err(unknown()),
+    }
+}
+
+fn tagged(tag: &Value, fields: impl Iterator<Item = Value>) -> Result<Record, StoreError> {
+    match text(tag) {
+        Some(b"record") => record(fields),
+        Some(b"large") => Err(StoreError::malformed("it is too large")),
+        _ => Err(unknown()),
+    }
+}
+
+/// The record with these fields.
+fn record(fields: impl Iterator<Item = Value>) -> Result<Record, StoreError> {
+    let mut fields = fields.map(field);
+    let mut next = || fields.next().flatten();
+    let version = next();
+    if version.as_deref() != Some(VERSION) {
+        return Err(StoreError::malformed("it is of another version, or another program's"));
+    }
+    let head = (|| {
+        let fingerprint = Fingerprint::from_bytes(next()?.try_into().ok()?);
+        let token = FencingToken::try_from(number(&next()?)?).ok()?;
+        let started = Duration::from_millis(number(&next()?)?);
+        Some(Record::new(fingerprint, token, SystemTime::UNIX_EPOCH.checked_add(started)?))
+    })();
+    let record = head.ok_or_else(|| StoreError::malformed("it is cut"))?;
+    match next() {
+        None => Ok(record),
+        Some(outcome) => {
+            let outcome = Outcome::decode(Bytes::from(outcome)).map_err(StoreError::malformed)?;
+            Ok(record.finished(outcome))
+        }
+    }
+}
+
+fn field(value: Value) -> Option<Vec<u8>> {
+    match value {
+        Value::BulkString(bytes) => Some(bytes),
+        _ => None,
+    }
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+fn text(value: &Value) -> Option<&[u8]> {
+    match value {
+        Value::BulkString(bytes) => Some(bytes),
+        Value::SimpleString(text) => Some(text.as_bytes()),
+        _ => None,
+    }
+}
+
+fn array(answer: Value) -> Result<Vec<Value>, StoreError> {
+    match answer {
+        Value::Array(parts) => Ok(parts),
+        _ => Err(unknown()),
+    }
+}
+
+fn unknown() -> StoreError {
+    StoreError::malformed("the server's answer is none of a script of this crate")
+}

@@ -1,0 +1,16 @@
+//! `IdempotencyLayer` on stores in memory.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod body;
+mod cancel;
+mod kept;
+mod lost;
+#[cfg(feature = "metrics")]
+mod metrics;
+mod properties;
+mod replay;
+mod setup;
+mod sockets;
+mod store;
+mod support;
+mod unanswered;

@@ -1,0 +1,33 @@
+//! The counters, which tell no user and no key.
+
+use metrics_exporter_prometheus::PrometheusBuilder;
+
+use lockcore::Locks;
+
+use crate::support::{Spy, counted, layer, payment, payment_of, send};
+
+#[test]
+fn counters_tell_ends_and_causes_and_no_user_and_no_key() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    ::metrics::with_local_recorder(&recorder, || {
+        runtime.block_on(async {
+            let (service, _) = counted(&layer(&Locks::in_memory(), &Spy::default()));
+            for _ in 0..3 {
+                send(&service, payment_of("ada", "secret", "500 cents")).await;
+            }
+            send(&service, payment_of("ada", "secret", "900 cents")).await;
+            send(&service, payment("")).await;
+        });
+    });
+    let text = recorder.handle().render();
+    for line in [
+        "lock_idempotency_served_total{outcome=\"stored\"} 1",
+        "lock_idempotency_served_total{outcome=\"replayed\"} 2",
+        "lock_idempotency_refused_total{cause=\"idempotency-key-reused\"} 1",
+        "lock_idempotency_refused_total{cause=\"idempotency-key-invalid\"} 1",
+    ] {
+        assert!(text.lines().any(|other| other == line), "{line} in {text}");
+    }
+    assert!(!text.contains("ada") && !text.contains("secret"), "{text}");
+}

@@ -1,0 +1,186 @@
+//! Requests of users with keys, handlers that count, and a store that fails when it is told to.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use futures_util::future::BoxFuture;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use lock_idempotency::{
+    Finish, Finished, IdempotencyLayer, MemoryReplays, ReadBody, Record, RecordKey, Refusal,
+    ReplayStore, ResponseBody, Scope, Start, Started, StoreError, StoreFuture,
+};
+use lock_tests::http::{AnyBody, text};
+use lockcore::{FencingToken, Locks};
+use tokio::task::JoinHandle;
+use tower::util::BoxCloneSyncService;
+use tower::{Layer as _, ServiceExt as _, service_fn};
+
+pub(crate) type Asked = Request<ReadBody<AnyBody>>;
+pub(crate) type Answered = Response<AnyBody>;
+pub(crate) type Service = BoxCloneSyncService<Request<AnyBody>, Answered, Infallible>;
+
+/// The whole of an answer.
+#[derive(Debug, Clone)]
+pub(crate) struct Got {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: String,
+}
+
+impl Got {
+    pub(crate) fn is_replayed(&self) -> bool {
+        self.headers.get("idempotency-replayed").is_some_and(|value| value == "true")
+    }
+
+    /// The `code` of a refusal.
+    pub(crate) fn code(&self) -> String {
+        let problem: serde_json::Value = serde_json::from_str(&self.body).unwrap();
+        problem["code"].as_str().unwrap().to_owned()
+    }
+}
+
+/// The scope of the tests: the header `x-user`.
+pub(crate) fn by_user(parts: &http::request::Parts) -> Result<Scope, Refusal> {
+    match parts.headers.get("x-user") {
+        Some(user) => Ok(Scope::new(user.to_str().unwrap())),
+        None => Err(Refusal::scope(StatusCode::UNAUTHORIZED, "Log in first.")),
+    }
+}
+
+pub(crate) fn layer(locks: &Locks, store: &Spy) -> IdempotencyLayer {
+    IdempotencyLayer::new(locks.clone(), store.clone(), by_user)
+}
+
+pub(crate) fn serve<H, F>(layer: &IdempotencyLayer, handler: H) -> Service
+where
+    H: Fn(Asked) -> F + Clone + Send + Sync + 'static,
+    F: Future<Output = Response<AnyBody>> + Send + 'static,
+{
+    let inner = service_fn(move |request: Asked| {
+        let answer = handler(request);
+        async { Ok::<_, Infallible>(answer.await) }
+    });
+    let service = layer.layer(inner).map_response(|response: Response<ResponseBody<AnyBody>>| {
+        response.map(BodyExt::boxed_unsync)
+    });
+    BoxCloneSyncService::new(service)
+}
+
+/// A handler that answers how often it has run.
+pub(crate) fn counted(layer: &IdempotencyLayer) -> (Service, Arc<AtomicUsize>) {
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&runs);
+    let service = serve(layer, move |_| {
+        let run = counter.fetch_add(1, Ordering::SeqCst) + 1;
+        async move { Response::new(text(format!("run {run}"))) }
+    });
+    (service, runs)
+}
+
+/// A payment of Ada with this key.
+pub(crate) fn payment(key: &str) -> Request<AnyBody> {
+    payment_of("ada", key, "500 cents")
+}
+
+pub(crate) fn payment_of(user: &str, key: &str, body: &str) -> Request<AnyBody> {
+    let request = Request::post("/payments?currency=eur").header("x-user", user);
+    request.header("idempotency-key", key).body(text(body.to_owned())).unwrap()
+}
+
+pub(crate) async fn send(service: &Service, request: Request<AnyBody>) -> Got {
+    read(service.clone().oneshot(request).await.unwrap()).await
+}
+
+pub(crate) async fn read(response: Answered) -> Got {
+    let (parts, body) = response.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    let body = String::from_utf8(body.to_vec()).unwrap();
+    Got { status: parts.status.as_u16(), headers: parts.headers, body }
+}
+
+pub(crate) fn spawn(service: &Service, request: Request<AnyBody>) -> JoinHandle<Got> {
+    // Boxed here: within an async block, rustc does not see that it can be sent.
+    let sending: BoxFuture<'static, _> = Box::pin(service.clone().oneshot(request));
+    tokio::spawn(async move { read(sending.await.unwrap()).await })
+}
+
+/// Lets everything run that can.
+pub(crate) async fn settle() {
+    for _ in 0..200 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Records in memory, behind steps that are counted, yield once, and fail when they are told to.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Spy {
+    pub(crate) records: MemoryReplays,
+    state: Arc<Mutex<SpyState>>,
+}
+
+#[derive(Debug, Default)]
+struct SpyState {
+    counts: BTreeMap<&'static str, usize>,
+    failing: BTreeMap<&'static str, StoreError>,
+}
+
+impl Spy {
+    /// The number of times that a step was asked for.
+    pub(crate) fn count(&self, step: &str) -> usize {
+        self.state.lock().unwrap().counts.get(step).copied().unwrap_or_default()
+    }
+
+    /// Has a step fail from now on, or succeed.
+    pub(crate) fn fail(&self, step: &'static str, error: Option<StoreError>) {
+        let failing = &mut self.state.lock().unwrap().failing;
+        match error {
+            Some(error) => failing.insert(step, error),
+            None => failing.remove(step),
+        };
+    }
+
+    async fn step(&self, step: &'static str) -> Result<(), StoreError> {
+        tokio::task::yield_now().await;
+        let mut state = self.state.lock().unwrap();
+        *state.counts.entry(step).or_default() += 1;
+        state.failing.get(step).cloned().map_or(Ok(()), Err)
+    }
+}
+
+impl ReplayStore for Spy {
+    fn look_up<'a>(&'a self, key: &'a RecordKey) -> StoreFuture<'a, Option<Record>> {
+        Box::pin(async move {
+            self.step("look_up").await?;
+            self.records.look_up(key).await
+        })
+    }
+
+    fn start<'a>(&'a self, key: &'a RecordKey, start: &'a Start) -> StoreFuture<'a, Started> {
+        Box::pin(async move {
+            self.step("start").await?;
+            self.records.start(key, start).await
+        })
+    }
+
+    fn finish<'a>(&'a self, key: &'a RecordKey, finish: &'a Finish) -> StoreFuture<'a, Finished> {
+        Box::pin(async move {
+            self.step("finish").await?;
+            self.records.finish(key, finish).await
+        })
+    }
+
+    fn end<'a>(&'a self, key: &'a RecordKey, token: FencingToken) -> StoreFuture<'a, ()> {
+        Box::pin(async move {
+            self.step("end").await?;
+            self.records.end(key, token).await
+        })
+    }
+
+    fn is_in_memory(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,88 @@
+//! Attempts that began and left no answer.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
+
+use lock_idempotency::{
+    Decision, Fingerprint, IdempotencyLayer, RecordKey, ReplayStore as _, Scope, Start, Started,
+};
+use lockcore::{FencingToken, Locks};
+
+use crate::support::{Spy, counted, layer, payment, send};
+
+/// The record of a process that died in its handler.
+async fn died(store: &Spy, token: u64) {
+    let key = RecordKey::new(&Scope::new("ada"), "a1");
+    let (parts, _) = payment("a1").into_parts();
+    let start = Start {
+        fingerprint: Fingerprint::new(&parts, b"500 cents"),
+        token: FencingToken::try_from(token).unwrap(),
+        expiry: Duration::from_secs(60),
+        takes_over: true,
+    };
+    let started = store.records.start(&key, &start).await;
+    assert_eq!(started.unwrap(), Started::Begun { again: false });
+}
+
+async fn after_a_death(
+    set: impl FnOnce(IdempotencyLayer) -> IdempotencyLayer,
+) -> (crate::support::Got, usize, crate::support::Service) {
+    let store = Spy::default();
+    died(&store, 1).await;
+    let (service, runs) = counted(&set(layer(&Locks::in_memory(), &store)));
+    let got = send(&service, payment("a1")).await;
+    (got, runs.load(Ordering::SeqCst), service)
+}
+
+#[tokio::test(start_paused = true)]
+async fn by_default_the_handler_runs_again() {
+    let (got, runs, service) = after_a_death(|layer| layer).await;
+    assert_eq!((got.status, runs), (200, 1));
+    assert!(send(&service, payment("a1")).await.is_replayed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_remembered_start_refuses_until_its_record_ends() {
+    let (got, runs, service) = after_a_death(IdempotencyLayer::remember_starts).await;
+    assert_eq!((got.status, got.code().as_str()), (409, "idempotency-outcome-unknown"));
+    assert_eq!(runs, 0);
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert_eq!(send(&service, payment("a1")).await.status, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_function_decides() {
+    let ask = |decide: fn() -> Decision| {
+        move |layer: IdempotencyLayer| {
+            layer.when_unanswered(move |attempt| {
+                assert_eq!(attempt.idempotency_key, "a1");
+                assert_eq!(attempt.token.get(), 1);
+                assert!(attempt.started.elapsed().unwrap() < Duration::from_secs(600));
+                assert!(attempt.started <= SystemTime::now());
+                assert_eq!(attempt.parts.uri.path(), "/payments");
+                Box::pin(async move { decide() })
+            })
+        }
+    };
+    let (got, runs, service) = after_a_death(ask(|| Decision::Run)).await;
+    assert_eq!((got.status, runs), (200, 1));
+    assert!(send(&service, payment("a1")).await.is_replayed());
+
+    let (got, runs, _) = after_a_death(ask(|| Decision::Refuse)).await;
+    assert_eq!((got.code().as_str(), runs), ("idempotency-outcome-unknown", 0));
+
+    let answer = || Decision::Answer(http::Response::new("paid before".into()));
+    let (got, runs, service) = after_a_death(ask(answer)).await;
+    assert_eq!((got.body.as_str(), got.is_replayed(), runs), ("paid before", false, 0));
+    let later = send(&service, payment("a1")).await;
+    assert_eq!((later.body.as_str(), later.is_replayed()), ("paid before", true), "it is stored");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_is_older_than_its_record_does_not_begin() {
+    let store = Spy::default();
+    died(&store, (1 << 53) - 1).await;
+    let (service, runs) = counted(&layer(&Locks::in_memory(), &store));
+    assert_eq!(send(&service, payment("a1")).await.code(), "lock-lost");
+    assert_eq!(runs.load(Ordering::SeqCst), 0);
+}

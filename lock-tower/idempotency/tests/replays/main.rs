@@ -1,0 +1,8 @@
+//! Records on Redis: the steps of a store on both stores, and the layer over two processes' nodes.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod layer;
+mod malformed;
+mod processes;
+mod steps;
+mod support;

@@ -1,0 +1,106 @@
+//! Each step of a store, in memory and on Redis alike.
+
+use lock_idempotency::{Finished, MemoryReplays, Outcome, Record, ReplayStore, Started};
+use lock_tests::{Raw, RedisServer};
+
+use crate::support::{fingerprint, finish, key, replays, start, token};
+
+/// The parts of a record that do not depend on a clock.
+fn seen(record: Option<Record>) -> Option<(u64, Option<Outcome>)> {
+    record.map(|record| (record.token().get(), record.outcome().cloned()))
+}
+
+async fn every_step(store: &dyn ReplayStore) {
+    let k = key("a1");
+    let answer = |body| finish(0, body).outcome;
+    assert_eq!(store.look_up(&k).await.unwrap(), None);
+    assert_eq!(store.finish(&k, &finish(5, "x")).await.unwrap(), Finished::Forgotten);
+    assert_eq!(store.look_up(&k).await.unwrap(), None, "without a start nothing is written");
+
+    // A start, and its repeat.
+    for _ in 0..2 {
+        assert_eq!(
+            store.start(&k, &start(5, true)).await.unwrap(),
+            Started::Begun { again: false }
+        );
+        let record = store.look_up(&k).await.unwrap().unwrap();
+        assert_eq!(*record.fingerprint(), fingerprint(b"500 cents"));
+        assert!(record.started().elapsed().unwrap().as_secs() < 600);
+        assert_eq!(seen(Some(record)), Some((5, None)));
+    }
+    // Of an earlier hold, of another request, and of a later hold.
+    assert_eq!(store.start(&k, &start(4, true)).await.unwrap(), Started::Overtaken);
+    let mut other = start(6, true);
+    other.fingerprint = fingerprint(b"900 cents");
+    let found = store.start(&k, &other).await.unwrap();
+    assert!(
+        matches!(found, Started::Found(record) if seen(Some(record.clone())) == Some((5, None)))
+    );
+    let found = store.start(&k, &start(6, false)).await.unwrap();
+    assert!(matches!(found, Started::Found(record) if record.token() == token(5)));
+    assert_eq!(seen(store.look_up(&k).await.unwrap()), Some((5, None)), "nothing is written");
+    assert_eq!(store.start(&k, &start(6, true)).await.unwrap(), Started::Begun { again: true });
+
+    // Whoever was overtaken neither finishes nor ends it.
+    assert_eq!(store.finish(&k, &finish(5, "late")).await.unwrap(), Finished::Overtaken);
+    store.end(&k, token(5)).await.unwrap();
+    assert_eq!(seen(store.look_up(&k).await.unwrap()), Some((6, None)));
+    assert_eq!(store.finish(&k, &finish(6, "paid")).await.unwrap(), Finished::Stored);
+    let paid = Some((6, Some(answer("paid"))));
+    assert_eq!(seen(store.look_up(&k).await.unwrap()), paid);
+
+    // An outcome stays, whatever comes.
+    assert_eq!(store.finish(&k, &finish(6, "other")).await.unwrap(), Finished::Stored);
+    assert_eq!(store.finish(&k, &finish(7, "other")).await.unwrap(), Finished::Overtaken);
+    store.end(&k, token(6)).await.unwrap();
+    for number in [5, 6, 7] {
+        let found = store.start(&k, &start(number, true)).await.unwrap();
+        assert!(matches!(found, Started::Found(record) if seen(Some(record.clone())) == paid));
+    }
+    assert_eq!(seen(store.look_up(&k).await.unwrap()), paid);
+
+    // A request that has done nothing leaves nothing.
+    let k = key("a2");
+    assert_eq!(store.start(&k, &start(8, true)).await.unwrap(), Started::Begun { again: false });
+    store.end(&k, token(8)).await.unwrap();
+    assert_eq!(store.look_up(&k).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn in_memory() {
+    every_step(&MemoryReplays::new()).await;
+}
+
+#[tokio::test]
+async fn on_redis() {
+    let server = RedisServer::start();
+    every_step(&replays(&server)).await;
+}
+
+#[tokio::test]
+async fn on_redis_each_record_is_one_key_that_expires() {
+    let server = RedisServer::start();
+    let mut redis = Raw::connect(&server.url()).await;
+    let store = replays(&server);
+    store.start(&key("a1"), &start(5, true)).await.unwrap();
+    let name = format!("shop:replay:{}", key("a1"));
+    assert_eq!(redis.keys("*").await, std::slice::from_ref(&name));
+    assert!((59_000..=60_000).contains(&redis.pttl(&name).await));
+    store.finish(&key("a1"), &finish(5, "paid")).await.unwrap();
+    assert_eq!(redis.keys("*").await, std::slice::from_ref(&name));
+    assert!((89_000..=90_000).contains(&redis.pttl(&name).await), "it begins anew");
+    store.finish(&key("a1"), &finish(5, "paid")).await.unwrap();
+    let mut brief = start(9, true);
+    brief.expiry = std::time::Duration::ZERO;
+    store.start(&key("a2"), &brief).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_has_lost_its_scripts_learns_them_again() {
+    let server = RedisServer::start();
+    let mut redis = Raw::connect(&server.url()).await;
+    let store = replays(&server);
+    store.start(&key("a1"), &start(5, true)).await.unwrap();
+    redis.flush_scripts().await;
+    assert_eq!(store.finish(&key("a1"), &finish(5, "paid")).await.unwrap(), Finished::Stored);
+}
