@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use lock_tests::Delay;
+use lock_tests::{Delay, Postgres};
 
 use crate::etcd::Etcd;
 use crate::peer::{Peer, Server};
-use crate::postgres::Postgres;
 use crate::redis_server::Redis;
+use crate::sessions;
 
 /// A server with its proxy, by which a packet takes 1 ms each way, or the reason why there is none.
 type Proxied<S> = Result<(S, Delay), String>;
@@ -42,7 +42,10 @@ impl Servers {
     ) -> Self {
         let redis = Redis::start();
         let delayed_redis = BTreeMap::new();
-        let postgres = postgres.and_then(Postgres::start);
+        let postgres = postgres.and_then(|command| match command {
+            [programs] => Postgres::start(programs.as_ref()),
+            _ => Err("no folder of programs".to_owned()),
+        });
         let postgres = postgres.map(|server| proxied(server, Postgres::address));
         let etcd = etcd.and_then(Etcd::start).map(|server| proxied(server, Etcd::address));
         Self { redis, delayed_redis, postgres, etcd, primaries: BTreeMap::new() }
@@ -101,7 +104,7 @@ impl Servers {
     /// The processor time of the servers of a lock so far, µs.
     pub(crate) fn cpu_us(&mut self, peer: &Peer) -> f64 {
         match (peer.server(), &self.postgres, &self.etcd) {
-            (Server::Postgres, Ok((postgres, _)), _) => postgres.cpu_us(),
+            (Server::Postgres, Ok((postgres, _)), _) => sessions::cpu_us(postgres),
             (Server::Etcd, _, Ok((etcd, _))) => etcd.cpu_us(),
             _ => self.of(peer).into_iter().map(Redis::cpu_us).sum(),
         }

@@ -4,17 +4,19 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use lock_tests::{Leash, Port};
-
-use crate::ready::until_ready;
+use crate::{Leash, Port};
 
 /// The limit of sessions: one for each task that holds or waits, and some more.
 const SESSIONS: &str = "max_connections=600";
 const USER: &str = "postgres";
+/// The time for a start: a machine that compiles next to the tests is slow to start processes.
+const START_LIMIT: Duration = Duration::from_secs(30);
 
+/// A running server, stopped on drop and also if the test process dies.
 #[derive(Debug)]
-pub(crate) struct Postgres {
+pub struct Postgres {
     child: Child,
     /// The leash, which is `None` only while the server is being stopped.
     leash: Option<Leash>,
@@ -23,19 +25,34 @@ pub(crate) struct Postgres {
 }
 
 impl Postgres {
-    /// Starts the programs of a folder, which is the one word of the command.
-    pub(crate) fn start(command: &[String]) -> Result<Self, String> {
-        let [programs] = command else { return Err("no folder of programs".to_owned()) };
+    /// Starts the server that is installed.
+    ///
+    /// # Panics
+    ///
+    /// If none is installed, or it does not start.
+    #[must_use]
+    pub fn installed() -> Self {
+        let programs = programs().expect("PostgreSQL is installed: scripts/setup --postgres");
+        Self::start(&programs).expect("the PostgreSQL that is installed starts")
+    }
+
+    /// Starts the server of a folder of PostgreSQL's programs; returns once it answers.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it does not start, as a sentence.
+    pub fn start(programs: &Path) -> Result<Self, String> {
         let port = Port::free();
-        let directory = std::env::temp_dir().join(format!("lock-bench-{}", std::process::id()));
+        let name = format!("lock-postgres-{}-{}", std::process::id(), port.number());
+        let directory = std::env::temp_dir().join(name);
         run(Command::new("mkdir").args(["-m", "700"]).arg(&directory))?;
         if is_root() {
             run(Command::new("chown").arg(USER).arg(&directory))?;
         }
         let data = directory.join("data");
-        let mut initdb = unprivileged(&Path::new(programs).join("initdb"), &directory);
+        let mut initdb = unprivileged(&programs.join("initdb"), &directory);
         run(initdb.args(["-U", USER, "--auth=trust", "-D"]).arg(&data))?;
-        let child = unprivileged(&Path::new(programs).join("postgres"), &directory)
+        let child = unprivileged(&programs.join("postgres"), &directory)
             .arg("-D")
             .arg(&data)
             .args(["-h", "127.0.0.1", "-p", &port.number().to_string(), "-c", SESSIONS])
@@ -48,35 +65,43 @@ impl Postgres {
             .map_err(|error| format!("postgres does not start: {error}"))?;
         let leash = Some(Leash::new(child.id(), Some(&directory)));
         let mut postgres = Self { child, leash, port, directory };
-        postgres.await_answer(&Path::new(programs).join("pg_isready"))?;
+        postgres.await_answer(&programs.join("pg_isready"))?;
         Ok(postgres)
     }
 
     fn await_answer(&mut self, is_ready: &Path) -> Result<(), String> {
         let port = self.port.number().to_string();
-        until_ready("postgres", &mut self.child, || {
+        let deadline = Instant::now() + START_LIMIT;
+        while Instant::now() < deadline {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(format!("postgres ended with {status}"));
+            }
             let asked =
                 Command::new(is_ready).args(["-q", "-h", "127.0.0.1", "-p", &port]).status();
-            let status = asked.map_err(|error| format!("pg_isready does not start: {error}"))?;
-            Ok(status.success())
-        })
+            if asked.map_err(|error| format!("pg_isready does not start: {error}"))?.success() {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Err(format!("postgres did not answer within {START_LIMIT:?}"))
     }
 
-    pub(crate) fn address(&self) -> SocketAddr {
+    /// The address at which it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
         self.port.address()
     }
 
-    /// The URL of the server at that address.
-    pub(crate) fn url(&self, address: SocketAddr) -> String {
+    /// The URL of the server, at its address or at that of a proxy.
+    #[must_use]
+    pub fn url(&self, address: SocketAddr) -> String {
         format!("postgres://{USER}@{address}/{USER}")
     }
 
-    /// The processor time of all its processes so far, µs.
-    pub(crate) fn cpu_us(&self) -> f64 {
-        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        let ours = self.child.id();
-        pids.filter(|pid| *pid == ours || parent(*pid) == Some(ours)).map(run_us).sum()
+    /// The process id of the server; its sessions are children of that.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
     }
 }
 
@@ -92,16 +117,18 @@ impl Drop for Postgres {
     }
 }
 
-/// The processor time of a process with one thread so far, µs: finer than the count for all
-/// threads.
-fn run_us(pid: u32) -> f64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
-    text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0) / 1e3
-}
-
-fn parent(pid: u32) -> Option<u32> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    text.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+/// The folder of the newest version's programs, which Debian does not put on PATH.
+fn programs() -> Option<PathBuf> {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut versions: Vec<(u32, PathBuf)> = versions
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
+        .collect();
+    versions.sort_unstable();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders: Vec<PathBuf> =
+        versions.into_iter().rev().map(|(_, version)| version.join("bin")).collect();
+    folders.extend(std::env::split_paths(&path));
+    folders.into_iter().find(|folder| folder.join("initdb").is_file())
 }
 
 /// Runs the program as an unprivileged user: PostgreSQL refuses to run as root.

@@ -1,0 +1,20 @@
+//! A payment whose answer is stored in the transaction that books it, on PostgreSQL:
+//!
+//! ```sh
+//! cargo run -p lock-idempotency --example transaction 127.0.0.1:3000 REDIS_URL POSTGRES_URL
+//! # in two terminals at the same time:
+//! curl -i -H 'idempotency-key: a1' -d 500 localhost:3000/accounts/7/payments
+//! ```
+#![allow(clippy::print_stdout, reason = "it is a program for a terminal")]
+
+mod replays;
+mod service;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match &arguments[..] {
+        [address, redis, postgres] => service::serve(address, redis, postgres).await,
+        _ => Err("give it: ADDRESS REDIS_URL POSTGRES_URL".into()),
+    }
+}

@@ -1,0 +1,77 @@
+//! The service: it books payments, each with its answer in one transaction.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, State};
+use axum::http::{Response, StatusCode};
+use axum::routing::post;
+use axum::{Extension, Router};
+use lock_idempotency::{Answer, Attempt, IdempotencyLayer, Scope};
+use lockcore::Locks;
+use tokio::net::TcpListener;
+use tokio::sync::Mutex;
+use tokio_postgres::{Client, NoTls};
+
+use crate::replays::{self, PostgresReplays};
+
+type Database = Arc<Mutex<Client>>; // a pool in a real service
+
+async fn pay(
+    Path(account): Path<i64>,
+    State(database): State<Database>,
+    Extension(attempt): Extension<Attempt>,
+    cents: String,
+) -> Result<Response<String>, StatusCode> {
+    let cents = cents.parse().map_err(|_| StatusCode::BAD_REQUEST)?;
+    println!("asks the bank for {cents} cents of account {account}");
+    tokio::time::sleep(Duration::from_secs(1)).await; // the bank, which gets the key
+    let booked = book(&database, &attempt, account, cents).await;
+    // Whatever the answer is: if the transaction was committed, its own is stored.
+    let booked = booked.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+    booked.ok_or(StatusCode::INTERNAL_SERVER_ERROR)
+}
+
+/// Books the payment and stores its answer; neither of them if a later attempt has begun.
+async fn book(
+    database: &Database,
+    attempt: &Attempt,
+    account: i64,
+    cents: i64,
+) -> Result<Option<Response<String>>, tokio_postgres::Error> {
+    let (parts, body) = Response::new(format!("charged {cents} cents\n")).into_parts();
+    let answer = Answer::new(&parts, body.clone().into());
+    let mut client = database.lock().await;
+    let work = client.transaction().await?;
+    work.execute("INSERT INTO payments VALUES ($1, $2)", &[&account, &cents]).await?;
+    if !replays::store(&work, attempt, answer).await? {
+        return Ok(None); // a transaction that is dropped is rolled back
+    }
+    work.commit().await?;
+    Ok(Some(Response::from_parts(parts, body)))
+}
+
+pub(crate) async fn serve(
+    address: &str,
+    redis: &str,
+    postgres: &str,
+) -> Result<(), Box<dyn Error>> {
+    let (client, connection) = tokio_postgres::connect(postgres, NoTls).await?;
+    tokio::spawn(connection);
+    client.batch_execute(replays::SCHEMA).await?;
+    let payments = "CREATE TABLE IF NOT EXISTS payments (account BIGINT, cents BIGINT)";
+    client.batch_execute(payments).await?;
+    let database = Arc::new(Mutex::new(client));
+
+    let locks = Locks::builder().namespace("bank").connect(redis).await?;
+    let replays = PostgresReplays::new(Arc::clone(&database));
+    // A real service takes the scope from its authentication.
+    let once = IdempotencyLayer::new(locks, replays, |_| Ok(Scope::new("bank"))).required();
+    let app = Router::new()
+        .route("/accounts/{account}/payments", post(pay).route_layer(once))
+        .with_state(database);
+    let listener = TcpListener::bind(address).await?;
+    println!("listening on {}", listener.local_addr()?);
+    Ok(axum::serve(listener, app).await?)
+}
