@@ -46,34 +46,39 @@ pub struct RedisReplays {
 struct Step {
     code: &'static str,
     hash: LazyLock<String>,
+    /// Whether the second of two runs in a row answers as the first.
+    is_repeatable: bool,
 }
 
 macro_rules! step {
-    ($file:literal) => {
+    ($file:literal, is_repeatable: $is_repeatable:literal) => {
         Step {
+            is_repeatable: $is_repeatable,
             code: include_str!($file),
             hash: LazyLock::new(|| Script::new(include_str!($file)).get_hash().to_owned()),
         }
     };
 }
 
-static LOOK_UP: Step = step!("redis/look_up.lua");
-static START: Step = step!("redis/start.lua");
-static FINISH: Step = step!("redis/finish.lua");
-static END: Step = step!("redis/end.lua");
+static LOOK_UP: Step = step!("redis/look_up.lua", is_repeatable: true);
+static START: Step = step!("redis/start.lua", is_repeatable: false);
+static FINISH: Step = step!("redis/finish.lua", is_repeatable: true);
+static END: Step = step!("redis/end.lua", is_repeatable: true);
 
 impl RedisReplays {
     /// Records on the server of this pool: a `deadpool_redis::Pool`, or that of a Redis Cluster or
     /// Sentinel. Their keys begin with `idempotency:`.
     ///
-    /// Each step waits for a connection of the pool within
-    /// [`store_within`](crate::IdempotencyLayer::store_within).
+    /// All steps share one connection, which the pool's manager opens: it takes no slot of the
+    /// pool. After an error the next step opens another one. A step on a connection that was open
+    /// before is asked once more then, as the server may have closed it meanwhile; but a start is
+    /// not, since a repeat does not tell whether an earlier attempt left no answer.
     pub fn new<M, W>(pool: Pool<M, W>) -> Self
     where
-        M: Manager<Error: fmt::Display> + 'static,
-        W: From<Object<M>> + ConnectionLike + Send + 'static,
+        M: Manager<Type: ConnectionLike + Clone + Send + 'static, Error: fmt::Display> + 'static,
+        W: From<Object<M>> + Send + 'static,
     {
-        Self { connect: Arc::new(PoolConnect(pool)), prefix: "idempotency".into() }
+        Self { connect: Arc::new(PoolConnect::new(pool)), prefix: "idempotency".into() }
     }
 
     /// Puts `prefix:` before the name of each record, in place of `idempotency:`.
@@ -89,25 +94,35 @@ impl RedisReplays {
         key: &RecordKey,
         arguments: impl Fn(&mut Cmd),
     ) -> Result<Value, StoreError> {
-        let mut connection = self.connect.connect().await?;
         let call = |command: &str, script: &str| {
             let mut call = cmd(command);
             call.arg(script).arg(1).arg(format!("{}:{key}", self.prefix));
             arguments(&mut call);
             call
         };
-        let known = call("EVALSHA", &step.hash);
-        let mut answer = ask(&mut *connection, &known).await;
-        if let Err(error) = &answer
-            && error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
-        {
-            let whole = call("EVAL", step.code);
-            answer = ask(&mut *connection, &whole).await;
+        let (known, whole) = (call("EVALSHA", &step.hash), || call("EVAL", step.code));
+        let mut is_last = !step.is_repeatable;
+        loop {
+            let mut lent = self.connect.connect().await?;
+            let mut answer = ask(&mut *lent.connection, &known).await;
+            if let Err(error) = &answer
+                && error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+            {
+                answer = ask(&mut *lent.connection, &whole()).await;
+            }
+            let error = match answer {
+                Ok(answer) => return Ok(answer),
+                Err(error) if error.code() == Some("WRONGTYPE") => {
+                    return Err(StoreError::malformed("the key has another type"));
+                }
+                Err(error) => error,
+            };
+            self.connect.give_up(lent.number);
+            if lent.is_new || is_last {
+                return Err(StoreError::unavailable(error));
+            }
+            is_last = true;
         }
-        answer.map_err(|error| match error.code() {
-            Some("WRONGTYPE") => StoreError::malformed("the key has another type"),
-            _ => StoreError::unavailable(error),
-        })
     }
 }
 

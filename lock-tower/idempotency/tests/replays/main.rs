@@ -4,5 +4,6 @@
 mod layer;
 mod malformed;
 mod processes;
+mod round_trips;
 mod steps;
 mod support;

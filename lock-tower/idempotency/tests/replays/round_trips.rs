@@ -1,0 +1,163 @@
+//! The cost of a request in round trips to the server, which each take so long that nothing else
+//! counts, and in requests to it, which a proxy counts.
+
+use std::convert::Infallible;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use http::{Request, Response};
+use http_body_util::Full;
+use lock_idempotency::{IdempotencyLayer, ReadBody, Scope};
+use lock_tests::http::{Gate, gate};
+use lock_tests::{Connections, Delay, LIMIT, Proxy, RedisServer, eventually};
+use lockcore::Locks;
+use tower::util::BoxCloneService;
+use tower::{Layer as _, ServiceExt as _, service_fn};
+
+use crate::support::{payment, replays_at, text};
+
+/// The time of a round trip.
+const TRIP: Duration = Duration::from_millis(100);
+
+type Service = BoxCloneService<
+    Request<Full<Bytes>>,
+    Response<lock_idempotency::ResponseBody<Full<Bytes>>>,
+    Infallible,
+>;
+
+/// A process that reaches its server at this URL; its handler passes a gate.
+async fn process(url: &str, gate: Gate) -> (Locks, Service) {
+    // No renewal falls into the counts.
+    let builder = Locks::builder().lease(Duration::from_secs(300));
+    let locks = builder.connect(url).await.unwrap();
+    let layer = IdempotencyLayer::new(locks.clone(), replays_at(url), |_| Ok(Scope::new("ada")));
+    let service = service_fn(move |_: Request<ReadBody<Full<Bytes>>>| {
+        let gate = gate.clone();
+        async move {
+            gate.pass().await;
+            Ok::<_, Infallible>(Response::new(Full::from("paid")))
+        }
+    });
+    (locks, BoxCloneService::new(layer.layer(service)))
+}
+
+/// Pays; returns whether the answer is a replay.
+fn pay(service: &Service, key: &str) -> impl Future<Output = bool> + use<> {
+    let paying = service.clone().oneshot(payment(key));
+    async move {
+        let (status, body, is_replayed) = text(paying.await.unwrap()).await;
+        assert_eq!((status, body.as_str()), (200, "paid"));
+        is_replayed
+    }
+}
+
+/// The shortest time of such a step, in round trips: a busy machine makes others longer.
+async fn trips(mut step: impl AsyncFnMut(usize)) -> f64 {
+    let mut shortest = Duration::MAX;
+    for number in 0..8 {
+        let began = Instant::now();
+        step(number).await;
+        shortest = shortest.min(began.elapsed());
+    }
+    shortest.as_secs_f64() / TRIP.as_secs_f64()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_first_request_waits_for_three_round_trips_and_a_replay_for_two_at_most() {
+    let server = RedisServer::start();
+    let delay = Delay::start(server.address(), TRIP / 2);
+    let (gate, keeper) = gate();
+    let (_locks, service) = process(&format!("redis://{}/", delay.address()), gate).await;
+    // The connections are open then, and the scripts known.
+    keeper.let_one_on();
+    pay(&service, "warm").await;
+    assert!(pay(&service, "warm").await);
+    let first = trips(async |number| {
+        keeper.let_one_on();
+        assert!(!pay(&service, &format!("a{number}")).await);
+    })
+    .await;
+    // The place in line beside the look-up, the start, the finish; the release is not waited for.
+    assert!((3.0..4.0).contains(&first), "{first} round trips");
+    let replay = trips(async |_| assert!(pay(&service, "a0").await)).await;
+    // The look-up; where the grant comes before its answer, the start.
+    assert!((1.0..3.0).contains(&replay), "{replay} round trips");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sixty_four_at_once_have_their_answer_three_round_trips_after_the_handler() {
+    let server = RedisServer::start();
+    let delay = Delay::start(server.address(), TRIP / 2);
+    let (gate, mut keeper) = gate();
+    let (locks, service) = process(&format!("redis://{}/", delay.address()), gate).await;
+    keeper.let_one_on();
+    pay(&service, "warm").await;
+    keeper.entered().await;
+    let mut shortest = f64::INFINITY;
+    for round in 0..4 {
+        let all = (0..64).map(|_| {
+            let paying = pay(&service, &format!("a{round}"));
+            tokio::spawn(async move { (paying.await, Instant::now()) })
+        });
+        let all: Vec<_> = all.collect();
+        keeper.entered().await;
+        eventually("the others wait", LIMIT, async || locks.status().waiting == 63).await;
+        let began = Instant::now();
+        keeper.let_one_on();
+        let all = join_all(all).await.into_iter().map(Result::unwrap).collect::<Vec<_>>();
+        assert_eq!(all.iter().filter(|(is_replayed, _)| *is_replayed).count(), 63);
+        let last = all.iter().map(|(_, at)| *at - began).max().unwrap();
+        shortest = shortest.min(last.as_secs_f64() / TRIP.as_secs_f64());
+    }
+    // The finish, then the look-up of all at once; the one to which the lock goes meanwhile asks
+    // once more. None waits for the lock of another.
+    assert!((2.0..4.0).contains(&shortest), "{shortest} round trips");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_sends_four_scripts_and_a_transaction_and_a_replay_no_more_than_three() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.address());
+    let (gate, keeper) = gate();
+    let (locks, service) = process(&proxy.url(), gate).await;
+    keeper.let_one_on();
+    pay(&service, "warm").await;
+    assert!(pay(&service, "warm").await);
+    let mut counts = Vec::new();
+    for is_replay in [false, true] {
+        idle(&locks).await;
+        let before = proxy.requests();
+        keeper.let_one_on();
+        assert_eq!(pay(&service, "a1").await, is_replay);
+        idle(&locks).await;
+        counts.push(proxy.requests() - before);
+    }
+    // The acquire is five commands in one piece.
+    assert_eq!(counts[0], 5 + 4, "the look-up, start, finish and release");
+    assert!((5 + 2..=5 + 3).contains(&counts[1]), "the look-up, maybe a start, and the release");
+}
+
+/// Waits until nothing is held or asked for.
+async fn idle(locks: &Locks) {
+    eventually("nothing is held", LIMIT, async || {
+        let status = locks.status();
+        (status.holding, status.waiting, status.releasing) == (0, 0, 0)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_is_stored_although_the_connection_has_ended_meanwhile() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.address());
+    let (gate, mut keeper) = gate();
+    let (_locks, service) = process(&proxy.url(), gate).await;
+    let running = tokio::spawn(service.clone().oneshot(payment("a1")));
+    keeper.entered().await;
+    assert!(proxy.cut(Connections::All).await > 0);
+    keeper.let_one_on();
+    let response = running.await.unwrap().unwrap();
+    assert!(!response.headers().contains_key("idempotency-stored"), "{response:?}");
+    assert!(pay(&service, "a1").await);
+}
