@@ -17,6 +17,7 @@
 //! | `failover` | failovers by real sentinels under load, and the cost of each |
 //! | `quorum` | faults of one of a quorum's primaries at a time |
 //! | `dropped`, `frozen` | guards that are dropped beside released ones; a primary that stands still, and the others |
+//! | `replays` | requests that are sent twice, to processes that are killed and paused at each step |
 //! | `storm` | the way back of many nodes to a server that needs long for each connection |
 //! | `crowd`, `interrupted`, `lost` | one node with many waiters whose link breaks, or with many holds that are lost at once |
 
@@ -41,6 +42,8 @@ mod outcome;
 mod quorum;
 mod record;
 mod register;
+#[cfg(feature = "replays")]
+mod replays;
 mod run;
 mod stall;
 mod storm;
@@ -61,6 +64,8 @@ pub use kind::Kind;
 pub use lost::{Lost, lost};
 pub use outcome::{Outcome, Plan};
 pub use quorum::{PrimaryFault, QuorumFault, QuorumOutcome, Relay, buy_from_quorum, quorum_faults};
+#[cfg(feature = "replays")]
+pub use replays::{ReplayFault, Replays, replays, serve_replays};
 pub use run::run;
 pub use stall::{Unrelated, turns_past_the_dead, unrelated_past_the_dead};
 pub use storm::{Storm, storm};

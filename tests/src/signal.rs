@@ -31,6 +31,11 @@ pub fn stop(pid: u32) {
     await_change(pid, WaitIdOptions::STOPPED, "stopped");
 }
 
+/// Stops this process itself (SIGSTOP), until another one lets it go on.
+pub fn stop_self() {
+    send(std::process::id(), Signal::STOP);
+}
+
 /// Lets a stopped child of this process go on (SIGCONT); it runs again when this returns.
 ///
 /// # Panics
@@ -39,6 +44,11 @@ pub fn stop(pid: u32) {
 pub fn resume(pid: u32) {
     send(pid, Signal::CONT);
     await_change(pid, WaitIdOptions::CONTINUED, "continued");
+}
+
+/// Lets a child of this process go on (SIGCONT) if it is stopped; it may also have ended.
+pub fn go_on(pid: u32) {
+    send(pid, Signal::CONT);
 }
 
 fn send(pid: u32, signal: Signal) {

@@ -16,7 +16,7 @@ pub struct Client {
 }
 
 /// The bytes of a server until it closed the connection.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Answer {
     /// The status; 0 if there is no head.
     pub status: u16,
@@ -81,7 +81,8 @@ impl Client {
 }
 
 impl Answer {
-    fn parse(bytes: &[u8]) -> Self {
+    /// Reads an answer from all bytes of a connection.
+    pub(crate) fn parse(bytes: &[u8]) -> Self {
         let text = String::from_utf8_lossy(bytes);
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
         let status = head.get(9..12).and_then(|status| status.parse().ok()).unwrap_or(0);

@@ -118,3 +118,19 @@ async fn failovers_break_no_promise_where_grants_wait_for_all_replicas() {
     let found: Vec<_> = join_all(runs).await.into_iter().flatten().collect();
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
+
+/// Requests that are sent more than once, to processes that are killed and paused. `lock-torture
+/// replays` counts them by the thousand.
+#[cfg(feature = "replays")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_is_sent_again_to_processes_that_die_is_served_once() {
+    let _alone = ONE_AT_A_TIME.lock().await;
+    let (seed, keys) = (seed(), cycles_of_a_kind() / 5);
+    let outcome =
+        lock_tests::chaos::replays(env!("CARGO_BIN_EXE_lock-torture").as_ref(), seed, keys).await;
+    let again = format!("again: scripts/torture replays {keys} {seed}");
+    assert!(outcome.violations.is_empty(), "{}\n{outcome}\n{again}", outcome.violations.join("\n"));
+    let kinds = lock_tests::chaos::ReplayFault::ALL.len();
+    assert_eq!(outcome.faults.len(), kinds, "each fault struck\n{outcome}\n{again}");
+    assert!(outcome.hung_up > 0 && outcome.overtaken > 0, "{outcome}\n{again}");
+}

@@ -5,6 +5,8 @@ mod cluster;
 mod dropped;
 mod failovers;
 mod quorum;
+#[cfg(feature = "replays")]
+mod replays;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -29,7 +31,8 @@ const USAGE: &str = "usage: lock-torture faults SEED CYCLES [all|lock|shared|run
        lock-torture failovers FILE COUNT [KIND...] [--replicas=N] [--careful | --cluster]
        lock-torture failovers FILE --table
        lock-torture cluster ROUNDS HOLDS
-       lock-torture quorum SEED GUARDS [FAULT...]";
+       lock-torture quorum SEED GUARDS [FAULT...]
+       lock-torture replays KEYS [SEED]";
 /// The longest time that the next live waiter may wait behind dead ones, by the server's clock.
 const PAST_THE_DEAD: Duration = Duration::from_millis(5);
 const DEAD_ROUNDS: usize = 9;
@@ -122,6 +125,15 @@ fn main() -> ExitCode {
             guards.parse().expect("GUARDS is a number"),
             faults,
         )),
+        #[cfg(feature = "replays")]
+        ["serve-replays", url, name] => main_loop(async {
+            chaos::serve_replays(url, name).await;
+            ExitCode::SUCCESS
+        }),
+        #[cfg(feature = "replays")]
+        ["replays", keys] => main_loop(replays::replays(keys, &std::process::id().to_string())),
+        #[cfg(feature = "replays")]
+        ["replays", keys, seed] => main_loop(replays::replays(keys, seed)),
         ["lost", holds] => lost(holds.parse().expect("HOLDS is a number")),
         ["dropped", seconds] => dropped::dropped(seconds.parse().expect("SECONDS is a number")),
         ["frozen-primary", many] => {

@@ -1,0 +1,97 @@
+//! Requests that are sent more than once, to processes that are killed and paused at each step:
+//! each is served once, and all its answers are alike.
+//!
+//! | module | content |
+//! |---|---|
+//! | `fault` | the faults of a process, and the steps at which they strike |
+//! | `process` | a process that serves, with its store and its work |
+//! | `keeper` | the processes of a run, started again as they die |
+//! | `client` | the clients of one key |
+//! | `verdict` | the laws of what the clients got and the server kept |
+
+mod client;
+mod fault;
+mod keeper;
+mod process;
+mod verdict;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+use futures_util::stream;
+
+use crate::chaos::dice::Dice;
+use crate::{Raw, RedisServer};
+
+pub use fault::ReplayFault;
+pub use process::serve_replays;
+
+/// The number of keys at a time.
+const AT_ONCE: usize = 16;
+
+/// The figures of a run, and its violations.
+#[derive(Clone, Debug, Default)]
+pub struct Replays {
+    /// The number of keys.
+    pub keys: u64,
+    /// The answers that clients got: the first of a key, and replays.
+    pub answers: u64,
+    /// Those of them that were replays.
+    pub replayed: u64,
+    /// The connections that a client cut before its answer.
+    pub hung_up: u64,
+    /// The requests that were cut off by a process that died.
+    pub cut_off: u64,
+    /// The answers of holders that were overtaken: `lock-lost`.
+    pub overtaken: u64,
+    /// The answers that were sent although they could not be stored: the process was paused.
+    pub not_stored: u64,
+    /// The attempts that began.
+    pub began: u64,
+    /// The commits of the work: one of each key, and those of attempts that left no answer.
+    pub committed: u64,
+    /// The faults that struck, by kind.
+    pub faults: BTreeMap<ReplayFault, u64>,
+    /// What must not be.
+    pub violations: Vec<String>,
+}
+
+/// Has clients send `keys` requests, each more than once, to processes of `program` that are killed
+/// and paused; judges the answers and the records.
+///
+/// # Panics
+///
+/// If a process does not start.
+pub async fn replays(program: &Path, seed: u64, keys: u64) -> Replays {
+    let server = RedisServer::start();
+    let keeper = Arc::new(keeper::Keeper::start(program, &server.url()).await);
+    let clients = (0..keys).map(|number| {
+        let mut dice = Dice::part(seed, number);
+        let keeper = Arc::clone(&keeper);
+        async move { client::send(&keeper, number, &mut dice).await }
+    });
+    let said: Vec<client::Said> = stream::iter(clients).buffer_unordered(AT_ONCE).collect().await;
+    let mut redis = Raw::connect(&server.url()).await;
+    let faults = keeper.end().await;
+    verdict::judge(&mut redis, &said, &faults).await
+}
+
+impl fmt::Display for Replays {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { keys, answers, replayed, hung_up, cut_off, overtaken, not_stored, .. } = self;
+        let Self { began, committed, faults, violations, .. } = self;
+        writeln!(
+            f,
+            "{keys} keys: {answers} answers, {replayed} of them replays; {hung_up} clients hung \
+             up, {cut_off} were cut off; {began} attempts began, {committed} committed; \
+             {overtaken} were told that they were overtaken, {not_stored} were not stored"
+        )?;
+        for (fault, count) in faults {
+            writeln!(f, "{fault}: {count} times")?;
+        }
+        write!(f, "violations: {}", violations.len())
+    }
+}

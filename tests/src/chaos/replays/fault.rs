@@ -1,0 +1,63 @@
+//! The faults of a process that serves, and the steps at which they strike.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A fault of the process that runs the handler of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ReplayFault {
+    /// It is killed in the handler, before the work is committed.
+    DiesInHandler,
+    /// It is killed once the work is committed, before the answer is on its way to the store.
+    DiesCommitted,
+    /// It is killed while the answer is being stored.
+    DiesStoring,
+    /// It is killed once the answer is stored, before the client has it.
+    DiesStored,
+    /// It is paused in the handler, until its lease has ended.
+    PausesInHandler,
+    /// It is paused once the work is committed, until its lease has ended.
+    PausesCommitted,
+}
+
+impl ReplayFault {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::DiesInHandler,
+        Self::DiesCommitted,
+        Self::DiesStoring,
+        Self::DiesStored,
+        Self::PausesInHandler,
+        Self::PausesCommitted,
+    ];
+
+    /// The fault of a key: six of ten have one, in turns.
+    pub(super) fn of(number: u64) -> Option<Self> {
+        Self::ALL.get(number as usize % 10).copied()
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::DiesInHandler => "dies-in-handler",
+            Self::DiesCommitted => "dies-committed",
+            Self::DiesStoring => "dies-storing",
+            Self::DiesStored => "dies-stored",
+            Self::PausesInHandler => "pauses-in-handler",
+            Self::PausesCommitted => "pauses-committed",
+        }
+    }
+}
+
+impl fmt::Display for ReplayFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for ReplayFault {
+    type Err = ();
+
+    fn from_str(name: &str) -> Result<Self, ()> {
+        Self::ALL.into_iter().find(|fault| fault.name() == name).ok_or(())
+    }
+}
