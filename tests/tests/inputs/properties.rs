@@ -1,4 +1,4 @@
-//! Properties that hold for every input, on random ones that shrink: 180 000 a run.
+//! Properties that hold for every input, on random ones that shrink: 210 000 a run.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -38,6 +38,11 @@ proptest! {
     #[test]
     fn bytes_of_a_server_are_the_same_answers_wherever_they_are_cut(bytes in vec(any::<u8>(), 0..120)) {
         checks::answers::check(&bytes);
+    }
+
+    #[test]
+    fn a_stored_outcome_is_read_as_it_was_written_or_refused(bytes in vec(any::<u8>(), 0..120)) {
+        checks::record::check(&bytes);
     }
 }
 

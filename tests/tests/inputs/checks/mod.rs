@@ -8,6 +8,7 @@ pub(crate) mod answers;
 mod decoder;
 pub(crate) mod message;
 pub(crate) mod name;
+pub(crate) mod record;
 pub(crate) mod redisson;
 pub(crate) mod reply;
 pub(crate) mod request;
@@ -17,11 +18,12 @@ pub(crate) mod source;
 pub(crate) type Check = fn(&[u8]);
 
 /// All checks, with the names of their fuzz targets.
-pub(crate) const ALL: [(&str, Check); 6] = [
+pub(crate) const ALL: [(&str, Check); 7] = [
     ("name", name::check),
     ("reply", reply::check),
     ("redisson", redisson::check),
     ("message", message::check),
     ("request", request::check),
     ("answers", answers::check),
+    ("record", record::check),
 ];
