@@ -1,7 +1,6 @@
 //! The recipes of `docs/recipes` keep their promises, with real clients.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use lock_tests::{Raw, RedisServer};
 use lockcore::Locks;
@@ -86,59 +85,6 @@ async fn a_webhook_sent_twice_at_once_is_handled_once_and_the_sender_comes_again
     assert_eq!(again, "handled before\n");
     let late = deliver(&address, "e0", 42, 0).await.text().await.unwrap();
     assert_eq!(late, "older than the known version\n", "the sender's order is in its versions");
-}
-
-async fn pay(address: &str, key: &str, cents: u32) -> Response {
-    let url = format!("http://{address}/accounts/7/payments");
-    let request = Client::new().post(url).header("idempotency-key", key);
-    request.json(&json!({ "cents": cents })).send().await.unwrap()
-}
-
-async fn charged(address: &str) -> u32 {
-    let url = format!("http://{address}/accounts/7");
-    reqwest::get(url).await.unwrap().text().await.unwrap().parse().unwrap()
-}
-
-#[tokio::test]
-async fn a_payment_sent_three_times_at_once_is_charged_once_and_answered_alike() {
-    let (_example, address) = Example::serve(env!("CARGO_BIN_EXE_payment_idempotency")).await;
-    let (one, two, three, other) = tokio::join!(
-        pay(&address, "a1", 500),
-        pay(&address, "a1", 500),
-        pay(&address, "a1", 500),
-        pay(&address, "a2", 20),
-    );
-    assert_eq!(other.headers()["idempotency-replayed"], "false", "another payment");
-    let mut replayed = 0;
-    let mut answers = Vec::new();
-    for answer in [one, two, three] {
-        assert_eq!(answer.status(), 200);
-        replayed += usize::from(answer.headers()["idempotency-replayed"] == "true");
-        answers.push(answer.text().await.unwrap());
-    }
-    assert_eq!(replayed, 2);
-    assert!(
-        token(&answers[0]) > 0 && answers.iter().all(|answer| *answer == answers[0]),
-        "{answers:?}"
-    );
-    assert_eq!(charged(&address).await, 520);
-
-    assert_eq!(pay(&address, "a1", 501).await.status(), 422, "another payment with a used key");
-    let url = format!("http://{address}/accounts/7/payments");
-    let bare = Client::new().post(url).json(&json!({ "cents": 1 })).send().await.unwrap();
-    assert_eq!(bare.status(), 400, "{}", bare.text().await.unwrap());
-    assert_eq!(charged(&address).await, 520);
-}
-
-#[tokio::test]
-async fn a_payment_whose_client_hangs_up_is_made_and_its_next_attempt_is_told() {
-    let (_example, address) = Example::serve(env!("CARGO_BIN_EXE_payment_idempotency")).await;
-    let impatient = timeout(Duration::from_secs(1), pay(&address, "a1", 500)).await;
-    assert!(impatient.is_err(), "the bank takes two seconds");
-    let again = pay(&address, "a1", 500).await;
-    assert_eq!(again.status(), 200);
-    assert_eq!(again.headers()["idempotency-replayed"], "true");
-    assert_eq!(charged(&address).await, 500);
 }
 
 /// Runs the command of a process that has not moved yet.
