@@ -39,7 +39,7 @@ pub struct Replays {
     pub keys: u64,
     /// The answers that clients got: the first of a key, and replays.
     pub answers: u64,
-    /// Those of them that were replays.
+    /// The replays among the answers.
     pub replayed: u64,
     /// The connections that a client cut before its answer.
     pub hung_up: u64,

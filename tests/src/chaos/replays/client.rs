@@ -107,7 +107,7 @@ async fn one(
                 return said;
             }
             Ok(answer) if answer.body.contains("\"lock-lost\"") => said.overtaken += 1,
-            // Of a process that was paused: the wait was over, or the server's answer came too late.
+            // A process was paused: the wait was over, or the server's answer came too late.
             Ok(answer) if [423, 503].contains(&answer.status) => {}
             Ok(answer) => said.violations.push(format!("{key}: {} {}", answer.head, answer.body)),
             Err(_) => said.cut_off += 1,

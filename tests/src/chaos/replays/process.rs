@@ -45,7 +45,7 @@ end
 local answered = redis.call('HEXISTS', KEYS[1], 'outcome')
 return redis.call('RPUSH', KEYS[2], table.concat({ARGV[1], ARGV[2], ARGV[3], answered}, ' '))";
 
-/// Serves until its input ends, or it is killed. `name` is that of this run of the process.
+/// Serves until the input of the process ends. `name` is the name of this run of the process.
 ///
 /// # Panics
 ///
