@@ -10,7 +10,7 @@ fn seen(record: Option<Record>) -> Option<(u64, Option<Outcome>)> {
     record.map(|record| (record.token().get(), record.outcome().cloned()))
 }
 
-async fn every_step(store: &dyn ReplayStore) {
+pub(crate) async fn every_step(store: &dyn ReplayStore) {
     let k = key("a1");
     let answer = |body| finish(0, body).outcome;
     assert_eq!(store.look_up(&k).await.unwrap(), None);
