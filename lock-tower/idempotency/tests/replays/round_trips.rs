@@ -124,14 +124,20 @@ async fn a_request_sends_four_scripts_and_a_transaction_and_a_replay_no_more_tha
     keeper.let_one_on();
     pay(&service, "warm").await;
     assert!(pay(&service, "warm").await);
-    let mut counts = Vec::new();
-    for is_replay in [false, true] {
-        idle(&locks).await;
-        let before = proxy.requests();
-        keeper.let_one_on();
-        assert_eq!(pay(&service, "a1").await, is_replay);
-        idle(&locks).await;
-        counts.push(proxy.requests() - before);
+    let mut counts = [u64::MAX; 2];
+    for round in 0..4 {
+        for (count, is_replay) in counts.iter_mut().zip([false, true]) {
+            idle(&locks).await;
+            let before = proxy.requests();
+            if !is_replay {
+                keeper.let_one_on();
+            }
+            assert_eq!(pay(&service, &format!("a{round}")).await, is_replay);
+            idle(&locks).await;
+            // The least: now and then the node writes in which process it runs, or looks whether a
+            // silent connection still stands.
+            *count = (*count).min(proxy.requests() - before);
+        }
     }
     // The acquire is five commands in one piece.
     assert_eq!(counts[0], 5 + 4, "the look-up, start, finish and release");
