@@ -140,8 +140,10 @@ async fn a_request_sends_four_scripts_and_a_transaction_and_a_replay_no_more_tha
         }
     }
     // The acquire is five commands in one piece.
-    assert_eq!(counts[0], 5 + 4, "the look-up, start, finish and release");
-    assert!((5 + 2..=5 + 3).contains(&counts[1]), "the look-up, maybe a start, and the release");
+    // The grant may come before the look-up is sent.
+    let [first, replay] = counts;
+    assert!((5 + 3..=5 + 4).contains(&first), "{first}: look-up, start, finish and release");
+    assert!((5 + 2..=5 + 3).contains(&replay), "{replay}: look-up, maybe a start, release");
 }
 
 /// Waits until nothing is held or asked for.
