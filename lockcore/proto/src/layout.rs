@@ -13,7 +13,10 @@ use crate::demand::Demand;
 use crate::error::StoreError;
 use crate::member::{Label, Member, NodeId};
 use crate::name::LockName;
-use crate::wire::{Asked, Begin, Context, FreeAcquire, FreeRelease, Script, Value, Wire};
+use crate::wire::call::{Asked, Begin, Context, Reading};
+use crate::wire::queue::{FreeAcquire, FreeRelease};
+use crate::wire::scripts::Script;
+use crate::wire::value::Value;
 use crate::{Answer, Answers, Command, Event};
 
 /// A use of locks that a layout may not have.
@@ -105,7 +108,7 @@ pub trait Layout: fmt::Debug + Send + Sync {
     /// request.
     fn answer(
         &self,
-        wire: &Wire,
+        reading: Reading<'_>,
         asked: (&LockName, &Command),
         answer: &Value<'_>,
     ) -> Result<Answer, StoreError>;
@@ -116,7 +119,7 @@ pub trait Layout: fmt::Debug + Send + Sync {
     /// The answer has no known form, or is one to another request.
     fn answers(
         &self,
-        wire: &Wire,
+        reading: Reading<'_>,
         commands: &[&Command],
         answer: &Value<'_>,
     ) -> Result<Answers, StoreError>;

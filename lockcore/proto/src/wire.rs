@@ -4,6 +4,7 @@
 //!
 //! A [`Wire`] speaks the protocol of its [layout](crate::layout).
 
+pub(crate) mod call;
 pub mod keys;
 mod message;
 pub mod outcome;
@@ -11,11 +12,11 @@ pub(crate) mod queue;
 pub mod redirect;
 pub mod scripts;
 pub mod slot;
-mod value;
+pub(crate) mod value;
 
-use std::fmt;
 use std::sync::Arc;
 
+pub use call::{Asked, Begin, Call, Context, Floors, Reading, borrowed};
 pub use message::message;
 pub use queue::{FreeAcquire, FreeRelease, script as queue_script};
 pub use scripts::Script;
@@ -26,62 +27,6 @@ use crate::layout::{Fast, Layout};
 use crate::member::{Member, NodeId};
 use crate::name::LockName;
 use crate::{Acquired, Answer, Answers, Command};
-
-/// The call of a script, which a client sends. Keys come first, then the other arguments.
-pub trait Call {
-    /// A call of this script with so many keys, without any argument yet.
-    fn begin(script: &'static Script, keys: usize) -> Self
-    where
-        Self: Sized;
-
-    /// Adds a text as the next argument.
-    fn text(&mut self, text: &str) -> &mut dyn Call;
-
-    /// Adds a number as the next argument.
-    fn number(&mut self, number: u64) -> &mut dyn Call;
-
-    /// Adds a displayed value as the next argument.
-    fn display(&mut self, argument: &dyn fmt::Display) -> &mut dyn Call;
-}
-
-/// The place of a call, which a layout begins.
-pub trait Begin {
-    /// Begins the call of this script with so many keys.
-    fn begin(&mut self, script: &'static Script, keys: usize) -> &mut dyn Call;
-}
-
-impl<C: Call> Begin for Option<C> {
-    fn begin(&mut self, script: &'static Script, keys: usize) -> &mut dyn Call {
-        self.insert(C::begin(script, keys))
-    }
-}
-
-/// Bounds for a command by all that its node has seen, µs since the epoch.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Floors {
-    /// No new token is below this.
-    pub floor_us: u64,
-    /// The latest token and time of the servers before the present one; 0 if there was none.
-    pub elsewhere_us: u64,
-    /// The latest token and time of all servers.
-    pub latest_us: u64,
-    /// The beginning of the server's epoch, in which alone it grants, if it is a primary of a
-    /// quorum: see [`PrimaryCounter`](keys::PrimaryCounter). 0 for any other server.
-    pub epoch_us: u64,
-}
-
-/// The circumstances of one command: the node that sends it, and the bounds of its floors.
-#[derive(Debug, Clone, Copy)]
-pub struct Context<'a> {
-    /// The node.
-    pub node: &'a NodeId,
-    /// The first part of the grants channels.
-    pub prefix: &'a str,
-    /// Whether each slot has a counter of its own.
-    pub has_slots: bool,
-    /// The bounds.
-    pub floors: Floors,
-}
 
 /// Reads the error of a server that stands as a text in an answer of this layout.
 pub type OfError = fn(&str, &dyn Layout) -> StoreError;
@@ -99,41 +44,6 @@ pub struct Wire {
     pub has_slots: bool,
     /// Reads the errors that stand in answers.
     pub of_error: OfError,
-}
-
-/// The commands that one script runs.
-#[derive(Debug, Clone)]
-pub enum Asked {
-    /// One command.
-    One(LockName, Command),
-    /// Several renewals, or several touches.
-    Together(Vec<(LockName, Command)>),
-}
-
-impl Asked {
-    /// One command.
-    pub fn one((lock, command): (&LockName, &Command)) -> Self {
-        Self::One(lock.clone(), command.clone())
-    }
-
-    /// Several commands; one alone is no other than [`one`](Self::one).
-    pub fn together(commands: &[(&LockName, &Command)]) -> Self {
-        if let [command] = commands {
-            return Self::one(*command);
-        }
-        let owned = |(lock, command): &(&LockName, &Command)| {
-            (LockName::clone(lock), Command::clone(command))
-        };
-        Self::Together(commands.iter().map(owned).collect())
-    }
-
-    /// The first lock that they are about.
-    pub fn lock(&self) -> Option<&LockName> {
-        match self {
-            Self::One(lock, _) => Some(lock),
-            Self::Together(commands) => commands.first().map(|(lock, _)| lock),
-        }
-    }
 }
 
 impl Wire {
@@ -211,6 +121,14 @@ impl Wire {
         Context { node: &self.node, prefix: &self.prefix, has_slots: self.has_slots, floors }
     }
 
+    fn of_error(&self) -> impl Fn(&str) -> StoreError {
+        |said| (self.of_error)(said, self.layout)
+    }
+
+    fn reading<'a>(&'a self, of_error: &'a dyn Fn(&str) -> StoreError) -> Reading<'a> {
+        Reading { node: &self.node, of_error }
+    }
+
     /// The answer to the only command.
     ///
     /// # Errors
@@ -218,7 +136,8 @@ impl Wire {
     /// request: see [`is_nonsense`].
     pub fn answer(&self, asked: &Asked, answer: &Value<'_>) -> Result<Answer, StoreError> {
         let Asked::One(lock, command) = asked else { return Err(nonsense()) };
-        let answer = self.layout.answer(self, (lock, command), answer)?;
+        let of_error = self.of_error();
+        let answer = self.layout.answer(self.reading(&of_error), (lock, command), answer)?;
         if hides_a_grant(command, &answer) { Err(nonsense()) } else { Ok(answer) }
     }
 
@@ -235,7 +154,8 @@ impl Wire {
             };
         };
         let commands: Vec<_> = commands.iter().map(|(_, command)| command).collect();
-        self.layout.answers(self, &commands, answer)
+        let of_error = self.of_error();
+        self.layout.answers(self.reading(&of_error), &commands, answer)
     }
 }
 
@@ -247,11 +167,6 @@ fn hides_a_grant(command: &Command, answer: &Answer) -> bool {
     let is_told = |member: &Member| reply.grants.iter().any(|grant| grant.serves(member));
     let mut each = members.iter().zip(&reply.outcome);
     each.any(|(member, outcome)| *outcome == Acquired::Granted && !is_told(member))
-}
-
-/// The commands by reference.
-pub fn borrowed(commands: &[(LockName, Command)]) -> Vec<(&LockName, &Command)> {
-    commands.iter().map(|(lock, command)| (lock, command)).collect()
 }
 
 /// The error of commands for which the layout has no script.

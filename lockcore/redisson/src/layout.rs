@@ -1,7 +1,7 @@
 //! Redisson's layout, as a node and its store have it.
 
 use proto::layout::{Ability, Circumstances, Decide, Layout, NewMember, Rights};
-use proto::wire::{Asked, Begin, Context, Script, Value, Wire, borrowed};
+use proto::wire::{Asked, Begin, Context, Reading, Script, Value, borrowed};
 use proto::{Answer, Answers, Command, Event, LockName, Member, NodeId, PLAIN_MARKER, StoreError};
 
 use crate::function::{Call, LockState, Message};
@@ -70,20 +70,20 @@ impl Layout for RedissonLayout {
 
     fn answer(
         &self,
-        wire: &Wire,
+        reading: Reading<'_>,
         asked: (&LockName, &Command),
         answer: &Value<'_>,
     ) -> Result<Answer, StoreError> {
-        reply::answer(asked, &|said| (wire.of_error)(said, self), answer)
+        reply::answer(asked, reading.of_error, answer)
     }
 
     fn answers(
         &self,
-        wire: &Wire,
+        reading: Reading<'_>,
         commands: &[&Command],
         answer: &Value<'_>,
     ) -> Result<Answers, StoreError> {
-        reply::answers(commands, &|said| (wire.of_error)(said, self), answer)
+        reply::answers(commands, reading.of_error, answer)
     }
 
     fn preflight(&self, probe: &LockName, _context: Context<'_>) -> (&'static Script, Vec<String>) {

@@ -5,8 +5,10 @@ use crate::error::StoreError;
 use crate::member::{MARKER, Member, NodeId};
 use crate::name::LockName;
 use crate::queue::{Call, Message, QueueState};
-use crate::wire::{Asked, Begin, Context, FreeAcquire, FreeRelease, Script, Value, Wire, queue};
-use crate::wire::{borrowed, scripts};
+use crate::wire::call::{Asked, Begin, Context, Reading, borrowed};
+use crate::wire::queue::{self, FreeAcquire, FreeRelease};
+use crate::wire::scripts::{self, Script};
+use crate::wire::value::Value;
 use crate::{Answer, Answers, Command, Event};
 
 /// The layout of `docs/protocol.md`.
@@ -54,16 +56,16 @@ impl Layout for QueueLayout {
 
     fn answer(
         &self,
-        wire: &Wire,
+        reading: Reading<'_>,
         asked: (&LockName, &Command),
         answer: &Value<'_>,
     ) -> Result<Answer, StoreError> {
-        queue::reply::answer(asked, &wire.node, answer)
+        queue::reply::answer(asked, reading.node, answer)
     }
 
     fn answers(
         &self,
-        _wire: &Wire,
+        _: Reading<'_>,
         commands: &[&Command],
         answer: &Value<'_>,
     ) -> Result<Answers, StoreError> {

@@ -2,9 +2,9 @@
 
 pub(crate) mod reply;
 
+use super::call::{Begin, Call, Context};
 use super::keys::{COUNTER, PrimaryCounter, SlotCounter};
 use super::scripts::{self, Script};
-use super::{Begin, Call, Context};
 use crate::demand::Demand;
 use crate::member::Member;
 use crate::name::LockName;

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::Asked;
+use super::call::Asked;
 use crate::Command;
 use crate::error::StoreError;
 
