@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Answer, Command, Grant, SortedSet};
+use super::{Answer, Command, Event, Grant, SortedSet};
 use crate::member::{Member, NodeId};
 use crate::token::{self, FencingToken};
 
@@ -106,6 +106,20 @@ pub enum Message {
         /// The members' numbers.
         numbers: Vec<u64>,
     },
+}
+
+impl Message {
+    /// The event that it is for its node.
+    pub fn event(self) -> (NodeId, Event) {
+        match self {
+            Self::Grants { node, token, grants } => (node, Event::Granted { token, grants }),
+            Self::Run { node, token, left_ms, numbers } => {
+                (node, Event::GrantedRun { token, left_ms, numbers })
+            }
+            Self::Revoked { node, numbers } => (node, Event::Revoked { numbers }),
+            Self::Superseded { node, numbers } => (node, Event::Superseded { numbers }),
+        }
+    }
 }
 
 /// The most that one command does, so that no script keeps the server from others for long.

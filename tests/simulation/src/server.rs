@@ -304,18 +304,7 @@ impl Server {
         (call.floor_us, call.elsewhere_us) = (seen.floor_us(), seen.elsewhere_us);
         let answer = locks[lock].0.step(&mut call, command);
         counters[slot] = call.counter;
-        (answer, call.messages.into_iter().map(event).collect())
-    }
-}
-
-fn event(message: Message) -> (NodeId, Event) {
-    match message {
-        Message::Grants { node, token, grants } => (node, Event::Granted { token, grants }),
-        Message::Run { node, token, left_ms, numbers } => {
-            (node, Event::GrantedRun { token, left_ms, numbers })
-        }
-        Message::Revoked { node, numbers } => (node, Event::Revoked { numbers }),
-        Message::Superseded { node, numbers } => (node, Event::Superseded { numbers }),
+        (answer, call.messages.into_iter().map(Message::event).collect())
     }
 }
 

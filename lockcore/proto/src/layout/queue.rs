@@ -2,14 +2,14 @@
 
 use super::{Circumstances, Decide, Fast, Layout, NewMember, Rights};
 use crate::error::StoreError;
-use crate::member::{MARKER, Member, NodeId};
+use crate::member::{MARKER, Member};
 use crate::name::LockName;
 use crate::queue::{Call, Message, QueueState};
 use crate::wire::call::{Asked, Begin, Context, Reading, borrowed};
 use crate::wire::queue::{self, FreeAcquire, FreeRelease};
 use crate::wire::scripts::{self, Script};
 use crate::wire::value::Value;
-use crate::{Answer, Answers, Command, Event};
+use crate::{Answer, Answers, Command};
 
 /// The layout of `docs/protocol.md`.
 pub const QUEUE: &dyn Layout = &QueueLayout;
@@ -129,17 +129,6 @@ fn with_call(of: &mut Circumstances<'_>, run: impl FnOnce(&mut Call<'_>) -> Answ
     (call.floor_us, call.is_primary) = (of.floor_us, of.is_primary);
     let answer = run(&mut call);
     *of.counter = call.counter;
-    of.events.extend(call.messages.into_iter().map(event));
+    of.events.extend(call.messages.into_iter().map(Message::event));
     answer
-}
-
-fn event(message: Message) -> (NodeId, Event) {
-    match message {
-        Message::Grants { node, token, grants } => (node, Event::Granted { token, grants }),
-        Message::Run { node, token, left_ms, numbers } => {
-            (node, Event::GrantedRun { token, left_ms, numbers })
-        }
-        Message::Revoked { node, numbers } => (node, Event::Revoked { numbers }),
-        Message::Superseded { node, numbers } => (node, Event::Superseded { numbers }),
-    }
 }
