@@ -11,7 +11,7 @@ pub use queue::{QUEUE, QueueLayout};
 
 use crate::demand::Demand;
 use crate::error::StoreError;
-use crate::member::{Label, Member, NodeId};
+use crate::member::{Label, Member, NodeId, Service};
 use crate::name::LockName;
 use crate::wire::call::{Asked, Begin, Context, Reading};
 use crate::wire::queue::{FreeAcquire, FreeRelease};
@@ -41,10 +41,8 @@ pub struct NewMember<'a> {
     pub lease_ms: u64,
     /// Its demand.
     pub demand: Demand,
-    /// The most members of a run in which it may be served.
-    pub run_limit: usize,
-    /// Whether it waits only while no newer one of its kind does.
-    pub keeps_newest: bool,
+    /// The way in which it is served, if the layout has it.
+    pub service: Service,
     /// Its label.
     pub label: &'a Label,
 }

@@ -87,7 +87,7 @@ pub use command::{Answer, Answers, Command};
 pub use demand::{ALL, Demand};
 pub use error::{ConfigError, LockErrorKind, StoreError};
 pub use event::{Event, Link};
-pub use member::{Label, MAX_RUN, Member, NodeId, PLAIN_MARKER, Party};
+pub use member::{Label, MAX_RUN, Member, NodeId, PLAIN_MARKER, Party, Service};
 pub use name::LockName;
 pub use reply::{
     Acquired, Grant, HoldView, Inspection, Leaving, Left, MAX_ACQUIRES, MAX_BATCH, MAX_LINES,

@@ -68,8 +68,8 @@ pub(crate) fn attempt_at(now_us: u64) -> u64 {
 pub const MAX_RUN: usize = 64;
 
 /// The way in which a member is served.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Service {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Service {
     /// By itself.
     Alone,
     /// In a run of up to so many members of its node.
@@ -79,6 +79,13 @@ enum Service {
 }
 
 impl Service {
+    /// In a run of up to so many members. One and less is no run; more than [`MAX_RUN`] count as
+    /// that.
+    pub fn in_run(limit: usize) -> Self {
+        let limit = NonZeroU8::new(limit.min(MAX_RUN) as u8).filter(|limit| limit.get() > 1);
+        limit.map_or(Self::Alone, Self::Run)
+    }
+
     /// The text behind the demand.
     fn text(self, digits: &mut itoa::Buffer) -> [&str; 2] {
         match self {
@@ -167,7 +174,7 @@ pub struct Member {
 impl Member {
     /// A new member.
     pub fn new(node: &NodeId, number: u64, lease_ms: u64, demand: Demand, label: &Label) -> Self {
-        Self::made(node, number, lease_ms, (demand, Service::Alone), label)
+        Self::served(node, number, lease_ms, (demand, Service::Alone), label)
     }
 
     /// A new member that asks for everything, and that is served in a run of up to `run_limit`
@@ -179,24 +186,24 @@ impl Member {
         run_limit: usize,
         label: &Label,
     ) -> Self {
-        let limit = NonZeroU8::new(run_limit.min(MAX_RUN) as u8).filter(|limit| limit.get() > 1);
-        let service = limit.map_or(Service::Alone, Service::Run);
-        Self::made(node, number, lease_ms, (Demand::ALONE, service), label)
+        Self::served(node, number, lease_ms, (Demand::ALONE, Service::in_run(run_limit)), label)
     }
 
     /// A new member that asks for everything, and that waits only while no newer one of its kind
     /// does.
     pub fn keeping_newest(node: &NodeId, number: u64, lease_ms: u64, label: &Label) -> Self {
-        Self::made(node, number, lease_ms, (Demand::ALONE, Service::Newest), label)
+        Self::served(node, number, lease_ms, (Demand::ALONE, Service::Newest), label)
     }
 
-    fn made(
+    /// A new member that is served so. Whoever asks for less than everything is served alone.
+    pub(crate) fn served(
         node: &NodeId,
         number: u64,
         lease_ms: u64,
         (demand, service): (Demand, Service),
         label: &Label,
     ) -> Self {
+        debug_assert!(service == Service::Alone || demand == Demand::ALONE, "{demand:?}");
         let mut digits = itoa::Buffer::new();
         let [slash, limit] = service.text(&mut digits);
         let asked = [&*demand.text(), slash, limit, ":"];

@@ -78,7 +78,7 @@ use self::run::{Runs, ToldRun};
 use self::table::Table;
 use crate::error::{LockErrorKind, StoreError};
 use crate::layout::{Layout, NewMember, QUEUE};
-use crate::member::{self, NodeId, ROUND_BITS};
+use crate::member::{self, NodeId, ROUND_BITS, Service};
 use crate::name::LockName;
 use crate::terms::WhenBusy;
 use crate::token::FencingToken;
@@ -312,21 +312,17 @@ impl<P: Mirror> Core<P> {
         let attempt = self.rules.born_us.map_or(0, by_time).max(self.next_attempt);
         self.next_attempt = attempt + 1;
         let number = attempt << ROUND_BITS;
-        let run_limit = if self.is_for_run(&request) { self.rules.runs } else { 1 };
+        let is_for_run = self.is_for_run(&request);
         let Request { lock, options, mode, label, demand } = request;
         let node = &self.node;
         let lease_ms = options.lease_ms();
-        let keeps_newest = mode == Mode::Wait && options.when_busy == WhenBusy::KeepNewest;
-        let label = &label;
-        let member = self.rules.layout.member(NewMember {
-            node,
-            number,
-            lease_ms,
-            demand,
-            run_limit,
-            keeps_newest,
-            label,
-        });
+        let service = match options.when_busy {
+            WhenBusy::KeepNewest if mode == Mode::Wait => Service::Newest,
+            _ if is_for_run => Service::in_run(self.rules.runs),
+            _ => Service::Alone,
+        };
+        let new = NewMember { node, number, lease_ms, demand, service, label: &label };
+        let member = self.rules.layout.member(new);
         // Those that ask for one lock at once go together with the next tick, which is due now. Of
         // other locks, none takes the room of those that came before.
         let lane = self.table.lane(self.table.lane_of(&lock));

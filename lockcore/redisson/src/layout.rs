@@ -185,17 +185,9 @@ mod tests {
     fn a_new_member_is_plain_whatever_run_it_is_for() {
         let (node, label) = (NodeId::from(7_u128), proto::Label::new("web"));
         let demand = proto::Demand::ALONE;
-        let (run_limit, keeps_newest) = (8, false);
+        let service = proto::Service::in_run(8);
         let (number, lease_ms) = (7, 30_000);
-        let new = NewMember {
-            node: &node,
-            number,
-            lease_ms,
-            demand,
-            run_limit,
-            keeps_newest,
-            label: &label,
-        };
+        let new = NewMember { node: &node, number, lease_ms, demand, service, label: &label };
         let member = REDISSON.member(new);
         assert_eq!(member, Member::plain(&node, 7, 30_000, &label));
         assert!(member.as_str().starts_with(REDISSON.marker()) && member.run_limit() == 1);

@@ -24,14 +24,8 @@ impl Layout for QueueLayout {
     }
 
     fn member(&self, new: NewMember<'_>) -> Member {
-        let NewMember { node, number, lease_ms, demand, run_limit, keeps_newest, label } = new;
-        if keeps_newest {
-            Member::keeping_newest(node, number, lease_ms, label)
-        } else if run_limit > 1 {
-            Member::in_run(node, number, lease_ms, run_limit, label)
-        } else {
-            Member::new(node, number, lease_ms, demand, label)
-        }
+        let NewMember { node, number, lease_ms, demand, service, label } = new;
+        Member::served(node, number, lease_ms, (demand, service), label)
     }
 
     fn state(&self) -> Box<dyn Decide> {
