@@ -16,7 +16,7 @@ use lock_tower::{Keys, LockScopeLayer, RequestLocks};
 use lockcore::Locks;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
-use crate::support::{Asked, Spy, counted, layer, payment, send, serve, settle, spawn};
+use crate::support::{Asked, Spy, counted, gated, layer, payment, send, serve, settle, spawn};
 
 /// A handler that begins, waits twice and finishes, and counts both.
 fn slow(
@@ -68,14 +68,7 @@ async fn a_client_that_hangs_up_at_any_step_leaves_nothing_half_done() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_hangs_up_while_its_handler_runs_finds_its_answer() {
     let locks = Locks::in_memory();
-    let (gate, mut keeper) = gate();
-    let service = serve(&layer(&locks, &Spy::default()), move |_| {
-        let gate = gate.clone();
-        async move {
-            gate.pass().await;
-            Response::new(text("paid"))
-        }
-    });
+    let (service, mut keeper) = gated(&layer(&locks, &Spy::default()));
     let first = spawn(&service, payment("a1"));
     keeper.entered().await;
     first.abort();

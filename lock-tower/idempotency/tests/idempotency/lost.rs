@@ -9,7 +9,7 @@ use lock_idempotency::{RecordKey, Scope};
 use lock_tests::http::{gate, text};
 use lockcore::Locks;
 
-use crate::support::{Spy, layer, payment, send, serve, settle, spawn};
+use crate::support::{Spy, gated, layer, payment, send, serve, settle, spawn};
 
 #[tokio::test(start_paused = true)]
 async fn whoever_was_overtaken_stores_nothing_and_answers_lock_lost() {
@@ -42,14 +42,7 @@ async fn whoever_was_overtaken_stores_nothing_and_answers_lock_lost() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_lost_and_not_taken_over_does_not_stop_the_work() {
     let locks = Locks::in_memory();
-    let (gate, mut keeper) = gate();
-    let service = serve(&layer(&locks, &Spy::default()), move |_| {
-        let gate = gate.clone();
-        async move {
-            gate.pass().await;
-            Response::new(text("paid"))
-        }
-    });
+    let (service, mut keeper) = gated(&layer(&locks, &Spy::default()));
     let first = spawn(&service, payment("a1"));
     keeper.entered().await;
     let key = format!("idempotency:{}", RecordKey::new(&Scope::new("ada"), "a1"));

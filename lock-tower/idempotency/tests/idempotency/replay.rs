@@ -7,10 +7,10 @@ use futures_util::future::join_all;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, LOCATION, SET_COOKIE};
 use http::{Method, Request, Response, StatusCode};
 use lock_idempotency::Attempt;
-use lock_tests::http::{gate, text};
+use lock_tests::http::text;
 use lockcore::Locks;
 
-use crate::support::{Spy, counted, layer, payment, payment_of, send, serve, settle, spawn};
+use crate::support::{Spy, counted, gated, layer, payment, payment_of, send, serve, settle, spawn};
 
 #[tokio::test(start_paused = true)]
 async fn a_second_request_gets_the_bytes_of_the_first() {
@@ -42,14 +42,7 @@ async fn a_second_request_gets_the_bytes_of_the_first() {
 #[tokio::test(start_paused = true)]
 async fn a_request_that_comes_while_the_first_one_runs_waits_for_its_answer() {
     let locks = Locks::in_memory();
-    let (gate, mut keeper) = gate();
-    let service = serve(&layer(&locks, &Spy::default()), move |_| {
-        let gate = gate.clone();
-        async move {
-            gate.pass().await;
-            Response::new(text("paid"))
-        }
-    });
+    let (service, mut keeper) = gated(&layer(&locks, &Spy::default()));
     let first = spawn(&service, payment("a1"));
     keeper.entered().await;
     let second = spawn(&service, payment("a1"));
@@ -65,14 +58,7 @@ async fn a_request_that_comes_while_the_first_one_runs_waits_for_its_answer() {
 #[tokio::test(start_paused = true)]
 async fn sixty_four_at_once_run_the_handler_once_and_do_not_queue_behind_each_other() {
     let (locks, store) = (Locks::in_memory(), Spy::default());
-    let (gate, mut keeper) = gate();
-    let service = serve(&layer(&locks, &store), move |_| {
-        let gate = gate.clone();
-        async move {
-            gate.pass().await;
-            Response::new(text("paid"))
-        }
-    });
+    let (service, mut keeper) = gated(&layer(&locks, &store));
     let all = (0..64).map(|_| spawn(&service, payment("a1"))).collect::<Vec<_>>();
     keeper.entered().await;
     settle().await;
@@ -122,14 +108,7 @@ async fn other_methods_and_requests_without_a_key_pass() {
 #[tokio::test(start_paused = true)]
 async fn a_key_of_another_request_is_refused_also_while_the_first_one_runs() {
     let locks = Locks::in_memory();
-    let (gate, mut keeper) = gate();
-    let service = serve(&layer(&locks, &Spy::default()), move |_| {
-        let gate = gate.clone();
-        async move {
-            gate.pass().await;
-            Response::new(text("paid"))
-        }
-    });
+    let (service, mut keeper) = gated(&layer(&locks, &Spy::default()));
     let first = spawn(&service, payment("a1"));
     keeper.entered().await;
     let other = async || send(&service, payment_of("ada", "a1", "900 cents")).await;

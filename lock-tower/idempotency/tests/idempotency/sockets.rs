@@ -2,15 +2,15 @@
 
 use std::convert::Infallible;
 
-use http::{Request, Response};
+use futures_util::FutureExt as _;
 use http_body_util::BodyExt as _;
 use lock_idempotency::{IdempotencyLayer, MemoryReplays};
-use lock_tests::http::{AnyBody, Client, Multiplexed, gate, serve, serve_http2, text};
+use lock_tests::http::{AnyBody, Client, Multiplexed, gate, serve, serve_http2};
 use lock_tests::{LIMIT, eventually};
 use lockcore::Locks;
 use tower::{ServiceBuilder, service_fn};
 
-use crate::support::{by_user, payment};
+use crate::support::{by_user, paid, payment};
 
 const HEADERS: &str = "x-user: ada\r\nidempotency-key: a1\r\ncontent-length: 4\r\n";
 
@@ -18,14 +18,9 @@ const HEADERS: &str = "x-user: ada\r\nidempotency-key: a1\r\ncontent-length: 4\r
 async fn on_http1_a_client_that_hangs_up_finds_its_answer_and_a_waiting_one_leaves_the_line() {
     let locks = Locks::in_memory();
     let (gate, mut keeper) = gate();
+    let paid = paid(gate);
     let layer = IdempotencyLayer::new(locks.clone(), MemoryReplays::new(), by_user);
-    let handler = service_fn(move |_: Request<_>| {
-        let gate = gate.clone();
-        async move {
-            gate.pass().await;
-            Ok::<_, Infallible>(Response::new(text("paid")))
-        }
-    });
+    let handler = service_fn(move |request| paid(request).map(Ok::<_, Infallible>));
     let address = serve(ServiceBuilder::new().layer(layer).service(handler)).await;
     let send = async || {
         let mut client = Client::send(address, "POST /payments", HEADERS).await;
@@ -53,14 +48,9 @@ async fn on_http1_a_client_that_hangs_up_finds_its_answer_and_a_waiting_one_leav
 async fn on_http2_requests_of_one_connection_wait_for_each_other() {
     let locks = Locks::in_memory();
     let (gate, mut keeper) = gate();
+    let paid = paid(gate);
     let layer = IdempotencyLayer::new(locks.clone(), MemoryReplays::new(), by_user);
-    let handler = service_fn(move |_: Request<_>| {
-        let gate = gate.clone();
-        async move {
-            gate.pass().await;
-            Ok::<_, Infallible>(Response::new(text("paid")))
-        }
-    });
+    let handler = service_fn(move |request| paid(request).map(Ok::<_, Infallible>));
     let address = serve_http2(ServiceBuilder::new().layer(layer).service(handler)).await;
     let mut sender = Multiplexed::sender::<AnyBody>(address).await;
     let mut send = || {

@@ -4,10 +4,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lock_idempotency::{MemoryReplays, RecordKey, ReplayStore as _, Scope, StoreError};
-use lock_tests::http::{gate, text};
+use lock_tests::http::text;
 use lockcore::Locks;
 
-use crate::support::{Spy, counted, layer, payment, send, serve, settle, spawn};
+use crate::support::{Spy, counted, gated, layer, payment, send, serve, settle, spawn};
 
 fn down() -> Option<StoreError> {
     Some(StoreError::unavailable("down"))
@@ -67,16 +67,8 @@ async fn an_answer_that_could_not_be_stored_is_sent_and_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn a_record_that_the_store_has_lost_is_told_and_the_answer_is_sent() {
-    let (gate, mut keeper) = gate();
     let store = Spy::default();
-    let layer = layer(&Locks::in_memory(), &store);
-    let service = serve(&layer, move |_| {
-        let gate = gate.clone();
-        async move {
-            gate.pass().await;
-            http::Response::new(text("paid"))
-        }
-    });
+    let (service, mut keeper) = gated(&layer(&Locks::in_memory(), &store));
     let first = spawn(&service, payment("a1"));
     keeper.entered().await;
     // As a Redis that was restarted empty.

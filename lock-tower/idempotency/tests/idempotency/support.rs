@@ -13,7 +13,7 @@ use lock_idempotency::{
     Finish, Finished, IdempotencyLayer, MemoryReplays, ReadBody, Record, RecordKey, Refusal,
     ReplayStore, ResponseBody, Scope, Start, Started, StoreError, StoreFuture,
 };
-use lock_tests::http::{AnyBody, text};
+use lock_tests::http::{AnyBody, Gate, Keeper, gate, text};
 use lockcore::{FencingToken, Locks};
 use tokio::task::JoinHandle;
 use tower::util::BoxCloneSyncService;
@@ -79,6 +79,25 @@ pub(crate) fn counted(layer: &IdempotencyLayer) -> (Service, Arc<AtomicUsize>) {
         async move { Response::new(text(format!("run {run}"))) }
     });
     (service, runs)
+}
+
+/// A handler that passes a gate before it answers `paid`.
+pub(crate) fn paid<B>(
+    gate: Gate,
+) -> impl Fn(Request<B>) -> BoxFuture<'static, Answered> + Clone + use<B> {
+    move |_| {
+        let gate = gate.clone();
+        Box::pin(async move {
+            gate.pass().await;
+            Response::new(text("paid"))
+        })
+    }
+}
+
+/// A service with such a handler, and the keeper of its gate.
+pub(crate) fn gated(layer: &IdempotencyLayer) -> (Service, Keeper) {
+    let (gate, keeper) = gate();
+    (serve(layer, paid(gate)), keeper)
 }
 
 /// A payment of Ada with this key.
