@@ -275,6 +275,6 @@ pub use {
     self::http::request_locks::RequestLocks,
     self::http::service::HttpLock,
     key::http::{ByExtension, ByHeader, ByPath, canonical_path},
-    refusal::http::Refusals,
+    refusal::http::{Refusals, problem::problem},
     scope::{future::LockScopeFuture, layer::LockScopeLayer, service::LockScope},
 };

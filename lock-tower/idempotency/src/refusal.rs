@@ -1,13 +1,12 @@
 //! The refusals of the layer, and their causes.
 
-mod problem;
-
 use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
+use lock_tower::problem;
 
 /// A request that the layer does not serve, or whose answer it does not send.
 ///
@@ -206,7 +205,8 @@ impl Refusal {
 
     /// The refusal as a response, with itself in the extensions.
     pub fn to_response(&self) -> Response<Bytes> {
-        let mut response = problem::response(self);
+        let code = self.cause.code();
+        let mut response = problem(self.status, code, &self.detail, self.retry_after());
         response.extensions_mut().insert(self.clone());
         response
     }

@@ -3,7 +3,7 @@
 #[cfg(feature = "axum")]
 mod axum;
 mod grpc;
-mod problem;
+pub(crate) mod problem;
 
 use std::fmt;
 use std::io::Write as _;

@@ -11,19 +11,44 @@ use http::{HeaderValue, Response, StatusCode};
 use crate::refusal::LockError;
 
 pub(crate) fn response(status: StatusCode, error: &LockError) -> Response<Bytes> {
-    let cause = error.cause();
+    problem(status, error.cause().code(), &detail(error), error.retry_after())
+}
+
+/// A refusal as `application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)):
+/// the `detail` is a sentence for the client, the `code` a word for programs, written as it is.
+///
+/// `Retry-After` has whole seconds, at least one, and up to as much again by chance, so that
+/// clients that were refused together do not return together. For layers that refuse beside those
+/// of this crate.
+///
+/// ```
+/// use std::time::Duration;
+/// use http::StatusCode;
+///
+/// let hint = Some(Duration::from_secs(2));
+/// let response =
+///     lock_tower::problem(StatusCode::CONFLICT, "seat-taken", "The seat is taken.", hint);
+/// let after: u64 = response.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+/// assert!((2..=4).contains(&after));
+/// assert!(response.body().ends_with(br#""code":"seat-taken"}"#));
+/// ```
+pub fn problem(
+    status: StatusCode,
+    code: &str,
+    detail: &str,
+    hint: Option<Duration>,
+) -> Response<Bytes> {
     let title = status.canonical_reason().unwrap_or("Refused");
     let body = format!(
-        r#"{{"type":"about:blank","title":"{title}","status":{},"detail":"{}","code":"{}"}}"#,
+        r#"{{"type":"about:blank","title":"{title}","status":{},"detail":"{}","code":"{code}"}}"#,
         status.as_u16(),
-        escape(&detail(error)),
-        cause.code(),
+        escape(detail),
     );
     let mut response = Response::new(Bytes::from(body));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-    if let Some(hint) = error.retry_after() {
+    if let Some(hint) = hint {
         headers.insert(RETRY_AFTER, HeaderValue::from(retry_after(hint)));
     }
     response
