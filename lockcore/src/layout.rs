@@ -1,4 +1,4 @@
-//! The layout of the keys of a `Locks`: that of the queue, or that which JVMs share.
+//! The layout of the keys of a `Locks`: the queue's, or the layout that JVMs share.
 
 use proto::ConfigError;
 use proto::layout::{Layout, QUEUE};

@@ -13,7 +13,7 @@ impl FieldDigest {
         digest
     }
 
-    /// Adds a number, such as that of the fields that follow.
+    /// Adds a number, such as the count of the fields that follow.
     pub(crate) fn number(&mut self, number: usize) {
         self.0.update((number as u64).to_be_bytes());
     }

@@ -35,7 +35,7 @@
 //! 3. authentication, rate limits: the [`Scope`] is what authentication has found out
 //! 4. **this layer**
 //! 5. locks of the handler, with a [`LockScopeLayer`](lock_tower::LockScopeLayer) of their own:
-//!    those of a scope outside would end with the client, and are not found in here
+//!    the locks of a scope outside would end with the client, and are not found in here
 //! 6. a timeout for the handler
 //! 7. the handler
 //!
@@ -73,7 +73,7 @@
 //! | any other, as 401, 429, 503: nothing was done | ends | runs the handler |
 //! | none: the process died, a panic, an error of the service, `max_run` | stays started | runs the handler, or [not](IdempotencyLayer::remember_starts) |
 //!
-//! Of headers, those of an [`Answer`] are kept. Trailers go to the first client and are not kept.
+//! The headers that an [`Answer`] names are kept. Trailers go to the first client and are not kept.
 //!
 //! # When the store fails
 //!

@@ -137,7 +137,7 @@ pub trait Layout: fmt::Debug + Send + Sync {
     /// The rule for this key of the lock `probe`, by which all locks of the namespace have it.
     fn key_rule(&self, key: &str, probe: &LockName, namespace: &str) -> String;
 
-    /// The rule for a channel other than those of grants.
+    /// The rule for a channel other than the grants channels.
     fn channel_rule(&self, _channel: &str) -> Option<String> {
         None
     }
@@ -181,7 +181,7 @@ pub trait Decide: fmt::Debug + Send {
     /// Runs one command.
     fn step(&mut self, of: &mut Circumstances<'_>, command: &Command) -> Answer;
 
-    /// Answers an acquire of so many members as one that found the queue full.
+    /// Answers an acquire of so many members where the queue is full.
     fn full(&mut self, of: &mut Circumstances<'_>, members: usize) -> Answer;
 
     /// Forgets what has ended by now, ms since the epoch.

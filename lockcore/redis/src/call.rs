@@ -5,7 +5,7 @@ use std::io::Write as _;
 
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
-/// The bytes around a word, with those of its length.
+/// The bytes around a word, with its length.
 const AROUND: usize = 24;
 
 /// A command as it goes over the wire, or several of which the last answer counts.

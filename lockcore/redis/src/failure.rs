@@ -1,4 +1,4 @@
-//! The translation of redis-rs' errors into those of this client.
+//! The translation of redis-rs' errors into this client's errors.
 
 use redis::{ErrorKind, RedisError, ServerError, ServerErrorKind};
 

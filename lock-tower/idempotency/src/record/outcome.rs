@@ -78,7 +78,7 @@ impl Outcome {
     /// Reads an outcome.
     ///
     /// # Errors
-    /// [`MalformedOutcome`] if the bytes are not exactly those of an [`encode`](Self::encode): they
+    /// [`MalformedOutcome`] if the bytes are not exactly what [`encode`](Self::encode) returns: they
     /// are cut, have something behind them, or were written by a newer version.
     pub fn decode(form: Bytes) -> Result<Self, MalformedOutcome> {
         read(form).ok_or(MalformedOutcome { _private: () })
