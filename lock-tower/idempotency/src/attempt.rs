@@ -7,7 +7,7 @@ use lockcore::FencingToken;
 use crate::record::key::RecordKey;
 
 /// The attempt to serve a request with a key, in the request's extensions: for a handler that
-/// passes the key on, or that fences its writes.
+/// passes the key on, or fences its writes.
 ///
 /// ```
 /// use http::Request;

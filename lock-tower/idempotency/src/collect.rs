@@ -21,13 +21,13 @@ use crate::response_body::{AnswerBody, End};
 pub(crate) struct CollectBounds {
     /// The most bytes of a body.
     pub(crate) bytes: usize,
-    /// The time for a body that does not tell its size.
+    /// The time for a body of unknown size.
     pub(crate) within: Duration,
 }
 
 impl CollectBounds {
     /// Collects the body of an answer that was the work, at most until `latest`. Returns the
-    /// outcome, and the response with the bytes that it has in its body.
+    /// outcome, and the response with the collected bytes as its body.
     pub(crate) async fn collect<R>(
         &self,
         response: Response<R>,

@@ -1,4 +1,4 @@
-//! The fingerprint of a request, by which a key that is used for another request is noticed.
+//! The fingerprint of a request, by which the use of a key for another request is noticed.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use http::request::Parts;
 
 use crate::digest::{FieldDigest, write_hex};
 
-/// The SHA-256 of a request: of its method, its path with the query, its `Content-Type` and its
-/// body. Nobody can make two requests that share one.
+/// The SHA-256 of a request's method, path with query, `Content-Type` and body. Nobody can make two
+/// requests with the same fingerprint.
 ///
 /// Bodies are compared byte by byte: the same JSON with other spaces is another request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

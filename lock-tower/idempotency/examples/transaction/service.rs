@@ -1,4 +1,4 @@
-//! The service: it books payments, each with its answer in one transaction.
+//! The service, which books each payment with its answer in one transaction.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ async fn pay(
     booked.ok_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-/// Books the payment and stores its answer; neither of them if a later attempt has begun.
+/// Books the payment and stores its answer; does neither if a later attempt has begun.
 async fn book(
     database: &Database,
     attempt: &Attempt,

@@ -78,8 +78,8 @@ impl Outcome {
     /// Reads an outcome.
     ///
     /// # Errors
-    /// [`MalformedOutcome`] if the bytes are not exactly what [`encode`](Self::encode) returns: they
-    /// are cut, have something behind them, or were written by a newer version.
+    /// [`MalformedOutcome`] if the bytes are not exactly what [`encode`](Self::encode) returns: cut
+    /// bytes, bytes with something behind them, or a newer version's.
     pub fn decode(form: Bytes) -> Result<Self, MalformedOutcome> {
         read(form).ok_or(MalformedOutcome { _private: () })
     }
