@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use lockcore::{Locks, LocksBuilder, Quorum};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -262,7 +263,7 @@ impl Scene {
 
     /// Waits until each node holds all primaries.
     async fn all_count(&self) {
-        for (node, locks) in self.nodes.iter().enumerate() {
+        let probe = async |(node, locks): (usize, &Locks)| {
             let key = format!("probe {node}");
             eventually("all primaries count", SOON, async || {
                 let Ok(_guard) = locks.lock_timeout(key.as_str(), SOON).await else { return false };
@@ -279,7 +280,8 @@ impl Scene {
                 false
             })
             .await;
-        }
+        };
+        join_all(self.nodes.iter().enumerate().map(probe)).await;
     }
 
     async fn break_by(&mut self, fault: PrimaryFault, primary: usize) {
