@@ -72,7 +72,7 @@ pub use same_server::check_same_server;
 pub use sentinels::Sentinels;
 pub use server_url::read as read_url;
 pub use servers_url::{ServersUrl, invalid as invalid_url};
-pub use setup::{Extras, time};
+pub use setup::{Compare, Extras, time};
 pub use subscription::{Channels, Listener, Subscription};
 pub use task::{Begin, Taker, answer_to};
 pub use tls::Tls;

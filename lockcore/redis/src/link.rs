@@ -41,7 +41,7 @@ use crate::failure;
 use crate::hello::Hello;
 use crate::link_state::{LinkState, Outage};
 use crate::pace::{ConnectAttempt, Pace};
-use crate::setup::{self, ConnectionSetup, Extras, Identity};
+use crate::setup::{self, Compare, ConnectionSetup, Extras, Identity};
 use crate::task::{Begin, answer_to};
 
 /// The time without a success after which a PING shows whether the connection still stands.
@@ -248,9 +248,9 @@ impl CommandLink {
         sender.connection.takes_transactions() && self.0.setup.may_transact()
     }
 
-    /// Whether a command can be sent that deletes a key if it has a value.
-    pub fn may_compare(&self, sender: &Sender) -> bool {
-        sender.connection.takes_transactions() && self.0.setup.may_compare()
+    /// The command that deletes a key if it has a value, if it can be sent.
+    pub fn may_compare(&self, sender: &Sender) -> Option<Compare> {
+        self.0.setup.may_compare().filter(|_| sender.connection.takes_transactions())
     }
 
     /// Runs a command.

@@ -43,8 +43,17 @@ pub struct Extras {
     pub introduce: bool,
     /// MULTI and EXEC.
     pub transact: bool,
-    /// DELIFEQ. Servers before Valkey 9 do not know it.
-    pub compare: bool,
+    /// The command that deletes a key if it has a value.
+    pub compare: Option<Compare>,
+}
+
+/// The command that deletes a key if it has a value. Both return the number of deleted keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compare {
+    /// `DELIFEQ key value`, of Valkey 9 and newer.
+    Delifeq,
+    /// `DELEX key IFEQ value`, of Redis 8.4 and newer.
+    Delex,
 }
 
 /// A connection as its server knows it. The id alone is another's after a restart or a failover.
@@ -86,9 +95,9 @@ impl ConnectionSetup {
         self.extras.get().is_some_and(|extras| extras.transact)
     }
 
-    /// Whether the user may send a command that compares.
-    pub(crate) fn may_compare(&self) -> bool {
-        self.extras.get().is_some_and(|extras| extras.compare)
+    /// The command that compares, if the user may send it.
+    pub(crate) fn may_compare(&self) -> Option<Compare> {
+        self.extras.get()?.compare
     }
 
     /// Ends the `old` connection, so that each of its requests has run by then or never will; names

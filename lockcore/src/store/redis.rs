@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use client::{
-    Answered, Channels, CommandLink, Connector, Packed, Recipient, Sender, Subscription,
+    Answered, Channels, CommandLink, Compare, Connector, Packed, Recipient, Sender, Subscription,
     check_same_server, is_unknown,
 };
 use futures_util::future::join_all;
@@ -31,6 +31,7 @@ use proto::{
     Answer, Answers, Command, FencingToken, Label, Link, LockErrorKind, LockName, NodeId,
     StoreError,
 };
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -152,6 +153,9 @@ impl RedisStore {
             // seldom be above it.
             extras.transact = false;
         }
+        // Where somebody waits, a release without a script needs its answer read, for the script.
+        // A thread that drops a guard and then blocks must not be the one that reads it.
+        extras.compare = extras.compare.filter(|_| Handle::current().metrics().num_workers() > 1);
         link.settle(extras).await?;
         if extras.info {
             preflight::check_settings(&link, is_watched).await?;
@@ -301,9 +305,12 @@ where
                 let place = Place::of(lock);
                 self.acquire(place);
             }
-            Asked::One(lock, Command::Release { .. }) if link.may_compare(&self.sender) => {
+            Asked::One(lock, Command::Release { .. }) => {
                 let place = Place::of(lock);
-                self.release(place);
+                match link.may_compare(&self.sender) {
+                    Some(compare) => self.release(place, compare),
+                    None => self.run_script(),
+                }
             }
             _ => self.run_script(),
         }
@@ -326,11 +333,11 @@ where
     }
 
     /// Releases a lock without a script if it is likely to have no waiters.
-    fn release(mut self: Box<Self>, place: Place) {
+    fn release(mut self: Box<Self>, place: Place, compare: Compare) {
         let Unsent { wire, asked, .. } = &self.request;
         let free = wire.wire.free_release(asked).filter(|_| !wire.acquires.is_busy(place));
         let Some(free) = free else { return self.run_script() };
-        let command = native::release(&free);
+        let command = native::release(&free, compare);
         self.step = Step::Release(place);
         self.send(&command);
     }

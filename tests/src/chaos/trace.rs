@@ -276,7 +276,7 @@ impl Trace {
         if !goes_on {
             self.finish_script();
         }
-        let is_deletion = line.is("DELIFEQ");
+        let is_deletion = line.is("DELIFEQ") || line.is("DELEX");
         let begun = match line.is("EVALSHA") || line.is("EVAL") {
             true => Some(self.scripts.get(&line.text(1)).copied().unwrap_or_default()),
             false if is_deletion => Some(DELETION),
@@ -415,11 +415,17 @@ impl Trace {
         let mut command = line.text(0).to_ascii_uppercase();
         let mut args: Vec<String> = (2..line.args.len()).map(|index| line.text(index)).collect();
         // The words of the one command for the other.
-        if let ("SET", [member, nx, _, ms]) = (&*command, &*args)
-            && nx == "NX"
-        {
-            args = vec![ms.clone(), member.clone()];
-            command = "PSETEX".to_owned();
+        match (&*command, &*args) {
+            ("SET", [member, nx, _, ms]) if nx == "NX" => {
+                args = vec![ms.clone(), member.clone()];
+                command = "PSETEX".to_owned();
+            }
+            // Any other form of it would delete another member's door.
+            ("DELEX", [condition, member]) if condition == "IFEQ" => {
+                args = vec![member.clone()];
+                command = "DELIFEQ".to_owned();
+            }
+            _ => {}
         }
         Some(Line { at, lock, key, command, args, node: node.to_owned() })
     }

@@ -29,11 +29,16 @@ impl Request {
         self.args.first().is_some_and(|name| name.eq_ignore_ascii_case(command.as_bytes()))
     }
 
-    /// Whether it is a script, or the command that stands for one: `DELIFEQ` releases a lock
-    /// without waiters where the server has it (Valkey 9).
+    /// Whether it deletes a key that has a value: `DELIFEQ` (Valkey 9), or `DELEX` (Redis 8.4).
+    #[must_use]
+    pub fn compares(&self) -> bool {
+        self.is("DELIFEQ") || self.is("DELEX")
+    }
+
+    /// Whether it is a script, or the command by which a lock without waiters is released.
     #[must_use]
     pub fn is_script(&self) -> bool {
-        ["EVALSHA", "EVAL", "DELIFEQ"].into_iter().any(|command| self.is(command))
+        self.is("EVALSHA") || self.is("EVAL") || self.compares()
     }
 
     /// Whether an argument contains this text.

@@ -44,7 +44,7 @@ fn measured(
 /// Matches the release of a lock without waiters: its script, or the command without one.
 fn releases() -> impl Fn(&Request) -> bool + Send + 'static {
     let script = runs("unlock");
-    move |request| request.is("DELIFEQ") || script(request)
+    move |request| request.compares() || script(request)
 }
 
 /// A node with a proxy of its own: each cut costs it a moment, so many take turns at once.

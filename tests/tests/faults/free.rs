@@ -134,26 +134,32 @@ async fn a_lock_is_granted_once_after_the_right_to_a_transaction_was_taken_away(
     }
 }
 
-/// Whether the server can delete a key that has a value.
-async fn compares(redis: &mut Raw) -> bool {
-    let known: Vec<Option<Vec<redis::Value>>> =
-        redis.ask(cmd("COMMAND").arg("INFO").arg("DELIFEQ")).await;
-    known.iter().flatten().any(|info| !info.is_empty())
+/// The command by which the server can delete a key that has a value.
+async fn comparison(redis: &mut Raw) -> Option<&'static str> {
+    for name in ["delifeq", "delex"] {
+        let known: Vec<Option<Vec<redis::Value>>> =
+            redis.ask(cmd("COMMAND").arg("INFO").arg(name)).await;
+        if known.iter().flatten().any(|info| !info.is_empty()) {
+            return Some(name);
+        }
+    }
+    None
 }
 
 /// The numbers of deletions that compare, and of scripts, since `before`.
 async fn released(redis: &mut Raw, before: &CommandStats) -> (u64, u64) {
     let ran = CommandStats::read(redis).await.since(before);
-    (ran.calls("delifeq"), ran.calls("evalsha") + ran.calls("eval"))
+    let compared = ran.calls("delifeq") + ran.calls("delex");
+    (compared, ran.calls("evalsha") + ran.calls("eval"))
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_for_which_nobody_waits_is_released_without_a_script_where_the_server_can() {
     let mut setup = setup().await;
     let (locks, other) = (setup.direct().await, setup.direct().await);
     let redis = &mut setup.redis;
-    let compares = compares(redis).await;
     release(held(&locks, "k", LONG).await).await; // counter and script are there
+    let compares = comparison(redis).await.is_some();
     let without_a_script = if compares { (1, 0) } else { (0, 1) };
 
     let guard = held(&locks, "k", LONG).await;
@@ -176,26 +182,39 @@ async fn a_lock_for_which_nobody_waits_is_released_without_a_script_where_the_se
     nothing_left(redis, "k").await;
 }
 
+/// On one worker, nothing would read the answer after which the script is sent.
 #[tokio::test]
+async fn on_a_runtime_with_one_worker_a_lock_is_released_by_its_script() {
+    let mut setup = setup().await;
+    let locks = setup.direct().await;
+    release(held(&locks, "k", LONG).await).await; // counter and script are there
+    let guard = held(&locks, "k", LONG).await;
+    let before = CommandStats::read(&mut setup.redis).await;
+    release(guard).await;
+    assert_eq!(released(&mut setup.redis, &before).await, (0, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_is_released_after_the_right_to_compare_was_taken_away() {
     let server = RedisServer::start();
     let mut redis = Raw::connect(&server.url()).await;
     redis.ask::<()>(&set_user("locker", |_| false)).await;
-    let compares = compares(&mut redis).await;
+    let comparison = comparison(&mut redis).await;
     let right = |sign: char| {
+        let name = comparison?;
         let mut set = cmd("ACL");
-        set.arg("SETUSER").arg("locker").arg(format!("{sign}delifeq"));
-        set
+        set.arg("SETUSER").arg("locker").arg(format!("{sign}{name}"));
+        Some(set)
     };
-    if compares {
-        redis.ask::<()>(&right('+')).await;
+    if let Some(allowed) = right('+') {
+        redis.ask::<()>(&allowed).await;
     }
     let url = format!("redis://locker:PASSWORD@{}/", server.address());
     let locks = Locks::builder().namespace("shop").connect(&url).await.expect("accepted");
     release(held(&locks, "k", LONG).await).await; // counter and scripts are there
     let guard = held(&locks, "k", LONG).await;
-    if compares {
-        redis.ask::<()>(&right('-')).await;
+    if let Some(denied) = right('-') {
+        redis.ask::<()>(&denied).await;
     }
     let before = CommandStats::read(&mut redis).await;
     release(guard).await;

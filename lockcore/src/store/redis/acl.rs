@@ -1,7 +1,7 @@
 //! The rights of the user: all that the scripts need, or connecting is refused with the rules to
 //! add.
 
-use client::{AclError, CommandLink, Extras, MissingRight, failure};
+use client::{AclError, CommandLink, Compare, Extras, MissingRight, failure};
 use proto::wire::Wire;
 use proto::wire::keys::{COUNTER, grants_channel};
 use proto::{LockErrorKind, LockName, StoreError};
@@ -152,7 +152,9 @@ fn read(answer: Value) -> Option<(Vec<RefusedRight>, Rights)> {
         kill: may("client|kill"),
         introduce: may("client|setinfo"),
         transact: may("multi") && may("exec"),
-        compare: may("delifeq"),
+        compare: [("delifeq", Compare::Delifeq), ("delex", Compare::Delex)]
+            .into_iter()
+            .find_map(|(name, compare)| may(name).then_some(compare)),
     };
     Some((refused, Rights { extras, node: may("node") }))
 }

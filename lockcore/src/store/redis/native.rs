@@ -1,6 +1,6 @@
 //! The acquire and the release of a free lock without a script: `SET NX` on its door, and a token,
-//! in one transaction; and `DELIFEQ` where the server has it. The acquire costs the server two
-//! thirds of the script's instructions.
+//! in one transaction; and `DELIFEQ` or `DELEX` where the server has it. The acquire costs the server
+//! two thirds of the script's instructions.
 //!
 //! # Implementation notes
 //!
@@ -29,7 +29,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use client::{Packed, failure};
+use client::{Compare, Packed, failure};
 use proto::wire::{FreeAcquire, FreeRelease, nonsense};
 use proto::{Answer, LockName};
 use redis::{RedisError, Value};
@@ -174,11 +174,21 @@ impl Drop for Transaction {
 }
 
 /// The command that deletes the door if it is the member's alone.
-pub(super) fn release(free: &FreeRelease<'_>) -> Packed {
+pub(super) fn release(free: &FreeRelease<'_>, compare: Compare) -> Packed {
     let (door, member) = (free.door.as_bytes(), free.member.as_str().as_bytes());
     let mut packed = Packed::whole(1, 64 + door.len() + member.len());
-    packed.append(b"*3\r\n$7\r\nDELIFEQ\r\n");
-    packed.word(door);
+    match compare {
+        Compare::Delifeq => {
+            packed.append(b"*3\r\n$7\r\nDELIFEQ\r\n");
+            packed.word(door);
+        }
+        // Without IFEQ it would delete any door.
+        Compare::Delex => {
+            packed.append(b"*4\r\n$5\r\nDELEX\r\n");
+            packed.word(door);
+            packed.append(b"$4\r\nIFEQ\r\n");
+        }
+    }
     packed.word(member);
     packed
 }
@@ -405,12 +415,16 @@ mod tests {
         assert_eq!(written, pipe.get_packed_pipeline());
         assert_eq!(packed.answers, 5);
 
-        let packed = release(&FreeRelease { door, member: &MEMBER });
-        written.clear();
-        packed.write(&mut written);
-        let mut delete = redis::cmd("DELIFEQ");
-        assert_eq!(written, delete.arg(door).arg(MEMBER.as_str()).get_packed_command());
-        assert_eq!(packed.answers, 1);
+        let member = MEMBER.as_str();
+        let delifeq = redis::cmd("DELIFEQ").arg(door).arg(member).get_packed_command();
+        let delex = redis::cmd("DELEX").arg(door).arg("IFEQ").arg(member).get_packed_command();
+        for (compare, deletion) in [(Compare::Delifeq, delifeq), (Compare::Delex, delex)] {
+            let packed = release(&FreeRelease { door, member: &MEMBER }, compare);
+            written.clear();
+            packed.write(&mut written);
+            assert_eq!(written, deletion);
+            assert_eq!(packed.answers, 1);
+        }
     }
 
     #[test]

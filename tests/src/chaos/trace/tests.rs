@@ -508,14 +508,16 @@ fn a_transaction_is_judged_as_the_script_in_its_place() {
 #[test]
 fn a_release_without_a_script_ends_the_hold_of_its_member_where_nobody_waits() {
     let client = Source::Client("c".to_owned());
-    let deletes = |scene: Scene, member: &str| {
-        scene.feed((&client, &format!("DELIFEQ DOOR {member}")), (&client, "PING"))
-    };
-    deletes(calm().tries(ANN), ANN).tries(BEN).grants(&[(1, ANN), (2, BEN)]);
-    deletes(calm().tries(ANN), BEN).tries(CAT).grants(&[(1, ANN)]);
-    let marked = calm().tries(ANN).run("lock", BEN, &format!("PSETEX DOOR 60900 +{ANN}"));
-    deletes(marked, ANN).tries(CAT).grants(&[(1, ANN)]);
-    deletes(calm().joins(REN, 1, 1), REN).joins(RON, 2, 1).finds(&[]);
+    for deletion in ["DELIFEQ DOOR", "DELEX DOOR IFEQ"] {
+        let deletes = |scene: Scene, member: &str| {
+            scene.feed((&client, &format!("{deletion} {member}")), (&client, "PING"))
+        };
+        deletes(calm().tries(ANN), ANN).tries(BEN).grants(&[(1, ANN), (2, BEN)]);
+        deletes(calm().tries(ANN), BEN).tries(CAT).grants(&[(1, ANN)]);
+        let marked = calm().tries(ANN).run("lock", BEN, &format!("PSETEX DOOR 60900 +{ANN}"));
+        deletes(marked, ANN).tries(CAT).grants(&[(1, ANN)]);
+        deletes(calm().joins(REN, 1, 1), REN).joins(RON, 2, 1).finds(&[]);
+    }
 }
 
 #[test]
