@@ -1,6 +1,6 @@
 //! The acquire and the release of a free lock without a script: `SET NX` on its door, and a token,
-//! in one transaction; and `DELIFEQ` or `DELEX` where the server has it. The acquire costs the server
-//! two thirds of the script's instructions.
+//! in one transaction; and `DELIFEQ` or `DELEX` where the server has it. The acquire costs the
+//! server two thirds of the script's instructions.
 //!
 //! # Implementation notes
 //!
