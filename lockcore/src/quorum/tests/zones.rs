@@ -35,10 +35,16 @@ struct Served {
     longest: Duration,
 }
 
-async fn ask(locks: Locks, hold: Duration, end: Instant, served: Arc<Mutex<Served>>) {
-    while Instant::now() < end {
+async fn ask(load: Load, locks: Locks, end: Instant, served: Arc<Mutex<Served>>) {
+    let Load { hold, readers_of_four } = load;
+    for turn in 0.. {
         let began = Instant::now();
-        let guard = locks.key("k").lease(MAX_LEASE).wait(WAIT).lock().await;
+        if began >= end {
+            break;
+        }
+        let request = locks.key("k").lease(MAX_LEASE).wait(WAIT);
+        let is_read = turn % 4 < readers_of_four;
+        let guard = if is_read { request.read() } else { request.lock() }.await;
         let is_judged = began + LOAD >= end + LEARNED;
         let waited = if is_judged { began.elapsed() } else { Duration::ZERO };
         note(&served, waited, guard.as_ref().err());
@@ -61,8 +67,16 @@ fn note(served: &Mutex<Served>, waited: Duration, error: Option<&LockError>) {
     }
 }
 
-/// The load of these zones on one lock. Each has two processes, if it has several requests.
-fn load(n: usize, zones: &[Zone], hold: Duration, seed: u64) -> Vec<Served> {
+/// The requests of each caller, one after the other.
+#[derive(Debug, Clone, Copy)]
+struct Load {
+    hold: Duration,
+    readers_of_four: usize,
+}
+
+/// The load of these zones on one lock. Each has two processes, if it has several requests. Also
+/// returns whether any process follows a lead.
+fn run(n: usize, zones: &[Zone], load: Load, seed: u64) -> (Vec<Served>, bool) {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");
     runtime.block_on(async {
@@ -82,18 +96,30 @@ fn load(n: usize, zones: &[Zone], hold: Duration, seed: u64) -> Vec<Served> {
         for (place, (process, requests)) in processes.into_iter().enumerate() {
             for _ in 0..requests {
                 let locks = network.locks(process).clone();
-                tasks.spawn(ask(locks, hold, end, Arc::clone(&served[place / 2])));
+                tasks.spawn(ask(load, locks, end, Arc::clone(&served[place / 2])));
             }
         }
+        let leads: Vec<_> = (0..2 * zones.len())
+            .map(|process| network.locks(process).quorum.as_ref().expect("one").leads.subscribe())
+            .collect();
         tasks.join_all().await;
-        served.iter().map(|one| *one.lock().unwrap_or_else(PoisonError::into_inner)).collect()
+        let has_led = leads.iter().any(|leads| leads.has_changed().expect("it stands"));
+        let served = served.iter().map(|one| *one.lock().unwrap_or_else(PoisonError::into_inner));
+        (served.collect(), has_led)
     })
 }
 
-/// Loads these zones and judges how long each request waited.
+/// Loads these zones with writers and judges how long each request waited.
 fn judge(n: usize, zones: &[Zone], hold: Duration) {
+    judge_load(n, zones, Load { hold, readers_of_four: 0 });
+}
+
+fn judge_load(n: usize, zones: &[Zone], load: Load) {
+    let hold = load.hold;
     for seed in 0..3 {
-        let served = load(n, zones, hold, seed);
+        let (served, has_led) = run(n, zones, load, seed);
+        let is_cut = zones.iter().any(|(reached, _)| reached.len() < n);
+        assert!(is_cut || !has_led, "seed {seed}: {zones:?}, {load:?}: a lead without a cut");
         let ahead = zones.iter().map(|(_, requests)| *requests as u32).sum::<u32>();
         let bound = ahead * (hold + HAND_OVER) + n as u32 * HOP;
         for (zone, served) in zones.iter().zip(&served) {
@@ -116,6 +142,9 @@ const HIGH: &[usize] = &[1, 2];
 #[test]
 fn zones_without_a_cut_are_served_in_turn() {
     judge(3, &[(ALL, 16), (ALL, 16), (ALL, 16)], ms(100));
+    for readers_of_four in 1..=4 {
+        judge_load(3, &[(ALL, 16), (ALL, 16)], Load { hold: ms(100), readers_of_four });
+    }
 }
 
 #[test]
