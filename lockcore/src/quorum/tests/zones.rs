@@ -118,8 +118,9 @@ fn judge_load(n: usize, zones: &[Zone], load: Load) {
     let hold = load.hold;
     for seed in 0..3 {
         let (served, has_led) = run(n, zones, load, seed);
-        let is_cut = zones.iter().any(|(reached, _)| reached.len() < n);
-        assert!(is_cut || !has_led, "seed {seed}: {zones:?}, {load:?}: a lead without a cut");
+        // Only a crowd of a cut zone leads others to its primary.
+        let is_led = zones.iter().any(|(reached, requests)| reached.len() < n && *requests > n);
+        assert_eq!(has_led, is_led, "seed {seed}: {zones:?}, {load:?}: whether a primary leads");
         let ahead = zones.iter().map(|(_, requests)| *requests as u32).sum::<u32>();
         let bound = ahead * (hold + HAND_OVER) + n as u32 * HOP;
         for (zone, served) in zones.iter().zip(&served) {
