@@ -145,6 +145,22 @@ async fn a_wait_that_ends_where_a_majority_has_answered_is_a_timeout() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lead_that_refuses_is_asked_once_and_others_are_waited_for() {
+    let mut network = Network::new(3, 24);
+    let process = network.start();
+    let locks = network.locks(process);
+    locks.quorum.as_ref().expect("it has one").follow_lead(&"k".into(), 1);
+    network.fill(process, 1);
+    let stranger = Locks::builder().on_memory(&network.primaries[0]).expect("options");
+    let busy = stranger.lock("k").await.expect("free");
+    let waiting = tokio::spawn(locks.key("k").lease(MAX_LEASE).lock());
+    sleep(ms(1_000)).await;
+    assert_eq!(network.refused(process, 1), 1);
+    busy.release().await.expect("held");
+    waiting.await.expect("no panic").expect("a majority is free");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_primary_that_is_lost_costs_a_holder_nothing() {
     for primary in 0..3 {
         let mut network = Network::new(3, 3);

@@ -125,7 +125,12 @@ impl Network {
 
     /// A primary refuses the acquires of a process.
     pub(super) fn fill(&self, process: usize, primary: usize) {
-        self.processes[process].wires[primary].state().is_full = true;
+        self.processes[process].wires[primary].state().refused = Some(0);
+    }
+
+    /// The number of acquires of a process that a full primary has refused.
+    pub(super) fn refused(&self, process: usize, primary: usize) -> usize {
+        self.processes[process].wires[primary].state().refused.unwrap_or(0)
     }
 
     /// Ends a process: nothing of it is heard any more.
@@ -162,8 +167,9 @@ struct WireState {
     server: u64,
     is_cut: bool,
     is_dead: bool,
-    /// The server refuses acquires, as one without memory does.
-    is_full: bool,
+    /// The number of acquires that the server has refused, if it refuses them as one without
+    /// memory does.
+    refused: Option<usize>,
     dice: Dice,
     /// The times at which the last request, answer and message arrive.
     last: [Instant; 3],
@@ -180,10 +186,10 @@ impl WireState {
 
 impl Wire {
     fn new(dice: Dice) -> Self {
-        let (connection, server, is_cut, is_dead, is_full) = (0, 0, false, false, false);
+        let (connection, server, is_cut, is_dead, refused) = (0, 0, false, false, None);
         let last = [Instant::now(); 3];
         let state =
-            Mutex::new(WireState { connection, server, is_cut, is_dead, is_full, dice, last });
+            Mutex::new(WireState { connection, server, is_cut, is_dead, refused, dice, last });
         let link = watch::Sender::new(Link::Up);
         let (store, arrivals) = (Mutex::default(), Mutex::default());
         Self(Arc::new(SharedWire { store, link, state, arrivals }))
@@ -308,10 +314,15 @@ impl Store for Wire {
         let (wire, lock, command) = (self.clone(), lock.clone(), command.clone());
         self.request(move |store| {
             wire.arrive(&command);
-            if wire.state().is_full && matches!(command, Command::Acquire { .. }) {
+            let mut state = wire.state();
+            if let Some(refused) = &mut state.refused
+                && matches!(command, Command::Acquire { .. })
+            {
+                *refused += 1;
                 let full = StoreError::refused(LockErrorKind::OutOfMemory, "full");
                 return StoreFuture::pending(async { Err(full) });
             }
+            drop(state);
             store.run(&lock, &command)
         })
     }
