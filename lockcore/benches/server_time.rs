@@ -18,7 +18,9 @@ use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use proto::layout::{Layout, QUEUE};
 use proto::wire::{Asked, Floors, Wire, keys};
-use proto::{Acquired, Answer, Command, Demand, Label, LockName, Member, Mode, NodeId, Released};
+use proto::{
+    Acquired, Answer, Command, Demand, Label, LockName, Member, Mode, NodeId, Released, Topology,
+};
 use redis::aio::MultiplexedConnection;
 use redis::cmd;
 use support::{Server, load, median, middle_mean};
@@ -45,7 +47,7 @@ struct Node {
 impl Node {
     async fn connect(server: &Server) -> Self {
         let mut redis = server.bare().await;
-        for script in QUEUE.usual_scripts() {
+        for script in QUEUE.usual_scripts(Topology::Single) {
             load(&mut redis, &script.source).await;
         }
         let node = NodeId::from(rand::random::<u128>());
@@ -55,7 +57,13 @@ impl Node {
         let (seconds, micros): (u64, u64) =
             cmd("TIME").query_async(&mut redis).await.expect("answered");
         let of_error = |said: &str, _: &dyn Layout| panic!("{said}");
-        let wire = Wire { node, prefix: PREFIX.into(), layout: QUEUE, has_slots: false, of_error };
+        let wire = Wire {
+            node,
+            prefix: PREFIX.into(),
+            layout: QUEUE,
+            topology: Topology::Single,
+            of_error,
+        };
         Self { wire, floor_us: seconds * 1_000_000 + micros, redis, hearing, next: 0 }
     }
 

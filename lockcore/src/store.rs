@@ -22,6 +22,7 @@ use futures_util::FutureExt as _;
 use proto::node::Lanes;
 use proto::{
     Answer, Answers, Command, Event, FencingToken, Link, LockErrorKind, LockName, StoreError,
+    Topology,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -36,9 +37,9 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
     /// Runs one command.
     fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer>;
 
-    /// Whether it is a Redis Cluster: then only commands for locks of one slot run together.
-    fn has_slots(&self) -> bool {
-        false
+    /// How its servers are put together: only commands for locks of one counter run together.
+    fn topology(&self) -> Topology {
+        Topology::Single
     }
 
     /// The lane of the server that has each slot of a Redis Cluster, read when the state of a

@@ -14,7 +14,9 @@ use lock_tests::protocol::{self, PREFIX};
 use lock_tests::{Raw, RedisOptions, RedisServer};
 use proto::layout::QUEUE;
 use proto::wire::{Asked, Floors, Wire, keys};
-use proto::{Answer, Answers, Command, Demand, Label, Leaving, LockName, Member, Mode, NodeId};
+use proto::{
+    Answer, Answers, Command, Demand, Label, Leaving, LockName, Member, Mode, NodeId, Topology,
+};
 use redis::aio::PubSub;
 use redis::cmd;
 
@@ -82,7 +84,7 @@ impl Bench {
         let now_us = self.redis.time_us().await;
         let floors = Floors { floor_us: now_us, latest_us: now_us, ..Floors::default() };
         let (prefix, of_error) = (PREFIX.into(), protocol::error_of);
-        let wire = Wire { node, prefix, layout: QUEUE, has_slots: false, of_error };
+        let wire = Wire { node, prefix, layout: QUEUE, topology: Topology::Single, of_error };
         Node { wire, floors, _ear: ear, next_number: 1 }
     }
 

@@ -17,7 +17,7 @@ use crate::wire::call::{Asked, Begin, Context, Reading};
 use crate::wire::queue::{FreeAcquire, FreeRelease};
 use crate::wire::scripts::Script;
 use crate::wire::value::Value;
-use crate::{Answer, Answers, Command, Event};
+use crate::{Answer, Answers, Command, Event, Topology};
 
 /// A use of locks that a layout may not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +90,7 @@ pub trait Layout: fmt::Debug + Send + Sync {
 
     /// The scripts that each server is to know from the start. The others are rare, and go by their
     /// source the first time.
-    fn usual_scripts(&self) -> Vec<&'static Script>;
+    fn usual_scripts(&self, topology: Topology) -> Vec<&'static Script>;
 
     /// Whether one script runs several commands such as this one, which are all renewals or all
     /// touches.
@@ -170,8 +170,8 @@ pub struct Circumstances<'a> {
     pub counter: &'a mut Option<u64>,
     /// The greatest token and time that the caller has seen, µs since the epoch.
     pub floor_us: u64,
-    /// Whether the store is a primary of a quorum.
-    pub is_primary: bool,
+    /// How the store and others are put together.
+    pub topology: Topology,
     /// The events for nodes, in order.
     pub events: Vec<(NodeId, Event)>,
 }

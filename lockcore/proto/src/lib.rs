@@ -82,6 +82,7 @@ mod reply;
 mod sorted_set;
 mod terms;
 mod text;
+mod topology;
 
 pub use command::{Answer, Answers, Command};
 pub use demand::{ALL, Demand};
@@ -96,6 +97,7 @@ pub use reply::{
 pub use sorted_set::SortedSet;
 pub use terms::{Renewal, Terms, WhenBusy};
 pub use token::{FencingToken, TokenError};
+pub use topology::Topology;
 
 /// The time for which a waiting member's node is believed alive after it was heard of.
 pub const PATIENCE_MS: u64 = 15_000;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Answer, Command, Event, Grant, SortedSet};
+use super::{Answer, Command, Event, Grant, SortedSet, Topology};
 use crate::member::{Member, NodeId};
 use crate::token::{self, FencingToken};
 
@@ -156,9 +156,8 @@ pub struct Call<'a> {
     /// The latest time that the caller has seen on servers before this one, µs since the epoch; 0
     /// if there was none. They may have granted holds that this one does not know.
     pub elsewhere_us: u64,
-    /// Whether the server is a primary of a quorum. Then a floor above the counter is a token of
-    /// another primary, and not that of a server before this one: no clock is asked for.
-    pub is_primary: bool,
+    /// How the servers are put together.
+    pub topology: Topology,
     /// The most that it may do.
     pub bounds: Bounds,
     /// The messages, in order.
@@ -186,7 +185,7 @@ impl<'a> Call<'a> {
             counter: None,
             floor_us: 0,
             elsewhere_us: 0,
-            is_primary: false,
+            topology: Topology::Single,
             bounds: Bounds::default(),
             messages: Vec::new(),
             grants: Vec::new(),
@@ -242,7 +241,10 @@ impl<'a> Call<'a> {
         let next = self.counter.unwrap_or(0).saturating_add(1);
         let others = holds.saturating_sub(1) as u64;
         let is_usual = next > self.floor_us && next.saturating_add(others) < door::TOKEN_LIMIT;
-        let clock_us = if self.is_primary { 0 } else { self.now_us };
+        let clock_us = match self.topology {
+            Topology::Single | Topology::Cluster => self.now_us,
+            Topology::Quorum => 0,
+        };
         let next = if is_usual { next } else { self.floor_us.max(clock_us) + 1 };
         self.counter = Some(next + others);
         let token = FencingToken::try_from(next).unwrap_or(token::after(None, 0, self.now_us));

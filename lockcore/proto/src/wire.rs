@@ -26,7 +26,7 @@ use crate::error::{LockErrorKind, StoreError};
 use crate::layout::{Fast, Layout};
 use crate::member::{Member, NodeId};
 use crate::name::LockName;
-use crate::{Acquired, Answer, Answers, Command};
+use crate::{Acquired, Answer, Answers, Command, Topology};
 
 /// Reads the error of a server that stands as a text in an answer of this layout.
 pub type OfError = fn(&str, &dyn Layout) -> StoreError;
@@ -40,18 +40,13 @@ pub struct Wire {
     pub prefix: Arc<str>,
     /// The layout of the keys.
     pub layout: &'static dyn Layout,
-    /// Whether the server is one of a Redis Cluster: then each slot has a counter of tokens.
-    pub has_slots: bool,
+    /// How the servers are put together.
+    pub topology: Topology,
     /// Reads the errors that stand in answers.
     pub of_error: OfError,
 }
 
 impl Wire {
-    /// The slot of a lock, of whose counter its tokens are; 0 where a server has one counter.
-    pub fn slot(&self, lock: &LockName) -> u16 {
-        if self.has_slots { lock.slot() } else { 0 }
-    }
-
     /// The commands by the scripts that run them. In a Redis Cluster, all are of one slot.
     pub fn by_script(&self, commands: &[(&LockName, &Command)]) -> Vec<Asked> {
         match commands {
@@ -74,11 +69,13 @@ impl Wire {
 
     /// The acquire of a lock without a script, for a lock that is free.
     ///
-    /// Nothing where there is no such way: for other commands, in another layout, and in a Redis
-    /// Cluster, where a counter that is made while its slot moves would stop the move.
+    /// Nothing where there is no such way: for other commands, in another layout, in a Redis
+    /// Cluster, where a counter that is made while its slot moves would stop the move, and on a
+    /// primary of a quorum, where the floor has the tokens of the others, and the number of a
+    /// transaction would seldom be above it.
     pub fn free_acquire<'a>(&self, asked: &'a Asked) -> Option<FreeAcquire<'a>> {
         match self.fast(asked)? {
-            Fast::Acquire(free) => Some(free),
+            Fast::Acquire(free) => Some(free).filter(|_| self.topology == Topology::Single),
             Fast::Release(_) => None,
         }
     }
@@ -95,7 +92,9 @@ impl Wire {
 
     fn fast<'a>(&self, asked: &'a Asked) -> Option<Fast<'a>> {
         match asked {
-            Asked::One(lock, command) if !self.has_slots => self.layout.fast(lock, command),
+            Asked::One(lock, command) if self.topology != Topology::Cluster => {
+                self.layout.fast(lock, command)
+            }
             _ => None,
         }
     }
@@ -118,7 +117,7 @@ impl Wire {
     }
 
     fn context(&self, floors: Floors) -> Context<'_> {
-        Context { node: &self.node, prefix: &self.prefix, has_slots: self.has_slots, floors }
+        Context { node: &self.node, prefix: &self.prefix, topology: self.topology, floors }
     }
 
     fn of_error(&self) -> impl Fn(&str) -> StoreError {

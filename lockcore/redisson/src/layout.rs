@@ -2,7 +2,9 @@
 
 use proto::layout::{Ability, Circumstances, Decide, Layout, NewMember, Rights};
 use proto::wire::{Asked, Begin, Context, Reading, Script, Value, borrowed};
-use proto::{Answer, Answers, Command, Event, LockName, Member, NodeId, PLAIN_MARKER, StoreError};
+use proto::{
+    Answer, Answers, Command, Event, LockName, Member, NodeId, PLAIN_MARKER, StoreError, Topology,
+};
 
 use crate::function::{Call, LockState, Message};
 use crate::scripts;
@@ -51,7 +53,7 @@ impl Layout for RedissonLayout {
         Box::new(LockState::default())
     }
 
-    fn usual_scripts(&self) -> Vec<&'static Script> {
+    fn usual_scripts(&self, _: Topology) -> Vec<&'static Script> {
         let scripts::RedissonScripts { acquire, acquire_all, release, renew, touch, leave, .. } =
             scripts::all();
         vec![acquire, acquire_all, release, renew, touch, leave]

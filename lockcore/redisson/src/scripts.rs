@@ -11,13 +11,13 @@ const PARTS: [(&str, &str); 3] = [
 
 proto::scripts!(
     /// The scripts of a queue that JVMs share.
-    RedissonScripts in "lua/" with PARTS:
+    RedissonScripts in "lua/":
     acquire acquire_all release renew touch leave force_release inspect preflight
 );
 
 /// All scripts.
 pub fn all() -> &'static RedissonScripts {
-    static ALL: LazyLock<RedissonScripts> = LazyLock::new(RedissonScripts::new);
+    static ALL: LazyLock<RedissonScripts> = LazyLock::new(|| RedissonScripts::new(&PARTS));
     &ALL
 }
 

@@ -20,7 +20,7 @@ use crate::process;
 use crate::quorum::Quorum;
 use crate::store::redis::cluster::{ClusterSettings, ClusterStore};
 use crate::store::redis::server_time::ServerTime;
-use crate::store::redis::{Mark, RedisSettings, RedisStore, Replicas};
+use crate::store::redis::{Mark, RedisSettings, RedisStore, Replicas, Role};
 use crate::store::seen::SeenTokens;
 
 impl Locks {
@@ -344,8 +344,7 @@ impl LocksBuilder {
             layout: layout::of(self.redisson_peers),
             replicas: self.replicas.map(|(count, timeout)| Replicas { count, timeout }),
             server_time: Arc::new(seen.map_or_else(ServerTime::default, ServerTime::of_quorum)),
-            has_slots: false,
-            mark,
+            role: mark.map_or(Role::Alone, Role::Primary),
         };
         RedisStore::connect(settings, Arc::new(inbox.clone())).await
     }

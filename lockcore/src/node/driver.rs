@@ -360,7 +360,7 @@ impl Driver {
             (running.await, batch)
         };
         let mut answers = FuturesUnordered::new();
-        let slot = |lock: &LockName| if store.has_slots() { lock.slot() } else { 0 };
+        let slot = |lock: &LockName| store.topology().slot(lock);
         for batch in batches(asks, slot) {
             if confirmed || batch.len() > 1 {
                 // First polled, and so sent, in the order in which they were pushed.

@@ -157,7 +157,7 @@ async fn a_lead_that_refuses_is_asked_once_and_others_are_waited_for() {
     sleep(ms(1_000)).await;
     assert_eq!(network.refused(process, 1), 1);
     busy.release().await.expect("held");
-    waiting.await.expect("no panic").expect("a majority is free");
+    let _guard = waiting.await.expect("no panic").expect("a majority is free");
 }
 
 #[tokio::test(start_paused = true)]

@@ -29,7 +29,7 @@ use proto::layout::Layout;
 use proto::wire::{Asked, Floors, Wire, is_nonsense, keys, no_such_command};
 use proto::{
     Answer, Answers, Command, FencingToken, Label, Link, LockErrorKind, LockName, NodeId,
-    StoreError,
+    StoreError, Topology,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -72,10 +72,27 @@ pub(crate) struct RedisSettings {
     pub(crate) replicas: Option<Replicas>,
     /// The floor of tokens.
     pub(crate) server_time: Arc<ServerTime>,
-    /// Whether the server is one of a Redis Cluster.
-    pub(crate) has_slots: bool,
-    /// The mark of a primary of a quorum.
-    pub(crate) mark: Option<Mark>,
+    pub(crate) role: Role,
+}
+
+/// The part of a server among others.
+pub(crate) enum Role {
+    /// It has all locks.
+    Alone,
+    /// It has some slots of a Redis Cluster.
+    Shard,
+    /// It is a primary of a quorum, with this mark.
+    Primary(Mark),
+}
+
+impl Role {
+    fn topology(&self) -> Topology {
+        match self {
+            Self::Alone => Topology::Single,
+            Self::Shard => Topology::Cluster,
+            Self::Primary(_) => Topology::Quorum,
+        }
+    }
 }
 
 /// One node's view of a Redis server.
@@ -110,10 +127,10 @@ impl RedisStore {
             layout,
             replicas,
             server_time,
-            has_slots,
-            mark,
+            role,
         } = settings;
-        let wire = Wire { node, prefix, layout, has_slots, of_error: failure::of_text };
+        let topology = role.topology();
+        let wire = Wire { node, prefix, layout, topology, of_error: failure::of_text };
         let wire = Arc::new(TimedWire {
             wire,
             server_time: Arc::clone(&server_time),
@@ -131,27 +148,26 @@ impl RedisStore {
         let (link, hello) = CommandLink::connect(
             Arc::clone(&connector),
             request_timeout,
-            layout.usual_scripts().into_iter().map(|script| &*script.source).collect(),
+            layout.usual_scripts(topology).into_iter().map(|script| &*script.source).collect(),
             name,
             begin,
             Arc::clone(&of_commands) as _,
             closed.clone(),
         )
         .await?;
-        preflight::check_server(&link, hello, has_slots).await?;
+        preflight::check_server(&link, hello, topology).await?;
         let namespace = namespace.as_deref();
         let Rights { mut extras, node: may_tell } = match &probe {
             Some(probe) => AclCheck { wire: &wire.wire, namespace, probe }.check(&link).await?,
             None => Rights::default(),
         };
-        if mark.is_some() {
-            if !extras.info {
-                let detail = "allow +info: it tells when a primary of a quorum has restarted";
-                return Err(LockError::with_detail(LockErrorKind::Denied, detail));
-            }
-            // Its floor has the tokens of the other primaries, and a transaction's number would
-            // seldom be above it.
-            extras.transact = false;
+        let mark = match role {
+            Role::Alone | Role::Shard => None,
+            Role::Primary(mark) => Some(Arc::new(mark)),
+        };
+        if mark.is_some() && !extras.info {
+            let detail = "allow +info: it tells when a primary of a quorum has restarted";
+            return Err(LockError::with_detail(LockErrorKind::Denied, detail));
         }
         // Where somebody waits, a release without a script needs its answer read, for the script.
         // A thread that drops a guard and then blocks must not be the one that reads it.
@@ -187,7 +203,6 @@ impl RedisStore {
         .await?;
         check_same_server(&link, &subscription, &channel).await?;
         guard.disarm();
-        let mark = mark.map(Arc::new);
         let node_keys = NodeKeys::new(link.clone(), node.clone(), may_tell);
         let wire = Arc::clone(&wire);
         Ok(Self {
@@ -488,7 +503,7 @@ impl Store for RedisStore {
 
     fn note_token(&self, lock: &LockName, token: FencingToken) {
         let TimedWire { wire, server_time, .. } = &*self.wire;
-        server_time.note_token(token, (wire.slot(lock), self.link.servers()));
+        server_time.note_token(token, (wire.topology.slot(lock), self.link.servers()));
     }
 
     fn servers(&self) -> u64 {

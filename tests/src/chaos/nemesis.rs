@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use proto::Topology;
 use proto::wire::scripts;
 use redis::cmd;
 use tokio::time::{sleep, timeout};
@@ -258,7 +259,7 @@ pub(super) fn is_step(request: &Request) -> bool {
 /// Whether the request is an acquire: a copy that runs after all is over acquires the lock once
 /// more.
 fn may_queue(request: &Request) -> bool {
-    let scripts = scripts::of_queue();
+    let scripts = scripts::of_queue(Topology::Single);
     let acquires = [&scripts.lock, &scripts.acquire];
     let mut texts = acquires.into_iter().flat_map(|script| [&script.digest, &script.source]);
     let script = request.args().get(1);

@@ -16,6 +16,7 @@ mod tests;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use proto::Topology;
 use proto::wire::scripts;
 
 use super::client::{LOCKS, lock_name};
@@ -237,7 +238,8 @@ impl Trace {
     pub(super) fn new(passes_allowed: bool) -> Self {
         let names = (0..LOCKS).map(|lock| (lock_name(lock), lock)).collect();
         let locks = (0..LOCKS).map(|_| Lock::default()).collect();
-        let known = |name| scripts::of_queue().get(name).expect("a script of the protocol");
+        let known =
+            |name| scripts::of_queue(Topology::Single).get(name).expect("a script of the protocol");
         let texts = SCRIPTS.into_iter().map(known).flat_map(|script| {
             [&script.digest, &script.source].map(|text| (text.clone(), script.name))
         });

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lock_tests::{Clustered, door_key, eventually, patience_key, queue_key, queued};
 use lockcore::{HoldState, LockErrorKind, LockOptions, Locks};
-use proto::wire::keys::SlotCounter;
+use proto::wire::keys::Counter;
 use redis::cmd;
 use tokio::time::Instant;
 
@@ -181,7 +181,7 @@ async fn tokens_rise_for_one_that_was_told_by_message_also_where_the_counter_is_
     let clustered = Clustered::steady().await;
     let [holder, waiter] = [connect(&clustered).await, connect(&clustered).await];
     let key = clustered.key_of(0, 0);
-    let counter = SlotCounter(slot(&key)).to_string();
+    let counter = Counter::Slot(slot(&key)).to_string();
     let guard = held(&holder, &key).await;
     let waiting = tokio::spawn({
         let (waiter, key) = (waiter.clone(), key.clone());
@@ -304,7 +304,7 @@ async fn tokens_rise_for_all_that_have_seen_them_also_where_the_counter_did_not_
     let locks = connect(&clustered).await;
     let key = clustered.key_of(0, 0);
     let slot = slot(&key);
-    let counter = SlotCounter(slot).to_string();
+    let counter = Counter::Slot(slot).to_string();
     let mut redis = clustered.raw(0).await;
     let ahead = redis.time_us().await + 3_600_000_000;
     let () = redis.ask(cmd("SET").arg(&counter).arg(ahead)).await;

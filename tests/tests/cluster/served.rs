@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use lock_tests::{Clustered, Raw, eventually, queued};
 use lockcore::{LockGuard, Locks};
 use proto::LockName;
-use proto::wire::keys::SlotCounter;
+use proto::wire::keys::Counter;
 use proto::wire::slot::SLOTS;
 use redis::cmd;
 
@@ -28,7 +28,7 @@ async fn the_slots_of_locks_and_counters_are_those_of_the_server() {
         assert_eq!(name.slot(), slot_by_server(&mut redis, &door).await, "{door}");
     }
     for slot in (0..SLOTS).step_by(127).chain([SLOTS - 1]) {
-        let counter = SlotCounter(slot).to_string();
+        let counter = Counter::Slot(slot).to_string();
         assert_eq!(slot_by_server(&mut redis, &counter).await, slot, "{counter}");
     }
 }
@@ -46,7 +46,11 @@ async fn one_node_of_the_cluster_is_enough_to_find_all_others() {
         release(guard).await;
         assert_eq!(redis.keys("lock:{*").await, Vec::<String>::new());
         let counters = redis.keys("*").await;
-        assert_eq!(counters, [SlotCounter(slot(&key)).to_string()], "a counter of the slot stays");
+        assert_eq!(
+            counters,
+            [Counter::Slot(slot(&key)).to_string()],
+            "a counter of the slot stays"
+        );
     }
 }
 

@@ -2,6 +2,7 @@
 
 use lock_tests::{Monitor, MonitorLine, Source};
 use lockcore::LockErrorKind;
+use proto::Topology;
 use proto::wire::scripts;
 use tokio::time::Instant;
 
@@ -82,7 +83,7 @@ async fn a_fixed_lease_is_renewed_once_if_it_was_handed_over_and_else_never() {
     let guard = granted(waiting).await;
     soon(guard.lost()).await;
     let lines = monitor.stop();
-    let extend = &scripts::of_queue().extend;
+    let extend = &scripts::of_queue(Topology::Single).extend;
     // Its last arguments are a member and its lease.
     let renewals = |lease: &str| {
         let is_one = |line: &&MonitorLine| {

@@ -7,7 +7,7 @@ use lock_tests::protocol::{self, Script};
 use lock_tests::{COUNTER, Raw};
 use proto::queue::{Bounds, Call, Door, Held, MARGIN_MS, Mark, Message, QueueState};
 use proto::wire::{Asked, queue_script, scripts};
-use proto::{Answer, Command, Demand, LockName, Member, StoreError};
+use proto::{Answer, Command, Demand, LockName, Member, StoreError, Topology};
 use redis::{Arg, Cmd, cmd};
 
 use crate::fuzz;
@@ -84,7 +84,7 @@ impl Layout for Queue {
             format!(" = {}, {}, {}, {}\n", of.granted, of.looked_at, of.reclaimed, of.gone)
         };
         let (usual, mut small) = (line(Bounds::default()), HashMap::new());
-        for script in scripts::of_queue().all() {
+        for script in scripts::of_queue(Topology::Single).all() {
             let is_bound = !["extend", "preflight", "mark"].contains(&script.name);
             let count = script.source.matches(&usual).count();
             assert_eq!(count, usize::from(is_bound), "{}", script.name);
@@ -273,7 +273,7 @@ impl Layout for Queue {
         }
         let usual: Script = wire.write(&asked, floors)?;
         let mut call = cmd("EVALSHA");
-        call.arg(&self.small[queue_script(command).name]);
+        call.arg(&self.small[queue_script(command, Topology::Single).name]);
         for argument in usual.command.args_iter().skip(2) {
             if let Arg::Simple(argument) = argument {
                 call.arg(argument);

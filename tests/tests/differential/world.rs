@@ -8,8 +8,8 @@ use futures_util::StreamExt as _;
 use lock_tests::protocol::redisson::poke_channel;
 use lock_tests::protocol::{self, PREFIX};
 use lock_tests::{Raw, RedisServer};
-use proto::NodeId;
 use proto::wire::{Wire, keys};
+use proto::{NodeId, Topology};
 use redis::aio::PubSub;
 use redis::cmd;
 use tokio::time::timeout;
@@ -51,7 +51,7 @@ impl World {
         for number in 1..=NODES {
             let (node, prefix) = (NodeId::from(number), PREFIX.into());
             let (layout, of_error) = (protocol::layout(peers), protocol::error_of);
-            let wire = Wire { node, prefix, layout, has_slots: false, of_error };
+            let wire = Wire { node, prefix, layout, topology: Topology::Single, of_error };
             nodes.push(Node { wire, subscription: connect().await });
         }
         let (mut thread, mut ear) = (connect().await, connect().await);

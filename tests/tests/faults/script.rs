@@ -1,6 +1,7 @@
 //! The scripts by their digests: the script that a request runs.
 
 use lock_tests::Request;
+use proto::Topology;
 use proto::wire::scripts;
 
 /// A script of the product.
@@ -9,7 +10,7 @@ pub(crate) struct Script(&'static proto::wire::Script);
 
 impl Script {
     pub(crate) fn named(name: &str) -> Self {
-        let script = scripts::of_queue().get(name);
+        let script = scripts::of_queue(Topology::Single).get(name);
         Self(script.unwrap_or_else(|| panic!("there is no script {name}")))
     }
 

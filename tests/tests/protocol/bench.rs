@@ -6,8 +6,8 @@ use std::time::Duration;
 use lock_tests::protocol::{queue, redisson};
 use lock_tests::{COUNTER, EXPIRY, Raw, RedisServer};
 use proto::queue::Mark;
-use proto::wire::keys::PrimaryCounter;
-use proto::{Demand, LockName, Member, Mode, NodeId, Party};
+use proto::wire::keys::Counter;
+use proto::{Demand, LockName, Member, Mode, NodeId, Party, Topology};
 use redis::cmd;
 
 use crate::function::Function;
@@ -75,7 +75,7 @@ pub(crate) struct Bench {
     function: Arc<Mutex<Function>>,
     scripts: Option<(RedisServer, Raw)>,
     nodes: u128,
-    counter_key: String,
+    counter: Counter,
 }
 
 impl Bench {
@@ -97,17 +97,18 @@ impl Bench {
             function,
             scripts,
             nodes: 0,
-            counter_key: COUNTER.into(),
+            counter: Counter::Server,
         }
     }
 
-    pub(crate) fn counter_key(&self) -> &str {
-        &self.counter_key
+    pub(crate) fn counter_key(&self) -> String {
+        self.counter.to_string()
     }
 
-    /// Has the counter of a primary of a quorum, in the epoch that began at this time.
+    /// Becomes a primary of a quorum, in the epoch that began at this time.
     pub(crate) fn become_primary(&mut self, epoch_us: u64) {
-        self.counter_key = PrimaryCounter(epoch_us).to_string();
+        self.counter = Counter::Epoch(epoch_us);
+        lock(&self.function).topology = Topology::Quorum;
     }
 
     /// The same side, empty again.
@@ -136,10 +137,9 @@ impl Bench {
     pub(crate) async fn node(&mut self) -> Node {
         self.nodes += 1;
         let id = NodeId::from(self.nodes);
+        let of = (self.side.has_peers(), lock(&self.function).topology);
         match &self.scripts {
-            Some((server, _)) => {
-                Node::on_scripts(&server.url(), id, &self.lock, self.side.has_peers()).await
-            }
+            Some((server, _)) => Node::on_scripts(&server.url(), id, &self.lock, of).await,
             None => Node::on_function(&self.function, id, &self.lock),
         }
     }
@@ -297,14 +297,14 @@ impl Bench {
     /// The last number of the counter of tokens.
     pub(crate) async fn counter(&mut self) -> u64 {
         match &mut self.scripts {
-            Some((_, redis)) => redis.ask(cmd("GET").arg(&self.counter_key)).await,
+            Some((_, redis)) => redis.ask(cmd("GET").arg(self.counter.to_string())).await,
             None => lock(&self.function).counter.expect("a number was drawn"),
         }
     }
 
     /// Sets the counter of tokens, or deletes it.
     pub(crate) async fn set_counter(&mut self, count: Option<u64>) {
-        let key = &self.counter_key;
+        let key = &self.counter_key();
         match (&mut self.scripts, count) {
             (Some((_, redis)), Some(count)) => redis.ask(cmd("SET").arg(key).arg(count)).await,
             (Some((_, redis)), None) => redis.ask(cmd("DEL").arg(key)).await,

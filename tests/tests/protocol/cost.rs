@@ -5,7 +5,7 @@ use lock_tests::protocol::{PREFIX, Script, error_of};
 use lock_tests::{COUNTER, CommandStats, Raw};
 use proto::layout::QUEUE;
 use proto::wire::{Asked, Floors, Wire, scripts};
-use proto::{Command, Demand, Member, Mode};
+use proto::{Command, Demand, Member, Mode, Topology};
 use redis::{Value, cmd};
 
 use crate::asking::{acquire, acquire_all, leave};
@@ -55,7 +55,7 @@ async fn cost(redis: &mut Raw, node: &Node, command: Command) -> u64 {
 }
 
 async fn load(redis: &mut Raw) {
-    for script in scripts::of_queue().all() {
+    for script in scripts::of_queue(Topology::Single).all() {
         let _: String = redis.ask(cmd("SCRIPT").arg("LOAD").arg(&*script.source)).await;
     }
 }
@@ -222,8 +222,13 @@ async fn bytes(bench: &mut Bench, node: &Node, command: &Command) -> (usize, usi
     let floor_us = bench.counter().await - 7;
     let floors = Floors { floor_us, latest_us: floor_us, ..Floors::default() };
     let node = node.id.clone();
-    let wire =
-        Wire { node, prefix: PREFIX.into(), layout: QUEUE, has_slots: false, of_error: error_of };
+    let wire = Wire {
+        node,
+        prefix: PREFIX.into(),
+        layout: QUEUE,
+        topology: Topology::Single,
+        of_error: error_of,
+    };
     let asked = Asked::one((&bench.lock, command));
     let call: Script = wire.write(&asked, floors).expect("a script");
     let answer = match bench.redis().ask::<Value>(&call.command).await {

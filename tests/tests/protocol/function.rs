@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proto::queue::{self, QueueState};
 use proto::wire::Floors;
-use proto::{Answer, Command, Event, LockName, NodeId};
+use proto::{Answer, Command, Event, LockName, NodeId, Topology};
 use redisson::{LockState, Peers};
 
 use crate::state::State;
@@ -14,6 +14,7 @@ use crate::state::State;
 pub(crate) struct Function {
     /// Whether JVMs share the queues.
     pub(crate) peers: bool,
+    pub(crate) topology: Topology,
     pub(crate) locks: BTreeMap<LockName, State>,
     pub(crate) counter: Option<u64>,
     /// µs since the epoch. A millisecond passes with each command.
@@ -47,7 +48,7 @@ impl Function {
         command: &Command,
     ) -> Answer {
         self.now_us += 1_000;
-        let (now_us, counter) = (self.now_us, self.counter);
+        let (now_us, counter, topology) = (self.now_us, self.counter, self.topology);
         let listening = self.connected.clone();
         let connected = |node: &str| listening.contains(node);
         match self.lock(lock) {
@@ -55,7 +56,7 @@ impl Function {
                 let mut call = queue::Call::new(node, &connected, now_us);
                 call.counter = counter;
                 (call.floor_us, call.elsewhere_us) = (floors.floor_us, floors.elsewhere_us);
-                call.is_primary = floors.epoch_us != 0;
+                call.topology = topology;
                 let answer = state.step(&mut call, command);
                 self.counter = call.counter;
                 for message in call.messages {

@@ -10,7 +10,7 @@ use lock_tests::protocol::{self, PREFIX};
 use proto::wire::{self, Asked, Floors, Wire, keys};
 use proto::{
     Answer, Answers, Command, Demand, Event, Label, LockErrorKind, LockName, Member, NodeId,
-    StoreError,
+    StoreError, Topology,
 };
 use redis::aio::{PubSubSink, PubSubStream};
 use tokio::time::timeout;
@@ -66,7 +66,12 @@ impl Node {
     }
 
     /// A connected node on a server with scripts.
-    pub(crate) async fn on_scripts(url: &str, id: NodeId, on: &LockName, peers: bool) -> Self {
+    pub(crate) async fn on_scripts(
+        url: &str,
+        id: NodeId,
+        on: &LockName,
+        (peers, topology): (bool, Topology),
+    ) -> Self {
         let client = redis::Client::open(url).expect("a URL");
         let (sink, stream) = client.get_async_pubsub().await.expect("a connection").split();
         let ear = Ear { sink, stream, is_open: false, heard: Vec::new() };
@@ -76,7 +81,7 @@ impl Node {
             node: id.clone(),
             prefix: PREFIX.into(),
             layout: protocol::layout(peers),
-            has_slots: false,
+            topology,
             of_error: protocol::error_of,
         };
         let server = Server::Scripts(redis, Box::new(wire), tokio::sync::Mutex::new(ear));

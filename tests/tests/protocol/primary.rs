@@ -81,7 +81,7 @@ async fn refuses_all(bench: &mut Bench, node: &Node, commands: &[Command]) {
         bench.set_counter(None).await;
         if another {
             // Another program's key there is none of the epoch either.
-            let key = bench.counter_key().to_owned();
+            let key = bench.counter_key();
             let () = bench.redis().ask(redis::cmd("SET").arg(key).arg("text")).await;
         }
         let before = bench.everything().await;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use lock_tests::acl::{manual_acl, manual_commands, set_user};
 use lock_tests::{Raw, RedisServer, eventually};
 use lockcore::{LockError, LockErrorKind, Locks};
+use proto::Topology;
 use proto::layout::QUEUE;
 use redis::{Cmd, Value, cmd};
 
@@ -234,7 +235,7 @@ async fn the_line_in_the_manual_has_every_command_of_the_scripts() {
     let allowed = allowed();
     let is_allowed = |name: &str| allowed.iter().any(|right| right.split('|').next() == Some(name));
     let mut missing = BTreeSet::new();
-    for script in QUEUE.usual_scripts() {
+    for script in QUEUE.usual_scripts(Topology::Single) {
         let is_word =
             |word: &&str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase());
         for word in script.source.split('\'').filter(is_word) {

@@ -9,7 +9,7 @@ use crate::wire::call::{Asked, Begin, Context, Reading, borrowed};
 use crate::wire::queue::{self, FreeAcquire, FreeRelease};
 use crate::wire::scripts::{self, Script};
 use crate::wire::value::Value;
-use crate::{Answer, Answers, Command};
+use crate::{Answer, Answers, Command, Topology};
 
 /// The layout of `docs/protocol.md`.
 pub const QUEUE: &dyn Layout = &QueueLayout;
@@ -32,8 +32,8 @@ impl Layout for QueueLayout {
         Box::new(QueueState::default())
     }
 
-    fn usual_scripts(&self) -> Vec<&'static Script> {
-        scripts::usual()
+    fn usual_scripts(&self, topology: Topology) -> Vec<&'static Script> {
+        scripts::usual(topology)
     }
 
     fn goes_together(&self, command: &Command) -> bool {
@@ -43,7 +43,7 @@ impl Layout for QueueLayout {
     fn write(&self, asked: &Asked, context: Context<'_>, to: &mut dyn Begin) -> Option<()> {
         match asked {
             Asked::One(lock, command) => queue::command(lock, context, command, to),
-            Asked::Together(commands) => queue::renewals(&borrowed(commands), to),
+            Asked::Together(commands) => queue::renewals(&borrowed(commands), context.topology, to),
         }
         Some(())
     }
@@ -72,7 +72,8 @@ impl Layout for QueueLayout {
     }
 
     fn preflight(&self, probe: &LockName, context: Context<'_>) -> (&'static Script, Vec<String>) {
-        (&scripts::of_queue().preflight, queue::keys(probe, context))
+        let preflight = &scripts::of_queue(context.topology).preflight;
+        (preflight, queue::keys_to_try(probe, context.topology))
     }
 
     fn rights(&self) -> Rights {
@@ -120,7 +121,7 @@ fn with_call(of: &mut Circumstances<'_>, run: impl FnOnce(&mut Call<'_>) -> Answ
     let mut call = Call::new(of.node, of.connected, of.now_us);
     // As on a server, a token of this store is above those of the one before it.
     call.counter = Some(*of.counter.get_or_insert(of.now_us));
-    (call.floor_us, call.is_primary) = (of.floor_us, of.is_primary);
+    (call.floor_us, call.topology) = (of.floor_us, of.topology);
     let answer = run(&mut call);
     *of.counter = call.counter;
     of.events.extend(call.messages.into_iter().map(Message::event));

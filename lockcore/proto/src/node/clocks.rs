@@ -33,7 +33,7 @@ impl<P: Mirror> Core<P> {
         let Some(at_us) = answer.now_us() else { return };
         let reading = ClockReading { at_us, sent: ask.sent };
         // Of the same slot, and so of the same server, unless the slot has moved.
-        let slot = if self.table.has_slots() { ask.lock.slot() } else { 0 };
+        let slot = self.table.slot(&ask.lock);
         let Some(last) = self.last_readings.insert(slot, reading) else { return };
         let there = Duration::from_micros(at_us.saturating_sub(last.at_us));
         // As much as can have passed here: the last answer may be as old as its request, and this

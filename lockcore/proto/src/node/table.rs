@@ -100,8 +100,9 @@ impl<P: Mirror> Table<P> {
         &mut self.lanes[usize::from(lane)].traffic
     }
 
-    pub(super) fn has_slots(&self) -> bool {
-        self.lane_of_slot.is_some()
+    /// The slot of a lock, where slots have lanes.
+    pub(super) fn slot(&self, lock: &LockName) -> u16 {
+        self.lane_of_slot.as_ref().map_or(0, |_| lock.slot())
     }
 
     pub(super) fn lane_of(&self, lock: &LockName) -> u16 {

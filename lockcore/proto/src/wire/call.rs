@@ -4,10 +4,10 @@
 use std::fmt;
 
 use super::scripts::Script;
-use crate::Command;
 use crate::error::StoreError;
 use crate::member::NodeId;
 use crate::name::LockName;
+use crate::{Command, Topology};
 
 /// The call of a script, which a client sends. Keys come first, then the other arguments.
 pub trait Call {
@@ -48,7 +48,7 @@ pub struct Floors {
     /// The latest token and time of all servers.
     pub latest_us: u64,
     /// The beginning of the server's epoch, in which alone it grants, if it is a primary of a
-    /// quorum: see [`PrimaryCounter`](super::keys::PrimaryCounter). 0 for any other server.
+    /// quorum: see [`Counter::Epoch`](super::keys::Counter::Epoch). 0 for any other server.
     pub epoch_us: u64,
 }
 
@@ -59,8 +59,8 @@ pub struct Context<'a> {
     pub node: &'a NodeId,
     /// The first part of the grants channels.
     pub prefix: &'a str,
-    /// Whether each slot has a counter of its own.
-    pub has_slots: bool,
+    /// How the servers are put together.
+    pub topology: Topology,
     /// The bounds.
     pub floors: Floors,
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::LazyLock;
 
 use super::slot::{self, SLOTS};
+use crate::Topology;
 use crate::name::LockName;
 
 /// One key of a lock: a prefix and its name, in braces unless it has some itself.
@@ -54,33 +55,41 @@ pub fn doors_pattern(namespace: Option<&str>) -> String {
     pattern
 }
 
-/// The counter of tokens, which all locks of a server share; in a Redis Cluster those of a slot,
-/// with a hash tag behind it: see [`SlotCounter`].
+/// The counter of tokens that all locks of a server share.
 pub const COUNTER: &str = "lock:tokens";
-
-/// The counter of tokens of a slot: its hash tag is the least number that lies in the slot.
-///
-/// A script reaches the keys of one slot only, so each slot has one of its own.
-#[derive(Debug, Clone, Copy)]
-pub struct SlotCounter(pub u16);
-
-impl fmt::Display for SlotCounter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{{{}}}", COUNTER, TAGS[usize::from(self.0 % SLOTS)])
-    }
-}
-
 /// The first part of the counters of tokens of primaries of a quorum.
 pub const PRIMARY_COUNTERS: &str = "lockcore:quorum:tokens:";
 
-/// The counter of tokens of a primary of a quorum, in the epoch that began at this time, µs since
-/// 1970: it is made when the epoch begins, so a server without it was emptied.
-#[derive(Debug, Clone, Copy)]
-pub struct PrimaryCounter(pub u64);
+/// The key of a counter of tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counter {
+    /// All locks of the server share it.
+    Server,
+    /// The locks of this slot share it. Its hash tag is the least number that lies in the slot.
+    Slot(u16),
+    /// All locks of a primary of a quorum share it, in the epoch that began at this time, µs since
+    /// 1970. It is made when the epoch begins, so a server without it was emptied.
+    Epoch(u64),
+}
 
-impl fmt::Display for PrimaryCounter {
+impl Counter {
+    /// The counter of a lock's tokens, on a primary of a quorum the counter of this epoch.
+    pub fn of(lock: &LockName, topology: Topology, epoch_us: u64) -> Self {
+        match topology {
+            Topology::Single => Self::Server,
+            Topology::Cluster => Self::Slot(lock.slot()),
+            Topology::Quorum => Self::Epoch(epoch_us),
+        }
+    }
+}
+
+impl fmt::Display for Counter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{PRIMARY_COUNTERS}{}", self.0)
+        match self {
+            Self::Server => f.write_str(COUNTER),
+            Self::Slot(slot) => write!(f, "{}:{{{}}}", COUNTER, TAGS[usize::from(slot % SLOTS)]),
+            Self::Epoch(epoch_us) => write!(f, "{PRIMARY_COUNTERS}{epoch_us}"),
+        }
     }
 }
 
@@ -130,7 +139,7 @@ mod tests {
 
     #[test]
     fn each_slot_has_a_counter_that_lies_in_it_and_no_two_share_one() {
-        let names: Vec<_> = (0..SLOTS).map(|slot| SlotCounter(slot).to_string()).collect();
+        let names: Vec<_> = (0..SLOTS).map(|slot| Counter::Slot(slot).to_string()).collect();
         for (slot, name) in names.iter().enumerate() {
             assert_eq!(usize::from(slot::of_key(name)), slot, "{name}");
         }

@@ -3,13 +3,13 @@
 pub(crate) mod reply;
 
 use super::call::{Begin, Call, Context};
-use super::keys::{COUNTER, PrimaryCounter, SlotCounter};
+use super::keys::{COUNTER, Counter};
 use super::scripts::{self, Script};
 use crate::demand::Demand;
 use crate::member::Member;
 use crate::name::LockName;
 use crate::token::FencingToken;
-use crate::{Acquired, Answer, Command, Mode, Released};
+use crate::{Acquired, Answer, Command, Mode, Released, Topology};
 
 /// The keys that a script is given: the others are named after the door.
 const KEYS: usize = 2;
@@ -39,8 +39,8 @@ fn keeps_newest(members: &[Member]) -> bool {
 }
 
 /// The script that runs the command.
-pub fn script(command: &Command) -> &'static Script {
-    let scripts = scripts::of_queue();
+pub fn script(command: &Command, topology: Topology) -> &'static Script {
+    let scripts = scripts::of_queue(topology);
     match (command, is_whole(command)) {
         (Command::Acquire { .. }, true) => &scripts.lock,
         (Command::Acquire { members, .. }, _) if keeps_newest(members) => &scripts.acquire_newest,
@@ -120,11 +120,11 @@ pub(crate) fn command(
     to: &mut dyn Begin,
 ) {
     if let (Command::Renew { .. }, true) = (command, is_whole(command)) {
-        return renewals(&[(lock, command)], to);
+        return renewals(&[(lock, command)], context.topology, to);
     }
     // A renewal draws no number, and while a slot moves the counter may be elsewhere.
     let draws = !matches!(command, Command::Renew { .. });
-    let call = to.begin(script(command), if draws { KEYS } else { 1 });
+    let call = to.begin(script(command, context.topology), if draws { KEYS } else { 1 });
     call.text(lock.door());
     if draws {
         add_counter(call, lock, context);
@@ -153,27 +153,26 @@ pub(crate) fn command(
     add_members(call, command);
 }
 
-/// Adds the counter of the lock's slot or of the epoch, or the only one.
 fn add_counter(call: &mut dyn Call, lock: &LockName, context: Context<'_>) {
-    match (context.has_slots, context.floors.epoch_us) {
-        (true, _) => call.display(&SlotCounter(lock.slot())),
-        (false, 0) => call.text(COUNTER),
-        (false, epoch_us) => call.display(&PrimaryCounter(epoch_us)),
+    match Counter::of(lock, context.topology, context.floors.epoch_us) {
+        Counter::Server => call.text(COUNTER),
+        counter => call.display(&counter),
     };
 }
 
-/// The keys of a lock.
-pub(crate) fn keys(lock: &LockName, context: Context<'_>) -> Vec<String> {
-    let counter = match context.has_slots {
-        true => SlotCounter(lock.slot()).to_string(),
-        false => COUNTER.to_owned(),
+/// The keys on which the rights to a lock are tried. A primary's own counter is never one: its
+/// value says that nothing was forgotten.
+pub(crate) fn keys_to_try(lock: &LockName, topology: Topology) -> Vec<String> {
+    let counter = match topology {
+        Topology::Cluster => Counter::Slot(lock.slot()),
+        Topology::Single | Topology::Quorum => Counter::Server,
     };
-    vec![lock.door().to_owned(), counter]
+    vec![lock.door().to_owned(), counter.to_string()]
 }
 
 /// One call for renewals of several locks.
-pub(crate) fn renewals(commands: &[(&LockName, &Command)], to: &mut dyn Begin) {
-    let call = to.begin(&scripts::of_queue().extend, commands.len());
+pub(crate) fn renewals(commands: &[(&LockName, &Command)], topology: Topology, to: &mut dyn Begin) {
+    let call = to.begin(&scripts::of_queue(topology).extend, commands.len());
     for (lock, _) in commands {
         call.text(lock.door());
     }

@@ -2,16 +2,22 @@
 
 use std::sync::LazyLock;
 
-/// The parts that scripts of the queue have in common, by the line that stands for each.
-const PARTS: [(&str, &str); 6] = [
-    ("--#include queue/put_back\n", include_str!("lua/queue/put_back.lua")),
-    ("--#include queue/behind_lock\n", include_str!("lua/queue/behind_lock.lua")),
-    ("--#include queue/take\n", include_str!("lua/queue/take.lua")),
-    ("--#include queue/drop\n", include_str!("lua/queue/drop.lua")),
-    // After both that include them.
-    ("--#include queue/state\n", include_str!("lua/queue/state.lua")),
-    ("--#include queue/common\n", include_str!("lua/queue/common.lua")),
-];
+use crate::Topology;
+
+/// The parts that scripts of the queue have in common, by the line that stands for each; and by
+/// its name, whether they run on a primary of a quorum.
+const fn parts(is_primary: &'static str) -> [(&'static str, &'static str); 7] {
+    [
+        ("--#include queue/put_back\n", include_str!("lua/queue/put_back.lua")),
+        ("--#include queue/behind_lock\n", include_str!("lua/queue/behind_lock.lua")),
+        ("--#include queue/take\n", include_str!("lua/queue/take.lua")),
+        ("--#include queue/drop\n", include_str!("lua/queue/drop.lua")),
+        // After both that include them.
+        ("--#include queue/state\n", include_str!("lua/queue/state.lua")),
+        ("--#include queue/common\n", include_str!("lua/queue/common.lua")),
+        ("$is_primary", is_primary),
+    ]
+}
 
 /// The parts that scripts of all layouts have in common, which those of a layout may include.
 const SHARED: [(&str, &str); 4] = [
@@ -51,10 +57,10 @@ impl Script {
 }
 
 /// Declares a type with a script of each name, of the file `NAME.lua` in a folder beside this file,
-/// assembled with the parts of a layout.
+/// assembled with these parts of a layout.
 #[macro_export]
 macro_rules! scripts {
-    ($(#[$about:meta])* $set:ident in $folder:literal with $parts:ident: $($name:ident)*) => {
+    ($(#[$about:meta])* $set:ident in $folder:literal: $($name:ident)*) => {
         $(#[$about])*
         #[derive(Debug)]
         pub struct $set {
@@ -63,12 +69,12 @@ macro_rules! scripts {
 
         $(#[$about])*
         impl $set {
-            fn new() -> Self {
+            fn new(parts: &[(&str, &str)]) -> Self {
                 Self {
                     $($name: $crate::wire::Script::new(
                         stringify!($name),
                         include_str!(concat!($folder, stringify!($name), ".lua")),
-                        &$parts,
+                        parts,
                     ),)*
                 }
             }
@@ -93,19 +99,23 @@ macro_rules! scripts {
 
 scripts!(
     /// The scripts of the queue.
-    QueueScripts in "lua/queue/" with PARTS:
+    QueueScripts in "lua/queue/":
     lock unlock extend acquire acquire_all acquire_newest release renew confirm reduce touch leave force_release inspect
     preflight mark
 );
 
-/// The scripts of the queue.
-pub fn of_queue() -> &'static QueueScripts {
-    static QUEUE: LazyLock<QueueScripts> = LazyLock::new(QueueScripts::new);
-    &QUEUE
+/// The scripts of the queue. A server learns only those of its topology.
+pub fn of_queue(topology: Topology) -> &'static QueueScripts {
+    static USUAL: LazyLock<QueueScripts> = LazyLock::new(|| QueueScripts::new(&parts("false")));
+    static OF_PRIMARY: LazyLock<QueueScripts> = LazyLock::new(|| QueueScripts::new(&parts("true")));
+    match topology {
+        Topology::Single | Topology::Cluster => &USUAL,
+        Topology::Quorum => &OF_PRIMARY,
+    }
 }
 
 /// The usual scripts of the queue.
-pub(crate) fn usual() -> Vec<&'static Script> {
+pub(crate) fn usual(topology: Topology) -> Vec<&'static Script> {
     let QueueScripts {
         lock,
         unlock,
@@ -118,7 +128,7 @@ pub(crate) fn usual() -> Vec<&'static Script> {
         touch,
         leave,
         ..
-    } = of_queue();
+    } = of_queue(topology);
     vec![lock, unlock, extend, acquire, acquire_all, release, renew, confirm, touch, leave]
 }
 
@@ -128,6 +138,20 @@ mod tests {
 
     #[test]
     fn nothing_is_left_to_include() {
-        assert!(of_queue().all().all(|script| !script.source.contains("--#")));
+        for topology in [Topology::Single, Topology::Quorum] {
+            for script in of_queue(topology).all() {
+                assert!(!script.source.contains("--#") && !script.source.contains("$is"));
+            }
+        }
+    }
+
+    #[test]
+    fn scripts_that_can_draw_a_token_are_others_on_a_primary() {
+        let names = |is_other: bool| -> Vec<&str> {
+            let pairs = of_queue(Topology::Single).all().zip(of_queue(Topology::Quorum).all());
+            let of = pairs.filter(|(one, other)| (one.digest != other.digest) == is_other);
+            of.map(|(script, _)| script.name).collect()
+        };
+        assert_eq!(names(false), ["extend", "preflight", "mark"]);
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use proto::layout::Layout;
 use proto::{
     Answer, Answers, Command, Event, FencingToken, Link, LockErrorKind, LockName, NodeId,
-    StoreError,
+    StoreError, Topology,
 };
 use tokio::sync::watch;
 
@@ -63,7 +63,7 @@ impl MemoryNode {
         }
         let seen_us = self.seen.as_ref().map_or(0, |seen| seen.greatest());
         let floor_us = seen_us.max(self.looked_us.load(Ordering::Acquire));
-        let terms = (now_us, floor_us, self.seen.is_some());
+        let terms = (now_us, floor_us, self.topology());
         let answer = state.run(lock, &self.node, self.layout, terms, command)?;
         if let Some(seen) = &self.seen {
             answer.grants().iter().for_each(|grant| seen.note(grant.last_token()));
@@ -120,6 +120,10 @@ impl Store for MemoryNode {
         self.step(|state, now_us| {
             Ok(commands.iter().map(|command| self.run_on(state, now_us, *command)).collect())
         })
+    }
+
+    fn topology(&self) -> Topology {
+        if self.seen.is_some() { Topology::Quorum } else { Topology::Single }
     }
 
     fn ping(&self) -> StoreFuture<()> {

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use proto::layout::{Circumstances, Decide, Layout};
-use proto::{Answer, Command, Event, LockErrorKind, LockName, NodeId, StoreError};
+use proto::{Answer, Command, Event, LockErrorKind, LockName, NodeId, StoreError, Topology};
 
 use crate::store::Listener;
 
@@ -48,7 +48,7 @@ impl MemoryState {
         lock: &LockName,
         node: &NodeId,
         layout: &'static dyn Layout,
-        (now_us, floor_us, is_primary): (u64, u64, bool),
+        (now_us, floor_us, topology): (u64, u64, Topology),
         command: &Command,
     ) -> Result<Answer, StoreError> {
         let is_acquire = matches!(command, Command::Acquire { .. });
@@ -66,8 +66,7 @@ impl MemoryState {
         };
         let counter = &mut self.counter;
         let (connected, events) = (&connected, Vec::new());
-        let mut of =
-            Circumstances { node, connected, now_us, counter, floor_us, is_primary, events };
+        let mut of = Circumstances { node, connected, now_us, counter, floor_us, topology, events };
         let answer = match refusing {
             Some(_) => state.full(&mut of, members_of(command)),
             None => state.step(&mut of, command),

@@ -4,7 +4,7 @@
 use client::{AclError, CommandLink, Compare, Extras, MissingRight, failure};
 use proto::wire::Wire;
 use proto::wire::keys::{COUNTER, grants_channel};
-use proto::{LockErrorKind, LockName, StoreError};
+use proto::{LockErrorKind, LockName, StoreError, Topology};
 use redis::Value;
 use tracing::debug;
 
@@ -106,7 +106,8 @@ impl AclCheck<'_> {
                 vec![self.wire.layout.channel_rule(&refusal.object).unwrap_or_else(of_grants)]
             }
             MissingRight::Key if refusal.object.starts_with(COUNTER) => {
-                vec![format!("~{COUNTER}{}", if self.wire.has_slots { ":*" } else { "" })]
+                let of_slots = if self.wire.topology == Topology::Cluster { ":*" } else { "" };
+                vec![format!("~{COUNTER}{of_slots}")]
             }
             MissingRight::Key => {
                 let Some(namespace) = self.namespace else {

@@ -25,7 +25,7 @@ use proto::wire::keys::NodeKey;
 use proto::wire::redirect::Route;
 use proto::{
     Answer, Answers, Command, FencingToken, Label, Link, LockErrorKind, LockName, Mode, NodeId,
-    StoreError,
+    StoreError, Topology,
 };
 use redis::{ConnectionAddr, ConnectionInfo};
 use tokio::sync::{Notify, watch};
@@ -202,8 +202,8 @@ fn unavailable(detail: String) -> StoreError {
 }
 
 impl Store for ClusterStore {
-    fn has_slots(&self) -> bool {
-        true
+    fn topology(&self) -> Topology {
+        Topology::Cluster
     }
 
     fn lanes(&self) -> Option<Lanes> {

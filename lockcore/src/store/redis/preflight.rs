@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use client::{CommandLink, Hello};
-use proto::{LockErrorKind, StoreError};
+use proto::{LockErrorKind, StoreError, Topology};
 use redis::Value;
 use tracing::{debug, warn};
 
@@ -16,12 +16,13 @@ const OLDEST: (u32, u32) = (6, 2);
 /// The answer of a server to INFO.
 pub(super) struct Info(HashMap<String, String>);
 
-/// Refuses a server that cannot carry locks. `is_member`: it has to be one of a Redis Cluster.
+/// Refuses a server that cannot carry locks.
 pub(crate) async fn check_server(
     link: &CommandLink,
     hello: Option<Hello>,
-    is_member: bool,
+    topology: Topology,
 ) -> Result<(), LockError> {
+    let is_member = topology == Topology::Cluster;
     if let Some(Hello { version, mode, role, .. }) = hello {
         let is_cluster = mode == "cluster";
         return check(&version, (is_cluster, is_member), mode == "sentinel", role == "replica");

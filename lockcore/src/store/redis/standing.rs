@@ -18,7 +18,7 @@ use client::CommandLink;
 use proto::layout::QUEUE;
 use proto::wire::keys::PRIMARY_COUNTERS;
 use proto::wire::{Call as _, scripts};
-use proto::{LockErrorKind, StoreError};
+use proto::{LockErrorKind, StoreError, Topology};
 use redis::{FromRedisValue, Value};
 
 use super::call::Scripted;
@@ -210,7 +210,7 @@ impl Mark {
         link: &CommandLink,
         fresh: &str,
     ) -> Result<Option<String>, StoreError> {
-        let mut call = Scripted::begin(&scripts::of_queue().mark, 1);
+        let mut call = Scripted::begin(&scripts::of_queue(Topology::Quorum).mark, 1);
         call.text(&self.key).text(fresh).text(&self.agreed).text(PRIMARY_COUNTERS);
         let answer = link.run_script(call, QUEUE).await;
         if answer.as_ref().is_err_and(|error| error.kind == LockErrorKind::WrongType) {

@@ -79,7 +79,7 @@ impl TimedWire {
     }
 
     fn slot(&self, asked: &Asked) -> u16 {
-        asked.lock().map_or(0, |lock| self.wire.slot(lock))
+        asked.lock().map_or(0, |lock| self.wire.topology.slot(lock))
     }
 
     /// Remembers the time and the tokens that the server with this number has told.

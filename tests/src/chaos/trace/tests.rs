@@ -39,7 +39,8 @@ impl Scene {
 
     /// Runs this script, with these arguments and commands, `;` between them.
     fn run(self, script: &str, args: &str, commands: &str) -> Self {
-        let script = scripts::of_queue().get(script).expect("a script of the protocol");
+        let script =
+            scripts::of_queue(Topology::Single).get(script).expect("a script of the protocol");
         let call = format!("EVALSHA {} 1 DOOR {args}", script.digest);
         self.feed((&Source::Client("c".to_owned()), &call), (&Source::Lua, commands))
     }

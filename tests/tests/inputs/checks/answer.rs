@@ -3,7 +3,7 @@
 use lockcore::{LockErrorKind, NodeId};
 use proto::layout::{Layout, QUEUE};
 use proto::wire::{Asked, Value, Wire};
-use proto::{Answer, Answers, Command, LockName, StoreError};
+use proto::{Answer, Answers, Command, LockName, StoreError, Topology};
 use redisson::REDISSON;
 
 use super::source::Source;
@@ -39,7 +39,7 @@ fn wire(peers: bool) -> Wire {
     let layout = if peers { REDISSON } else { QUEUE };
     let of_error = |said: &str, _: &dyn Layout| StoreError::refused(LockErrorKind::Denied, said);
     let node = NodeId::from(NODE);
-    Wire { node, prefix: "lockcore".into(), layout, has_slots: false, of_error }
+    Wire { node, prefix: "lockcore".into(), layout, topology: Topology::Single, of_error }
 }
 
 /// The answer to the command.

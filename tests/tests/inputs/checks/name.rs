@@ -5,7 +5,7 @@ use std::fmt::Display;
 use lockcore::{KeyError, LockErrorKind, LockKey, MAX_KEY_BYTES, NodeId};
 use proto::layout::{Layout, QUEUE};
 use proto::wire::{Asked, Call, Floors, Script, Wire};
-use proto::{Command, Label, Leaving, LockName, Member, StoreError};
+use proto::{Command, Label, Leaving, LockName, Member, StoreError, Topology};
 use redisson::REDISSON;
 
 use super::source::Source;
@@ -141,7 +141,7 @@ fn keys(lock: &LockName, peers: bool, command: Command) -> Vec<Vec<u8>> {
         node: NodeId::from(7_u128),
         prefix: "lockcore".into(),
         layout: if peers { REDISSON } else { QUEUE },
-        has_slots: false,
+        topology: Topology::Single,
         of_error,
     };
     let written = wire.write(&Asked::One(lock.clone(), command), Floors::default());

@@ -30,7 +30,7 @@ use super::{ClusterSettings, Shared};
 use crate::error::LockError;
 use crate::key::LockKey;
 use crate::store::Store as _;
-use crate::store::redis::{RedisSettings, RedisStore};
+use crate::store::redis::{RedisSettings, RedisStore, Role};
 
 /// The time after which a server is asked again which primary serves a slot,
 const FOLLOW: Duration = Duration::from_secs(2);
@@ -103,8 +103,7 @@ impl Shared {
             layout: QUEUE,
             replicas: settings.replicas,
             server_time: Arc::clone(&server_time),
-            has_slots: true,
-            mark: None,
+            role: Role::Shard,
         };
         let store = RedisStore::connect(of_shard, Arc::clone(&self.listener)).await;
         let store = store.map_err(|error| error.at(&primary.place))?;

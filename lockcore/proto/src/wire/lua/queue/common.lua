@@ -210,14 +210,9 @@ local function look()
   end
 end
 
--- Whether the server is a primary of a quorum.
-local function is_primary()
-  return string.sub(counter, 1, 16) == 'lockcore:quorum:'
-end
-
 -- The counter of tokens, which all locks of the server share.
 local function next_of_counter()
-  if not count and is_primary() then
+  if not count and $is_primary then
     -- A primary without one was emptied since the caller learned of its epoch.
     count = tonumber(redis.pcall('GET', counter)) or 0
     if count <= 1000000000000000 then
@@ -239,7 +234,7 @@ local function issue(holds)
   local next, others = next_of_counter(), (holds or 1) - 1
   if next <= floor or next + others >= 9007199254740992 then
     -- Another primary of a quorum may be ahead, and that one's clock is none of this one's.
-    next = math.max(floor, is_primary() and 0 or clock) + 1
+    next = math.max(floor, $is_primary and 0 or clock) + 1
   end
   count, issued = next + others, text_of(next)
   return issued

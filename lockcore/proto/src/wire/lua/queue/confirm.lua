@@ -16,16 +16,15 @@ if left and (left > beyond or left == -1) then
   -- When memory is full INCR is refused, and the long way begins with a write that is not.
   drawn = tonumber(draws == 1 and pcall('INCR', counter) or pcall('INCRBY', counter, draws))
   local ahead = drawn and drawn - ARGV[2] - draws + 1
-  local is_primary = drawn and ahead <= 0 and string.sub(counter, 1, 16) == 'lockcore:quorum:'
   -- The long way refuses where the epoch of a primary is over.
-  if drawn and not (is_primary and drawn <= 1000000000000000) then
+  if drawn and not ($is_primary and ahead <= 0 and drawn <= 1000000000000000) then
     call('PEXPIRE', door, ARGV[6] + beyond)
     if ahead > 0 and drawn < 9007199254740992 then
       return string.format('%d', drawn - draws + 1) .. numbers .. member
     end
     local time = call('TIME')
     local clock = time[1] .. string.sub('00000' .. time[2], -6)
-    local token = math.max(ARGV[2], is_primary and 0 or clock) + 1
+    local token = math.max(ARGV[2], $is_primary and 0 or clock) + 1
     call('SET', counter, string.format('%d', token + draws - 1))
     return string.format('%d', token) .. ' ' .. clock .. numbers .. member
   end

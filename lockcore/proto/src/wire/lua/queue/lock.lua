@@ -8,7 +8,7 @@ local held, drawn, draws = pcall('GET', door), nil, 1
 if not held then
   drawn = tonumber(pcall('INCR', KEYS[2]))
   local ahead = drawn and drawn - ARGV[2]
-  if ahead and ahead <= 0 and drawn > 1000000000000000 and string.sub(KEYS[2], 1, 16) == 'lockcore:quorum:' then
+  if $is_primary and ahead and ahead <= 0 and drawn > 1000000000000000 then
     -- Another primary of the quorum is ahead.
     ahead, drawn = 1, ARGV[2] + 1
     call('SET', KEYS[2], string.format('%d', drawn))
