@@ -71,33 +71,43 @@ async fn turn<R>(keyed: &Keyed, locks: &RequestLocks) -> Turn<R> {
     loop {
         // Before the look: an answer that comes after it is told.
         let told = seat.told();
-        tokio::select! {
+        let mut look = pin!(config.within(config.store.look_up(record)));
+        let (guard, found) = tokio::select! {
             // The place in line is asked for first.
             biased;
-            guards = &mut acquire => return granted(guards),
-            found = config.within(config.store.look_up(record)) => match found {
-                Ok(Some(found)) => {
-                    if let Some(response) = keyed.answer(&found) {
-                        return Turn::Answered(response);
-                    }
-                }
-                Ok(None) => {}
-                Err(error) => return Turn::Answered(config.failed(record, &error)),
+            guards = &mut acquire => match guards {
+                // The look was sent beside the acquire, so its answer is about to come. Without it
+                // a replay would take one more round trip, to begin and to find the record.
+                Ok(guards) => (Some(guards), look.await),
+                Err(error) => return Turn::Refused(error),
             },
+            found = &mut look => (None, found),
+        };
+        match found {
+            Ok(Some(found)) => {
+                if let Some(response) = keyed.answer(&found) {
+                    return Turn::Answered(response);
+                }
+            }
+            Ok(None) => {}
+            Err(error) => return Turn::Answered(config.failed(record, &error)),
+        }
+        if let Some(guards) = guard {
+            return granted(guards);
         }
         tokio::select! {
             biased;
-            guards = &mut acquire => return granted(guards),
+            guards = &mut acquire => match guards {
+                Ok(guards) => return granted(guards),
+                Err(error) => return Turn::Refused(error),
+            },
             () = told => {}
         }
     }
 }
 
-fn granted<R>(guards: Result<Vec<LockGuard>, LockError>) -> Turn<R> {
-    match guards {
-        Ok(guards) => Turn::Granted(guards.into_iter().next().expect("one key has one guard")),
-        Err(error) => Turn::Refused(error),
-    }
+fn granted<R>(guards: Vec<LockGuard>) -> Turn<R> {
+    Turn::Granted(guards.into_iter().next().expect("one key has one guard"))
 }
 
 impl Keyed {
