@@ -314,6 +314,11 @@ impl Locks {
         &self.node.id
     }
 
+    /// The [namespace](crate::LocksBuilder::namespace), if one is set.
+    pub fn namespace(&self) -> Option<&str> {
+        self.node.settings.namespace.as_deref()
+    }
+
     /// The key by which this `Locks` acquires the lock that has this name in the store, as in
     /// [`Activity::lock`](crate::Activity::lock), [`BusyLock::lock`](crate::BusyLock::lock) and
     /// [`LockGuard::name`]. `None` for a name outside of its namespace, or one that no key has.
@@ -330,8 +335,7 @@ impl Locks {
     /// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
     /// ```
     pub fn key_of(&self, name: &str) -> Option<String> {
-        let namespace = self.node.settings.namespace.as_deref();
-        key::key_of(name, namespace).map(Cow::into_owned)
+        key::key_of(name, self.namespace()).map(Cow::into_owned)
     }
 
     /// The name in the store of the lock that this `Locks` acquires by a key, as

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderName, Method, Response, StatusCode, request, response};
+use http::{HeaderName, Method, Response, request, response};
 use lock_tower::LockScopeLayer;
 use tokio::time::timeout;
 
 use crate::board::Board;
 use crate::collect::CollectBounds;
+use crate::meaning::Meaning;
 use crate::read::ReadBounds;
 use crate::refusal::Refusal;
 use crate::scope::Scope;
@@ -20,7 +21,7 @@ use crate::store::error::StoreError;
 use crate::unanswered::OnUnanswered;
 
 pub(crate) type ScopeOf = dyn Fn(&request::Parts) -> Result<Scope, Refusal> + Send + Sync;
-pub(crate) type Keeps = dyn Fn(&response::Parts) -> bool + Send + Sync;
+pub(crate) type MeaningOf = dyn Fn(&response::Parts) -> Meaning + Send + Sync;
 pub(crate) type Responds = dyn Fn(&Refusal) -> Response<Bytes> + Send + Sync;
 
 /// The settings of a layer.
@@ -30,13 +31,15 @@ pub(crate) struct Config {
     pub(crate) store: Arc<dyn ReplayStore>,
     pub(crate) board: Arc<Board>,
     pub(crate) scope: Arc<ScopeOf>,
+    /// The namespace of the locks.
+    pub(crate) namespace: Option<Arc<str>>,
     pub(crate) methods: Vec<Method>,
     pub(crate) header: HeaderName,
     pub(crate) is_required: bool,
     pub(crate) is_strict: bool,
     pub(crate) read: ReadBounds,
     pub(crate) collect: CollectBounds,
-    pub(crate) keeps: Arc<Keeps>,
+    pub(crate) meaning: Arc<MeaningOf>,
     pub(crate) expiry: Duration,
     pub(crate) max_run: Duration,
     pub(crate) store_within: Duration,
@@ -58,14 +61,6 @@ impl Config {
             }
         }
     }
-}
-
-/// Whether an answer with this status was the work, so that it is kept. Every other says that
-/// nothing was done.
-pub(crate) fn is_kept(status: StatusCode) -> bool {
-    status.is_success()
-        || status.is_redirection()
-        || matches!(status.as_u16(), 400 | 402 | 404 | 410 | 422)
 }
 
 impl fmt::Debug for Config {

@@ -11,7 +11,8 @@ use tower::Layer;
 
 use crate::board::Board;
 use crate::collect::CollectBounds;
-use crate::config::{Config, is_kept};
+use crate::config::Config;
+use crate::meaning::Meaning;
 use crate::read::{ReadBounds, Room};
 use crate::refusal::Refusal;
 use crate::scope::Scope;
@@ -101,6 +102,7 @@ impl IdempotencyLayer {
         }
         Self {
             config: Config {
+                namespace: locks.namespace().map(Arc::from),
                 locking: LockScopeLayer::new(locks).class("idempotency"),
                 store: Arc::new(store),
                 board: Arc::new(Board::default()),
@@ -115,7 +117,7 @@ impl IdempotencyLayer {
                     within: Duration::from_secs(10),
                 },
                 collect: CollectBounds { bytes: 256 << 10, within: Duration::from_secs(1) },
-                keeps: Arc::new(|parts| is_kept(parts.status)),
+                meaning: Arc::new(|parts| Meaning::of(parts.status)),
                 expiry: Duration::from_secs(24 * 60 * 60),
                 max_run: Duration::from_secs(5 * 60),
                 store_within: Duration::from_secs(2),
@@ -211,17 +213,28 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Decides by its head whether an answer was the work, and is kept. If not, nothing was done:
-    /// the next request with the key runs the handler.
+    /// Decides by its head what an answer says about the work; [`Meaning::of`] its status by
+    /// default.
     ///
-    /// By default, 2xx, 3xx, 400, 402, 404, 410 and 422 are kept. An upgrade (101), an event
-    /// stream and a compressed answer are never kept, but if this returns `true` they were the
-    /// work: the handler does not run again.
-    pub fn keep(
+    /// An upgrade (101), an event stream and a compressed answer are never kept, but if this
+    /// returns [`Meaning::Done`] they were the work: the handler does not run again.
+    ///
+    /// ```
+    /// use lock_idempotency::{IdempotencyLayer, Meaning};
+    ///
+    /// # fn example(layer: IdempotencyLayer) -> IdempotencyLayer {
+    /// // This handler answers 500 only before it asks the payment provider.
+    /// layer.meaning(|answer| match answer.status.as_u16() {
+    ///     500 => Meaning::NothingDone,
+    ///     _ => Meaning::of(answer.status),
+    /// })
+    /// # }
+    /// ```
+    pub fn meaning(
         mut self,
-        keeps: impl Fn(&response::Parts) -> bool + Send + Sync + 'static,
+        meaning: impl Fn(&response::Parts) -> Meaning + Send + Sync + 'static,
     ) -> Self {
-        self.config.keeps = Arc::new(keeps);
+        self.config.meaning = Arc::new(meaning);
         self
     }
 

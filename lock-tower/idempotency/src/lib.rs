@@ -70,8 +70,11 @@
 //! |---|---|---|
 //! | 2xx, 3xx, 400, 402, 404, 410, 422 | is finished | gets it, with `Idempotency-Replayed: true` |
 //! | the same, but larger than [`keep_limit`](IdempotencyLayer::keep_limit), not there [in time](IdempotencyLayer::collect_within), an event stream, an upgrade, compressed, or its body fails | is done | 409 `idempotency-answer-not-kept` |
-//! | any other, as 401, 429, 503: nothing was done | ends | runs the handler |
-//! | none: the process died, a panic, an error of the service, `max_run` | stays started | runs the handler, or [not](IdempotencyLayer::remember_starts) |
+//! | 401, 403, 429, 503 and others that say that nothing was done | ends | runs the handler |
+//! | 408, 500, 502, 504 and others that do not say whether anything was done | stays started | runs the handler [again](Attempt::is_again), or [not](IdempotencyLayer::remember_starts) |
+//! | none: the process died, a panic, an error of the service, `max_run` | stays started | the same |
+//!
+//! [`Meaning::of`] has the whole list, and [`meaning`](IdempotencyLayer::meaning) sets another one.
 //!
 //! The headers that an [`Answer`] names are kept. Trailers go to the first client and are not kept.
 //!
@@ -86,7 +89,7 @@
 //!
 //! A span `idempotency` at `debug` with `record`, `outcome` and `again`. With the feature `metrics`
 //! the counters `lock_idempotency_served_total` by `outcome` (`stored`, `replayed`, `not_kept`,
-//! `not_stored`, `nothing_done`, `no_answer`) and `lock_idempotency_refused_total` by `cause`.
+//! `not_stored`, `nothing_done`, `unknown`, `no_answer`) and `lock_idempotency_refused_total` by `cause`.
 //! Scopes and keys are in neither. The waits are lockcore's, in the class `idempotency`.
 //!
 //! # What it does not do
@@ -119,6 +122,7 @@ mod future;
 mod key;
 mod layer;
 mod line;
+mod meaning;
 mod observe;
 mod read;
 mod record;
@@ -135,6 +139,7 @@ pub use attempt::Attempt;
 pub use fingerprint::Fingerprint;
 pub use future::IdempotencyFuture;
 pub use layer::IdempotencyLayer;
+pub use meaning::Meaning;
 pub use record::Record;
 pub use record::answer::Answer;
 pub use record::key::RecordKey;

@@ -19,6 +19,8 @@ pub(crate) enum End {
     NotStored,
     /// The handler ran, and said that nothing was done.
     NothingDone,
+    /// The handler ran, and its answer does not say whether anything was done.
+    Unknown,
     /// The handler failed without an answer.
     NoAnswer,
     /// The answer of an earlier request was sent.
@@ -32,6 +34,7 @@ impl End {
             Self::NotKept => "not_kept",
             Self::NotStored => "not_stored",
             Self::NothingDone => "nothing_done",
+            Self::Unknown => "unknown",
             Self::NoAnswer => "no_answer",
             Self::Replayed => "replayed",
         }

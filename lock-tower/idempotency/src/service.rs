@@ -141,7 +141,7 @@ fn record_key(config: &Config, parts: &Parts, key: &IdempotencyKey) -> Result<Re
     let scope = (config.scope)(parts)?;
     match scope.has_empty_part() {
         true => Err(Refusal::new(Cause::Misconfigured)),
-        false => Ok(RecordKey::new(&scope, &key.0)),
+        false => Ok(RecordKey::new(&scope, &key.0).in_namespace(config.namespace.as_deref())),
     }
 }
 

@@ -12,8 +12,9 @@ use lockcore::FencingToken;
 
 use crate::record::Record;
 
-/// An attempt that began and left no answer: its process has died, its handler panicked, or its
-/// answer could not be stored. Its work may have been done.
+/// An attempt that began and left no answer: its process has died, its handler panicked or failed
+/// with an answer that [says nothing](crate::Meaning::Unknown) about the work, or its answer could
+/// not be stored. Its work may have been done.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Unanswered<'a> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Request, Response};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use http_body::Body;
 use lockcore::LockGuard;
 use tokio::time::{Instant, timeout_at};
@@ -14,6 +14,7 @@ use tower::{BoxError, Service, ServiceExt as _};
 use crate::attempt::Attempt;
 use crate::config::Config;
 use crate::fingerprint::Fingerprint;
+use crate::meaning::Meaning;
 use crate::observe::{self, End};
 use crate::read::WholeBody;
 use crate::record::answer::Answer;
@@ -155,12 +156,23 @@ impl Keyed {
         R: Body<Error: Into<BoxError>>,
     {
         let (parts, body) = response.into_parts();
-        if parts.status != http::StatusCode::SWITCHING_PROTOCOLS && !(self.config.keeps)(&parts) {
-            return self.end(Response::from_parts(parts, AnswerBody::open(body)), &guard).await;
-        }
+        let meaning = match parts.status {
+            StatusCode::SWITCHING_PROTOCOLS => Meaning::Done,
+            _ => (self.config.meaning)(&parts),
+        };
         let response = Response::from_parts(parts, body);
-        let (outcome, response) = self.config.collect.collect(response, latest).await;
-        self.finish(outcome, response, guard).await
+        match meaning {
+            Meaning::Done => {
+                let (outcome, response) = self.config.collect.collect(response, latest).await;
+                self.finish(outcome, response, guard).await
+            }
+            Meaning::NothingDone => self.end(response.map(AnswerBody::open), &guard).await,
+            // The record stays as the start has left it.
+            Meaning::Unknown => {
+                observe::ended(End::Unknown);
+                response.map(AnswerBody::open)
+            }
+        }
     }
 
     /// Removes the record of a request that has done nothing.

@@ -20,6 +20,18 @@ impl RecordKey {
         Self(digest.finish())
     }
 
+    /// The name of the record in the [namespace](lockcore::LocksBuilder::namespace) of the layer's
+    /// locks: two services with one store and namespaces of their own never see each other's
+    /// answers.
+    #[must_use]
+    pub fn in_namespace(self, namespace: Option<&str>) -> Self {
+        let Some(namespace) = namespace else { return self };
+        let mut digest = FieldDigest::new("lock-idempotency namespace 1");
+        digest.field(namespace.as_bytes());
+        digest.field(&self.0);
+        Self(digest.finish())
+    }
+
     /// The name of the lock under which the record is written.
     pub(crate) fn lock(&self) -> String {
         format!("idempotency:{self}")

@@ -1,14 +1,14 @@
 //! What is kept of an answer, and what its later requests get.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, Response, StatusCode};
 use http_body::Frame;
 use http_body_util::BodyExt as _;
-use lock_idempotency::IdempotencyLayer;
+use lock_idempotency::{Attempt, IdempotencyLayer, Meaning};
 use lock_tests::http::{AnyBody, piece, streamed, text};
 use lockcore::Locks;
 use tower::ServiceExt as _;
@@ -38,7 +38,7 @@ fn plain() -> IdempotencyLayer {
 async fn an_answer_that_was_the_work_is_kept_and_one_that_says_that_nothing_was_done_is_not() {
     let kept = [200, 201, 204, 302, 303, 307, 400, 402, 404, 410, 422];
     let ended = [401, 403, 405, 406, 407, 408, 409, 412, 413, 415, 421, 423, 424, 425, 429, 431];
-    let ended = ended.into_iter().chain([500, 502, 503, 504]);
+    let ended = ended.into_iter().filter(|status| *status != 408).chain([501, 503, 505, 511]);
     let all = kept.into_iter().map(|status| (status, 1)).chain(ended.map(|status| (status, 2)));
     for (status, expected) in all {
         let (service, runs) =
@@ -50,13 +50,42 @@ async fn an_answer_that_was_the_work_is_kept_and_one_that_says_that_nothing_was_
     }
 }
 
+/// Whether each of two requests ran the handler, and whether it was told that it ran again.
+async fn is_again(layer: &IdempotencyLayer, status: u16) -> [Option<bool>; 2] {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let telling = Arc::clone(&told);
+    let service = serve(layer, move |request| {
+        let attempt = request.extensions().get::<Attempt>().unwrap();
+        telling.lock().unwrap().push(attempt.is_again());
+        async move { Response::builder().status(status).body(text("")).unwrap() }
+    });
+    for _ in 0..2 {
+        send(&service, payment("a1")).await;
+    }
+    let told = told.lock().unwrap();
+    [told.first().copied(), told.get(1).copied()]
+}
+
 #[tokio::test(start_paused = true)]
-async fn a_predicate_decides_otherwise() {
-    let layer = plain().keep(|parts| parts.status != StatusCode::OK);
-    let (service, runs) = answering(&layer, || Response::new(text("")));
-    send(&service, payment("a1")).await;
-    assert!(!send(&service, payment("a1")).await.is_replayed());
-    assert_eq!(runs.load(Ordering::SeqCst), 2);
+async fn after_an_answer_that_leaves_it_open_the_handler_runs_again_and_is_told() {
+    for status in [408, 500, 502, 504, 507, 599] {
+        assert_eq!(is_again(&plain(), status).await, [Some(false), Some(true)], "{status}");
+        let remembers = plain().remember_starts();
+        assert_eq!(is_again(&remembers, status).await, [Some(false), None], "{status}");
+    }
+    // This says that nothing was done: it is the first attempt once more.
+    assert_eq!(is_again(&plain().remember_starts(), 503).await, [Some(false); 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_function_decides_otherwise_what_an_answer_means() {
+    let all = |meaning| plain().remember_starts().meaning(move |_| meaning);
+    assert_eq!(is_again(&all(Meaning::Done), 500).await, [Some(false), None]);
+    assert_eq!(is_again(&all(Meaning::NothingDone), 200).await, [Some(false); 2]);
+    let (service, _) = answering(&all(Meaning::Unknown), || Response::new(text("")));
+    assert_eq!(send(&service, payment("a1")).await.status, 200);
+    let later = send(&service, payment("a1")).await;
+    assert_eq!((later.status, later.code().as_str()), (409, "idempotency-outcome-unknown"));
 }
 
 /// Asserts that the first request gets this body, and that a later one is refused and runs nothing.

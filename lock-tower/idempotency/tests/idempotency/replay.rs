@@ -87,6 +87,18 @@ async fn an_answer_that_is_there_is_sent_without_the_lock() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn services_with_namespaces_of_their_own_share_no_answer_in_one_store() {
+    let store = Spy::default();
+    for namespace in ["shop", "blog"] {
+        let locks = Locks::builder().namespace(namespace).in_memory();
+        let (service, runs) = counted(&layer(&locks, &store));
+        assert!(!send(&service, payment("a1")).await.is_replayed(), "{namespace}");
+        assert!(send(&service, payment("a1")).await.is_replayed(), "{namespace}");
+        assert_eq!(runs.load(Ordering::SeqCst), 1, "{namespace}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn other_methods_and_requests_without_a_key_pass() {
     let store = Spy::default();
     let (service, runs) = counted(&layer(&Locks::in_memory(), &store));
