@@ -7,7 +7,8 @@ use lockcore::FencingToken;
 use crate::record::key::RecordKey;
 
 /// The attempt to serve a request with a key, in the request's extensions: for a handler that
-/// passes the key on, or fences its writes.
+/// passes the key on, or fences its writes. A handler of axum takes `Extension<Attempt>`, or
+/// `Option<Extension<Attempt>>` where requests without a key pass.
 ///
 /// ```
 /// use http::Request;

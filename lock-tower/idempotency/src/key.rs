@@ -30,7 +30,7 @@ impl IdempotencyKey {
             Some(quoted) => unquote(quoted).ok_or("The idempotency key is not a quoted string.")?,
             // A proxy joins two headers of one name by a comma.
             None if text.contains(&b',') => {
-                return Err("The request has more than one idempotency key.");
+                return Err("The request has two idempotency keys, or one with a comma: quote it.");
             }
             None => text.to_vec(),
         };

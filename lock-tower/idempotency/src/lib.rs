@@ -89,8 +89,8 @@
 //!
 //! A span `idempotency` at `debug` with `record`, `outcome` and `again`. With the feature `metrics`
 //! the counters `lock_idempotency_served_total` by `outcome` (`stored`, `replayed`, `not_kept`,
-//! `not_stored`, `nothing_done`, `unknown`, `no_answer`) and `lock_idempotency_refused_total` by `cause`.
-//! Scopes and keys are in neither. The waits are lockcore's, in the class `idempotency`.
+//! `not_stored`, `nothing_done`, `unknown`, `no_answer`) and `lock_idempotency_refused_total` by
+//! `cause`. Scopes and keys are in neither. The waits are lockcore's, in the class `idempotency`.
 //!
 //! # What it does not do
 //!

@@ -10,7 +10,8 @@ pub enum Meaning {
     /// Nothing was done. The next request with the key runs the handler, as if it were the first.
     NothingDone,
     /// It is unknown whether anything was done, as where a process has died: the next request runs
-    /// the handler [again](crate::Attempt::is_again), or [not](crate::IdempotencyLayer::remember_starts).
+    /// the handler [again](crate::Attempt::is_again), or
+    /// [not](crate::IdempotencyLayer::remember_starts).
     Unknown,
 }
 

@@ -12,8 +12,10 @@ use lock_tower::problem;
 ///
 /// As a response it is `application/problem+json` ([RFC 9457]) with a member `code` that never
 /// changes, as the refusals of [`lock_tower`] are. It is in that response's extensions, so that
-/// layers outside can tell it from an answer of the handler. Refusals of the lock itself (its wait
-/// ends, its queue is full, …) are lock-tower's: see [`lock_tower::Refusals`].
+/// layers outside can tell it from an answer of the handler. Refusals of the lock itself are
+/// lock-tower's: 423 `lock-busy` where the request before it runs for longer than the wait, or its
+/// process died and its lease has not ended; 429 where too many wait. See
+/// [`lock_tower::Refusals`].
 ///
 /// | cause | status | `code` |
 /// |---|---|---|
