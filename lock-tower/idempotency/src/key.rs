@@ -102,7 +102,7 @@ mod tests {
             ("\"k\\x\"", "quoted"),
             ("\"k\";a=1", "quoted"),
             ("\"k\", \"l\"", "quoted"),
-            ("k,l", "more than one"),
+            ("k,l", "comma"),
             ("a b", "visible"),
             ("\"a b\"", "visible"),
             ("a\tb", "visible"),
