@@ -22,18 +22,24 @@ pub(crate) async fn check_server(
     hello: Option<Hello>,
     topology: Topology,
 ) -> Result<(), LockError> {
-    let is_member = topology == Topology::Cluster;
     if let Some(Hello { version, mode, role, .. }) = hello {
-        let is_cluster = mode == "cluster";
-        return check(&version, (is_cluster, is_member), mode == "sentinel", role == "replica");
+        let mode = match &*mode {
+            "sentinel" => Mode::Sentinel,
+            "cluster" => Mode::Cluster,
+            _ => Mode::Alone,
+        };
+        return check(Server { version: &version, mode, is_replica: role == "replica" }, topology);
     }
     // Too old for HELLO, or a proxy that does not know it.
     match info(link).await {
         Ok(info) => {
-            let sentinel = info.of("redis_mode") == "sentinel";
-            let cluster = info.of("cluster_enabled") == "1";
-            let replica = info.of("role") == "slave";
-            check(info.of("redis_version"), (cluster, is_member), sentinel, replica)
+            let mode = match (info.of("redis_mode"), info.of("cluster_enabled")) {
+                ("sentinel", _) => Mode::Sentinel,
+                (_, "1") => Mode::Cluster,
+                _ => Mode::Alone,
+            };
+            let (version, is_replica) = (info.of("redis_version"), info.of("role") == "slave");
+            check(Server { version, mode, is_replica }, topology)
         }
         Err(error) if is_unavailable(&error) => {
             debug!("neither HELLO nor INFO is answered: the server's version is not checked");
@@ -43,31 +49,47 @@ pub(crate) async fn check_server(
     }
 }
 
-fn check(
-    version: &str,
-    (is_cluster, is_member): (bool, bool),
-    sentinel: bool,
-    replica: bool,
-) -> Result<(), LockError> {
+/// A server as it describes itself.
+#[derive(Debug, Clone, Copy)]
+struct Server<'a> {
+    version: &'a str,
+    mode: Mode,
+    is_replica: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Mode {
+    Alone,
+    Cluster,
+    Sentinel,
+}
+
+fn check(server: Server<'_>, topology: Topology) -> Result<(), LockError> {
+    let Server { version, mode, is_replica } = server;
     let unsupported =
         |detail: String| Err(LockError::with_detail(LockErrorKind::Unsupported, detail));
     if read_version(version).is_some_and(|version| version < OLDEST) {
         let (major, minor) = OLDEST;
         return unsupported(format!("the server is Redis {version}: use {major}.{minor} or newer"));
     }
-    if is_cluster && !is_member {
-        let detail = "the server runs in cluster mode: write redis+cluster://host:port";
+    let wrong = match (mode, topology) {
+        (Mode::Cluster, Topology::Cluster) | (Mode::Alone, Topology::Single | Topology::Quorum) => {
+            None
+        }
+        (Mode::Cluster, Topology::Single | Topology::Quorum) => {
+            Some("the server runs in cluster mode: write redis+cluster://host:port")
+        }
+        (Mode::Sentinel, _) => {
+            Some("the server is a Sentinel: write redis+sentinel://host:port/primary-name")
+        }
+        (Mode::Alone, Topology::Cluster) => {
+            Some("the server does not run in cluster mode: write redis://host:port")
+        }
+    };
+    if let Some(detail) = wrong {
         return unsupported(detail.to_owned());
     }
-    if sentinel {
-        let detail = "the server is a Sentinel: write redis+sentinel://host:port/primary-name";
-        return unsupported(detail.to_owned());
-    }
-    if is_member && !is_cluster {
-        let detail = "the server does not run in cluster mode: write redis://host:port";
-        return unsupported(detail.to_owned());
-    }
-    if replica {
+    if is_replica {
         return Err(LockError::with_detail(LockErrorKind::ReadOnly, "the server is a replica"));
     }
     Ok(())
@@ -130,28 +152,39 @@ fn read_version(version: &str) -> Option<(u32, u32)> {
 mod tests {
     use super::*;
 
+    fn checked(version: &str, mode: Mode, topology: Topology) -> Result<(), LockError> {
+        check(Server { version, mode, is_replica: false }, topology)
+    }
+
     #[test]
     fn an_old_server_is_refused_with_its_version() {
-        let alone = (false, false);
-        let error = check("6.0.16", alone, false, false).unwrap_err();
+        let error = checked("6.0.16", Mode::Alone, Topology::Single).unwrap_err();
         assert_eq!(error.kind(), LockErrorKind::Unsupported);
         assert!(error.to_string().contains("6.0.16"));
-        assert!(check("6.2.0", alone, false, false).is_ok());
-        assert!(check("10.0.0", alone, false, false).is_ok());
-        assert!(check("", alone, false, false).is_ok());
+        for version in ["6.2.0", "10.0.0", ""] {
+            assert!(checked(version, Mode::Alone, Topology::Single).is_ok());
+        }
     }
 
     #[test]
     fn what_cannot_carry_locks_is_refused() {
-        let kind = |cluster, sentinel, replica| {
-            check("7.0.0", cluster, sentinel, replica).unwrap_err().kind()
-        };
-        assert_eq!(kind((true, false), false, false), LockErrorKind::Unsupported);
-        assert_eq!(kind((false, true), false, false), LockErrorKind::Unsupported);
-        assert_eq!(kind((false, false), true, false), LockErrorKind::Unsupported);
-        assert_eq!(kind((false, false), false, true), LockErrorKind::ReadOnly);
-        assert_eq!(kind((true, true), false, true), LockErrorKind::ReadOnly);
-        assert!(check("7.0.0", (true, true), false, false).is_ok());
+        for (mode, topology, is_right) in [
+            (Mode::Alone, Topology::Single, true),
+            (Mode::Alone, Topology::Quorum, true),
+            (Mode::Alone, Topology::Cluster, false),
+            (Mode::Cluster, Topology::Single, false),
+            (Mode::Cluster, Topology::Quorum, false),
+            (Mode::Cluster, Topology::Cluster, true),
+            (Mode::Sentinel, Topology::Single, false),
+            (Mode::Sentinel, Topology::Cluster, false),
+        ] {
+            let kind = checked("7.0.0", mode, topology).err().map(|error| error.kind());
+            let expected = (!is_right).then_some(LockErrorKind::Unsupported);
+            assert_eq!(kind, expected, "{mode:?}, {topology:?}");
+            let replica = Server { version: "7.0.0", mode, is_replica: true };
+            let expected = expected.unwrap_or(LockErrorKind::ReadOnly);
+            assert_eq!(check(replica, topology).unwrap_err().kind(), expected);
+        }
     }
 
     #[test]
