@@ -49,7 +49,7 @@ async fn a_seat_is_bought_by_clicking() {
 #[tokio::test]
 #[ignore = "needs Chromium: scripts/test --browser"]
 async fn two_buyers_see_the_line_appear_and_go_and_a_refusal_in_words() {
-    let office = Office::open(&["--pay-ms", "2500"]).await;
+    let office = Office::open(&["--pay-ms", "5000"]).await;
     let driver = Driver::start().await;
     let ann = driver.open(&office.url("/"), 1280, 900).await;
     ann.until_text("#link", "Live").await;
@@ -136,7 +136,7 @@ async fn the_page_finds_the_office_again() {
 #[tokio::test]
 #[ignore = "needs Chromium: scripts/test --browser"]
 async fn it_fits_a_phone_and_a_desk_and_says_what_its_parts_are() {
-    let office = Office::open(&["--pay-ms", "20000"]).await;
+    let office = Office::open(&["--pay-ms", "30000"]).await;
     for (seat, buyer) in [(2, "Cleo"), (5, "Maximiliane-Friederike von und zu Hohens"), (9, "Dan")]
     {
         assert_eq!(office.buy(seat, buyer, 0).await.status, 200);
@@ -144,7 +144,7 @@ async fn it_fits_a_phone_and_a_desk_and_says_what_its_parts_are() {
     let mut buyers = Vec::new();
     let long = "W".repeat(40);
     for name in ["Ann", "Bob", "Eve", "Fay", "Gus", &long, "Hal", "Ida"] {
-        buyers.push(tokio::spawn(office.buy(7, name, 20_000)));
+        buyers.push(tokio::spawn(office.buy(7, name, 30_000)));
         let waiting = buyers.len() - 1;
         lock_tests::eventually("all are waiting", office::SOON, async || {
             let line = office.get("/seats/7/line").await.body;
@@ -152,7 +152,7 @@ async fn it_fits_a_phone_and_a_desk_and_says_what_its_parts_are() {
         })
         .await;
     }
-    buyers.push(tokio::spawn(office.buy(12, "Grace Hopper", 20_000)));
+    buyers.push(tokio::spawn(office.buy(12, "Grace Hopper", 30_000)));
     let driver = Driver::start().await;
     for (name, width, height) in
         [("phone", 360, 1_700), ("small-phone", 320, 640), ("desktop", 1280, 900)]
