@@ -65,6 +65,12 @@ impl Front {
         Self { address, server, cost_us, in_line, cuts, _tasks: tasks }
     }
 
+    /// The address to which clients connect.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// The front's URL.
     #[must_use]
     pub fn url(&self) -> String {
