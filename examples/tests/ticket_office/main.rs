@@ -12,6 +12,7 @@ mod hang_up;
 mod line;
 mod office;
 mod redis;
+mod repeats;
 mod scratch;
 mod selling;
 mod sse;

@@ -110,6 +110,20 @@ impl Office {
         self.post(&format!("/seats/{seat}/buy"), "application/json", &order)
     }
 
+    /// An order with an idempotency key, for this path.
+    pub(crate) fn keyed(&self, path: &str, buyer: &str, pay_ms: u64, key: &str) -> RequestBuilder {
+        let order = json!({ "buyer": buyer, "pay_ms": pay_ms }).to_string();
+        self.post(path, "application/json", &order).header("idempotency-key", key)
+    }
+
+    /// Waits until `/metrics` has this line.
+    pub(crate) async fn until_counted(&self, line: &str) {
+        eventually(&format!("it counts {line}"), SOON, async || {
+            self.get("/metrics").await.text.lines().any(|other| other == line)
+        })
+        .await;
+    }
+
     /// Asks for the seat's buyer.
     pub(crate) async fn buyer(&self, seat: u32) -> Value {
         let seats = self.get("/seats").await;
@@ -153,6 +167,8 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) kind: String,
     pub(crate) retry_after: Option<u64>,
+    /// Whether it is the answer to an earlier request with its key.
+    pub(crate) is_replayed: bool,
     /// The body; `null`, if it is no JSON.
     pub(crate) body: Value,
     pub(crate) text: String,
@@ -179,8 +195,9 @@ pub(crate) async fn try_answer(request: RequestBuilder) -> reqwest::Result<Answe
     let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
     let kind = header("content-type").unwrap_or_default().to_owned();
     let retry_after = header("retry-after").and_then(|seconds| seconds.parse().ok());
+    let is_replayed = header("idempotency-replayed") == Some("true");
     let status = response.status().as_u16();
     let text = response.text().await?;
     let body = serde_json::from_str(&text).unwrap_or_default();
-    Ok(Answer { status, kind, retry_after, body, text })
+    Ok(Answer { status, kind, retry_after, is_replayed, body, text })
 }

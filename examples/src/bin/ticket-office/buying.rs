@@ -1,9 +1,9 @@
 //! `POST /seats/{id}/buy`: checked, then queued, then served.
 
-use axum::Json;
 use axum::extract::{FromRequest, Request, State};
 use axum::middleware::Next;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use lock_axum::{Keys, Lockable, Locked};
 
 use crate::office::{self, Office};
@@ -11,6 +11,7 @@ use crate::order::Order;
 use crate::problem;
 use crate::sale;
 use crate::seat::SeatId;
+use crate::told::Told;
 
 /// The seat of the path, and the order of the body.
 pub(crate) struct Purchase {
@@ -34,9 +35,20 @@ impl Lockable for Purchase {
     }
 }
 
-/// Runs when the buyer's turn has come. A buyer who hangs up before is dropped with this request;
-/// from here on the sale is finished in a task of its own.
-pub(crate) async fn buy(State(office): State<Office>, purchase: Locked<Purchase>) -> Response {
+/// Waits for the buyer's turn. A buyer who hangs up before is not served; from there on the sale is
+/// finished in a task of its own.
+pub(crate) async fn buy(
+    State(office): State<Office>,
+    Extension(told): Extension<Told>,
+    request: Request,
+) -> Result<Response, Response> {
+    let purchase = tokio::select! {
+        biased;
+        turn = <Locked<Purchase>>::from_request(request, &office) => {
+            turn.map_err(IntoResponse::into_response)?
+        }
+        gone = told.gone() => return Err(gone),
+    };
     let seat = purchase.seat.0;
     let order = purchase.order.clone();
     let token = purchase.fencing_token();
@@ -47,19 +59,21 @@ pub(crate) async fn buy(State(office): State<Office>, purchase: Locked<Purchase>
         sale::sell(office, seat, token, order, waited).await
     };
     match purchase.detach(sale).await {
-        Ok(Ok(ticket)) => Json(ticket).into_response(),
-        Ok(Err(problem)) => problem.into_response(),
-        Err(lost) => problem::of_locks(lost),
+        Ok(Ok(ticket)) => Ok(Json(ticket).into_response()),
+        Ok(Err(problem)) => Err(problem.into_response()),
+        Err(lost) => Err(problem::of_locks(lost)),
     }
 }
 
-/// Shows on the board which buyers join the queue and leave it.
+/// Shows on the board which buyers join the queue and leave it, and tells the purchase.
 pub(crate) async fn stir(
     State(office): State<Office>,
     seat: SeatId,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let _stirring = office.board.stirring(seat.0);
+    let (told, _buyer) = Told::new();
+    request.extensions_mut().insert(told);
     next.run(request).await
 }

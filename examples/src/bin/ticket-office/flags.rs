@@ -70,7 +70,7 @@ pub(crate) struct Flags {
         allow_negative_numbers = true,
         value_parser = wait
     )]
-    max_wait: Duration,
+    pub(crate) max_wait: Duration,
 
     /// The lease of a seat's lock in seconds; renewed while a purchase runs
     #[arg(
@@ -100,7 +100,9 @@ pub(crate) struct Flags {
                 redis://[user[:password]@]host[:port][/db], or where its sentinels are: \
                 redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db], or some nodes \
                 of a Redis Cluster: redis+cluster://[user[:password]@]host[:port][,host[:port]]… \
-                [default: locks in memory, for this process alone]",
+                [default: locks in memory, for this process alone]. A purchase that is sent again \
+                with its Idempotency-Key gets the first answer: by redis:// from each process, \
+                else from the one that gave it",
         long,
         value_name = "URL",
         env = "REDIS_URL",

@@ -15,6 +15,7 @@ mod office;
 mod order;
 mod page;
 mod problem;
+mod repeats;
 mod routes;
 mod sale;
 mod say;
@@ -23,6 +24,7 @@ mod seats;
 mod shutdown;
 mod start;
 mod status;
+mod told;
 mod waiting;
 
 use std::process::ExitCode;

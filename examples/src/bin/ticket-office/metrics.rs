@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::CONTENT_TYPE;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
-use crate::office::Office;
+use crate::office::{self, Office};
 
 /// A free lock takes a round trip, which is less than a millisecond.
 const SECONDS: [f64; 17] = [
@@ -58,6 +58,10 @@ impl Metrics {
     fn render(&self, office: &Office) -> String {
         let mut text = self.recorder.render();
         let status = office.locks.status();
+        // Without those that keep repeats apart.
+        let classes = office.locks.status_by_class();
+        let seats = classes.iter().find(|class| &*class.class == office::CLASS);
+        let (waiting, serving) = seats.map_or((0, 0), |seats| (seats.waiting, seats.holding));
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         let own = [
             (
@@ -72,8 +76,8 @@ impl Metrics {
                 "Purchases whose token the database refused.",
                 self.fenced.load(Ordering::Relaxed),
             ),
-            ("waiting", "gauge", "Buyers that wait in this process.", count(status.waiting)),
-            ("serving", "gauge", "Purchases that hold their seat.", count(status.holding)),
+            ("waiting", "gauge", "Buyers that wait in this process.", count(waiting)),
+            ("serving", "gauge", "Purchases that hold their seat.", count(serving)),
             (
                 "connected",
                 "gauge",

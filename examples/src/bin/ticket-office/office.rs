@@ -34,6 +34,9 @@ impl FromRef<Office> for Locks {
     }
 }
 
+/// The class of the locks of seats.
+pub(crate) const CLASS: &str = "seats";
+
 /// The lock of a seat.
 pub(crate) fn key(seat: u32) -> String {
     format!("seat:{seat}")

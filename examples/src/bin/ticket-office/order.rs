@@ -13,6 +13,9 @@ use crate::flags::MAX_PAY;
 use crate::office::Office;
 use crate::problem::Problem;
 
+/// The longest order.
+pub(crate) const MAX_BYTES: usize = 16 << 10;
+
 /// The longest name, in characters.
 const MAX_NAME: usize = 40;
 

@@ -2,31 +2,38 @@
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
 use lock_axum::{LockScopeLayer, OnLost};
 use lock_dashboard::Dashboard;
+use lock_idempotency::IdempotencyLayer;
 use tokio_util::sync::CancellationToken;
 
-use crate::office::Office;
+use crate::office::{self, Office};
+use crate::order::MAX_BYTES;
 use crate::{buying, events, faults, metrics, page, status, waiting};
 
 /// The routes of the office. The pages of its locks are at `/locks`, for visitors of this machine:
-/// they name each buyer. Their events end with `end`.
-pub(crate) fn routes(office: Office, end: CancellationToken) -> Router {
+/// they name each buyer. Their events end with `end`. A purchase is served `once`.
+pub(crate) fn routes(office: Office, once: IdempotencyLayer, end: CancellationToken) -> Router {
     let shows_locks = office.shows_locks;
     let locks = Dashboard::new(office.locks.clone()).until(end);
     let scope = LockScopeLayer::new(office.locks.clone())
-        .class("seats")
+        .class(office::CLASS)
         .options(office.options)
         // A buyer has paid: the database decides by the token which one may still write.
         .on_lost(OnLost::Continue);
+    // `once` is outside of the seat's lock: a repeat does not queue for it.
     let buying = Router::new()
         .route("/seats/{id}/buy", post(buying::buy))
         .route_layer(scope)
-        .route_layer(from_fn_with_state(office.clone(), buying::stir))
+        .route_layer(once.clone())
+        .route_layer(from_fn_with_state(office.clone(), buying::stir));
+    let telling = Router::new()
         .route("/seats/{id}/buy/events", post(waiting::buy))
-        .layer(DefaultBodyLimit::max(16 << 10));
+        .route_layer(once)
+        .route_layer(from_fn(waiting::tell));
+    let buying = buying.merge(telling).layer(DefaultBodyLimit::max(MAX_BYTES));
     let routes = Router::new()
         .route("/", get(page::html))
         .route("/page.css", get(page::css))

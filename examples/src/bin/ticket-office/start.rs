@@ -13,6 +13,7 @@ use crate::faults::{self, Crew};
 use crate::flags::Flags;
 use crate::metrics::Metrics;
 use crate::office::Office;
+use crate::repeats;
 use crate::routes::routes;
 use crate::say;
 use crate::seats::Seats;
@@ -56,6 +57,10 @@ async fn open(flags: Flags) -> Result<(), Failure> {
     let metrics = Metrics::install().map_err(|error| Failure::new(format!("metrics: {error}")))?;
     let seats = seats(&flags).await?;
     let locks = locks(&flags).await?;
+    let once = repeats::layer(&flags, &locks).map_err(|error| Failure {
+        code: USAGE,
+        message: format!("--redis (or REDIS_URL): {error}"),
+    })?;
     let listener = TcpListener::bind(flags.listen)
         .await
         .map_err(|error| Failure::new(format!("--listen {}: {error}", flags.listen)))?;
@@ -82,7 +87,7 @@ async fn open(flags: Flags) -> Result<(), Failure> {
     }
     say::news(format_args!("open http://{}/", reachable(address)));
     let end = CancellationToken::new();
-    let routes = routes(office.clone(), end.clone());
+    let routes = routes(office.clone(), once, end.clone());
     shutdown::serve(listener, routes, office, (signals, end)).await;
     Ok(())
 }

@@ -1,9 +1,11 @@
 //! `POST /seats/{id}/buy/events`: buys, and tells the buyer's place meanwhile, as server-sent
 //! events. They are some of `place`, at most one `turn`, and at the end a `ticket` or a `problem`.
+//! An answer that comes before the buyer is queued, as that to a bad order or to a repeat, has no
+//! events.
 //!
 //! # Implementation notes
-//! - The response owns the acquisition: where the client hangs up, the response is dropped, and the
-//!   wait with it. From its turn on the sale is a task of its own, as in `buying`.
+//! - The response owns the request inside of it: where the client hangs up, the response is
+//!   dropped, and the wait ends. From its turn on the sale is a task of its own, as in `buying`.
 //! - The server tells a place when it queues the buyer. Those ahead that leave since are seen in
 //!   the queue that the board reads, of which only a look that has begun afterwards counts: an
 //!   earlier one may not have this buyer.
@@ -11,16 +13,16 @@
 use std::future::pending;
 use std::pin::Pin;
 
-use axum::Json;
-use axum::extract::State;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Json};
 use futures_util::stream;
 use lockcore::{Acquire, LockGuard};
-use serde::Serialize;
 use serde_json::json;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, yield_now};
 use tokio::time::Instant;
 
 use crate::board::{Queue, Stirring};
@@ -30,13 +32,7 @@ use crate::office::{self, Office};
 use crate::order::Order;
 use crate::problem::{self, Problem};
 use crate::sale::{self, Ticket};
-
-/// The stages of a purchase.
-enum Stage {
-    Waiting(Box<Waiting>),
-    Paying(JoinHandle<Result<Ticket, Problem>>),
-    Over,
-}
+use crate::told::{Place, Stage, Told};
 
 /// A buyer that waits. Leaves the queue when it is dropped, and then shows it.
 struct Waiting {
@@ -54,44 +50,77 @@ struct Waiting {
     stirring: Stirring,
 }
 
-/// The place of a buyer who waits.
-#[derive(Serialize)]
-struct Place {
-    ahead: u64,
-    waited_ms: u64,
-}
-
-pub(crate) async fn buy(State(office): State<Office>, purchase: Purchase) -> Response {
-    let stage = Stage::Waiting(Box::new(Waiting::new(office, purchase)));
-    let events = stream::unfold(stage, Stage::next);
+/// Stands around [`buy`], and sends its stages and its answer as events once it has begun.
+pub(crate) async fn tell(mut request: Request, next: Next) -> Response {
+    let (told, mut stages) = Told::new();
+    request.extensions_mut().insert(told);
+    let mut answer = Box::pin(next.run(request));
+    tokio::select! {
+        biased;
+        Ok(()) = stages.changed() => {}
+        answer = &mut answer => return answer,
+    }
+    stages.mark_changed(); // it may be a later stage already, which has an event
+    let events = stream::unfold(Some((stages, answer)), async |purchase| {
+        let (mut stages, mut answer) = purchase?;
+        let told = async {
+            while let Ok(()) = stages.changed().await {
+                if let Some(event) = event(&stages.borrow_and_update()) {
+                    return event;
+                }
+            }
+            pending().await
+        };
+        tokio::select! {
+            biased;
+            event = told => Some((event, Some((stages, answer)))),
+            answer = &mut answer => {
+                let event = if answer.status().is_success() { "ticket" } else { "problem" };
+                let data = problem::body_of(answer).await;
+                Some((Event::default().event(event).json_data(data), None))
+            }
+        }
+    });
     Sse::new(events).keep_alive(KeepAlive::new().interval(ALIVE)).into_response()
 }
 
-impl Stage {
-    /// The next event; `None` after the last one.
-    async fn next(self) -> Option<(Result<Event, axum::Error>, Self)> {
-        let (event, outcome) = match self {
-            Self::Over => return None,
-            Self::Waiting(mut waiting) => match waiting.next().await {
-                Ok(Step::Place(place)) => {
-                    let event = Event::default().event("place").json_data(place);
-                    return Some((event, Self::Waiting(waiting)));
-                }
-                Ok(Step::Turn(guard)) => {
-                    let turn = json!({ "token": guard.fencing_token().get() });
-                    let event = Event::default().event("turn").json_data(turn);
-                    return Some((event, Self::Paying(waiting.pay(guard))));
-                }
-                Err(refused) => ("problem", refused),
-            },
-            // A sale that panics has no outcome.
-            Self::Paying(sale) => match sale.await.ok()? {
-                Ok(ticket) => ("ticket", Json(ticket).into_response()),
-                Err(refused) => ("problem", refused.into_response()),
-            },
+/// The event of a stage, if it has one.
+fn event(stage: &Stage) -> Option<Result<Event, axum::Error>> {
+    let event = Event::default();
+    match stage {
+        Stage::Begun => None,
+        Stage::Waiting(place) => Some(event.event("place").json_data(place)),
+        Stage::Paying(token) => {
+            Some(event.event("turn").json_data(json!({ "token": token.get() })))
+        }
+    }
+}
+
+/// Waits for the turn, and pays.
+pub(crate) async fn buy(
+    State(office): State<Office>,
+    Extension(told): Extension<Told>,
+    purchase: Purchase,
+) -> Response {
+    told.tell(Stage::Begun);
+    yield_now().await; // the events begin, also if the first one is a refusal
+    let mut waiting = Waiting::new(office, purchase);
+    let guard = loop {
+        let step = tokio::select! {
+            biased;
+            step = waiting.next() => step,
+            gone = told.gone() => return gone,
         };
-        let data = problem::body_of(outcome).await;
-        Some((Event::default().event(event).json_data(data), Self::Over))
+        match step {
+            Ok(Step::Place(place)) => told.tell(Stage::Waiting(place)),
+            Ok(Step::Turn(guard)) => break guard,
+            Err(refused) => return refused,
+        }
+    };
+    told.tell(Stage::Paying(guard.fencing_token()));
+    match waiting.pay(guard).await.expect("a sale does not panic") {
+        Ok(ticket) => Json(ticket).into_response(),
+        Err(problem) => problem.into_response(),
     }
 }
 
@@ -105,7 +134,8 @@ impl Waiting {
     fn new(office: Office, Purchase { seat, order }: Purchase) -> Self {
         let seat = seat.0;
         let stirring = office.board.stirring(seat);
-        let request = office.locks.key(office::key(seat)).class("seats").options(office.options);
+        let request =
+            office.locks.key(office::key(seat)).class(office::CLASS).options(office.options);
         let acquire = Box::pin(request.label(&order.buyer).lock());
         Self {
             places: acquire.positions(),

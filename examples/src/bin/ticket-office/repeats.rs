@@ -1,0 +1,37 @@
+//! Repeats: a purchase that comes again with the same `Idempotency-Key`, as after a cut connection,
+//! gets the answer of the first one, and nothing is sold twice.
+
+use std::time::Duration;
+
+use deadpool_redis::{Config, CreatePoolError, Runtime};
+use http::request::Parts;
+use lock_idempotency::{IdempotencyLayer, MemoryReplays, RedisReplays, Refusal, Scope};
+use lockcore::Locks;
+
+use crate::flags::{Flags, MAX_PAY};
+use crate::order::MAX_BYTES;
+
+/// The time for the rest of a purchase besides waiting and paying.
+const REST: Duration = Duration::from_secs(5);
+
+/// The layer around a purchase. The answers are kept where the locks are, if that is one Redis.
+pub(crate) fn layer(flags: &Flags, locks: &Locks) -> Result<IdempotencyLayer, CreatePoolError> {
+    let once = match flags.redis() {
+        None => IdempotencyLayer::new(locks.clone(), MemoryReplays::new(), scope),
+        Some(url) if url.starts_with("redis://") => {
+            let pool = Config::from_url(url).create_pool(Some(Runtime::Tokio1))?;
+            let replays = RedisReplays::new(pool).prefix("ticket-office:replay");
+            IdempotencyLayer::new(locks.clone(), replays, scope)
+        }
+        // A pool does not know these URLs: each process keeps the answers of its own purchases.
+        Some(_) => IdempotencyLayer::new(Locks::in_memory(), MemoryReplays::new(), scope),
+    };
+    let longest = flags.max_wait + MAX_PAY + REST;
+    let options = flags.options().wait(longest);
+    Ok(once.locking(|line| line.options(options)).max_run(longest).body_limit(MAX_BYTES))
+}
+
+/// The office has no logins: a key is a random number, which only its buyer knows.
+fn scope(_: &Parts) -> Result<Scope, Refusal> {
+    Ok(Scope::new("buyers"))
+}
