@@ -17,7 +17,11 @@ mod office;
 #[allow(dead_code, reason = "the other tests use the rest of it")]
 mod scratch;
 
+use std::net::SocketAddr;
+
 use browser::driver::Driver;
+use browser::tab::Tab;
+use lock_tests::Front;
 use office::Office;
 
 #[tokio::test]
@@ -82,7 +86,7 @@ async fn two_buyers_see_the_line_appear_and_go_and_a_refusal_in_words() {
     bob.until_text("#seat-4 button", "Join queue").await;
     bob.click("#seat-4 button").await;
     ann.until_text("#seat-4 .line .count", "1 waiting").await;
-    bob.click("#seat-4 button").await;
+    bob.click_again("#seat-4 button").await;
     bob.until_text("#news li:first-child", "You left the queue for seat 4.").await;
     ann.until_hidden("#seat-4 .line").await;
     ann.until_text("#seat-4 .who", "to Ann").await;
@@ -90,6 +94,101 @@ async fn two_buyers_see_the_line_appear_and_go_and_a_refusal_in_words() {
     ann.assert_no_errors().await;
     bob.assert_no_errors().await;
     driver.end().await;
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium: scripts/test --browser"]
+async fn a_double_click_buys_once() {
+    let office = Office::open(&["--pay-ms", "4000"]).await;
+    let driver = Driver::start().await;
+    let tab = driver.open(&office.url("/"), 1280, 900).await;
+    tab.until_text("#link", "Live").await;
+    tab.type_into("#buyer", "Ann").await;
+    tab.double_click("#seat-7 button").await;
+    tab.until_text("#seat-7 button", "Paying…").await;
+    office.until_line(7, Some("Ann"), &[]).await;
+    tab.until_text("#seat-7 .who", "to Ann").await;
+    until_bought_once(&tab, &office).await;
+    tab.assert_no_errors().await;
+
+    // In line the second click does not leave the queue either.
+    let paying = tokio::spawn(office.buy(8, "Bob", 20_000));
+    tab.until_text("#seat-8 button", "Join queue").await;
+    tab.double_click("#seat-8 button").await;
+    tab.until_text_has("#seat-8 .place", "You: next, ").await;
+    office.until_line(8, Some("Bob"), &["Ann"]).await;
+    tab.until_text("#seat-8 button", "Leave queue").await;
+    paying.abort();
+    driver.end().await;
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium: scripts/test --browser"]
+async fn a_purchase_whose_connection_is_cut_goes_on_and_the_buyer_sees_one() {
+    let office = Office::open(&["--pay-ms", "8000"]).await;
+    let front = Front::start(address(&office)).await;
+    let driver = Driver::start().await;
+    let tab = driver.open(&format!("http://{}/", front.address()), 1280, 900).await;
+    tab.until_text("#link", "Live").await;
+    tab.type_into("#buyer", "Ann").await;
+    tab.click("#seat-7 button").await;
+    tab.until_text("#seat-7 button", "Paying…").await;
+    front.cut();
+    until_bought_once(&tab, &office).await;
+    office.until_counted("lock_idempotency_served_total{outcome=\"stored\"} 1").await;
+    office.until_counted("lock_idempotency_served_total{outcome=\"replayed\"} 1").await;
+    tab.until_text("#seat-7 .who", "to Ann").await;
+
+    // Who was cut off in line has left the queue, and joins it again.
+    let paying = tokio::spawn(office.buy(8, "Bob", 30_000));
+    tab.until_text("#seat-8 button", "Join queue").await;
+    tab.click("#seat-8 button").await;
+    tab.until_text_has("#seat-8 .place", "You: next, ").await;
+    front.cut();
+    office.until_counted("lockcore_cancelled_total{class=\"seats\"} 1").await;
+    office.until_line(8, Some("Bob"), &["Ann"]).await;
+    tab.until_text_has("#seat-8 .place", "You: next, ").await;
+    tab.click_again("#seat-8 button").await;
+    tab.until_text("#news li:first-child", "You left the queue for seat 8.").await;
+    office.until_line(8, Some("Bob"), &[]).await;
+    paying.abort();
+    driver.end().await;
+}
+
+#[tokio::test]
+#[ignore = "needs Chromium: scripts/test --browser"]
+async fn who_clicks_again_after_the_last_try_gets_the_first_answer() {
+    let office = Office::open(&["--pay-ms", "20000"]).await;
+    let front = Front::start(address(&office)).await;
+    let driver = Driver::start().await;
+    let tab = driver.open(&format!("http://{}/", front.address()), 1280, 900).await;
+    tab.until_text("#link", "Live").await;
+    tab.type_into("#buyer", "Ann").await;
+    tab.click("#seat-7 button").await;
+    tab.until_text("#seat-7 button", "Paying…").await;
+    let nobody = lock_tests::Port::free();
+    front.leads_to(nobody.address());
+    front.cut();
+    tab.until_text_has("#news li:first-child", "The office did not answer.").await;
+    front.leads_to(address(&office));
+    tab.until_text("#link", "Live").await;
+    tab.click("#seat-7 button").await;
+    tab.until_text_has("#news li:first-child", "Seat 7 is yours, Ann.").await;
+    assert_eq!(tab.number("document.querySelectorAll('#news li').length").await, 2);
+    office.until_counted("ticket_office_sold_total 1").await;
+    driver.end().await;
+}
+
+/// Waits until the buyer is told of a purchase of seat 7; it is the only one, and the only news.
+async fn until_bought_once(tab: &Tab, office: &Office) {
+    tab.until_text_has("#news li:first-child", "Seat 7 is yours, Ann.").await;
+    assert_eq!(tab.number("document.querySelectorAll('#news li').length").await, 1);
+    office.until_counted("ticket_office_sold_total 1").await;
+}
+
+/// The address of an office, to stand in front of it.
+fn address(office: &Office) -> SocketAddr {
+    office.url("").trim_start_matches("http://").parse().expect("an address")
 }
 
 #[tokio::test]
@@ -171,7 +270,7 @@ async fn it_fits_a_phone_and_a_desk_and_says_what_its_parts_are() {
         assert_eq!(tab.strings(SMALL).await, Vec::<String>::new(), "{name}");
         tab.screenshot(&format!("ticket-office-{name}.png")).await;
         tab.assert_no_errors().await;
-        tab.click("#seat-12 button").await;
+        tab.click_again("#seat-12 button").await;
         tab.until_text_has("#news li:first-child", "You left the queue").await;
         tab.until_text_has("#toast", "You left the queue").await;
     }

@@ -139,6 +139,27 @@ impl Tab {
         self.client.perform_actions(mouse).await.expect("it can be clicked");
     }
 
+    /// Clicks an element that was clicked a moment ago, and not as a double click: somewhere else in
+    /// between.
+    pub(crate) async fn click_again(&self, selector: &str) {
+        self.click("h1").await;
+        self.click(selector).await;
+    }
+
+    /// Clicks an element twice, as fast as a mouse does.
+    pub(crate) async fn double_click(&self, selector: &str) {
+        let element = self.client.wait().at_most(SOON).for_element(Locator::Css(selector)).await;
+        let (x, y) = (0.0, 0.0);
+        let element = element.expect("it is there");
+        let at = PointerAction::MoveToElement { element, duration: None, x, y };
+        let mut mouse = MouseActions::new("mouse".to_owned()).then(at);
+        for _ in 0..2 {
+            mouse = mouse.then(PointerAction::Down { button: MOUSE_BUTTON_LEFT });
+            mouse = mouse.then(PointerAction::Up { button: MOUSE_BUTTON_LEFT });
+        }
+        self.client.perform_actions(mouse).await.expect("it can be clicked");
+    }
+
     /// Presses Tab until the focus is on a part with this id or text.
     pub(crate) async fn tab_to(&self, part: &str) {
         let mut seen = Vec::new();

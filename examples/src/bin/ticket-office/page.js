@@ -8,8 +8,12 @@ const MOST_AT_ONCE = 4;
 const MOST_NEWS = 6;
 const LINE_SHOWN = 5;
 const TOAST_MS = 6_000;
+// A purchase whose connection is cut is sent again: at most so often, and so long after the first cut.
+const MOST_TRIES = 5;
+const REPEAT_MS = 60_000;
+const PAUSE_MS = 300; // before the first repeat; twice as long before each further one
 
-const seats = new Map(); // number -> { view, card, buying }
+const seats = new Map(); // number -> { view, card, buying, order }
 let underway = 0;
 let fading = 0;
 
@@ -65,8 +69,11 @@ function add(number) {
   const card = $("seat").content.firstElementChild.cloneNode(true);
   card.id = `seat-${number}`;
   card.querySelector("h3").textContent = number;
-  const seat = { number, card, view: null, buying: null };
-  card.querySelector("button").addEventListener("click", () => press(seat));
+  const seat = { number, card, view: null, buying: null, order: null };
+  card.querySelector("button").addEventListener("click", (event) => {
+    // The second click of a double click would leave the queue.
+    if (event.detail <= 1) press(seat);
+  });
   seats.set(number, seat);
   $("seats").append(card);
   return seat;
@@ -154,21 +161,20 @@ function press(seat) {
 
 async function buy(seat, buyer) {
   // `ahead` is null until the server has queued the buyer, and again when it is their turn.
-  seat.buying = { buyer, abort: new AbortController(), ahead: null, since: Date.now(), paying: false };
+  seat.buying = { abort: new AbortController(), ahead: null, since: Date.now(), paying: false };
+  // The key stays until an answer comes: a click after that is another purchase.
+  if (seat.order?.buyer !== buyer) seat.order = { buyer, key: newKey() };
   underway += 1;
   draw(seat);
   try {
-    const response = await fetch(`/seats/${seat.number}/buy/events`, {
-      method: "POST",
-      headers: { "content-type": "application/json" },
-      body: JSON.stringify({ buyer }),
-      signal: seat.buying.abort.signal,
-    });
-    if (!response.ok) {
-      tell("bad", words(seat.number, await response.json()));
-      return;
+    const [outcome, data] = await answer(seat);
+    seat.order = null;
+    if (outcome === "ticket") {
+      const waited = (data.waited_ms / 1000).toFixed(1);
+      tell("good", `Seat ${data.seat} is yours, ${data.buyer}. You waited ${waited} s; fencing token ${data.token}.`);
+    } else {
+      tell("bad", words(seat.number, data));
     }
-    await follow(seat, response);
   } catch (error) {
     const left = error.name === "AbortError";
     tell(left ? "" : "bad", left
@@ -181,24 +187,53 @@ async function buy(seat, buyer) {
   }
 }
 
-// Shows the events of a purchase, to the last one.
+// 128 random bits. `crypto.randomUUID` is only there on this machine, or with TLS.
+function newKey() {
+  const bytes = [...crypto.getRandomValues(new Uint8Array(16))];
+  return bytes.map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+// The answer to an order, which is sent again if the connection is cut. By its key the office knows
+// it: one that it has served already gets the same answer.
+async function answer(seat) {
+  let cut = null;
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await send(seat);
+    } catch (error) {
+      cut ??= Date.now();
+      const isOver = tries === MOST_TRIES || Date.now() - cut > REPEAT_MS;
+      if (error.name === "AbortError" || isOver) throw error;
+      seat.buying.ahead = null;
+      draw(seat);
+      await new Promise((wake) => setTimeout(wake, PAUSE_MS * 2 ** (tries - 1)));
+    }
+  }
+}
+
+async function send(seat) {
+  const response = await fetch(`/seats/${seat.number}/buy/events`, {
+    method: "POST",
+    headers: { "content-type": "application/json", "idempotency-key": seat.order.key },
+    body: JSON.stringify({ buyer: seat.order.buyer }),
+    signal: seat.buying.abort.signal,
+  });
+  if (response.headers.get("content-type") === "text/event-stream") return follow(seat, response);
+  return [response.ok ? "ticket" : "problem", await response.json()];
+}
+
+// Shows the events of a purchase; returns the last one.
 async function follow(seat, response) {
   for await (const [name, data] of events(response)) {
     switch (name) {
       case "place":
-        Object.assign(seat.buying, { ahead: data.ahead, since: Date.now() - data.waited_ms });
+        Object.assign(seat.buying, { ahead: data.ahead, since: Date.now() - data.waited_ms, paying: false });
         break;
       case "turn":
         Object.assign(seat.buying, { ahead: null, paying: true });
         break;
-      case "ticket": {
-        const waited = (data.waited_ms / 1000).toFixed(1);
-        tell("good", `Seat ${data.seat} is yours, ${data.buyer}. You waited ${waited} s; fencing token ${data.token}.`);
-        return;
-      }
-      case "problem":
-        tell("bad", words(seat.number, data));
-        return;
+      default:
+        return [name, data];
     }
     draw(seat);
   }
