@@ -260,7 +260,7 @@ pub(super) fn is_step(request: &Request) -> bool {
 /// more.
 fn may_queue(request: &Request) -> bool {
     let scripts = scripts::of_queue(Topology::Single);
-    let acquires = [&scripts.lock, &scripts.acquire];
+    let acquires = [&scripts.lock, &scripts.acquire, &scripts.acquire_all, &scripts.acquire_newest];
     let mut texts = acquires.into_iter().flat_map(|script| [&script.digest, &script.source]);
     let script = request.args().get(1);
     script.is_some_and(|script| texts.any(|text| text.as_bytes() == script))
