@@ -139,8 +139,8 @@ impl Tab {
         self.client.perform_actions(mouse).await.expect("it can be clicked");
     }
 
-    /// Clicks an element that was clicked a moment ago, and not as a double click: somewhere else in
-    /// between.
+    /// Clicks an element that was clicked a moment ago, and not as a double click: somewhere else
+    /// in between.
     pub(crate) async fn click_again(&self, selector: &str) {
         self.click("h1").await;
         self.click(selector).await;
