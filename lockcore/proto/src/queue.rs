@@ -109,7 +109,7 @@ pub enum Message {
 }
 
 impl Message {
-    /// The event that it is for its node.
+    /// The node that the message is sent to, and the event that it brings there.
     pub fn event(self) -> (NodeId, Event) {
         match self {
             Self::Grants { node, token, grants } => (node, Event::Granted { token, grants }),

@@ -60,20 +60,7 @@ impl Function {
                 let answer = state.step(&mut call, command);
                 self.counter = call.counter;
                 for message in call.messages {
-                    let (node, event) = match message {
-                        queue::Message::Grants { node, token, grants } => {
-                            (node, Event::Granted { token, grants })
-                        }
-                        queue::Message::Run { node, token, left_ms, numbers } => {
-                            (node, Event::GrantedRun { token, left_ms, numbers })
-                        }
-                        queue::Message::Revoked { node, numbers } => {
-                            (node, Event::Revoked { numbers })
-                        }
-                        queue::Message::Superseded { node, numbers } => {
-                            (node, Event::Superseded { numbers })
-                        }
-                    };
+                    let (node, event) = message.event();
                     self.deliver(node.as_str(), event);
                 }
                 answer

@@ -73,14 +73,7 @@ impl World {
     /// Brings the messages to the node.
     fn hear(&mut self, now: Moment) {
         for message in std::mem::take(&mut self.said) {
-            let event = match message {
-                Message::Grants { token, grants, .. } => Event::Granted { token, grants },
-                Message::Run { token, left_ms, numbers, .. } => {
-                    Event::GrantedRun { token, left_ms, numbers }
-                }
-                Message::Revoked { numbers, .. } => Event::Revoked { numbers },
-                Message::Superseded { numbers, .. } => Event::Superseded { numbers },
-            };
+            let (_, event) = message.event();
             self.core.event(now).heard(event);
         }
     }
