@@ -320,13 +320,13 @@ where
                 let place = Place::of(lock);
                 self.acquire(place);
             }
-            Asked::One(lock, Command::Release { .. }) => {
-                let place = Place::of(lock);
-                match link.may_compare(&self.sender) {
-                    Some(compare) => self.release(place, compare),
-                    None => self.run_script(),
+            Asked::One(lock, Command::Release { .. }) => match link.may_compare(&self.sender) {
+                Some(compare) => {
+                    let place = Place::of(lock);
+                    self.release(place, compare);
                 }
-            }
+                None => self.run_script(),
+            },
             _ => self.run_script(),
         }
     }
