@@ -67,19 +67,24 @@ where
 async fn turn<R>(keyed: &Keyed, locks: &RequestLocks) -> Turn<R> {
     let Keyed { config, record, .. } = keyed;
     let seat = config.board.join(*record);
-    let mut acquire = pin!(locks.guards(Keys::one(record.lock())));
+    let mut acquire = pin!(async {
+        match locks.guards(Keys::one(record.lock())).await {
+            Ok(guards) => Turn::Granted(guards.into_iter().next().expect("one key has one guard")),
+            Err(error) => Turn::Refused(error),
+        }
+    });
     loop {
         // Before the look: an answer that comes after it is told.
         let told = seat.told();
         let mut look = pin!(config.within(config.store.look_up(record)));
-        let (guard, found) = tokio::select! {
+        let (turn, found) = tokio::select! {
             // The place in line is asked for first.
             biased;
-            guards = &mut acquire => match guards {
+            turn = &mut acquire => match turn {
                 // The look was sent beside the acquire, so its answer is about to come. Without it
                 // a replay would take one more round trip, to begin and to find the record.
-                Ok(guards) => (Some(guards), look.await),
-                Err(error) => return Turn::Refused(error),
+                Turn::Granted(_) => (Some(turn), look.await),
+                _ => return turn,
             },
             found = &mut look => (None, found),
         };
@@ -92,22 +97,15 @@ async fn turn<R>(keyed: &Keyed, locks: &RequestLocks) -> Turn<R> {
             Ok(None) => {}
             Err(error) => return Turn::Answered(config.failed(record, &error)),
         }
-        if let Some(guards) = guard {
-            return granted(guards);
+        if let Some(turn) = turn {
+            return turn;
         }
         tokio::select! {
             biased;
-            guards = &mut acquire => match guards {
-                Ok(guards) => return granted(guards),
-                Err(error) => return Turn::Refused(error),
-            },
+            turn = &mut acquire => return turn,
             () = told => {}
         }
     }
-}
-
-fn granted<R>(guards: Vec<LockGuard>) -> Turn<R> {
-    Turn::Granted(guards.into_iter().next().expect("one key has one guard"))
 }
 
 impl Keyed {
