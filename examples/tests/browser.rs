@@ -101,9 +101,7 @@ async fn two_buyers_see_the_line_appear_and_go_and_a_refusal_in_words() {
 async fn a_double_click_buys_once() {
     let office = Office::open(&["--pay-ms", "4000"]).await;
     let driver = Driver::start().await;
-    let tab = driver.open(&office.url("/"), 1280, 900).await;
-    tab.until_text("#link", "Live").await;
-    tab.type_into("#buyer", "Ann").await;
+    let tab = enter(&driver, &office.url("/"), "Ann").await;
     tab.double_click("#seat-7 button").await;
     tab.until_text("#seat-7 button", "Paying…").await;
     office.until_line(7, Some("Ann"), &[]).await;
@@ -128,9 +126,7 @@ async fn a_purchase_whose_connection_is_cut_goes_on_and_the_buyer_sees_one() {
     let office = Office::open(&["--pay-ms", "8000"]).await;
     let front = Front::start(address(&office)).await;
     let driver = Driver::start().await;
-    let tab = driver.open(&format!("http://{}/", front.address()), 1280, 900).await;
-    tab.until_text("#link", "Live").await;
-    tab.type_into("#buyer", "Ann").await;
+    let tab = enter(&driver, &format!("http://{}/", front.address()), "Ann").await;
     tab.click("#seat-7 button").await;
     tab.until_text("#seat-7 button", "Paying…").await;
     front.cut();
@@ -161,9 +157,7 @@ async fn who_clicks_again_after_the_last_try_gets_the_first_answer() {
     let office = Office::open(&["--pay-ms", "20000"]).await;
     let front = Front::start(address(&office)).await;
     let driver = Driver::start().await;
-    let tab = driver.open(&format!("http://{}/", front.address()), 1280, 900).await;
-    tab.until_text("#link", "Live").await;
-    tab.type_into("#buyer", "Ann").await;
+    let tab = enter(&driver, &format!("http://{}/", front.address()), "Ann").await;
     tab.click("#seat-7 button").await;
     tab.until_text("#seat-7 button", "Paying…").await;
     let nobody = lock_tests::Port::free();
@@ -177,6 +171,14 @@ async fn who_clicks_again_after_the_last_try_gets_the_first_answer() {
     assert_eq!(tab.number("document.querySelectorAll('#news li').length").await, 2);
     office.until_counted("ticket_office_sold_total 1").await;
     driver.end().await;
+}
+
+/// Opens the page of an office at this URL, and enters the name of its buyer.
+async fn enter(driver: &Driver, url: &str, buyer: &str) -> Tab {
+    let tab = driver.open(url, 1280, 900).await;
+    tab.until_text("#link", "Live").await;
+    tab.type_into("#buyer", buyer).await;
+    tab
 }
 
 /// Waits until the buyer is told of a purchase of seat 7; it is the only one, and the only news.
@@ -196,9 +198,7 @@ fn address(office: &Office) -> SocketAddr {
 async fn a_full_line_and_a_wait_that_was_too_long_are_told_in_words() {
     let office = Office::open(&["--max-wait", "2", "--queue-limit", "1"]).await;
     let driver = Driver::start().await;
-    let tab = driver.open(&office.url("/"), 1280, 900).await;
-    tab.until_text("#link", "Live").await;
-    tab.type_into("#buyer", "Zoë").await;
+    let tab = enter(&driver, &office.url("/"), "Zoë").await;
     let paying = tokio::spawn(office.buy(1, "Ann", 20_000));
     office.until_line(1, Some("Ann"), &[]).await;
     let waiting = tokio::spawn(office.buy(1, "Bob", 0));
