@@ -70,8 +70,8 @@
 //! |---|---|---|
 //! | 2xx, 3xx, 400, 402, 404, 410, 422 | is finished | gets it, with `Idempotency-Replayed: true` |
 //! | the same, but larger than [`keep_limit`](IdempotencyLayer::keep_limit), not there [in time](IdempotencyLayer::collect_within), an event stream, an upgrade, compressed, or its body fails | is done | 409 `idempotency-answer-not-kept` |
-//! | 401, 403, 429, 503 and others that say that nothing was done | ends | runs the handler |
-//! | 408, 500, 502, 504 and others that do not say whether anything was done | stays started | runs the handler [again](Attempt::is_again), or [not](IdempotencyLayer::remember_starts) |
+//! | 401, 403, 429, 503 and the like: nothing was done | ends | runs the handler |
+//! | 408, 500, 502, 504 and the like: the work may have been done | stays started | runs the handler [again](Attempt::is_again), or [not](IdempotencyLayer::remember_starts) |
 //! | none: the process died, a panic, an error of the service, `max_run` | stays started | the same |
 //!
 //! [`Meaning::of`] has the whole list, and [`meaning`](IdempotencyLayer::meaning) sets another one.

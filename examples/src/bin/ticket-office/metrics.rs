@@ -58,7 +58,7 @@ impl Metrics {
     fn render(&self, office: &Office) -> String {
         let mut text = self.recorder.render();
         let status = office.locks.status();
-        // Without those that keep repeats apart.
+        // The locks of idempotency keys are in a class of their own.
         let classes = office.locks.status_by_class();
         let seats = classes.iter().find(|class| &*class.class == office::CLASS);
         let (waiting, serving) = seats.map_or((0, 0), |seats| (seats.waiting, seats.holding));

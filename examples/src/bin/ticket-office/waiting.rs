@@ -50,7 +50,8 @@ struct Waiting {
     stirring: Stirring,
 }
 
-/// Stands around [`buy`], and sends its stages and its answer as events once it has begun.
+/// A middleware around [`buy`] that sends the stages and the answer as events, once the purchase
+/// has begun.
 pub(crate) async fn tell(mut request: Request, next: Next) -> Response {
     let (told, mut stages) = Told::new();
     request.extensions_mut().insert(told);
@@ -84,7 +85,7 @@ pub(crate) async fn tell(mut request: Request, next: Next) -> Response {
     Sse::new(events).keep_alive(KeepAlive::new().interval(ALIVE)).into_response()
 }
 
-/// The event of a stage, if it has one.
+/// The event that shows a stage; `None` for a purchase that has just begun.
 fn event(stage: &Stage) -> Option<Result<Event, axum::Error>> {
     let event = Event::default();
     match stage {
