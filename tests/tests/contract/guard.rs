@@ -3,7 +3,7 @@
 use lockcore::{HoldState, LockErrorKind};
 use tokio::time::Instant;
 
-use crate::backend::{Backend, LONG, granted, is_free, ms, soon, until_nothing_is_left, wait_as};
+use crate::backend::{Backend, LONG, granted, ms, soon, until_nothing_is_left, wait_as};
 
 on_every_store!(
     a_release_frees_the_lock_once_and_for_all,
@@ -134,7 +134,7 @@ async fn a_guard_tells_its_key_token_state_and_deadline(backend: &Backend) {
     let seen = locks.inspect("50% {off}").await.expect("an inspection");
     assert!(guard.deadline() < Instant::now() + seen.holders[0].lease_left);
     guard.release().await.expect("held until now");
-    assert!(is_free(&locks, "50% {off}").await);
+    until_nothing_is_left(&locks, "50% {off}").await;
 }
 
 async fn a_panic_releases(backend: &Backend) {
