@@ -17,7 +17,7 @@ use call::{Scripted, value};
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use proto::layout::{Layout, QUEUE};
-use proto::wire::{Asked, Floors, Wire, keys};
+use proto::wire::{Floors, Wire, keys};
 use proto::{
     Acquired, Answer, Command, Demand, Label, LockName, Member, Mode, NodeId, Released, Topology,
 };
@@ -75,13 +75,13 @@ impl Node {
     async fn run(&self, lock: &LockName, command: Command) -> Answer {
         let floors =
             Floors { floor_us: self.floor_us, latest_us: self.floor_us, ..Floors::default() };
-        let asked = Asked::One(lock.clone(), command);
-        let call: Scripted = self.wire.write(&asked, floors).expect("there is a script for it");
+        let command = (lock, &command);
+        let call: Scripted = self.wire.write(&[command], floors).expect("there is a script for it");
         let answer = redis::Cmd::from(&call.0.command)
             .query_async(&mut self.redis.clone())
             .await
             .expect("answered");
-        self.wire.answer(&asked, &value(&answer)).expect("a known form")
+        self.wire.answer(command, &value(&answer)).expect("a known form")
     }
 
     async fn enqueue(&self, lock: &LockName, member: &Member) -> Acquired {

@@ -13,16 +13,14 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
-#[cfg(feature = "redis")]
-use client::answer_to;
 use futures_util::FutureExt as _;
-use proto::node::Lanes;
+use futures_util::future::{BoxFuture, ready};
+use proto::node::{Batch, Lanes};
 use proto::{
-    Answer, Answers, Command, Event, FencingToken, Link, LockErrorKind, LockName, StoreError,
-    Topology,
+    Answer, Answers, Event, FencingToken, Link, LockErrorKind, LockName, StoreError, Topology,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -32,10 +30,43 @@ use tokio::time::Instant;
 pub(crate) use self::links::Links;
 use crate::status::ServerStatus;
 
+/// The answers to a batch.
+#[derive(Debug, Clone)]
+pub(crate) struct Replies {
+    /// An answer for each command.
+    pub(crate) answers: Answers,
+    /// The number of replicas that have the renewals, if these were to be confirmed.
+    pub(crate) replicas: u32,
+}
+
+impl Replies {
+    /// The answer to the only command.
+    pub(crate) fn only(mut self) -> Result<Answer, StoreError> {
+        debug_assert_eq!(self.answers.len(), 1, "a batch of one command has one answer");
+        self.answers.pop().unwrap_or_else(|| Err(StoreError::ambiguous("there is no answer")))
+    }
+}
+
+impl From<Answers> for Replies {
+    fn from(answers: Answers) -> Self {
+        Self { answers, replicas: 0 }
+    }
+}
+
+/// A reply, or the error of all commands of the batch.
+pub(crate) type Replied = Result<Replies, StoreError>;
+
+/// Takes a reply. It is dropped without one if the runtime ends.
+pub(crate) type Then = Box<dyn FnOnce(Batch, Replied) + Send>;
+
+/// A request that no core has to know of.
+pub(crate) type StoreFuture<T> = BoxFuture<'static, Result<T, StoreError>>;
+
 /// One node's view of a store. Each command is one atomic step on the server.
 pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
-    /// Runs one command.
-    fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer>;
+    /// Sends the commands of a batch, and has their answers taken by `then`: before this returns,
+    /// or by a task of the runtime that the store was made in.
+    fn send(&self, batch: Batch, then: Then);
 
     /// How its servers are put together: only commands for locks of one counter run together.
     fn topology(&self) -> Topology {
@@ -48,18 +79,11 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
         None
     }
 
-    /// Runs several renewals, of at most [`proto::MAX_RENEWALS`] holds, or several touches, of at
-    /// most [`proto::MAX_LINES`] locks with [`proto::MAX_BATCH`] members; or any command alone.
-    fn run_together(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers>;
-
-    /// As [`run_together`](Self::run_together), for renewals, and waits until replicas have them.
-    /// Says how many do. Only asked for where replicas are required.
-    fn confirm(&self, renewals: &[(&LockName, &Command)]) -> StoreFuture<(Answers, u32)> {
-        let _ = renewals;
-        StoreFuture::ready(Err(StoreError::refused(
-            LockErrorKind::Unsupported,
-            "this store has no replicas",
-        )))
+    /// As [`send`](Self::send), for renewals, and waits until replicas have them. Says how many do.
+    /// Only asked for where replicas are required.
+    fn confirm(&self, batch: Batch, then: Then) {
+        let error = "this store has no replicas";
+        then(batch, Err(StoreError::refused(LockErrorKind::Unsupported, error)));
     }
 
     /// Whether commands get through at all.
@@ -96,7 +120,7 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
     /// As a primary of a quorum: the time for which the server has forgotten nothing. From then on,
     /// tokens are above its present time.
     fn standing(&self) -> StoreFuture<Standing> {
-        StoreFuture::ready(Err(no_primary()))
+        ready(Err(no_primary())).boxed()
     }
 
     /// The connections to each server, by their addresses.
@@ -112,12 +136,12 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Says in which process this node runs, for operators.
     fn tell_process(&self) -> StoreFuture<()> {
-        StoreFuture::ready(Ok(()))
+        ready(Ok(())).boxed()
     }
 
     /// The process of a node, as `host:pid`, if it has said so lately.
     fn process_of(&self, _node: &str) -> StoreFuture<Option<String>> {
-        StoreFuture::ready(Ok(None))
+        ready(Ok(None)).boxed()
     }
 
     /// The connection on which grants arrive.
@@ -166,22 +190,6 @@ pub(crate) trait Listener: Send + Sync + 'static {
     fn hear(&self, event: Event);
 }
 
-/// The answer of a store: there already, or a future.
-#[must_use = "futures do nothing unless polled"]
-#[cfg_attr(
-    not(feature = "redis"),
-    allow(dead_code, reason = "the store in memory answers at once")
-)]
-pub(crate) enum StoreFuture<T> {
-    /// An answer that is there already, taken on the first poll.
-    Ready(Option<Result<T, StoreError>>),
-    /// An answer on its way.
-    Pending(Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send>>),
-    /// A request that is sent once it has a recipient, or is polled.
-    #[cfg(feature = "redis")]
-    Unsent(Option<redis::Unsent<T>>),
-}
-
 /// Polls some work at once, and leaves the rest of it to a task: requests that are sent by their
 /// first poll keep their order.
 pub(crate) fn begin(runtime: &Handle, mut work: Pin<Box<dyn Future<Output = ()> + Send>>) {
@@ -197,90 +205,5 @@ pub(crate) fn begin(runtime: &Handle, mut work: Pin<Box<dyn Future<Output = ()> 
     drop(in_runtime);
     if polled.is_pending() {
         runtime.spawn(work);
-    }
-}
-
-/// The error of a request whose runtime has ended.
-#[cfg(feature = "redis")]
-fn runtime_ended() -> StoreError {
-    StoreError::refused(LockErrorKind::Closed, "the runtime has ended")
-}
-
-impl<T> StoreFuture<T> {
-    /// An answer that is there already.
-    pub(crate) fn ready(answer: Result<T, StoreError>) -> Self {
-        Self::Ready(Some(answer))
-    }
-
-    /// An answer that takes a while.
-    #[cfg_attr(
-        not(feature = "redis"),
-        allow(dead_code, reason = "the store in memory answers at once")
-    )]
-    pub(crate) fn pending(
-        answer: impl Future<Output = Result<T, StoreError>> + Send + 'static,
-    ) -> Self {
-        Self::Pending(Box::pin(answer))
-    }
-}
-
-impl<T: Send + 'static> StoreFuture<T> {
-    /// Sends the request, and has its answer taken by `then`: before this returns, or by a task of
-    /// the runtime.
-    pub(crate) fn give(
-        self,
-        runtime: &Handle,
-        then: impl FnOnce(Result<T, StoreError>) + Send + 'static,
-    ) {
-        match self {
-            Self::Ready(answer) => {
-                if let Some(answer) = answer {
-                    then(answer);
-                }
-            }
-            Self::Pending(answer) => begin(runtime, Box::pin(async move { then(answer.await) })),
-            #[cfg(feature = "redis")]
-            Self::Unsent(request) => {
-                if let Some(request) = request {
-                    request.send(then);
-                }
-            }
-        }
-    }
-}
-
-// `Ready` and `Unsent` are only ever moved out of and `Pending` is a box: nothing is pinned in
-// place.
-impl<T> Unpin for StoreFuture<T> {}
-
-impl<T: Send + 'static> Future for StoreFuture<T> {
-    type Output = Result<T, StoreError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        #[cfg(feature = "redis")]
-        if let Self::Unsent(request) = &mut *self {
-            let request = request.take().expect("it becomes pending with its first poll");
-            let answer = answer_to(|then| request.send(then));
-            *self = Self::pending(answer.map(|told| told.unwrap_or_else(|| Err(runtime_ended()))));
-        }
-        match &mut *self {
-            Self::Ready(answer) => {
-                Poll::Ready(answer.take().expect("a StoreFuture is not polled after it is ready"))
-            }
-            Self::Pending(answer) => answer.as_mut().poll(cx),
-            #[cfg(feature = "redis")]
-            Self::Unsent(_) => unreachable!("it is pending by now"),
-        }
-    }
-}
-
-impl<T> fmt::Debug for StoreFuture<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ready(_) => f.write_str("StoreFuture::Ready"),
-            Self::Pending(_) => f.write_str("StoreFuture::Pending"),
-            #[cfg(feature = "redis")]
-            Self::Unsent(_) => f.write_str("StoreFuture::Unsent"),
-        }
     }
 }

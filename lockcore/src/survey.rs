@@ -159,6 +159,8 @@ impl fmt::Debug for Survey {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+    use futures_util::future::ready;
     use proto::StoreError;
 
     use super::*;
@@ -171,7 +173,7 @@ mod tests {
     impl Search for TellsItAgain {
         fn step(&self, cursor: u64) -> StoreFuture<(Vec<LockName>, u64)> {
             let names = vec![self.0.clone(), self.0.clone()];
-            StoreFuture::ready(Ok((names, (cursor + 1) % 3)))
+            ready(Ok((names, (cursor + 1) % 3))).boxed()
         }
     }
 
@@ -181,7 +183,7 @@ mod tests {
 
     impl Search for Silent {
         fn step(&self, _cursor: u64) -> StoreFuture<(Vec<LockName>, u64)> {
-            StoreFuture::ready(Err(StoreError::ambiguous("no answer")))
+            ready(Err(StoreError::ambiguous("no answer"))).boxed()
         }
     }
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use lock_tests::protocol::{self, PREFIX};
 use lock_tests::{Raw, RedisOptions, RedisServer};
 use proto::layout::QUEUE;
-use proto::wire::{Asked, Floors, Wire, keys};
+use proto::wire::{Floors, Wire, keys};
 use proto::{
     Answer, Answers, Command, Demand, Label, Leaving, LockName, Member, Mode, NodeId, Topology,
 };
@@ -98,8 +98,8 @@ impl Bench {
     }
 
     async fn run(&mut self, node: &Node, lock: &LockName, command: Command) -> Answer {
-        let asked = Asked::One(lock.clone(), command);
-        let answers = protocol::run(&mut self.redis, &node.wire, &asked, node.floors).await;
+        let commands = [(lock, &command)];
+        let answers = protocol::run(&mut self.redis, &node.wire, &commands, node.floors).await;
         let mut answers: Answers = answers.expect("an answer of the script");
         answers.pop().expect("an answer for the command").expect("an answer of the lock")
     }
@@ -135,8 +135,7 @@ impl Bench {
     ) {
         let run = async |bench: &mut Self| {
             for (lock, command) in locks.iter().zip(commands) {
-                let asked = Asked::One(lock.clone(), command);
-                let free = node.wire.free_acquire(&asked).expect("a lock");
+                let free = node.wire.free_acquire((lock, &command)).expect("a lock");
                 let mut transaction = redis::pipe();
                 transaction.atomic().cmd("SET").arg(free.door).arg(free.member.as_str());
                 transaction.arg("NX").arg("PX").arg(free.member.lease_ms());

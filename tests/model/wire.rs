@@ -70,7 +70,7 @@ impl Locking {
             }
         }
         // Acquires go together as the driver has them go.
-        for request in batches(requests, |_| 0).into_iter().flatten() {
+        for request in batches(requests, |_| true, |_| 0).into_iter().flatten() {
             self.send(state, node, &request);
         }
         if wakes {

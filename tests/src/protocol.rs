@@ -5,7 +5,7 @@ mod call;
 pub mod queue;
 pub mod redisson;
 
-pub use call::{Script, answers, ask, error_of, layout, run};
+pub use call::{Script, answers, ask, by_script, error_of, layout, run};
 
 /// The first part of the channels on which nodes are told of grants.
 pub const PREFIX: &str = "lockcore";

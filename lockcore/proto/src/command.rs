@@ -2,6 +2,8 @@
 
 use std::num::NonZeroU32;
 
+use smallvec::SmallVec;
+
 use super::reply::{
     Acquired, Grant, Inspection, Leaving, Left, Mode, Released, Renewed, Reply, Touched,
 };
@@ -177,4 +179,4 @@ impl Answer {
 
 /// An answer for each command, in order. One lock at whose keys another program's data stand
 /// answers with an error, and keeps no other from its own.
-pub type Answers = Vec<Result<Answer, StoreError>>;
+pub type Answers = SmallVec<[Result<Answer, StoreError>; 1]>;

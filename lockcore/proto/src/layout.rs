@@ -13,7 +13,7 @@ use crate::demand::Demand;
 use crate::error::StoreError;
 use crate::member::{Label, Member, NodeId, Service};
 use crate::name::LockName;
-use crate::wire::call::{Asked, Begin, Context, Reading};
+use crate::wire::call::{Begin, Commands, Context, Reading};
 use crate::wire::queue::{FreeAcquire, FreeRelease};
 use crate::wire::scripts::Script;
 use crate::wire::value::Value;
@@ -97,7 +97,12 @@ pub trait Layout: fmt::Debug + Send + Sync {
     fn goes_together(&self, command: &Command) -> bool;
 
     /// Writes the call of the script that runs the commands; `None` if there is no such script.
-    fn write(&self, asked: &Asked, context: Context<'_>, to: &mut dyn Begin) -> Option<()>;
+    fn write(
+        &self,
+        commands: &Commands<'_>,
+        context: Context<'_>,
+        to: &mut dyn Begin,
+    ) -> Option<()>;
 
     /// The answer to the only command.
     ///
@@ -107,7 +112,7 @@ pub trait Layout: fmt::Debug + Send + Sync {
     fn answer(
         &self,
         reading: Reading<'_>,
-        asked: (&LockName, &Command),
+        command: (&LockName, &Command),
         answer: &Value<'_>,
     ) -> Result<Answer, StoreError>;
 
@@ -118,7 +123,7 @@ pub trait Layout: fmt::Debug + Send + Sync {
     fn answers(
         &self,
         reading: Reading<'_>,
-        commands: &[&Command],
+        commands: &Commands<'_>,
         answer: &Value<'_>,
     ) -> Result<Answers, StoreError>;
 

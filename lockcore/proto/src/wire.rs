@@ -16,7 +16,9 @@ pub(crate) mod value;
 
 use std::sync::Arc;
 
-pub use call::{Asked, Begin, Call, Context, Floors, Reading, borrowed};
+use smallvec::smallvec;
+
+pub use call::{Begin, Call, Commands, Context, Floors, Reading};
 pub use message::message;
 pub use queue::{FreeAcquire, FreeRelease, script as queue_script};
 pub use scripts::Script;
@@ -47,23 +49,13 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// The commands by the scripts that run them. In a Redis Cluster, all are of one slot.
-    pub fn by_script(&self, commands: &[(&LockName, &Command)]) -> Vec<Asked> {
-        match commands {
-            [(_, first), _, ..] if self.layout.goes_together(first) => {
-                vec![Asked::together(commands)]
-            }
-            _ => commands.iter().copied().map(Asked::one).collect(),
-        }
-    }
-
     /// The call of the script that runs the commands, for a node that has seen so much.
     ///
     /// # Errors
     /// The layout has no script for these commands.
-    pub fn write<C: Call>(&self, asked: &Asked, floors: Floors) -> Result<C, StoreError> {
+    pub fn write<C: Call>(&self, commands: &Commands<'_>, floors: Floors) -> Result<C, StoreError> {
         let mut call = None;
-        let written = self.layout.write(asked, self.context(floors), &mut call);
+        let written = self.layout.write(commands, self.context(floors), &mut call);
         call.filter(|_| written.is_some()).ok_or_else(no_such_command)
     }
 
@@ -73,8 +65,11 @@ impl Wire {
     /// Cluster, where a counter that is made while its slot moves would stop the move, and on a
     /// primary of a quorum, where the floor has the tokens of the others, and the number of a
     /// transaction would seldom be above it.
-    pub fn free_acquire<'a>(&self, asked: &'a Asked) -> Option<FreeAcquire<'a>> {
-        match self.fast(asked)? {
+    pub fn free_acquire<'a>(
+        &self,
+        command: (&'a LockName, &'a Command),
+    ) -> Option<FreeAcquire<'a>> {
+        match self.fast(command)? {
             Fast::Acquire(free) => Some(free).filter(|_| self.topology == Topology::Single),
             Fast::Release(_) => None,
         }
@@ -83,19 +78,20 @@ impl Wire {
     /// The release of a lock without a script, for a lock without waiters. Nothing for other
     /// commands, in another layout, and in a Redis Cluster, where a server to which a slot moves
     /// serves one command of those that ask for it, and not the script after it.
-    pub fn free_release<'a>(&self, asked: &'a Asked) -> Option<FreeRelease<'a>> {
-        match self.fast(asked)? {
+    pub fn free_release<'a>(
+        &self,
+        command: (&'a LockName, &'a Command),
+    ) -> Option<FreeRelease<'a>> {
+        match self.fast(command)? {
             Fast::Release(free) => Some(free),
             Fast::Acquire(_) => None,
         }
     }
 
-    fn fast<'a>(&self, asked: &'a Asked) -> Option<Fast<'a>> {
-        match asked {
-            Asked::One(lock, command) if self.topology != Topology::Cluster => {
-                self.layout.fast(lock, command)
-            }
-            _ => None,
+    fn fast<'a>(&self, (lock, command): (&'a LockName, &'a Command)) -> Option<Fast<'a>> {
+        match self.topology {
+            Topology::Cluster => None,
+            Topology::Single | Topology::Quorum => self.layout.fast(lock, command),
         }
     }
 
@@ -128,33 +124,36 @@ impl Wire {
         Reading { node: &self.node, of_error }
     }
 
-    /// The answer to the only command.
+    /// The answer to a command that was alone in its script.
     ///
     /// # Errors
     /// The server's for this lock, or that the answer has no known form or is one to another
     /// request: see [`is_nonsense`].
-    pub fn answer(&self, asked: &Asked, answer: &Value<'_>) -> Result<Answer, StoreError> {
-        let Asked::One(lock, command) = asked else { return Err(nonsense()) };
+    pub fn answer(
+        &self,
+        (lock, command): (&LockName, &Command),
+        answer: &Value<'_>,
+    ) -> Result<Answer, StoreError> {
         let of_error = self.of_error();
         let answer = self.layout.answer(self.reading(&of_error), (lock, command), answer)?;
         if hides_a_grant(command, &answer) { Err(nonsense()) } else { Ok(answer) }
     }
 
-    /// An answer for each command.
+    /// An answer for each command of a script.
     ///
     /// # Errors
-    /// The answer has no known form, or is one to another request: see [`is_nonsense`].
-    pub fn answers(&self, asked: &Asked, answer: &Value<'_>) -> Result<Answers, StoreError> {
-        let Asked::Together(commands) = asked else {
-            return match self.answer(asked, answer) {
-                // Said of this lock.
-                Err(error) if !is_nonsense(&error) => Ok(vec![Err(error)]),
-                answer => Ok(vec![Ok(answer?)]),
-            };
-        };
-        let commands: Vec<_> = commands.iter().map(|(_, command)| command).collect();
+    /// The answer has no known form, or is one to another request: see [`is_nonsense`]. That of
+    /// [`answer`](Self::answer) if there is one command.
+    pub fn answers(
+        &self,
+        commands: &Commands<'_>,
+        answer: &Value<'_>,
+    ) -> Result<Answers, StoreError> {
+        if let [command] = commands {
+            return Ok(smallvec![Ok(self.answer(*command, answer)?)]);
+        }
         let of_error = self.of_error();
-        self.layout.answers(self.reading(&of_error), &commands, answer)
+        self.layout.answers(self.reading(&of_error), commands, answer)
     }
 }
 

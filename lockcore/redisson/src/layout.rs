@@ -1,7 +1,7 @@
 //! Redisson's layout, as a node and its store have it.
 
 use proto::layout::{Ability, Circumstances, Decide, Layout, NewMember, Rights};
-use proto::wire::{Asked, Begin, Context, Reading, Script, Value, borrowed};
+use proto::wire::{Begin, Commands, Context, Reading, Script, Value};
 use proto::{
     Answer, Answers, Command, Event, LockName, Member, NodeId, PLAIN_MARKER, StoreError, Topology,
 };
@@ -63,26 +63,31 @@ impl Layout for RedissonLayout {
         true
     }
 
-    fn write(&self, asked: &Asked, context: Context<'_>, to: &mut dyn Begin) -> Option<()> {
-        match asked {
-            Asked::One(lock, command) => wire::command(lock, context, command, to),
-            Asked::Together(commands) => wire::together(&borrowed(commands), context, to),
+    fn write(
+        &self,
+        commands: &Commands<'_>,
+        context: Context<'_>,
+        to: &mut dyn Begin,
+    ) -> Option<()> {
+        match commands {
+            [(lock, command)] => wire::command(lock, context, command, to),
+            several => wire::together(several, context, to),
         }
     }
 
     fn answer(
         &self,
         reading: Reading<'_>,
-        asked: (&LockName, &Command),
+        command: (&LockName, &Command),
         answer: &Value<'_>,
     ) -> Result<Answer, StoreError> {
-        reply::answer(asked, reading.of_error, answer)
+        reply::answer(command, reading.of_error, answer)
     }
 
     fn answers(
         &self,
         reading: Reading<'_>,
-        commands: &[&Command],
+        commands: &Commands<'_>,
         answer: &Value<'_>,
     ) -> Result<Answers, StoreError> {
         reply::answers(commands, reading.of_error, answer)

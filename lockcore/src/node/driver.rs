@@ -26,13 +26,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use futures_util::future::Either;
-use futures_util::stream::FuturesUnordered;
-use futures_util::{StreamExt as _, TryFutureExt as _};
-use proto::node::{
-    Ask, Batch, Core, Effect, Lanes, Moment, Note, Rules, batches, commands, is_of_one,
-};
+use proto::node::{Ask, Batch, Core, Effect, Lanes, Moment, Note, Rules, batches, is_of_one};
 use proto::{Answer, Command, Event, Link, LockErrorKind, LockName, NodeId, StoreError};
+use smallvec::smallvec;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -46,7 +42,7 @@ use super::settings::Settings;
 use crate::class::Classes;
 use crate::error::LockError;
 use crate::status::{Connection, Status};
-use crate::store::{Listener, Store, begin};
+use crate::store::{Listener, Replied, Replies, Store};
 
 /// The most holders whose labels a wait is told.
 const MOST_NAMED: NonZeroU32 = NonZeroU32::new(8).expect("it is not zero");
@@ -216,10 +212,11 @@ impl Driver {
         }
         let driver = Arc::clone(self);
         // A store in memory runs the command before this returns, and may call back.
-        self.store.run(&ask.lock, &ask.command).give(&self.runtime, move |answer| {
-            driver.answered([(&ask, &answer)]);
-            then(answer);
-        });
+        let taken = move |batch: Batch, replied: Replied| {
+            driver.replied(&batch, &replied);
+            then(replied.and_then(Replies::only));
+        };
+        self.store.send(smallvec![ask], Box::new(taken));
     }
 
     /// Handles the entries that are due. Returns whether there is more, and when to come again:
@@ -247,7 +244,9 @@ impl Driver {
             self.progressed();
         }
         let asks = taken(&mut effects, |effect| matches!(effect, Effect::Send(_)));
-        self.send_in_order(asks);
+        // Here and not by a task, of which the next tick's could be first: attempts that were not
+        // sent at once keep their order.
+        self.send_all(asks, false);
         self.run(effects);
         (is_more, armed)
     }
@@ -287,14 +286,6 @@ impl Driver {
         at(&self.table().core)
     }
 
-    /// Sends the requests of a tick before the next tick sends its own, which tasks of their own
-    /// would do in any order: attempts that were not sent at once keep theirs.
-    fn send_in_order(self: &Arc<Self>, asks: Vec<Ask>) {
-        if !asks.is_empty() {
-            begin(&self.runtime, Box::pin(Arc::clone(self).send_all(asks, false)));
-        }
-    }
-
     fn progressed(&self) {
         foreign::call("a waker", || self.progress.notify_waiters());
     }
@@ -310,11 +301,12 @@ impl Driver {
             }
             let asks = taken(&mut effects, |effect| matches!(effect, Effect::Send(_)));
             let renewals = taken(&mut effects, |effect| matches!(effect, Effect::Confirm(_)));
-            if !asks.is_empty() {
-                self.runtime.spawn(Arc::clone(self).send_all(asks, false));
-            }
-            if !renewals.is_empty() {
-                self.runtime.spawn(Arc::clone(self).send_all(renewals, true));
+            // By a task: a store in memory answers at once, which leads to the next effects.
+            for (asks, confirmed) in [(asks, false), (renewals, true)] {
+                if !asks.is_empty() {
+                    let driver = Arc::clone(self);
+                    self.runtime.spawn(async move { driver.send_all(asks, confirmed) });
+                }
             }
         }
         for effect in effects {
@@ -345,70 +337,45 @@ impl Driver {
         self.send_then(ask, move |answer| driver.observer.held_by(&wait, answer));
     }
 
-    /// Sends requests in their order, those together that can go together, and takes in their
-    /// answers as they come. Those that are `confirmed` are renewals that replicas are to have.
-    async fn send_all(self: Arc<Self>, asks: Vec<Ask>, confirmed: bool) {
-        let store = &*self.store;
-        let ask = async |batch: Batch| {
-            let running = match confirmed {
-                true => Either::Left(store.confirm(&commands(&batch))),
-                // Of no other request it counts how many replicas have it.
-                false => {
-                    Either::Right(store.run_together(&commands(&batch)).map_ok(|each| (each, 0)))
-                }
-            };
-            (running.await, batch)
-        };
-        let mut answers = FuturesUnordered::new();
-        let slot = |lock: &LockName| store.topology().slot(lock);
-        for batch in batches(asks, slot) {
-            if confirmed || batch.len() > 1 {
-                // First polled, and so sent, in the order in which they were pushed.
-                answers.push(ask(batch));
-                continue;
-            }
-            // Its answer is taken in where it is read, and not by this task: else a later answer,
-            // which may tell of a grant to one of its members, would overtake it.
-            batch.into_iter().for_each(|alone| self.send(alone));
-        }
-        while let Some((each, batch)) = answers.next().await {
-            match each {
-                // None is to suffer for another.
-                Err(error) if batch.len() > 1 && is_of_one(&error) => {
-                    answers.extend(batch.into_iter().map(|alone| ask(vec![alone])));
-                }
-                each => self.all_answered(&batch, each),
-            }
+    /// Sends requests in their order, those together that can go together. Those that are
+    /// `confirmed` are renewals that replicas are to have.
+    fn send_all(self: &Arc<Self>, asks: Vec<Ask>, confirmed: bool) {
+        let together = |command: &Command| self.settings.layout.goes_together(command);
+        let topology = self.store.topology();
+        for batch in batches(asks, together, |lock| topology.slot(lock)) {
+            self.send_batch(batch, confirmed);
         }
     }
 
-    fn all_answered(
-        self: &Arc<Self>,
-        batch: &[Ask],
-        each: Result<(Vec<Result<Answer, StoreError>>, u32), StoreError>,
-    ) {
-        let (answers, replicas) = each.unwrap_or_else(|error| (vec![Err(error); batch.len()], 0));
-        self.with(|core| {
-            for (ask, answer) in batch.iter().zip(&answers) {
-                match answer {
-                    Ok(answer) => core.confirmed(ask, (answer, replicas)),
-                    Err(error) => core.unanswered(ask, error),
+    fn send_batch(self: &Arc<Self>, batch: Batch, confirmed: bool) {
+        let driver = Arc::clone(self);
+        let then = Box::new(move |batch: Batch, replied: Replied| match replied {
+            // None is to suffer for another.
+            Err(error) if batch.len() > 1 && is_of_one(&error) => {
+                for alone in batch {
+                    driver.send_batch(smallvec![alone], confirmed);
                 }
             }
+            replied => driver.replied(&batch, &replied),
         });
+        match confirmed {
+            true => self.store.confirm(batch, then),
+            false => self.store.send(batch, then),
+        }
     }
 
-    pub(super) fn answered<'a>(
-        self: &Arc<Self>,
-        answers: impl IntoIterator<Item = (&'a Ask, &'a Result<Answer, StoreError>)>,
-    ) {
-        self.with(|core| {
-            for (ask, answer) in answers {
-                match answer {
-                    Ok(answer) => core.replied(ask, answer),
-                    Err(error) => core.unanswered(ask, error),
+    fn replied(self: &Arc<Self>, batch: &[Ask], replied: &Replied) {
+        self.with(|core| match replied {
+            Ok(Replies { answers, replicas }) => {
+                debug_assert_eq!(batch.len(), answers.len(), "each command has an answer");
+                for (ask, answer) in batch.iter().zip(answers) {
+                    match answer {
+                        Ok(answer) => core.confirmed(ask, (answer, *replicas)),
+                        Err(error) => core.unanswered(ask, error),
+                    }
                 }
             }
+            Err(error) => batch.iter().for_each(|ask| core.unanswered(ask, error)),
         });
     }
 

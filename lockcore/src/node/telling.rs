@@ -10,10 +10,12 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use proto::node::{Core, Moment};
 
 use super::driver::Driver;
 use super::hold_cell::HoldCell;
+use crate::store::begin;
 
 /// The time between the start of a node and its first request. A process that locks once and ends
 /// sends none.
@@ -37,7 +39,7 @@ impl Telling {
             return;
         }
         self.0 = now + EVERY;
-        driver.store.tell_process().give(&driver.runtime, drop);
+        begin(&driver.runtime, Box::pin(driver.store.tell_process().map(drop)));
     }
 }
 

@@ -7,35 +7,31 @@ mod confirmations;
 mod connection_name;
 mod failure;
 mod hooks;
+mod in_flight;
 mod native;
 mod node_key;
 mod preflight;
 mod run;
 mod search;
+mod server;
 pub(crate) mod server_time;
 mod standing;
-mod wire;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{
-    Answered, Channels, CommandLink, Compare, Connector, Packed, Recipient, Sender, Subscription,
-    check_same_server, is_unknown,
-};
-use futures_util::future::join_all;
+use client::{Channels, CommandLink, Connector, Subscription, check_same_server};
+use futures_util::FutureExt as _;
+use futures_util::future::ready;
 use proto::layout::Layout;
-use proto::wire::{Asked, Floors, Wire, is_nonsense, keys, no_such_command};
-use proto::{
-    Answer, Answers, Command, FencingToken, Label, Link, LockErrorKind, LockName, NodeId,
-    StoreError, Topology,
-};
+use proto::node::Batch;
+use proto::wire::{Wire, keys, no_such_command};
+use proto::{FencingToken, Label, Link, LockErrorKind, LockName, NodeId, StoreError, Topology};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use call::Scripted;
 use confirmations::Confirmations;
 pub(crate) use confirmations::Replicas;
 pub(crate) use standing::{Mark, Marks, Used};
@@ -43,16 +39,16 @@ pub(crate) use standing::{Mark, Marks, Used};
 use crate::error::LockError;
 use crate::process;
 use crate::status::{Connection, ServerStatus};
-use crate::store::Standing;
-use crate::store::{Listener, Outage, Search, Store, StoreFuture, begin, no_primary};
+use crate::store::{
+    Listener, Outage, Replies, Search, Standing, Store, StoreFuture, Then, begin, no_primary,
+};
 use acl::{AclCheck, Rights};
 use hooks::{OfCommands, OfMessages};
-use native::{Place, Transaction};
 use node_key::NodeKeys;
-use run::{Judged, Run as _, finished_script, judged};
+use run::Run as _;
 use search::RedisSearch;
+use server::Server;
 use server_time::ServerTime;
-use wire::{Reading, TimedWire};
 
 /// The settings of a store on Redis.
 pub(crate) struct RedisSettings {
@@ -97,8 +93,9 @@ impl Role {
 
 /// One node's view of a Redis server.
 pub(crate) struct RedisStore {
-    wire: Arc<TimedWire>,
-    link: CommandLink,
+    server: Arc<Server>,
+    /// The runtime of the connections.
+    runtime: Handle,
     of_commands: Arc<OfCommands>,
     subscription: Subscription,
     of_messages: Arc<OfMessages>,
@@ -131,12 +128,7 @@ impl RedisStore {
         } = settings;
         let topology = role.topology();
         let wire = Wire { node, prefix, layout, topology, of_error: failure::of_text };
-        let wire = Arc::new(TimedWire {
-            wire,
-            server_time: Arc::clone(&server_time),
-            acquires: Arc::default(),
-        });
-        let Wire { node, prefix, .. } = &wire.wire;
+        let Wire { node, prefix, .. } = &wire;
         let closed = CancellationToken::new();
         // Ends the tasks of a store that is not finished, too.
         let guard = closed.clone().drop_guard();
@@ -144,7 +136,8 @@ impl RedisStore {
         let name = connection_name::of(label, &process::of_this(), node.as_str());
         let connector = Arc::new(connector.named(name.clone()));
         let is_watched = connector.is_watched();
-        let of_commands = Arc::new(OfCommands { server_time, state: watch::Sender::new(Link::Up) });
+        let state = watch::Sender::new(Link::Up);
+        let of_commands = Arc::new(OfCommands { server_time: Arc::clone(&server_time), state });
         let (link, hello) = CommandLink::connect(
             Arc::clone(&connector),
             request_timeout,
@@ -158,7 +151,7 @@ impl RedisStore {
         preflight::check_server(&link, hello, topology).await?;
         let namespace = namespace.as_deref();
         let Rights { mut extras, node: may_tell } = match &probe {
-            Some(probe) => AclCheck { wire: &wire.wire, namespace, probe }.check(&link).await?,
+            Some(probe) => AclCheck { wire: &wire, namespace, probe }.check(&link).await?,
             None => Rights::default(),
         };
         let mark = match role {
@@ -182,8 +175,11 @@ impl RedisStore {
                 .await
                 .map_err(LockError::of_store)?;
         }
+        let acquires = Arc::default();
+        let server = Server { wire: wire.clone(), link: link.clone(), server_time, acquires };
+        let server = Arc::new(server);
         let confirmations = replicas.map(|replicas| {
-            Confirmations::start(&connector, &link, &wire, replicas, request_timeout, &closed)
+            Confirmations::start(&connector, &server, replicas, request_timeout, &closed)
         });
         let channel = keys::grants_channel(prefix, node.as_str());
         // A pattern has to be among the user's channels as it stands, and this one is never twice
@@ -203,11 +199,10 @@ impl RedisStore {
         .await?;
         check_same_server(&link, &subscription, &channel).await?;
         guard.disarm();
-        let node_keys = NodeKeys::new(link.clone(), node.clone(), may_tell);
-        let wire = Arc::clone(&wire);
+        let node_keys = NodeKeys::new(link, node.clone(), may_tell);
         Ok(Self {
-            wire,
-            link,
+            server,
+            runtime: Handle::current(),
             of_commands,
             subscription,
             of_messages,
@@ -221,259 +216,64 @@ impl RedisStore {
     /// Reads the mark of a primary of a quorum. Refuses that of another list.
     pub(crate) async fn look(&self) -> Result<(), LockError> {
         let Some(mark) = &self.mark else { return Ok(()) };
-        mark.look(&self.link).await.map_err(|error| self.error(error))
+        mark.look(&self.server.link).await.map_err(|error| self.error(error))
     }
 
     /// The use of a primary of a quorum so far. Refuses one that is not new in its present run.
     pub(crate) async fn used(&self) -> Result<Used, LockError> {
         let Some(mark) = &self.mark else { return Ok(Used::Not) };
-        mark.used(&self.link).await.map_err(|error| self.error(error))
+        mark.used(&self.server.link).await.map_err(|error| self.error(error))
     }
 
     /// Marks a primary of a quorum that has granted nothing yet.
     pub(crate) async fn begin(&self) -> Result<(), LockError> {
         let Some(mark) = &self.mark else { return Ok(()) };
-        mark.begin(&self.link).await.map_err(|error| self.error(error))
+        mark.begin(&self.server.link).await.map_err(|error| self.error(error))
     }
 
     /// The error, with the address of the server.
     pub(crate) fn error(&self, error: StoreError) -> LockError {
-        LockError::of_store(error).at(self.link.address())
+        LockError::of_store(error).at(self.server.link.address())
+    }
+
+    /// As [`Store::confirm`], once this is polled.
+    fn confirmed(&self, batch: Batch) -> StoreFuture<Replies> {
+        match &self.confirmations {
+            Some(confirmations) => confirmations.run(batch).boxed(),
+            None => ready(Err(no_such_command())).boxed(),
+        }
     }
 
     /// The state of both connections; `slots` of a Cluster are served by the server.
     fn status(&self, slots: Option<u16>) -> ServerStatus {
         ServerStatus {
-            address: self.link.address(),
+            address: self.server.link.address(),
             commands: Connection::of(&self.commands()),
             subscription: Connection::of(&Store::subscription(self)),
-            silent_for: self.link.silent_for(),
-            unanswered: self.link.unanswered(),
+            silent_for: self.server.link.silent_for(),
+            unanswered: self.server.link.unanswered(),
             slots,
-        }
-    }
-
-    /// Runs the script of these commands, and reads its answer.
-    fn call<T>(&self, asked: Asked, reading: Reading<T>) -> StoreFuture<T> {
-        let (wire, link) = (Arc::clone(&self.wire), self.link.clone());
-        StoreFuture::Unsent(Some(Unsent { wire, link, asked, reading }))
-    }
-}
-
-/// Commands that are not on their way yet.
-pub(crate) struct Unsent<T> {
-    wire: Arc<TimedWire>,
-    link: CommandLink,
-    asked: Asked,
-    reading: Reading<T>,
-}
-
-impl<T: Send + 'static> Unsent<T> {
-    /// Sends them, at once if the connection stands, and has the answer taken by `then`.
-    pub(crate) fn send(self, then: impl FnOnce(Result<T, StoreError>) + Send + 'static) {
-        let link = self.link.clone();
-        link.with_sender(move |sender| match sender {
-            Ok(sender) => {
-                let floors = self.wire.floors(&self.asked, sender.server);
-                let (step, may_hold) = (Step::Script, false);
-                Box::new(Running { request: self, then, sender, floors, step, may_hold }).begin();
-            }
-            Err(error) => then(Err(failure::of_client(error))),
-        });
-    }
-}
-
-/// Commands on their way, which take their answer themselves: one box for all that is left to do.
-struct Running<T, F> {
-    request: Unsent<T>,
-    /// Takes the answer.
-    then: F,
-    sender: Sender,
-    /// The floors of the commands. Known only when they are written: they depend on the server.
-    floors: Floors,
-    /// The form in which they were sent last.
-    step: Step,
-    /// Whether their member may hold the lock, also if they are refused.
-    may_hold: bool,
-}
-
-enum Step {
-    /// The acquire of a lock that may be free, without a script.
-    Acquire(Place, Transaction),
-    /// The release of a lock that may have no waiters, without a script.
-    Release(Place),
-    /// A script by its digest.
-    Script,
-    /// A script by its source: it did not run by its digest.
-    Source,
-}
-
-impl<T, F> Running<T, F>
-where
-    T: Send + 'static,
-    F: FnOnce(Result<T, StoreError>) + Send + 'static,
-{
-    fn begin(self: Box<Self>) {
-        let Unsent { link, asked, .. } = &self.request;
-        match asked {
-            Asked::One(lock, Command::Acquire { .. }) if link.may_transact(&self.sender) => {
-                let place = Place::of(lock);
-                self.acquire(place);
-            }
-            Asked::One(lock, Command::Release { .. }) => match link.may_compare(&self.sender) {
-                Some(compare) => {
-                    let place = Place::of(lock);
-                    self.release(place, compare);
-                }
-                None => self.run_script(),
-            },
-            _ => self.run_script(),
-        }
-    }
-
-    /// Acquires a lock without a script if it is likely to be free.
-    fn acquire(mut self: Box<Self>, place: Place) {
-        let Unsent { wire, asked, .. } = &self.request;
-        if let Some(free) = wire.wire.free_acquire(asked)
-            && let Some(transaction) = wire.acquires.begin(place)
-        {
-            let commands = native::acquire(&free);
-            self.step = Step::Acquire(place, transaction);
-            return self.send(&commands);
-        }
-        let acquires = Arc::clone(&wire.acquires);
-        if let Some(script) = acquires.defer(place, move || self.run_script()) {
-            script();
-        }
-    }
-
-    /// Releases a lock without a script if it is likely to have no waiters.
-    fn release(mut self: Box<Self>, place: Place, compare: Compare) {
-        let Unsent { wire, asked, .. } = &self.request;
-        let free = wire.wire.free_release(asked).filter(|_| !wire.acquires.is_busy(place));
-        let Some(free) = free else { return self.run_script() };
-        let command = native::release(&free, compare);
-        self.step = Step::Release(place);
-        self.send(&command);
-    }
-
-    fn run_script(mut self: Box<Self>) {
-        self.step = Step::Script;
-        self.write(|call| call.0.command);
-    }
-
-    fn write(self: Box<Self>, packed: impl FnOnce(Scripted) -> Packed) {
-        let Unsent { wire, asked, .. } = &self.request;
-        match wire.wire.write(asked, self.floors) {
-            Ok(call) => self.send(&packed(call)),
-            Err(error) => (self.then)(Err(error)),
-        }
-    }
-
-    fn send(self: Box<Self>, command: &Packed) {
-        let (link, sender) = (self.request.link.clone(), self.sender.clone());
-        link.send(&sender, command, self);
-    }
-
-    /// Takes the outcome of commands without a script, or asks the script.
-    fn take_native(mut self: Box<Self>, place: Place, outcome: native::Outcome) {
-        let Unsent { wire, asked, reading, .. } = &self.request;
-        match outcome {
-            native::Outcome::Answered(answer) => {
-                wire.note(asked, &answer, self.sender.server);
-                wire.acquires.note(place, true);
-                let answer = (reading.only)(answer);
-                (self.then)(Ok(answer));
-            }
-            native::Outcome::Unanswered(answer) => self.finish(answer),
-            native::Outcome::AskScript { may_hold } => {
-                // Until the script grants it: whatever the reason is may last.
-                wire.acquires.note(place, false);
-                self.may_hold = may_hold;
-                self.run_script();
-            }
-        }
-    }
-
-    #[allow(clippy::boxed_local, reason = "without its box all of it would be copied once more")]
-    fn finish(self: Box<Self>, answer: Judged) {
-        let Unsent { wire, link, asked, reading } = &self.request;
-        let server = self.sender.server;
-        if matches!(&answer, Ok(Err(error)) if failure::is_forgotten(error))
-            && wire.server_time.end_epoch(self.floors.epoch_us)
-        {
-            link.count_as_another();
-        }
-        let mut answer = finished_script(answer, wire.wire.layout)
-            .and_then(|answer| (reading.read)(wire, asked, server, &answer));
-        if let Err(error) = &mut answer {
-            error.may_have_run |= self.may_hold;
-            if is_nonsense(error) {
-                link.distrust(self.sender.generation);
-            }
-        }
-        (self.then)(answer);
-    }
-}
-
-impl<T, F> Recipient for Running<T, F>
-where
-    T: Send + 'static,
-    F: FnOnce(Result<T, StoreError>) + Send + 'static,
-{
-    fn take(mut self: Box<Self>, answer: Answered) {
-        let Unsent { wire, link, asked, .. } = &self.request;
-        let answer = judged(link.judge(&self.sender, answer));
-        match std::mem::replace(&mut self.step, Step::Source) {
-            Step::Acquire(place, transaction) => {
-                match wire.wire.free_acquire(asked) {
-                    Some(free) => {
-                        let floor_us = self.floors.floor_us;
-                        let outcome = native::Outcome::of_acquire(&free, floor_us, answer);
-                        self.take_native(place, outcome);
-                    }
-                    None => self.run_script(),
-                }
-                transaction.end();
-            }
-            Step::Release(place) => self.take_native(place, native::Outcome::of_release(answer)),
-            // A server that has forgotten the script did not run it.
-            Step::Script if matches!(&answer, Ok(Err(error)) if is_unknown(error)) => {
-                self.write(|call| call.0.by_source());
-            }
-            Step::Script | Step::Source => self.finish(answer),
         }
     }
 }
 
 impl Store for RedisStore {
-    fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer> {
-        self.call(Asked::one((lock, command)), wire::ONE)
+    fn send(&self, batch: Batch, then: Then) {
+        self.server.send(batch, then);
     }
 
-    fn run_together(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers> {
-        let mut scripts = self.wire.wire.by_script(commands);
-        match (scripts.len(), scripts.pop()) {
-            (1, Some(asked)) => self.call(asked, wire::EACH),
-            (_, last) => {
-                let each = scripts.into_iter().chain(last);
-                let each: Vec<_> = each.map(|asked| self.call(asked, wire::ONE)).collect();
-                StoreFuture::pending(async move { Ok(join_all(each).await) })
-            }
-        }
+    fn topology(&self) -> Topology {
+        self.server.wire.topology
     }
 
-    fn confirm(&self, renewals: &[(&LockName, &Command)]) -> StoreFuture<(Answers, u32)> {
-        let asked = self.wire.wire.by_script(renewals).pop();
-        let (Some(confirmations), Some(asked)) = (&self.confirmations, asked) else {
-            return StoreFuture::ready(Err(no_such_command()));
-        };
-        StoreFuture::pending(confirmations.run(asked))
+    fn confirm(&self, batch: Batch, then: Then) {
+        let confirmed = self.confirmed(batch.clone());
+        begin(&self.runtime, Box::pin(async move { then(batch, confirmed.await) }));
     }
 
     fn ping(&self) -> StoreFuture<()> {
-        let link = self.link.clone();
-        StoreFuture::pending(async move { link.run(redis::cmd("PING")).await.map(drop) })
+        let link = self.server.link.clone();
+        async move { link.run(redis::cmd("PING")).await.map(drop) }.boxed()
     }
 
     fn commands(&self) -> watch::Receiver<Link> {
@@ -485,11 +285,11 @@ impl Store for RedisStore {
             let client::Outage { since, error } = self.subscription.outage()?;
             let error = failure::of_client(error);
             // After an outage of the server it comes back a little later than the commands.
-            let since = since.max(self.link.up_since());
+            let since = since.max(self.server.link.up_since());
             let detail = format!("subscription: {}", error.detail);
             Some(Outage { since, error: StoreError::refused(error.kind, detail) })
         };
-        let of_commands = self.link.outage();
+        let of_commands = self.server.link.outage();
         let of_commands = of_commands.map(|client::Outage { since, error }| Outage {
             since,
             error: failure::of_client(error),
@@ -498,22 +298,22 @@ impl Store for RedisStore {
     }
 
     fn now_us(&self) -> u64 {
-        self.wire.server_time.now_us()
+        self.server.server_time.now_us()
     }
 
     fn note_token(&self, lock: &LockName, token: FencingToken) {
-        let TimedWire { wire, server_time, .. } = &*self.wire;
-        server_time.note_token(token, (wire.topology.slot(lock), self.link.servers()));
+        let Server { wire, link, server_time, .. } = &*self.server;
+        server_time.note_token(token, (wire.topology.slot(lock), link.servers()));
     }
 
     fn servers(&self) -> u64 {
-        self.link.servers()
+        self.server.link.servers()
     }
 
     fn standing(&self) -> StoreFuture<Standing> {
-        let Some(mark) = self.mark.clone() else { return StoreFuture::ready(Err(no_primary())) };
-        let (link, server_time) = (self.link.clone(), Arc::clone(&self.wire.server_time));
-        StoreFuture::pending(async move { mark.standing(&link, &server_time).await })
+        let Some(mark) = self.mark.clone() else { return ready(Err(no_primary())).boxed() };
+        let (link, server_time) = (self.server.link.clone(), Arc::clone(&self.server.server_time));
+        async move { mark.standing(&link, &server_time).await }.boxed()
     }
 
     fn server_status(&self) -> Vec<ServerStatus> {
@@ -521,7 +321,7 @@ impl Store for RedisStore {
     }
 
     fn searches(&self, namespace: Option<&str>) -> Vec<Arc<dyn Search>> {
-        vec![Arc::new(RedisSearch::new(&self.link, namespace))]
+        vec![Arc::new(RedisSearch::new(&self.server.link, namespace))]
     }
 
     fn tell_process(&self) -> StoreFuture<()> {
@@ -553,6 +353,6 @@ impl Drop for RedisStore {
 
 impl fmt::Debug for RedisStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RedisStore").field("node", &self.wire.wire.node).finish_non_exhaustive()
+        f.debug_struct("RedisStore").field("node", &self.server.wire.node).finish_non_exhaustive()
     }
 }

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use proto::node::{Ask, Lanes};
-use proto::wire::Asked;
 use proto::wire::redirect::{Redirect, Route, Step};
 use proto::wire::slot::SLOTS;
 use proto::{Answer, Command, LockErrorKind, Mode, StoreError};
@@ -74,7 +73,7 @@ impl World {
         let timeout = Duration::from_micros(REQUEST_TIMEOUT_US);
         let route = match waits {
             true => Route::new(timeout),
-            false => Route::of(&Asked::one((&ask.lock, &ask.command)), timeout),
+            false => Route::of(&[(&ask.lock, &ask.command)], timeout),
         };
         Way { server, is_sent: true, waits, asking: false, route, since: self.now }
     }

@@ -290,7 +290,7 @@ impl World {
             Effect::Send(ask) => Some(ask),
             _ => None,
         });
-        for ask in batches(acquires.collect(), |_| 0).into_iter().flatten() {
+        for ask in batches(acquires.collect(), |_| true, |_| 0).into_iter().flatten() {
             self.send(place, ask);
         }
         for effect in effects {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use proto::layout::{Layout, QUEUE};
-use proto::wire::{Asked, Call, Floors, Value, Wire};
+use proto::wire::{Call, Commands, Floors, Value, Wire};
 use proto::{Answers, LockErrorKind, StoreError};
 use redis::{Cmd, RedisError, RedisResult, RedisWrite as _, ServerErrorKind, cmd};
 use redisson::REDISSON;
@@ -41,22 +41,31 @@ impl Call for Script {
     }
 }
 
-/// Runs the script for `asked`, which the server need not know yet, and reads an answer for each
-/// command.
+/// The commands by the scripts that run them.
+pub fn by_script<'a>(
+    wire: &Wire,
+    commands: &'a Commands<'a>,
+) -> impl Iterator<Item = &'a Commands<'a>> + use<'a> {
+    let together = commands.first().is_some_and(|(_, first)| wire.layout.goes_together(first));
+    commands.chunks(if together { commands.len() } else { 1 })
+}
+
+/// Runs the script of these commands, which the server need not know yet, and reads an answer for
+/// each.
 ///
 /// # Errors
 /// The server's for the whole script, or an answer of no known form.
 pub async fn run(
     redis: &mut Raw,
     wire: &Wire,
-    asked: &Asked,
+    commands: &Commands<'_>,
     floors: Floors,
 ) -> Result<Answers, StoreError> {
-    let answer = ask(redis, wire, asked, floors).await?;
-    answers(wire, asked, answer)
+    let answer = ask(redis, wire, commands, floors).await?;
+    answers(wire, commands, answer)
 }
 
-/// Runs the script for `asked`, which the server need not know yet. Returns the answer of the
+/// Runs the script of these commands, which the server need not know yet. Returns the answer of the
 /// server.
 ///
 /// # Errors
@@ -64,10 +73,10 @@ pub async fn run(
 pub async fn ask(
     redis: &mut Raw,
     wire: &Wire,
-    asked: &Asked,
+    commands: &Commands<'_>,
     floors: Floors,
 ) -> Result<RedisResult<redis::Value>, StoreError> {
-    let call: Script = wire.write(asked, floors)?;
+    let call: Script = wire.write(commands, floors)?;
     let answer = redis.try_ask(&call.command).await;
     let is_unknown = |error: &RedisError| {
         matches!(error.kind(), redis::ErrorKind::Server(ServerErrorKind::NoScript))
@@ -85,14 +94,14 @@ pub async fn ask(
 /// As [`run`].
 pub fn answers(
     wire: &Wire,
-    asked: &Asked,
+    commands: &Commands<'_>,
     answer: RedisResult<redis::Value>,
 ) -> Result<Answers, StoreError> {
     let answer = answer.map_err(|error| {
         let said = format!("{} {}", error.code().unwrap_or(""), error.detail().unwrap_or(""));
         error_of(&said, wire.layout)
     })?;
-    wire.answers(asked, &value(&answer))
+    wire.answers(commands, &value(&answer))
 }
 
 /// The layout that JVMs share, or that of the queue.

@@ -6,7 +6,7 @@ use lock_tests::protocol::queue::{self, Snapshot};
 use lock_tests::protocol::{self, Script};
 use lock_tests::{COUNTER, Raw};
 use proto::queue::{Bounds, Call, Door, Held, MARGIN_MS, Mark, Message, QueueState};
-use proto::wire::{Asked, queue_script, scripts};
+use proto::wire::{queue_script, scripts};
 use proto::{Answer, Command, Demand, LockName, Member, StoreError, Topology};
 use redis::{Arg, Cmd, cmd};
 
@@ -266,12 +266,12 @@ impl Layout for Queue {
 
     async fn run(&self, redis: &mut Raw, request: &Request<'_>) -> Result<Answer, StoreError> {
         let Request { wire, lock, command, floors, .. } = *request;
-        let asked = Asked::one((lock, command));
+        let commands = [(lock, command)];
         if bounds(request) == Bounds::default() {
-            let mut answers = protocol::run(redis, wire, &asked, floors).await?;
+            let mut answers = protocol::run(redis, wire, &commands, floors).await?;
             return answers.pop().expect("an answer for the command");
         }
-        let usual: Script = wire.write(&asked, floors)?;
+        let usual: Script = wire.write(&commands, floors)?;
         let mut call = cmd("EVALSHA");
         call.arg(&self.small[queue_script(command, Topology::Single).name]);
         for argument in usual.command.args_iter().skip(2) {
@@ -280,7 +280,7 @@ impl Layout for Queue {
             }
         }
         let answer = redis.try_ask(&call).await;
-        let mut answers = protocol::answers(wire, &asked, answer)?;
+        let mut answers = protocol::answers(wire, &commands, answer)?;
         answers.pop().expect("an answer for the command")
     }
 

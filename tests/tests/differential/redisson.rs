@@ -6,7 +6,6 @@ mod several;
 use ::redisson::{Call, LockState, Message, Peers, is_hold, is_member, is_token};
 use lock_tests::protocol::redisson::{self, Snapshot, poke_channel};
 use lock_tests::{Raw, protocol};
-use proto::wire::Asked;
 use proto::{
     Answer, Answers, Command, Demand, Label, LockErrorKind, LockName, Member, Party, Presence,
     Renewed, StoreError,
@@ -174,8 +173,7 @@ impl Layout for Redisson {
             Command::Touch { .. } => Command::Touch { members: vec![stranger.clone(), stranger] },
             Command::Renew { .. } => Command::Renew { members: vec![stranger] },
             _ => {
-                let asked = Asked::one((lock, command));
-                let mut answers = protocol::run(redis, wire, &asked, floors).await?;
+                let mut answers = protocol::run(redis, wire, &[(lock, command)], floors).await?;
                 return answers.pop().expect("an answer for the command");
             }
         };
@@ -183,11 +181,12 @@ impl Layout for Redisson {
         let mut commands = [(&strange, &other), (lock, command), (&free, &other)];
         commands.rotate_left(way % 3);
         let mut answers = Answers::new();
-        for asked in wire.by_script(&commands) {
-            answers.extend(protocol::run(redis, wire, &asked, floors).await?);
+        for commands in protocol::by_script(wire, &commands) {
+            answers.extend(protocol::run(redis, wire, commands, floors).await?);
         }
         answers.rotate_right(way % 3);
-        let [strange, answer, free] = answers.try_into().expect("three answers");
+        let [strange, answer, free] =
+            Vec::from(answers.as_mut_slice()).try_into().expect("three answers");
         assert_eq!(strange.expect_err("a strange key").kind, LockErrorKind::WrongType);
         match free.expect("answered") {
             Answer::Renewed(reply) => assert_eq!(reply.outcome, [Renewed::NotHeld]),

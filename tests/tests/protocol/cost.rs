@@ -4,7 +4,7 @@
 use lock_tests::protocol::{PREFIX, Script, error_of};
 use lock_tests::{COUNTER, CommandStats, Raw};
 use proto::layout::QUEUE;
-use proto::wire::{Asked, Floors, Wire, scripts};
+use proto::wire::{Floors, Wire, scripts};
 use proto::{Command, Demand, Member, Mode, Topology};
 use redis::{Value, cmd};
 
@@ -229,8 +229,7 @@ async fn bytes(bench: &mut Bench, node: &Node, command: &Command) -> (usize, usi
         topology: Topology::Single,
         of_error: error_of,
     };
-    let asked = Asked::one((&bench.lock, command));
-    let call: Script = wire.write(&asked, floors).expect("a script");
+    let call: Script = wire.write(&[(&bench.lock, command)], floors).expect("a script");
     let answer = match bench.redis().ask::<Value>(&call.command).await {
         Value::BulkString(bytes) => bytes.len(),
         Value::Int(number) => number.to_string().len(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use lock_tests::Raw;
 use lock_tests::protocol::{self, PREFIX};
-use proto::wire::{self, Asked, Floors, Wire, keys};
+use proto::wire::{self, Floors, Wire, keys};
 use proto::{
     Answer, Answers, Command, Demand, Event, Label, LockErrorKind, LockName, Member, NodeId,
     StoreError, Topology,
@@ -29,7 +29,7 @@ enum Server {
 /// A request, and the answer of the server.
 #[derive(Clone, Debug)]
 pub(crate) struct Exchange {
-    pub(crate) asked: Asked,
+    pub(crate) commands: Vec<(LockName, Command)>,
     answer: redis::Value,
 }
 
@@ -172,13 +172,17 @@ impl Node {
             }
             Server::Scripts(redis, wire, _) => {
                 let mut answers = Answers::new();
-                for asked in wire.by_script(commands) {
-                    let answer = protocol::ask(&mut redis.clone(), wire, &asked, floors).await?;
+                for commands in protocol::by_script(wire, commands) {
+                    let answer = protocol::ask(&mut redis.clone(), wire, commands, floors).await?;
                     if let Ok(answer) = answer.clone() {
-                        let exchange = Exchange { asked: asked.clone(), answer };
+                        let own = |(lock, command): &(&LockName, &Command)| {
+                            (LockName::clone(lock), Command::clone(command))
+                        };
+                        let commands = commands.iter().map(own).collect();
+                        let exchange = Exchange { commands, answer };
                         lock(&self.exchanges).push(exchange);
                     }
-                    match protocol::answers(wire, &asked, answer) {
+                    match protocol::answers(wire, commands, answer) {
                         // Said of this lock, and of no other.
                         Err(error) if error.kind == LockErrorKind::WrongType => {
                             answers.push(Err(error));
@@ -201,7 +205,8 @@ impl Node {
     /// Reads the answer of one request as that of another.
     pub(crate) fn read(&self, of: &Exchange, by: &Exchange) -> Result<Answers, StoreError> {
         let Server::Scripts(_, wire, _) = &self.server else { panic!("the function answers") };
-        protocol::answers(wire, &by.asked, Ok(of.answer.clone()))
+        let commands = by.commands.iter().map(|(lock, command)| (lock, command));
+        protocol::answers(wire, &commands.collect::<Vec<_>>(), Ok(of.answer.clone()))
     }
 
     /// Raises the floors to the tokens and times of the answers. A store takes a time over only

@@ -1,13 +1,13 @@
 //! Answers that reach other requests than their own, as all later ones do once one of them is lost
 //! on a connection that lives on.
 
-use proto::wire::{Asked, is_nonsense};
+use proto::wire::is_nonsense;
 use proto::{Acquired, Answer, Answers, Command, Grant, Label, LockName, Member, Mode, Presence};
 
 use crate::asking::{acquire, acquire_all, leave, reduce, touch};
 use crate::bench::Bench;
 use crate::facts;
-use crate::node::Node;
+use crate::node::{Exchange, Node};
 use crate::parts::permits;
 
 facts! {
@@ -95,12 +95,9 @@ async fn of_parts(node: &Node, lock: &LockName) {
     run(node, lock, ended).await;
 }
 
-/// The first member that a request is about.
-fn first(asked: &Asked) -> Option<&Member> {
-    match asked {
-        Asked::One(_, command) => command.first(),
-        Asked::Together(commands) => commands.first()?.1.first(),
-    }
+/// The first lock and member that a request is about.
+fn first(exchange: &Exchange) -> Option<(&LockName, Option<&Member>)> {
+    exchange.commands.first().map(|(lock, command)| (lock, command.first()))
 }
 
 /// Whether it says more of the members that it is about than that they wait or are released.
@@ -145,7 +142,7 @@ async fn no_answer_to_another_request_grants_renews_or_ends_anything(mut bench: 
     let mut refused = 0;
     for (of, by) in pairs {
         let own = node.read(of, of).expect("an answer of a known form");
-        let what = format!("{:?} gets {of:?}", by.asked);
+        let what = format!("{:?} gets {of:?}", by.commands);
         let read = match node.read(of, by) {
             Ok(read) => read,
             Err(error) => {
@@ -161,10 +158,7 @@ async fn no_answer_to_another_request_grants_renews_or_ends_anything(mut bench: 
             };
             assert!(grants(&own).iter().any(is_told), "{grant:?}, not of {own:?}: {what}");
         }
-        let is_repeated = match first(&of.asked) {
-            Some(member) => first(&by.asked) == Some(member),
-            None => first(&by.asked).is_none() && of.asked.lock() == by.asked.lock(),
-        };
+        let is_repeated = first(of) == first(by);
         for answer in read.iter().flatten().filter(|_| !is_repeated) {
             assert!(!decides(answer), "{answer:?}: {what}");
         }

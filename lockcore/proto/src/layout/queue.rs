@@ -5,7 +5,7 @@ use crate::error::StoreError;
 use crate::member::{MARKER, Member};
 use crate::name::LockName;
 use crate::queue::{Call, Message, QueueState};
-use crate::wire::call::{Asked, Begin, Context, Reading, borrowed};
+use crate::wire::call::{Begin, Commands, Context, Reading};
 use crate::wire::queue::{self, FreeAcquire, FreeRelease};
 use crate::wire::scripts::{self, Script};
 use crate::wire::value::Value;
@@ -40,10 +40,15 @@ impl Layout for QueueLayout {
         !matches!(command, Command::Touch { .. })
     }
 
-    fn write(&self, asked: &Asked, context: Context<'_>, to: &mut dyn Begin) -> Option<()> {
-        match asked {
-            Asked::One(lock, command) => queue::command(lock, context, command, to),
-            Asked::Together(commands) => queue::renewals(&borrowed(commands), context.topology, to),
+    fn write(
+        &self,
+        commands: &Commands<'_>,
+        context: Context<'_>,
+        to: &mut dyn Begin,
+    ) -> Option<()> {
+        match commands {
+            [(lock, command)] => queue::command(lock, context, command, to),
+            renewals => queue::renewals(renewals, context.topology, to),
         }
         Some(())
     }
@@ -51,16 +56,16 @@ impl Layout for QueueLayout {
     fn answer(
         &self,
         reading: Reading<'_>,
-        asked: (&LockName, &Command),
+        command: (&LockName, &Command),
         answer: &Value<'_>,
     ) -> Result<Answer, StoreError> {
-        queue::reply::answer(asked, reading.node, answer)
+        queue::reply::answer(command, reading.node, answer)
     }
 
     fn answers(
         &self,
         _: Reading<'_>,
-        commands: &[&Command],
+        commands: &Commands<'_>,
         answer: &Value<'_>,
     ) -> Result<Answers, StoreError> {
         queue::reply::renewals(commands, answer)

@@ -18,6 +18,8 @@
 
 use std::collections::BTreeMap;
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::demand::Demand;
 use crate::error::{LockErrorKind, StoreError};
 use crate::member::Member;
@@ -25,25 +27,29 @@ use crate::name::LockName;
 use crate::node::effect::Ask;
 use crate::{Command, MAX_ACQUIRES, MAX_BATCH, MAX_LINES, MAX_RENEWALS};
 
-/// Requests that go out together, each with an answer of its own.
-pub type Batch = Vec<Ask>;
+/// Requests that one script runs, each with an answer of its own. Mostly it is one request.
+pub type Batch = SmallVec<[Ask; 1]>;
 
-/// The locks and commands of a batch.
-pub fn commands(batch: &[Ask]) -> Vec<(&LockName, &Command)> {
+/// The commands of a batch.
+pub fn commands(batch: &[Ask]) -> SmallVec<[(&LockName, &Command); 1]> {
     batch.iter().map(|ask| (&ask.lock, &ask.command)).collect()
 }
 
-/// Joins the commands that one script can do, in order. Only commands for locks of one `slot` go
-/// together: in a Redis Cluster a script reaches one slot, and no lock waits for the server of
-/// another.
-pub fn batches(asks: Vec<Ask>, slot: impl Fn(&LockName) -> u16) -> Vec<Batch> {
+/// Joins the commands that one script can run, in order: the renewals and touches that go
+/// `together` in the layout, and of these only commands for locks of one `slot`. In a Redis Cluster
+/// a script reaches one slot, and no lock waits for the server of another.
+pub fn batches(
+    asks: Vec<Ask>,
+    together: impl Fn(&Command) -> bool,
+    slot: impl Fn(&LockName) -> u16,
+) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     let mut open_renewals: BTreeMap<u16, Open> = BTreeMap::new();
     let mut open_touches: BTreeMap<u16, Open> = BTreeMap::new();
     // Of one lock: the scripts of such commands know no other.
     let (mut parts, mut acquires) = (BTreeMap::new(), BTreeMap::new());
-    for mut ask in asks {
-        let (open, max, members) = match &mut ask.command {
+    for ask in asks {
+        let (open, max, members) = match &ask.command {
             Command::Renew { members } if !are_alone(members) => {
                 add_to_last(&mut batches, &mut parts, ask);
                 continue;
@@ -52,10 +58,14 @@ pub fn batches(asks: Vec<Ask>, slot: impl Fn(&LockName) -> u16) -> Vec<Batch> {
                 add_to_last(&mut batches, &mut acquires, ask);
                 continue;
             }
-            Command::Renew { members } => (&mut open_renewals, MAX_RENEWALS, members.len()),
-            Command::Touch { members } => (&mut open_touches, MAX_LINES, members.len()),
+            Command::Renew { members } if together(&ask.command) => {
+                (&mut open_renewals, MAX_RENEWALS, members.len())
+            }
+            Command::Touch { members } if together(&ask.command) => {
+                (&mut open_touches, MAX_LINES, members.len())
+            }
             _ => {
-                batches.push(vec![ask]);
+                batches.push(smallvec![ask]);
                 continue;
             }
         };
@@ -88,7 +98,7 @@ fn few_parts_apart(batch: Batch) -> Vec<Batch> {
         let members = vec![member.clone()];
         let (mode, queue_limit) = (*mode, *queue_limit);
         let command = Command::Acquire { members, mode, queue_limit };
-        vec![Ask { lock: lock.clone(), command, sent, background, lane }]
+        smallvec![Ask { lock: lock.clone(), command, sent, background, lane }]
     };
     members.iter().map(apart).collect()
 }
@@ -98,7 +108,7 @@ fn add_to_last(batches: &mut Vec<Batch>, last: &mut BTreeMap<LockName, usize>, m
     let open = last.get(&ask.lock).map(|at| &mut batches[*at][0]);
     if !open.is_some_and(|open| joins(open, &mut ask)) {
         last.insert(ask.lock.clone(), batches.len());
-        batches.push(vec![ask]);
+        batches.push(smallvec![ask]);
     }
 }
 
@@ -173,7 +183,7 @@ mod tests {
     }
 
     fn sizes(asks: Vec<Ask>) -> Vec<usize> {
-        batches(asks, |_| 0).iter().map(Vec::len).collect()
+        batches(asks, |_| true, |_| 0).iter().map(|batch| batch.len()).collect()
     }
 
     #[test]
@@ -184,7 +194,7 @@ mod tests {
     #[test]
     fn renewals_of_parts_of_one_lock_are_one_command_up_to_a_bound() {
         let part = |number| ask(0, Command::Renew { members: vec![member(number, Demand::READ)] });
-        let batches = batches((0..300).map(part).collect(), |_| 0);
+        let batches = batches((0..300).map(part).collect(), |_| true, |_| 0);
         let members = batches.iter().map(|batch| match batch.as_slice() {
             [Ask { command: Command::Renew { members }, .. }] => members.len(),
             _ => 0,
@@ -219,7 +229,7 @@ mod tests {
             }
             other => panic!("{other:?}"),
         };
-        batches(asks, |_| 0).iter().map(of).collect()
+        batches(asks, |_| true, |_| 0).iter().map(of).collect()
     }
 
     #[test]
@@ -261,7 +271,7 @@ mod tests {
     fn only_what_is_of_one_slot_goes_together() {
         let slot = |lock: &LockName| u16::from(lock.as_str() > "lock 2");
         let asks = [renewal(1), renewal(3), renewal(2), touch(4, 1), renewal(5), touch(0, 1)];
-        let locks: Vec<Vec<String>> = batches(asks.into(), slot)
+        let locks: Vec<Vec<String>> = batches(asks.into(), |_| true, slot)
             .iter()
             .map(|batch| batch.iter().map(|ask| ask.lock.as_str().replace("lock ", "")).collect())
             .collect();
@@ -272,7 +282,7 @@ mod tests {
     fn what_is_of_another_kind_goes_alone_and_nothing_is_left_out() {
         let release = |lock| ask(lock, Command::Release { member: member(lock, Demand::ALONE) });
         let asks = vec![renewal(0), release(1), touch(2, 3), renewal(3), release(4), touch(5, 1)];
-        let locks: Vec<Vec<String>> = batches(asks, |_| 0)
+        let locks: Vec<Vec<String>> = batches(asks, |_| true, |_| 0)
             .iter()
             .map(|batch| batch.iter().map(|ask| ask.lock.as_str().replace("lock ", "")).collect())
             .collect();

@@ -80,42 +80,6 @@ impl fmt::Debug for Reading<'_> {
     }
 }
 
-/// The commands that one script runs.
-#[derive(Debug, Clone)]
-pub enum Asked {
-    /// One command.
-    One(LockName, Command),
-    /// Several renewals, or several touches.
-    Together(Vec<(LockName, Command)>),
-}
-
-impl Asked {
-    /// One command.
-    pub fn one((lock, command): (&LockName, &Command)) -> Self {
-        Self::One(lock.clone(), command.clone())
-    }
-
-    /// Several commands; one alone is no other than [`one`](Self::one).
-    pub fn together(commands: &[(&LockName, &Command)]) -> Self {
-        if let [command] = commands {
-            return Self::one(*command);
-        }
-        let owned = |(lock, command): &(&LockName, &Command)| {
-            (LockName::clone(lock), Command::clone(command))
-        };
-        Self::Together(commands.iter().map(owned).collect())
-    }
-
-    /// The first lock that they are about.
-    pub fn lock(&self) -> Option<&LockName> {
-        match self {
-            Self::One(lock, _) => Some(lock),
-            Self::Together(commands) => commands.first().map(|(lock, _)| lock),
-        }
-    }
-}
-
-/// The commands by reference.
-pub fn borrowed(commands: &[(LockName, Command)]) -> Vec<(&LockName, &Command)> {
-    commands.iter().map(|(lock, command)| (lock, command)).collect()
-}
+/// The commands of one script, each with its lock: one command, several renewals, or several
+/// touches.
+pub type Commands<'a> = [(&'a LockName, &'a Command)];

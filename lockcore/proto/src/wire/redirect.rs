@@ -4,7 +4,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::call::Asked;
+use super::call::Commands;
 use crate::Command;
 use crate::error::StoreError;
 
@@ -104,10 +104,9 @@ impl Route {
     }
 
     /// The way of these commands, which may go to the server to which their slot moves.
-    pub fn of(asked: &Asked, request_timeout: Duration) -> Self {
-        // They must not make a key there: the move would stop at it. Of several commands, only
-        // renewals go together on a Cluster.
-        let may_ask = matches!(asked, Asked::One(_, Command::Renew { .. }) | Asked::Together(_));
+    pub fn of(commands: &Commands<'_>, request_timeout: Duration) -> Self {
+        // They must not make a key there: the move would stop at it.
+        let may_ask = matches!(commands, [(_, Command::Renew { .. }), ..]);
         Self { may_ask, ..Self::new(request_timeout) }
     }
 
@@ -145,7 +144,7 @@ mod tests {
     }
 
     fn route(command: Command) -> Route {
-        Route::of(&Asked::One(LockName::from("a"), command), Duration::from_secs(2))
+        Route::of(&[(&LockName::from("a"), &command)], Duration::from_secs(2))
     }
 
     fn acquire() -> Command {

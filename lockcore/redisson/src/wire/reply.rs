@@ -1,6 +1,6 @@
 //! From the answers of the scripts to typed replies.
 
-use proto::wire::{Told, Value, fencing_token, nonsense, outcome};
+use proto::wire::{Commands, Told, Value, fencing_token, nonsense, outcome};
 use proto::{
     Acquired, Answer, Answers, Command, Grant, HoldView, Inspection, LockName, Member, Party,
     Released, Renewed, Reply, StoreError, Touched,
@@ -20,7 +20,9 @@ pub(crate) fn answer(
     answer: &Value<'_>,
 ) -> ReadResult<Answer> {
     if let Command::Renew { .. } | Command::Confirm { .. } | Command::Touch { .. } = command {
-        return answers(&[command], of_error, answer)?.pop().unwrap_or_else(|| Err(nonsense()));
+        return answers(&[(lock, command)], of_error, answer)?
+            .pop()
+            .unwrap_or_else(|| Err(nonsense()));
     }
     let asked = command.first().map_or(lock.as_str(), Member::as_str);
     let read = |told| match command {
@@ -43,13 +45,13 @@ pub(crate) fn answer(
 /// # Errors
 /// As [`answer`], but that it reports another program's key.
 pub(crate) fn answers(
-    commands: &[&Command],
+    commands: &Commands<'_>,
     of_error: OfError<'_>,
     answer: &Value<'_>,
 ) -> ReadResult<Answers> {
     let Value::List(parts) = answer else { return Err(nonsense()) };
     let read = match commands.first() {
-        Some(Command::Touch { .. }) => all_touched(parts, commands, of_error),
+        Some((_, Command::Touch { .. })) => all_touched(parts, commands, of_error),
         _ => all_renewed(parts, commands, of_error),
     };
     read.ok_or_else(nonsense)
@@ -91,7 +93,7 @@ fn released(told: Told<'_>) -> Option<Reply<Released>> {
 /// `{ clock, then for each: its token, nothing if it is not held, or as [`one_of_several`] }`
 fn all_renewed(
     parts: &[Value<'_>],
-    commands: &[&Command],
+    commands: &Commands<'_>,
     of_error: OfError<'_>,
 ) -> Option<Answers> {
     let (clock, each) = parts.split_first()?;
@@ -117,7 +119,7 @@ fn all_renewed(
 /// `{ clock, listeners, then for each as [`one_of_several`] }`
 fn all_touched(
     parts: &[Value<'_>],
-    commands: &[&Command],
+    commands: &Commands<'_>,
     of_error: OfError<'_>,
 ) -> Option<Answers> {
     let [_clock, _listeners, each @ ..] = parts else { return None };
@@ -133,11 +135,11 @@ fn all_touched(
 /// Reads one answer for each command.
 fn all(
     answers: &[Value<'_>],
-    commands: &[&Command],
+    commands: &Commands<'_>,
     read: impl Fn(&Value<'_>, &Command) -> Option<Result<Answer, StoreError>>,
 ) -> Option<Answers> {
     let is_whole = answers.len() == commands.len();
-    let read = answers.iter().zip(commands).map(|(answer, command)| read(answer, command));
+    let read = answers.iter().zip(commands).map(|(answer, (_, command))| read(answer, command));
     read.collect::<Option<_>>().filter(|_| is_whole)
 }
 
@@ -300,7 +302,8 @@ mod tests {
 
     #[test]
     fn letters_stand_for_members_in_order() {
-        let lines = [&Command::Touch { members: vec![member(), member(), member()] }];
+        let (lock, members) = (LockName::from("a"), vec![member(), member(), member()]);
+        let lines = [(&lock, &Command::Touch { members })];
         let full = answer("whg", Value::Nil, Value::Nil);
         let answer = Value::List(vec![bulk("1795242275666200"), Value::Integer(3), full]);
         let read = answers(&lines, &refused, &answer).unwrap().remove(0).unwrap();

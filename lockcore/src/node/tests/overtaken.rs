@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
-use proto::{Answer, Answers, Command, Event, Link, LockName};
+use proto::node::Batch;
+use proto::{Command, Event, Link};
 use tokio::sync::{Notify, watch};
 
 use super::soon;
@@ -12,7 +13,7 @@ use crate::builder::new_node;
 use crate::locks::Locks;
 use crate::node::Inbox;
 use crate::store::memory::MemoryStore;
-use crate::store::{Listener, Store, StoreFuture};
+use crate::store::{Listener, Store, StoreFuture, Then};
 
 /// Runs the first renewal after the release, and answers it before the release is answered.
 #[derive(Clone, Debug)]
@@ -47,39 +48,37 @@ impl Store for Overtaking {
         self.store.now_us()
     }
 
-    fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer> {
+    fn send(&self, batch: Batch, then: Then) {
         let (asked, released) = (Arc::clone(&self.asked), Arc::clone(&self.released));
         let renewed = Arc::clone(&self.renewed);
-        match command {
+        match batch[0].command {
             Command::Release { .. } => {
-                let answer = self.store.run(lock, command);
-                StoreFuture::pending(async move {
-                    released.notify_one();
+                released.notify_one();
+                let then = async move |batch, replied| {
                     renewed.notified().await;
                     // On one thread: the task that was answered gets to run before this goes on.
                     for _ in 0..10 {
                         tokio::task::yield_now().await;
                     }
-                    answer.await
-                })
+                    then(batch, replied);
+                };
+                let later = move |batch, replied| drop(tokio::spawn(then(batch, replied)));
+                self.store.send(batch, Box::new(later));
             }
             Command::Renew { .. } => {
-                let (store, lock, command) =
-                    (Arc::clone(&self.store), lock.clone(), command.clone());
-                StoreFuture::pending(async move {
+                let store = Arc::clone(&self.store);
+                tokio::spawn(async move {
                     asked.notify_one();
                     released.notified().await;
-                    let answer = store.run(&lock, &command).await;
-                    renewed.notify_one();
-                    answer
-                })
+                    let then = move |batch, replied| {
+                        then(batch, replied);
+                        renewed.notify_one();
+                    };
+                    store.send(batch, Box::new(then));
+                });
             }
-            _ => self.store.run(lock, command),
+            _ => self.store.send(batch, then),
         }
-    }
-
-    fn run_together(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers> {
-        self.store.run_together(commands)
     }
 
     fn ping(&self) -> StoreFuture<()> {

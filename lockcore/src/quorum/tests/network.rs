@@ -5,13 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use futures_util::future::ready;
 use proto::layout::QUEUE;
-use proto::{
-    Answer, Answers, Command, Event, FencingToken, Link, LockErrorKind, LockName, NodeId,
-    StoreError,
-};
+use proto::node::Batch;
+use proto::{Command, Event, FencingToken, Link, LockErrorKind, LockName, NodeId, StoreError};
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::dice::Dice;
@@ -19,7 +18,7 @@ use crate::locks::Locks;
 use crate::node::{Inbox, Observer};
 use crate::quorum::{Connect, Connected, Primaries, Terms};
 use crate::store::memory::MemoryStore;
-use crate::store::{Listener, Standing, Store, StoreFuture};
+use crate::store::{Listener, Standing, Store, StoreFuture, Then};
 
 /// The longest lease in these tests.
 pub(super) const MAX_LEASE: Duration = Duration::from_secs(5);
@@ -255,7 +254,7 @@ impl Wire {
         run: impl FnOnce(Arc<dyn Store>) -> StoreFuture<T> + Send + 'static,
     ) -> StoreFuture<T> {
         let wire = self.clone();
-        StoreFuture::pending(async move {
+        let answered = async move {
             let lost = || StoreError::ambiguous("the connection broke");
             if !wire.0.link.borrow().is_up() {
                 sleep(Duration::from_millis(200)).await;
@@ -287,7 +286,8 @@ impl Wire {
                 wire.0.link.send_modify(|_| {});
             }
             answer
-        })
+        };
+        answered.boxed()
     }
 
     /// Notes the labels of those that ask for the first time.
@@ -310,32 +310,24 @@ impl std::fmt::Debug for Wire {
 }
 
 impl Store for Wire {
-    fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer> {
-        let (wire, lock, command) = (self.clone(), lock.clone(), command.clone());
-        self.request(move |store| {
-            wire.arrive(&command);
+    fn send(&self, batch: Batch, then: Then) {
+        let (wire, asks) = (self.clone(), batch.clone());
+        let replied = self.request(move |store| {
+            asks.iter().for_each(|ask| wire.arrive(&ask.command));
             let mut state = wire.state();
             if let Some(refused) = &mut state.refused
-                && matches!(command, Command::Acquire { .. })
+                && asks.iter().any(|ask| matches!(ask.command, Command::Acquire { .. }))
             {
                 *refused += 1;
                 let full = StoreError::refused(LockErrorKind::OutOfMemory, "full");
-                return StoreFuture::pending(async { Err(full) });
+                return ready(Err(full)).boxed();
             }
             drop(state);
-            store.run(&lock, &command)
-        })
-    }
-
-    fn run_together(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers> {
-        let own = |(lock, command): &(&LockName, &Command)| ((*lock).clone(), (*command).clone());
-        let commands: Vec<(LockName, Command)> = commands.iter().map(own).collect();
-        let wire = self.clone();
-        self.request(move |store| {
-            let commands: Vec<_> = commands.iter().map(|(lock, of)| (lock, of)).collect();
-            commands.iter().for_each(|(_, command)| wire.arrive(command));
-            store.run_together(&commands)
-        })
+            let (then, replied) = oneshot::channel();
+            store.send(asks, Box::new(|_, replied| drop(then.send(replied))));
+            async move { replied.await.expect("memory answers at once") }.boxed()
+        });
+        tokio::spawn(async move { then(batch, replied.await) });
     }
 
     fn ping(&self) -> StoreFuture<()> {

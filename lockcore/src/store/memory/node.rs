@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::ready;
 use proto::layout::Layout;
+use proto::node::{Ask, Batch};
 use proto::{
     Answer, Answers, Command, Event, FencingToken, Link, LockErrorKind, LockName, NodeId,
     StoreError, Topology,
@@ -15,7 +18,7 @@ use tokio::sync::watch;
 use super::SharedStore;
 use super::state::MemoryState;
 use crate::store::seen::SeenTokens;
-use crate::store::{Search, Standing, Store, StoreFuture};
+use crate::store::{Replies, Search, Standing, Store, StoreFuture, Then};
 
 /// The beginning of an epoch that is over.
 const OVER: u64 = u64::MAX;
@@ -75,10 +78,10 @@ impl MemoryNode {
     fn step<T>(
         &self,
         run: impl FnOnce(&mut MemoryState, u64) -> Result<T, StoreError>,
-    ) -> StoreFuture<T> {
+    ) -> Result<T, StoreError> {
         let mut state = self.shared.state();
         if !state.nodes.contains_key(self.node.as_str()) {
-            return StoreFuture::ready(Err(closed()));
+            return Err(closed());
         }
         // Read under the mutex: commands see the time in the order in which they run.
         let now_us = self.shared.clock.now_us();
@@ -88,7 +91,7 @@ impl MemoryNode {
         if has_mail {
             self.shared.deliver();
         }
-        StoreFuture::ready(answer)
+        answer
     }
 
     /// Counts the store as another one from now on if it was emptied in its epoch.
@@ -112,14 +115,12 @@ impl Store for MemoryNode {
         self.shared.clock.now_us()
     }
 
-    fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer> {
-        self.step(|state, now_us| self.run_on(state, now_us, (lock, command)))
-    }
-
-    fn run_together(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers> {
-        self.step(|state, now_us| {
-            Ok(commands.iter().map(|command| self.run_on(state, now_us, *command)).collect())
-        })
+    fn send(&self, batch: Batch, then: Then) {
+        let replied = self.step(|state, now_us| {
+            let run = |ask: &Ask| self.run_on(state, now_us, (&ask.lock, &ask.command));
+            Ok(Replies::from(batch.iter().map(run).collect::<Answers>()))
+        });
+        then(batch, replied);
     }
 
     fn topology(&self) -> Topology {
@@ -127,7 +128,7 @@ impl Store for MemoryNode {
     }
 
     fn ping(&self) -> StoreFuture<()> {
-        StoreFuture::ready(if self.is_closed() { Err(closed()) } else { Ok(()) })
+        ready(if self.is_closed() { Err(closed()) } else { Ok(()) }).boxed()
     }
 
     fn commands(&self) -> watch::Receiver<Link> {
@@ -145,7 +146,7 @@ impl Store for MemoryNode {
     }
 
     fn standing(&self) -> StoreFuture<Standing> {
-        self.step(|state, now_us| {
+        let standing = self.step(|state, now_us| {
             self.looked_us.fetch_max(now_us, Ordering::AcqRel);
             let since_us = state.emptied_us.max(state.restarted_us);
             let age = if since_us == 0 { u64::MAX } else { now_us.saturating_sub(since_us) };
@@ -153,7 +154,8 @@ impl Store for MemoryNode {
             self.epoch_us.store(state.emptied_us, Ordering::Release);
             let server = state.restarts + self.epochs.load(Ordering::Acquire);
             Ok(Standing { server, age: Duration::from_micros(age) })
-        })
+        });
+        ready(standing).boxed()
     }
 
     fn searches(&self, namespace: Option<&str>) -> Vec<Arc<dyn Search>> {
@@ -214,12 +216,12 @@ impl Search for MemorySearch {
     fn step(&self, _cursor: u64) -> StoreFuture<(Vec<LockName>, u64)> {
         let state = self.shared.state();
         if !state.nodes.contains_key(self.node.as_str()) {
-            return StoreFuture::ready(Err(closed()));
+            return ready(Err(closed())).boxed();
         }
         let is_of_layout = |(_, marker): &&(_, _)| *marker == self.layout.marker();
         let names = state.locks.keys().filter(is_of_layout).map(|(name, _)| name);
         let names = names.filter(|name| name.as_str().starts_with(&self.prefix));
-        StoreFuture::ready(Ok((names.cloned().collect(), 0)))
+        ready(Ok((names.cloned().collect(), 0))).boxed()
     }
 }
 

@@ -1,17 +1,20 @@
 //! The store in memory: clock, messages, nodes, forgetting.
 
-use std::sync::Weak;
+use std::sync::{Weak, mpsc};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use proto::node::{Ask, Moment};
 use proto::{
     Acquired, Answer, Command, Demand, Event, Label, LockName, Member, Mode, Released, Reply,
     StoreError,
 };
+use smallvec::smallvec;
 use tokio::time::advance;
 
 use super::*;
 use crate::key::LockKey;
-use crate::store::StoreFuture;
+use crate::store::Replies;
 
 /// Records the events that it hears, and then has its reaction.
 #[derive(Default)]
@@ -71,15 +74,12 @@ impl Process {
 }
 
 /// Answers in memory are there at once.
-fn now<T>(answer: StoreFuture<T>) -> Result<T, StoreError> {
-    match answer {
-        StoreFuture::Ready(Some(answer)) => answer,
-        _ => panic!("not answered at once"),
-    }
-}
-
 fn run(store: &Arc<dyn Store>, lock: &LockName, command: Command) -> Result<Answer, StoreError> {
-    now(store.run(lock, &command))
+    let (lock, sent) = (lock.clone(), Moment::default());
+    let ask = Ask { lock, command, sent, background: false, lane: 0 };
+    let (then, replied) = mpsc::channel();
+    store.send(smallvec![ask], Box::new(move |_, reply| drop(then.send(reply))));
+    replied.try_recv().expect("answered at once").and_then(Replies::only)
 }
 
 fn released(store: &Arc<dyn Store>, lock: &LockName, member: &Member) -> Released {
@@ -170,7 +170,10 @@ fn a_closed_node_is_answered_closed_and_passed_over() {
     b.store.close();
     assert!(links.iter().all(|link| !link.borrow().is_up()));
     assert_eq!(kind(b.acquire(&lock, 2)), LockErrorKind::Closed);
-    assert_eq!(kind(now(b.store.ping())), LockErrorKind::Closed);
+    assert_eq!(
+        kind(b.store.ping().now_or_never().expect("answered at once")),
+        LockErrorKind::Closed
+    );
     a.release(&lock, 1);
     assert_eq!(a.acquired(&lock, 2), Acquired::Granted);
 }

@@ -19,15 +19,15 @@ use client::{Cluster, Credentials, Provider, Timeouts, Tls, nodes_of};
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
-use proto::node::Lanes;
-use proto::wire::Asked;
+use proto::node::{Batch, Lanes, commands};
 use proto::wire::keys::NodeKey;
 use proto::wire::redirect::Route;
 use proto::{
-    Answer, Answers, Command, FencingToken, Label, Link, LockErrorKind, LockName, Mode, NodeId,
-    StoreError, Topology,
+    Answer, Command, FencingToken, Label, Link, LockErrorKind, LockName, Mode, NodeId, StoreError,
+    Topology,
 };
 use redis::{ConnectionAddr, ConnectionInfo};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -35,10 +35,9 @@ use self::following::follow;
 use self::routing::Way;
 use self::slots::{Shard, Slots};
 use super::Replicas;
-use super::wire::{EACH, ONE, Reading};
 use crate::error::LockError;
 use crate::status::ServerStatus;
-use crate::store::{Listener, Outage, Search, Store, StoreFuture};
+use crate::store::{Listener, Outage, Replied, Replies, Search, Store, StoreFuture, Then, begin};
 
 /// The settings of a store on a Cluster.
 pub(crate) struct ClusterSettings {
@@ -60,6 +59,7 @@ pub(crate) struct ClusterStore(Arc<Shared>);
 struct Shared {
     settings: ClusterSettings,
     listener: Arc<dyn Listener>,
+    runtime: Handle,
     /// The nodes that are asked first.
     seeds: Vec<ConnectionInfo>,
     slots: Mutex<Slots>,
@@ -84,6 +84,7 @@ impl ClusterStore {
         let store = Self(Arc::new(Shared {
             settings,
             listener,
+            runtime: Handle::current(),
             seeds,
             slots: Mutex::new(Slots::new()),
             has_moved: AtomicBool::new(false),
@@ -106,27 +107,20 @@ impl ClusterStore {
         Ok(store)
     }
 
-    /// Runs the script of these commands on the shard of their lock, and reads its answer.
-    fn call<T: Send + 'static>(
+    /// Sends a batch to the shard that serves its slot.
+    fn route(
         &self,
-        asked: Asked,
-        reading: Reading<T>,
-        note: fn(&Shard, &T),
-    ) -> StoreFuture<T> {
+        route: Route,
+        batch: Batch,
+        then: Then,
+        send: impl Fn(&Shard, Batch) -> StoreFuture<Replies> + Send + Sync + 'static,
+    ) {
         let shared = Arc::clone(&self.0);
-        StoreFuture::pending(async move {
-            let Some(slot) = asked.lock().map(LockName::slot) else {
-                return Err(proto::wire::no_such_command());
-            };
-            // A grant could not reach one that waits.
-            let hears = matches!(&asked, Asked::One(_, Command::Acquire { mode: Mode::Wait, .. }));
-            let route = Route::of(&asked, shared.settings.timeouts.request);
-            let way = Way { slot, hears, route };
-            let send = |shard: &Shard| shard.store.call(asked.clone(), reading);
-            let (shard, answer) = shared.routed(way, send).await?;
-            note(&shard, &answer);
-            Ok(answer)
-        })
+        let routed = async move {
+            let replied = shared.replied(route, &batch, send).await;
+            then(batch, replied);
+        };
+        begin(&self.0.runtime, Box::pin(routed));
     }
 
     /// Sends a request that is no script to the shard that serves the slot.
@@ -136,11 +130,12 @@ impl ClusterStore {
         send: impl Fn(&Shard) -> StoreFuture<T> + Send + Sync + 'static,
     ) -> StoreFuture<T> {
         let shared = Arc::clone(&self.0);
-        StoreFuture::pending(async move {
+        let sent = async move {
             let route = Route::new(shared.settings.timeouts.request);
             let way = Way { slot, hears: false, route };
             shared.routed(way, send).await.map(|(_, answer)| answer)
-        })
+        };
+        sent.boxed()
     }
 }
 
@@ -187,11 +182,23 @@ fn note_listeners(shard: &Shard, answer: &Answer) {
     }
 }
 
-fn note_all(shard: &Shard, answers: &Answers) {
-    answers.iter().flatten().for_each(|answer| note_listeners(shard, answer));
-}
-
 impl Shared {
+    /// The reply to a batch from the shard that serves its slot.
+    async fn replied(
+        &self,
+        route: Route,
+        batch: &Batch,
+        send: impl Fn(&Shard, Batch) -> StoreFuture<Replies> + Send + Sync,
+    ) -> Replied {
+        let Some(ask) = batch.first() else { return Err(proto::wire::no_such_command()) };
+        // A grant could not reach one that waits.
+        let hears = matches!(ask.command, Command::Acquire { mode: Mode::Wait, .. });
+        let way = Way { slot: ask.lock.slot(), hears, route };
+        let (shard, reply) = self.routed(way, |shard| send(shard, batch.clone())).await?;
+        reply.answers.iter().flatten().for_each(|answer| note_listeners(&shard, answer));
+        Ok(reply)
+    }
+
     fn slots(&self) -> MutexGuard<'_, Slots> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -210,46 +217,22 @@ impl Store for ClusterStore {
         Some(self.0.slots().lanes())
     }
 
-    fn run(&self, lock: &LockName, command: &Command) -> StoreFuture<Answer> {
-        self.call(Asked::one((lock, command)), ONE, note_listeners)
+    fn send(&self, batch: Batch, then: Then) {
+        let route = Route::of(&commands(&batch), self.0.settings.timeouts.request);
+        self.route(route, batch, then, |shard, batch| {
+            Arc::clone(&shard.store.server).ask(batch).boxed()
+        });
     }
 
-    fn run_together(&self, commands: &[(&LockName, &Command)]) -> StoreFuture<Answers> {
-        match commands {
-            [(_, Command::Renew { .. }), ..] => {
-                self.call(Asked::together(commands), EACH, note_all)
-            }
-            commands => {
-                let each: Vec<_> =
-                    commands.iter().map(|(lock, command)| self.run(lock, command)).collect();
-                StoreFuture::pending(async move { Ok(join_all(each).await) })
-            }
-        }
-    }
-
-    fn confirm(&self, renewals: &[(&LockName, &Command)]) -> StoreFuture<(Answers, u32)> {
-        let owned = |(lock, command): &(&LockName, &Command)| {
-            (LockName::clone(lock), Command::clone(command))
-        };
-        let renewals: Vec<_> = renewals.iter().map(owned).collect();
-        let shared = Arc::clone(&self.0);
-        StoreFuture::pending(async move {
-            let slot = renewals.first().map_or(0, |(lock, _)| lock.slot());
-            let send = |shard: &Shard| {
-                let renewals: Vec<_> =
-                    renewals.iter().map(|(lock, command)| (lock, command)).collect();
-                shard.store.confirm(&renewals)
-            };
-            let route = Route::new(shared.settings.timeouts.request);
-            let way = Way { slot, hears: false, route };
-            shared.routed(way, send).await.map(|(_, confirmed)| confirmed)
-        })
+    fn confirm(&self, batch: Batch, then: Then) {
+        let route = Route::new(self.0.settings.timeouts.request);
+        self.route(route, batch, then, |shard, batch| shard.store.confirmed(batch));
     }
 
     /// Completes once one primary answers.
     fn ping(&self) -> StoreFuture<()> {
         let shards: Vec<_> = self.0.slots().serving().cloned().collect();
-        StoreFuture::pending(async move {
+        let first = async move {
             let ping = |shard: Arc<Shard>| async move {
                 shard.check(false)?;
                 shard.store.ping().await
@@ -264,7 +247,8 @@ impl Store for ClusterStore {
                 }
             }
             Err(refused)
-        })
+        };
+        first.boxed()
     }
 
     fn commands(&self) -> watch::Receiver<Link> {

@@ -4,17 +4,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{CommandLink, ConnectAttempt, Connection, Connector, is_unknown};
+use client::{ConnectAttempt, Connection, Connector, is_unknown};
 use futures_util::future::join_all;
-use proto::wire::{Asked, Floors};
-use proto::{Answers, StoreError};
+use proto::StoreError;
+use proto::node::{Batch, commands};
+use proto::wire::{Floors, Wire};
 use redis::{RedisError, Value};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::call::Scripted;
 use super::failure;
-use super::wire::TimedWire;
+use super::server::Server;
+use crate::store::{Replied, Replies};
 
 /// The number of connections that wait for replicas at the same time.
 const CONNECTIONS: usize = 4;
@@ -31,20 +33,16 @@ pub(crate) struct Replicas {
 /// The way to those connections.
 pub(crate) struct Confirmations(mpsc::Sender<Pending>);
 
-/// The answers, and how many replicas have the writes.
-type Confirmed = Result<(Answers, u32), StoreError>;
-
 struct Pending {
-    asked: Asked,
-    answer: oneshot::Sender<Confirmed>,
+    batch: Batch,
+    reply: oneshot::Sender<Replied>,
 }
 
 impl Confirmations {
     /// Opens the connections when they are needed, and keeps them until `closed`.
     pub(crate) fn start(
         connector: &Arc<Connector>,
-        link: &CommandLink,
-        wire: &Arc<TimedWire>,
+        server: &Arc<Server>,
         replicas: Replicas,
         request_timeout: Duration,
         closed: &CancellationToken,
@@ -54,8 +52,7 @@ impl Confirmations {
         for _ in 0..CONNECTIONS {
             let mut worker = Worker {
                 connector: Arc::clone(connector),
-                link: link.clone(),
-                wire: Arc::clone(wire),
+                server: Arc::clone(server),
                 replicas,
                 request_timeout,
                 connection: None,
@@ -73,14 +70,14 @@ impl Confirmations {
     }
 
     /// Runs a script, and waits for the replicas.
-    pub(crate) fn run(&self, asked: Asked) -> impl Future<Output = Confirmed> + Send + use<> {
+    pub(crate) fn run(&self, batch: Batch) -> impl Future<Output = Replied> + Send + use<> {
         let sender = self.0.clone();
         async move {
-            let (answer, answered) = oneshot::channel();
+            let (reply, replied) = oneshot::channel();
             let closed = || StoreError::ambiguous("the store was closed");
-            let pending = Pending { asked, answer };
+            let pending = Pending { batch, reply };
             sender.send(pending).await.map_err(|_| closed())?;
-            answered.await.unwrap_or_else(|_| Err(closed()))
+            replied.await.unwrap_or_else(|_| Err(closed()))
         }
     }
 }
@@ -88,8 +85,7 @@ impl Confirmations {
 /// One connection.
 struct Worker {
     connector: Arc<Connector>,
-    link: CommandLink,
-    wire: Arc<TimedWire>,
+    server: Arc<Server>,
     replicas: Replicas,
     request_timeout: Duration,
     connection: Option<Own>,
@@ -125,19 +121,19 @@ impl Worker {
             Err(error) => {
                 for pending in batch {
                     // Nothing is left of a caller that went away.
-                    let _ = pending.answer.send(Err(error.clone()));
+                    let _ = pending.reply.send(Err(error.clone()));
                 }
                 return;
             }
         };
-        let server = self.link.servers();
-        let floors = |asked: &Asked| {
-            let mut floors = self.wire.floors(asked, server);
+        let server = self.server.link.servers();
+        let floors = |batch: &Batch| {
+            let mut floors = self.server.floors(batch, server);
             floors.floor_us = floors.floor_us.max(own.opened_us);
             floors
         };
-        let runs = batch.iter().map(|Pending { asked, .. }| {
-            run(own.connection.clone(), &self.wire, asked, floors(asked))
+        let runs = batch.iter().map(|Pending { batch, .. }| {
+            run(own.connection.clone(), &self.server.wire, batch, floors(batch))
         });
         let values = join_all(runs).await;
         let replicas = self.wait(own.connection).await;
@@ -149,18 +145,18 @@ impl Worker {
         for (pending, value) in batch.into_iter().zip(values) {
             let confirmed = match (value, &replicas) {
                 (Ok(value), Ok(replicas)) => {
-                    let answers = self.wire.answers(&pending.asked, server, &value);
-                    answers.map(|answers| (answers, *replicas))
+                    let answers = self.server.answers(&pending.batch, server, &value);
+                    answers.map(|answers| Replies { answers, replicas: *replicas })
                 }
                 (Err(error), _) => Err(error),
                 (_, Err(error)) => Err(failure::of_command(error)),
             };
-            let _ = pending.answer.send(confirmed);
+            let _ = pending.reply.send(confirmed);
         }
     }
 
     async fn connection(&mut self) -> Result<Own, StoreError> {
-        let generation = self.link.generation();
+        let generation = self.server.link.generation();
         match &self.connection {
             Some(own) if own.generation == generation => Ok(own.clone()),
             _ => {
@@ -187,14 +183,14 @@ impl Worker {
 
 async fn run(
     connection: Connection,
-    wire: &TimedWire,
-    asked: &Asked,
+    wire: &Wire,
+    batch: &Batch,
     floors: Floors,
 ) -> Result<Value, StoreError> {
-    let call: Scripted = wire.wire.write(asked, floors)?;
+    let call: Scripted = wire.write(&commands(batch), floors)?;
     let answer = match connection.ask(&call.0.command).await {
         Err(error) if is_unknown(&error) => connection.ask(&call.0.by_source()).await,
         answer => answer,
     };
-    answer.map_err(|error| failure::of_script(&error, wire.wire.layout))
+    answer.map_err(|error| failure::of_script(&error, wire.layout))
 }

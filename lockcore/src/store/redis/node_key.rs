@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use client::CommandLink;
+use futures_util::FutureExt as _;
+use futures_util::future::ready;
 use proto::wire::keys::NodeKey;
 use proto::{LockErrorKind, NodeId};
 use redis::{Cmd, Value};
@@ -62,10 +64,10 @@ impl NodeKeys {
         read: fn(Value) -> T,
     ) -> StoreFuture<T> {
         if !self.may.load(Ordering::Relaxed) {
-            return StoreFuture::ready(Ok(T::default()));
+            return ready(Ok(T::default())).boxed();
         }
         let (link, may) = (self.link.clone(), Arc::clone(&self.may));
-        StoreFuture::pending(async move {
+        let told = async move {
             match link.run(command).await {
                 Ok(answer) => Ok(read(answer)),
                 Err(error) if error.kind == LockErrorKind::Denied => {
@@ -80,6 +82,7 @@ impl NodeKeys {
                 Err(error) if error.kind == LockErrorKind::WrongType => Ok(T::default()),
                 Err(error) => Err(error),
             }
-        })
+        };
+        told.boxed()
     }
 }

@@ -9,6 +9,7 @@
 use std::fmt;
 
 use client::CommandLink;
+use futures_util::FutureExt as _;
 use proto::wire::keys::doors_pattern;
 use proto::{LockErrorKind, LockName, StoreError};
 use redis::Value;
@@ -40,7 +41,7 @@ impl Search for RedisSearch {
         scan.arg(cursor).arg("MATCH").arg(&self.pattern).arg("COUNT").arg(STEP);
         scan.arg("TYPE").arg("string");
         let (link, server) = (self.link.clone(), self.server);
-        StoreFuture::pending(async move {
+        let told = async move {
             let sender = link.sender().await.map_err(failure::of_client)?;
             if sender.server != server {
                 let detail = "another server has taken the place of the one that was searched";
@@ -51,7 +52,8 @@ impl Search for RedisSearch {
                 let detail = "the answer to SCAN has an unexpected form";
                 StoreError::refused(LockErrorKind::Protocol, detail)
             })
-        })
+        };
+        told.boxed()
     }
 }
 

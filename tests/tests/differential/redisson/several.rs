@@ -103,9 +103,9 @@ impl Locks {
         let named = commands.iter().map(|(lock, command)| (&self.locks[*lock].name, command));
         let commands: Vec<_> = named.collect();
         let mut answers = Answers::new();
-        for asked in wire.by_script(&commands) {
+        for commands in protocol::by_script(wire, &commands) {
             let floors = Floors::default();
-            match protocol::run(&mut self.world.redis, wire, &asked, floors).await {
+            match protocol::run(&mut self.world.redis, wire, commands, floors).await {
                 Ok(each) => answers.extend(each),
                 Err(error) => answers.push(Err(error)),
             }

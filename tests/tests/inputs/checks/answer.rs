@@ -2,7 +2,7 @@
 
 use lockcore::{LockErrorKind, NodeId};
 use proto::layout::{Layout, QUEUE};
-use proto::wire::{Asked, Value, Wire};
+use proto::wire::{Value, Wire};
 use proto::{Answer, Answers, Command, LockName, StoreError, Topology};
 use redisson::REDISSON;
 
@@ -44,8 +44,7 @@ fn wire(peers: bool) -> Wire {
 
 /// The answer to the command.
 pub(super) fn answer(peers: bool, command: &Command, answer: &Tree) -> Result<Answer, StoreError> {
-    let asked = Asked::One(LockName::from("x"), command.clone());
-    wire(peers).answer(&asked, &answer.value())
+    wire(peers).answer((&LockName::from("x"), command), &answer.value())
 }
 
 /// The answers to so many of one command, which one script runs where JVMs share the queues.
@@ -54,8 +53,9 @@ pub(super) fn answers(
     count: usize,
     answer: &Tree,
 ) -> Result<Answers, StoreError> {
-    let commands = std::iter::repeat_n((LockName::from("x"), command.clone()), count);
-    wire(true).answers(&Asked::Together(commands.collect()), &answer.value())
+    let lock = LockName::from("x");
+    let commands = vec![(&lock, command); count];
+    wire(true).answers(&commands, &answer.value())
 }
 
 /// A refusal leaves the outcome open: the script may have run.

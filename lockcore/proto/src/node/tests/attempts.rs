@@ -143,7 +143,7 @@ fn begun_for(core: &mut Core<()>, count: usize, lock: &str) -> (Vec<u64>, Ask) {
 
 /// The only request that a tick sends, as it goes out.
 fn sent_together(core: &mut Core<()>, now: Moment) -> Ask {
-    let mut batches = batches(ticked(core, now), |_| 0);
+    let mut batches = batches(ticked(core, now), |_| true, |_| 0);
     assert_eq!(batches.len(), 1, "{batches:?}");
     batches.remove(0).remove(0)
 }

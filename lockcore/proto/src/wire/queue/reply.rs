@@ -6,6 +6,7 @@ use crate::error::{LockErrorKind, StoreError};
 use crate::member::{Member, NodeId};
 use crate::name::LockName;
 use crate::token::FencingToken;
+use crate::wire::call::Commands;
 use crate::wire::message::run_of;
 use crate::wire::outcome;
 use crate::wire::value::{Told, Value, fencing_token, nonsense};
@@ -28,7 +29,7 @@ pub(crate) fn answer(
     answer: &Value<'_>,
 ) -> Result<Answer, StoreError> {
     if let (Command::Renew { .. }, true) = (command, is_whole(command)) {
-        return renewals(&[command], answer)?.pop().unwrap_or_else(|| Err(nonsense()));
+        return renewals(&[(lock, command)], answer)?.pop().unwrap_or_else(|| Err(nonsense()));
     }
     let asked = command.first().map_or(lock.door(), Member::as_str);
     let read = || match (command, answer) {
@@ -44,9 +45,9 @@ pub(crate) fn answer(
 ///
 /// # Errors
 /// As [`answer`].
-pub(crate) fn renewals(commands: &[&Command], answer: &Value<'_>) -> Result<Answers, StoreError> {
+pub(crate) fn renewals(commands: &Commands<'_>, answer: &Value<'_>) -> Result<Answers, StoreError> {
     let each = || {
-        let first = commands.first()?.first()?;
+        let first = commands.first()?.1.first()?;
         let Told::Text(told) = Told::to(first.as_str(), answer)? else { return None };
         let (clock, letters) = told.split_at_checked(told.len().checked_sub(commands.len())?)?;
         let now_us = Some(clock.parse().ok()?);

@@ -184,7 +184,7 @@ impl Shared {
         up.sort_by_key(|shard| !shard.answers());
         for shard in up {
             let asked = topology::Asked { host: &shard.place.host, is_tls };
-            let source = Source::Link(shard.store.link.clone());
+            let source = Source::Link(shard.store.server.link.clone());
             match tokio::time::timeout(ANOTHER, topology::primaries(&source, asked)).await {
                 Ok(Ok(primaries)) => return Ok(primaries),
                 Ok(Err(error)) => debug!(at = %shard.place, reason = %error.detail, "no topology"),
@@ -249,7 +249,7 @@ impl Shared {
     fn tell_moved(&self, is_primary: impl Fn(&Shard) -> bool) {
         let replaced = self.slots().replaced(is_primary, Instant::now());
         for shard in replaced {
-            shard.store.link.give_up("another server serves its slots");
+            shard.store.server.link.give_up("another server serves its slots");
         }
         if self.has_moved.swap(false, Ordering::AcqRel) {
             self.tell();

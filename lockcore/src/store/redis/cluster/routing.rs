@@ -118,7 +118,7 @@ async fn asking<T: Send + 'static>(
     target: &Shard,
     send: impl Fn(&Shard) -> StoreFuture<T>,
 ) -> Result<T, StoreError> {
-    let asking = target.store.link.run(redis::cmd("ASKING"));
+    let asking = target.store.server.link.run(redis::cmd("ASKING"));
     // Both are sent in this order before either is waited for.
     let (_, answer) = join(asking, send(target)).await;
     answer

@@ -54,7 +54,7 @@ impl Shard {
     pub(super) fn answers(&self) -> bool {
         // Looked at by itself: the task that changes it holds a mutex that the next line waits for.
         let is_up = self.commands.borrow().is_up();
-        let link = &self.store.link;
+        let link = &self.store.server.link;
         let is_silent = link.unanswered() > Some(0) && link.silent_for() > SILENT;
         is_up && !is_silent && !self.is_cut_off.load(Relaxed)
     }

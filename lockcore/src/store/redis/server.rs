@@ -1,0 +1,81 @@
+//! One server as a node knows it: the connection, the wire, and the times and tokens that it has
+//! told.
+
+use std::sync::Arc;
+
+use client::{CommandLink, answer_to};
+use proto::node::{Batch, commands};
+use proto::wire::{Floors, Wire};
+use proto::{Acquired, Answer, Answers, LockErrorKind, LockName, StoreError};
+use redis::Value;
+
+use super::call::value;
+use super::in_flight::InFlight;
+use super::native::{Acquires, Place};
+use super::server_time::ServerTime;
+use crate::store::{Replied, Then};
+
+/// A server and all that is known of it.
+pub(super) struct Server {
+    pub(super) wire: Wire,
+    pub(super) link: CommandLink,
+    pub(super) server_time: Arc<ServerTime>,
+    pub(super) acquires: Arc<Acquires>,
+}
+
+impl Server {
+    /// Sends the commands of a batch, at once if the connection stands.
+    pub(super) fn send(self: &Arc<Self>, batch: Batch, then: Then) {
+        InFlight::send(Arc::clone(self), batch, then);
+    }
+
+    /// As [`send`](Self::send), once this is polled.
+    pub(super) async fn ask(self: Arc<Self>, batch: Batch) -> Replied {
+        let replied = answer_to(|then| {
+            self.send(batch, Box::new(move |_, replied| then(replied)));
+        });
+        let ended = || StoreError::refused(LockErrorKind::Closed, "the runtime has ended");
+        replied.await.unwrap_or_else(|| Err(ended()))
+    }
+
+    /// The floors of a batch to the server with this number.
+    pub(super) fn floors(&self, batch: &Batch, server: u64) -> Floors {
+        let slot = batch.first().map_or(0, |ask| self.slot(&ask.lock));
+        self.server_time.floors(slot, server)
+    }
+
+    /// An answer for each command, from the server with this number.
+    pub(super) fn answers(
+        &self,
+        batch: &Batch,
+        server: u64,
+        answer: &Value,
+    ) -> Result<Answers, StoreError> {
+        let answers = self.wire.answers(&commands(batch), &value(answer))?;
+        for (ask, answer) in batch.iter().zip(&answers) {
+            if let Ok(answer) = answer {
+                self.note(&ask.lock, answer, server);
+                if let Answer::Acquired(reply) = answer {
+                    let was_free = reply.outcome == [Acquired::Granted];
+                    self.acquires.note(Place::of(&ask.lock), was_free);
+                }
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Remembers the time and the tokens that the server with this number has told.
+    pub(super) fn note(&self, lock: &LockName, answer: &Answer, server: u64) {
+        let slot = self.slot(lock);
+        if let Some(now_us) = answer.now_us() {
+            self.server_time.note(now_us, (slot, server));
+        }
+        if let Some(token) = answer.grants().iter().map(|grant| grant.last_token()).max() {
+            self.server_time.note_token(token, (slot, server));
+        }
+    }
+
+    fn slot(&self, lock: &LockName) -> u16 {
+        self.wire.topology.slot(lock)
+    }
+}
