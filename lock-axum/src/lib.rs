@@ -6,7 +6,7 @@
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() {
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use axum::http::StatusCode;
 //! use axum::{Router, extract::Path, routing::post};
 //! use lock_axum::{Keys, LockScopeLayer, Lockable, Locked, Locks};
@@ -31,13 +31,14 @@
 //! }
 //!
 //! # async fn execute(_sql: &str, _parameters: [i64; 2]) -> Result<(), StatusCode> { Ok(()) }
-//! let locks = Locks::builder().namespace("shop").in_memory(); // or .connect("redis://127.0.0.1/").await?
+//! let locks = Locks::builder().namespace("shop").in_memory()?; // or .connect("redis://127.0.0.1/").await?
 //! let app = Router::new()
 //!     .route("/orders/{id}/pay", post(pay))
 //!     .layer(LockScopeLayer::new(locks));
 //! # use tower::ServiceExt as _;
 //! # let request = axum::extract::Request::post("/orders/42/pay").body(axum::body::Body::empty()).unwrap();
 //! # assert_eq!(app.oneshot(request).await.unwrap().status(), 200);
+//! # Ok(())
 //! # }
 //! ```
 //!
@@ -192,8 +193,8 @@
 //! | `form` | [`Lockable`] for `Form` | yes |
 //! | `json` | [`Lockable`] for `Json` | yes |
 //! | `query` | [`Lockable`] for `Query` | yes |
-//! | `redis` | lockcore's: `Locks::connect` and `Locks::from_client` | yes |
-//! | `deadpool` | lockcore's: `Locks::from_config` and `Locks::from_pool`; includes `redis` | yes |
+//! | `redis` | lockcore's: `Locks::connect` | yes |
+//! | `deadpool` | lockcore's: `LocksBuilder::from_pool`; includes `redis` | yes |
 //! | `tls`, `redisson`, `metrics`, `serde` | lockcore's | no |
 //!
 //! [lockcore]: https://docs.rs/lockcore

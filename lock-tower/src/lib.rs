@@ -7,7 +7,7 @@
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), std::convert::Infallible> {
+//! # async fn main() -> Result<(), tower::BoxError> {
 //! use std::convert::Infallible;
 //!
 //! use http::{Request, Response};
@@ -28,7 +28,7 @@
 //! }
 //! # async fn execute(_sql: &str, _parameters: [i64; 2]) -> u64 { 1 }
 //!
-//! let locks = Locks::builder().namespace("shop").in_memory(); // or .connect("redis://127.0.0.1/").await?
+//! let locks = Locks::builder().namespace("shop").in_memory()?; // or .connect("redis://127.0.0.1/").await?
 //! let service = ServiceBuilder::new()
 //!     .layer(HttpLockLayer::new(locks, ByPath::new()))
 //!     .service(service_fn(pay));

@@ -5,9 +5,14 @@ mod pool;
 mod quorum;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "redis")]
+mod servers;
 
 use std::sync::Arc;
 use std::time::Duration;
+
+#[cfg(feature = "redis")]
+pub use servers::Servers;
 
 use proto::{ConfigError, Label, MAX_RUN, NodeId};
 use tokio::runtime::Handle;
@@ -42,8 +47,7 @@ const FAILOVER: Duration = Duration::from_secs(8);
 /// Makes a [`Locks`] with other settings than the defaults.
 ///
 /// The method that finishes checks the settings. One that is out of its range is an
-/// [`InvalidOption`](crate::LockErrorKind::InvalidOption), and a panic of
-/// [`in_memory`](Self::in_memory).
+/// [`InvalidOption`](crate::LockErrorKind::InvalidOption).
 ///
 /// ```
 /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -54,7 +58,7 @@ const FAILOVER: Duration = Duration::from_secs(8);
 ///     .namespace("shop")
 ///     .label("checkout-7")
 ///     .lease(Duration::from_secs(10))
-///     .in_memory();
+///     .in_memory()?;
 /// # Ok(())
 /// # }
 /// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
@@ -95,7 +99,7 @@ impl Locks {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn in_memory() -> Self {
-        Self::builder().in_memory()
+        Self::builder().in_memory().expect("all options are as by default")
     }
 
     /// A builder, to set a namespace, a label, default options and more.
@@ -306,12 +310,14 @@ impl LocksBuilder {
 
     /// Makes a `Locks` within this process, without a server: see [`Locks::in_memory`].
     ///
+    /// # Errors
+    /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) if an option is out of its range, or
+    /// if [`require_replicas`](Self::require_replicas) is set.
+    ///
     /// # Panics
-    /// Outside a tokio runtime, if an option is out of its range, and if
-    /// [`require_replicas`](Self::require_replicas) is set.
-    #[track_caller]
-    pub fn in_memory(self) -> Locks {
-        self.on_memory(&MemoryStore::new()).unwrap_or_else(|error| panic!("{error}"))
+    /// Outside a tokio runtime.
+    pub fn in_memory(self) -> Result<Locks, LockError> {
+        self.on_memory(&MemoryStore::new())
     }
 
     /// One more node on a store in memory, as another process would be on a server: for tests of

@@ -57,8 +57,8 @@
 //!
 //! | feature | content |
 //! |---|---|
-//! | `redis` (default) | the store on Redis: [`Locks::connect`], [`Locks::from_client`] with a client of `redis` 1.x |
-//! | `deadpool` (default) | [`Locks::from_config`] and [`Locks::from_pool`], with types of `deadpool_redis` 0.23; includes `redis` |
+//! | `redis` (default) | the store on Redis: [`Locks::connect`], also with a client of `redis` 1.x |
+//! | `deadpool` (default) | [`Locks::connect`] with a configuration of `deadpool_redis` 0.23, [`LocksBuilder::from_pool`]; includes `redis` |
 //! | `tls` | `rediss://` by rustls; see [`guide::redis`]; includes `redis` |
 //! | `redisson` | one queue with services on the JVM: [`LocksBuilder::redisson_peers`] |
 //! | `metrics` | counters and histograms through the `metrics` facade |
@@ -100,6 +100,8 @@ mod unreachable_waiters;
 pub use acquire::{Acquire, TryAcquire};
 pub use activity::{Activities, Activity, ActivityState, ClassStatus};
 pub use builder::LocksBuilder;
+#[cfg(feature = "redis")]
+pub use builder::Servers;
 #[cfg(feature = "tls")]
 #[doc(inline)]
 pub use client::Certificates;

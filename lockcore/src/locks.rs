@@ -325,7 +325,7 @@ impl Locks {
     ///
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {
-    /// let locks = lockcore::Locks::builder().namespace("shop").in_memory();
+    /// let locks = lockcore::Locks::builder().namespace("shop").in_memory()?;
     /// let guard = locks.lock("50% {off}").await?;
     /// assert_eq!(guard.key(), "50% {off}");
     /// assert_eq!(guard.name(), "shop:50%25 %7Boff%7D");
@@ -343,7 +343,7 @@ impl Locks {
     ///
     /// ```
     /// # fn example() -> Result<(), lockcore::LockError> {
-    /// let locks = lockcore::Locks::builder().namespace("shop").in_memory();
+    /// let locks = lockcore::Locks::builder().namespace("shop").in_memory()?;
     /// assert_eq!(locks.name_of("order:42")?, "shop:order:42");
     /// # Ok(())
     /// # }

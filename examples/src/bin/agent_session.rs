@@ -87,7 +87,7 @@ impl Transcripts {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let locks = Locks::builder().namespace("chat").in_memory(); // or .connect("redis://127.0.0.1/").await?
+    let locks = Locks::builder().namespace("chat").in_memory()?; // or .connect("redis://127.0.0.1/").await?
     // The key is made of the parsed value: as text, `7` and `07` would be two keys of one session.
     let by_session = lock_by(|Path(session): Path<u64>| format!("session:{session}"));
     let layer = LockScopeLayer::new(locks)

@@ -84,7 +84,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let locks = Locks::builder().namespace("example");
     let locks = match arguments.next() {
         Some(url) => locks.connect(url).await?,
-        None => locks.in_memory(),
+        None => locks.in_memory()?,
     };
     let app = Router::new()
         .route("/documents/{id}", get(show).put(replace))

@@ -81,7 +81,7 @@ impl Bank {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let locks = Locks::builder().namespace("example").in_memory(); // or .connect("redis://127.0.0.1/").await?
+    let locks = Locks::builder().namespace("example").in_memory()?; // or .connect("redis://127.0.0.1/").await?
     let app = Router::new()
         .route("/accounts/{id}", get(balance))
         .route("/transfers", post(transfer))

@@ -20,7 +20,7 @@ async fn pay(Extension(lock): Extension<LockHandle>) -> String {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let locks = Locks::builder().namespace("example").in_memory(); // or .connect("redis://127.0.0.1/").await?
+    let locks = Locks::builder().namespace("example").in_memory()?; // or .connect("redis://127.0.0.1/").await?
     let layer = HttpLockLayer::new(locks.clone(), by_path())
         .wait(Duration::from_secs(5))
         .queue_limit(10)

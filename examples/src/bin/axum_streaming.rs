@@ -42,7 +42,7 @@ async fn export(export: Locked<Path<Export>>) -> Body {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let locks = Locks::builder().namespace("example").in_memory(); // or .connect("redis://127.0.0.1/").await?
+    let locks = Locks::builder().namespace("example").in_memory()?; // or .connect("redis://127.0.0.1/").await?
     let layer =
         LockScopeLayer::new(locks).hold_until_body_end(true).max_hold(Duration::from_secs(20)); // a client that stops reading does not keep it for ever
     let app = Router::new().route("/exports/{month}", get(export)).layer(layer);

@@ -98,7 +98,7 @@ impl Drop for Call {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let locks = Locks::builder().namespace("example").in_memory(); // or .connect("redis://127.0.0.1/").await?
+    let locks = Locks::builder().namespace("example").in_memory()?; // or .connect("redis://127.0.0.1/").await?
     let key = ByExtension::new(|tenant: &Tenant| format!("words:{}", tenant.name));
     let limit =
         |request: &Request| request.extensions().get().map_or(1, |tenant: &Tenant| tenant.streams);

@@ -62,7 +62,7 @@ fn ping() -> Message {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let locks = Locks::builder().namespace("example").in_memory(); // or .connect("redis://127.0.0.1/").await?
+    let locks = Locks::builder().namespace("example").in_memory()?; // or .connect("redis://127.0.0.1/").await?
     let app = Router::new()
         .route("/documents/{id}", any(edit))
         .layer(LockScopeLayer::new(locks).wait(Duration::from_secs(60)));

@@ -69,7 +69,7 @@ impl Health for Checks {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let locks = Locks::builder().namespace("example").in_memory(); // or .connect("redis://127.0.0.1/").await?
+    let locks = Locks::builder().namespace("example").in_memory()?; // or .connect("redis://127.0.0.1/").await?
     let layer = LockScopeLayer::new(locks.clone())
         .wait(Duration::from_millis(200))
         .hold_until_body_end(true)

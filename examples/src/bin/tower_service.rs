@@ -28,7 +28,7 @@ async fn main() -> Result<(), BoxError> {
     let locks = Locks::builder().namespace("example");
     let locks = match std::env::args().nth(1) {
         Some(url) => locks.connect(url).await?,
-        None => locks.in_memory(),
+        None => locks.in_memory()?,
     };
     let accounts = (
         |transfer: &Transfer| format!("account:{}", transfer.from),

@@ -102,7 +102,7 @@ impl Orders {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let locks = Locks::builder().namespace("shop").in_memory(); // or .connect("redis://127.0.0.1/").await?
+    let locks = Locks::builder().namespace("shop").in_memory()?; // or .connect("redis://127.0.0.1/").await?
     let layer = LockScopeLayer::new(locks)
         .wait(Duration::from_secs(1)) // with the work's 3 s less than the 5 s for which this sender waits
         .status(Cause::Busy, StatusCode::CONFLICT)

@@ -8,7 +8,7 @@
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() {
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use axum::Router;
 //! use axum::extract::Request;
 //! use axum::middleware::{Next, from_fn};
@@ -25,7 +25,7 @@
 //!     }
 //! }
 //!
-//! let locks = Locks::builder().namespace("shop").in_memory();
+//! let locks = Locks::builder().namespace("shop").in_memory()?;
 //! let dashboard = Dashboard::new(locks).into_router().layer(from_fn(only_operators));
 //! // With `nest` in place of it, the path with a slash at its end would be 404.
 //! let app: Router = Router::new().nest_service("/admin/locks", dashboard);
@@ -36,6 +36,7 @@
 //! # let request = get("/admin/locks/node").header("authorization", "Bearer of-the-operators");
 //! # let request = request.body(axum::body::Body::empty()).unwrap();
 //! # assert_eq!(app.oneshot(request).await.unwrap().status(), 200);
+//! # Ok(())
 //! # }
 //! ```
 //!

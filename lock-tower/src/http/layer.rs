@@ -21,7 +21,7 @@ use crate::key::WithPermits;
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
-/// # async fn main() -> Result<(), std::convert::Infallible> {
+/// # async fn main() -> Result<(), tower::BoxError> {
 /// use std::convert::Infallible;
 /// use std::time::Duration;
 ///
@@ -31,7 +31,7 @@ use crate::key::WithPermits;
 /// use lockcore::Locks;
 /// use tower::{ServiceBuilder, ServiceExt, service_fn};
 ///
-/// let locks = Locks::builder().namespace("shop").in_memory(); // or .connect("redis://127.0.0.1/").await?
+/// let locks = Locks::builder().namespace("shop").in_memory()?; // or .connect("redis://127.0.0.1/").await?
 /// let layer = HttpLockLayer::new(locks, ByPath::new().prefix("order").methods([Method::POST, Method::PUT]))
 ///     .wait(Duration::from_secs(5))
 ///     .queue_limit(20)
@@ -88,7 +88,7 @@ impl<K, L> HttpLockLayer<WithPermits<K, L>> {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), std::convert::Infallible> {
+    /// # async fn main() -> Result<(), tower::BoxError> {
     /// use std::convert::Infallible;
     /// use std::time::Duration;
     ///
@@ -101,7 +101,7 @@ impl<K, L> HttpLockLayer<WithPermits<K, L>> {
     /// #[derive(Clone)]
     /// struct Tenant { id: u64, at_once: u32 } // authentication, outside, has put it there
     ///
-    /// let locks = Locks::builder().namespace("shop").in_memory(); // or .connect("redis://127.0.0.1/").await?
+    /// let locks = Locks::builder().namespace("shop").in_memory()?; // or .connect("redis://127.0.0.1/").await?
     /// let key = ByExtension::new(|tenant: &Tenant| format!("tenant:{}", tenant.id));
     /// let limit = |request: &Request<String>| request.extensions().get().map_or(1, |tenant: &Tenant| tenant.at_once);
     /// let layer = HttpLockLayer::permits(locks, key, limit)

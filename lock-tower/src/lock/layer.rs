@@ -25,7 +25,7 @@ use crate::lock::service::Lock;
 ///
 /// struct Transfer { account: u64, lock: Option<LockHandle> }
 ///
-/// let locks = Locks::builder().namespace("shop").in_memory(); // or .connect("redis://127.0.0.1/").await?
+/// let locks = Locks::builder().namespace("shop").in_memory()?; // or .connect("redis://127.0.0.1/").await?
 /// let layer = LockLayer::new(locks, |transfer: &Transfer| format!("account:{}", transfer.account))
 ///     .carry(|transfer: &mut Transfer, lock| transfer.lock = Some(lock));
 ///

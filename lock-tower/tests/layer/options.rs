@@ -71,7 +71,8 @@ async fn a_key_can_bring_options_of_its_own() {
 #[tokio::test(start_paused = true)]
 async fn what_a_key_leaves_open_the_layer_says_then_the_locks_then_the_defaults() {
     // The wait is the key's, the queue limit the layer's, the lease that of the `Locks`.
-    let locks = Locks::builder().lease(s(7)).queue_limit(9).wait(s(9)).in_memory();
+    let locks =
+        Locks::builder().lease(s(7)).queue_limit(9).wait(s(9)).in_memory().expect("in range");
     let of_layer = LockOptions::new().queue_limit(1).wait(s(8));
     let layer = LockLayer::new(locks.clone(), |_: &u64| {
         Keys::one("a").options(LockOptions::new().wait(s(3)))
@@ -150,7 +151,7 @@ async fn an_option_out_of_its_range_says_that_the_server_is_wrong() {
 
 #[tokio::test]
 async fn the_label_and_a_handle_tell_of_the_hold() {
-    let locks = Locks::builder().namespace("shop").in_memory();
+    let locks = Locks::builder().namespace("shop").in_memory().expect("in range");
     let (service, mut handle) = locked(layer(&locks).label("checkout"));
     let _answer = send(&service, job("a", 1));
     let (request, _respond) = next(&mut handle).await;

@@ -18,19 +18,20 @@ use crate::store::memory::MemoryStore;
 /// Most primaries.
 const MOST: usize = 9;
 
-impl Locks {
+impl LocksBuilder {
     /// Locks within this process, by a majority of `n` stores in memory: see
-    /// [`LocksBuilder::on_memory_quorum`]. For tests.
+    /// [`on_memory_quorum`](Self::on_memory_quorum). For tests.
+    ///
+    /// # Errors
+    /// As [`on_memory_quorum`](Self::on_memory_quorum).
     ///
     /// # Panics
-    /// Outside a tokio runtime, and if `n` is not 3, 5, 7 or 9.
-    pub fn in_memory_quorum(n: usize) -> Self {
+    /// Outside a tokio runtime.
+    pub fn in_memory_quorum(self, n: usize) -> Result<Locks, LockError> {
         let stores: Vec<_> = (0..n).map(|_| MemoryStore::new()).collect();
-        Self::builder().on_memory_quorum(&stores).expect("3, 5, 7 or 9 stores")
+        self.on_memory_quorum(&stores)
     }
-}
 
-impl LocksBuilder {
     /// One more process on these stores in memory, which are independent primaries. All processes
     /// have to have them in the same order.
     ///
@@ -123,55 +124,6 @@ mod on_redis {
     use crate::store::redis::{Mark, Marks, RedisStore, Used};
     use crate::store::seen::SeenTokens;
 
-    impl Locks {
-        /// Connects to the primaries at these URLs, as [`from_quorum`](Self::from_quorum) does.
-        ///
-        /// ```no_run
-        /// # async fn example() -> Result<(), lockcore::LockError> {
-        /// let primaries = ["redis://10.0.0.1/", "redis://10.0.0.2/", "redis://10.0.0.3/"];
-        /// let locks = lockcore::Locks::quorum(primaries).await?;
-        /// # Ok(())
-        /// # }
-        /// ```
-        ///
-        /// # Errors
-        /// As [`from_quorum`](Self::from_quorum).
-        ///
-        /// # Panics
-        /// Outside a tokio runtime with timers.
-        ///
-        /// # Cancel safety
-        /// Dropping it closes the connections that it has opened.
-        pub async fn quorum<S: AsRef<str>>(
-            primaries: impl IntoIterator<Item = S>,
-        ) -> Result<Self, LockError> {
-            Self::from_quorum(Quorum::new(primaries)).await
-        }
-
-        /// Connects to the primaries of a quorum: independent servers, on most of which a lock has
-        /// to be held. [`guide::quorum`](crate::guide::quorum) has its uses and its promises.
-        ///
-        /// Locks and reads have the same methods as on one server; permits are
-        /// [`Unsupported`](LockErrorKind::Unsupported). There are two connections for each primary.
-        /// Those that cannot be reached, or refuse, are tried again later, as long as a majority
-        /// can be used: a warning tells of each, once a minute.
-        ///
-        /// # Errors
-        /// As [`connect`](Self::connect), if fewer than a majority can be used: of a primary that
-        /// refuses, if so many refuse; else of one that cannot be reached. A primary that belongs
-        /// to another list is [`InvalidOption`](LockErrorKind::InvalidOption), and one that has
-        /// replicas or was one is [`Unsupported`](LockErrorKind::Unsupported).
-        ///
-        /// # Panics
-        /// Outside a tokio runtime with timers.
-        ///
-        /// # Cancel safety
-        /// Dropping it closes the connections that it has opened.
-        pub async fn from_quorum(quorum: Quorum) -> Result<Self, LockError> {
-            Self::builder().from_quorum(quorum).await
-        }
-    }
-
     /// One primary that is to be connected.
     #[derive(Clone)]
     struct Place {
@@ -234,19 +186,11 @@ mod on_redis {
     }
 
     impl LocksBuilder {
-        /// Connects to the primaries of a quorum: see [`Locks::from_quorum`].
-        ///
-        /// # Errors
-        /// As [`Locks::from_quorum`]. [`InvalidOption`](LockErrorKind::InvalidOption) for
-        /// `redisson_peers`, `require_replicas`, a `run_limit` above 1, and a default lease above
-        /// the [`max_lease`](Quorum::max_lease).
-        ///
-        /// # Panics
-        /// Outside a tokio runtime with timers.
-        ///
-        /// # Cancel safety
-        /// Dropping it closes the connections that it has opened.
-        pub async fn from_quorum(mut self, quorum: Quorum) -> Result<Locks, LockError> {
+        /// Connects to the primaries of a quorum.
+        pub(in crate::builder) async fn on_quorum(
+            mut self,
+            quorum: Quorum,
+        ) -> Result<Locks, LockError> {
             let terms = self.terms(quorum.primaries.len(), quorum.max_lease, quorum.spare)?;
             let places = self.places(&quorum)?;
             // The marks of all are read before one is written.
@@ -282,7 +226,7 @@ mod on_redis {
         /// they are.
         ///
         /// # Errors
-        /// As [`from_quorum`](Self::from_quorum); all primaries have to be there.
+        /// As [`connect`](Self::connect); all primaries have to be there.
         /// [`InvalidOption`](LockErrorKind::InvalidOption) for one that is not new.
         ///
         /// # Panics

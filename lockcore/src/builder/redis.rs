@@ -1,4 +1,4 @@
-//! A `Locks` on Redis, by its URL or by a client.
+//! A `Locks` on Redis.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 #[cfg(feature = "tls")]
 use client::Certificates;
-use client::{Cluster, Connector, Credentials, Provider, Sentinels, Timeouts, read_cluster};
+use client::{Cluster, Connector, Credentials, Provider, Timeouts};
 use proto::{ConfigError, NodeId};
 use tracing::info;
 
@@ -17,156 +17,10 @@ use crate::layout;
 use crate::locks::Locks;
 use crate::node::Inbox;
 use crate::process;
-use crate::quorum::Quorum;
 use crate::store::redis::cluster::{ClusterSettings, ClusterStore};
 use crate::store::redis::server_time::ServerTime;
 use crate::store::redis::{Mark, RedisSettings, RedisStore, Replicas, Role};
 use crate::store::seen::SeenTokens;
-
-impl Locks {
-    /// Connects to the servers of a URL, Redis 6.2 or newer:
-    ///
-    /// | URL | servers |
-    /// |---|---|
-    /// | `redis://[user[:password]@]host[:port][/db]` | one server |
-    /// | `redis+unix:///path[?user=…&pass=…&db=…]`, or `unix://` | one server, by a Unix socket |
-    /// | `redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/primary-name[/db]` | the primary that these sentinels watch, as [`from_sentinels`](Self::from_sentinels) does; user, password and database are the primary's |
-    /// | `redis+cluster://[user[:password]@]host[:port][,host[:port]]…` | a Redis Cluster, as [`from_cluster`](Self::from_cluster) does |
-    /// | `redis+quorum://[user[:password]@]host[:port],host[:port],host[:port]…[/db]` | the primaries of a quorum, as [`from_quorum`](Self::from_quorum) does |
-    ///
-    /// With `rediss` in place of `redis` the connections use TLS, which needs the feature `tls`;
-    /// not by a Unix socket. The port is 6379 unless it is given, that of sentinels 26379.
-    ///
-    /// Options stand behind a `?`, with `&` between them: `protocol=resp3`, where RESP2 is the
-    /// default; `db`, `user` and `pass` as another way to write these; and for a quorum
-    /// `max_lease_ms=N`, its [`max_lease`](crate::Quorum::max_lease) in milliseconds. All that a
-    /// URL says is followed: another option, a `#`, and something that is given twice are an
-    /// [`InvalidOption`](crate::LockErrorKind::InvalidOption). A user without a password is that
-    /// user, with an empty password.
-    ///
-    /// Percent-encode special characters of user and password: `#` is `%23`, `/` is `%2F`, `?` is
-    /// `%3F`, `@` is `%40`, `%` is `%25`.
-    ///
-    /// # Errors
-    /// [`Unavailable`](crate::LockErrorKind::Unavailable),
-    /// [`Denied`](crate::LockErrorKind::Denied), [`ReadOnly`](crate::LockErrorKind::ReadOnly) or
-    /// [`Unsupported`](crate::LockErrorKind::Unsupported), each naming the change to make;
-    /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) if the URL cannot be read or an
-    /// option is out of its range. Each connection may take the [time to
-    /// connect](crate::LocksBuilder::connect_timeout) twice, for the look-up of the name and for
-    /// the rest, each check of the server one [request
-    /// timeout](crate::LocksBuilder::request_timeout).
-    ///
-    /// # Panics
-    /// Outside a tokio runtime with timers.
-    ///
-    /// # Cancel safety
-    /// Dropping it closes the connections that it has opened.
-    pub async fn connect(url: impl AsRef<str>) -> Result<Self, LockError> {
-        Self::builder().connect(url).await
-    }
-
-    /// Connects as a client of yours does: to its address, over TLS with its certificates, with
-    /// its user and database, its protocol and its socket settings. The connections are this
-    /// `Locks`' own; those that the client has opened are not used.
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// use lockcore::Locks;
-    ///
-    /// let client = redis::Client::open("redis://app:secret@127.0.0.1/3")?; // of `redis` 1.x
-    /// let locks = Locks::from_client(client).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect).
-    ///
-    /// # Panics
-    /// Outside a tokio runtime with timers.
-    ///
-    /// # Cancel safety
-    /// Dropping it closes the connections that it has opened.
-    pub async fn from_client(client: redis::Client) -> Result<Self, LockError> {
-        Self::builder().from_client(client).await
-    }
-
-    /// Connects to the primary that these sentinels watch, and follows it.
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), lockcore::LockError> {
-    /// use lockcore::{Locks, Sentinels};
-    ///
-    /// let sentinels = Sentinels::new(
-    ///     "orders",
-    ///     ["rediss://watch:secret@10.0.0.1:26379", "rediss://watch:secret@10.0.0.2:26379"],
-    /// )
-    /// .primary("rediss://app:secret@primary/3"); // its host says nothing: the sentinels do
-    /// let locks = Locks::from_sentinels(sentinels).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// Commands and subscription go to the primary that the newest configuration among the
-    /// sentinels names, and only if it says itself that it is the primary. When a connection
-    /// breaks, the server refuses a write as a replica does, or the sentinels name another primary
-    /// (looked at every two seconds), the primary is looked for anew: holds are renewed there at
-    /// once, and waiters keep their places if the new primary knows them, else they go on at the
-    /// tail.
-    ///
-    /// Replication is asynchronous: grants and releases of the old primary's last moments may be
-    /// unknown to the new one. A second holder is then possible until the first one's lease ends;
-    /// see [`guide::fencing`](crate::guide::fencing).
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect); [`InvalidOption`](crate::LockErrorKind::InvalidOption) if the
-    /// sentinels know no primary of that name.
-    ///
-    /// # Panics
-    /// Outside a tokio runtime with timers.
-    ///
-    /// # Cancel safety
-    /// Dropping it closes the connections that it has opened.
-    pub async fn from_sentinels(sentinels: Sentinels) -> Result<Self, LockError> {
-        Self::builder().from_sentinels(sentinels).await
-    }
-
-    /// Connects to all primaries of a Redis Cluster, and follows its slots.
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), lockcore::LockError> {
-    /// use lockcore::{Cluster, Locks};
-    ///
-    /// let nodes = ["rediss://app:secret@10.0.0.1:6379", "rediss://app:secret@10.0.0.2:6379"];
-    /// let locks = Locks::from_cluster(Cluster::new(nodes)).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// Each lock lives on the primary that serves the slot of its name; the order of its waiters,
-    /// its tokens and its leases are those of that primary. A primary that fails costs its own
-    /// locks only. While a slot moves, its locks are refused for some milliseconds, and the
-    /// requests are sent again within their time. After a failover, holds are renewed and waiters
-    /// ask again, as with [`from_sentinels`](Self::from_sentinels), and grants may be lost in the
-    /// same way.
-    ///
-    /// There are two connections for each primary. Queues cannot be shared with JVMs:
-    /// [`redisson_peers`](crate::LocksBuilder::redisson_peers) is an
-    /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) here.
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect): of the first primary that cannot be used, with its address.
-    ///
-    /// # Panics
-    /// Outside a tokio runtime with timers.
-    ///
-    /// # Cancel safety
-    /// Dropping it closes the connections that it has opened.
-    pub async fn from_cluster(cluster: Cluster) -> Result<Self, LockError> {
-        Self::builder().from_cluster(cluster).await
-    }
-}
 
 impl LocksBuilder {
     /// The time for the look-up of a server's name, and again that for the rest of the first
@@ -224,70 +78,8 @@ impl LocksBuilder {
         self
     }
 
-    /// Connects to the servers of a URL: see [`Locks::connect`].
-    ///
-    /// # Errors
-    /// As [`Locks::connect`].
-    ///
-    /// # Panics
-    /// Outside a tokio runtime with timers.
-    ///
-    /// # Cancel safety
-    /// Dropping it closes the connections that it has opened.
-    pub async fn connect(self, url: impl AsRef<str>) -> Result<Locks, LockError> {
-        if let Some(cluster) = read_cluster(url.as_ref()) {
-            return self.from_cluster(cluster?).await;
-        }
-        if let Some(quorum) = Quorum::read(url.as_ref()) {
-            return self.from_quorum(quorum?).await;
-        }
-        let connector = Connector::from_url(url.as_ref(), &self.tls, self.timeouts())?;
-        self.on_redis(connector).await
-    }
-
-    /// Connects as a client of yours does: see [`Locks::from_client`]. `tls_ca` and `tls_identity`,
-    /// if given, replace the client's certificates.
-    ///
-    /// # Errors
-    /// As [`Locks::from_client`].
-    ///
-    /// # Panics
-    /// Outside a tokio runtime with timers.
-    ///
-    /// # Cancel safety
-    /// Dropping it closes the connections that it has opened.
-    pub async fn from_client(self, client: redis::Client) -> Result<Locks, LockError> {
-        let connector = Connector::from_client(&client, &self.tls, self.timeouts())?;
-        self.on_redis(connector).await
-    }
-
-    /// Connects to the primary that these sentinels watch: see [`Locks::from_sentinels`].
-    ///
-    /// # Errors
-    /// As [`Locks::from_sentinels`].
-    ///
-    /// # Panics
-    /// Outside a tokio runtime with timers.
-    ///
-    /// # Cancel safety
-    /// Dropping it closes the connections that it has opened.
-    pub async fn from_sentinels(self, sentinels: Sentinels) -> Result<Locks, LockError> {
-        let connector = Connector::from_sentinels(&sentinels, &self.tls, self.timeouts())?;
-        self.on_redis(connector).await
-    }
-
-    /// Connects to all primaries of a Redis Cluster: see [`Locks::from_cluster`].
-    ///
-    /// # Errors
-    /// As [`Locks::from_cluster`]. [`InvalidOption`](crate::LockErrorKind::InvalidOption) for
-    /// [`redisson_peers`](Self::redisson_peers).
-    ///
-    /// # Panics
-    /// Outside a tokio runtime with timers.
-    ///
-    /// # Cancel safety
-    /// Dropping it closes the connections that it has opened.
-    pub async fn from_cluster(mut self, cluster: Cluster) -> Result<Locks, LockError> {
+    /// Connects to all primaries of a Redis Cluster.
+    pub(super) async fn on_cluster(mut self, cluster: Cluster) -> Result<Locks, LockError> {
         self.fails_over = true;
         self.check()?;
         if self.redisson_peers {

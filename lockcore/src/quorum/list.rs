@@ -26,7 +26,7 @@ const MAX_LEASE_MS: &str = "max_lease_ms=";
 ///
 /// let primaries = ["redis://10.0.0.1/", "redis://10.0.0.2/", "redis://10.0.0.3/"];
 /// let quorum = Quorum::new(primaries).max_lease(Duration::from_secs(30));
-/// let locks = Locks::from_quorum(quorum).await?;
+/// let locks = Locks::connect(quorum).await?;
 /// # Ok(())
 /// # }
 /// ```

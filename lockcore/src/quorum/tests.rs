@@ -401,7 +401,7 @@ async fn without_a_majority_nothing_is_had_and_the_error_says_how_many_are_reach
 
 #[tokio::test(start_paused = true)]
 async fn a_demand_that_no_majority_can_grant_is_refused_before_anything_is_sent() {
-    let locks = Locks::in_memory_quorum(3);
+    let locks = Locks::builder().in_memory_quorum(3).expect("3 stores");
     let error = locks.permit("k", 2).await.expect_err("permits");
     assert_eq!(error.kind(), LockErrorKind::Unsupported);
     let mut network = Network::new(3, 15);
@@ -417,7 +417,7 @@ async fn a_demand_that_no_majority_can_grant_is_refused_before_anything_is_sent(
 
 #[tokio::test(start_paused = true)]
 async fn reads_are_held_together_without_a_token_and_exclude_a_lock() {
-    let locks = Locks::in_memory_quorum(5);
+    let locks = Locks::builder().in_memory_quorum(5).expect("5 stores");
     let (one, other) = (locks.read("k").await.expect("free"), locks.read("k").await.expect("free"));
     assert_eq!((one.fencing_token().get(), other.fencing_token().get()), (0, 0));
     assert!(locks.try_lock("k").await.expect("an answer").is_none());

@@ -231,7 +231,7 @@ impl Scene {
         };
         let mut nodes = Vec::new();
         for node in 0..NODES {
-            let locks = builder().from_quorum(quorum.clone()).await.expect("connected");
+            let locks = builder().connect(quorum.clone()).await.expect("connected");
             know(node, &relays, locks.node().as_str());
             for name in 0..NAMES {
                 let (locks, ledger) = (locks.clone(), Arc::clone(&ledger));

@@ -171,7 +171,7 @@ async fn a_position_is_told_anew_after_the_place_was_lost() {
 
 #[tokio::test]
 async fn activity_has_no_name_where_names_are_redacted() {
-    let locks = Locks::builder().redact_names(true).in_memory();
+    let locks = Locks::builder().redact_names(true).in_memory().expect("in range");
     let guard = locks.lock("key").await.expect("free");
     assert_eq!(locks.activity().next().expect("the hold").lock, None);
     drop(guard);
@@ -235,7 +235,7 @@ async fn a_status_by_class_has_the_oldest_wait_and_the_oldest_hold_of_each() {
 
 #[tokio::test(start_paused = true)]
 async fn the_class_of_a_locks_is_that_of_its_requests_and_sets_unless_they_name_another() {
-    let locks = Locks::builder().class("orders").in_memory();
+    let locks = Locks::builder().class("orders").in_memory().expect("in range");
     let classes = || locks.activity().map(|one| one.class.to_string()).collect::<Vec<_>>();
     let guard = locks.lock("a").await.expect("free");
     let other = locks.key("b").class("wallet").lock().await.expect("free");

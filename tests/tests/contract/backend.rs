@@ -118,7 +118,7 @@ impl Backend {
             Self::Sentinel(url) => builder.connect(url).await,
             Self::Cluster(url, namespace) => builder.namespace(namespace).connect(url).await,
             Self::MemoryQuorum(stores) => builder.on_memory_quorum(stores),
-            Self::Quorum(quorum) => builder.from_quorum(quorum.clone()).await,
+            Self::Quorum(quorum) => builder.connect(quorum.clone()).await,
         }
     }
 }

@@ -73,7 +73,7 @@ async fn one_that_refuses_ends_at_once_and_takes_a_free_lock(backend: &Backend) 
 
 #[tokio::test(start_paused = true)]
 async fn the_default_of_a_locks_is_its_requests_unless_they_say_otherwise() {
-    let locks = Locks::builder().when_busy(WhenBusy::Refuse).in_memory();
+    let locks = Locks::builder().when_busy(WhenBusy::Refuse).in_memory().expect("in range");
     let guard = locks.lock("key").await.expect("free");
     let error = locks.lock("key").await.expect_err("it is held");
     assert_eq!(error.kind(), LockErrorKind::Timeout);
@@ -103,7 +103,7 @@ async fn an_older_one_that_has_missed_its_turn_ends_and_the_newer_one_goes_on_wa
 
 #[tokio::test(start_paused = true)]
 async fn a_superseded_set_holds_none_of_its_locks() {
-    let locks = Locks::builder().when_busy(WhenBusy::KeepNewest).in_memory();
+    let locks = Locks::builder().when_busy(WhenBusy::KeepNewest).in_memory().expect("in range");
     let guard = locks.lock("b").await.expect("free");
     let older = tokio::spawn(locks.lock_all(["a", "b"]));
     until_waiting(1, &locks, "b").await;
@@ -126,8 +126,8 @@ async fn reads_permits_and_locks_beside_jvms_or_by_a_quorum_cannot_keep_the_newe
         // One that does not wait supersedes none.
         assert!(newest(&locks).try_acquire(demand).await.expect("free").is_some());
     }
-    let peers = Locks::builder().redisson_peers(true).in_memory();
-    for locks in [peers, Locks::in_memory_quorum(3)] {
+    let peers = Locks::builder().redisson_peers(true).in_memory().expect("in range");
+    for locks in [peers, Locks::builder().in_memory_quorum(3).expect("3 stores")] {
         let error = newest(&locks).lock().await.expect_err("no newest one is known");
         assert_eq!(error.kind(), LockErrorKind::Unsupported);
         assert!(error.to_string().contains("KeepNewest"), "{error}");

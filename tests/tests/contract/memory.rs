@@ -65,7 +65,7 @@ async fn a_fixed_lease_and_a_wait_end_by_the_paused_clock() {
 
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_short_lease_is_told_before_it_by_the_paused_clock() {
-    for locks in [Locks::in_memory(), Locks::in_memory_quorum(3)] {
+    for locks in [Locks::in_memory(), Locks::builder().in_memory_quorum(3).expect("3 stores")] {
         let started = Instant::now();
         let guard = locks.key("key").fixed_lease(ms(500)).lock().await.expect("free");
         assert!(guard.deadline() < started + ms(500), "it counts from the request");

@@ -207,7 +207,7 @@ fn is_zero_after(
     is_connected: bool,
 ) {
     recorded(true, async |recorded| {
-        let mut locks = Some(Locks::builder().namespace("shop").in_memory());
+        let mut locks = Some(Locks::builder().namespace("shop").in_memory().expect("in range"));
         let (guard, wait) = {
             let locks = locks.as_ref().expect("it is there");
             let guard = locks.lock("key").await.expect("free");
@@ -395,7 +395,7 @@ fn a_request_to_a_quorum_and_its_hold_count_once_and_by_their_class() {
 #[test]
 fn each_primary_of_a_quorum_has_its_own_gauges() {
     recorded(true, async |recorded| {
-        let locks = Locks::in_memory_quorum(3);
+        let locks = Locks::builder().in_memory_quorum(3).expect("3 stores");
         let guard = locks.key("key").class("orders").lock().await.expect("free");
         tokio::time::sleep(ms(1_500)).await;
         let told = recorded.render();
@@ -447,7 +447,7 @@ fn all_counters_begin_at_0_with_each_cause_that_the_manual_names() {
     assert!(told.len() > 20, "{told:?}");
     // On a quorum no class but those that requests name.
     let told = recorded(true, async |recorded| {
-        let locks = Locks::in_memory_quorum(3);
+        let locks = Locks::builder().in_memory_quorum(3).expect("3 stores");
         locks.key("key").class("orders").lock().await.expect("free").release().await.expect("held");
         recorded.render()
     });

@@ -103,7 +103,7 @@ async fn the_end_of_a_runtime_ends_what_waits_with_closed(backend: &Backend) {
         }
         Backend::Quorum(quorum) => {
             let quorum = quorum.clone();
-            on_its_own_runtime(async move { Locks::from_quorum(quorum).await }).await
+            on_its_own_runtime(async move { Locks::connect(quorum).await }).await
         }
     };
     let waiting = wait_as(1, &locks, "key").await;

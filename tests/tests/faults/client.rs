@@ -14,8 +14,8 @@ async fn a_client_brings_its_user_and_its_database() {
     setup.redis.ask::<()>(allow.arg("+select").arg("~*")).await;
     let url = format!("redis://locker:PASSWORD@{}/3", setup.server.address());
     let client = Client::open(url).expect("well formed");
-    let locks = soon("a connection", Locks::from_client(client.clone())).await.expect("accepted");
-    let far = soon("a connection", Locks::from_client(client)).await.expect("accepted");
+    let locks = soon("a connection", Locks::connect(client.clone())).await.expect("accepted");
+    let far = soon("a connection", Locks::connect(client)).await.expect("accepted");
 
     let clients: String = setup.redis.ask(cmd("CLIENT").arg("LIST")).await;
     let of_user = |line: &&str| line.contains(" user=locker ") && line.contains(" db=3 ");
@@ -34,7 +34,7 @@ async fn a_client_brings_its_user_and_its_database() {
 async fn a_client_whose_user_is_refused_is_an_error_without_its_password() {
     let setup = setup().await;
     let client = Client::open(format!("redis://locker:hunter2@{}/", setup.server.address()));
-    let connected = Locks::from_client(client.expect("well formed"));
+    let connected = Locks::connect(client.expect("well formed"));
     let error = soon("an answer", connected).await.expect_err("there is no such user");
     assert_eq!(error.kind(), LockErrorKind::Denied, "{error}");
     assert!(!format!("{error} {error:?}").contains("hunter2"), "{error}");

@@ -54,8 +54,9 @@ async fn torn(setup: &mut Setup, switch: &Switch, elsewhere: &RedisServer) -> Lo
     switch.turn(setup.server.address());
     let config = deadpool_redis::Config::from_url(setup.server.url());
     let pool = config.create_pool(Some(deadpool_redis::Runtime::Tokio1)).expect("a pool");
-    let locks =
-        soon("a connection", Locks::from_pool(pool, switch.url())).await.expect("one server");
+    let locks = soon("a connection", Locks::builder().from_pool(pool, switch.url()))
+        .await
+        .expect("one server");
     switch.turn(elsewhere.address());
     let mut kill = cmd("CLIENT");
     kill.arg("KILL").arg("TYPE").arg("pubsub");
@@ -107,12 +108,15 @@ async fn a_pool_and_a_url_of_two_servers_are_refused_at_connect() {
     let elsewhere = RedisServer::start();
     let config = deadpool_redis::Config::from_url(setup.server.url());
     let pool = config.create_pool(Some(deadpool_redis::Runtime::Tokio1)).expect("a pool");
-    let refused = soon("an answer", Locks::from_pool(pool.clone(), elsewhere.url())).await;
+    let refused =
+        soon("an answer", Locks::builder().from_pool(pool.clone(), elsewhere.url())).await;
     let error = refused.expect_err("a hand-over could not be told");
     assert_eq!(error.kind(), LockErrorKind::InvalidOption, "{error}");
     assert!(error.to_string().contains("two servers"), "{error}");
     // Another address, behind a proxy, and another database of the same server are no other server.
     for url in [setup.proxy.url(), format!("{}3", setup.server.url())] {
-        soon("a connection", Locks::from_pool(pool.clone(), url)).await.expect("one server");
+        soon("a connection", Locks::builder().from_pool(pool.clone(), url))
+            .await
+            .expect("one server");
     }
 }

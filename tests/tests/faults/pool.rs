@@ -9,12 +9,12 @@ use crate::common::{LONG, connected, granted, held, queued, release, setup, soon
 async fn a_configuration_of_a_pool_is_all_that_is_needed() {
     let setup = setup().await;
     let config = Config::from_url(setup.server.url());
-    let locks = soon("a connection", Locks::from_config(config)).await.expect("accepted");
+    let locks = soon("a connection", Locks::connect(config)).await.expect("accepted");
     release(held(&locks, "k", LONG).await).await;
 
     let mut both = Config::from_url(setup.server.url());
     both.connection = Some(deadpool_redis::ConnectionInfo::default());
-    let error = soon("an answer", Locks::from_config(both)).await.expect_err("contradictory");
+    let error = soon("an answer", Locks::connect(both)).await.expect_err("contradictory");
     assert_eq!(error.kind(), LockErrorKind::InvalidOption);
 }
 
@@ -24,7 +24,7 @@ async fn the_slots_of_a_pool_stay_free_for_its_owner() {
     let mut config = Config::from_url(setup.proxy.url());
     config.pool = Some(PoolConfig::new(1));
     let pool = config.create_pool(Some(Runtime::Tokio1)).expect("a pool");
-    let locks = Locks::from_pool(pool.clone(), setup.proxy.url());
+    let locks = Locks::builder().from_pool(pool.clone(), setup.proxy.url());
     let locks = soon("a connection", locks).await.expect("accepted");
     let near = setup.direct().await;
     let taken = || (pool.status().size, pool.status().available);

@@ -103,7 +103,7 @@ async fn without_a_majority_at_the_start_there_is_no_locks() {
     let mut three = Three::begun().await;
     three.0[0].kill();
     three.0[2].kill();
-    let locks = Locks::builder().lease(MAX_LEASE).from_quorum(three.quorum()).await;
+    let locks = Locks::builder().lease(MAX_LEASE).connect(three.quorum()).await;
     assert_eq!(locks.expect_err("one of three").kind(), LockErrorKind::Unavailable);
 }
 

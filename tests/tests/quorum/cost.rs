@@ -46,7 +46,7 @@ async fn a_pair_of_acquire_and_release_takes_three_round_trips() {
     let quorum = Quorum::new(relays.iter().map(Relay::url)).max_lease(MAX_LEASE);
     let builder = Locks::builder().namespace("relayed").lease(MAX_LEASE);
     builder.clone().init_quorum(quorum.clone()).await.expect("they are new");
-    let locks = builder.from_quorum(quorum).await.expect("connected");
+    let locks = builder.connect(quorum).await.expect("connected");
     let mut shortest = Duration::MAX;
     for _ in 0..10 {
         let began = Instant::now();

@@ -25,7 +25,7 @@ async fn present_counter(server: &RedisServer) -> String {
 }
 
 async fn refused(quorum: Quorum) -> lockcore::LockError {
-    Locks::builder().lease(MAX_LEASE).from_quorum(quorum).await.expect_err("refused")
+    Locks::builder().lease(MAX_LEASE).connect(quorum).await.expect_err("refused")
 }
 
 #[tokio::test]
@@ -142,7 +142,7 @@ async fn a_process_with_an_old_list_marks_no_server_that_was_emptied() {
     let list = [three.0[0].url(), three.0[1].url(), old.url()];
     let old_list = Quorum::new(&list).max_lease(MAX_LEASE);
     let _: redis::Value = Raw::connect(&three.0[0].url()).await.ask(&redis::cmd("FLUSHALL")).await;
-    let stray = Locks::builder().lease(MAX_LEASE).from_quorum(old_list.clone()).await;
+    let stray = Locks::builder().lease(MAX_LEASE).connect(old_list.clone()).await;
     assert_eq!(mark(&three.0[0]).await, None, "it claims the emptied server");
     // It has one contradiction of three: no majority, but it may mark nothing, and so use nothing.
     assert_eq!(stray.expect_err("refused").kind(), LockErrorKind::InvalidOption);
@@ -158,7 +158,7 @@ async fn a_process_with_an_old_list_marks_no_server_that_was_emptied() {
     let count = counter("1700000000000000");
     let _: redis::Value =
         redis.ask(redis::cmd("SET").arg(count).arg(1_700_000_000_000_000_u64)).await;
-    assert!(Locks::builder().lease(MAX_LEASE).from_quorum(old_list).await.is_err());
+    assert!(Locks::builder().lease(MAX_LEASE).connect(old_list).await.is_err());
     assert_eq!(mark(&three.0[0]).await, None, "it claims the emptied server");
     // Those of the right list mark it, as before.
     drop(three.locks().await);
@@ -289,7 +289,7 @@ async fn each_namespace_has_a_mark_of_its_own() {
     let three = Three::start();
     let builder = || Locks::builder().namespace("shop").lease(MAX_LEASE);
     builder().init_quorum(three.quorum()).await.expect("they are new");
-    let locks = builder().from_quorum(three.quorum()).await.expect("connected");
+    let locks = builder().connect(three.quorum()).await.expect("connected");
     locks
         .lock_timeout("k", Duration::from_secs(1))
         .await

@@ -35,6 +35,6 @@ impl Three {
     }
 
     pub(crate) async fn build(&self, builder: LocksBuilder) -> Locks {
-        builder.lease(MAX_LEASE).from_quorum(self.quorum()).await.expect("connected")
+        builder.lease(MAX_LEASE).connect(self.quorum()).await.expect("connected")
     }
 }

@@ -33,7 +33,7 @@ async fn served(tasks: [usize; 3]) -> [usize; 3] {
     builder().init_quorum(quorum.clone()).await.expect("they are new");
     let mut nodes = Vec::new();
     for (zone, away) in ZONES.iter().enumerate() {
-        let locks = builder().from_quorum(quorum.clone()).await.expect("connected");
+        let locks = builder().connect(quorum.clone()).await.expect("connected");
         relays.iter().for_each(|relay| relay.know(zone, locks.node().as_str()));
         if let Some(away) = away {
             relays[*away].cut(zone);

@@ -82,7 +82,7 @@ async fn sentinels_that_need_more_than_a_second_for_a_connection_are_asked() {
     let front = Front::start(sentinel.address()).await;
     front.costs(Duration::from_millis(1_200));
     let sentinels = Sentinels::new("locks", [front.url().replace("//", "//:pw@")]);
-    let locks = soon("a connection", Locks::builder().from_sentinels(sentinels)).await;
+    let locks = soon("a connection", Locks::builder().connect(sentinels)).await;
     let locks = locks.expect("accepted");
     front.cut();
     is_promoted.store(1, Ordering::Relaxed);
@@ -99,7 +99,7 @@ async fn the_error_where_no_sentinel_answers_names_the_step_for_each() {
     let silent = FakeServer::start(|_| String::new()).await;
     let sentinels = Sentinels::new("locks", [format!("redis://:pw@{}", silent.address())]);
     let builder = Locks::builder().connect_timeout(Duration::from_millis(200));
-    let error = soon("a refusal", builder.from_sentinels(sentinels)).await.expect_err("silent");
+    let error = soon("a refusal", builder.connect(sentinels)).await.expect_err("silent");
     assert_eq!(error.kind(), LockErrorKind::Unavailable);
     let told = format!("{}: no connection in time: the login was not done", silent.address());
     assert!(error.to_string().contains(&told), "{error}");
@@ -306,7 +306,7 @@ async fn sentinels_and_primary_have_their_own_credentials() {
     .await;
     let sentinels = Sentinels::new("locks", [format!("redis://watch:over@{}", sentinel.address())])
         .primary("redis://:data@anywhere/2");
-    let locks = soon("a connection", Locks::from_sentinels(sentinels)).await.expect("accepted");
+    let locks = soon("a connection", Locks::connect(sentinels)).await.expect("accepted");
     let _guard = held(&locks, "k").await;
     let there = connect(&format!("redis://:data@{}/2", server.address())).await.expect("accepted");
     assert!(is_held(&there, "k").await);

@@ -51,7 +51,7 @@ impl Guarded {
     }
 
     async fn refusal(&self, builder: LocksBuilder, sentinels: Sentinels) -> LockError {
-        let error = soon(builder.from_sentinels(sentinels)).await.expect_err("it is refused");
+        let error = soon(builder.connect(sentinels)).await.expect_err("it is refused");
         let text = format!("{error} {error:?}");
         for secret in [PASSWORD, OF_SENTINELS, "watch-over", "PRIVATE KEY"] {
             assert!(!text.contains(secret), "{text}");
@@ -63,7 +63,7 @@ impl Guarded {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sentinels_with_tls_and_a_user_of_their_own_are_asked_again_when_the_primary_dies() {
     let mut guarded = Guarded::start(Clients::Any).await;
-    let connect = || guarded.builder().from_sentinels(guarded.sentinels("watcher:watch-over@"));
+    let connect = || guarded.builder().connect(guarded.sentinels("watcher:watch-over@"));
     let near = soon(connect()).await.expect("it is let in");
     let far = soon(connect()).await.expect("it is let in");
     let guard = soon(near.lock("k")).await.expect("free");
@@ -121,7 +121,7 @@ async fn a_client_certificate_opens_sentinels_that_ask_for_one() {
     assert!(error.to_string().contains("tls_identity"), "{error}");
     let client = guarded.authority.sign("a client");
     let builder = guarded.builder().tls_identity(&client.certificate, &client.key);
-    let locks = soon(builder.from_sentinels(sentinels())).await.expect("it is known");
+    let locks = soon(builder.connect(sentinels())).await.expect("it is known");
     soon(soon(locks.lock("k")).await.expect("free").release()).await.expect("held");
 }
 
@@ -150,11 +150,11 @@ async fn certificates_are_refused_where_neither_sentinels_nor_primary_speak_tls(
     let authority = Authority::new();
     let plain = Sentinels::new("locks", ["redis://127.0.0.1:1"]);
     let builder = || Locks::builder().tls_ca(&authority.pem);
-    let error = builder().from_sentinels(plain.clone()).await.expect_err("without an effect");
+    let error = builder().connect(plain.clone()).await.expect_err("without an effect");
     assert_eq!(error.kind(), LockErrorKind::InvalidOption, "{error}");
     assert!(error.to_string().contains("rediss://"), "{error}");
     // The certificates are for the primary, which is not reached: no sentinel is there.
     let plain = plain.primary("rediss://primary");
-    let error = builder().from_sentinels(plain).await.expect_err("no sentinel is there");
+    let error = builder().connect(plain).await.expect_err("no sentinel is there");
     assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
 }

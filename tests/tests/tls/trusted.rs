@@ -90,7 +90,7 @@ async fn what_is_asked_after_an_idle_connection_was_killed_goes_out_over_tls_on_
 async fn a_configuration_a_pool_and_a_client_are_used_over_tls() {
     let setup = Setup::start();
     let config = Config::from_url(setup.url());
-    let near = soon(setup.builder().from_config(config)).await.expect("it is trusted");
+    let near = soon(setup.builder().connect(config)).await.expect("it is trusted");
     let certificates = redis::TlsCertificates {
         client_tls: None,
         root_cert: Some(setup.authority.pem.clone().into_bytes()),
@@ -101,7 +101,7 @@ async fn a_configuration_a_pool_and_a_client_are_used_over_tls() {
     let far = soon(setup.builder().from_pool(pool, setup.url())).await.expect("it is trusted");
     exercise(&near, &far, &setup).await;
     // The certificates are the client's own: the builder has none.
-    let near = soon(Locks::from_client(client)).await.expect("it is trusted");
+    let near = soon(Locks::connect(client)).await.expect("it is trusted");
     exercise(&near, &far, &setup).await;
 }
 

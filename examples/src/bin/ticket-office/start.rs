@@ -104,8 +104,11 @@ async fn seats(flags: &Flags) -> Result<Seats, Failure> {
 async fn locks(flags: &Flags) -> Result<Locks, Failure> {
     // Names come from requests: none of them reaches a key outside.
     let builder = Locks::builder().namespace("ticket-office");
-    let Some(url) = flags.redis() else { return Ok(builder.in_memory()) };
-    builder.connect(url).await.map_err(|error| Failure {
+    let locks = match flags.redis() {
+        Some(url) => builder.connect(url).await,
+        None => builder.in_memory(),
+    };
+    locks.map_err(|error| Failure {
         code: if error.kind() == LockErrorKind::InvalidOption { USAGE } else { 1 },
         // The URL is not shown: it may hold a password.
         message: format!("--redis (or REDIS_URL): {error}"),

@@ -17,7 +17,7 @@ const HOSTILE: &str = "<script>alert(1)</script>\"'&\r\n\u{202e}x";
 
 #[tokio::test]
 async fn the_page_of_this_process_shows_its_waits_and_holds_by_class_and_one_by_one() {
-    let locks = Locks::builder().namespace("shop").in_memory();
+    let locks = Locks::builder().namespace("shop").in_memory().expect("in range");
     let _guard = locks.key("order:42").class("pay").label("web-1").lock().await.unwrap();
     let _waiting = wait(&locks, "order:42", "web-2", 1).await;
     let pages = Pages::of(&locks);
@@ -85,7 +85,7 @@ async fn the_page_of_a_lock_shows_the_process_of_holder_and_waiter_beside_the_la
 
 #[tokio::test]
 async fn the_page_of_a_lock_shows_at_how_many_primaries_of_a_quorum_it_is_held() {
-    let locks = Locks::in_memory_quorum(3);
+    let locks = Locks::builder().in_memory_quorum(3).expect("3 stores");
     let _guard = locks.lock("k").await.unwrap();
     eventually("it is held at all", SOON, async || {
         let held = locks.inspect("k").await.unwrap().holders[0].primaries;
@@ -151,7 +151,7 @@ async fn a_holder_is_shown_with_the_time_since_it_asked_and_none_for_which_it_ha
 
 #[tokio::test]
 async fn a_text_of_others_is_text_on_every_page() {
-    let locks = Locks::builder().namespace("<b>shop</b>").in_memory();
+    let locks = Locks::builder().namespace("<b>shop</b>").in_memory().expect("in range");
     let hostile = "<i>{x}</i>";
     let _guard = locks.key(hostile).label(HOSTILE).class(HOSTILE).lock().await.unwrap();
     let _waiting = wait(&locks, hostile, HOSTILE, 1).await;
@@ -194,7 +194,7 @@ async fn every_answer_says_that_nothing_is_loaded_from_elsewhere_and_no_page_is_
 
 #[tokio::test]
 async fn names_that_are_to_be_redacted_are_on_no_page() {
-    let locks = Locks::builder().redact_names(true).in_memory();
+    let locks = Locks::builder().redact_names(true).in_memory().expect("in range");
     let _guard = locks.key("secret").label("web-1").lock().await.unwrap();
     let pages = Pages::of(&locks);
     for path in ["node", "overview"] {
@@ -230,7 +230,7 @@ async fn errors_are_pages_and_problems_with_the_codes_of_the_layers() {
     assert!(text.contains("control character") && text.contains("lock-key-invalid"), "{text}");
     let (status, _) = read(pages.get("lock", "text/html").await).await;
     assert_eq!(status, 400, "no name");
-    let peers = Locks::builder().redisson_peers(true).in_memory();
+    let peers = Locks::builder().redisson_peers(true).in_memory().expect("in range");
     let (status, text) = read(Pages::of(&peers).get("overview", "application/json").await).await;
     assert_eq!(status, 500);
     assert!(text.contains("inspect them by name"), "{text}");
@@ -245,7 +245,7 @@ async fn errors_are_pages_and_problems_with_the_codes_of_the_layers() {
 
 #[tokio::test]
 async fn ten_thousand_waiters_are_told_in_parts() {
-    let locks = Locks::builder().max_waiting(20_000).in_memory();
+    let locks = Locks::builder().max_waiting(20_000).in_memory().expect("in range");
     let _guard = locks.lock("hot").await.unwrap();
     let wait = || Box::pin(locks.key("hot").queue_limit(20_000).lock());
     let mut waits: Vec<_> = (0..10_000).map(|_| wait()).collect();
@@ -363,7 +363,7 @@ async fn a_name_that_is_free_is_asked_about_where_a_lock_of_that_name_is_held() 
 
 #[tokio::test]
 async fn pages_have_the_name_by_which_a_lock_is_acquired_and_beside_it_the_name_in_the_store() {
-    let locks = Locks::builder().namespace("shop").in_memory();
+    let locks = Locks::builder().namespace("shop").in_memory().expect("in range");
     let _guard = locks.lock("order:42").await.unwrap();
     let pages = Pages::of(&locks);
     for path in ["node", "overview"] {
@@ -389,7 +389,7 @@ async fn pages_have_the_name_by_which_a_lock_is_acquired_and_beside_it_the_name_
 // N15: the overview stood still, and had neither a filter nor the time until the next turn.
 #[tokio::test]
 async fn the_overview_shows_only_locks_with_a_text_in_their_name_or_in_their_holder() {
-    let locks = Locks::builder().namespace("shop").in_memory();
+    let locks = Locks::builder().namespace("shop").in_memory().expect("in range");
     let _one = locks.key("order:1").label("web-1").lock().await.unwrap();
     let _two = locks.key("cart:2").label("<Job> 7").lock().await.unwrap();
     let pages = Pages::of(&locks);
@@ -447,7 +447,7 @@ async fn permits_have_no_token_on_the_page_of_their_lock() {
 #[tokio::test(start_paused = true)]
 async fn the_last_minutes_are_seen_by_who_looks_afterwards() {
     let (log, _here) = Log::listen();
-    let locks = Locks::builder().namespace("shop").in_memory();
+    let locks = Locks::builder().namespace("shop").in_memory().expect("in range");
     let pages = Pages::of(&locks);
     let guard = locks.key("order:42").class("pay").lock().await.unwrap();
     let storm =

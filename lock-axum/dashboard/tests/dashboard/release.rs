@@ -315,7 +315,8 @@ async fn a_forced_release_is_logged_with_the_holder_and_the_address_and_without_
     for part in ["lock=key ", r"holders=web-1\u{1b} ", "remote=192.0.2.7:1234 "] {
         assert!(line.contains(part), "{line}");
     }
-    let lines = logged(Locks::builder().redact_names(true).in_memory(), false).await;
+    let lines =
+        logged(Locks::builder().redact_names(true).in_memory().expect("in range"), false).await;
     let [line] = lines.as_slice() else { panic!("{lines:?}") };
     assert!(line.contains("lock=(redacted) ") && !line.contains("key"), "{line}");
     assert!(!line.contains("remote"), "{line}");

@@ -90,7 +90,7 @@ async fn an_answer_that_is_there_is_sent_without_the_lock() {
 async fn services_with_namespaces_of_their_own_share_no_answer_in_one_store() {
     let store = Spy::default();
     for namespace in ["shop", "blog"] {
-        let locks = Locks::builder().namespace(namespace).in_memory();
+        let locks = Locks::builder().namespace(namespace).in_memory().expect("in range");
         let (service, runs) = counted(&layer(&locks, &store));
         assert!(!send(&service, payment("a1")).await.is_replayed(), "{namespace}");
         assert!(send(&service, payment("a1")).await.is_replayed(), "{namespace}");

@@ -54,7 +54,7 @@ async fn a_task_that_locks_without_a_pause_leaves_room_for_others() {
     let set =
         async || locks.lock_all(["a", "b"]).await.expect("free").release().await.expect("held");
     assert!(leaves_room(set).await, "a set");
-    let quorum = Locks::in_memory_quorum(3);
+    let quorum = Locks::builder().in_memory_quorum(3).expect("3 stores");
     let by_most = async || drop(quorum.lock("key").await.expect("free"));
     assert!(leaves_room(by_most).await, "a quorum");
 }

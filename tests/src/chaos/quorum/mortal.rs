@@ -87,7 +87,7 @@ pub async fn buy_from_quorum(seed: u64, spare: usize, primaries: &[&str]) {
 
 async fn connected(quorum: &Quorum) -> Locks {
     loop {
-        match builder().from_quorum(quorum.clone()).await {
+        match builder().connect(quorum.clone()).await {
             Ok(locks) => return locks,
             Err(error) if error.is_retryable() => sleep(Duration::from_millis(50)).await,
             Err(error) => panic!("{error}"),

@@ -42,7 +42,7 @@ async fn connect(builder: LocksBuilder, url: String) -> Ours {
         true => {
             let quorum = Quorum::new(url.split(','));
             builder.clone().init_quorum(quorum.clone()).await.expect("new, or marked already");
-            builder.from_quorum(quorum).await.expect("connected")
+            builder.connect(quorum).await.expect("connected")
         }
         false => builder.connect(url).await.expect("connected"),
     })
