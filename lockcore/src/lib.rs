@@ -70,35 +70,29 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod acquire;
-mod activity;
 mod builder;
 mod class;
 mod error;
 mod guard;
 pub mod guide;
 mod hold_state;
-mod hottest;
-mod inspection;
 mod key;
 mod layout;
 mod locks;
 mod node;
-mod operate;
+pub mod operate;
 mod options;
 mod process;
 mod quorum;
 mod request;
 mod set;
 mod shutdown;
-mod status;
 mod store;
-mod survey;
 mod trace_links;
 mod trace_parent;
 mod unreachable_waiters;
 
 pub use acquire::{Acquire, TryAcquire};
-pub use activity::{Activities, Activity, ActivityState, ClassStatus};
 pub use builder::LocksBuilder;
 #[cfg(feature = "redis")]
 pub use builder::Servers;
@@ -111,8 +105,6 @@ pub use client::{Cluster, Credentials, Sentinels};
 pub use error::LockError;
 pub use guard::{DowngradeError, LockGuard, Release};
 pub use hold_state::HoldState;
-pub use hottest::{HotHour, RefusedLock, WaitedLock};
-pub use inspection::{HeldPrimaries, LockInspection, Participant};
 pub use key::{IntoKey, KeyError, LockKey, MAX_KEY_BYTES};
 pub use locks::Locks;
 pub use options::{LockOptions, MAX_LEASE, MIN_LEASE, Wait};
@@ -122,8 +114,6 @@ pub use quorum::Quorum;
 pub use request::LockRequest;
 pub use set::{AcquireAll, LockSet};
 pub use shutdown::Shutdown;
-pub use status::{Connection, ServerStatus, Status};
 pub use store::memory::MemoryStore;
-pub use survey::{BusyLock, Survey};
 pub use trace_links::TraceLinks;
 pub use trace_parent::TraceParent;

@@ -10,14 +10,14 @@ use proto::{Command, LockErrorKind, LockName, NodeId};
 use crate::acquire::{Acquire, TryAcquire};
 use crate::error::LockError;
 use crate::guard::LockGuard;
-use crate::inspection::LockInspection;
 use crate::key::{self, IntoKey};
 use crate::layout::NO_FOREIGN_NAMES;
 use crate::node::Node;
+use crate::operate::inspection::LockInspection;
+use crate::operate::status::Status;
 use crate::quorum::Primaries;
 use crate::request::LockRequest;
 use crate::shutdown::Shutdown;
-use crate::status::Status;
 
 /// Fair locks on one store. Cheap to clone. All clones are one *node*: one connection for commands
 /// and one for messages, however many locks it holds and waits for. On a [Redis
@@ -320,7 +320,7 @@ impl Locks {
     }
 
     /// The key by which this `Locks` acquires the lock that has this name in the store, as in
-    /// [`Activity::lock`](crate::Activity::lock), [`BusyLock::lock`](crate::BusyLock::lock) and
+    /// [`Activity::lock`](crate::operate::Activity::lock), [`BusyLock::lock`](crate::operate::BusyLock::lock) and
     /// [`LockGuard::name`]. `None` for a name outside of its namespace, or one that no key has.
     ///
     /// ```

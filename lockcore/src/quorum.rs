@@ -41,10 +41,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::error::LockError;
-use crate::inspection::LockInspection;
 use crate::node::{Node, Observer, RefusalPace};
+use crate::operate::inspection::LockInspection;
+use crate::operate::status::{Connection, Status};
 use crate::shutdown::Shutdown;
-use crate::status::{Connection, Status};
 use crate::store::Links;
 
 pub(crate) use self::climb::{Ascent, Climb};

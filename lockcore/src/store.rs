@@ -28,7 +28,7 @@ use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 
 pub(crate) use self::links::Links;
-use crate::status::ServerStatus;
+use crate::operate::status::ServerStatus;
 
 /// The answers to a batch.
 #[derive(Debug, Clone)]

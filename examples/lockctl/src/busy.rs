@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use lockcore::{BusyLock, LockError, Locks};
+use lockcore::operate::BusyLock;
+use lockcore::{LockError, Locks};
 use tokio::time::Instant;
 
 /// Most locks of one look. Each costs the servers an inspection of its first holder and waiter.

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use lockcore::{LockError, LockInspection, Locks};
+use lockcore::operate::LockInspection;
+use lockcore::{LockError, Locks};
 use serde::Serialize;
 
 use crate::arguments::{Holders, Server};

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use lockcore::{LockError, LockInspection, Participant};
+use lockcore::LockError;
+use lockcore::operate::{LockInspection, Participant};
 use serde::Serialize;
 
 use crate::arguments::{Inspect, Server};

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use lockcore::{Demand, LockInspection, Locks, Participant};
+use lockcore::operate::{LockInspection, Participant};
+use lockcore::{Demand, Locks};
 use serde::Serialize;
 
 use crate::progress::name;

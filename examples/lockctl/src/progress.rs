@@ -4,7 +4,8 @@ use std::convert::Infallible;
 use std::io::{self, IsTerminal as _, Write};
 use std::time::Duration;
 
-use lockcore::{LockError, LockInspection, Locks, Participant};
+use lockcore::operate::{LockInspection, Participant};
+use lockcore::{LockError, Locks};
 use rustix::termios::tcgetwinsize;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use lockcore::{Connection, ServerStatus};
+use lockcore::operate::{Connection, ServerStatus};
 
 use crate::arguments::Server;
 use crate::connect;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use deadpool_sqlite::rusqlite::Connection;
 use lock_tests::{Raw, RedisServer, eventually, eventually_some, signal};
-use lockcore::{LockInspection, Locks};
+use lockcore::Locks;
+use lockcore::operate::LockInspection;
 
 use crate::office::{Answer, Office, SOON, try_answer};
 use crate::scratch::Scratch;

@@ -46,7 +46,7 @@
 //! |---|---|---|
 //! | `node` | this process: its connections, its waits and holds, by class and one by one; the last ten minutes as a picture, and the hottest names of the last 24 hours | the server nothing |
 //! | `lock?name=order:42` | one lock: its holders, and its queue with positions, ages and the time until each turn; where the name is free, the locks that may be meant | the server as much as it shows, however many wait; where the name is free, a survey, as `overview` |
-//! | `overview?has=order` | all locks of the namespace that are held or waited for, or those with a text in their name or the label of their holder: first those with the longest queue, the oldest wait or the holder that asked first | a [survey](lockcore::Survey::next_page) of at most 1 000 locks or 2 seconds; one at a time, at most one in 2 seconds, and for a fifth of the time at most |
+//! | `overview?has=order` | all locks of the namespace that are held or waited for, or those with a text in their name or the label of their holder: first those with the longest queue, the oldest wait or the holder that asked first | a [survey](lockcore::operate::Survey::next_page) of at most 1 000 locks or 2 seconds; one at a time, at most one in 2 seconds, and for a fifth of the time at most |
 //! | `release` | by POST, if it is [switched on](Dashboard::allow_release): releases all holds of a lock | |
 //!
 //! The path at which the dashboard is nested leads to `node`, also with a slash at its end if it is

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 use http::HeaderMap;
-use lockcore::{LockError, LockInspection, Participant};
+use lockcore::LockError;
+use lockcore::operate::{LockInspection, Participant};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 

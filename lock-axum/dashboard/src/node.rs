@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::Response;
-use lockcore::{
-    Activity, ActivityState, ClassStatus, Connection, HotHour, Locks, ServerStatus, Status,
+use lockcore::Locks;
+use lockcore::operate::{
+    Activity, ActivityState, ClassStatus, Connection, HotHour, ServerStatus, Status,
 };
 use maud::{Markup, html};
 use serde::Serialize;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::Response;
-use lockcore::{BusyLock, LockError, Locks};
+use lockcore::operate::BusyLock;
+use lockcore::{LockError, Locks};
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;

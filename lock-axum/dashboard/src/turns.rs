@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use lockcore::Participant;
+use lockcore::operate::Participant;
 use tokio::time::Instant;
 
 /// The time after which a queue that nobody has looked at is forgotten.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderName, Method, Response, request, response};
 use lock_tower::LockScopeLayer;
-use lockcore::{Connection, Locks};
+use lockcore::Locks;
+use lockcore::operate::Connection;
 use tower::Layer;
 
 use crate::board::Board;

@@ -41,7 +41,7 @@ use super::refusal_pace::RefusalPace;
 use super::settings::Settings;
 use crate::class::Classes;
 use crate::error::LockError;
-use crate::status::{Connection, Status};
+use crate::operate::status::{Connection, Status};
 use crate::store::{Listener, Replied, Replies, Store};
 
 /// The most holders whose labels a wait is told.

@@ -22,7 +22,7 @@ use super::foreign;
 use super::hold_cell::HoldCell;
 use super::settings::Settings;
 use crate::class::Class;
-use crate::hottest::{FullQueues, Heat};
+use crate::operate::hottest::{FullQueues, Heat};
 use crate::trace_links::TraceLinks;
 use crate::unreachable_waiters::UnreachableWaiters;
 

@@ -37,8 +37,8 @@ pub(crate) use confirmations::Replicas;
 pub(crate) use standing::{Mark, Marks, Used};
 
 use crate::error::LockError;
+use crate::operate::status::{Connection, ServerStatus};
 use crate::process;
-use crate::status::{Connection, ServerStatus};
 use crate::store::{
     Listener, Outage, Replies, Search, Standing, Store, StoreFuture, Then, begin, no_primary,
 };

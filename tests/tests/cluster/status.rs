@@ -1,7 +1,8 @@
 //! The status of each server, as a node knows it without asking.
 
 use lock_tests::{Clustered, RedisOptions, RedisServer, Watched, eventually};
-use lockcore::{Connection, Locks, ServerStatus};
+use lockcore::Locks;
+use lockcore::operate::{Connection, ServerStatus};
 use tokio::time::Instant;
 
 use crate::common::{SOON, connect, held, release, slot, soon};

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use futures_util::poll;
 use lock_tests::{Raw, eventually, queue_key};
-use lockcore::{Activity, ActivityState, Demand, Locks, MemoryStore};
+use lockcore::operate::{Activity, ActivityState};
+use lockcore::{Demand, Locks, MemoryStore};
 use redis::cmd;
 
 use crate::backend::{Backend, SOON, granted, ms, soon, until_nothing_is_left, until_waiting};
@@ -210,7 +211,7 @@ async fn a_status_by_class_has_the_oldest_wait_and_the_oldest_hold_of_each() {
     let seen = |locks: &Locks| -> Vec<_> {
         let classes = locks.status_by_class();
         let s = |age: Option<Duration>| age.map(|age| age.as_secs());
-        let row = |class: &lockcore::ClassStatus| {
+        let row = |class: &lockcore::operate::ClassStatus| {
             (
                 class.class.to_string(),
                 class.waiting,

@@ -1,7 +1,8 @@
 //! A connection that breaks while a lock is held.
 
 use lock_tests::{Proxy, RedisServer, Request, eventually};
-use lockcore::{Connection, HoldState, LockErrorKind, Locks};
+use lockcore::operate::Connection;
+use lockcore::{HoldState, LockErrorKind, Locks};
 use tokio::time::Instant;
 
 use crate::backend::{SOON, granted, ms, soon};

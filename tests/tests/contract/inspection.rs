@@ -1,7 +1,8 @@
 //! The view of a lock and of a node for people.
 
 use lock_tests::eventually;
-use lockcore::{Connection, Locks};
+use lockcore::Locks;
+use lockcore::operate::Connection;
 use tokio::time::Instant;
 
 use crate::backend::{Backend, LONG, granted, ms, until_nothing_is_left, until_waiting, wait_as};

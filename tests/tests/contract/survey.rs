@@ -5,7 +5,8 @@ use std::task::Poll;
 
 use futures_util::poll;
 use lock_tests::{CommandStats, Raw, RedisServer, door_key, eventually, queue_key};
-use lockcore::{BusyLock, Demand, LockErrorKind, LockGuard, Locks, Survey};
+use lockcore::operate::{BusyLock, Survey};
+use lockcore::{Demand, LockErrorKind, LockGuard, Locks};
 use redis::{cmd, pipe};
 
 use crate::backend::{Backend, SOON, granted, ms, until_nothing_is_left, wait_as};

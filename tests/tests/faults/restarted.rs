@@ -80,8 +80,8 @@ async fn an_idle_node_notices_that_its_server_went_and_came_back() {
     let soon_enough = Duration::from_secs(4);
     eventually("the loss of the server", soon_enough, async || {
         let status = status();
-        status.commands != lockcore::Connection::Up
-            && status.subscription != lockcore::Connection::Up
+        status.commands != lockcore::operate::Connection::Up
+            && status.subscription != lockcore::operate::Connection::Up
     })
     .await;
     server.restart();

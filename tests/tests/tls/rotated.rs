@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lock_tests::{Raw, eventually};
-use lockcore::{Certificates, Connection, HoldState, LockErrorKind, Locks};
+use lockcore::operate::Connection;
+use lockcore::{Certificates, HoldState, LockErrorKind, Locks};
 use redis::cmd;
 
 use crate::authority::{Authority, Identity};

@@ -2,7 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use lockcore::{BusyLock, Locks};
+use lockcore::Locks;
+use lockcore::operate::BusyLock;
 use serde::Serialize;
 use tokio::time::sleep;
 

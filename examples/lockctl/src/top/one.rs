@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use lockcore::{LockError, LockInspection, Locks};
+use lockcore::operate::LockInspection;
+use lockcore::{LockError, Locks};
 use tokio::time::Instant;
 
 use super::WAITERS;

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use lockcore::{BusyLock, Participant};
+use lockcore::operate::{BusyLock, Participant};
 
 /// The measure of how busy a lock is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockcore::{BusyLock, Participant};
+use lockcore::operate::{BusyLock, Participant};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize as _};

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::FromRef;
-use lockcore::{LockError, LockInspection, LockOptions, Locks};
+use lockcore::operate::LockInspection;
+use lockcore::{LockError, LockOptions, Locks};
 
 use crate::board::Board;
 use crate::faults::Crew;

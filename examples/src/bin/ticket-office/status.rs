@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
-use lockcore::{LockInspection, Participant};
+use lockcore::operate::{LockInspection, Participant};
 use serde::Serialize;
 use serde_json::json;
 

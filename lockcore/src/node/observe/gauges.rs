@@ -18,7 +18,7 @@ use proto::node::{Core, Moment};
 use super::super::driver::Driver;
 use super::super::foreign;
 use super::WATCHERS;
-use crate::status::Connection;
+use crate::operate::status::Connection;
 
 /// The time between two samples.
 const EVERY: Duration = Duration::from_secs(1);

@@ -36,7 +36,7 @@ use self::routing::Way;
 use self::slots::{Shard, Slots};
 use super::Replicas;
 use crate::error::LockError;
-use crate::status::ServerStatus;
+use crate::operate::status::ServerStatus;
 use crate::store::{Listener, Outage, Replied, Replies, Search, Store, StoreFuture, Then, begin};
 
 /// The settings of a store on a Cluster.

@@ -10,8 +10,8 @@ use proto::layout::Ability;
 use proto::{Answer, Command, LockErrorKind, LockName};
 
 use crate::error::LockError;
-use crate::inspection::LockInspection;
 use crate::locks::Locks;
+use crate::operate::inspection::LockInspection;
 use crate::store::Search;
 
 /// Most locks of a page, which are inspected at the same time.

@@ -45,7 +45,7 @@ pub struct HotHour {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RefusedLock {
-    /// The name of the lock in the store, as [`Activity::lock`](crate::Activity::lock) has it.
+    /// The name of the lock in the store, as [`Activity::lock`](crate::operate::Activity::lock) has it.
     /// `None` where [`redact_names`](crate::LocksBuilder::redact_names) is set.
     pub lock: Option<String>,
     /// The number of refusals. If more than 256 names are refused in one hour, it is up to a 256th

@@ -27,7 +27,7 @@ pub struct Activity {
     /// Whether it waits or holds.
     pub state: ActivityState,
     /// The time for which it has waited, or has held. The age of a hold does not include its wait,
-    /// unlike [`Participant::age`](crate::Participant::age).
+    /// unlike [`Participant::age`](crate::operate::Participant::age).
     pub age: Duration,
 }
 
