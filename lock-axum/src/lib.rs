@@ -98,7 +98,7 @@
 //!   is: a struct of yours, also a tuple struct such as `struct Order(u64)`. `/orders/42` and
 //!   `/orders/4%32` are one `u64`.
 //! - [`OriginalUri`](axum::extract::OriginalUri): the whole path, in its [one
-//!   spelling](lock_tower::canonical_path).
+//!   spelling](lock_tower::key::canonical_path).
 //! - [`MatchedPath`](axum::extract::MatchedPath): one lock for the whole route.
 //! - a tuple of these: all their locks, in an order that cannot deadlock.
 //! - **your own**: any extractor, which may read headers, a session, the state, the body.
@@ -178,7 +178,7 @@
 //! | a hold is lost while the handler runs | 500, which few gateways repeat |
 //! | a hold is lost while another is waited for | 503 |
 //! | the key cannot be a lock's name | 400 |
-//! | a path that is the key has a number in [another spelling](lock_tower::canonical_path), such as `/orders/07` | 400, with the code `lock-key-spelling` |
+//! | a path that is the key has a number in [another spelling](lock_tower::key::canonical_path), such as `/orders/07` | 400, with the code `lock-key-spelling` |
 //! | no layer; a write of a name that the same request reads; an option or a number of permits out of its range | 500 |
 //! | the extractor `E` rejects the request | its own |
 //!
@@ -220,9 +220,9 @@ pub use owned::OwnedLock;
 pub use path::{ByMatchedPath, by_path};
 pub use rejection::{LockedBodyRejection, LockedRejection};
 
+pub use lock_tower::http::{Deadline, DeadlineSource, PerConnection, RequestBody};
 pub use lock_tower::{
-    ByHeader, Cause, Deadline, DeadlineSource, DetachLayer, ExtractKeyExt, HttpLockLayer, IntoKeys,
-    KeyError, Keys, LockError, LockHandle, LockScopeLayer, OnLost, PerConnection, Refusals,
-    RequestBody, RequestLocks, ServiceBuilderExt,
+    ByHeader, Cause, DetachLayer, ExtractKeyExt, HttpLockLayer, IntoKeys, KeyError, Keys,
+    LockError, LockHandle, LockScopeLayer, OnLost, Refusals, RequestLocks, ServiceBuilderExt,
 };
 pub use lockcore::{FencingToken, LockGuard, Locks, WhenBusy};

@@ -2,7 +2,8 @@
 
 use axum::Extension;
 use axum::extract::{MatchedPath, OriginalUri, Path};
-use lock_tower::{Keys, canonical_path};
+use lock_tower::Keys;
+use lock_tower::key::canonical_path;
 use serde_core::de::DeserializeOwned;
 
 use crate::path::by_route;

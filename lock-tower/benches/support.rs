@@ -9,7 +9,9 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Empty;
-use lock_tower::{HttpLock, HttpLockLayer, Lock, LockError, LockLayer, RequestBody};
+use lock_tower::http::{HttpLock, RequestBody};
+use lock_tower::lock::Lock;
+use lock_tower::{HttpLockLayer, LockError, LockLayer};
 use lockcore::{LockKey, Locks};
 use tower::{Layer as _, Service};
 

@@ -40,7 +40,7 @@ pub trait ServiceBuilderExt<L>: sealed::Builder<L> {
         locks: Locks,
         key: K,
         limit: P,
-    ) -> ServiceBuilder<Stack<crate::HttpLockLayer<crate::adapters::WithPermits<K, P>>, L>> {
+    ) -> ServiceBuilder<Stack<crate::HttpLockLayer<crate::key::WithPermits<K, P>>, L>> {
         self.builder().layer(crate::HttpLockLayer::permits(locks, key, limit))
     }
 

@@ -26,7 +26,7 @@ pub(crate) struct Config {
     pub(crate) options: Options,
     pub(crate) label: Option<Box<str>>,
     pub(crate) class: Option<Box<str>>,
-    pub(crate) names_holder: bool,
+    pub(crate) records_holders: bool,
     pub(crate) refuses_early: bool,
     pub(crate) on_lost: OnLost,
     pub(crate) fail_open: bool,
@@ -40,7 +40,7 @@ impl Config {
             options: Options::default(),
             label: None,
             class: None,
-            names_holder: false,
+            records_holders: false,
             refuses_early: false,
             on_lost: OnLost::Stop,
             fail_open: false,
@@ -129,9 +129,9 @@ macro_rules! options {
 
         /// Records the labels of the holders in the span `acquire` of a request that waits for
         /// them, at the cost of a request to the server. Off by default. See
-        /// [`LockRequest::name_holder`](lockcore::LockRequest::name_holder).
-        pub fn name_holder(mut self, names_holder: bool) -> Self {
-            self.config.names_holder = names_holder;
+        /// [`LockRequest::record_holders`](lockcore::LockRequest::record_holders).
+        pub fn record_holders(mut self, records_holders: bool) -> Self {
+            self.config.records_holders = records_holders;
             self
         }
 

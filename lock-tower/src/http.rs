@@ -15,3 +15,14 @@ pub(crate) mod request_locks;
 pub(crate) mod respond;
 pub(crate) mod response_options;
 pub(crate) mod service;
+
+pub use body::LockBody;
+pub use connection::{Connection, InConnection, PerConnection};
+pub use deadline::{Deadline, DeadlineSource};
+pub use detach::{Detach, DetachFuture, DetachLayer};
+pub use extensions::InExtensions;
+pub use future::HttpLockFuture;
+pub use layer::HttpLockLayer;
+pub use request_body::RequestBody;
+pub use request_locks::RequestLocks;
+pub use service::HttpLock;

@@ -18,6 +18,8 @@ use lockcore::Demand;
 
 pub use clash::Clash;
 pub use demand::{PermitLimit, WithDemand, WithPermits};
+#[cfg(feature = "http")]
+pub use http::{ByExtension, ByHeader, ByPath, ForMethods, ReadOn, canonical_path};
 pub use into_keys::IntoKeys;
 pub use keys::Keys;
 pub(crate) use keys::{KeyDemand, Resolved, Sorted};
@@ -53,7 +55,7 @@ pub use prefix::Prefixed;
 /// key (`user:7/cart`), give each use its [prefix](ExtractKeyExt::prefix) so that one route's names
 /// cannot meet another's, and keep the queue limit. A client that must *not* be able to choose a
 /// different key for the same resource needs a key with one spelling: see
-/// [`ByPath`](crate::ByPath).
+/// [`ByPath`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say which lock a request needs",
     label = "not an `ExtractKey`",
@@ -100,14 +102,15 @@ pub trait ExtractKeyExt: Sized {
     ///
     /// `"order"` and `"order:"` are the same. A prefix is not empty and has no other colon, so that
     /// the names of two prefixes are distinct. Otherwise every request is refused as
-    /// [`Internal`](crate::Cause::Internal), and the log says why. Where there are two parts, use
-    /// two prefixes.
+    /// [`Misconfigured`](crate::Cause::Misconfigured), and the log says why. Where there are two
+    /// parts, use two prefixes.
     ///
     /// ```
     /// use lock_tower::{ExtractKey, ExtractKeyExt};
     ///
     /// let extractor = (|id: &u64| id.to_string()).prefix("order");
-    /// assert_eq!(extractor.extract_key(&42).unwrap().unwrap().names().collect::<Vec<_>>(), ["order:42"]);
+    /// assert_eq!(extractor.extract_key(&42).unwrap().unwrap().names().collect::<Vec<_>>(),
+    /// ["order:42"]);
     /// ```
     fn prefix(self, prefix: impl Into<String>) -> Prefixed<Self> {
         Prefixed::new(prefix, self)
@@ -155,8 +158,8 @@ pub trait ExtractKeyExt: Sized {
     /// struct Mail { tenant: u64 }
     ///
     /// # fn layer(locks: lockcore::Locks) {
-    /// let by_tenant = |mail: &Mail| format!("tenant:{}", mail.tenant);
-    /// let layer = LockLayer::new(locks, by_tenant.permits(1, 10)); // ten mails a tenant, everywhere
+    /// let by_tenant = |mail: &Mail| format!("tenant:{}", mail.tenant); let layer =
+    /// LockLayer::new(locks, by_tenant.permits(1, 10)); // ten mails a tenant, everywhere
     /// # let _ = layer;
     /// # }
     /// ```
@@ -202,8 +205,8 @@ impl KeyError {
         Self { fault: Fault::Spelling, ..Self::new(reason) }
     }
 
-    /// Refuses the request as [`Internal`](crate::Cause::Internal) (500 in HTTP), since the
-    /// extractor is set up wrongly, as `sentence` says. Only the log has the sentence.
+    /// Refuses the request as [`Misconfigured`](crate::Cause::Misconfigured) (500 in HTTP), since
+    /// the extractor is set up wrongly, as `sentence` says. Only the log has the sentence.
     pub fn misuse(sentence: impl Into<Cow<'static, str>>) -> Self {
         Self { fault: Fault::Misuse, ..Self::new(sentence) }
     }

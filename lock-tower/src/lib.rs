@@ -16,24 +16,22 @@
 //! use lockcore::Locks;
 //! use tower::{ServiceBuilder, ServiceExt, service_fn};
 //!
-//! async fn pay<B>(request: Request<B>) -> Result<Response<Full<bytes::Bytes>>, Infallible> {
-//!     let lock = request.extensions().get::<LockHandle>().expect("the layer put it there");
-//!     let hold = [lock.fencing_token().into(), 42];
-//!     // First raise the row's token: from here on, no earlier holder can write.
-//!     execute("UPDATE orders SET token = $1 WHERE id = $2 AND token < $1", hold).await;
-//!     // Now read the row, and do the work. Then write, while the token is still that of this hold.
-//!     let rows = execute("UPDATE orders SET paid = true WHERE id = $2 AND token = $1", hold).await;
-//!     // If no row was changed, a later holder is there.
-//!     Ok(Response::new(Full::from(format!("{rows} paid"))))
-//! }
+//! async fn pay<B>(request: Request<B>) -> Result<Response<Full<bytes::Bytes>>, Infallible> { let
+//! lock = request.extensions().get::<LockHandle>().expect("the layer put it there"); let hold =
+//! [lock.fencing_token().into(), 42]; // First raise the row's token: from here on, no earlier
+//! holder can write. execute("UPDATE orders SET token = $1 WHERE id = $2 AND token < $1",
+//! hold).await; // Now read the row, and do the work. Then write, while the token is still that of
+//! this hold. let rows = execute("UPDATE orders SET paid = true WHERE id = $2 AND token = $1",
+//! hold).await; // If no row was changed, a later holder is there.
+//! Ok(Response::new(Full::from(format!("{rows} paid")))) }
 //! # async fn execute(_sql: &str, _parameters: [i64; 2]) -> u64 { 1 }
 //!
-//! let locks = Locks::builder().namespace("shop").in_memory()?; // or .connect("redis://127.0.0.1/").await?
-//! let service = ServiceBuilder::new()
-//!     .layer(HttpLockLayer::new(locks, ByPath::new()))
-//!     .service(service_fn(pay));
+//! let locks = Locks::builder().namespace("shop").in_memory()?; // or
+//! .connect("redis://127.0.0.1/").await? let service = ServiceBuilder::new()
+//! .layer(HttpLockLayer::new(locks, ByPath::new())) .service(service_fn(pay));
 //!
-//! let response = service.oneshot(Request::post("/orders/42/pay").body(String::new()).unwrap()).await?;
+//! let response =
+//! service.oneshot(Request::post("/orders/42/pay").body(String::new()).unwrap()).await?;
 //! assert_eq!(response.status(), 200);
 //! # Ok(())
 //! # }
@@ -149,27 +147,27 @@
 //! # Caveats
 //!
 //! - **A client that chooses the key chooses which requests wait for it**: see [`ExtractKey`]. A
-//!   path has many spellings: use [`ByPath`] or [`canonical_path`].
+//!   path has many spellings: use [`ByPath`] or [`canonical_path`](key::canonical_path).
 //! - **Nested locks on different keys can deadlock**, until one of the waits times out. Acquire
 //!   several keys at once with a tuple: they are sorted. The same key twice in one request shares
 //!   one hold, unless the first one is a guard from [`RequestLocks::guards`], or the second layer
-//!   is a [`LockLayer`] that does not find the first one's handle ([`CarryHandle::outer`]): then
-//!   the second waits for the first until it times out. A lock that the handler acquires from a
-//!   `Locks` waits for the request's own hold, too, and without a limit unless one is set: take
-//!   [`LockHandle::reenter`] in its place. A demand that the
-//!   request's hold does not cover is [refused at once](Clash): it would wait for itself, or for a
-//!   request that waits for it.
+//!   is a [`LockLayer`] that does not find the first one's handle
+//!   ([`CarryHandle::outer`](lock::CarryHandle::outer)): then the second waits for the first until
+//!   it times out. A lock that the handler acquires from a `Locks` waits for the request's own
+//!   hold, too, and without a limit unless one is set: take [`LockHandle::reenter`] in its place. A
+//!   demand that the request's hold does not cover is [refused at once](Clash): it would wait for
+//!   itself, or for a request that waits for it.
 //! - **HTTP/2 and gRPC** multiplex: a request that waits holds a stream, not a connection. A server
 //!   lets a client open 200 of them as a rule, and a proxy or a gRPC client has one or a few
 //!   connections for all requests: if waiters took all streams, no other request of the connection
 //!   would be served. So [at most 100](HttpLockLayer::waiting_per_connection) of a connection wait,
-//!   where the layer knows it: serve with [`PerConnection`]. With tonic, where it does not, keep
-//!   the [queue limit](HttpLockLayer::queue_limit) well below `max_concurrent_streams`. Its body
-//!   is [read ahead](HttpLockLayer::read_ahead), since all bodies of a connection share one window:
-//!   unread ones would take the window from the holder. So the inner service gets a
-//!   [`RequestBody`], which has the part that was read. A [`LockLayer`] does not read bodies: for
-//!   HTTP take the other two. The layers do not read the rest of a body while its handler waits for
-//!   something else.
+//!   where the layer knows it: serve with [`PerConnection`](http::PerConnection). With tonic, where
+//!   it does not, keep the [queue limit](HttpLockLayer::queue_limit) well below
+//!   `max_concurrent_streams`. Its body is [read ahead](HttpLockLayer::read_ahead), since all
+//!   bodies of a connection share one window: unread ones would take the window from the holder. So
+//!   the inner service gets a [`RequestBody`](http::RequestBody), which has the part that was read.
+//!   A [`LockLayer`] does not read bodies: for HTTP take the other two. The layers do not read the
+//!   rest of a body while its handler waits for something else.
 //! - **An upgrade** (a WebSocket) ends the hold with its 101, and is warned of once. Keep a guard
 //!   from [`LockHandle::reenter`].
 //! - **Held until the body ends** means until the server has taken the last frame. Set
@@ -234,47 +232,31 @@
 // Some of the state of a request is read by the layers for HTTP only.
 #![cfg_attr(not(feature = "http"), allow(dead_code))]
 
-/// The extractors that the methods of [`ExtractKeyExt`] make.
-pub mod adapters {
-    pub use crate::key::{Prefixed, WithDemand, WithPermits};
-
-    #[cfg(feature = "http")]
-    pub use crate::key::http::{ForMethods, ReadOn};
-}
 mod builder;
 mod config;
 mod hold;
 #[cfg(feature = "http")]
-mod http;
+pub mod http;
 mod inner;
-mod key;
-mod lock;
+pub mod key;
+pub mod lock;
 mod options;
-mod refusal;
+pub mod refusal;
 #[cfg(feature = "http")]
-mod scope;
+pub mod scope;
 
 pub use builder::ServiceBuilderExt;
 pub use config::OnLost;
 pub use hold::handle::LockHandle;
 pub use key::{Clash, ExtractKey, ExtractKeyExt, IntoKeys, KeyError, Keys, PermitLimit};
-pub use lock::{carry::CarryHandle, future::LockFuture, layer::LockLayer, service::Lock};
+pub use lock::LockLayer;
 pub use lockcore::LockErrorKind;
 pub use refusal::{Cause, LockError};
 
 #[cfg(feature = "http")]
 pub use {
-    self::http::body::LockBody,
-    self::http::connection::{Connection, InConnection, PerConnection},
-    self::http::deadline::{Deadline, DeadlineSource},
-    self::http::detach::{Detach, DetachFuture, DetachLayer},
-    self::http::extensions::InExtensions,
-    self::http::future::HttpLockFuture,
-    self::http::layer::HttpLockLayer,
-    self::http::request_body::RequestBody,
-    self::http::request_locks::RequestLocks,
-    self::http::service::HttpLock,
-    key::http::{ByExtension, ByHeader, ByPath, canonical_path},
-    refusal::http::{Refusals, problem::problem},
-    scope::{future::LockScopeFuture, layer::LockScopeLayer, service::LockScope},
+    self::http::{DetachLayer, HttpLockLayer, RequestLocks},
+    key::{ByExtension, ByHeader, ByPath},
+    refusal::Refusals,
+    scope::LockScopeLayer,
 };

@@ -7,3 +7,8 @@ pub(crate) mod future;
 pub(crate) mod layer;
 pub(crate) mod locking;
 pub(crate) mod service;
+
+pub use carry::CarryHandle;
+pub use future::LockFuture;
+pub use layer::LockLayer;
+pub use service::Lock;

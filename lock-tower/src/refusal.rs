@@ -5,3 +5,5 @@ mod error;
 pub(crate) mod http;
 
 pub use error::{Cause, LockError};
+#[cfg(feature = "http")]
+pub use http::{Refusals, problem::problem};

@@ -281,7 +281,7 @@ impl LocksBuilder {
     /// [label](Self::label) of this `Locks`, and links the span of each wait to the requests that
     /// hold the lock. A request, or a layer, that sets a label keeps that one.
     ///
-    /// Off by default. With it [`name_holder`](crate::LockRequest::name_holder) is on for all
+    /// Off by default. With it [`record_holders`](crate::LockRequest::record_holders) is on for all
     /// requests, at the cost that is told there. Trace contexts are shown to all that may inspect.
     /// Requests that differ in their labels are in no [run](Self::run_limit) together.
     pub fn trace_links(mut self, links: impl TraceLinks) -> Self {

@@ -6,9 +6,6 @@ use std::fmt;
 
 use proto::LockName;
 
-/// The longest name a lock may have, in bytes of UTF-8.
-pub const MAX_KEY_BYTES: usize = 512;
-
 /// The validated name of a lock.
 ///
 /// Methods that take a key take any [`IntoKey`]. A plain name such as `order:42` stands in the key
@@ -33,10 +30,13 @@ pub struct LockKey {
 }
 
 impl LockKey {
+    /// The longest name that a lock may have, in bytes of UTF-8.
+    pub const MAX_BYTES: usize = 512;
+
     /// A lock's name, inside the namespace of the [`Locks`](crate::Locks) that uses it.
     ///
     /// # Errors
-    /// [`KeyError`] if the name is empty, longer than [`MAX_KEY_BYTES`], or has a control
+    /// [`KeyError`] if the name is empty, longer than [`LockKey::MAX_BYTES`], or has a control
     /// character.
     pub fn new(name: impl AsRef<str>) -> Result<Self, KeyError> {
         let name = name.as_ref();
@@ -174,7 +174,7 @@ impl IntoKey for &LockKey {
 pub enum KeyError {
     /// The name is empty.
     Empty,
-    /// The name is longer than [`MAX_KEY_BYTES`].
+    /// The name is longer than [`LockKey::MAX_BYTES`].
     TooLong {
         /// The length of the name in bytes.
         bytes: usize,
@@ -192,7 +192,8 @@ impl fmt::Display for KeyError {
             Self::Empty => f.write_str("the lock's name is empty: give it at least one character"),
             Self::TooLong { bytes } => write!(
                 f,
-                "the lock's name has {bytes} bytes: use at most {MAX_KEY_BYTES}, for example a hash of it"
+                "the lock's name has {bytes} bytes: use at most {}, for example a hash of it",
+                LockKey::MAX_BYTES
             ),
             Self::ControlCharacter { at } => write!(
                 f,
@@ -207,14 +208,14 @@ impl std::error::Error for KeyError {}
 /// Whether it is surely valid, and its own encoding: most names are, and one look tells.
 fn is_plain(name: &str) -> bool {
     let is_plain = |byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'{' | b'}' | b'%');
-    (1..=MAX_KEY_BYTES).contains(&name.len()) && name.bytes().all(is_plain)
+    (1..=LockKey::MAX_BYTES).contains(&name.len()) && name.bytes().all(is_plain)
 }
 
 fn validate(name: &str) -> Result<(), KeyError> {
     if name.is_empty() {
         return Err(KeyError::Empty);
     }
-    if name.len() > MAX_KEY_BYTES {
+    if name.len() > LockKey::MAX_BYTES {
         return Err(KeyError::TooLong { bytes: name.len() });
     }
     match name.char_indices().find(|(_, c)| c.is_control()) {

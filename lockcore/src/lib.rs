@@ -105,9 +105,9 @@ pub use client::{Cluster, Credentials, Sentinels};
 pub use error::LockError;
 pub use guard::{DowngradeError, LockGuard, Release};
 pub use hold_state::HoldState;
-pub use key::{IntoKey, KeyError, LockKey, MAX_KEY_BYTES};
+pub use key::{IntoKey, KeyError, LockKey};
 pub use locks::Locks;
-pub use options::{LockOptions, MAX_LEASE, MIN_LEASE, Wait};
+pub use options::{LockOptions, Wait};
 pub use proto::{ConfigError, Demand, FencingToken, LockErrorKind, NodeId, TokenError, WhenBusy};
 #[cfg(feature = "redis")]
 pub use quorum::Quorum;

@@ -320,8 +320,9 @@ impl Locks {
     }
 
     /// The key by which this `Locks` acquires the lock that has this name in the store, as in
-    /// [`Activity::lock`](crate::operate::Activity::lock), [`BusyLock::lock`](crate::operate::BusyLock::lock) and
-    /// [`LockGuard::name`]. `None` for a name outside of its namespace, or one that no key has.
+    /// [`Activity::lock`](crate::operate::Activity::lock),
+    /// [`BusyLock::lock`](crate::operate::BusyLock::lock) and [`LockGuard::name`]. `None` for a
+    /// name outside of its namespace, or one that no key has.
     ///
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {

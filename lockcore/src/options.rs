@@ -9,11 +9,6 @@ use std::time::Duration;
 
 use proto::{ConfigError, Renewal, WhenBusy};
 
-/// The shortest lease.
-pub const MIN_LEASE: Duration = Duration::from_millis(100);
-/// The longest lease: a day.
-pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
-
 /// The options of an acquisition. An option that a request does not set is that of the
 /// [defaults](crate::LocksBuilder::defaults) of its `Locks`; one that these do not set has the
 /// default below.
@@ -74,6 +69,11 @@ pub enum Wait {
 }
 
 impl LockOptions {
+    /// The shortest lease.
+    pub const MIN_LEASE: Duration = Duration::from_millis(100);
+    /// The longest lease: a day.
+    pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
+
     /// Options of which none is set: all are left to the defaults of the `Locks`, and in the end to
     /// those [above](Self).
     pub const fn new() -> Self {
@@ -206,7 +206,7 @@ mod tests {
         let cases = [
             (LockOptions::new().lease(ms(99)), "lease is 99ms: it must be 100 ms to 24 h"),
             (
-                LockOptions::new().fixed_lease(MAX_LEASE + ms(1)),
+                LockOptions::new().fixed_lease(LockOptions::MAX_LEASE + ms(1)),
                 "lease is 86400.001s: it must be 100 ms to 24 h",
             ),
             (LockOptions::new().queue_limit(0), "queue_limit is 0: it must be 1 or more"),
@@ -221,8 +221,8 @@ mod tests {
             assert_eq!(error.to_string(), message);
             assert_eq!(message.split(' ').next(), Some(error.option()));
         }
-        assert!(LockOptions::new().lease(MIN_LEASE).check().is_ok());
-        assert!(LockOptions::new().lease(MAX_LEASE).check().is_ok());
+        assert!(LockOptions::new().lease(LockOptions::MIN_LEASE).check().is_ok());
+        assert!(LockOptions::new().lease(LockOptions::MAX_LEASE).check().is_ok());
         assert!(LockOptions::new().lease(ms(500)).max_hold(ms(500)).check().is_ok());
     }
 

@@ -57,8 +57,8 @@ impl LockRequest {
         let options = node.settings.defaults;
         let label = node.settings.label.clone();
         let class = node.classes.unnamed();
-        let names_holder = node.settings.trace_links.is_some();
-        let local = LocalOptions { is_labelled: false, names_holder, ..LocalOptions::LABELLED };
+        let records_holders = node.settings.trace_links.is_some();
+        let local = LocalOptions { is_labelled: false, records_holders, ..LocalOptions::LABELLED };
         let (node, quorum) = (Arc::clone(node), quorum.cloned());
         Self { node, quorum, lock, options, label, class, local }
     }
@@ -139,8 +139,8 @@ impl LockRequest {
     /// costs an [inspection](crate::Locks::inspect_part) of the holders for each request that is
     /// queued. Its price does not grow with the queue. It does nothing unless a subscriber takes
     /// spans at `debug`.
-    pub fn name_holder(mut self, names_holder: bool) -> Self {
-        self.local.names_holder = names_holder;
+    pub fn record_holders(mut self, records_holders: bool) -> Self {
+        self.local.records_holders = records_holders;
         self
     }
 

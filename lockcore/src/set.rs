@@ -182,9 +182,9 @@ impl AcquireAll {
         self.with(|request| request.class(class))
     }
 
-    /// Records the holders that each request waits for, as [`LockRequest::name_holder`] does.
-    pub fn name_holder(self, names_holder: bool) -> Self {
-        self.with(|request| request.name_holder(names_holder))
+    /// Records the holders that each request waits for, as [`LockRequest::record_holders`] does.
+    pub fn record_holders(self, records_holders: bool) -> Self {
+        self.with(|request| request.record_holders(records_holders))
     }
 
     /// Refuses the set as soon as one of its queues is too long for the wait that is left, as

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, TypedValueParser as _};
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, Parser, Subcommand};
-use lockcore::{Demand, LockKey, MAX_LEASE, MIN_LEASE};
+use lockcore::{Demand, LockKey, LockOptions};
 
 use crate::exit::{self, Failure};
 use crate::top::Order;
@@ -406,8 +406,8 @@ fn wait(text: &OsStr) -> Result<Duration, String> {
 
 fn lease(text: &OsStr) -> Result<Duration, String> {
     let seconds = seconds(text)?;
-    let min = MIN_LEASE.as_secs_f64();
-    let max = MAX_LEASE.as_secs_f64();
+    let min = LockOptions::MIN_LEASE.as_secs_f64();
+    let max = LockOptions::MAX_LEASE.as_secs_f64();
     if !(min..=max).contains(&seconds) {
         return Err(format!("{seconds} is out of its range: it must be {min} to {max} seconds"));
     }
@@ -501,7 +501,7 @@ mod tests {
     fn seconds_may_have_fractions() {
         assert_eq!(wait(OsStr::new("0.25")), Ok(Duration::from_millis(250)));
         assert_eq!(wait(OsStr::new("0")), Ok(Duration::ZERO));
-        assert_eq!(lease(OsStr::new("0.1")), Ok(MIN_LEASE));
-        assert_eq!(lease(OsStr::new("86400")), Ok(MAX_LEASE));
+        assert_eq!(lease(OsStr::new("0.1")), Ok(LockOptions::MIN_LEASE));
+        assert_eq!(lease(OsStr::new("86400")), Ok(LockOptions::MAX_LEASE));
     }
 }

@@ -84,5 +84,5 @@ async fn the_route_waits_holds_and_refuses_as_its_scope_says() {
 
     let bare = Router::new().route("/{id}", route());
     let refused = ask(&bare, post("/7", "")).await;
-    assert_eq!((refused.status, refused.cause), (500, Some(Cause::Internal)));
+    assert_eq!((refused.status, refused.cause), (500, Some(Cause::Misconfigured)));
 }

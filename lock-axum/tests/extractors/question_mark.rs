@@ -122,7 +122,7 @@ async fn the_errors_of_lockcore_are_answered_by_their_kind() {
     let app = Router::new().route("/{call}", any(handler));
     let answers = [
         ("name", 400, Some(Cause::BadKey)),
-        ("options", 500, Some(Cause::Internal)),
+        ("options", 500, Some(Cause::Misconfigured)),
         ("downgrade", 500, Some(Cause::Lost)),
         ("none", 200, None),
     ];

@@ -185,7 +185,7 @@ async fn without_the_layer_every_extractor_is_500_and_tells_the_developer_not_th
 #[tokio::test]
 async fn an_option_out_of_its_range_is_500() {
     let app = app(&Locks::in_memory(), |layer| layer.lease(Duration::from_millis(1)));
-    refuse(&app, 500, Cause::Internal, false).await;
+    refuse(&app, 500, Cause::Misconfigured, false).await;
 }
 
 #[tokio::test]

@@ -34,7 +34,7 @@ enum Turn<R> {
 /// Dropping it leaves the line. The work goes on once it has begun.
 pub(crate) async fn wait_in_line<S, B, R>(
     work: Work<S>,
-    request: Request<lock_tower::RequestBody<String>>,
+    request: Request<lock_tower::http::RequestBody<String>>,
 ) -> Result<Response<AnswerBody<R>>, S::Error>
 where
     S: Service<Request<ReadBody<B>>, Response = Response<R>> + Send + 'static,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use lock_tower::problem;
+use lock_tower::refusal::problem;
 
 /// A request that the layer does not serve, or whose answer it does not send.
 ///

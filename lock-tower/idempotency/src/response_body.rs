@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes};
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
-use lock_tower::LockBody;
+use lock_tower::http::LockBody;
 use pin_project::pin_project;
 use tower::BoxError;
 

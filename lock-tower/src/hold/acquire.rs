@@ -183,8 +183,8 @@ impl AcquireKeys {
             };
             let request = request.refuse_early(*this.refuses_early);
             let request = request.leave_in_outage(this.config.fail_open);
-            let request = match this.config.names_holder {
-                true => request.name_holder(true),
+            let request = match this.config.records_holders {
+                true => request.record_holders(true),
                 // Left to the `Locks`.
                 false => request,
             };

@@ -15,7 +15,7 @@ use crate::hold::layer_holds::LayerHolds;
 use crate::hold::section::{End, Failure, PollStep, Section, Step, Work};
 use crate::http::response_options::ResponseOptions;
 
-/// The body of an [`HttpLock`](crate::HttpLock)'s response.
+/// The body of an [`HttpLock`](crate::http::HttpLock)'s response.
 ///
 /// Under [`hold_until_body_end`](crate::HttpLockLayer::hold_until_body_end) it carries the lock.
 /// Dropping it releases the lock.

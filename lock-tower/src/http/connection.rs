@@ -42,7 +42,7 @@ impl Connection {
 ///
 /// ```
 /// # use axum::Router;
-/// # use lock_tower::PerConnection;
+/// # use lock_tower::http::PerConnection;
 /// # async fn example(app: Router) -> std::io::Result<()> {
 /// let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
 /// axum::serve(listener, PerConnection::new(app)).await

@@ -35,7 +35,8 @@ use crate::inner::inner;
 /// # use std::convert::Infallible;
 /// # use http::{Request, Response};
 /// # use http_body_util::Empty;
-/// # use lock_tower::{ByPath, DetachLayer, HttpLockLayer, RequestBody};
+/// # use lock_tower::{ByPath, DetachLayer, HttpLockLayer};
+/// # use lock_tower::http::RequestBody;
 /// # use tower::{ServiceBuilder, service_fn};
 /// # fn build(locks: lockcore::Locks) {
 /// let service = ServiceBuilder::new()

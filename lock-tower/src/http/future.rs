@@ -22,7 +22,7 @@ use crate::http::response_options::ResponseOptions;
 use crate::lock::locking::Locking;
 use crate::refusal::LockError;
 
-/// The response of an [`HttpLock`](crate::HttpLock).
+/// The response of an [`HttpLock`](crate::http::HttpLock).
 ///
 /// # Panics
 /// Outside a tokio runtime with timers, if the request needs a lock.

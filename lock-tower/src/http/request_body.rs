@@ -12,9 +12,9 @@ use pin_project::pin_project;
 use crate::http::read_ahead::{Beyond, ReadAhead, ReadBounds, into_bytes};
 use crate::refusal::LockError;
 
-/// The body of a request that the inner service of [`HttpLock`](crate::HttpLock) and
-/// [`LockScope`](crate::LockScope) gets. It has all data of the client, in the same order. Some of
-/// it may be read while the request waits, and small pieces of data are then merged.
+/// The body of a request that the inner service of [`HttpLock`](crate::http::HttpLock) and
+/// [`LockScope`](crate::scope::LockScope) gets. It has all data of the client, in the same order.
+/// Some of it may be read while the request waits, and small pieces of data are then merged.
 ///
 /// Where a service inside needs another type of body, as axum's `from_fn` does, convert it between
 /// the two, with `.map_request(|request: Request<RequestBody<Body>>| request.map(Body::new))`.

@@ -64,7 +64,7 @@ impl RequestLocks {
     /// The locks of the request with these extensions.
     ///
     /// # Errors
-    /// An error of the cause [`Internal`](crate::Cause::Internal) if no
+    /// An error of the cause [`Misconfigured`](crate::Cause::Misconfigured) if no
     /// [`LockScopeLayer`](crate::LockScopeLayer) is around the service.
     pub fn of(extensions: &Extensions) -> Result<Self, LockError> {
         extensions.get::<Self>().cloned().ok_or_else(|| {
@@ -88,7 +88,7 @@ impl RequestLocks {
     ///
     /// # Errors
     /// The errors for which the layer refuses a request: see [`Cause`](crate::Cause).
-    /// [`Internal`](crate::Cause::Internal) after the response.
+    /// [`Misconfigured`](crate::Cause::Misconfigured) after the response.
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.

@@ -133,7 +133,7 @@ macro_rules! response_options {
         /// client that chooses its deadline can shorten no wait but its own.
         pub fn deadline_from(
             mut self,
-            sources: impl IntoIterator<Item = crate::DeadlineSource>,
+            sources: impl IntoIterator<Item = crate::http::DeadlineSource>,
         ) -> Self {
             self.response_options.deadlines.sources.extend(sources);
             self
@@ -149,9 +149,9 @@ macro_rules! response_options {
         /// Labels a request with its header `traceparent` ([W3C Trace
         /// Context](https://www.w3.org/TR/trace-context/)), in place of the layer's
         /// [`label`](Self::label): the label of a holder then tells the trace of the request that
-        /// holds, and with [`name_holder`](Self::name_holder) the span of one that waits has it.
-        /// Off by default: a client can send the trace of another, and labels are shown to all that
-        /// may inspect.
+        /// holds, and with [`record_holders`](Self::record_holders) the span of one that waits has
+        /// it. Off by default: a client can send the trace of another, and labels are shown to all
+        /// that may inspect.
         ///
         /// A header that is no [`TraceParent`](lockcore::TraceParent), or that is there twice, is
         /// ignored, as the specification demands: a trace does not decide whether a request is
@@ -207,8 +207,8 @@ macro_rules! response_options {
         /// be served: those of a proxy, or of a gRPC client, share one or a few.
         ///
         /// Only where the layer knows the connection: where a
-        /// [`Connection`](crate::Connection) is in the extensions of the request, as
-        /// [`PerConnection`](crate::PerConnection) puts it there. Elsewhere keep the
+        /// [`Connection`](crate::http::Connection) is in the extensions of the request, as
+        /// [`PerConnection`](crate::http::PerConnection) puts it there. Elsewhere keep the
         /// [`queue_limit`](Self::queue_limit) well below the server's `max_concurrent_streams`.
         pub fn waiting_per_connection(mut self, requests: usize) -> Self {
             self.response_options.waiting_per_connection = requests;

@@ -45,7 +45,7 @@ impl<Req, E: ExtractKey<Req>> ExtractKey<Req> for WithDemand<E> {
 )]
 pub trait PermitLimit<Req> {
     /// The limit for this request: 1 to 2^30 - 1. Any other refuses the request as
-    /// [`Internal`](crate::Cause::Internal).
+    /// [`Misconfigured`](crate::Cause::Misconfigured).
     fn permit_limit(&self, request: &Req) -> u32;
 }
 

@@ -129,7 +129,7 @@ impl Keys {
     /// name that already has another demand.
     ///
     /// A `count` of 0 or above `limit`, or a `limit` of 2^30 or more, refuses the request as
-    /// [`Internal`](crate::Cause::Internal), and nothing is sent.
+    /// [`Misconfigured`](crate::Cause::Misconfigured), and nothing is sent.
     pub fn permits(self, count: u32, limit: u32) -> Self {
         match Demand::permits(count, limit) {
             Ok(demand) => self.demand(demand),

@@ -7,8 +7,8 @@ use crate::hold::registry::HoldRegistry;
 
 /// Puts the [`LockHandle`] where the inner service finds it.
 ///
-/// `()` does nothing, [`InExtensions`](crate::InExtensions) is for HTTP requests, and a closure
-/// `Fn(&mut Request, LockHandle)` is for requests of your own.
+/// `()` does nothing, [`InExtensions`](crate::http::InExtensions) is for HTTP requests, and a
+/// closure `Fn(&mut Request, LockHandle)` is for requests of your own.
 pub trait CarryHandle<Req> {
     /// A hold that the request has from an outer layer. A lock of the same key is then shared.
     fn outer(&self, request: &Req) -> Option<LockHandle>;

@@ -13,7 +13,7 @@ use crate::lock::carry::CarryHandle;
 use crate::lock::locking::Locking;
 use crate::refusal::LockError;
 
-/// The response of a [`Lock`](crate::Lock).
+/// The response of a [`Lock`](crate::lock::Lock).
 ///
 /// # Panics
 /// Outside a tokio runtime with timers, if the request needs a lock.

@@ -25,9 +25,10 @@ use crate::lock::service::Lock;
 ///
 /// struct Transfer { account: u64, lock: Option<LockHandle> }
 ///
-/// let locks = Locks::builder().namespace("shop").in_memory()?; // or .connect("redis://127.0.0.1/").await?
-/// let layer = LockLayer::new(locks, |transfer: &Transfer| format!("account:{}", transfer.account))
-///     .carry(|transfer: &mut Transfer, lock| transfer.lock = Some(lock));
+/// let locks = Locks::builder().namespace("shop").in_memory()?; // or
+/// .connect("redis://127.0.0.1/").await? let layer = LockLayer::new(locks, |transfer: &Transfer|
+/// format!("account:{}", transfer.account)) .carry(|transfer: &mut Transfer, lock| transfer.lock =
+/// Some(lock));
 ///
 /// let service = ServiceBuilder::new().layer(layer).service(service_fn(async |transfer: Transfer| {
 ///     let token = transfer.lock.expect("every transfer has a lock").fencing_token();
@@ -74,8 +75,9 @@ impl<K, C> LockLayer<K, C> {
     fail_open!();
 
     /// Puts the [`LockHandle`](crate::LockHandle) into the request: a closure `Fn(&mut Request,
-    /// LockHandle)`, or [`InExtensions`](crate::InExtensions) for HTTP requests. With a closure, or
-    /// without this, a second layer for the same key waits for this one until it times out.
+    /// LockHandle)`, or [`InExtensions`](crate::http::InExtensions) for HTTP requests. With a
+    /// closure, or without this, a second layer for the same key waits for this one until it times
+    /// out.
     pub fn carry<D>(self, carry: D) -> LockLayer<K, D> {
         LockLayer { config: self.config, key: self.key, carry }
     }

@@ -19,7 +19,7 @@ use crate::lock::call::ServiceCall;
 use crate::lock::carry::CarryHandle;
 use crate::refusal::LockError;
 
-/// The state machine behind the futures of [`Lock`](crate::Lock) and `HttpLock`.
+/// The state machine behind the futures of [`Lock`](crate::lock::Lock) and `HttpLock`.
 #[pin_project]
 pub(crate) struct Locking<S: Service<Req>, Req, C> {
     #[pin]

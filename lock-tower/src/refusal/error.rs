@@ -98,7 +98,7 @@ pub enum Cause {
     /// does not support the demand (a read or permits with
     /// [`redisson_peers`](lockcore::LocksBuilder::redisson_peers), permits on a
     /// [quorum](lockcore::guide::quorum)), or the lock's key is another program's.
-    Internal,
+    Misconfigured,
 }
 
 impl LockError {
@@ -208,7 +208,7 @@ impl LockError {
             LockErrorKind::InvalidKey => Cause::BadKey,
             LockErrorKind::InvalidOption
             | LockErrorKind::WrongType
-            | LockErrorKind::Unsupported => Cause::Internal,
+            | LockErrorKind::Unsupported => Cause::Misconfigured,
             // An error of the store; also a kind that later versions of lockcore may add.
             _ => Cause::Unavailable,
         }
@@ -261,7 +261,7 @@ impl Cause {
             Self::Lost => "lock-lost",
             Self::BadKey => "lock-key-invalid",
             Self::KeySpelling => "lock-key-spelling",
-            Self::Internal => "lock-misconfigured",
+            Self::Misconfigured => "lock-misconfigured",
         }
     }
 
@@ -278,7 +278,7 @@ impl Cause {
             Self::LimitReached | Self::QueueFull | Self::BodyLimit => 8, // RESOURCE_EXHAUSTED
             Self::Superseded | Self::Lost => 10,                         // ABORTED
             Self::BadKey | Self::KeySpelling => 3,                       // INVALID_ARGUMENT
-            Self::Internal => 13,                                        // INTERNAL
+            Self::Misconfigured => 13,                                   // INTERNAL
         }
     }
 
@@ -308,7 +308,7 @@ impl Cause {
             }
             Self::BadKey => "The request does not name a resource that can be locked.",
             Self::KeySpelling => "The request names its resource in a spelling that is not used.",
-            Self::Internal => "The server's locks are not set up correctly.",
+            Self::Misconfigured => "The server's locks are not set up correctly.",
         }
     }
 }

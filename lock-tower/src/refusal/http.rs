@@ -37,7 +37,7 @@ use crate::refusal::{Cause, LockError};
 /// | [`Lost`](Cause::Lost), before it | 503 Service Unavailable | no | ABORTED |
 /// | [`BadKey`](Cause::BadKey) | 400 Bad Request | no | INVALID_ARGUMENT |
 /// | [`KeySpelling`](Cause::KeySpelling) | 400 Bad Request | no | INVALID_ARGUMENT |
-/// | [`Internal`](Cause::Internal) | 500 Internal Server Error | no | INTERNAL |
+/// | [`Misconfigured`](Cause::Misconfigured) | 500 Internal Server Error | no | INTERNAL |
 ///
 /// The body is `application/problem+json` ([RFC 9457]) with a member `code` that never changes, and
 /// without the key:
@@ -45,15 +45,10 @@ use crate::refusal::{Cause, LockError};
 /// ```
 /// use lock_tower::{KeyError, LockError, Refusals};
 ///
-/// let response = Refusals::new().respond(&LockError::from(KeyError::new("the header x-order is missing")));
-/// assert_eq!(response.status(), 400);
-/// assert_eq!(
-///     response.body(),
-///     concat!(
-///         r#"{"type":"about:blank","title":"Bad Request","status":400,"#,
-///         r#""detail":"the header x-order is missing","code":"lock-key-invalid"}"#,
-///     ),
-/// );
+/// let response = Refusals::new().respond(&LockError::from(KeyError::new("the header x-order is
+/// missing"))); assert_eq!(response.status(), 400); assert_eq!( response.body(), concat!(
+/// r#"{"type":"about:blank","title":"Bad Request","status":400,"#, r#""detail":"the header x-order
+/// is missing","code":"lock-key-invalid"}"#, ), );
 /// ```
 ///
 /// [RFC 9457]: https://www.rfc-editor.org/rfc/rfc9457
@@ -136,8 +131,8 @@ impl Refusals {
     }
 
     /// The response for an error, with the error in its extensions. An
-    /// [`Internal`](Cause::Internal) error is logged at `error`, since its response hides the
-    /// mistake; at `warn` and once a minute if the name is that of another program's key.
+    /// [`Misconfigured`](Cause::Misconfigured) error is logged at `error`, since its response hides
+    /// the mistake; at `warn` and once a minute if the name is that of another program's key.
     pub fn respond(&self, error: &LockError) -> Response<Bytes> {
         log(error);
         self.render(error)
@@ -178,8 +173,8 @@ impl LockError {
 
     /// A response for handlers. The error of [`RequestLocks`](crate::RequestLocks) is rendered by
     /// its layer's refusals. Any other is rendered by the layer outside ([`HttpLockLayer`] or
-    /// [`LockScopeLayer`]); without a layer it is problem+json. An [`Internal`](Cause::Internal)
-    /// error is logged at `error`.
+    /// [`LockScopeLayer`]); without a layer it is problem+json. An
+    /// [`Misconfigured`](Cause::Misconfigured) error is logged at `error`.
     ///
     /// [`HttpLockLayer`]: crate::HttpLockLayer
     /// [`LockScopeLayer`]: crate::LockScopeLayer
@@ -194,7 +189,7 @@ impl LockError {
 }
 
 fn log(error: &LockError) {
-    if error.cause() != Cause::Internal {
+    if error.cause() != Cause::Misconfigured {
         return;
     }
     if error.kind() == LockErrorKind::WrongType {
@@ -253,7 +248,7 @@ fn default_status(cause: Cause, has_begun: bool) -> StatusCode {
         | Cause::Unavailable
         | Cause::Lost => StatusCode::SERVICE_UNAVAILABLE,
         Cause::BodyFailed | Cause::BadKey | Cause::KeySpelling => StatusCode::BAD_REQUEST,
-        Cause::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        Cause::Misconfigured => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 

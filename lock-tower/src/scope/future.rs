@@ -18,7 +18,7 @@ use crate::http::body::LockBody;
 use crate::http::respond::respond;
 use crate::http::response_options::ResponseOptions;
 
-/// The response of a [`LockScope`](crate::LockScope).
+/// The response of a [`LockScope`](crate::scope::LockScope).
 ///
 /// # Panics
 /// Outside a tokio runtime with timers, if the request acquires a lock.

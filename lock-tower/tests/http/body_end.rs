@@ -230,7 +230,7 @@ async fn an_upgrade_frees_the_lock_with_its_head() {
 }
 
 /// Makes a body of data and trailers that does not know its end.
-async fn with_trailers(locks: &Locks) -> lock_tower::LockBody<AnyBody> {
+async fn with_trailers(locks: &Locks) -> lock_tower::http::LockBody<AnyBody> {
     let layer = HttpLockLayer::new(locks.clone(), ByPath::new()).hold_until_body_end(true);
     let service = layer.layer(service_fn(|_: Request<_>| async {
         let frames = [Frame::data(Bytes::from_static(b"data")), Frame::trailers(HeaderMap::new())];

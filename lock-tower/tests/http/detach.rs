@@ -8,9 +8,8 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use lock_tests::http::{Client, Keeper, Pieces, gate, get, piece, serve, streamed, text};
 use lock_tests::{LIMIT, free, queued};
-use lock_tower::{
-    ByPath, DetachLayer, ExtractKeyExt as _, HttpLockLayer, LockHandle, OnLost, RequestBody,
-};
+use lock_tower::http::RequestBody;
+use lock_tower::{ByPath, DetachLayer, ExtractKeyExt as _, HttpLockLayer, LockHandle, OnLost};
 use lockcore::Locks;
 use tokio::sync::mpsc;
 use tower::{ServiceBuilder, service_fn};

@@ -4,7 +4,8 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, Full};
-use lock_tower::{HttpLockLayer, LockBody, LockHandle};
+use lock_tower::http::LockBody;
+use lock_tower::{HttpLockLayer, LockHandle};
 use lockcore::Locks;
 use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
 

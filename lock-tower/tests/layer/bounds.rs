@@ -6,10 +6,9 @@ use std::rc::Rc;
 
 use http::{Request, Response};
 use http_body::Body;
-use lock_tower::{
-    ByPath, CarryHandle, Detach, DetachLayer, HttpLock, HttpLockLayer, Lock, LockBody, LockError,
-    LockHandle, LockLayer, RequestBody,
-};
+use lock_tower::http::{Detach, HttpLock, LockBody, RequestBody};
+use lock_tower::lock::{CarryHandle, Lock};
+use lock_tower::{ByPath, DetachLayer, HttpLockLayer, LockError, LockHandle, LockLayer};
 use lockcore::Locks;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Layer, Service, ServiceExt as _, service_fn};

@@ -6,10 +6,8 @@ use std::time::Duration;
 use futures_util::poll;
 use http::{HeaderName, Request, Response};
 use http_body_util::{BodyExt as _, Empty};
-use lock_tower::{
-    ByPath, Cause, Deadline, DeadlineSource, HttpLockLayer, Keys, LockError, LockScopeLayer,
-    RequestLocks,
-};
+use lock_tower::http::{Deadline, DeadlineSource};
+use lock_tower::{ByPath, Cause, HttpLockLayer, Keys, LockError, LockScopeLayer, RequestLocks};
 use lockcore::Locks;
 use tokio::time::Instant;
 use tower::{Layer as _, ServiceExt as _, service_fn};

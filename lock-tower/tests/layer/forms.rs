@@ -130,7 +130,7 @@ async fn two_demands_of_one_name_that_one_hold_does_not_cover_are_refused_in_eve
                 Ok(_) => assert!(does_for(held, other), "{pair}"),
                 Err(error) => {
                     assert!(!does_for(held, other), "{pair}");
-                    assert_eq!(error.cause(), Cause::Internal, "{pair}");
+                    assert_eq!(error.cause(), Cause::Misconfigured, "{pair}");
                     assert!(error.as_clash().is_some(), "{pair}");
                 }
             }
@@ -220,7 +220,7 @@ async fn a_write_of_a_name_that_the_request_reads_is_refused_at_once_and_names_b
     let response = service.oneshot(Request::new(String::new())).await.unwrap();
     assert_eq!(response.status(), 500);
     let error = response.extensions().get::<LockError>().unwrap();
-    assert_eq!((error.cause(), error.kind()), (Cause::Internal, LockErrorKind::InvalidOption));
+    assert_eq!((error.cause(), error.kind()), (Cause::Misconfigured, LockErrorKind::InvalidOption));
     let clash = error.as_clash().expect("it names the two forms").to_string();
     assert_eq!(
         clash,
@@ -285,7 +285,10 @@ async fn one_name_in_two_forms_at_once_is_refused_before_anything_is_sent() {
     }
     for keys in [a().read().write(), a().write().read(), a().permits(1, 2).permits(2, 2)] {
         let error = ask(&locks, vec![keys]).await.unwrap_err();
-        assert_eq!((error.cause(), error.kind()), (Cause::Internal, LockErrorKind::InvalidOption));
+        assert_eq!(
+            (error.cause(), error.kind()),
+            (Cause::Misconfigured, LockErrorKind::InvalidOption)
+        );
         assert!(error.as_clash().is_some(), "it is said of one name: {error}");
     }
     let status = locks.status();
@@ -299,7 +302,10 @@ async fn a_number_of_permits_that_cannot_be_is_refused_before_anything_is_sent()
         // The name before it is not acquired either.
         let keys = Keys::one("0").join(Keys::one("a").permits(count, limit));
         let error = ask(&locks, vec![keys]).now_or_never().expect("at once").unwrap_err();
-        assert_eq!((error.cause(), error.kind()), (Cause::Internal, LockErrorKind::InvalidOption));
+        assert_eq!(
+            (error.cause(), error.kind()),
+            (Cause::Misconfigured, LockErrorKind::InvalidOption)
+        );
         assert!(error.to_string().contains(&format!("{count} of {limit}")), "{error}");
     }
     ask(&locks, vec![Keys::one("a").permits((1 << 30) - 1, (1 << 30) - 1)]).await.unwrap();

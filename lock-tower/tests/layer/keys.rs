@@ -108,7 +108,11 @@ fn a_prefix_that_could_meet_another_one_is_refused_and_the_server_is_told_why() 
     for prefix in ["a:b", ""] {
         let key = (|(): &()| "c").prefix(prefix);
         let refused = LockError::from(key.extract_key(&()).unwrap_err());
-        assert_eq!(refused.cause(), Cause::Internal, "{prefix:?}: it is not the client's fault");
+        assert_eq!(
+            refused.cause(),
+            Cause::Misconfigured,
+            "{prefix:?}: it is not the client's fault"
+        );
         let said = refused.to_string();
         assert!(said.contains("colon") && said.contains(&format!("{prefix:?}")), "{said}");
     }

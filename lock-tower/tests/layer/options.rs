@@ -125,10 +125,10 @@ async fn without_the_store_requests_are_refused_and_pass_only_where_it_was_said(
     // These are no outage: most of them depend on the key, or on the server's settings.
     let others = [
         (LockErrorKind::QueueFull, Cause::QueueFull),
-        (LockErrorKind::WrongType, Cause::Internal),
+        (LockErrorKind::WrongType, Cause::Misconfigured),
         (LockErrorKind::Denied, Cause::Unavailable),
         (LockErrorKind::Protocol, Cause::Unavailable),
-        (LockErrorKind::Unsupported, Cause::Internal),
+        (LockErrorKind::Unsupported, Cause::Misconfigured),
         (LockErrorKind::ReadOnly, Cause::Unavailable),
         (LockErrorKind::OutOfMemory, Cause::Unavailable),
     ];
@@ -146,7 +146,7 @@ async fn an_option_out_of_its_range_says_that_the_server_is_wrong() {
     let locks = Locks::in_memory();
     let (service, _handle) = locked(layer(&locks).lease(Duration::ZERO));
     let error = send(&service, job("a", 1)).await.unwrap().unwrap_err();
-    assert_eq!(cause(&error), Cause::Internal);
+    assert_eq!(cause(&error), Cause::Misconfigured);
 }
 
 #[tokio::test]

@@ -88,9 +88,9 @@ async fn a_lock_asked_for_after_the_response_is_refused_at_once() {
     answer.await.unwrap();
     let late = late.await.unwrap();
     let refused = late.lock(Keys::one("a")).now_or_never().expect("without a wait").unwrap_err();
-    assert_eq!(refused.cause(), Cause::Internal);
+    assert_eq!(refused.cause(), Cause::Misconfigured);
     let refused = late.guards(Keys::one("a")).now_or_never().expect("without a wait").unwrap_err();
-    assert_eq!(refused.cause(), Cause::Internal);
+    assert_eq!(refused.cause(), Cause::Misconfigured);
     assert!(late.detach(async {}).await.is_ok(), "there is nothing to keep");
     drop(late);
     assert!(log.ended().is_empty(), "a request without a lock is not told of");
@@ -111,7 +111,7 @@ async fn a_lock_that_is_granted_after_the_response_is_released() {
     let late = tasks.recv().await.unwrap();
     queued(&locks, "a", 1).await;
     drop(guard);
-    assert_eq!(late.await.unwrap().unwrap_err().cause(), Cause::Internal);
+    assert_eq!(late.await.unwrap().unwrap_err().cause(), Cause::Misconfigured);
     free(&locks, "a").await;
 }
 

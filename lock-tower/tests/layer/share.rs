@@ -2,7 +2,8 @@
 
 use http::{Request, Response};
 use http_body_util::Empty;
-use lock_tower::{ExtractKey, HttpLockLayer, InExtensions, KeyError, Keys, LockHandle, LockLayer};
+use lock_tower::http::InExtensions;
+use lock_tower::{ExtractKey, HttpLockLayer, KeyError, Keys, LockHandle, LockLayer};
 use lockcore::Locks;
 use tower::{BoxError, Layer as _, ServiceBuilder, ServiceExt as _, service_fn};
 

@@ -2,7 +2,8 @@
 
 use futures_util::FutureExt as _;
 use lock_tests::LIMIT;
-use lock_tower::{Lock, LockHandle, LockLayer};
+use lock_tower::lock::Lock;
+use lock_tower::{LockHandle, LockLayer};
 use lockcore::Locks;
 use tokio::task::JoinHandle;
 use tower::{BoxError, Layer as _, Service, ServiceExt as _};

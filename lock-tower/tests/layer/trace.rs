@@ -112,7 +112,8 @@ async fn the_span_of_a_request_that_waits_has_the_label_of_the_holder_where_that
     let _here = tracing::subscriber::set_default(holders.clone());
     let locks = Locks::in_memory();
     let layer = || HttpLockLayer::new(locks.clone(), ByPath::new());
-    for (layer, told) in [(layer(), &[][..]), (layer().name_holder(true), &[TRACE.to_owned()][..])]
+    for (layer, told) in
+        [(layer(), &[][..]), (layer().record_holders(true), &[TRACE.to_owned()][..])]
     {
         let guard = locks.key("/a").label(TRACE).lock().await.unwrap();
         let inner = service_fn(async |_| Ok::<_, Infallible>(Response::new(Body::new())));

@@ -11,7 +11,8 @@ use super::{LocksBuilder, new_node};
 use crate::error::LockError;
 use crate::locks::Locks;
 use crate::node::Observer;
-use crate::options::{MAX_LEASE, MIN_LEASE};
+use crate::options::LockOptions;
+
 use crate::quorum::{Connect, Connected, Primaries, Terms};
 use crate::store::memory::MemoryStore;
 
@@ -43,7 +44,7 @@ impl LocksBuilder {
     /// Outside a tokio runtime.
     pub fn on_memory_quorum(mut self, stores: &[MemoryStore]) -> Result<Locks, LockError> {
         // They forget nothing, so no lease is too long.
-        let terms = self.terms(stores.len(), MAX_LEASE, 0)?;
+        let terms = self.terms(stores.len(), LockOptions::MAX_LEASE, 0)?;
         let (id, seen) = (new_node(), Arc::default());
         let node = |(at, store)| -> Result<Connected, LockError> {
             let seen = Some(Arc::clone(&seen));
@@ -67,7 +68,7 @@ impl LocksBuilder {
             let range = "the number of primaries beyond a majority or less";
             return Err(ConfigError::new("spare", spare.to_string(), range).into());
         }
-        if !(MIN_LEASE..=MAX_LEASE).contains(&max_lease) {
+        if !(LockOptions::MIN_LEASE..=LockOptions::MAX_LEASE).contains(&max_lease) {
             let value = format!("{max_lease:?}");
             return Err(ConfigError::new("max_lease", value, "100 ms to 24 h").into());
         }

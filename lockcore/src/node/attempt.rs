@@ -42,7 +42,7 @@ pub(crate) struct LocalOptions {
     /// Whether it has a label of its own, which a trace context does not replace.
     pub(crate) is_labelled: bool,
     /// Whether the span of the wait is to have the labels of the holders.
-    pub(crate) names_holder: bool,
+    pub(crate) records_holders: bool,
     /// Whether it is refused where its wait would be too long.
     pub(crate) refuses_early: bool,
     /// The longest wait for the store; nothing leaves it to the settings of the node.
@@ -55,7 +55,7 @@ impl LocalOptions {
     /// Those of a request whose label is its own, and nothing else.
     pub(crate) const LABELLED: Self = Self {
         is_labelled: true,
-        names_holder: false,
+        records_holders: false,
         refuses_early: false,
         store_wait: None,
         leaves_in_outage: false,
@@ -246,8 +246,8 @@ impl RunningAttempt {
         if local.refuses_early && waits {
             predict(&mut request, cell);
         }
-        if local.names_holder && waits && !span.is_disabled() {
-            cell.name_holder(span.clone(), request.label.clone());
+        if local.records_holders && waits && !span.is_disabled() {
+            cell.record_holders(span.clone(), request.label.clone());
         }
         let cell = cell.clone();
         let begun = node.with(|core| core.begin(request, cell.clone()));

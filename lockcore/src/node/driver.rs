@@ -318,7 +318,7 @@ impl Driver {
                 Effect::Observe(note) => {
                     if let Note::Queued { lock, of, .. } = &note {
                         foreign::call("a waker", || of.tell_position());
-                        self.name_holder(lock, of);
+                        self.record_holders(lock, of);
                     }
                     self.observer.note(&note);
                 }
@@ -327,8 +327,8 @@ impl Driver {
     }
 
     /// Asks for the holders of a lock that an attempt waits for, if its span is to have them.
-    fn name_holder(self: &Arc<Self>, lock: &LockName, of: &HoldCell) {
-        let Some(wait) = of.take_names_holder() else { return };
+    fn record_holders(self: &Arc<Self>, lock: &LockName, of: &HoldCell) {
+        let Some(wait) = of.take_records_holders() else { return };
         // No waiters: they may be a thousand.
         let command = Command::Inspect { from: u32::MAX, most: MOST_NAMED };
         let (lock, sent) = (lock.clone(), self.clock.now());

@@ -41,7 +41,7 @@ pub(crate) struct Cell {
     /// The prediction of the wait, if it is to be refused early.
     prediction: Option<Prediction>,
     /// The span of the wait, if it is to have the labels of the holders, and its request's label.
-    names_holder: Mutex<Option<(Span, Label)>>,
+    records_holders: Mutex<Option<(Span, Label)>>,
 }
 
 /// The cell of one attempt; clones are the same cell.
@@ -174,14 +174,14 @@ impl Cell {
 
     /// Has the labels of the holders recorded in this span once the attempt is queued, which has
     /// this label.
-    pub(crate) fn name_holder(&self, span: Span, label: Label) {
-        *self.names_holder.lock().unwrap_or_else(PoisonError::into_inner) = Some((span, label));
+    pub(crate) fn record_holders(&self, span: Span, label: Label) {
+        *self.records_holders.lock().unwrap_or_else(PoisonError::into_inner) = Some((span, label));
     }
 
     /// Takes the span in which the labels of the holders are to be recorded, and the label of its
     /// request. The span is open until then.
-    pub(crate) fn take_names_holder(&self) -> Option<(Span, Label)> {
-        self.names_holder.lock().unwrap_or_else(PoisonError::into_inner).take()
+    pub(crate) fn take_records_holders(&self) -> Option<(Span, Label)> {
+        self.records_holders.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// The prediction of the wait, if it is to be refused early.

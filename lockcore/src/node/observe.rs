@@ -191,7 +191,7 @@ impl Observer {
         if span.is_disabled() {
             return;
         }
-        drop(of.take_names_holder());
+        drop(of.take_records_holders());
         foreign::call(WATCHERS, || {
             span.record("position", of.position());
             span.record("token", outcome.ok());

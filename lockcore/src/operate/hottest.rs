@@ -45,8 +45,8 @@ pub struct HotHour {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RefusedLock {
-    /// The name of the lock in the store, as [`Activity::lock`](crate::operate::Activity::lock) has it.
-    /// `None` where [`redact_names`](crate::LocksBuilder::redact_names) is set.
+    /// The name of the lock in the store, as [`Activity::lock`](crate::operate::Activity::lock) has
+    /// it. `None` where [`redact_names`](crate::LocksBuilder::redact_names) is set.
     pub lock: Option<String>,
     /// The number of refusals. If more than 256 names are refused in one hour, it is up to a 256th
     /// of all refusals too high.

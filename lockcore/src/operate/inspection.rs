@@ -42,9 +42,9 @@ pub struct Participant {
     pub demand: Demand,
     /// The time since it was first asked for: since its acquisition began, also if that has lost
     /// its place since. So the age of a holder includes its wait, unlike
-    /// [`Activity::age`](crate::operate::Activity::age): no store notes when a hold begins, and a holder has
-    /// held for no longer than this. By the server's clock, as its node knew it when it connected.
-    /// `None` for members of other programs.
+    /// [`Activity::age`](crate::operate::Activity::age): no store notes when a hold begins, and a
+    /// holder has held for no longer than this. By the server's clock, as its node knew it when it
+    /// connected. `None` for members of other programs.
     pub age: Option<Duration>,
     /// The time left of its lease; zero if it waits.
     pub lease_left: Duration,

@@ -50,8 +50,8 @@ impl Locks {
         }
     }
 
-    /// Tells in which process each of these [nodes](crate::operate::Participant::node) runs, as `host:pid`,
-    /// whatever the labels of its requests are. For operators.
+    /// Tells in which process each of these [nodes](crate::operate::Participant::node) runs, as
+    /// `host:pid`, whatever the labels of its requests are. For operators.
     ///
     /// A node says so once it has held or waited for a second, and every 20 s while it does; the
     /// store forgets it after a minute. Left out are nodes that have not said it, nodes whose user

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proto::{ConfigError, Terms};
 
-use super::{LockOptions, MAX_LEASE, MIN_LEASE, Wait};
+use super::{LockOptions, Wait};
 
 impl LockOptions {
     /// Terms of these options, with the defaults for those that are unset.
@@ -13,7 +13,7 @@ impl LockOptions {
         let max_hold = self.max_hold.or(defaults.max_hold);
         Terms {
             lease: self.lease.unwrap_or(match max_hold {
-                Some(max_hold) => defaults.lease.min(max_hold).max(MIN_LEASE),
+                Some(max_hold) => defaults.lease.min(max_hold).max(LockOptions::MIN_LEASE),
                 None => defaults.lease,
             }),
             renewal: self.renewal.unwrap_or(defaults.renewal),
@@ -31,7 +31,7 @@ impl LockOptions {
     /// The terms of these options, if each is within its range.
     pub(crate) fn checked(self) -> Result<Terms, ConfigError> {
         let terms = self.terms();
-        if terms.lease < MIN_LEASE || terms.lease > MAX_LEASE {
+        if terms.lease < LockOptions::MIN_LEASE || terms.lease > LockOptions::MAX_LEASE {
             return Err(ConfigError::new("lease", format!("{:?}", terms.lease), "100 ms to 24 h"));
         }
         if let Some(store_wait) = self.store_wait.filter(|wait| *wait < Duration::from_millis(1)) {

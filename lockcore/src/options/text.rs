@@ -109,7 +109,7 @@ mod tests {
             assert_eq!(read(text).unwrap(), options);
         }
         let no_limit = serde_json::to_string(&LockOptions::new().max_hold(Duration::MAX)).unwrap();
-        assert!(read(&no_limit).unwrap().max_hold > Some(crate::MAX_LEASE), "{no_limit}");
+        assert!(read(&no_limit).unwrap().max_hold > Some(LockOptions::MAX_LEASE), "{no_limit}");
     }
 
     #[test]

@@ -34,7 +34,7 @@ use super::primary::Step;
 use crate::error::LockError;
 use crate::hold_state::HoldState;
 use crate::node::{Attempt, LocalOptions, later, until};
-use crate::options::MIN_LEASE;
+use crate::options::LockOptions;
 
 /// A loss by time is told so long before the deadline, at most.
 const LEAD: Duration = Duration::from_millis(100);
@@ -355,7 +355,7 @@ impl SharedHold {
             let left = self.deadline(&self.state()).saturating_duration_since(Instant::now());
             request.mode = Mode::Wait;
             (request.options.lease, request.options.wait) = (left, Some(left));
-            return (left >= MIN_LEASE).then_some(request);
+            return (left >= LockOptions::MIN_LEASE).then_some(request);
         }
         Some(request)
     }

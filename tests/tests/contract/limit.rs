@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_tests::{CommandStats, Raw};
-use lockcore::{LockErrorKind, LockOptions, Locks, MAX_LEASE, MIN_LEASE};
+use lockcore::{LockErrorKind, LockOptions, Locks};
 use tokio::time::Instant;
 
 use crate::backend::{
@@ -170,8 +170,8 @@ async fn a_bad_name_is_refused_by_everything_that_takes_one(backend: &Backend) {
 async fn an_option_out_of_its_range_is_refused_and_named(backend: &Backend) {
     let locks = backend.node().await;
     let bad = [
-        ("lease", LockOptions::new().lease(MIN_LEASE - ms(1))),
-        ("lease", LockOptions::new().fixed_lease(MAX_LEASE + ms(1))),
+        ("lease", LockOptions::new().lease(LockOptions::MIN_LEASE - ms(1))),
+        ("lease", LockOptions::new().fixed_lease(LockOptions::MAX_LEASE + ms(1))),
         ("queue_limit", LockOptions::new().queue_limit(0)),
         ("max_hold", LockOptions::new().max_hold(ms(1))),
     ];

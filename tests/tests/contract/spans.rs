@@ -206,7 +206,7 @@ async fn a_span_of_a_wait_has_the_label_of_the_holder_where_that_is_asked_for(ba
     let [a, b] = backend.nodes().await;
     let context = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let guard = a.key("key").label(context).lock().await.expect("free");
-    let waiting = tokio::spawn(b.key("key").name_holder(true).lock());
+    let waiting = tokio::spawn(b.key("key").record_holders(true).lock());
     eventually("it is recorded", SOON, async || {
         spans.last("acquire").1.field("holder") == Some(context)
     })
@@ -216,7 +216,7 @@ async fn a_span_of_a_wait_has_the_label_of_the_holder_where_that_is_asked_for(ba
     assert!(!spans.last("acquire").1.is_open(), "the wait is over");
     guard.release().await.expect("held until now");
     // One that does not wait asks for no holder.
-    let guard = b.key("key").name_holder(true).lock().await.expect("free");
+    let guard = b.key("key").record_holders(true).lock().await.expect("free");
     assert_eq!(spans.last("acquire").1.field("holder"), None);
     assert!(!spans.last("acquire").1.is_open());
     guard.release().await.expect("held until now");

@@ -65,7 +65,7 @@ async fn costs_the_same_at_any_length(builder: impl Fn() -> LocksBuilder) {
         })
         .await;
         let before = sent(&mut redis).await;
-        waiting.spawn(locks.key("k").name_holder(true).lock().into_future());
+        waiting.spawn(locks.key("k").record_holders(true).lock().into_future());
         eventually("it is told", SOON, async || named.0.load(Ordering::SeqCst) > at).await;
         costs.push(sent(&mut redis).await - before);
     }

@@ -53,7 +53,7 @@ fn the_slots_of_the_specification_are_computed_right() {
 
 #[test]
 fn a_name_of_every_length_is_taken_up_to_the_greatest_and_refused_beyond() {
-    for length in 0..=lockcore::MAX_KEY_BYTES + 2 {
+    for length in 0..=lockcore::LockKey::MAX_BYTES + 2 {
         let found = lockcore::LockKey::new("x".repeat(length));
         assert_eq!(found.is_ok(), (1..=512).contains(&length), "{length}");
     }

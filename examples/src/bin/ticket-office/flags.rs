@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::faults;
 use clap::Parser;
-use lockcore::{LockOptions, MAX_LEASE, MIN_LEASE};
+use lockcore::LockOptions;
 
 /// The longest payment: while it lasts, the seat's queue stands still.
 pub(crate) const MAX_PAY: Duration = Duration::from_secs(30);
@@ -195,7 +195,7 @@ fn wait(text: &str) -> Result<Duration, String> {
 }
 
 fn lease(text: &str) -> Result<Duration, String> {
-    seconds(text, MIN_LEASE.as_secs_f64(), MAX_LEASE.as_secs_f64())
+    seconds(text, LockOptions::MIN_LEASE.as_secs_f64(), LockOptions::MAX_LEASE.as_secs_f64())
 }
 
 #[cfg(test)]

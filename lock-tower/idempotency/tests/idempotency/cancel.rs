@@ -188,7 +188,7 @@ async fn a_lock_of_the_handler_is_of_its_own_scope_and_outlives_the_client() {
             let gate = gate.clone();
             async move {
                 let locks = RequestLocks::of(Request::extensions(&request)).unwrap();
-                drop::<Request<lock_tower::RequestBody<String>>>(request);
+                drop::<Request<lock_tower::http::RequestBody<String>>>(request);
                 locks.lock(Keys::one("account")).await.unwrap();
                 gate.pass().await;
                 Ok::<_, Infallible>(Response::new("paid".to_owned()))

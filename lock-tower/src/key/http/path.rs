@@ -110,7 +110,7 @@ impl fmt::Debug for ByPath {
 ///   `lock-key-spelling`. A UUID of 32 decimal digits that begins with a zero is such a number.
 ///
 /// ```
-/// use lock_tower::canonical_path;
+/// use lock_tower::key::canonical_path;
 ///
 /// assert_eq!(canonical_path("/orders/4%32").unwrap(), "/orders/42");
 /// assert_eq!(canonical_path("/orders/42/").unwrap(), "/orders/42");

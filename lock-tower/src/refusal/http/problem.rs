@@ -27,7 +27,7 @@ pub(crate) fn response(status: StatusCode, error: &LockError) -> Response<Bytes>
 ///
 /// let hint = Some(Duration::from_secs(2));
 /// let response =
-///     lock_tower::problem(StatusCode::CONFLICT, "seat-taken", "The seat is taken.", hint);
+///     lock_tower::refusal::problem(StatusCode::CONFLICT, "seat-taken", "The seat is taken.", hint);
 /// let after: u64 = response.headers()["retry-after"].to_str().unwrap().parse().unwrap();
 /// assert!((2..=4).contains(&after));
 /// assert!(response.body().ends_with(br#""code":"seat-taken"}"#));

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use lockcore::{KeyError, LockErrorKind, LockKey, MAX_KEY_BYTES, NodeId};
+use lockcore::{KeyError, LockErrorKind, LockKey, NodeId};
 use proto::layout::{Layout, QUEUE};
 use proto::wire::{Call, Floors, Script, Wire};
 use proto::{Command, Label, Leaving, LockName, Member, StoreError, Topology};
@@ -72,7 +72,7 @@ fn accepted(name: &str) -> Option<LockKey> {
         name.char_indices().find(|(_, c)| (*c as u32) < 32 || (0x7f..0xa0).contains(&(*c as u32)));
     let expected = match (name.len(), control) {
         (0, _) => Err(KeyError::Empty),
-        (bytes, _) if bytes > MAX_KEY_BYTES => Err(KeyError::TooLong { bytes }),
+        (bytes, _) if bytes > LockKey::MAX_BYTES => Err(KeyError::TooLong { bytes }),
         (_, Some((at, _))) => Err(KeyError::ControlCharacter { at }),
         (_, None) => Ok(()),
     };

@@ -1,8 +1,9 @@
 //! HTTP requests: whatever their path and headers hold, a key is one spelling of it or a refusal.
 
 use http::{HeaderValue, Request, Uri};
-use lock_tower::{ByHeader, ByPath, ExtractKey, ExtractKeyExt, canonical_path};
-use lockcore::{LockKey, MAX_KEY_BYTES};
+use lock_tower::key::canonical_path;
+use lock_tower::{ByHeader, ByPath, ExtractKey, ExtractKeyExt};
+use lockcore::LockKey;
 
 use super::source::Source;
 
@@ -176,7 +177,7 @@ fn name(extractor: &impl ExtractKey<Request<()>>, request: &Request<()>) -> Resu
 /// Checks the last step before the store: a key, or a refusal that does not repeat the name.
 fn checked(name: &str) {
     match LockKey::new(name) {
-        Ok(key) => assert!(!key.as_str().contains(['{', '}']) && name.len() <= MAX_KEY_BYTES),
+        Ok(key) => assert!(!key.as_str().contains(['{', '}']) && name.len() <= LockKey::MAX_BYTES),
         Err(error) => assert!(name.len() < 8 || !error.to_string().contains(name)),
     }
 }
