@@ -23,6 +23,7 @@ mod memory_full;
 mod message;
 mod moving;
 mod newest;
+mod next_version;
 mod numbers;
 mod passed_over;
 mod primary;

@@ -33,7 +33,7 @@ const OURS: &str = "~1AAAAAAAAAAAAAAAAAAAAAA:1:30000:x";
 
 /// The state in which a command meets the strange key.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Scene {
+pub(crate) enum Scene {
     Free,
     Held,
     HeldWithQueue,
@@ -141,7 +141,7 @@ fn contents(of_hashes: bool) -> Vec<BoxedStrategy<Content>> {
 }
 
 /// The name and the outcome of each command.
-async fn ask_everything(
+pub(crate) async fn ask_everything(
     node: &Node,
     holder: &Member,
     waiting: &Member,
@@ -172,7 +172,7 @@ async fn ask_everything(
 }
 
 /// A holder and a waiting member, as far as the scene has them.
-async fn set_up(node: &Node, scene: Scene) -> (Member, Member) {
+pub(crate) async fn set_up(node: &Node, scene: Scene) -> (Member, Member) {
     match scene {
         Scene::Free => (node.member(30_000), node.member(30_000)),
         Scene::Held => (node.hold(30_000).await, node.member(30_000)),
