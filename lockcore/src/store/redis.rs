@@ -44,6 +44,7 @@ use crate::store::{
 };
 use acl::{AclCheck, Rights};
 use hooks::{OfCommands, OfMessages};
+use in_flight::InFlight;
 use node_key::NodeKeys;
 use run::Run as _;
 use search::RedisSearch;
@@ -259,7 +260,7 @@ impl RedisStore {
 
 impl Store for RedisStore {
     fn send(&self, batch: Batch, then: Then) {
-        self.server.send(batch, then);
+        InFlight::send(Arc::clone(&self.server), batch, then);
     }
 
     fn topology(&self) -> Topology {

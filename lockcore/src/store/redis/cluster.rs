@@ -35,6 +35,7 @@ use self::following::follow;
 use self::routing::Way;
 use self::slots::{Shard, Slots};
 use super::Replicas;
+use super::in_flight::InFlight;
 use crate::error::LockError;
 use crate::operate::status::ServerStatus;
 use crate::store::{Listener, Outage, Replied, Replies, Search, Store, StoreFuture, Then, begin};
@@ -220,7 +221,7 @@ impl Store for ClusterStore {
     fn send(&self, batch: Batch, then: Then) {
         let route = Route::of(&commands(&batch), self.0.settings.timeouts.request);
         self.route(route, batch, then, |shard, batch| {
-            Arc::clone(&shard.store.server).ask(batch).boxed()
+            InFlight::ask(Arc::clone(&shard.store.server), batch).boxed()
         });
     }
 

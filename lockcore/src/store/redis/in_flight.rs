@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use client::{Answered, Compare, Packed, Recipient, Sender, is_unknown};
-use proto::Command;
+use client::{Answered, Compare, Packed, Recipient, Sender, answer_to, is_unknown};
 use proto::node::{Batch, commands};
 use proto::wire::{Floors, is_nonsense};
+use proto::{Command, LockErrorKind, StoreError};
 use smallvec::smallvec;
 
 use super::call::Scripted;
@@ -54,6 +54,15 @@ impl InFlight {
             }
             Err(error) => then(batch, Err(failure::of_client(error))),
         });
+    }
+
+    /// As [`send`](Self::send), once this is polled.
+    pub(super) async fn ask(server: Arc<Server>, batch: Batch) -> Replied {
+        let replied = answer_to(|then| {
+            Self::send(server, batch, Box::new(move |_, replied| then(replied)));
+        });
+        let ended = || StoreError::refused(LockErrorKind::Closed, "the runtime has ended");
+        replied.await.unwrap_or_else(|| Err(ended()))
     }
 
     fn begin(self: Box<Self>) {

@@ -3,17 +3,15 @@
 
 use std::sync::Arc;
 
-use client::{CommandLink, answer_to};
+use client::CommandLink;
 use proto::node::{Batch, commands};
 use proto::wire::{Floors, Wire};
-use proto::{Acquired, Answer, Answers, LockErrorKind, LockName, StoreError};
+use proto::{Acquired, Answer, Answers, LockName, StoreError};
 use redis::Value;
 
 use super::call::value;
-use super::in_flight::InFlight;
 use super::native::{Acquires, Place};
 use super::server_time::ServerTime;
-use crate::store::{Replied, Then};
 
 /// A server and all that is known of it.
 pub(super) struct Server {
@@ -24,20 +22,6 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Sends the commands of a batch, at once if the connection stands.
-    pub(super) fn send(self: &Arc<Self>, batch: Batch, then: Then) {
-        InFlight::send(Arc::clone(self), batch, then);
-    }
-
-    /// As [`send`](Self::send), once this is polled.
-    pub(super) async fn ask(self: Arc<Self>, batch: Batch) -> Replied {
-        let replied = answer_to(|then| {
-            self.send(batch, Box::new(move |_, replied| then(replied)));
-        });
-        let ended = || StoreError::refused(LockErrorKind::Closed, "the runtime has ended");
-        replied.await.unwrap_or_else(|| Err(ended()))
-    }
-
     /// The floors of a batch to the server with this number.
     pub(super) fn floors(&self, batch: &Batch, server: u64) -> Floors {
         let slot = batch.first().map_or(0, |ask| self.slot(&ask.lock));
