@@ -69,51 +69,36 @@
 // On docs.rs, each item shows the feature that it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod acquire;
-mod builder;
-mod class;
-mod error;
-mod guard;
+mod api;
 pub mod guide;
-mod hold_state;
-mod key;
-mod layout;
-mod locks;
 mod node;
 pub mod operate;
-mod options;
-mod process;
 mod quorum;
-mod request;
-mod set;
-mod shutdown;
 mod store;
-mod trace_links;
-mod trace_parent;
-mod unreachable_waiters;
+mod types;
 
-pub use acquire::{Acquire, TryAcquire};
-pub use builder::LocksBuilder;
+pub use api::acquire::{Acquire, TryAcquire};
+pub use api::builder::LocksBuilder;
 #[cfg(feature = "redis")]
-pub use builder::Servers;
+pub use api::builder::Servers;
+pub use api::guard::{DowngradeError, LockGuard, Release};
+pub use api::locks::Locks;
+pub use api::request::LockRequest;
+pub use api::set::{AcquireAll, LockSet};
+pub use api::shutdown::Shutdown;
 #[cfg(feature = "tls")]
 #[doc(inline)]
 pub use client::Certificates;
 #[cfg(feature = "redis")]
 #[doc(inline)]
 pub use client::{Cluster, Credentials, Sentinels};
-pub use error::LockError;
-pub use guard::{DowngradeError, LockGuard, Release};
-pub use hold_state::HoldState;
-pub use key::{IntoKey, KeyError, LockKey};
-pub use locks::Locks;
-pub use options::{LockOptions, Wait};
 pub use proto::{ConfigError, Demand, FencingToken, LockErrorKind, NodeId, TokenError, WhenBusy};
 #[cfg(feature = "redis")]
 pub use quorum::Quorum;
-pub use request::LockRequest;
-pub use set::{AcquireAll, LockSet};
-pub use shutdown::Shutdown;
 pub use store::memory::MemoryStore;
-pub use trace_links::TraceLinks;
-pub use trace_parent::TraceParent;
+pub use types::error::LockError;
+pub use types::hold_state::HoldState;
+pub use types::key::{IntoKey, KeyError, LockKey};
+pub use types::options::{LockOptions, Wait};
+pub use types::trace_links::TraceLinks;
+pub use types::trace_parent::TraceParent;

@@ -4,6 +4,7 @@
 
 mod attempt;
 mod background;
+pub(crate) mod class;
 mod clock;
 mod deadline;
 mod driver;
@@ -18,6 +19,7 @@ mod settings;
 mod telling;
 #[cfg(test)]
 mod tests;
+mod unreachable_waiters;
 
 pub(crate) use attempt::{Attempt, LocalOptions, SILENCE};
 pub(crate) use clock::{later, until};

@@ -40,12 +40,12 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::error::LockError;
+use crate::api::shutdown::Shutdown;
 use crate::node::{Node, Observer, RefusalPace};
 use crate::operate::inspection::LockInspection;
 use crate::operate::status::{Connection, Status};
-use crate::shutdown::Shutdown;
 use crate::store::Links;
+use crate::types::error::LockError;
 
 pub(crate) use self::climb::{Ascent, Climb};
 pub(crate) use self::hold::Hold;

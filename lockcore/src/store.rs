@@ -5,6 +5,7 @@
 
 mod links;
 pub(crate) mod memory;
+pub(crate) mod process;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 pub(crate) mod seen;

@@ -15,8 +15,8 @@ use tokio::task::coop::poll_proceed;
 use tokio::time::{Instant, Sleep};
 
 use super::{HoldCell, Node, NodeGuard, Observer, cause_of, later, timer};
-use crate::class::Class;
-use crate::error::LockError;
+use crate::node::class::Class;
+use crate::types::error::LockError;
 
 /// Without a wait limit, an attempt ends when nothing has succeeded for this long, or for the lease
 /// if that is longer.

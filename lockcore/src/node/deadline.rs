@@ -14,8 +14,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::clock::later;
 use super::driver::Driver;
-use crate::error::LockError;
 use crate::operate::inspection::LockInspection;
+use crate::types::error::LockError;
 
 /// The time for which a caller waits for an answer after the store's own time-outs, which come
 /// first if its runtime runs.

@@ -39,10 +39,10 @@ use super::hold_cell::HoldCell;
 use super::observe::{Observer, begin_class};
 use super::refusal_pace::RefusalPace;
 use super::settings::Settings;
-use crate::class::Classes;
-use crate::error::LockError;
+use crate::node::class::Classes;
 use crate::operate::status::{Connection, Status};
 use crate::store::{Listener, Replied, Replies, Store};
+use crate::types::error::LockError;
 
 /// The most holders whose labels a wait is told.
 const MOST_NAMED: NonZeroU32 = NonZeroU32::new(8).expect("it is not zero");

@@ -13,8 +13,8 @@ use tracing::Span;
 
 use super::release::Returning;
 use super::{HoldCell, Node, NodeRelease, TimedRequest};
-use crate::error::LockError;
-use crate::hold_state::HoldState;
+use crate::types::error::LockError;
+use crate::types::hold_state::HoldState;
 
 /// The rule that keeps the hold of a guard.
 const KEPT: &str = "a guard has its hold until it is consumed";

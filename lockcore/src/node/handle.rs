@@ -51,7 +51,7 @@ impl Drop for Node {
 mod tests {
     use std::time::Duration;
 
-    use crate::locks::Locks;
+    use crate::api::locks::Locks;
 
     use super::*;
 

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 use super::foreign;
-use crate::class::{Class, Prediction};
+use crate::node::class::{Class, Prediction};
 
 /// The deadline and the loss are written in the table's own sections, so that a guard needs no
 /// mutex to report its state.

@@ -21,10 +21,10 @@ use tracing::{Span, debug, warn};
 use super::foreign;
 use super::hold_cell::HoldCell;
 use super::settings::Settings;
-use crate::class::Class;
+use crate::node::class::Class;
+use crate::node::unreachable_waiters::UnreachableWaiters;
 use crate::operate::hottest::{FullQueues, Heat};
-use crate::trace_links::TraceLinks;
-use crate::unreachable_waiters::UnreachableWaiters;
+use crate::types::trace_links::TraceLinks;
 
 /// The code that gets all events and metrics, in words.
 const WATCHERS: &str = "a tracing subscriber, TraceLinks or a metrics recorder";

@@ -11,7 +11,7 @@ use tokio::task::coop::poll_proceed;
 use tokio::time::Sleep;
 
 use super::{Driver, HoldCell, silent};
-use crate::error::LockError;
+use crate::types::error::LockError;
 
 /// The future of a release, which continues even if this is not polled.
 pub(crate) enum NodeRelease {

@@ -7,9 +7,9 @@ use proto::layout::{Ability, Layout};
 use proto::{Label, LockErrorKind};
 use tokio::sync::Semaphore;
 
-use crate::error::LockError;
-use crate::options::LockOptions;
-use crate::trace_links::TraceLinks;
+use crate::types::error::LockError;
+use crate::types::options::LockOptions;
+use crate::types::trace_links::TraceLinks;
 
 /// The settings of all locks of one `Locks`.
 #[derive(Debug, Clone)]

@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::error::LockError;
-use crate::guard::LockGuard;
-use crate::locks::Locks;
+use crate::api::guard::LockGuard;
+use crate::api::locks::Locks;
+use crate::types::error::LockError;
 
 mod busy;
 mod clocks;

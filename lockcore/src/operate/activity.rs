@@ -8,7 +8,7 @@ use std::time::Duration;
 use proto::node::{self, Stage};
 use proto::{Demand, Label};
 
-use crate::locks::Locks;
+use crate::api::locks::Locks;
 use crate::node::{Driver, HoldCell, Node};
 
 /// A wait or a hold of this node; made by [`Locks::activity`].

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use crate::locks::Locks;
+use crate::api::locks::Locks;
 use crate::operate::hottest::{Heat, HotHour};
 
 /// The maximum number of nodes of one look.

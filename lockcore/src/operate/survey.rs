@@ -9,10 +9,10 @@ use futures_util::future::join_all;
 use proto::layout::Ability;
 use proto::{Answer, Command, LockErrorKind, LockName};
 
-use crate::error::LockError;
-use crate::locks::Locks;
+use crate::api::locks::Locks;
 use crate::operate::inspection::LockInspection;
 use crate::store::Search;
+use crate::types::error::LockError;
 
 /// Most locks of a page, which are inspected at the same time.
 const PAGE: usize = 64;

@@ -40,8 +40,8 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::primary::Step;
 use super::queues::{Event, Failure, Place, Queues, next};
 use super::{Hold, Primaries};
-use crate::error::LockError;
 use crate::node::{Attempt, HoldCell, LocalOptions, SILENCE, later};
+use crate::types::error::LockError;
 
 /// The time for which a climb that holds a primary waits for a higher one, in its first round.
 pub(crate) const HOP: Duration = Duration::from_millis(100);

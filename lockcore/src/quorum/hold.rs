@@ -31,10 +31,10 @@ use tracing::Span;
 use super::Primaries;
 use super::climb::{Ascent, BEHIND, HOP};
 use super::primary::Step;
-use crate::error::LockError;
-use crate::hold_state::HoldState;
 use crate::node::{Attempt, LocalOptions, later, until};
-use crate::options::LockOptions;
+use crate::types::error::LockError;
+use crate::types::hold_state::HoldState;
+use crate::types::options::LockOptions;
 
 /// A loss by time is told so long before the deadline, at most.
 const LEAD: Duration = Duration::from_millis(100);

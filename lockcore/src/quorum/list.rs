@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use client::{ServersUrl, invalid_url};
 
-use crate::error::LockError;
+use crate::types::error::LockError;
 
 /// The default port of a primary.
 const PORT: u16 = 6379;

@@ -23,9 +23,9 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
 use super::View;
-use crate::error::LockError;
 use crate::node::{Node, NodeGuard, until};
 use crate::store::{Links, Standing};
+use crate::types::error::LockError;
 
 /// A primary is reached after this time with its connections, and no longer after this time
 /// without.

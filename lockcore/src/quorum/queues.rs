@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::primary::Step;
 use super::{Leads, Primaries, View};
-use crate::error::LockError;
 use crate::node::{Attempt, until};
+use crate::types::error::LockError;
 
 /// The place at each primary.
 pub(super) type Queues = Vec<Option<Place>>;

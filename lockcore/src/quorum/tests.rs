@@ -11,9 +11,9 @@ use proto::LockErrorKind;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::network::{MAX_LEASE, Network};
-use crate::guard::LockGuard;
-use crate::hold_state::HoldState;
-use crate::locks::Locks;
+use crate::api::guard::LockGuard;
+use crate::api::locks::Locks;
+use crate::types::hold_state::HoldState;
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)

@@ -36,12 +36,12 @@ use confirmations::Confirmations;
 pub(crate) use confirmations::Replicas;
 pub(crate) use standing::{Mark, Marks, Used};
 
-use crate::error::LockError;
 use crate::operate::status::{Connection, ServerStatus};
-use crate::process;
+use crate::store::process;
 use crate::store::{
     Listener, Outage, Replies, Search, Standing, Store, StoreFuture, Then, begin, no_primary,
 };
+use crate::types::error::LockError;
 use acl::{AclCheck, Rights};
 use hooks::{OfCommands, OfMessages};
 use in_flight::InFlight;

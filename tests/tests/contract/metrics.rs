@@ -462,7 +462,7 @@ fn the_manual_names_every_metric_and_no_other() {
         starts.map(|name| name.split(|c| !is_part(c)).next().unwrap_or(name)).collect()
     }
     let mut counted = names(include_str!("../../../lockcore/src/node/observe.rs"));
-    counted.extend(names(include_str!("../../../lockcore/src/class/metrics.rs")));
+    counted.extend(names(include_str!("../../../lockcore/src/node/class/metrics.rs")));
     counted.extend(names(include_str!("../../../lockcore/src/node/observe/gauges.rs")));
     assert_eq!(counted, names(include_str!("../../../lockcore/src/guide/observability.md")));
     assert!(counted.len() >= 10, "{counted:?}");

@@ -107,7 +107,7 @@ fn labels(driver: &Driver, own: Option<Label>) -> Vec<Label> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::locks::Locks;
+    use crate::api::locks::Locks;
 
     // While the server is away, nothing of an attempt is due by itself.
     #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::locks::Locks;
+use crate::api::locks::Locks;
 
 /// Turns without a pause, enough to starve all other tasks of the thread.
 const TURNS: usize = 20_000;

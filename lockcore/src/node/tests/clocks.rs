@@ -7,7 +7,7 @@ use proto::LockErrorKind;
 use tokio::time::{Instant, sleep};
 
 use super::{granted, soon, wait_as};
-use crate::locks::Locks;
+use crate::api::locks::Locks;
 use crate::store::memory::MemoryStore;
 
 /// The default lease.

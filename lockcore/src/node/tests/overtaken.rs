@@ -9,8 +9,8 @@ use proto::{Command, Event, Link};
 use tokio::sync::{Notify, watch};
 
 use super::soon;
-use crate::builder::new_node;
-use crate::locks::Locks;
+use crate::api::builder::new_node;
+use crate::api::locks::Locks;
 use crate::node::Inbox;
 use crate::store::memory::MemoryStore;
 use crate::store::{Listener, Store, StoreFuture, Then};

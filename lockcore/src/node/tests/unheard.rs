@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::{granted, soon, wait_as};
-use crate::locks::Locks;
-use crate::options::LockOptions;
+use crate::api::locks::Locks;
 use crate::store::memory::MemoryStore;
+use crate::types::options::LockOptions;
 
 fn two_nodes(store: &MemoryStore) -> [Locks; 2] {
     let options = LockOptions::new().lease(Duration::from_millis(1_500));

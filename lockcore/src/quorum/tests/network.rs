@@ -14,7 +14,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::dice::Dice;
-use crate::locks::Locks;
+use crate::api::locks::Locks;
 use crate::node::{Inbox, Observer};
 use crate::quorum::{Connect, Connected, Primaries, Terms};
 use crate::store::memory::MemoryStore;

@@ -15,8 +15,8 @@ use tokio::time::{sleep, timeout};
 
 use super::dice::Dice;
 use super::network::{MAX_LEASE, Network};
-use crate::guard::LockGuard;
-use crate::locks::Locks;
+use crate::api::guard::LockGuard;
+use crate::api::locks::Locks;
 
 /// Long enough for everyone to be served after the last fault.
 const CALM: Duration = Duration::from_secs(300);

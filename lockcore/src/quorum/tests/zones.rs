@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use super::network::{MAX_LEASE, Network};
-use crate::error::LockError;
-use crate::locks::Locks;
+use crate::api::locks::Locks;
+use crate::types::error::LockError;
 
 /// The time for which the load goes on.
 const LOAD: Duration = Duration::from_secs(60);

@@ -13,8 +13,8 @@ use smallvec::smallvec;
 use tokio::time::advance;
 
 use super::*;
-use crate::key::LockKey;
 use crate::store::Replies;
+use crate::types::key::LockKey;
 
 /// Records the events that it hears, and then has its reaction.
 #[derive(Default)]
@@ -43,7 +43,7 @@ struct Process {
 
 impl Process {
     fn on(memory: &MemoryStore) -> Self {
-        let (node, ear) = (crate::builder::new_node(), Arc::new(Ear::default()));
+        let (node, ear) = (crate::api::builder::new_node(), Arc::new(Ear::default()));
         let store = memory.connect(node.clone(), ear.clone());
         Self { node, store, ear }
     }

@@ -10,7 +10,7 @@ use tracing::debug;
 
 use super::call::Scripted;
 use super::run::Run as _;
-use crate::error::LockError;
+use crate::types::error::LockError;
 
 /// The user whose rights are checked, and the keys and channels.
 #[derive(Debug, Clone, Copy)]

@@ -36,9 +36,9 @@ use self::routing::Way;
 use self::slots::{Shard, Slots};
 use super::Replicas;
 use super::in_flight::InFlight;
-use crate::error::LockError;
 use crate::operate::status::ServerStatus;
 use crate::store::{Listener, Outage, Replied, Replies, Search, Store, StoreFuture, Then, begin};
+use crate::types::error::LockError;
 
 /// The settings of a store on a Cluster.
 pub(crate) struct ClusterSettings {

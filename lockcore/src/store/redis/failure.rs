@@ -5,7 +5,7 @@ use proto::layout::{Layout, Rights};
 use proto::{LockErrorKind, StoreError};
 use redis::RedisError;
 
-use crate::error::LockError;
+use crate::types::error::LockError;
 
 /// The code of the scripts' error that a primary of a quorum is not in the epoch of the command.
 const FORGOTTEN: &str = "FORGOTTEN";

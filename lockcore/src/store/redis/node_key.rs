@@ -14,8 +14,8 @@ use redis::{Cmd, Value};
 use tracing::debug;
 
 use super::run::Run as _;
-use crate::process;
 use crate::store::StoreFuture;
+use crate::store::process;
 
 /// The life of the key: a node that ends need not delete it.
 const LIFE: Duration = Duration::from_secs(60);

@@ -8,7 +8,7 @@ use redis::Value;
 use tracing::{debug, warn};
 
 use super::run::Run as _;
-use crate::error::LockError;
+use crate::types::error::LockError;
 
 /// The oldest server that has all commands we use.
 const OLDEST: (u32, u32) = (6, 2);

@@ -27,10 +27,10 @@ use tracing::{debug, warn};
 
 use super::slots::Shard;
 use super::{ClusterSettings, Shared};
-use crate::error::LockError;
-use crate::key::LockKey;
 use crate::store::Store as _;
 use crate::store::redis::{RedisSettings, RedisStore, Role};
+use crate::types::error::LockError;
+use crate::types::key::LockKey;
 
 /// The time after which a server is asked again which primary serves a slot,
 const FOLLOW: Duration = Duration::from_secs(2);

@@ -11,16 +11,16 @@ use proto::{ConfigError, NodeId};
 use tracing::info;
 
 use super::{LocksBuilder, new_node};
-use crate::error::LockError;
-use crate::key::LockKey;
-use crate::layout;
-use crate::locks::Locks;
+use crate::api::layout;
+use crate::api::locks::Locks;
 use crate::node::Inbox;
-use crate::process;
+use crate::store::process;
 use crate::store::redis::cluster::{ClusterSettings, ClusterStore};
 use crate::store::redis::server_time::ServerTime;
 use crate::store::redis::{Mark, RedisSettings, RedisStore, Replicas, Role};
 use crate::store::seen::SeenTokens;
+use crate::types::error::LockError;
+use crate::types::key::LockKey;
 
 impl LocksBuilder {
     /// The time for the look-up of a server's name, and again that for the rest of the first

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use proto::{ConfigError, LockErrorKind, StoreError};
 
-use crate::key::KeyError;
+use crate::types::key::KeyError;
 
 /// The reason why a lock was not acquired, was lost or could not be released.
 ///
@@ -158,7 +158,10 @@ mod tests {
         let bad = ConfigError::new("lease", "1ms", "100 ms to 24 h");
         let errors = [
             LockError::from(bad.clone()),
-            crate::key::LockKey::new("").map(drop).map_err(LockError::from).expect_err("empty"),
+            crate::types::key::LockKey::new("")
+                .map(drop)
+                .map_err(LockError::from)
+                .expect_err("empty"),
             LockError::with_detail(LockErrorKind::Unavailable, "connection refused"),
         ];
         assert!(errors[0].to_string().contains(&bad.to_string()));

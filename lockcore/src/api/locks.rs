@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use proto::{Command, LockErrorKind, LockName, NodeId};
 
-use crate::acquire::{Acquire, TryAcquire};
-use crate::error::LockError;
-use crate::guard::LockGuard;
-use crate::key::{self, IntoKey};
-use crate::layout::NO_FOREIGN_NAMES;
+use crate::api::acquire::{Acquire, TryAcquire};
+use crate::api::guard::LockGuard;
+use crate::api::layout::NO_FOREIGN_NAMES;
+use crate::api::request::LockRequest;
+use crate::api::shutdown::Shutdown;
 use crate::node::Node;
 use crate::operate::inspection::LockInspection;
 use crate::operate::status::Status;
 use crate::quorum::Primaries;
-use crate::request::LockRequest;
-use crate::shutdown::Shutdown;
+use crate::types::error::LockError;
+use crate::types::key::{self, IntoKey};
 
 /// Fair locks on one store. Cheap to clone. All clones are one *node*: one connection for commands
 /// and one for messages, however many locks it holds and waits for. On a [Redis

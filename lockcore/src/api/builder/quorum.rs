@@ -8,10 +8,10 @@ use proto::{ConfigError, LockErrorKind};
 use tokio::runtime::Handle;
 
 use super::{LocksBuilder, new_node};
-use crate::error::LockError;
-use crate::locks::Locks;
+use crate::api::locks::Locks;
 use crate::node::Observer;
-use crate::options::LockOptions;
+use crate::types::error::LockError;
+use crate::types::options::LockOptions;
 
 use crate::quorum::{Connect, Connected, Primaries, Terms};
 use crate::store::memory::MemoryStore;
@@ -118,7 +118,7 @@ mod on_redis {
     use proto::NodeId;
 
     use super::*;
-    use crate::builder::redis::log_connected;
+    use crate::api::builder::redis::log_connected;
     use crate::node::Inbox;
     use crate::quorum::Quorum;
     use crate::store::Store as _;
@@ -188,7 +188,7 @@ mod on_redis {
 
     impl LocksBuilder {
         /// Connects to the primaries of a quorum.
-        pub(in crate::builder) async fn on_quorum(
+        pub(in crate::api::builder) async fn on_quorum(
             mut self,
             quorum: Quorum,
         ) -> Result<Locks, LockError> {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use tracing::Span;
 
-use crate::trace_parent::TraceParent;
+use crate::types::trace_parent::TraceParent;
 
 /// Links the wait of a request to the request that holds the lock, in the tracing system of an
 /// application: for [`LocksBuilder::trace_links`](crate::LocksBuilder::trace_links).

@@ -14,11 +14,11 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tracing::Span;
 
-use crate::error::LockError;
-use crate::hold_state::HoldState;
-use crate::key::key_of;
 use crate::node::{NodeGuard, NodeRelease};
 use crate::quorum;
+use crate::types::error::LockError;
+use crate::types::hold_state::HoldState;
+use crate::types::key::key_of;
 
 /// A held lock, read or permits, as [`demand`](Self::demand) tells. Dropping it releases it, on any
 /// thread; [`release`](Self::release) releases it and reports whether the hold lasted until then.

@@ -18,17 +18,17 @@ use proto::{ConfigError, Label, MAX_RUN, NodeId};
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
-use crate::error::LockError;
-use crate::layout;
-use crate::locks::Locks;
+use crate::api::layout;
+use crate::api::locks::Locks;
 use crate::node::{Inbox, Node, Settings};
 use crate::option_setters;
-use crate::options::LockOptions;
-use crate::process;
 use crate::store::Store;
 use crate::store::memory::MemoryStore;
+use crate::store::process;
 use crate::store::seen::SeenTokens;
-use crate::trace_links::TraceLinks;
+use crate::types::error::LockError;
+use crate::types::options::LockOptions;
+use crate::types::trace_links::TraceLinks;
 #[cfg(feature = "redis")]
 use client::Credentials;
 #[cfg(feature = "redis")]

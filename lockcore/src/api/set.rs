@@ -9,13 +9,13 @@ use futures_util::future::{join_all, select_all};
 use proto::{ConfigError, LockErrorKind};
 use tokio::time::Instant;
 
-use crate::error::LockError;
-use crate::guard::LockGuard;
-use crate::key::{IntoKey, LockKey};
-use crate::locks::Locks;
+use crate::api::guard::LockGuard;
+use crate::api::locks::Locks;
+use crate::api::request::LockRequest;
 use crate::option_setters;
-use crate::options::LockOptions;
-use crate::request::LockRequest;
+use crate::types::error::LockError;
+use crate::types::key::{IntoKey, LockKey};
+use crate::types::options::LockOptions;
 
 /// Most locks of one set.
 const MAX_KEYS: usize = 32;

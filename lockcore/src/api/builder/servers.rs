@@ -5,9 +5,9 @@ use std::fmt;
 use client::{Cluster, Connector, Sentinels, read_cluster};
 
 use super::LocksBuilder;
-use crate::error::LockError;
-use crate::locks::Locks;
+use crate::api::locks::Locks;
 use crate::quorum::Quorum;
+use crate::types::error::LockError;
 
 /// The servers that [`Locks::connect`] connects to: Redis 6.2 or newer, or Valkey. Made of a URL, a
 /// [`Sentinels`], a [`Cluster`], a [`Quorum`], a `redis::Client` or a `deadpool_redis::Config`.

@@ -8,13 +8,13 @@ use proto::layout::Ability;
 use proto::node::Request;
 use proto::{ConfigError, Demand, Label, LockErrorKind, LockName, Mode, WhenBusy};
 
-use crate::acquire::{Acquire, TryAcquire, Way};
-use crate::class::Class;
-use crate::error::LockError;
+use crate::api::acquire::{Acquire, TryAcquire, Way};
+use crate::node::class::Class;
 use crate::node::{Attempt, HoldCell, LocalOptions, Node, begin_class};
 use crate::option_setters;
-use crate::options::{LockOptions, Wait};
 use crate::quorum::{Ascent, Climb, Primaries};
+use crate::types::error::LockError;
+use crate::types::options::{LockOptions, Wait};
 
 /// One acquisition with its own options; made by [`Locks::key`](crate::Locks::key). Options that
 /// are not set here are the [defaults](crate::LocksBuilder::defaults) of the `Locks`.

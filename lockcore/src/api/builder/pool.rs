@@ -3,8 +3,8 @@
 use client::Connector;
 
 use super::LocksBuilder;
-use crate::error::LockError;
-use crate::locks::Locks;
+use crate::api::locks::Locks;
+use crate::types::error::LockError;
 
 impl LocksBuilder {
     /// Connects by a pool of yours, whose manager opens the connection for commands. It occupies

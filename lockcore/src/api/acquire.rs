@@ -9,10 +9,10 @@ use pin_project::pin_project;
 use proto::LockErrorKind;
 use tokio::sync::watch;
 
-use crate::error::LockError;
-use crate::guard::LockGuard;
+use crate::api::guard::LockGuard;
 use crate::node::Attempt;
 use crate::quorum::Climb;
+use crate::types::error::LockError;
 
 /// The reason of a request that does not wait.
 const BUSY: &str = "it is busy, and this request does not wait";

@@ -1,0 +1,10 @@
+//! What users call: the `Locks` and its builder, requests, acquisitions and guards.
+
+pub(crate) mod acquire;
+pub(crate) mod builder;
+pub(crate) mod guard;
+pub(crate) mod layout;
+pub(crate) mod locks;
+pub(crate) mod request;
+pub(crate) mod set;
+pub(crate) mod shutdown;

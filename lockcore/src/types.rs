@@ -1,0 +1,8 @@
+//! The types of values that users give and get.
+
+pub(crate) mod error;
+pub(crate) mod hold_state;
+pub(crate) mod key;
+pub(crate) mod options;
+pub(crate) mod trace_links;
+pub(crate) mod trace_parent;
