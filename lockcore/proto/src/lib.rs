@@ -103,12 +103,14 @@ pub use topology::Topology;
 pub const PATIENCE_MS: u64 = 15_000;
 /// The life of a tombstone.
 pub const TOMBSTONE_MS: u64 = 60_000;
-/// The shortest claim, unless the lease is shorter still.
+/// A claim is this part of the lease,
+const CLAIMS_PER_LEASE: u64 = 3;
+/// but no shorter than this, unless the lease is shorter still,
 const MIN_CLAIM_MS: u64 = 2_000;
-/// The longest claim: how long a process that has just frozen keeps the others waiting.
+/// and no longer: a process that has just frozen keeps the others waiting for so long.
 const MAX_CLAIM_MS: u64 = 10_000;
 
 /// The lease of a hold that was handed over, until its first renewal.
 pub fn claim_ms(lease_ms: u64) -> u64 {
-    lease_ms.min((lease_ms / 3).clamp(MIN_CLAIM_MS, MAX_CLAIM_MS))
+    lease_ms.min((lease_ms / CLAIMS_PER_LEASE).clamp(MIN_CLAIM_MS, MAX_CLAIM_MS))
 }

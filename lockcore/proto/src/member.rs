@@ -108,7 +108,7 @@ impl Service {
 }
 
 /// The length of a node's text.
-const NODE_BYTES: usize = 22;
+pub(crate) const NODE_BYTES: usize = 22;
 
 /// The longest label, in bytes.
 pub(crate) const MAX_LABEL_BYTES: usize = 64;

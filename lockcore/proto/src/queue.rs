@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Answer, Command, Event, Grant, SortedSet, Topology};
+use super::{Answer, Command, Event, Grant, PATIENCE_MS, SortedSet, Topology};
 use crate::member::{Member, NodeId};
 use crate::token::{self, FencingToken};
 
@@ -14,24 +14,26 @@ mod door;
 mod tests;
 
 pub use door::{Door, Held, Mark};
+pub(crate) use door::{LOST_COUNTER, TOKEN_LIMIT};
 
 /// The time between the end of a lease and the end of its marked door.
 pub const MARGIN_MS: u64 = 60_000;
+/// The life of the queue from the time that a node of its members was heard of, and the shortest
+/// one of a shared door that is waited for.
+pub(crate) const WAITING_TTL_MS: u64 = PATIENCE_MS + MARGIN_MS;
 /// The expiry of a shared door is a multiple of this, so that it is seldom written.
-const ROUND_MS: u64 = 30_000;
+pub(crate) const ROUND_MS: u64 = 30_000;
 /// A newcomer renews its node's patience where less than this is left of it.
-const FRESH_MS: u64 = 10_000;
+pub(crate) const FRESH_MS: u64 = 10_000;
 /// The life of the set of members that were passed over, from the last time that one was.
-const PASSED_MS: u64 = 15_000;
+pub(crate) const PASSED_MS: u64 = 15_000;
 /// A member that goes back in front of the queue has a place below the head's by this, so that none
 /// that waits is in between,
-const IN_FRONT: u64 = 1_000_000_000;
+pub(crate) const IN_FRONT: u64 = 1_000_000_000;
 /// or from here on where none waits: below all places of newcomers.
-const EMPTY_FRONT: u64 = 500_000_000_000_000;
+pub(crate) const EMPTY_FRONT: u64 = 500_000_000_000_000;
 /// The time between two looks for members without patience in a full queue.
-const SWEPT_MS: u64 = 1_000;
-/// Members that one command looks at: about a millisecond's work.
-const LOOKED_AT: usize = 200;
+pub(crate) const SWEPT_MS: u64 = 1_000;
 
 /// All that a server keeps of one lock.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -135,9 +137,15 @@ pub struct Bounds {
     pub gone: usize,
 }
 
+impl Bounds {
+    /// The bounds of the scripts: a look at so many members is about a millisecond's work.
+    pub(crate) const USUAL: Self =
+        Self { granted: 256, looked_at: 200, reclaimed: 256, gone: 4_096 };
+}
+
 impl Default for Bounds {
     fn default() -> Self {
-        Self { granted: 256, looked_at: LOOKED_AT, reclaimed: 256, gone: 4_096 }
+        Self::USUAL
     }
 }
 
@@ -240,7 +248,7 @@ impl<'a> Call<'a> {
     fn issue_for(&mut self, holds: usize) -> FencingToken {
         let next = self.counter.unwrap_or(0).saturating_add(1);
         let others = holds.saturating_sub(1) as u64;
-        let is_usual = next > self.floor_us && next.saturating_add(others) < door::TOKEN_LIMIT;
+        let is_usual = next > self.floor_us && next.saturating_add(others) < TOKEN_LIMIT;
         let clock_us = match self.topology {
             Topology::Single | Topology::Cluster => self.now_us,
             Topology::Quorum => 0,
@@ -256,7 +264,7 @@ impl<'a> Call<'a> {
     /// not above the tokens that the caller has seen.
     fn place(&mut self) -> u64 {
         let next = self.counter.unwrap_or(0).saturating_add(1);
-        if (door::FIRST_PLACE..door::TOKEN_LIMIT).contains(&next) {
+        if (LOST_COUNTER + 1..TOKEN_LIMIT).contains(&next) {
             self.counter = Some(next);
             return next;
         }

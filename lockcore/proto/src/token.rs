@@ -28,7 +28,7 @@ use std::fmt;
 pub struct FencingToken(u64);
 
 /// Numbers from here on are not exact as a double, in Lua as in JSON.
-const LIMIT: u64 = 1 << 53;
+pub(crate) const LIMIT: u64 = 1 << 53;
 
 impl FencingToken {
     /// The token as a number.

@@ -21,6 +21,7 @@ pub use peers::{
     ALIVE_MS, GRACE_MS, JVM_STEP_MS, LEADING, LOOKED_AT, SHORT_SCORE_MS, SLACK_MS, SUSPECTS_MS,
 };
 pub use peers::{Peers, Suspects};
+pub(crate) use recognise::MAX_COUNT_DIGITS;
 pub use recognise::{is_hold, is_member, is_token};
 pub use step::step;
 
@@ -29,7 +30,7 @@ pub const PASSED_OVER_MS: u64 = 5_000;
 /// The number of passed deadlines that an enqueue or touch looks at.
 pub const SWEEP: usize = 16;
 /// The least lease of a foreign hold without an end: a JVM's own lease, by default.
-const FOREIGN_LEASE_MS: u64 = 30_000;
+pub(crate) const FOREIGN_LEASE_MS: u64 = 30_000;
 
 /// All that a server keeps of one lock. An expiry of `None` is a key without a TTL.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]

@@ -2,11 +2,33 @@
 
 use std::sync::LazyLock;
 
+use crate::function::{
+    ALIVE_MS, FOREIGN_LEASE_MS, GRACE_MS, JVM_STEP_MS, LEADING, LOOKED_AT, MAX_COUNT_DIGITS,
+    PASSED_OVER_MS, SHORT_SCORE_MS, SLACK_MS, SUSPECTS_MS, SWEEP,
+};
+
 /// The parts that several scripts have in common, by the line that stands for each.
 const PARTS: [(&str, &str); 3] = [
     ("--#include redisson/take\n", include_str!("lua/take.lua")),
     ("--#include redisson/common\n", include_str!("lua/common.lua")),
     ("--#include redisson/several\n", include_str!("lua/several.lua")),
+];
+
+/// The numbers of the scripts, by the name that stands for each in their files.
+const NUMBERS: [(&str, u64); 12] = [
+    ("alive_ms", ALIVE_MS),
+    ("foreign_lease_ms", FOREIGN_LEASE_MS),
+    ("grace_ms", GRACE_MS),
+    ("jvm_step_ms", JVM_STEP_MS),
+    // Redis counts from 0.
+    ("last_leading", LEADING as u64 - 1),
+    ("last_looked_at", LOOKED_AT as u64 - 1),
+    ("most_count_digits", MAX_COUNT_DIGITS as u64),
+    ("passed_over_ms", PASSED_OVER_MS),
+    ("short_score_ms", SHORT_SCORE_MS),
+    ("slack_ms", SLACK_MS),
+    ("suspects_ms", SUSPECTS_MS),
+    ("sweep", SWEEP as u64),
 ];
 
 proto::scripts!(
@@ -17,16 +39,27 @@ proto::scripts!(
 
 /// All scripts.
 pub fn all() -> &'static RedissonScripts {
-    static ALL: LazyLock<RedissonScripts> = LazyLock::new(|| RedissonScripts::new(&PARTS));
+    static ALL: LazyLock<RedissonScripts> =
+        LazyLock::new(|| RedissonScripts::new(&PARTS, &NUMBERS));
     &ALL
 }
 
 #[cfg(test)]
 mod tests {
+    use proto::wire::scripts;
+
     use super::*;
 
     #[test]
     fn nothing_is_left_to_include() {
-        assert!(all().all().all(|script| !script.source.contains("--#")));
+        for script in all().all() {
+            assert_eq!(script.first_gap(), None, "{}", script.name);
+        }
+    }
+
+    #[test]
+    fn no_number_with_a_name_is_written_out_in_a_file() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/lua");
+        assert_eq!(scripts::written_out(folder.as_ref(), &NUMBERS), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Granting, the walk along the queue, and the upkeep of holds and queue.
 
 use super::{
-    Call, EMPTY_FRONT, FRESH_MS, IN_FRONT, MARGIN_MS, Mark, Message, PASSED_MS, QueueState,
+    Call, EMPTY_FRONT, FRESH_MS, IN_FRONT, Mark, Message, PASSED_MS, QueueState, WAITING_TTL_MS,
 };
 use crate::demand::{ALL, Demand};
 use crate::member::{Member, NodeId};
@@ -287,7 +287,7 @@ impl QueueState {
         let place = call.place();
         self.queue.set(member, place);
         if !self.raise_low(call) && is_first {
-            self.queue_ends_ms = Some(call.now_ms() + PATIENCE_MS + MARGIN_MS);
+            self.queue_ends_ms = Some(call.now_ms() + WAITING_TTL_MS);
         }
     }
 
@@ -303,9 +303,8 @@ impl QueueState {
 
     /// Renews the patience of the caller's waiting members.
     pub(super) fn raise(&mut self, call: &Call<'_>) {
-        let until_ms = call.now_ms() + PATIENCE_MS;
-        self.patience.insert(call.node.as_str().into(), until_ms);
-        self.queue_ends_ms = Some(until_ms + MARGIN_MS);
+        self.patience.insert(call.node.as_str().into(), call.now_ms() + PATIENCE_MS);
+        self.queue_ends_ms = Some(call.now_ms() + WAITING_TTL_MS);
     }
 
     /// Drops members whose patience has ended, among the first that waited before this command.

@@ -5,11 +5,10 @@ use crate::PATIENCE_MS;
 use crate::demand::Demand;
 use crate::member::Member;
 use crate::token::FencingToken;
+pub(crate) use crate::token::LIMIT as TOKEN_LIMIT;
 
-/// Numbers from here on are not exact in Lua.
-pub(super) const TOKEN_LIMIT: u64 = 1 << 53;
-/// A counter below this was lost, and is no measure of places.
-pub(super) const FIRST_PLACE: u64 = 1_000_000_000_000_001;
+/// A counter up to here was lost, and is no measure of places.
+pub(crate) const LOST_COUNTER: u64 = 1_000_000_000_000_000;
 
 /// The value at the lock's name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

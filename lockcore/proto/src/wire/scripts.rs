@@ -2,11 +2,83 @@
 
 use std::sync::LazyLock;
 
-use crate::Topology;
+use super::queue::reply::POSITIONS;
+use crate::member::{MARKER, NODE_BYTES, ROUND_BITS};
+use crate::queue::{
+    Bounds, EMPTY_FRONT, FRESH_MS, IN_FRONT, LOST_COUNTER, MARGIN_MS, PASSED_MS, ROUND_MS,
+    SWEPT_MS, TOKEN_LIMIT, WAITING_TTL_MS,
+};
+use crate::{
+    ALL, CLAIMS_PER_LEASE, MAX_CLAIM_MS, MIN_CLAIM_MS, PATIENCE_MS, TOMBSTONE_MS, Topology,
+};
+
+/// The lease of a lock that is not sent.
+pub(crate) const USUAL_LEASE_MS: u64 = 30_000;
+/// The queue limit of a lock that is not sent.
+pub(crate) const USUAL_LIMIT: u32 = 1_000;
+/// The prefix of channels that is not sent.
+pub(crate) const USUAL_PREFIX: &str = "lockcore";
+/// A lease of which less is left is told with a position behind it, in one number.
+const EXACT_LEFT_MS: u64 = 1 << 32;
+const _: () = assert!(EXACT_LEFT_MS * POSITIONS as u64 <= TOKEN_LIMIT, "exact in Lua");
+/// The places in a member's text of the last byte of its node, of the colon behind that, and of its
+/// number. Lua counts from one.
+const NODE_END: usize = MARKER.len() + NODE_BYTES;
+const NODE_COLON: usize = NODE_END + 1;
+const NUMBER_AT: usize = NODE_COLON + 1;
+/// The life of a key on which a right is tried, if it is not deleted.
+const TRIED_MS: u64 = 60_000;
+
+/// The numbers of the queue's scripts, by the name that stands for each in their files: `$margin_ms`
+/// is [`MARGIN_MS`].
+const NUMBERS: [(&str, u64); 27] = [
+    ("all", ALL as u64),
+    ("empty_front", EMPTY_FRONT),
+    ("exact_left_ms", EXACT_LEFT_MS),
+    ("fresh_ms", FRESH_MS),
+    ("in_front", IN_FRONT),
+    // From here on a lease has the longest claim.
+    ("long_lease_ms", CLAIMS_PER_LEASE * MAX_CLAIM_MS),
+    ("lost_counter", LOST_COUNTER),
+    ("margin_ms", MARGIN_MS),
+    // The expiry of a marked door behind which the longest claim has begun.
+    ("max_handed_ms", MAX_CLAIM_MS + MARGIN_MS),
+    ("most_digits", TOKEN_LIMIT.ilog10() as u64 + 1),
+    ("most_gone", Bounds::USUAL.gone as u64),
+    ("most_granted", Bounds::USUAL.granted as u64),
+    ("most_looked_at", Bounds::USUAL.looked_at as u64),
+    ("most_reclaimed", Bounds::USUAL.reclaimed as u64),
+    ("node_colon", NODE_COLON as u64),
+    ("node_end", NODE_END as u64),
+    ("number_at", NUMBER_AT as u64),
+    ("passed_ms", PASSED_MS),
+    ("positions", POSITIONS as u64),
+    // So many last digits of a number tell whether its last bits are zero.
+    ("round_bits", ROUND_BITS as u64),
+    ("round_ms", ROUND_MS),
+    ("rounds", 1 << ROUND_BITS),
+    ("swept_ms", SWEPT_MS),
+    ("token_limit", TOKEN_LIMIT),
+    ("usual_lease_ms", USUAL_LEASE_MS),
+    ("usual_limit", USUAL_LIMIT as u64),
+    ("waiting_ttl_ms", WAITING_TTL_MS),
+];
+
+/// The numbers of all layouts.
+const SHARED_NUMBERS: [(&str, u64); 8] = [
+    ("claims_per_lease", CLAIMS_PER_LEASE),
+    ("greatest_token", TOKEN_LIMIT - 1),
+    ("max_claim_ms", MAX_CLAIM_MS),
+    ("min_claim_ms", MIN_CLAIM_MS),
+    ("node_bytes", NODE_BYTES as u64),
+    ("patience_ms", PATIENCE_MS),
+    ("tombstone_ms", TOMBSTONE_MS),
+    ("tried_ms", TRIED_MS),
+];
 
 /// The parts that scripts of the queue have in common, by the line that stands for each; and by
 /// its name, whether they run on a primary of a quorum.
-const fn parts(is_primary: &'static str) -> [(&'static str, &'static str); 7] {
+const fn parts(is_primary: &'static str) -> [(&'static str, &'static str); 8] {
     [
         ("--#include queue/put_back\n", include_str!("lua/queue/put_back.lua")),
         ("--#include queue/behind_lock\n", include_str!("lua/queue/behind_lock.lua")),
@@ -16,6 +88,7 @@ const fn parts(is_primary: &'static str) -> [(&'static str, &'static str); 7] {
         ("--#include queue/state\n", include_str!("lua/queue/state.lua")),
         ("--#include queue/common\n", include_str!("lua/queue/common.lua")),
         ("$is_primary", is_primary),
+        ("$usual_prefix", USUAL_PREFIX),
     ]
 }
 
@@ -44,20 +117,66 @@ pub struct Script {
 }
 
 impl Script {
-    /// Assembles a script of the text of its file and the parts of its layout, each after all that
-    /// include it.
-    pub fn new(name: &'static str, source: &str, parts: &[(&str, &str)]) -> Self {
+    /// Assembles a script of the text of its file, the parts of its layout, each after all that
+    /// include it, and the numbers of its layout.
+    pub fn new(
+        name: &'static str,
+        source: &str,
+        parts: &[(&str, &str)],
+        numbers: &[(&str, u64)],
+    ) -> Self {
         let mut source = source.to_owned();
         for (line, part) in parts.iter().chain(&SHARED) {
             source = source.replace(line, part);
         }
+        let source = with_numbers(&source, numbers);
         let digest = digest_of(&source);
         Self { name, source, digest }
     }
+
+    /// The first line in which something is left to include or to name: for tests.
+    pub fn first_gap(&self) -> Option<&str> {
+        let is_name = |text: &str| text.starts_with(|c: char| c.is_ascii_lowercase());
+        let mut lines = self.source.lines();
+        lines.find(|line| line.contains("--#") || line.split('$').skip(1).any(is_name))
+    }
+}
+
+/// The text with digits in the place of each name of a number. What has no number is left.
+fn with_numbers(source: &str, numbers: &[(&str, u64)]) -> String {
+    let (mut text, mut rest) = (String::with_capacity(source.len()), source);
+    let mut digits = itoa::Buffer::new();
+    while let Some((before, after)) = rest.split_once('$') {
+        let is_part = |letter: char| letter.is_ascii_lowercase() || letter == '_';
+        let (name, behind) = after.split_at(after.find(|c| !is_part(c)).unwrap_or(after.len()));
+        let number = numbers.iter().chain(&SHARED_NUMBERS).find(|(known, _)| *known == name);
+        text.push_str(before);
+        text.push_str(number.map_or("$", |(_, number)| digits.format(*number)));
+        rest = if number.is_some() { behind } else { after };
+    }
+    text + rest
+}
+
+/// The first name of a number in the files of a folder and all within it that is written as digits
+/// there: for tests. Numbers of one digit and 1 000, by which µs are made ms, are something else as
+/// well.
+pub fn written_out(folder: &std::path::Path, numbers: &[(&str, u64)]) -> Option<String> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).find_map(|path| {
+        let Ok(text) = std::fs::read_to_string(&path) else { return written_out(&path, numbers) };
+        let code = text.lines().filter(|line| !line.trim_start().starts_with("--"));
+        let mut words =
+            code.flat_map(|line| line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'));
+        words.find_map(|word| {
+            let number = word.parse().ok().filter(|number| *number > 9 && *number != 1_000)?;
+            let named = numbers.iter().chain(&SHARED_NUMBERS).find(|(_, named)| *named == number);
+            named.map(|(name, _)| format!("{}: {number} is ${name}", path.display()))
+        })
+    })
 }
 
 /// Declares a type with a script of each name, of the file `NAME.lua` in a folder beside this file,
-/// assembled with these parts of a layout.
+/// assembled with these parts and numbers of a layout.
 #[macro_export]
 macro_rules! scripts {
     ($(#[$about:meta])* $set:ident in $folder:literal: $($name:ident)*) => {
@@ -69,12 +188,13 @@ macro_rules! scripts {
 
         $(#[$about])*
         impl $set {
-            fn new(parts: &[(&str, &str)]) -> Self {
+            fn new(parts: &[(&str, &str)], numbers: &[(&str, u64)]) -> Self {
                 Self {
                     $($name: $crate::wire::Script::new(
                         stringify!($name),
                         include_str!(concat!($folder, stringify!($name), ".lua")),
                         parts,
+                        numbers,
                     ),)*
                 }
             }
@@ -106,8 +226,10 @@ scripts!(
 
 /// The scripts of the queue. A server learns only those of its topology.
 pub fn of_queue(topology: Topology) -> &'static QueueScripts {
-    static USUAL: LazyLock<QueueScripts> = LazyLock::new(|| QueueScripts::new(&parts("false")));
-    static OF_PRIMARY: LazyLock<QueueScripts> = LazyLock::new(|| QueueScripts::new(&parts("true")));
+    static USUAL: LazyLock<QueueScripts> =
+        LazyLock::new(|| QueueScripts::new(&parts("false"), &NUMBERS));
+    static OF_PRIMARY: LazyLock<QueueScripts> =
+        LazyLock::new(|| QueueScripts::new(&parts("true"), &NUMBERS));
     match topology {
         Topology::Single | Topology::Cluster => &USUAL,
         Topology::Quorum => &OF_PRIMARY,
@@ -140,9 +262,15 @@ mod tests {
     fn nothing_is_left_to_include() {
         for topology in [Topology::Single, Topology::Quorum] {
             for script in of_queue(topology).all() {
-                assert!(!script.source.contains("--#") && !script.source.contains("$is"));
+                assert_eq!(script.first_gap(), None, "{}", script.name);
             }
         }
+    }
+
+    #[test]
+    fn no_number_with_a_name_is_written_out_in_a_file() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/wire/lua");
+        assert_eq!(written_out(folder.as_ref(), &NUMBERS), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use proto::{Member, PLAIN_MARKER};
 
 /// The longest count of a hold, in digits.
-const MAX_COUNT_DIGITS: usize = 15;
+pub(crate) const MAX_COUNT_DIGITS: usize = 15;
 
 /// Whether a text can stand in a queue or hold a lock: a member of ours, or a JVM's, which is its
 /// UUID and a thread.

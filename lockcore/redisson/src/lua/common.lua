@@ -28,7 +28,7 @@ local foreign_key
 local function ours(member)
   local of, lease = string.match(member, '^~1([^:]*):%d+:(%d+):')
   lease = tonumber(lease)
-  if of and #of == 22 and lease > 0 then
+  if of and #of == $node_bytes and lease > 0 then
     return of, lease
   end
 end
@@ -44,7 +44,7 @@ end
 -- The last token as a number, if one is remembered that can be followed below 2^53.
 local function last_token()
   local number = tonumber(previous or '')
-  if number and number >= 0 and number < 9007199254740991 then
+  if number and number >= 0 and number < $greatest_token then
     return math.floor(number)
   end
 end
@@ -53,7 +53,7 @@ end
 local function look_at_holder()
   local fields = read('hold', 'HRANDFIELD', KEYS[1], '2', 'WITHVALUES') or {}
   local member, count = fields[1], fields[2]
-  if member and (fields[3] or #count > 15 or not string.match(count, '^%d+$') or not is_member(member)) then
+  if member and (fields[3] or #count > $most_count_digits or not string.match(count, '^%d+$') or not is_member(member)) then
     mark_foreign('hold', 'hash')
   elseif member then
     holder, left = member, math.max(call('PTTL', KEYS[1]), 1)
@@ -142,7 +142,7 @@ end
 -- be short.
 local function end_hold_after(lease)
   if holder and call('PTTL', KEYS[1]) == -1 then
-    left = math.max(tonumber(lease), ours(holder) and 0 or 30000)
+    left = math.max(tonumber(lease), ours(holder) and 0 or $foreign_lease_ms)
     call('PEXPIRE', KEYS[1], left)
   end
 end
@@ -175,8 +175,8 @@ end
 local function keep_queue()
   call('PERSIST', KEYS[2])
   call('PERSIST', KEYS[3])
-  call('PEXPIRE', alive, 75000)
-  call('PEXPIRE', arrivals, 75000)
+  call('PEXPIRE', alive, $alive_ms)
+  call('PEXPIRE', arrivals, $alive_ms)
 end
 
 -- The score of a newcomer: high enough to stay in the future when every foreign member ahead has
@@ -186,8 +186,8 @@ local function chained_score()
   local last = call('LINDEX', KEYS[2], -1)
   local score = last and tonumber(call('ZSCORE', KEYS[3], last) or 0) or 0
   local ahead = math.max(call('LLEN', KEYS[2]) - call('ZCARD', alive), 0)
-  local enough = now + left + 300000 * (ahead + 1)
-  return math.min(math.max(score, enough), enough + 3600000)
+  local enough = now + left + $jvm_step_ms * (ahead + 1)
+  return math.min(math.max(score, enough), enough + $slack_ms)
 end
 
 -- The member is the last of ours that has come.
@@ -201,14 +201,14 @@ end
 -- short: no JVM subtracts from it any more, and a JVM is to get past us soon if we die.
 local function raise(members, scores, lives)
   local leading, next_jvm = {}, nil
-  for place, member in ipairs(call('LRANGE', KEYS[2], '0', '63')) do
+  for place, member in ipairs(call('LRANGE', KEYS[2], '0', '$last_leading')) do
     if not ours(member) then
       next_jvm = place > 1 and member
       break
     end
     leading[member] = true
   end
-  local patience, short = now + 15000, now + 60000
+  local patience, short = now + $patience_ms, now + $short_score_ms
   local raised, living = {}, {}
   for i, member in ipairs(members) do
     if scores[i] then
@@ -226,7 +226,7 @@ local function raise(members, scores, lives)
     -- A JVM behind us has built its score on a short one of ours: it does not run out while we hold
     -- the lock.
     if next_jvm then
-      call('ZADD', KEYS[3], 'XX', 'GT', now + 300000, next_jvm)
+      call('ZADD', KEYS[3], 'XX', 'GT', now + $jvm_step_ms, next_jvm)
     end
     keep_queue()
   end
@@ -234,7 +234,7 @@ end
 
 -- Drops a few of ours whose deadline has passed.
 local function sweep()
-  for _, member in ipairs(call('ZRANGEBYSCORE', alive, '-inf', now, 'LIMIT', 0, 16)) do
+  for _, member in ipairs(call('ZRANGEBYSCORE', alive, '-inf', now, 'LIMIT', 0, $sweep)) do
     drop(member)
   end
 end
@@ -244,7 +244,7 @@ end
 -- grace, not one each. Known by its score too: the same thread may queue again.
 local function look_for_gone()
   local members, channels, names = {}, {}, {}
-  for _, member in ipairs(call('LRANGE', KEYS[2], '0', '255')) do
+  for _, member in ipairs(call('LRANGE', KEYS[2], '0', '$last_looked_at')) do
     if not ours(member) then
       members[#members + 1] = member
       channels[#channels + 1] = channel_of(member)
@@ -259,14 +259,14 @@ local function look_for_gone()
   for i, member in ipairs(members) do
     if scores[i] and listening[2 * i] == 0 then
       local since = tonumber(known[i] or now)
-      gone[member] = since + 8000 <= now
+      gone[member] = since + $grace_ms <= now
       silent[#silent + 1] = since
       silent[#silent + 1] = names[i]
     end
   end
   call('DEL', suspects)
   call('ZADD', suspects, unpack(silent))
-  call('PEXPIRE', suspects, 60000)
+  call('PEXPIRE', suspects, $suspects_ms)
   is_suspicious = true
   return gone
 end
@@ -301,12 +301,12 @@ local function offer(member, deaf, is_behind)
       end
       -- Hand-overs among ours subtract nothing. Not the last one's: newcomers build on it.
       if call('LLEN', KEYS[2]) > 1 then
-        call('ZADD', KEYS[3], 'XX', 'LT', now + 300000, member)
+        call('ZADD', KEYS[3], 'XX', 'LT', now + $jvm_step_ms, member)
       end
     end
     return 'stopped'
   end
-  local claim = math.min(lease, math.max(math.floor(lease / 3), 2000), 10000)
+  local claim = math.min(lease, math.max(math.floor(lease / $claims_per_lease), $min_claim_ms), $max_claim_ms)
   local text = new_token()
   if of ~= node then
     local channel = prefix .. ':grants:' .. of
@@ -352,7 +352,7 @@ local function walk(deaf)
   for first = 1, #passed, 100 do
     local lowered = {}
     for i = first, math.min(first + 99, #passed) do
-      lowered[#lowered + 1] = now + 5000
+      lowered[#lowered + 1] = now + $passed_over_ms
       lowered[#lowered + 1] = passed[i]
     end
     call('ZADD', alive, 'LT', unpack(lowered))

@@ -37,7 +37,7 @@ for i = 3, #ARGV - 1, 2 do
   end
   letters[#letters + 1] = letter
   if ARGV[i + 1] == '1' then
-    call('SET', KEYS[tombstone], '1', 'PX', 60000)
+    call('SET', KEYS[tombstone], '1', 'PX', $tombstone_ms)
     tombstone = tombstone + 1
   end
 end

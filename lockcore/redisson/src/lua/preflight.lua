@@ -11,7 +11,7 @@ local grants = ARGV[2] .. ':grants:' .. ARGV[1]
 --#include preflight/try
 
 try('HDEL', keys[1], '')
-try('SET', keys[4], '1', 'PX', 60000)
+try('SET', keys[4], '1', 'PX', $tried_ms)
 try('HSET', keys[1], 'preflight', 1)
 try('PEXPIRE', keys[1], 1000)
 try('PEXPIREAT', keys[1], '1')

@@ -12,7 +12,7 @@ local locks, answers, others = KEYS, { clock }, {}
 for i = 1, #locks / 2 do
   local hold, token, member, lease = locks[2 * i - 1], locks[2 * i], ARGV[2 * i + 1], ARGV[2 * i + 2]
   local fields, last = pcall('HRANDFIELD', hold, '2', 'WITHVALUES'), pcall('GET', token)
-  local is_token = type(last) == 'string' and string.match(last, '^[1-9]%d*$') and tonumber(last) < 9007199254740991
+  local is_token = type(last) == 'string' and string.match(last, '^[1-9]%d*$') and tonumber(last) < $greatest_token
   if is_token and fields[1] == member and fields[2] == '1' and not fields[3] then
     call('PEXPIRE', hold, lease)
     answers[i + 1] = last .. member

@@ -11,7 +11,7 @@ end
 if foreign_key then
   return foreign_key
 end
-local patience = string.format('%.0f', now + 15000)
+local patience = string.format('%.0f', now + $patience_ms)
 local is_checked, has_walked
 
 local function wait(member, position)

@@ -59,7 +59,7 @@ local function touch(members)
           if not listed[member] then
             call('LPUSH', KEYS[2], member)
           end
-          call('ZADD', KEYS[3], now + 60000, member)
+          call('ZADD', KEYS[3], now + $short_score_ms, member)
         end
       end
     end

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// A position in a short answer is below this.
-const POSITIONS: i64 = 1 << 20;
+pub(crate) const POSITIONS: i64 = 1 << 20;
 const FOREIGN_DOOR: &str = "the key lock:{…} holds data that does not belong to a lock";
 
 /// The answer to the command of this node.

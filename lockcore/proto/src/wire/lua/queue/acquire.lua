@@ -12,12 +12,12 @@ local holds, queue = door .. ':holds', door .. ':queue'
 local mark, used, token, drawn
 local draws = 1
 if not text then
-  if ARGV[7] ~= '1073741824' and call('EXISTS', holds, queue, door .. ':reduced') == 0 then
+  if ARGV[7] ~= '$all' and call('EXISTS', holds, queue, door .. ':reduced') == 0 then
     mark, used = '', 0
   end
 elseif type(text) == 'string' then
   mark, used, token = string.match(text, '^(%+?)%*([1-9]%d*):([1-9]%d*)$')
-  used = used and #used <= 16 and #token <= 16 and tonumber(used)
+  used = used and #used <= $most_digits and #token <= $most_digits and tonumber(used)
 end
 -- No mark, so there are no waiters. Lapsed holds still count; they are looked at when something
 -- does not fit.
@@ -26,17 +26,17 @@ if used and mark == '' and used + ARGV[7] <= tonumber(ARGV[8]) then
   local clock = time[1] .. string.sub('00000' .. time[2], -6)
   local over = math.floor(clock / 1000) + lease
   local left = text and call('PTTL', door) or 0
-  local is_ours = not text or string.match(call('ZRANGE', holds, '0', '0')[1] or '', '^~2[^:]*():%d+:%d+:[rw%d]') == 25
+  local is_ours = not text or string.match(call('ZRANGE', holds, '0', '0')[1] or '', '^~2[^:]*():%d+:%d+:[rw%d]') == $node_colon
   local is_old = not token or tonumber(token) <= elsewhere
   drawn = is_old and is_ours and tonumber(pcall('INCR', counter))
-  if drawn and drawn > floor and drawn < 9007199254740992 then
+  if drawn and drawn > floor and drawn < $token_limit then
     token, is_old = string.format('%d', drawn), false
   end
   -- A member that is there already goes the long way.
   if is_ours and not is_old and left ~= -1 and call('ZADD', holds, 'NX', over, member) == 1 then
     local now_text = '*' .. string.format('%d', used + ARGV[7]) .. ':' .. token
-    if over + 60000 > math.floor(clock / 1000) + left then
-      local ends = string.format('%d', math.ceil((over + 60000) / 30000) * 30000)
+    if over + $margin_ms > math.floor(clock / 1000) + left then
+      local ends = string.format('%d', math.ceil((over + $margin_ms) / $round_ms) * $round_ms)
       call('SET', door, now_text, 'PXAT', ends)
       call('PEXPIREAT', holds, ends)
     else
@@ -56,19 +56,19 @@ elseif type(text) == 'string' then
     clock = time[1] .. string.sub('00000' .. time[2], -6)
     local now = math.floor(clock / 1000)
     local first = pcall('ZRANGE', holds, '0', '0', 'WITHSCORES')
-    local is_ours = string.match(first[1] or '', '^~2[^:]*():%d+:%d+:[rw%d]') == 25
+    local is_ours = string.match(first[1] or '', '^~2[^:]*():%d+:%d+:[rw%d]') == $node_colon
     first_end = is_ours and first[2] - now or 0
     -- The door of a lock that is waited for ends 75 s after that, or later.
-    if first_end > 0 and left >= 75000 and not call('ZSCORE', holds, member) then
+    if first_end > 0 and left >= $waiting_ttl_ms and not call('ZSCORE', holds, member) then
       waits = used + ARGV[7] > tonumber(ARGV[8])
       if size > 0 then
         local head = call('ZRANGE', queue, '0', '0')[1]
         local of, at, demand = string.match(head, '^~2([^:]*)():%d+:[1-9]%d*:([w%d/]+):')
         local weight, limit = string.match(demand or '', '^(%d+)/(%d+)$')
         if string.sub(demand or '', 1, 1) == 'w' then
-          weight, limit = 1073741824, 1073741824
+          weight, limit = $all, $all
         end
-        local is_first = at == 25 and weight and used + weight > tonumber(limit)
+        local is_first = at == $node_colon and weight and used + weight > tonumber(limit)
         local is_alive = is_first and (of == ARGV[1] or call('EXISTS', door .. ':patience:' .. of) == 1)
         waits = is_alive and (of == ARGV[1] or call('PUBSUB', 'NUMSUB', ARGV[4] .. ':grants:' .. of)[2] > 0)
       end
@@ -82,13 +82,13 @@ elseif type(text) == 'string' then
   elseif size and not used then
     is_waited = string.sub(text, 1, 3) == '+~2'
     if is_waited then
-      left = left - 60000
+      left = left - $margin_ms
     end
     -- A queue behind a door without a mark was not put there by us, or the mark was lost.
-    local is_lock = is_waited or size == 0 and string.match(text, '^~2[^:]*():%d+:[1-9]%d*:w[:/]') == 25
-    waits = is_lock and left > 0 and left < 4294967296
+    local is_lock = is_waited or size == 0 and string.match(text, '^~2[^:]*():%d+:[1-9]%d*:w[:/]') == $node_colon
+    waits = is_lock and left > 0 and left < $exact_left_ms
     if waits and size > 0 then
-      waits = string.match(call('ZRANGE', queue, '0', '0')[1], '^~2[^:]*():%d+:[1-9]%d*:[rw%d]') == 25
+      waits = string.match(call('ZRANGE', queue, '0', '0')[1], '^~2[^:]*():%d+:[1-9]%d*:[rw%d]') == $node_colon
     end
     local run = is_waited and string.find(text, '\n', 27, true)
     local at = run and string.find(text, ' ', run, true)
@@ -109,12 +109,12 @@ elseif type(text) == 'string' then
     -- Not compared with the floor: it has to be above the places before it only.
     drawn = tonumber(pcall('INCR', counter))
     local place = drawn or 0
-    if place > 1000000000000000 and place < 9007199254740992 and call('ZADD', queue, 'NX', place, member) == 1 then
-      if patient < 10000 then
-        call('PSETEX', patience, '15000', '1')
-        call('PEXPIRE', queue, '75000')
+    if place > $lost_counter and place < $token_limit and call('ZADD', queue, 'NX', place, member) == 1 then
+      if patient < $fresh_ms then
+        call('PSETEX', patience, '$patience_ms', '1')
+        call('PEXPIRE', queue, '$waiting_ttl_ms')
       elseif size == 0 then
-        call('PEXPIRE', queue, '75000')
+        call('PEXPIRE', queue, '$waiting_ttl_ms')
       end
       if first_end then
         if mark == '' then
@@ -123,9 +123,9 @@ elseif type(text) == 'string' then
         return { member, 'queued', size, first_end, token, clock, 0, 0, {} }
       end
       if string.sub(text, 1, 1) ~= '+' then
-        call('PSETEX', door, left + 60000, '+' .. text)
+        call('PSETEX', door, left + $margin_ms, '+' .. text)
       end
-      return left * 1048576 + size + others
+      return left * $positions + size + others
     end
   end
 end

@@ -20,24 +20,24 @@ if type(text) == 'string' then
     end
   end
   if is_waited then
-    holder, left = string.sub(text, 2), left - 60000
+    holder, left = string.sub(text, 2), left - $margin_ms
   end
   -- A queue behind a door without a mark was not put there by us, or the mark was lost.
-  local is_lock = is_waited or size == 0 and string.match(text, '^~2[^:]*():%d+:[1-9]%d*:w[:/]') == 25
-  local waits = is_lock and size and left > 0 and left < 4294967296
+  local is_lock = is_waited or size == 0 and string.match(text, '^~2[^:]*():%d+:[1-9]%d*:w[:/]') == $node_colon
+  local waits = is_lock and size and left > 0 and left < $exact_left_ms
   if waits and size > 0 then
-    waits = string.match(call('ZRANGE', queue, '0', '0')[1], '^~2[^:]*():%d+:[1-9]%d*:[rw%d]') == 25
+    waits = string.match(call('ZRANGE', queue, '0', '0')[1], '^~2[^:]*():%d+:[1-9]%d*:[rw%d]') == $node_colon
   end
   -- A member that holds, or that a run of the same node may have, goes the long way. Those of a run
   -- differ from its first in their numbers only.
-  local run = is_waited and string.find(holder, '\n', 26, true)
+  local run = is_waited and string.find(holder, '\n', $number_at, true)
   local others, at = 0, run and string.find(holder, ' ', run, true)
   while at do
     others, at = others + 1, string.find(holder, ' ', at + 1, true)
   end
   local waiting = size and size + others
   waits = waits and (waiting >= queue_limit or waiting + draws <= queue_limit)
-  if run and string.sub(holder, 1, 25) ~= string.sub(ARGV[6], 1, 25) then
+  if run and string.sub(holder, 1, $node_colon) ~= string.sub(ARGV[6], 1, $node_colon) then
     run = nil
   end
   local digits = run and string.find(holder, ':', 27, true) - 1
@@ -45,7 +45,7 @@ if type(text) == 'string' then
     local member = ARGV[i]
     if member == holder then
       waits = false
-    elseif run and (#member ~= run - 1 or string.find(holder, string.sub(member, 26, digits), run, true)) then
+    elseif run and (#member ~= run - 1 or string.find(holder, string.sub(member, $number_at, digits), run, true)) then
       waits = false
     end
   end
@@ -64,22 +64,22 @@ if type(text) == 'string' then
   drawn = waits and tonumber(pcall('INCRBY', counter, draws))
   -- Not compared with the floor: they have to be above the places before them only.
   local before = drawn and drawn - draws or 0
-  if before >= 1000000000000000 and drawn < 9007199254740992 then
+  if before >= $lost_counter and drawn < $token_limit then
     local scored = {}
     for i = 1, draws do
       scored[2 * i - 1], scored[2 * i] = string.format('%d', before + i), ARGV[i + 5]
     end
     if call('ZADD', queue, 'NX', unpack(scored)) == draws then
-      if patient < 10000 then
-        call('PSETEX', patience, '15000', '1')
-        call('PEXPIRE', queue, '75000')
+      if patient < $fresh_ms then
+        call('PSETEX', patience, '$patience_ms', '1')
+        call('PEXPIRE', queue, '$waiting_ttl_ms')
       elseif size == 0 then
-        call('PEXPIRE', queue, '75000')
+        call('PEXPIRE', queue, '$waiting_ttl_ms')
       end
       if not is_waited then
-        call('PSETEX', door, left + 60000, '+' .. text)
+        call('PSETEX', door, left + $margin_ms, '+' .. text)
       end
-      return left * 1048576 + size + others
+      return left * $positions + size + others
     end
     -- One of them was there already, or is named twice: the long way tells which.
     call('ZREMRANGEBYSCORE', queue, scored[1], scored[2 * draws - 1])

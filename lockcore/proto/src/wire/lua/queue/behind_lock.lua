@@ -6,8 +6,8 @@ local function left_behind_lock(first, step)
   if type(held) ~= 'string' or not string.find(held, '^[+-]~2') then
     return
   end
-  local left = call('PTTL', door) - 60000
-  if left <= 0 or left >= 4294967296 or call('EXISTS', door .. ':passed:' .. node) == 1 then
+  local left = call('PTTL', door) - $margin_ms
+  if left <= 0 or left >= $exact_left_ms or call('EXISTS', door .. ':passed:' .. node) == 1 then
     return
   end
   for i = first, #ARGV, step do

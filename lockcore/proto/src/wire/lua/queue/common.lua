@@ -2,17 +2,17 @@
 -- then written, then published: a script that stops on the way has changed nothing.
 
 -- No script keeps the server from others for long.
-local most_granted, most_looked_at, most_reclaimed, most_gone = 256, 200, 256, 4096
+local most_granted, most_looked_at, most_reclaimed, most_gone = $most_granted, $most_looked_at, $most_reclaimed, $most_gone
 -- All permits of a lock together.
-local ALL = 1073741824
+local ALL = $all
 -- A marked door outlives its lease by this, and every other key the last time in it.
-local margin = 60000
+local margin = $margin_ms
 
 -- Node, number, lease, weight and limit of a member; nothing for any other text.
 local function parse(member)
   local of, number, lease, demand = string.match(member, '^~2([^:]*):(%d+):(%d+):([rw%d/]+):')
   lease = tonumber(lease)
-  if not of or #of ~= 22 or lease == 0 then
+  if not of or #of ~= $node_bytes or lease == 0 then
     return
   end
   if demand == 'r' then
@@ -68,7 +68,7 @@ local function look_at_door()
   mark, body = string.match(door_text, '^([+-]?)(.*)$')
   if string.sub(body, 1, 1) == '*' then
     local sum, last = string.match(body, '^%*(%d+):(%d+)$')
-    if not sum or #sum > 16 or #last > 16 then
+    if not sum or #sum > $most_digits or #last > $most_digits then
       return mark_foreign('lock', 'string')
     end
     used, token = tonumber(sum), last ~= '0' and last or nil
@@ -97,7 +97,7 @@ end
 
 -- The number of a member.
 local function number_of(member)
-  return string.match(member, '^%d+', 26)
+  return string.match(member, '^%d+', $number_at)
 end
 
 -- How many members a lock is granted to.
@@ -115,7 +115,7 @@ local function is_served(member)
   if run == '' then
     return whole == member
   end
-  local is_same = whole and string.sub(whole, 1, 25) == string.sub(member, 1, 25)
+  local is_same = whole and string.sub(whole, 1, $node_colon) == string.sub(member, 1, $node_colon)
   return is_same and is_of_run(number_of(member))
 end
 
@@ -161,7 +161,7 @@ end
 -- The members of these numbers that may wait, each behind its place in front of the queue. They
 -- were at its head before the run of this name was granted.
 local function in_front(name, numbers)
-  local of, tail, members = string.sub(name, 1, 25), string.match(name, '^%d+(:.*)$', 26), {}
+  local of, tail, members = string.sub(name, 1, $node_colon), string.match(name, '^%d+(:.*)$', $number_at), {}
   for _, number in ipairs(numbers) do
     local member = of .. number .. tail
     if not (has_gone and call('ZSCORE', G, member)) then
@@ -174,7 +174,7 @@ end
 -- Puts all members of a run aside, which ended without its node: which of them still wait is not
 -- known here. Those that the node touches come back in front of the queue.
 local function put_aside(name, numbers)
-  local of, all = string.sub(name, 3, 24), {}
+  local of, all = string.sub(name, 3, $node_end), {}
   for number in string.gmatch(numbers, '%d+') do
     all[#all + 1] = number
   end
@@ -197,7 +197,7 @@ local function look()
     return
   end
   -- Below the head by 10^9, so that none that waits is in between; else below all newcomers.
-  apart.front = place and math.max(place - 1000000000, 0) or 500000000000000
+  apart.front = place and math.max(place - $in_front, 0) or $empty_front
   if apart.lapsed then
     put_aside(apart.lapsed, apart.run)
   end
@@ -215,7 +215,7 @@ local function next_of_counter()
   if not count and $is_primary then
     -- A primary without one was emptied since the caller learned of its epoch.
     count = tonumber(redis.pcall('GET', counter)) or 0
-    if count <= 1000000000000000 then
+    if count <= $lost_counter then
       foreign_key = foreign_key or redis.error_reply('FORGOTTEN the epoch of a quorum is over')
     end
   elseif not count then
@@ -232,7 +232,7 @@ end
 -- seen. Of several, one after the other, the first.
 local function issue(holds)
   local next, others = next_of_counter(), (holds or 1) - 1
-  if next <= floor or next + others >= 9007199254740992 then
+  if next <= floor or next + others >= $token_limit then
     -- Another primary of a quorum may be ahead, and that one's clock is none of this one's.
     next = math.max(floor, $is_primary and 0 or clock) + 1
   end
@@ -243,7 +243,7 @@ end
 -- The place of a newcomer, from the same counter.
 local function next_place()
   local next = next_of_counter()
-  if next <= 1000000000000000 or next >= 9007199254740992 then
+  if next <= $lost_counter or next >= $token_limit then
     local last = issued
     issue()
     issued = last
@@ -343,7 +343,7 @@ end
 
 -- Renews the patience of the caller's waiting members, if little of it is left.
 local function raise_low()
-  if call('PTTL', patience .. node) < 10000 then
+  if call('PTTL', patience .. node) < $fresh_ms then
     is_raised = true
   end
 end
@@ -387,12 +387,12 @@ end
 -- Takes the members out that are served in one run with the first: those of its node that come
 -- next, and differ in their numbers only.
 local function take_run(first, next_waiting)
-  local of, tail = string.sub(first, 1, 25), string.match(first, '^%d+(:.*)$', 26)
+  local of, tail = string.sub(first, 1, $node_colon), string.match(first, '^%d+(:.*)$', $number_at)
   local most, numbers = tonumber(string.match(tail, '^:%d+:w/(%d+):') or 1), { number_of(first) }
   while #numbers < most do
     local member = next_waiting()
-    local number, same = string.match(member or '', '^(%d+)(:.*)$', 26)
-    if same ~= tail or string.sub(member, 1, 25) ~= of then
+    local number, same = string.match(member or '', '^(%d+)(:.*)$', $number_at)
+    if same ~= tail or string.sub(member, 1, $node_colon) ~= of then
       break
     end
     take_out(member)
@@ -439,7 +439,7 @@ local function advance()
         more = 1
         return false
       else
-        local claim = math.min(lease, math.max(math.floor(lease / 3), 2000), 10000)
+        local claim = math.min(lease, math.max(math.floor(lease / $claims_per_lease), $min_claim_ms), $max_claim_ms)
         granted = granted + 1
         take_out(member)
         if weight == ALL then
@@ -503,7 +503,7 @@ end
 
 local function write_queue(newcomers)
   if is_raised then
-    call('PSETEX', patience .. node, '15000', '1')
+    call('PSETEX', patience .. node, '$patience_ms', '1')
   end
   for _, back in ipairs(apart.returned) do
     if not is_out[back[2]] then
@@ -513,13 +513,13 @@ local function write_queue(newcomers)
   write_all('ZADD', Q, newcomers or {})
   write_all('ZREM', Q, out)
   if size > 0 and (is_raised or is_queue_kept) then
-    call('PEXPIRE', Q, '75000')
+    call('PEXPIRE', Q, '$waiting_ttl_ms')
   end
   for _, of in ipairs(apart.aside) do
     -- An acquire that ran late has queued one at the end while it stood aside: its first place
     -- counts.
     call('ZADD', passed .. of, 'LT', unpack(apart.aside[of]))
-    call('PEXPIRE', passed .. of, '15000')
+    call('PEXPIRE', passed .. of, '$passed_ms')
   end
   write_all('ZREM', passed .. node, apart.unpassed)
   if gone[1] then
@@ -531,7 +531,7 @@ local function write_queue(newcomers)
     if swept > 0 then
       call('ZREMRANGEBYRANK', G, 0, swept - 1)
     end
-    call('PEXPIREAT', G, now + 60000)
+    call('PEXPIREAT', G, now + $tombstone_ms)
   end
 end
 
@@ -540,13 +540,13 @@ local function write_shared(new_mark)
   if is_renewal and door_text and hold_count > 0 then
     new_mark = mark
   elseif new_mark ~= '' then
-    keep_until(now + 15000)
+    keep_until(now + $patience_ms)
   end
   local text = new_mark .. '*' .. text_of(used) .. ':' .. (token or '0')
   local is_later = latest > 0 and latest + margin > door_ends
   if is_later then
     -- Rounded up, so that it is seldom written.
-    door_ends = math.ceil((latest + margin) / 30000) * 30000
+    door_ends = math.ceil((latest + margin) / $round_ms) * $round_ms
     call('SET', door, text, 'PXAT', text_of(door_ends))
   elseif text ~= door_text then
     call('SET', door, text, 'KEEPTTL')

@@ -4,10 +4,10 @@
 -- in front of the member; else in full, with h(eld) or n(ot held).
 local call, pcall, door, counter, member = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[5]
 local text = pcall('GET', door)
-local beyond = text == member and 0 or (text == '+' .. member or text == '-' .. member) and 60000
+local beyond = text == member and 0 or (text == '+' .. member or text == '-' .. member) and $margin_ms
 local numbers, drawn, draws = '', nil, 1
 if not beyond and type(text) == 'string' and string.sub(text, 2, #member + 2) == member .. '\n' then
-  beyond, numbers = 60000, string.sub(text, #member + 2)
+  beyond, numbers = $margin_ms, string.sub(text, #member + 2)
   draws = select(2, string.gsub(numbers, '%d+', ''))
 end
 local left = beyond and call('PTTL', door)
@@ -17,9 +17,9 @@ if left and (left > beyond or left == -1) then
   drawn = tonumber(draws == 1 and pcall('INCR', counter) or pcall('INCRBY', counter, draws))
   local ahead = drawn and drawn - ARGV[2] - draws + 1
   -- The long way refuses where the epoch of a primary is over.
-  if drawn and not ($is_primary and ahead <= 0 and drawn <= 1000000000000000) then
+  if drawn and not ($is_primary and ahead <= 0 and drawn <= $lost_counter) then
     call('PEXPIRE', door, ARGV[6] + beyond)
-    if ahead > 0 and drawn < 9007199254740992 then
+    if ahead > 0 and drawn < $token_limit then
       return string.format('%d', drawn - draws + 1) .. numbers .. member
     end
     local time = call('TIME')
@@ -36,7 +36,7 @@ elseif type(text) == 'string' then
     local clock = time[1] .. string.sub('00000' .. time[2], -6)
     local now = math.floor(clock / 1000)
     -- Later than the door lives, its expiry would have to be written, too.
-    if tonumber(ends) > now and ARGV[6] + 60000 <= left then
+    if tonumber(ends) > now and ARGV[6] + $margin_ms <= left then
       -- Changes nothing. Redis refuses it on a replica, ZADD after it is allowed when memory is
       -- full.
       call('DEL', door .. ':guard')

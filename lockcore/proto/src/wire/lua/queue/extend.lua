@@ -10,9 +10,9 @@ local function renew_part(door, member, lease)
   if (tonumber(pcall('ZSCORE', holds, member)) or 0) <= now then
     return 'n'
   end
-  local left, needed = call('PTTL', door), now + lease + 60000
+  local left, needed = call('PTTL', door), now + lease + $margin_ms
   if needed > now + left then
-    needed = string.format('%d', math.ceil(needed / 30000) * 30000)
+    needed = string.format('%d', math.ceil(needed / $round_ms) * $round_ms)
     call('PEXPIREAT', door, needed)
     call('PEXPIREAT', holds, needed)
     if type(pcall('ZSCORE', reduced, member)) == 'string' then
@@ -36,8 +36,8 @@ for i = 1, #KEYS do
     or type(held) == 'string' and string.sub(held, 2, #member + 2) == member .. '\n' then
     local left = call('PTTL', door)
     -- Without an end, which another program took away, it gets one.
-    if left > 60000 or left == -1 then
-      call('PEXPIRE', door, lease + 60000)
+    if left > $margin_ms or left == -1 then
+      call('PEXPIRE', door, lease + $margin_ms)
       letter = 'h'
     end
   elseif type(held) == 'string' and string.match(held, '^[+-]?%*%d+:%d+$') then

@@ -17,7 +17,7 @@ if foreign_key then
 end
 local leases, weights, behind = {}, {}, {}
 if whole then
-  local of, tail = string.sub(whole, 1, 25), string.match(whole, '^%d+(:.*)$', 26)
+  local of, tail = string.sub(whole, 1, $node_colon), string.match(whole, '^%d+(:.*)$', $number_at)
   for number in string.gmatch(run, '%d+') do
     behind[#behind + 1] = of .. number .. tail
   end

@@ -31,7 +31,7 @@ for i = 5, #ARGV, 2 do
   members[#members + 1] = ARGV[i]
   was_served[#members] = ARGV[i + 1] > '1'
   if ARGV[i + 1] % 2 == 1 then
-    gone[#gone + 1] = text_of(now + 60000)
+    gone[#gone + 1] = text_of(now + $tombstone_ms)
     gone[#gone + 1] = ARGV[i]
   end
 end

@@ -8,13 +8,13 @@ local held, drawn, draws = pcall('GET', door), nil, 1
 if not held then
   drawn = tonumber(pcall('INCR', KEYS[2]))
   local ahead = drawn and drawn - ARGV[2]
-  if $is_primary and ahead and ahead <= 0 and drawn > 1000000000000000 then
+  if $is_primary and ahead and ahead <= 0 and drawn > $lost_counter then
     -- Another primary of the quorum is ahead.
     ahead, drawn = 1, ARGV[2] + 1
     call('SET', KEYS[2], string.format('%d', drawn))
   end
-  if ahead and ahead > 0 and drawn < 9007199254740992 then
-    call('PSETEX', door, ARGV[3] or '30000', member)
+  if ahead and ahead > 0 and drawn < $token_limit then
+    call('PSETEX', door, ARGV[3] or '$usual_lease_ms', member)
     -- Half the price of a number that Lua itself makes a text, which it would also cut.
     return string.format('%d', drawn) .. member
   end
@@ -24,55 +24,55 @@ elseif type(held) == 'string' then
   local is_waited = string.sub(held, 2, 3) == '~2'
     and (mark == '+' or mark == '-' and pcall('ZSCORE', door .. ':gone', member) == false)
   local is_other = is_waited and held ~= mark .. member
-    or string.match(held, '^~2[^:]*():%d+:[1-9]%d*:w[:/]') == 25 and held ~= member
+    or string.match(held, '^~2[^:]*():%d+:[1-9]%d*:w[:/]') == $node_colon and held ~= member
   if is_waited then
-    left = left - 60000
+    left = left - $margin_ms
   end
   local size = tonumber(pcall('ZCARD', queue))
   -- A queue behind a door without a mark was not put there by us, or the mark was lost.
   local is_usual = size and (is_waited or size == 0)
   -- A run of the same node may have this member, which goes the long way.
-  local run = is_waited and string.find(held, '\n', 26, true)
-  if run and string.sub(held, 2, 26) == string.sub(member, 1, 25) then
-    is_usual = is_usual and not string.find(held, string.match(member, '^%d+', 26), run, true)
+  local run = is_waited and string.find(held, '\n', $number_at, true)
+  if run and string.sub(held, 2, $number_at) == string.sub(member, 1, $node_colon) then
+    is_usual = is_usual and not string.find(held, string.match(member, '^%d+', $number_at), run, true)
   end
   local others, at = 0, run and string.find(held, ' ', run, true)
   while at do
     others, at = others + 1, string.find(held, ' ', at + 1, true)
   end
-  local is_behind = is_usual and is_other and left > 0 and left < 4294967296
-  local queue_limit = tonumber(ARGV[4] or 1000)
+  local is_behind = is_usual and is_other and left > 0 and left < $exact_left_ms
+  local queue_limit = tonumber(ARGV[4] or $usual_limit)
   if is_behind and size + others >= queue_limit then
     local is_refused = queue_limit == 0 or pcall('EXISTS', door .. ':swept') == 1
     if is_refused and (size == 0 or pcall('ZSCORE', queue, member) == false) then
       return queue_limit == 0 and member or 'f' .. size + others .. member
     end
   elseif is_behind then
-    local patience = door .. ':patience:' .. string.sub(member, 3, 24)
+    local patience = door .. ':patience:' .. string.sub(member, 3, $node_end)
     local patient = call('PTTL', patience)
     -- Not compared with the floor: it has to be above the places before it only.
     drawn = tonumber(pcall('INCR', KEYS[2]))
     local place = drawn or 0
-    if place > 1000000000000000 and place < 9007199254740992 and call('ZADD', queue, 'NX', place, member) == 1 then
-      if patient < 10000 then
-        call('PSETEX', patience, '15000', '1')
-        call('PEXPIRE', queue, '75000')
+    if place > $lost_counter and place < $token_limit and call('ZADD', queue, 'NX', place, member) == 1 then
+      if patient < $fresh_ms then
+        call('PSETEX', patience, '$patience_ms', '1')
+        call('PEXPIRE', queue, '$waiting_ttl_ms')
       elseif size == 0 then
-        call('PEXPIRE', queue, '75000')
+        call('PEXPIRE', queue, '$waiting_ttl_ms')
       end
       if not is_waited then
-        call('PSETEX', door, left + 60000, '+' .. held)
+        call('PSETEX', door, left + $margin_ms, '+' .. held)
       end
-      return left * 1048576 + size + others
+      return left * $positions + size + others
     end
   end
 end
 
 --#include queue/put_back
 
-local counter, node, members = KEYS[2], string.sub(member, 3, 24), { member }
-local floor, elsewhere, prefix = tonumber(ARGV[2]), tonumber(ARGV[5] or 0), ARGV[6] or 'lockcore'
-local queue_limit = tonumber(ARGV[4] or 1000)
+local counter, node, members = KEYS[2], string.sub(member, 3, $node_end), { member }
+local floor, elsewhere, prefix = tonumber(ARGV[2]), tonumber(ARGV[5] or 0), ARGV[6] or '$usual_prefix'
+local queue_limit = tonumber(ARGV[4] or $usual_limit)
 
 -- A function of its own, so that the short ways do not pay for its many variables.
 return (function()

@@ -6,7 +6,7 @@
 local call, text = redis.call, redis.call('GET', KEYS[1])
 local written, agreed = string.match(text or '', '^(%d+) %S+ (.*)$')
 local count = written and tonumber(redis.pcall('GET', ARGV[3] .. written))
-if text and agreed ~= ARGV[2] or count and count > 1000000000000000 then
+if text and agreed ~= ARGV[2] or count and count > $lost_counter then
   return text
 end
 if ARGV[1] == '' then

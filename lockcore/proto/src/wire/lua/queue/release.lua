@@ -6,7 +6,7 @@ local used, token
 if type(text) == 'string' then
   used, token = string.match(text, '^%*([1-9]%d*):(%d+)$')
 end
-if used and #used <= 16 and pcall('PTTL', door) > 0 and pcall('EXISTS', door .. ':reduced') == 0 then
+if used and #used <= $most_digits and pcall('PTTL', door) > 0 and pcall('EXISTS', door .. ':reduced') == 0 then
   local holds = door .. ':holds'
   if pcall('ZREM', holds, member) == 1 then
     used = used - ARGV[6]

@@ -19,9 +19,9 @@ if type(text) == 'string' and string.match(text, '^[+-]?%*[1-9]%d*:[1-9]%d*$') t
     extended[2 * i - 1], extended[2 * i] = now + lease, member
   end
   if is_usual then
-    if longest + 60000 > left then
+    if longest + $margin_ms > left then
       -- Rounded up, so that it is seldom written.
-      local ends = string.format('%d', math.ceil((now + longest + 60000) / 30000) * 30000)
+      local ends = string.format('%d', math.ceil((now + longest + $margin_ms) / $round_ms) * $round_ms)
       call('PEXPIREAT', door, ends)
       call('PEXPIREAT', holds, ends)
       local reduced = pcall('ZRANGE', door .. ':reduced', 0, 0)[1]

@@ -63,14 +63,14 @@ end
 
 -- Whether it is one of which only the newest waits.
 local function keeps_newest(member)
-  return string.match(member, '^~2[^:]*():%d+:%d+:w/0:') == 25
+  return string.match(member, '^~2[^:]*():%d+:%d+:w/0:') == $node_colon
 end
 
 -- Whether another one is newer. Within a node the numbers tell the order, and of one that asks anew
 -- its place does not. Numbers are not exact in Lua.
 local function is_newer(other, member)
   local number, than = number_of(other), number_of(member)
-  local counts = string.sub(other, 1, 25) == string.sub(member, 1, 25) or string.sub(than, -12) % 4096 > 0
+  local counts = string.sub(other, 1, $node_colon) == string.sub(member, 1, $node_colon) or string.sub(than, -$round_bits) % $rounds > 0
   return counts and (#number > #than or #number == #than and number > than)
 end
 
@@ -104,7 +104,7 @@ local function supersede(older)
   for _, member in ipairs(older) do
     local of, number = parse(member)
     take_out(member)
-    gone[#gone + 1] = text_of(now + 60000)
+    gone[#gone + 1] = text_of(now + $tombstone_ms)
     gone[#gone + 1] = member
     add(superseded, of, number)
   end
@@ -221,7 +221,7 @@ if not is_all_gone then
   write(newcomers[1] or is_any_granted, newcomers)
   if is_swept then
     -- It was not there, so it is no other program's.
-    call('PSETEX', door .. ':swept', '1000', '1')
+    call('PSETEX', door .. ':swept', '$swept_ms', '1')
   end
 end
 for i, member in ipairs(members) do

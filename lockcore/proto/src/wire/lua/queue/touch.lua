@@ -10,9 +10,9 @@ local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV
 local left = ARGV[5] and left_behind_lock(5, 1)
 if left then
   -- The first write is one that is allowed when memory is full.
-  call('PEXPIRE', door .. ':queue', '75000')
-  call('PSETEX', door .. ':patience:' .. node, '15000', '1')
-  return left * 1048576 + call('PUBSUB', 'NUMSUB', prefix .. ':grants:' .. node)[2]
+  call('PEXPIRE', door .. ':queue', '$waiting_ttl_ms')
+  call('PSETEX', door .. ':patience:' .. node, '$patience_ms', '1')
+  return left * $positions + call('PUBSUB', 'NUMSUB', prefix .. ':grants:' .. node)[2]
 end
 
 -- A function of its own, so that the short way does not pay for its many variables.
@@ -59,7 +59,7 @@ for i, member in ipairs(members) do
       size = places[i] and size or size + 1
     end
   else
-    local keeps_newest = string.match(member, '^~2[^:]*():%d+:%d+:w/0:') == 25
+    local keeps_newest = string.match(member, '^~2[^:]*():%d+:%d+:w/0:') == $node_colon
     letters[i] = has_gone and keeps_newest and call('ZSCORE', G, member) and 'd' or 'g'
   end
 end

@@ -12,7 +12,7 @@ local mark = type(held) == 'string' and string.sub(held, 1, 1)
 local is_held = (mark == '+' or mark == '-')
   and (held == mark .. member or string.sub(held, 2, #member + 2) == member .. '\n')
 -- A lease that has ended is not given back.
-if is_held and call('PTTL', door) > 60000 then
+if is_held and call('PTTL', door) > $margin_ms then
   local queue = door .. ':queue'
   local head = pcall('ZRANGE', queue, '0', '0')[1]
   local gone = mark == '-' and pcall('ZCARD', door .. ':gone') or 0
@@ -27,14 +27,14 @@ if is_held and call('PTTL', door) > 60000 then
   end
   local lease, most
   if head and type(gone) == 'number' then
-    lease, most = string.match(head, '^:%d+:([1-9]%d*):w(/?%d*):', 25)
+    lease, most = string.match(head, '^:%d+:([1-9]%d*):w(/?%d*):', $node_colon)
     lease = (most == '' or most and string.sub(most, 1, 1) == '/') and tonumber(lease)
   end
   if lease then
-    local is_alive, channel = string.sub(head, 1, 24) == string.sub(member, 1, 24), nil
+    local is_alive, channel = string.sub(head, 1, $node_end) == string.sub(member, 1, $node_end), nil
     if not is_alive and string.sub(head, 1, 2) == '~2' then
-      local of = string.sub(head, 3, 24)
-      channel = (ARGV[4] or 'lockcore') .. ':grants:' .. of
+      local of = string.sub(head, 3, $node_end)
+      channel = (ARGV[4] or '$usual_prefix') .. ':grants:' .. of
       is_alive = call('EXISTS', door .. ':patience:' .. of) == 1 and call('PUBSUB', 'NUMSUB', channel)[2] > 0
     end
     -- A run: those behind it that differ in their numbers only.
@@ -42,11 +42,11 @@ if is_held and call('PTTL', door) > 60000 then
     local limit = most ~= '' and tonumber(string.sub(most, 2))
     if is_alive and limit and limit > 1 then
       local waiting = call('ZRANGE', queue, '0', limit - 1)
-      local of, tail = string.sub(head, 1, 25), string.match(head, '^%d+(:.*)$', 26)
+      local of, tail = string.sub(head, 1, $node_colon), string.match(head, '^%d+(:.*)$', $number_at)
       numbers = {}
       for i, next in ipairs(waiting) do
-        local number, same = string.match(next, '^(%d+)(:.*)$', 26)
-        if same ~= tail or string.sub(next, 1, 25) ~= of then
+        local number, same = string.match(next, '^(%d+)(:.*)$', $number_at)
+        if same ~= tail or string.sub(next, 1, $node_colon) ~= of then
           break
         end
         numbers[i] = number
@@ -61,14 +61,14 @@ if is_held and call('PTTL', door) > 60000 then
     -- When memory is full INCR is refused, and the long way begins with a write that is not.
     drawn = is_alive and tonumber(numbers and pcall('INCRBY', KEYS[2], draws) or pcall('INCR', KEYS[2]))
     local ahead = drawn and drawn - ARGV[2] - draws + 1
-    if ahead and ahead > 0 and drawn < 9007199254740992 then
-      local claim = lease >= 30000 and 10000 or math.min(lease, math.max(math.floor(lease / 3), 2000))
+    if ahead and ahead > 0 and drawn < $token_limit then
+      local claim = lease >= $long_lease_ms and $max_claim_ms or math.min(lease, math.max(math.floor(lease / $claims_per_lease), $min_claim_ms))
       if numbers then
         call('ZREMRANGEBYRANK', queue, '0', draws - 1)
       else
         call('ZREM', queue, head)
       end
-      call('PSETEX', door, lease >= 30000 and '70000' or claim + 60000, mark .. head .. run)
+      call('PSETEX', door, lease >= $long_lease_ms and '$max_handed_ms' or claim + $margin_ms, mark .. head .. run)
       local token = drawn - draws + 1
       if not channel then
         return string.format('%d', token) .. head .. run
@@ -77,7 +77,7 @@ if is_held and call('PTTL', door) > 60000 then
         local text = string.format('w %d %d ', token, claim)
         call('PUBLISH', channel, text .. string.sub(run, 2))
       else
-        local number = string.match(head, '^:(%d+)', 25)
+        local number = string.match(head, '^:(%d+)', $node_colon)
         call('PUBLISH', channel, string.format('p %d %s %d', token, number, claim))
       end
       return 2
@@ -87,8 +87,8 @@ end
 
 --#include queue/put_back
 
-local counter, node = KEYS[2], string.sub(member, 3, 24)
-local floor, elsewhere, prefix = tonumber(ARGV[2]), tonumber(ARGV[3] or 0), ARGV[4] or 'lockcore'
+local counter, node = KEYS[2], string.sub(member, 3, $node_end)
+local floor, elsewhere, prefix = tonumber(ARGV[2]), tonumber(ARGV[3] or 0), ARGV[4] or '$usual_prefix'
 
 -- A function of its own, so that the short ways do not pay for its many variables.
 return (function()
