@@ -14,8 +14,11 @@ const PARTS: [(&str, &str); 3] = [
     ("--#include redisson/several\n", include_str!("lua/several.lua")),
 ];
 
+/// The most members behind the head that the walk reads at a time.
+const MOST_WALKED: u64 = 32;
+
 /// The numbers of the scripts, by the name that stands for each in their files.
-const NUMBERS: [(&str, u64); 12] = [
+const NUMBERS: [(&str, u64); 13] = [
     ("alive_ms", ALIVE_MS),
     ("foreign_lease_ms", FOREIGN_LEASE_MS),
     ("grace_ms", GRACE_MS),
@@ -24,6 +27,7 @@ const NUMBERS: [(&str, u64); 12] = [
     ("last_leading", LEADING as u64 - 1),
     ("last_looked_at", LOOKED_AT as u64 - 1),
     ("most_count_digits", MAX_COUNT_DIGITS as u64),
+    ("most_walked", MOST_WALKED),
     ("passed_over_ms", PASSED_OVER_MS),
     ("short_score_ms", SHORT_SCORE_MS),
     ("slack_ms", SLACK_MS),

@@ -26,12 +26,17 @@ const _: () = assert!(EXACT_LEFT_MS * POSITIONS as u64 <= TOKEN_LIMIT, "exact in
 const NODE_END: usize = MARKER.len() + NODE_BYTES;
 const NODE_COLON: usize = NODE_END + 1;
 const NUMBER_AT: usize = NODE_COLON + 1;
+/// The most elements of a list that are arguments of one command: a script has no room for more than
+/// some thousands.
+const MOST_UNPACKED: u64 = 1_000;
+/// The most waiting members that are read at a time.
+const MOST_READ: u64 = 64;
 /// The life of a key on which a right is tried, if it is not deleted.
 const TRIED_MS: u64 = 60_000;
 
 /// The numbers of the queue's scripts, by the name that stands for each in their files: `$margin_ms`
 /// is [`MARGIN_MS`].
-const NUMBERS: [(&str, u64); 27] = [
+const NUMBERS: [(&str, u64); 28] = [
     ("all", ALL as u64),
     ("empty_front", EMPTY_FRONT),
     ("exact_left_ms", EXACT_LEFT_MS),
@@ -47,6 +52,7 @@ const NUMBERS: [(&str, u64); 27] = [
     ("most_gone", Bounds::USUAL.gone as u64),
     ("most_granted", Bounds::USUAL.granted as u64),
     ("most_looked_at", Bounds::USUAL.looked_at as u64),
+    ("most_read", MOST_READ),
     ("most_reclaimed", Bounds::USUAL.reclaimed as u64),
     ("node_colon", NODE_COLON as u64),
     ("node_end", NODE_END as u64),
@@ -65,11 +71,12 @@ const NUMBERS: [(&str, u64); 27] = [
 ];
 
 /// The numbers of all layouts.
-const SHARED_NUMBERS: [(&str, u64); 8] = [
+const SHARED_NUMBERS: [(&str, u64); 9] = [
     ("claims_per_lease", CLAIMS_PER_LEASE),
     ("greatest_token", TOKEN_LIMIT - 1),
     ("max_claim_ms", MAX_CLAIM_MS),
     ("min_claim_ms", MIN_CLAIM_MS),
+    ("most_unpacked", MOST_UNPACKED),
     ("node_bytes", NODE_BYTES as u64),
     ("patience_ms", PATIENCE_MS),
     ("tombstone_ms", TOMBSTONE_MS),
@@ -78,14 +85,21 @@ const SHARED_NUMBERS: [(&str, u64); 8] = [
 
 /// The parts that scripts of the queue have in common, by the line that stands for each; and by
 /// its name, whether they run on a primary of a quorum.
-const fn parts(is_primary: &'static str) -> [(&'static str, &'static str); 8] {
+const fn parts(is_primary: &'static str) -> [(&'static str, &'static str); 16] {
     [
+        ("--#include queue/waits\n", include_str!("lua/queue/waits.lua")),
+        ("--#include queue/others\n", include_str!("lua/queue/others.lua")),
+        ("--#include queue/full\n", include_str!("lua/queue/full.lua")),
+        ("--#include queue/enqueue\n", include_str!("lua/queue/enqueue.lua")),
+        ("--#include queue/keep_waiting\n", include_str!("lua/queue/keep_waiting.lua")),
+        ("--#include queue/queued\n", include_str!("lua/queue/queued.lua")),
+        ("--#include queue/renew_hold\n", include_str!("lua/queue/renew_hold.lua")),
         ("--#include queue/put_back\n", include_str!("lua/queue/put_back.lua")),
         ("--#include queue/behind_lock\n", include_str!("lua/queue/behind_lock.lua")),
         ("--#include queue/take\n", include_str!("lua/queue/take.lua")),
         ("--#include queue/drop\n", include_str!("lua/queue/drop.lua")),
-        // After both that include them.
         ("--#include queue/state\n", include_str!("lua/queue/state.lua")),
+        ("--#include queue/settle\n", include_str!("lua/queue/settle.lua")),
         ("--#include queue/common\n", include_str!("lua/queue/common.lua")),
         ("$is_primary", is_primary),
         ("$usual_prefix", USUAL_PREFIX),
@@ -93,8 +107,9 @@ const fn parts(is_primary: &'static str) -> [(&'static str, &'static str); 8] {
 }
 
 /// The parts that scripts of all layouts have in common, which those of a layout may include.
-const SHARED: [(&str, &str); 4] = [
+const SHARED: [(&str, &str); 5] = [
     ("--#include clock\n", include_str!("lua/clock.lua")),
+    ("--#include claim\n", include_str!("lua/claim.lua")),
     ("--#include foreign_key\n", include_str!("lua/foreign_key.lua")),
     ("--#include preflight/try\n", include_str!("lua/preflight/try.lua")),
     ("--#include preflight/extras\n", include_str!("lua/preflight/extras.lua")),

@@ -2,9 +2,8 @@
 -- member, lease, 'try' or 'wait', queue limit, latest time.
 local call, pcall = redis.call, redis.pcall
 local member, lease = ARGV[3], ARGV[4]
-local found, time = call('EXISTS', KEYS[1], KEYS[2], KEYS[5]), call('TIME')
-local clock = time[1] .. string.sub('00000' .. time[2], -6)
-local now_us = tonumber(clock)
+local found = call('EXISTS', KEYS[1], KEYS[2], KEYS[5])
+--#include clock
 
 -- A short way comes first, because nearly every acquire takes it. Anything that it does not expect
 -- is left to the long way, and until then nothing was written.
@@ -12,7 +11,7 @@ if found == 0 then
   -- Free, no queue, no tombstone. The answer is the clock, which is also the token, and the member.
   -- SET comes first: it is refused when memory is full, and then nothing has been written. A token
   -- or a latest time that is ahead of the clock, or no token, is left to the long way.
-  local previous = pcall('GET', KEYS[4])
+  local now_us, previous = tonumber(clock), pcall('GET', KEYS[4])
   local is_token = type(previous) == 'string' and string.match(previous, '^%d+$')
   if (not previous or is_token and tonumber(previous) < now_us) and tonumber(ARGV[7]) < now_us then
     call('SET', KEYS[4], clock)
@@ -21,7 +20,6 @@ if found == 0 then
     return clock .. member
   end
 end
-local now = math.floor(now_us / 1000)
 
 --#include redisson/common
 

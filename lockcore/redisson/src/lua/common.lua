@@ -2,8 +2,11 @@
 -- KEYS: hold, queue, deadlines, token, and last alive, arrivals and suspects. ARGV: the calling
 -- node, the channel prefix, the arguments that each script adds, and last the latest time that the
 -- node has seen on a server. One that this server has replaced may have been ahead of it.
+-- Before it: `clock`.
 
 local node, prefix = ARGV[1], ARGV[2]
+local now_us = tonumber(clock)
+local now = math.floor(now_us / 1000)
 -- Redisson's sorted set holds the scores by which JVMs judge. Up to when ours are believed alive
 -- stands apart, and so do the order in which they came and the foreign members that do not hear.
 local alive, arrivals, suspects = KEYS[#KEYS - 2], KEYS[#KEYS - 1], KEYS[#KEYS]
@@ -306,7 +309,7 @@ local function offer(member, deaf, is_behind)
     end
     return 'stopped'
   end
-  local claim = math.min(lease, math.max(math.floor(lease / $claims_per_lease), $min_claim_ms), $max_claim_ms)
+  --#include claim
   local text = new_token()
   if of ~= node then
     local channel = prefix .. ':grants:' .. of
@@ -343,15 +346,15 @@ local function walk(deaf)
         end
       end
     end
-    further = 31
+    further = $most_walked - 1
   until outcome or not members[1]
   if not passed[1] then
     return outcome or 'none'
   end
   -- Their next touch restores it; if none comes, they are soon out of the way.
-  for first = 1, #passed, 100 do
+  for first = 1, #passed, $most_unpacked do
     local lowered = {}
-    for i = first, math.min(first + 99, #passed) do
+    for i = first, math.min(first + $most_unpacked - 1, #passed) do
       lowered[#lowered + 1] = now + $passed_over_ms
       lowered[#lowered + 1] = passed[i]
     end

@@ -12,8 +12,8 @@ if foreign_key then
 end
 local from, most = tonumber(ARGV[3]), tonumber(ARGV[4])
 local members, deadlines = call('LRANGE', KEYS[2], from, from + most - 1), {}
-for first = 1, #members, 1000 do
-  local last = math.min(first + 999, #members)
+for first = 1, #members, $most_unpacked do
+  local last = math.min(first + $most_unpacked - 1, #members)
   local lives = call('ZMSCORE', alive, unpack(members, first, last))
   for i, deadline in ipairs(call('ZMSCORE', KEYS[3], unpack(members, first, last))) do
     deadline = deadline and lives[i] or deadline

@@ -49,8 +49,8 @@ local function touch(members)
       listed[member] = true
     end
     local arrived = call('ZRANGEBYSCORE', arrivals, '-inf', '+inf')
-    for last = #arrived, 1, -1000 do
-      local first = math.max(last - 999, 1)
+    for last = #arrived, 1, -$most_unpacked do
+      local first = math.max(last - $most_unpacked + 1, 1)
       local scores = call('ZMSCORE', KEYS[3], unpack(arrived, first, last))
       local until_when = call('ZMSCORE', alive, unpack(arrived, first, last))
       for i = last, first, -1 do

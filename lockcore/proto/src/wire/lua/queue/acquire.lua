@@ -22,8 +22,7 @@ end
 -- No mark, so there are no waiters. Lapsed holds still count; they are looked at when something
 -- does not fit.
 if used and mark == '' and used + ARGV[7] <= tonumber(ARGV[8]) then
-  local time = call('TIME')
-  local clock = time[1] .. string.sub('00000' .. time[2], -6)
+  --#include clock
   local over = math.floor(clock / 1000) + lease
   local left = text and call('PTTL', door) or 0
   local is_ours = not text or string.match(call('ZRANGE', holds, '0', '0')[1] or '', '^~2[^:]*():%d+:%d+:[rw%d]') == $node_colon
@@ -58,7 +57,7 @@ elseif type(text) == 'string' then
     local first = pcall('ZRANGE', holds, '0', '0', 'WITHSCORES')
     local is_ours = string.match(first[1] or '', '^~2[^:]*():%d+:%d+:[rw%d]') == $node_colon
     first_end = is_ours and first[2] - now or 0
-    -- The door of a lock that is waited for ends 75 s after that, or later.
+    -- The door of a lock that is waited for lives for so long after that, or longer.
     if first_end > 0 and left >= $waiting_ttl_ms and not call('ZSCORE', holds, member) then
       waits = used + ARGV[7] > tonumber(ARGV[8])
       if size > 0 then
@@ -84,48 +83,26 @@ elseif type(text) == 'string' then
     if is_waited then
       left = left - $margin_ms
     end
-    -- A queue behind a door without a mark was not put there by us, or the mark was lost.
-    local is_lock = is_waited or size == 0 and string.match(text, '^~2[^:]*():%d+:[1-9]%d*:w[:/]') == $node_colon
-    waits = is_lock and left > 0 and left < $exact_left_ms
-    if waits and size > 0 then
-      waits = string.match(call('ZRANGE', queue, '0', '0')[1], '^~2[^:]*():%d+:[1-9]%d*:[rw%d]') == $node_colon
-    end
-    local run = is_waited and string.find(text, '\n', 27, true)
+    --#include queue/waits
+    local run = is_waited and string.find(text, '\n', $number_at, true)
     local at = run and string.find(text, ' ', run, true)
-    while at do
-      others, at = others + 1, string.find(text, ' ', at + 1, true)
-    end
+    --#include queue/others
     if waits and size + others >= queue_limit then
       waits = false
-      local is_refused = queue_limit == 0 or pcall('EXISTS', door .. ':swept') == 1
-      if is_refused and (size == 0 or call('ZSCORE', queue, member) == false) then
-        return queue_limit == 0 and member or 'f' .. size + others .. member
-      end
+      --#include queue/full
     end
   end
   if waits and queue_limit > 0 then
     local patience = door .. ':patience:' .. ARGV[1]
-    local patient = call('PTTL', patience)
-    -- Not compared with the floor: it has to be above the places before it only.
-    drawn = tonumber(pcall('INCR', counter))
-    local place = drawn or 0
-    if place > $lost_counter and place < $token_limit and call('ZADD', queue, 'NX', place, member) == 1 then
-      if patient < $fresh_ms then
-        call('PSETEX', patience, '$patience_ms', '1')
-        call('PEXPIRE', queue, '$waiting_ttl_ms')
-      elseif size == 0 then
-        call('PEXPIRE', queue, '$waiting_ttl_ms')
-      end
+    --#include queue/enqueue
+    if is_queued then
       if first_end then
         if mark == '' then
           call('SET', door, '+' .. text, 'KEEPTTL')
         end
         return { member, 'queued', size, first_end, token, clock, 0, 0, {} }
       end
-      if string.sub(text, 1, 1) ~= '+' then
-        call('PSETEX', door, left + $margin_ms, '+' .. text)
-      end
-      return left * $positions + size + others
+      --#include queue/queued
     end
   end
 end

@@ -22,30 +22,24 @@ if type(text) == 'string' then
   if is_waited then
     holder, left = string.sub(text, 2), left - $margin_ms
   end
-  -- A queue behind a door without a mark was not put there by us, or the mark was lost.
-  local is_lock = is_waited or size == 0 and string.match(text, '^~2[^:]*():%d+:[1-9]%d*:w[:/]') == $node_colon
-  local waits = is_lock and size and left > 0 and left < $exact_left_ms
-  if waits and size > 0 then
-    waits = string.match(call('ZRANGE', queue, '0', '0')[1], '^~2[^:]*():%d+:[1-9]%d*:[rw%d]') == $node_colon
-  end
+  local waits
+  --#include queue/waits
   -- A member that holds, or that a run of the same node may have, goes the long way. Those of a run
   -- differ from its first in their numbers only.
-  local run = is_waited and string.find(holder, '\n', $number_at, true)
-  local others, at = 0, run and string.find(holder, ' ', run, true)
-  while at do
-    others, at = others + 1, string.find(holder, ' ', at + 1, true)
-  end
+  local run = is_waited and string.find(text, '\n', $number_at, true)
+  local others, at = 0, run and string.find(text, ' ', run, true)
+  --#include queue/others
   local waiting = size and size + others
   waits = waits and (waiting >= queue_limit or waiting + draws <= queue_limit)
-  if run and string.sub(holder, 1, $node_colon) ~= string.sub(ARGV[6], 1, $node_colon) then
+  if run and string.sub(text, 2, 1 + $node_colon) ~= string.sub(ARGV[6], 1, $node_colon) then
     run = nil
   end
-  local digits = run and string.find(holder, ':', 27, true) - 1
+  local digits = run and string.find(text, ':', 1 + $number_at, true) - 2
   for i = 6, #ARGV do
     local member = ARGV[i]
     if member == holder then
       waits = false
-    elseif run and (#member ~= run - 1 or string.find(holder, string.sub(member, $number_at, digits), run, true)) then
+    elseif run and (#member ~= run - 2 or string.find(text, string.sub(member, $number_at, digits), run, true)) then
       waits = false
     end
   end
@@ -70,16 +64,8 @@ if type(text) == 'string' then
       scored[2 * i - 1], scored[2 * i] = string.format('%d', before + i), ARGV[i + 5]
     end
     if call('ZADD', queue, 'NX', unpack(scored)) == draws then
-      if patient < $fresh_ms then
-        call('PSETEX', patience, '$patience_ms', '1')
-        call('PEXPIRE', queue, '$waiting_ttl_ms')
-      elseif size == 0 then
-        call('PEXPIRE', queue, '$waiting_ttl_ms')
-      end
-      if not is_waited then
-        call('PSETEX', door, left + $margin_ms, '+' .. text)
-      end
-      return left * $positions + size + others
+      --#include queue/keep_waiting
+      --#include queue/queued
     end
     -- One of them was there already, or is named twice: the long way tells which.
     call('ZREMRANGEBYSCORE', queue, scored[1], scored[2 * draws - 1])

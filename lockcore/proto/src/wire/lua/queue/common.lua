@@ -131,8 +131,8 @@ local function heal()
   end
   if used == 0 then
     local holders = call('ZRANGE', H, 0, -1)
-    for from = 1, #holders, 1000 do
-      local to = math.min(from + 999, #holders)
+    for from = 1, #holders, $most_unpacked do
+      local to = math.min(from + $most_unpacked - 1, #holders)
       for i, score in ipairs(call('ZMSCORE', R, unpack(holders, from, to))) do
         used = used + weight_of(holders[from + i - 1], score)
       end
@@ -356,7 +356,7 @@ local function each_waiting()
     while true do
       if not members[at] and #members == 2 * width then
         start = start + width
-        width = math.min(width * 4, 64)
+        width = math.min(width * 4, $most_read)
         members, at = call('ZRANGE', Q, start, start + width - 1, 'WITHSCORES'), 1
       end
       local member, place = members[at], members[at + 1]
@@ -439,7 +439,7 @@ local function advance()
         more = 1
         return false
       else
-        local claim = math.min(lease, math.max(math.floor(lease / $claims_per_lease), $min_claim_ms), $max_claim_ms)
+        --#include claim
         granted = granted + 1
         take_out(member)
         if weight == ALL then
@@ -468,8 +468,8 @@ end
 
 -- In parts: a script has no room for more arguments than some thousands.
 local function write_all(command, key, list)
-  for from = 1, #list, 1000 do
-    call(command, key, unpack(list, from, math.min(from + 999, #list)))
+  for from = 1, #list, $most_unpacked do
+    call(command, key, unpack(list, from, math.min(from + $most_unpacked - 1, #list)))
   end
 end
 

@@ -22,8 +22,7 @@ if left and (left > beyond or left == -1) then
     if ahead > 0 and drawn < $token_limit then
       return string.format('%d', drawn - draws + 1) .. numbers .. member
     end
-    local time = call('TIME')
-    local clock = time[1] .. string.sub('00000' .. time[2], -6)
+    --#include clock
     local token = math.max(ARGV[2], $is_primary and 0 or clock) + 1
     call('SET', counter, string.format('%d', token + draws - 1))
     return string.format('%d', token) .. ' ' .. clock .. numbers .. member
@@ -32,9 +31,8 @@ elseif type(text) == 'string' then
   local token = string.match(text, '^[+-]?%*[1-9]%d*:([1-9]%d*)$')
   local ends = token and pcall('ZSCORE', door .. ':holds', member)
   if type(ends) == 'string' then
-    local time, left = call('TIME'), call('PTTL', door)
-    local clock = time[1] .. string.sub('00000' .. time[2], -6)
-    local now = math.floor(clock / 1000)
+    --#include clock
+    local now, left = math.floor(clock / 1000), call('PTTL', door)
     -- Later than the door lives, its expiry would have to be written, too.
     if tonumber(ends) > now and ARGV[6] + $margin_ms <= left then
       -- Changes nothing. Redis refuses it on a replica, ZADD after it is allowed when memory is
@@ -56,20 +54,16 @@ return (function()
 return (function()
 --#include queue/common
 
-local lease, letter = tonumber(ARGV[6]), 'n'
+local lease = tonumber(ARGV[6])
 is_renewal = true
 look()
 if foreign_key then
   return foreign_key
 end
-if whole then
-  if whole == member then
-    whole_left, is_whole_new, letter = lease, true, 'h'
-    issue(run_size())
-  end
-elseif tonumber(call('ZSCORE', H, member) or 0) > now then
-  held, letter = { text_of(now + lease), member }, 'h'
-  keep_until(now + lease)
+--#include queue/renew_hold
+if letter == 'h' and whole then
+  issue(run_size())
+elseif letter == 'h' then
   token = token or issue()
 end
 if foreign_key then

@@ -10,10 +10,6 @@ if foreign_key then
   return foreign_key
 end
 local is_there = take_any(member)
-hand_on()
-if foreign_key then
-  return foreign_key
-end
-write()
+--#include queue/settle
 return tell(is_there and 'released' or 'not_held', 0)
 end)()

@@ -1,8 +1,8 @@
 -- Renews locks, also those that became parts. KEYS: doors. ARGV: of each door, member and lease.
 -- Answers the clock, one letter a door: h(eld), n(ot held), s(trange); and the first member.
 local call, pcall = redis.call, redis.pcall
-local time, letters = call('TIME'), ''
-local clock = time[1] .. string.sub('00000' .. time[2], -6)
+--#include clock
+local letters = ''
 
 -- A lock that became a part: all its keys live on for a while after the lease.
 local function renew_part(door, member, lease)

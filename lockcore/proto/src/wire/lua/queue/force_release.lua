@@ -32,10 +32,6 @@ for _, member in ipairs(forced) do
     end
   end
 end
-hand_on()
-if foreign_key then
-  return foreign_key
-end
-write()
+--#include queue/settle
 return tell(any and 'released' or 'not_held', 0)
 end)()

@@ -74,11 +74,7 @@ for i, member in ipairs(members) do
   end
 end
 -- Even if others hold: those behind a head that gave up may fit.
-hand_on()
-if foreign_key then
-  return foreign_key
-end
-write()
+--#include queue/settle
 return tell(table.concat(letters), 0)
 end)()
 end)()

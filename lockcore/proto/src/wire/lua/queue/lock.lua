@@ -4,8 +4,8 @@
 -- is queued; `<member>` if it is not, since it does not wait; `f<length of the queue><member>` if
 -- that is full; else an answer in full.
 local call, pcall, door, member = redis.call, redis.pcall, KEYS[1], ARGV[1]
-local held, drawn, draws = pcall('GET', door), nil, 1
-if not held then
+local text, drawn, draws = pcall('GET', door), nil, 1
+if not text then
   drawn = tonumber(pcall('INCR', KEYS[2]))
   local ahead = drawn and drawn - ARGV[2]
   if $is_primary and ahead and ahead <= 0 and drawn > $lost_counter then
@@ -18,13 +18,13 @@ if not held then
     -- Half the price of a number that Lua itself makes a text, which it would also cut.
     return string.format('%d', drawn) .. member
   end
-elseif type(held) == 'string' then
+elseif type(text) == 'string' then
   local queue, left = door .. ':queue', call('PTTL', door)
-  local mark = string.sub(held, 1, 1)
-  local is_waited = string.sub(held, 2, 3) == '~2'
+  local mark = string.sub(text, 1, 1)
+  local is_waited = string.sub(text, 2, 3) == '~2'
     and (mark == '+' or mark == '-' and pcall('ZSCORE', door .. ':gone', member) == false)
-  local is_other = is_waited and held ~= mark .. member
-    or string.match(held, '^~2[^:]*():%d+:[1-9]%d*:w[:/]') == $node_colon and held ~= member
+  local is_other = is_waited and text ~= mark .. member
+    or string.match(text, '^~2[^:]*():%d+:[1-9]%d*:w[:/]') == $node_colon and text ~= member
   if is_waited then
     left = left - $margin_ms
   end
@@ -32,38 +32,21 @@ elseif type(held) == 'string' then
   -- A queue behind a door without a mark was not put there by us, or the mark was lost.
   local is_usual = size and (is_waited or size == 0)
   -- A run of the same node may have this member, which goes the long way.
-  local run = is_waited and string.find(held, '\n', $number_at, true)
-  if run and string.sub(held, 2, $number_at) == string.sub(member, 1, $node_colon) then
-    is_usual = is_usual and not string.find(held, string.match(member, '^%d+', $number_at), run, true)
+  local run = is_waited and string.find(text, '\n', $number_at, true)
+  if run and string.sub(text, 2, 1 + $node_colon) == string.sub(member, 1, $node_colon) then
+    is_usual = is_usual and not string.find(text, string.match(member, '^%d+', $number_at), run, true)
   end
-  local others, at = 0, run and string.find(held, ' ', run, true)
-  while at do
-    others, at = others + 1, string.find(held, ' ', at + 1, true)
-  end
+  local others, at = 0, run and string.find(text, ' ', run, true)
+  --#include queue/others
   local is_behind = is_usual and is_other and left > 0 and left < $exact_left_ms
   local queue_limit = tonumber(ARGV[4] or $usual_limit)
   if is_behind and size + others >= queue_limit then
-    local is_refused = queue_limit == 0 or pcall('EXISTS', door .. ':swept') == 1
-    if is_refused and (size == 0 or pcall('ZSCORE', queue, member) == false) then
-      return queue_limit == 0 and member or 'f' .. size + others .. member
-    end
+    --#include queue/full
   elseif is_behind then
     local patience = door .. ':patience:' .. string.sub(member, 3, $node_end)
-    local patient = call('PTTL', patience)
-    -- Not compared with the floor: it has to be above the places before it only.
-    drawn = tonumber(pcall('INCR', KEYS[2]))
-    local place = drawn or 0
-    if place > $lost_counter and place < $token_limit and call('ZADD', queue, 'NX', place, member) == 1 then
-      if patient < $fresh_ms then
-        call('PSETEX', patience, '$patience_ms', '1')
-        call('PEXPIRE', queue, '$waiting_ttl_ms')
-      elseif size == 0 then
-        call('PEXPIRE', queue, '$waiting_ttl_ms')
-      end
-      if not is_waited then
-        call('PSETEX', door, left + $margin_ms, '+' .. held)
-      end
-      return left * $positions + size + others
+    --#include queue/enqueue
+    if is_queued then
+      --#include queue/queued
     end
   end
 end

@@ -12,9 +12,8 @@ end
 if ARGV[1] == '' then
   return false
 end
-local time = call('TIME')
-local now = time[1] .. string.sub('00000' .. time[2], -6)
-text = now .. ' ' .. ARGV[1] .. ' ' .. ARGV[2]
-call('SET', ARGV[3] .. now, now)
+--#include clock
+text = clock .. ' ' .. ARGV[1] .. ' ' .. ARGV[2]
+call('SET', ARGV[3] .. clock, clock)
 call('SET', KEYS[1], text)
 return text

@@ -6,8 +6,8 @@
 local call, pcall, door = redis.call, redis.pcall, KEYS[1]
 local text = pcall('GET', door)
 if type(text) == 'string' and string.match(text, '^[+-]?%*[1-9]%d*:[1-9]%d*$') then
-  local time, left, holds = call('TIME'), call('PTTL', door), door .. ':holds'
-  local clock = time[1] .. string.sub('00000' .. time[2], -6)
+  --#include clock
+  local left, holds = call('PTTL', door), door .. ':holds'
   local now, longest, members, extended = math.floor(clock / 1000), 0, {}, {}
   for i = 5, #ARGV, 2 do
     members[#members + 1] = ARGV[i]
@@ -52,17 +52,8 @@ end
 local letters = ''
 is_renewal = true
 for i = 5, #ARGV, 2 do
-  local member, lease, letter = ARGV[i], tonumber(ARGV[i + 1]), 'n'
-  if whole then
-    if whole == member then
-      whole_left, is_whole_new, letter = lease, true, 'h'
-    end
-  elseif tonumber(call('ZSCORE', H, member) or 0) > now then
-    held[#held + 1] = text_of(now + lease)
-    held[#held + 1] = member
-    keep_until(now + lease)
-    letter = 'h'
-  end
+  local member, lease = ARGV[i], tonumber(ARGV[i + 1])
+  --#include queue/renew_hold
   letters = letters .. letter
 end
 write()

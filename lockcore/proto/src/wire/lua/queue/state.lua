@@ -7,8 +7,7 @@ local Q, H, R, G = door .. ':queue', door .. ':holds', door .. ':reduced', door 
 local patience, passed = door .. ':patience:', door .. ':passed:'
 -- For whom it is asked: the first member, or the lock alone.
 local asked = ARGV[5] or door
-local time = call('TIME')
-local clock = time[1] .. string.sub('00000' .. time[2], -6)
+--#include clock
 local now = math.floor(clock / 1000)
 
 -- The door as it stands there, and its mark.

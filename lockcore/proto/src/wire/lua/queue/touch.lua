@@ -66,11 +66,7 @@ end
 table.sort(apart.returned, function(a, b)
   return tonumber(a[1]) < tonumber(b[1])
 end)
-hand_on()
-if foreign_key then
-  return foreign_key
-end
-write()
+--#include queue/settle
 return tell(table.concat(letters), call('PUBSUB', 'NUMSUB', prefix .. ':grants:' .. node)[2])
 end)()
 end)()

@@ -1,0 +1,1 @@
+local claim = math.min(lease, math.max(math.floor(lease / $claims_per_lease), $min_claim_ms), $max_claim_ms)

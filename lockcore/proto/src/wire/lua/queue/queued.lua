@@ -1,0 +1,5 @@
+-- Marks the door of the lock behind which all are queued, and tells the first position.
+if not is_waited then
+  call('PSETEX', door, left + $margin_ms, '+' .. text)
+end
+return left * $positions + size + others
