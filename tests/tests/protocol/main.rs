@@ -33,6 +33,7 @@ mod repetition;
 mod reply;
 mod runs;
 mod scores;
+mod scripts;
 mod several;
 mod shifted;
 mod short_ways;
