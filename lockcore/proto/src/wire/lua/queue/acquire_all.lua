@@ -5,6 +5,7 @@
 -- queue><first>` if that is full; else in full. Then the outcome is one letter a member, g(ranted),
 -- q(ueued), b(usy), f(ull), r(efused), and at the end stands one number for each queued member (its
 -- position) and for each member that found the queue full (the length of the queue then).
+-- Pays: "One hot lock: 64 tasks of one process" in docs/performance/measured.md.
 local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local queue_limit, draws = tonumber(ARGV[5]), #ARGV - 5
 local text, drawn = pcall('GET', door), nil

@@ -2,6 +2,7 @@
 -- door, counter of tokens. ARGV: node, floor, latest time of servers before, prefix, member, lease.
 -- Answers `<token><member>` or `<token> <clock><member>` if it is held, for a run with its numbers
 -- in front of the member; else in full, with h(eld) or n(ot held).
+-- Pays: "Hand-off from one process to another" in docs/performance/measured.md.
 local call, pcall, door, counter, member = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[5]
 local text = pcall('GET', door)
 local beyond = text == member and 0 or (text == '+' .. member or text == '-' .. member) and $margin_ms

@@ -1,5 +1,6 @@
 -- Renews locks, also those that became parts. KEYS: doors. ARGV: of each door, member and lease.
 -- Answers the clock, one letter a door: h(eld), n(ot held), s(trange); and the first member.
+-- Pays: "10 000 held locks" in docs/performance/measured.md.
 local call, pcall = redis.call, redis.pcall
 --#include clock
 local letters = ''

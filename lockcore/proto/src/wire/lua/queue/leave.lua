@@ -3,6 +3,7 @@
 -- served in a run, which is all that it leaves. The outcome is one letter a member, l(eft),
 -- a(bsent). Answers ms left of the holder's lease, the outcome and the first member if all of them
 -- waited behind a lock, and all sums are 0; else in full.
+-- Pays: "Cancel storm" in docs/performance/measured.md.
 local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 

@@ -1,5 +1,6 @@
 -- Gives a part back. KEYS: door, counter of tokens. ARGV: node, floor, latest time of servers
 -- before, prefix, member, weight. Answers 1 if there are no waiters, else in full.
+-- Pays: "10 permits: 4 × 16 tasks, sections of 1 ms" in docs/performance/measured.md.
 local call, pcall, door, counter, member = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[5]
 local text = pcall('GET', door)
 local used, token

@@ -2,6 +2,7 @@
 -- they are not the usual: latest time of servers before, prefix. Answers 1 if there are no waiters;
 -- 2 if it was handed over to another node; `<token><member>` if to a member of this one, for a run
 -- with its numbers behind it; else in full.
+-- Pays: "Hand-off from one process to another" in docs/performance/measured.md.
 local pcall, door, member = redis.pcall, KEYS[1], ARGV[1]
 local held, drawn, draws = pcall('GET', door), nil, 1
 if held == member then
