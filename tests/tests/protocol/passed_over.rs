@@ -17,6 +17,7 @@ facts! {
     queue: [
         those_passed_over_go_aside_with_their_places,
         one_that_was_passed_over_is_back_in_its_place_with_its_node_s_next_touch,
+        one_that_was_queued_again_while_it_stood_aside_is_back_in_its_first_place,
         one_that_was_passed_over_for_longer_than_its_node_s_patience_is_forgotten,
         the_dead_are_passed_over_whether_they_fit_or_not,
         the_dead_by_whose_limit_nothing_is_free_keep_out_no_request_that_fits,
@@ -147,6 +148,22 @@ async fn one_that_was_passed_over_is_back_in_its_place_with_its_node_s_next_touc
     let touched = b.touch(&[&early]).await;
     assert_eq!((&grant(&touched).member, bench.holder().await), (&early, Some(early.clone())));
     assert_ne!(bench.holder().await, Some(next));
+}
+
+async fn one_that_was_queued_again_while_it_stood_aside_is_back_in_its_first_place(
+    mut bench: Bench,
+) {
+    let (a, b) = (bench.node().await, bench.deaf_node().await);
+    let holder = a.hold(30_000).await;
+    let passed = b.queue(30_000).await;
+    a.queue(30_000).await;
+    let behind = a.queue(30_000).await;
+    assert_eq!(a.release(&holder).await.passed_over, 1);
+    // As a copy of its acquire that runs late.
+    assert_eq!(b.wait(&passed).await.outcome, Acquired::Queued { position: 1 });
+    assert_eq!(bench.queue().await, [behind.clone(), passed.clone()]);
+    assert_eq!(b.touch(&[&passed]).await.outcome.members, [Presence::Waiting]);
+    assert_eq!(bench.queue().await, [passed, behind]);
 }
 
 async fn one_that_was_passed_over_for_longer_than_its_node_s_patience_is_forgotten(
