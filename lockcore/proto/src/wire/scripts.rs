@@ -26,16 +26,16 @@ const _: () = assert!(EXACT_LEFT_MS * POSITIONS as u64 <= TOKEN_LIMIT, "exact in
 const NODE_END: usize = MARKER.len() + NODE_BYTES;
 const NODE_COLON: usize = NODE_END + 1;
 const NUMBER_AT: usize = NODE_COLON + 1;
-/// The most elements of a list that are arguments of one command: a script has no room for more than
-/// some thousands.
+/// The most elements of a list that are arguments of one command: a script has no room for more
+/// than some thousands.
 const MOST_UNPACKED: u64 = 1_000;
 /// The most waiting members that are read at a time.
 const MOST_READ: u64 = 64;
 /// The life of a key on which a right is tried, if it is not deleted.
 const TRIED_MS: u64 = 60_000;
 
-/// The numbers of the queue's scripts, by the name that stands for each in their files: `$margin_ms`
-/// is [`MARGIN_MS`].
+/// The numbers of the queue's scripts, by the name that stands for each in their files:
+/// `$margin_ms` is [`MARGIN_MS`].
 const NUMBERS: [(&str, u64); 28] = [
     ("all", ALL as u64),
     ("empty_front", EMPTY_FRONT),
