@@ -267,12 +267,18 @@ impl<P: Mirror> Core<P> {
         false
     }
 
-    /// Has the hold of a run renewed at once, unless a renewal is on its way.
+    /// Renews the hold of a run at once, unless a renewal is on its way. With this event, and not
+    /// with the next tick: a caller waits for the answer.
     fn look(&mut self, first: u64) {
         let now = self.now;
+        let Some(entry) = self.table.get(first) else { return };
+        let State::Serving(Lease { renew_at: Some(_), .. }) = entry.state else { return };
+        if self.room_to_renew(self.table.lane(entry.lane)) > 0 {
+            return self.renew(first);
+        }
         self.table.change(first, |entry| {
-            if let State::Serving(Lease { renew_at: Some(at), .. }) = &mut entry.state {
-                *at = now;
+            if let State::Serving(lease) = &mut entry.state {
+                lease.renew_at = Some(now);
             }
         });
     }

@@ -81,6 +81,11 @@ impl World {
     /// The requests that are due.
     fn due(&mut self, now: Moment) -> Vec<Ask> {
         while self.core.event(now).tick() {}
+        self.sent()
+    }
+
+    /// The requests that the last events have sent, without a tick.
+    fn sent(&mut self) -> Vec<Ask> {
         let send = |effect| match effect {
             Effect::Send(ask) | Effect::Confirm(ask) => Some(ask),
             _ => None,
@@ -216,7 +221,7 @@ fn a_run_is_served_in_order_with_rising_tokens_and_released_once_by_its_name() {
     assert_eq!(world.counter, Some(tokens[2]), "as many as there are members are reserved");
     assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
     let asked = world.run(at(2));
-    assert_eq!(asked, [], "the release has answered for all of them");
+    assert!(matches!(&asked[..], [Command::Renew { .. }]), "of the first release: {asked:?}");
     assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
 }
 
@@ -255,6 +260,7 @@ fn a_run_leaves_as_a_whole_where_a_copy_of_an_acquire_may_still_run() {
         let (mut world, attempts, open) = granted_with_an_open(ambiguous, is_lost);
         let (number, _) = world.take(at(201), attempts[0]).expect("its turn");
         assert_eq!(world.core.event(at(201)).release(number), GivenBack::InRun);
+        world.run(at(201));
         let (number, _) = world.take(at(201), attempts[1]).expect("its turn");
         let ask = world.core.event(at(202)).release(number).request().expect("it is the last");
         let Command::Leave { leaving } = &ask.command else { panic!("{ask:?}") };
@@ -541,6 +547,29 @@ fn a_release_in_mid_run_is_proven_by_what_was_sent_after_it() {
     assert_eq!(look.len(), 1, "one look: {look:?}");
     world.answer(at(4_963), &look[0]);
     assert_eq!(told.0.take(), [Ok(Released::Released)]);
+}
+
+#[test]
+fn one_renewal_at_a_time_proves_all_that_came_before_and_is_sent_by_the_event_itself() {
+    let (mut world, attempts) = World::granted(5);
+    world.core.drain();
+    let mut told = Vec::new();
+    for (turn, attempt) in (3..).zip(&attempts[..3]) {
+        let (number, _) = world.take(at(turn), *attempt).expect("its turn");
+        told.push(world.core.table.entries()[&number].mirror.clone());
+        assert_eq!(world.core.event(at(turn)).release(number), GivenBack::InRun);
+    }
+    let proven = || told.iter().filter(|told| !told.0.borrow().is_empty()).count();
+    let first = world.sent();
+    assert_eq!(first.len(), 1, "{first:?}");
+    world.answer(at(6), &first[0]);
+    assert_eq!(proven(), 1, "the others came after it was sent");
+    let second = world.sent();
+    assert_eq!(second.len(), 1, "{second:?}");
+    world.answer(at(7), &second[0]);
+    assert_eq!(proven(), 3);
+    assert_eq!(world.sent(), [], "none waits for more");
+    assert!(told.iter().all(|told| told.0.take() == [Ok(Released::Released)]));
 }
 
 #[test]
