@@ -146,7 +146,7 @@ pub trait ExtractKeyExt: Sized {
 
     /// Locks the names, which is the default; see [`Keys::write`].
     fn writes(self) -> WithDemand<Self> {
-        WithDemand::new(Demand::ALONE, self)
+        WithDemand::new(Demand::EXCLUSIVE, self)
     }
 
     /// Takes `count` of `limit` permits of each name; see [`Keys::permits`]. The limit is a number,

@@ -42,7 +42,7 @@ impl World {
             options: Terms::default(),
             mode: Mode::Wait,
             label: Label::new("instructions"),
-            demand: Demand::ALONE,
+            demand: Demand::EXCLUSIVE,
         };
         let (attempt, ask) = self.event(|core| core.begin(request, ())).expect("it is open");
         self.answer(&ask.expect("it is connected"), state);

@@ -69,7 +69,7 @@ impl Node {
 
     fn member(&mut self) -> Member {
         self.next += 1;
-        Member::new(&self.wire.node, self.next, LEASE_MS, Demand::ALONE, &Label::new("bench"))
+        Member::new(&self.wire.node, self.next, LEASE_MS, Demand::EXCLUSIVE, &Label::new("bench"))
     }
 
     async fn run(&self, lock: &LockName, command: Command) -> Answer {

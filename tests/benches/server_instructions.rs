@@ -246,7 +246,7 @@ fn members(node: &mut Node, demand: Demand) -> Vec<Member> {
 
 async fn of_locks(bench: &mut Bench, here: &mut Node, there: &mut Node) {
     let locks = bench.names();
-    let held = members(here, Demand::ALONE);
+    let held = members(here, Demand::EXCLUSIVE);
     bench
         .count_free("lock: acquire of a free one, without a script", here, &locks, ask(&held))
         .await;
@@ -256,17 +256,17 @@ async fn of_locks(bench: &mut Bench, here: &mut Node, there: &mut Node) {
     bench.count("lock: confirm", here, &locks, each(&held, confirm)).await;
     bench.count("lock: release", here, &locks, each(&held, release)).await;
     let locks = bench.names();
-    let held = bench.acquires(here, &locks, Demand::ALONE).await;
-    let first = members(here, Demand::ALONE);
+    let held = bench.acquires(here, &locks, Demand::EXCLUSIVE).await;
+    let first = members(here, Demand::EXCLUSIVE);
     bench.count("lock: enqueue, first", here, &locks, ask(&first)).await;
-    let second = members(there, Demand::ALONE);
+    let second = members(there, Demand::EXCLUSIVE);
     bench.count("lock: enqueue, second", there, &locks, ask(&second)).await;
     bench.count("lock: touch", there, &locks, each(&second, touch)).await;
     bench.count("lock: renew with waiters", here, &locks, each(&held, renew)).await;
-    let third = members(there, Demand::ALONE);
+    let third = members(there, Demand::EXCLUSIVE);
     bench.count("lock: enqueue, behind its own", there, &locks, ask(&third)).await;
     bench.count("lock: leave", there, &locks, each(&third, leave)).await;
-    let tried = members(there, Demand::ALONE);
+    let tried = members(there, Demand::EXCLUSIVE);
     bench.count("lock: try where it is held", there, &locks, each(&tried, try_now)).await;
     bench.count("lock: hand-off within a process", here, &locks, each(&held, release)).await;
     bench.count("lock: hand-off to another", here, &locks, each(&first, release)).await;
@@ -283,7 +283,7 @@ async fn of_reads(bench: &mut Bench, here: &mut Node, there: &mut Node) {
     bench.count("read: release, one of two", here, &locks, each(&first, release)).await;
     bench.count("read: release, the last", there, &locks, each(&second, release)).await;
     let locks = bench.names();
-    let held = bench.acquires(here, &locks, Demand::ALONE).await;
+    let held = bench.acquires(here, &locks, Demand::EXCLUSIVE).await;
     let first = members(here, Demand::READ);
     bench.count("read: enqueue behind a lock, first", here, &locks, ask(&first)).await;
     let second = members(there, Demand::READ);
@@ -293,7 +293,7 @@ async fn of_reads(bench: &mut Bench, here: &mut Node, there: &mut Node) {
 
 /// Acquires of several members in one command: behind a lock, and where all are granted.
 async fn of_several(bench: &mut Bench, here: &mut Node, there: &mut Node) {
-    for (what, demand) in [("lock", Demand::ALONE), ("read", Demand::READ)] {
+    for (what, demand) in [("lock", Demand::EXCLUSIVE), ("read", Demand::READ)] {
         for count in [2, 8] {
             let mut together = || {
                 let members = (0..count).map(|_| here.member(demand)).collect();
@@ -301,7 +301,7 @@ async fn of_several(bench: &mut Bench, here: &mut Node, there: &mut Node) {
             };
             let commands = (0..LOCKS).map(|_| together()).collect();
             let locks = bench.names();
-            if demand == Demand::ALONE {
+            if demand == Demand::EXCLUSIVE {
                 bench.acquires(there, &locks, demand).await;
             }
             bench.count(&format!("{what}: {count} in one acquire"), here, &locks, commands).await;
@@ -312,10 +312,10 @@ async fn of_several(bench: &mut Bench, here: &mut Node, there: &mut Node) {
 /// Members that are served in runs of eight: asked for, handed over to, renewed and released.
 async fn of_runs(bench: &mut Bench, here: &mut Node, there: &mut Node) {
     let locks = bench.names();
-    let held = bench.acquires(there, &locks, Demand::ALONE).await;
+    let held = bench.acquires(there, &locks, Demand::EXCLUSIVE).await;
     let mut eight = || {
         let member = |_| {
-            let number = here.member(Demand::ALONE).number();
+            let number = here.member(Demand::EXCLUSIVE).number();
             Member::in_run(&here.wire.node, number, LEASE_MS, 8, &Label::new("host-1:svc"))
         };
         (0..8).map(member).collect::<Vec<_>>()

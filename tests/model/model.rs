@@ -75,7 +75,7 @@ impl Want {
     fn demand(self) -> Demand {
         match self {
             Self::Read => Demand::READ,
-            Self::Lock | Self::Newest => Demand::ALONE,
+            Self::Lock | Self::Newest => Demand::EXCLUSIVE,
             Self::Permits(weight, limit) => {
                 Demand::permits(weight, limit).expect("at most the limit")
             }
@@ -305,7 +305,7 @@ impl Locking {
     fn may_downgrade(&self, state: &State, client: usize) -> bool {
         let node = self.scope.homes[client];
         state.budget.downgrades > 0
-            && self.demands[usize::from(node)] == Demand::ALONE
+            && self.demands[usize::from(node)] == Demand::EXCLUSIVE
             && state.phase(node, &state.clients[client]) == Some(Phase::Held)
     }
 

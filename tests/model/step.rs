@@ -188,7 +188,7 @@ impl Step<'_> {
     fn is_downgraded(&self) -> bool {
         let Ask::Downgrade { member, .. } = self.ask else { return false };
         let weight = |books: &Books| books.live_hold(member).map(|held| held.weight);
-        weight(&self.before) == Some(Demand::ALONE.weight())
+        weight(&self.before) == Some(Demand::EXCLUSIVE.weight())
             && weight(&self.after) == Some(Demand::READ.weight())
     }
 

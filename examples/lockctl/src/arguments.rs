@@ -229,7 +229,7 @@ pub(crate) struct Exec {
 
 impl Exec {
     pub(crate) fn demand(&self) -> Demand {
-        self.permits.unwrap_or(if self.read { Demand::READ } else { Demand::ALONE })
+        self.permits.unwrap_or(if self.read { Demand::READ } else { Demand::EXCLUSIVE })
     }
 }
 

@@ -84,7 +84,7 @@ impl<'a> From<&'a Participant> for Who<'a> {
 
 pub(crate) fn demand(demand: Demand) -> String {
     match demand {
-        Demand::ALONE => "lock".to_owned(),
+        Demand::EXCLUSIVE => "lock".to_owned(),
         Demand::READ => "read".to_owned(),
         permits => format!("{}/{}", permits.weight(), permits.limit()),
     }
@@ -112,7 +112,7 @@ pub(crate) fn asked(participant: &Participant) -> String {
 pub(crate) fn described(participant: &Participant) -> String {
     let name = name(participant);
     text::one_line(&match participant.demand {
-        Demand::ALONE => name.to_owned(),
+        Demand::EXCLUSIVE => name.to_owned(),
         other => format!("{}: {name}", demand(other)),
     })
 }

@@ -194,7 +194,7 @@ pub(super) fn visible(text: &str) -> String {
 /// A demand as programs and people know it: `lock`, `read`, or `3/10` for three of ten permits.
 pub(super) fn demand(demand: Demand) -> String {
     match demand {
-        Demand::ALONE => "lock".to_owned(),
+        Demand::EXCLUSIVE => "lock".to_owned(),
         Demand::READ => "read".to_owned(),
         permits => format!("{}/{}", permits.weight(), permits.limit()),
     }

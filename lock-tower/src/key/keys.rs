@@ -121,7 +121,7 @@ impl Keys {
     /// Locks the names so far, which is the default: for names that are read, too. See
     /// [`read`](Self::read) for a name that already has another demand.
     pub fn write(self) -> Self {
-        self.demand(Demand::ALONE)
+        self.demand(Demand::EXCLUSIVE)
     }
 
     /// Takes `count` of `limit` permits of each name so far. See
@@ -338,7 +338,7 @@ impl NameDemand {
     }
 
     fn resolve(self) -> Result<KeyDemand, KeyError> {
-        Ok(KeyDemand { key: self.key.resolve()?, demand: self.demand.unwrap_or(Demand::ALONE) })
+        Ok(KeyDemand { key: self.key.resolve()?, demand: self.demand.unwrap_or(Demand::EXCLUSIVE) })
     }
 }
 

@@ -14,7 +14,7 @@ pub const ALL: u32 = 1 << 30;
 ///
 /// | demand | weight | limit | beside it |
 /// |---|---|---|---|
-/// | [`ALONE`](Self::ALONE), of `Locks::lock` | 2^30 | 2^30 | nothing |
+/// | [`EXCLUSIVE`](Self::EXCLUSIVE), of `Locks::lock` | 2^30 | 2^30 | nothing |
 /// | [`READ`](Self::READ), of `Locks::read` | 1 | 2^30 | reads, and permits |
 /// | [`permits(n, limit)`](Self::permits), of `Locks::permit` | n | limit | reads and permits, as long as all together are no more than the limit |
 ///
@@ -35,7 +35,7 @@ pub struct Demand {
 
 impl Demand {
     /// A lock: the whole name, beside no other demand.
-    pub const ALONE: Self = Self { weight: ALL, limit: ALL };
+    pub const EXCLUSIVE: Self = Self { weight: ALL, limit: ALL };
     /// A read: beside any number of demands that are no lock.
     pub const READ: Self = Self { weight: 1, limit: ALL };
 
@@ -70,7 +70,7 @@ impl Demand {
     /// Whether a hold of it suffices for the other demand, too: a lock for a lock and for a read,
     /// and a read for a read. Permits are counted, so they suffice for no other demand.
     pub fn covers(self, other: Self) -> bool {
-        !self.is_permits() && (self == other || self == Self::ALONE && other == Self::READ)
+        !self.is_permits() && (self == other || self == Self::EXCLUSIVE && other == Self::READ)
     }
 
     /// Whether the demand fits beside the weight in use.
@@ -82,7 +82,7 @@ impl Demand {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
             "r" => Some(Self::READ),
-            "w" => Some(Self::ALONE),
+            "w" => Some(Self::EXCLUSIVE),
             _ => {
                 let (weight, limit) = text.split_once('/')?;
                 let weight = number(weight)?;
@@ -96,7 +96,7 @@ impl Demand {
     pub(crate) fn text(self) -> Cow<'static, str> {
         match self {
             Self::READ => "r".into(),
-            Self::ALONE => "w".into(),
+            Self::EXCLUSIVE => "w".into(),
             Self { weight, limit } => format!("{weight}/{limit}").into(),
         }
     }
@@ -106,7 +106,7 @@ impl fmt::Display for Demand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::READ => f.write_str("a read"),
-            Self::ALONE => f.write_str("a lock"),
+            Self::EXCLUSIVE => f.write_str("a lock"),
             Self { weight, limit } => write!(f, "{weight} of {limit} permits"),
         }
     }
@@ -133,9 +133,9 @@ mod tests {
     #[test]
     fn a_hold_does_for_what_it_excludes_or_shares_and_permits_do_for_none() {
         let three = Demand::permits(3, 3).unwrap();
-        let all = [Demand::ALONE, Demand::READ, three];
+        let all = [Demand::EXCLUSIVE, Demand::READ, three];
         let covered = |held: Demand| all.map(|other| held.covers(other));
-        assert_eq!(covered(Demand::ALONE), [true, true, false]);
+        assert_eq!(covered(Demand::EXCLUSIVE), [true, true, false]);
         assert_eq!(covered(Demand::READ), [false, true, false]);
         assert_eq!(covered(three), [false; 3]);
     }

@@ -54,7 +54,7 @@
 //!     options: Terms { lease: Duration::from_secs(10), ..Terms::default() },
 //!     mode: Mode::Wait,
 //!     label: Label::new("web"),
-//!     demand: Demand::ALONE,
+//!     demand: Demand::EXCLUSIVE,
 //! };
 //! let now = Moment::from_micros(0);
 //! let (attempt, ask) = core.event(now).begin(request, ()).expect("open");

@@ -186,13 +186,13 @@ impl Member {
         run_limit: usize,
         label: &Label,
     ) -> Self {
-        Self::served(node, number, lease_ms, (Demand::ALONE, Service::in_run(run_limit)), label)
+        Self::served(node, number, lease_ms, (Demand::EXCLUSIVE, Service::in_run(run_limit)), label)
     }
 
     /// A new member that asks for everything, and that waits only while no newer one of its kind
     /// does.
     pub fn keeping_newest(node: &NodeId, number: u64, lease_ms: u64, label: &Label) -> Self {
-        Self::served(node, number, lease_ms, (Demand::ALONE, Service::Newest), label)
+        Self::served(node, number, lease_ms, (Demand::EXCLUSIVE, Service::Newest), label)
     }
 
     /// A new member that is served so. Whoever asks for less than everything is served alone.
@@ -203,7 +203,7 @@ impl Member {
         (demand, service): (Demand, Service),
         label: &Label,
     ) -> Self {
-        debug_assert!(service == Service::Alone || demand == Demand::ALONE, "{demand:?}");
+        debug_assert!(service == Service::Alone || demand == Demand::EXCLUSIVE, "{demand:?}");
         let mut digits = itoa::Buffer::new();
         let [slash, limit] = service.text(&mut digits);
         let asked = [&*demand.text(), slash, limit, ":"];
@@ -214,7 +214,7 @@ impl Member {
     /// A new member whose text has no demand, in a layout that has locks alone.
     pub fn plain(node: &NodeId, number: u64, lease_ms: u64, label: &Label) -> Self {
         let text = text(PLAIN_MARKER, node, (number, lease_ms), [""; 4], label);
-        Self { text, number, lease_ms, demand: Demand::ALONE, service: Service::Alone }
+        Self { text, number, lease_ms, demand: Demand::EXCLUSIVE, service: Service::Alone }
     }
 
     /// Reads a member; nothing if the text is none of ours.
@@ -227,11 +227,11 @@ impl Member {
             MARKER => {
                 let demand = part(rest)?.0;
                 match demand.strip_prefix(SERVED) {
-                    Some(service) => (Demand::ALONE, Service::parse(service)?),
+                    Some(service) => (Demand::EXCLUSIVE, Service::parse(service)?),
                     None => (Demand::parse(demand)?, Service::Alone),
                 }
             }
-            PLAIN_MARKER => (Demand::ALONE, Service::Alone),
+            PLAIN_MARKER => (Demand::EXCLUSIVE, Service::Alone),
             _ => return None,
         };
         let lease_ms = number(lease_ms)?;
@@ -378,7 +378,7 @@ impl Party {
 
     /// The weight of its demand: a foreign party asks for everything.
     pub fn weight(&self) -> u64 {
-        self.ours().map_or(Demand::ALONE, Member::demand).weight()
+        self.ours().map_or(Demand::EXCLUSIVE, Member::demand).weight()
     }
 
     /// The text in Redis.
@@ -497,8 +497,9 @@ mod tests {
         let of = |demand| Member::new(&node, 7, 30_000, demand, &label);
         let alone = Member::plain(&node, 7, 30_000, &label);
         let newest = Member::keeping_newest(&node, 7, 30_000, &label);
-        let members = [alone, of(Demand::READ), of(Demand::ALONE), of(three), newest];
-        let demands = [Demand::ALONE, Demand::READ, Demand::ALONE, three, Demand::ALONE];
+        let members = [alone, of(Demand::READ), of(Demand::EXCLUSIVE), of(three), newest];
+        let demands =
+            [Demand::EXCLUSIVE, Demand::READ, Demand::EXCLUSIVE, three, Demand::EXCLUSIVE];
         for (member, demand) in members.into_iter().zip(demands) {
             let read = Member::parse(member.as_str()).unwrap();
             assert_eq!(read, member);
@@ -557,7 +558,7 @@ mod tests {
         };
         let first = member(&node, 1, 5, 8, "a");
         assert_eq!(Member::parse(first.as_str()).map(|read| read.run_limit()), Some(8));
-        assert_eq!((first.demand(), first.label()), (Demand::ALONE, "a"));
+        assert_eq!((first.demand(), first.label()), (Demand::EXCLUSIVE, "a"));
         assert!(first.shares_run(&member(&node, 1 << 40, 5, 8, "a")));
         for other in [
             member(&other, 2, 5, 8, "a"),

@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_new_member_is_plain_whatever_run_it_is_for() {
         let (node, label) = (NodeId::from(7_u128), proto::Label::new("web"));
-        let demand = proto::Demand::ALONE;
+        let demand = proto::Demand::EXCLUSIVE;
         let service = proto::Service::in_run(8);
         let (number, lease_ms) = (7, 30_000);
         let new = NewMember { node: &node, number, lease_ms, demand, service, label: &label };

@@ -181,14 +181,15 @@ impl LockRequest {
         self.try_once(Ok(demand))
     }
 
-    /// Acquires the lock: [`acquire`](Self::acquire) with [`Demand::ALONE`].
+    /// Acquires the lock: [`acquire`](Self::acquire) with [`Demand::EXCLUSIVE`].
     pub fn lock(self) -> Acquire {
-        self.acquire(Demand::ALONE)
+        self.acquire(Demand::EXCLUSIVE)
     }
 
-    /// Tries to acquire the lock once: [`try_acquire`](Self::try_acquire) with [`Demand::ALONE`].
+    /// Tries to acquire the lock once: [`try_acquire`](Self::try_acquire) with
+    /// [`Demand::EXCLUSIVE`].
     pub fn try_lock(self) -> TryAcquire {
-        self.try_acquire(Demand::ALONE)
+        self.try_acquire(Demand::EXCLUSIVE)
     }
 
     /// Acquires a read: [`acquire`](Self::acquire) with [`Demand::READ`].
@@ -269,11 +270,11 @@ impl LockRequest {
             (WhenBusy::Refuse, _) | (_, Some(Duration::ZERO)) => Mode::Try,
             _ => mode,
         };
-        if demand != Demand::ALONE {
+        if demand != Demand::EXCLUSIVE {
             settings.can(Ability::Parts)?;
         }
         if mode == Mode::Wait && terms.when_busy == WhenBusy::KeepNewest {
-            if demand != Demand::ALONE {
+            if demand != Demand::EXCLUSIVE {
                 let range = "Wait or Refuse for reads and permits";
                 return Err(ConfigError::new("when_busy", "KeepNewest", range).into());
             }

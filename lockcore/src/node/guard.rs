@@ -160,7 +160,7 @@ impl NodeGuard {
     pub(crate) async fn reduce(&mut self) -> Result<(), LockError> {
         let hold = self.hold();
         let invalid = |why: String| Err(LockError::with_detail(LockErrorKind::InvalidOption, why));
-        if hold.demand != Demand::ALONE {
+        if hold.demand != Demand::EXCLUSIVE {
             return invalid(format!("only a lock becomes a read: this is {}", hold.demand));
         }
         if self.guards() > 1 {

@@ -118,14 +118,14 @@ impl Participant {
         let age = |member: &Member| Duration::from_micros(now_us.saturating_sub(member.began_us()));
         let is_claim =
             |member: &Member| (1..=proto::claim_ms(member.lease_ms())).contains(&left_ms);
-        let demand = ours.map_or(Demand::ALONE, Member::demand);
+        let demand = ours.map_or(Demand::EXCLUSIVE, Member::demand);
         Self {
             member: party.to_string(),
             label: ours.map(|member| Label::unescape(member.label())),
             node: ours.map(|member| member.node().to_owned()),
             // A hold that was reduced keeps the text of its member.
             demand: match demand {
-                Demand::ALONE if weight < demand.weight() => Demand::READ,
+                Demand::EXCLUSIVE if weight < demand.weight() => Demand::READ,
                 demand => demand,
             },
             age: ours.map(age),

@@ -592,7 +592,7 @@ impl Climbing {
         let steps = self.held.iter().flatten();
         let token = steps.map(|step| step.guard.fencing_token()).max()?;
         // The reads of a name share a number, and their guards have none.
-        if self.ascent.request.demand == Demand::ALONE {
+        if self.ascent.request.demand == Demand::EXCLUSIVE {
             // Each server has told its token by now, so the greatest is in the floor of each.
             let drawn = self.confirm(|step| step.drawn < token).await;
             self.note(drawn);

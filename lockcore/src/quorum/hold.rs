@@ -111,7 +111,7 @@ impl Hold {
     /// The token; none for a read, since reads that are held together would have different ones.
     pub(crate) fn fencing_token(&self) -> FencingToken {
         match self.demand() {
-            Demand::ALONE => self.token,
+            Demand::EXCLUSIVE => self.token,
             _ => proto::token::NONE,
         }
     }

@@ -49,7 +49,7 @@ fn held(member: char, demand: Demand) -> Held<char> {
 }
 
 fn lock(member: char) -> Held<char> {
-    held(member, Demand::ALONE)
+    held(member, Demand::EXCLUSIVE)
 }
 
 fn read(member: char) -> Held<char> {

@@ -77,7 +77,7 @@ impl World {
         let mode = if self.dice.one_in(4 * rare) { Mode::Try } else { Mode::Wait };
         let shared = Shared::of(caller);
         let demand = Form::of(&self.plan, lock as u64).demand(&mut self.dice);
-        let keeps_newest = demand == Demand::ALONE && self.dice.one_in(6 * rare);
+        let keeps_newest = demand == Demand::EXCLUSIVE && self.dice.one_in(6 * rare);
         let when_busy = if keeps_newest { WhenBusy::KeepNewest } else { WhenBusy::Wait };
         let terms = Terms { when_busy, ..terms };
         let Some(attempt) = self.ask(place, lock, terms, mode, demand, shared.clone()) else {
@@ -138,7 +138,7 @@ impl World {
         if terms.max_hold.is_some() {
             self.meets(lock, Mechanism::LongestHold);
         }
-        if demand != Demand::ALONE {
+        if demand != Demand::EXCLUSIVE {
             self.meets(lock, Mechanism::Parts);
         }
     }
@@ -204,9 +204,9 @@ impl World {
         self.outcome.holds += 1;
         let name = place.name;
         let member = self.processes[place.slot].core.member(number);
-        let demand = member.map_or(Demand::ALONE, Member::demand);
+        let demand = member.map_or(Demand::EXCLUSIVE, Member::demand);
         let weight = demand.weight();
-        self.outcome.parts += u64::from(demand != Demand::ALONE);
+        self.outcome.parts += u64::from(demand != Demand::EXCLUSIVE);
         let hold = self.processes[place.slot].core.held_as(number);
         self.outcome.in_runs += u64::from(hold != number);
         let shared_of = shared.clone();

@@ -105,7 +105,7 @@ fn take(state: &mut QueueState, keys: Keys, ahead_ms: i64, into: &mut QueueState
 /// Whether a renewal takes the short way, which comes to no key but those of holds.
 fn is_short(members: &[Member], state: &QueueState) -> bool {
     let is_held = |member: &Member| state.holds.get(member).is_some();
-    members.iter().all(|member| member.demand() == Demand::ALONE || is_held(member))
+    members.iter().all(|member| member.demand() == Demand::EXCLUSIVE || is_held(member))
 }
 
 fn stopped() -> StoreError {

@@ -88,7 +88,7 @@ impl World {
         else {
             return false;
         };
-        let all = Demand::ALONE.weight();
+        let all = Demand::EXCLUSIVE.weight();
         let mut guards = self.records[lock].guards.iter_mut();
         let guard = guards.find(|guard| (guard.name, guard.number) == (place.name, number));
         let Some(guard) = guard.filter(|guard| guard.weight == all) else { return false };

@@ -37,13 +37,13 @@ impl Form {
     /// Draws a demand of a caller.
     pub(crate) fn demand(self, dice: &mut Dice) -> Demand {
         let demand = match self {
-            Self::Locks | Self::Downgraded => Some(Demand::ALONE),
-            Self::ReadWrite if dice.one_in(3) => Some(Demand::ALONE),
+            Self::Locks | Self::Downgraded => Some(Demand::EXCLUSIVE),
+            Self::ReadWrite if dice.one_in(3) => Some(Demand::EXCLUSIVE),
             Self::ReadWrite => Some(Demand::READ),
-            Self::Permits(_) if dice.one_in(12) => Some(Demand::ALONE),
+            Self::Permits(_) if dice.one_in(12) => Some(Demand::EXCLUSIVE),
             Self::Permits(limit) => permits(dice, limit),
             Self::Anything(most) => match dice.below(4) {
-                0 => Some(Demand::ALONE),
+                0 => Some(Demand::EXCLUSIVE),
                 1 => Some(Demand::READ),
                 _ => {
                     let limit = 1 + dice.below(most.into()) as u32;

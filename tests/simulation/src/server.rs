@@ -335,7 +335,7 @@ fn told(answer: &Answer, events: &[(NodeId, Event)]) -> Vec<(Who, u64)> {
 
 /// The answer as it comes over the wire: short layouts leave most of it out.
 fn in_short(mut answer: Answer, command: &Command, was_free: bool, is: &Resource) -> Answer {
-    let is_lock = |member: &Member| member.demand() == Demand::ALONE;
+    let is_lock = |member: &Member| member.demand() == Demand::EXCLUSIVE;
     let is_alone = is.queue_len() == 0;
     match (&mut answer, command) {
         (Answer::Acquired(reply), Command::Acquire { members, .. }) => {

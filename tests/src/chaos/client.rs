@@ -198,7 +198,7 @@ async fn run(mut orders: Orders, mut dice: Dice) {
             until: at_us(held.deadline()),
         });
         work(&mut orders, &mut dice, &held, asked).await;
-        let is_read = form == Form::Read && held.demand() == Demand::ALONE;
+        let is_read = form == Form::Read && held.demand() == Demand::EXCLUSIVE;
         let held = match is_read && dice.below(4) == 0 {
             true => read_on(&mut orders, &mut dice, held, asked).await,
             false => held,

@@ -94,10 +94,10 @@ impl Form {
     /// The demand of one client.
     pub(super) fn demand(self, dice: &mut Dice) -> Demand {
         match self {
-            Self::Lock => Demand::ALONE,
-            Self::Read if dice.below(3) == 0 => Demand::ALONE,
+            Self::Lock => Demand::EXCLUSIVE,
+            Self::Read if dice.below(3) == 0 => Demand::EXCLUSIVE,
             Self::Read => Demand::READ,
-            Self::Permits(_) if dice.below(12) == 0 => Demand::ALONE,
+            Self::Permits(_) if dice.below(12) == 0 => Demand::EXCLUSIVE,
             Self::Permits(limit) => {
                 let weight = 1 + dice.below(limit.min(3) as usize) as u32;
                 Demand::permits(weight, limit).expect("one or more, and no more than there are")

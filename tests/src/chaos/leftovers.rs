@@ -65,7 +65,7 @@ pub(super) async fn of_the_dead(server: &RedisServer, redis: &mut Raw) -> Vec<Vi
     let locks = Locks::connect(server.url()).await.expect("the server accepts a node");
     for lock in 0..LOCKS {
         let request = locks.key(lock_name(lock));
-        match request.try_acquire(Demand::ALONE).await {
+        match request.try_acquire(Demand::EXCLUSIVE).await {
             Ok(Some(held)) => held.release().await.expect("held until now"),
             other => found.push(Violation::new(
                 What::LeftBehind,

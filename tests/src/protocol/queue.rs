@@ -151,7 +151,7 @@ impl Snapshot {
     pub fn untouchable(&self, command: &Command) -> Vec<String> {
         let is_short = match command {
             Command::Acquire { members, .. } => {
-                matches!(&**members, [one] if one.demand() == Demand::ALONE)
+                matches!(&**members, [one] if one.demand() == Demand::EXCLUSIVE)
             }
             Command::Touch { .. } | Command::Leave { .. } => true,
             _ => false,
@@ -281,6 +281,6 @@ fn read_door(text: &str) -> Option<(Mark, Held)> {
         }
         None => (body, Vec::new()),
     };
-    let member = Member::parse(member).filter(|member| member.demand() == Demand::ALONE)?;
+    let member = Member::parse(member).filter(|member| member.demand() == Demand::EXCLUSIVE)?;
     Some((mark, Held::Whole { member, run }))
 }

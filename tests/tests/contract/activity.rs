@@ -42,7 +42,7 @@ async fn activity_shows_the_waits_and_holds_of_this_node_in_the_order_in_which_t
     let [hold, wait] = &seen[..] else { panic!("one of each: {seen:?}") };
     assert_eq!(hold.lock.as_deref(), Some(guard.name()));
     assert_eq!((&*hold.class, &*hold.label), ("orders", "100% sure: a\nb"));
-    assert_eq!((hold.demand, hold.state), (Demand::ALONE, ActivityState::Holding));
+    assert_eq!((hold.demand, hold.state), (Demand::EXCLUSIVE, ActivityState::Holding));
     assert_eq!((&*wait.class, wait.demand), ("wallet", Demand::READ));
     assert_eq!(wait.lock, hold.lock);
     assert!(wait.age <= hold.age);

@@ -312,7 +312,7 @@ async fn a_write_that_others_share_is_not_downgraded(backend: &Backend) {
 // S1: one name is one lock, for every demand.
 async fn each_pair_of_demands_on_one_name_goes_together_or_waits(backend: &Backend) {
     let [a, b] = backend.nodes().await;
-    let all = [Demand::ALONE, Demand::READ, Demand::permits(1, 2).expect("a demand")];
+    let all = [Demand::EXCLUSIVE, Demand::READ, Demand::permits(1, 2).expect("a demand")];
     let demands = if backend.is_quorum() { &all[..2] } else { &all };
     for &first in demands {
         for &second in demands {
@@ -322,7 +322,7 @@ async fn each_pair_of_demands_on_one_name_goes_together_or_waits(backend: &Backe
             };
             let one = once(&a, first).await.expect("free");
             // A read counts as one permit that is out.
-            if first != Demand::ALONE && second != Demand::ALONE {
+            if first != Demand::EXCLUSIVE && second != Demand::EXCLUSIVE {
                 let other = once(&b, second).await.expect(&pair);
                 one.release().await.expect("held until now");
                 other.release().await.expect("held until now");
@@ -335,7 +335,7 @@ async fn each_pair_of_demands_on_one_name_goes_together_or_waits(backend: &Backe
                 let next = granted(waiting).await;
                 assert_eq!(next.demand(), second);
                 let has_token = |demand: Demand| {
-                    demand == Demand::ALONE || !demand.is_permits() && !backend.is_quorum()
+                    demand == Demand::EXCLUSIVE || !demand.is_permits() && !backend.is_quorum()
                 };
                 let are_compared = has_token(first) && has_token(second);
                 assert!(!are_compared || next.fencing_token() > before, "{pair}");
@@ -349,7 +349,7 @@ async fn each_pair_of_demands_on_one_name_goes_together_or_waits(backend: &Backe
 async fn a_write_is_a_lock_and_permits_have_no_token(backend: &Backend) {
     let locks = backend.node().await;
     let write = locks.write("key").await.expect("free");
-    assert_eq!(write.demand(), Demand::ALONE);
+    assert_eq!(write.demand(), Demand::EXCLUSIVE);
     let read = soon(write.downgrade()).await.expect("held");
     assert_eq!(read.demand(), Demand::READ);
     let refused = read.downgrade().await.expect_err("a read is no lock");
@@ -399,7 +399,7 @@ async fn an_inspection_tells_who_holds_and_waits_for_what(backend: &Backend) {
     assert!(holder.lease_left > ms(1_000));
     assert_eq!(found.token, Some(read.fencing_token()));
     let demands: Vec<Demand> = found.waiters.iter().map(|waiter| waiter.demand).collect();
-    assert_eq!(demands, [Demand::ALONE, Demand::permits(2, 5).expect("a demand")]);
+    assert_eq!(demands, [Demand::EXCLUSIVE, Demand::permits(2, 5).expect("a demand")]);
     assert_eq!(found.waiters[0].label.as_deref(), Some("writer"));
     read.release().await.expect("held until now");
     drop(granted(write).await);

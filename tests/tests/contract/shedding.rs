@@ -88,9 +88,9 @@ async fn queued(locks: &Locks, wait: Duration, demand: Demand) -> usize {
 async fn none_is_refused_early_before_a_hundred_holds_are_known() {
     let locks = Locks::in_memory();
     holds(&locks, 99).await;
-    assert_eq!(queued(&locks, ms(50), Demand::ALONE).await, 100);
+    assert_eq!(queued(&locks, ms(50), Demand::EXCLUSIVE).await, 100);
     holds(&locks, 1).await;
-    assert!(queued(&locks, ms(50), Demand::ALONE).await < 10);
+    assert!(queued(&locks, ms(50), Demand::EXCLUSIVE).await < 10);
 }
 
 // The low estimate of 10 ms is 8.192 ms.
@@ -98,8 +98,8 @@ async fn none_is_refused_early_before_a_hundred_holds_are_known() {
 async fn as_many_may_wait_as_can_be_served_within_the_wait() {
     let locks = Locks::in_memory();
     holds(&locks, 100).await;
-    assert_eq!(queued(&locks, ms(50), Demand::ALONE).await, 7);
-    assert_eq!(queued(&locks, ms(500), Demand::ALONE).await, 62);
+    assert_eq!(queued(&locks, ms(50), Demand::EXCLUSIVE).await, 7);
+    assert_eq!(queued(&locks, ms(500), Demand::EXCLUSIVE).await, 62);
     let two = |limit| Demand::permits(2, limit).expect("in range");
     assert_eq!(queued(&locks, ms(50), two(8)).await, 25, "four at a time");
     assert_eq!(queued(&locks, ms(50), Demand::READ).await, 100, "all at once");

@@ -99,7 +99,7 @@ impl<L: Layout> Draw<'_, L> {
             true => Member::plain(self.node, number, lease_ms, &label),
             false => {
                 let demand = L::demand(self.kind, self.random);
-                let is_lock = demand == Demand::ALONE;
+                let is_lock = demand == Demand::EXCLUSIVE;
                 // Neighbours of one node form runs if they have the same limit and lease.
                 match is_lock && self.random.chance(70) {
                     _ if is_lock && self.random.chance(25) => {

@@ -167,11 +167,11 @@ impl Layout for Queue {
         let kinds = [Kind::Locks, Kind::ReadWrite, Kind::Semaphore, Kind::MixedLimits];
         let kind = if kinds.contains(&kind) { kind } else { *random.one_of(&kinds) };
         let (weight, limit) = match kind {
-            Kind::Locks => return Demand::ALONE,
+            Kind::Locks => return Demand::EXCLUSIVE,
             Kind::ReadWrite if random.chance(60) => return Demand::READ,
-            Kind::ReadWrite => return Demand::ALONE,
+            Kind::ReadWrite => return Demand::EXCLUSIVE,
             Kind::Semaphore => (1 + random.below(3) as u32, 3),
-            _ if random.chance(15) => return Demand::ALONE,
+            _ if random.chance(15) => return Demand::EXCLUSIVE,
             _ if random.chance(15) => return Demand::READ,
             _ => {
                 let limit = *random.one_of(&[2, 3, 5]);

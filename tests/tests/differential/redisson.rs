@@ -97,7 +97,7 @@ impl Layout for Redisson {
     }
 
     fn demand(_kind: Kind, _random: &mut Random) -> Demand {
-        Demand::ALONE
+        Demand::EXCLUSIVE
     }
 
     fn disturb(state: &mut LockState, random: &mut Random, now_ms: u64) {

@@ -44,7 +44,7 @@ impl Node {
 
     /// Takes a free lock.
     pub(crate) async fn hold(&self, lease_ms: u64) -> Member {
-        self.hold_for(Demand::ALONE, lease_ms).await
+        self.hold_for(Demand::EXCLUSIVE, lease_ms).await
     }
 
     /// Takes a demand that fits.
@@ -56,7 +56,7 @@ impl Node {
 
     /// Queues for a lock that is held.
     pub(crate) async fn queue(&self, lease_ms: u64) -> Member {
-        self.queue_for(Demand::ALONE, lease_ms).await
+        self.queue_for(Demand::EXCLUSIVE, lease_ms).await
     }
 
     /// Queues for a demand that does not fit.

@@ -278,7 +278,7 @@ impl Bench {
 
     /// As many live waiters of one node that is not connected, on a lock that is not free.
     pub(crate) async fn plant_dead(&mut self, count: usize) -> Vec<Member> {
-        self.plant_dead_for(Demand::ALONE, count).await
+        self.plant_dead_for(Demand::EXCLUSIVE, count).await
     }
 
     pub(crate) async fn plant_dead_for(&mut self, demand: Demand, count: usize) -> Vec<Member> {

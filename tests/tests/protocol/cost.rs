@@ -81,7 +81,7 @@ async fn renew(bench: &mut Bench, node: &Node, member: &Member) -> u64 {
 
 async fn a_free_lock_costs_three_commands_and_its_release_two(mut bench: Bench) {
     let a = bench.drawing_node().await;
-    let (member, ran) = add(&mut bench, &a, Demand::ALONE).await;
+    let (member, ran) = add(&mut bench, &a, Demand::EXCLUSIVE).await;
     assert_eq!((ran, release(&mut bench, &a, &member).await), (3, 2));
 }
 
@@ -91,7 +91,7 @@ async fn a_wait_for_a_lock_costs_nine_commands_for_the_first_and_six_for_the_nex
     let (a, b) = (bench.drawing_node().await, bench.node().await);
     a.hold(30_000).await;
     for (node, expected) in [(&b, 9), (&b, 6), (&a, 8), (&a, 6)] {
-        assert_eq!(add(&mut bench, node, Demand::ALONE).await.1, expected);
+        assert_eq!(add(&mut bench, node, Demand::EXCLUSIVE).await.1, expected);
     }
 }
 
@@ -131,7 +131,7 @@ async fn tombstones_cost_each_wait_and_each_hand_over_one_command(mut bench: Ben
     let mut waiting = Vec::new();
     // The door has its mark already, so the first to wait writes none.
     for (node, expected) in [(&b, 9), (&b, 7), (&a, 9), (&a, 7)] {
-        let (member, ran) = add(&mut bench, node, Demand::ALONE).await;
+        let (member, ran) = add(&mut bench, node, Demand::EXCLUSIVE).await;
         assert_eq!(ran, expected);
         waiting.push(member);
     }
@@ -210,7 +210,7 @@ async fn no_script_costs_more_where_more_wait(mut bench: Bench) {
         for _ in 0..waiting {
             b.queue(30_000).await;
         }
-        let (leaver, enqueue) = add(&mut bench, &b, Demand::ALONE).await;
+        let (leaver, enqueue) = add(&mut bench, &b, Demand::EXCLUSIVE).await;
         let left = cost(bench.redis(), &b, leave(&[(&leaver, false)])).await;
         costs.push([enqueue, left, release(&mut bench, &a, &holder).await]);
     }

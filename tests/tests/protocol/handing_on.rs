@@ -80,7 +80,7 @@ async fn a_release_that_hands_over_to_the_head_alone_leaves_the_next_of_its_limi
 async fn a_run_of_readers_at_the_head_is_granted_in_one_step_up_to_the_first_lock(
     mut bench: Bench,
 ) {
-    let demands = [Demand::READ, Demand::READ, Demand::ALONE, Demand::READ];
+    let demands = [Demand::READ, Demand::READ, Demand::EXCLUSIVE, Demand::READ];
     let waiting = released(&mut bench, &demands).await;
     bench.assert_held(&[&waiting[0], &waiting[1]]).await;
     assert_eq!(bench.queue().await, waiting[2..]);
@@ -99,7 +99,7 @@ async fn a_dead_request_for_three_keeps_out_none_for_one(mut bench: Bench) {
 async fn behind_a_lock_no_node_is_asked_whether_it_is_connected(mut bench: Bench) {
     let a = bench.node().await;
     a.hold(30_000).await;
-    let dead = bench.plant_dead_for(Demand::ALONE, 1).await;
+    let dead = bench.plant_dead_for(Demand::EXCLUSIVE, 1).await;
     let waiting = a.queue(30_000).await;
     assert_eq!(a.touch(&[&waiting]).await.passed_over, 0);
     assert_eq!(bench.queue().await, [dead[0].clone(), waiting]);
@@ -117,7 +117,7 @@ async fn the_calling_node_counts_as_connected(mut bench: Bench) {
 async fn a_silent_head_is_dropped_although_every_permit_is_held_but_not_behind_a_lock(
     mut bench: Bench,
 ) {
-    for (demand, left) in [(permits(1, 1), 0), (Demand::ALONE, 1)] {
+    for (demand, left) in [(permits(1, 1), 0), (Demand::EXCLUSIVE, 1)] {
         bench.restart().await;
         let (a, b) = (bench.node().await, bench.node().await);
         a.hold_for(demand, 30_000).await;

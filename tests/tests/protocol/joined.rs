@@ -253,7 +253,7 @@ async fn those_that_fit_together_are_granted_under_one_token_up_to_the_first_tha
     mut bench: Bench,
 ) {
     let a = bench.node().await;
-    let demands = [Demand::READ, Demand::READ, Demand::ALONE, Demand::READ];
+    let demands = [Demand::READ, Demand::READ, Demand::EXCLUSIVE, Demand::READ];
     let asking = demands.map(|demand| a.member_for(demand, 30_000));
     let reply = a.wait_all(&all(&asking)).await;
     let granted = Acquired::Granted;

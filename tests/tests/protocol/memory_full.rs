@@ -29,7 +29,7 @@ async fn fill(bench: &mut Bench) {
 fn demands(bench: &Bench) -> Vec<Demand> {
     let parts = [Demand::READ, Demand::permits(2, 10).expect("two of ten")];
     let parts = parts.into_iter().filter(|_| !bench.side.has_peers());
-    [Demand::ALONE].into_iter().chain(parts).collect()
+    [Demand::EXCLUSIVE].into_iter().chain(parts).collect()
 }
 
 /// Refused, and nothing is half done.

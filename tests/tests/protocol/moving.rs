@@ -117,7 +117,7 @@ impl Cluster {
 #[tokio::test]
 async fn an_acquire_of_what_is_free_is_refused_whole() {
     let mut cluster = Cluster::start().await;
-    for demand in [Demand::ALONE, Demand::READ] {
+    for demand in [Demand::EXCLUSIVE, Demand::READ] {
         cluster.bench.redis().flush_all().await;
         let member = cluster.member(0, demand);
         cluster.is_refused_whole(0, &acquire(&member, Mode::Try, 10)).await;
@@ -127,9 +127,9 @@ async fn an_acquire_of_what_is_free_is_refused_whole() {
 #[tokio::test]
 async fn an_enqueue_is_refused_whole_where_a_key_that_it_would_write_is_absent() {
     let mut cluster = Cluster::start().await;
-    for demand in [Demand::ALONE, Demand::READ] {
+    for demand in [Demand::EXCLUSIVE, Demand::READ] {
         cluster.bench.redis().flush_all().await;
-        cluster.ask(0, Demand::ALONE).await;
+        cluster.ask(0, Demand::EXCLUSIVE).await;
         let first = cluster.member(1, demand); // no queue, no patience
         cluster.is_refused_whole(1, &acquire(&first, Mode::Wait, 10)).await;
         let other = cluster.member(0, demand); // a queue, no patience
@@ -140,9 +140,9 @@ async fn an_enqueue_is_refused_whole_where_a_key_that_it_would_write_is_absent()
 #[tokio::test]
 async fn an_enqueue_of_several_is_refused_whole_where_a_key_that_it_would_write_is_absent() {
     let mut cluster = Cluster::start().await;
-    for demand in [Demand::ALONE, Demand::READ] {
+    for demand in [Demand::EXCLUSIVE, Demand::READ] {
         cluster.bench.redis().flush_all().await;
-        cluster.ask(0, Demand::ALONE).await;
+        cluster.ask(0, Demand::EXCLUSIVE).await;
         for node in 0..2 {
             let members = vec![cluster.member(node, demand), cluster.member(node, demand)];
             let command = Command::Acquire { members, mode: Mode::Wait, queue_limit: 10 };
@@ -157,12 +157,12 @@ async fn what_changes_a_lock_or_its_line_is_refused_whole_where_a_key_is_absent(
     let mut cluster = Cluster::start().await;
     for which in 0..5 {
         cluster.bench.redis().flush_all().await;
-        let lock = cluster.ask(0, Demand::ALONE).await;
+        let lock = cluster.ask(0, Demand::EXCLUSIVE).await;
         if which == 0 {
             cluster.is_refused_whole(0, &reduce(&lock)).await;
             continue;
         }
-        let waiting = cluster.ask(1, Demand::ALONE).await;
+        let waiting = cluster.ask(1, Demand::EXCLUSIVE).await;
         if which == 4 {
             cluster.try_run(1, &leave(&[(&waiting, false)])).await.expect("answered");
         }
@@ -185,8 +185,8 @@ async fn a_release_to_a_waiter_is_refused_whole_where_one_of_its_keys_is_absent(
     let mut cluster = Cluster::start().await;
     for lost in ["patience", "counter", "queue"] {
         cluster.bench.redis().flush_all().await;
-        let holder = cluster.ask(0, Demand::ALONE).await;
-        let waiting = cluster.ask(1, Demand::ALONE).await;
+        let holder = cluster.ask(0, Demand::EXCLUSIVE).await;
+        let waiting = cluster.ask(1, Demand::EXCLUSIVE).await;
         let key = match lost {
             "patience" => lock_tests::patience_key(LOCK, waiting.node()),
             "queue" => lock_tests::queue_key(LOCK),
@@ -202,14 +202,14 @@ impl Cluster {
     /// fits once the second part is free, a tombstone, members passed over, patience.
     async fn everything_is_there(&mut self) -> [Member; 3] {
         self.bench.redis().flush_all().await;
-        let lock = self.ask(0, Demand::ALONE).await;
+        let lock = self.ask(0, Demand::EXCLUSIVE).await;
         self.try_run(0, &reduce(&lock)).await.expect("answered");
         let read = self.ask(0, Demand::READ).await;
         let waiting = self.ask(1, Demand::permits(2, 3).expect("two of three")).await;
-        let unknown = self.member(0, Demand::ALONE);
+        let unknown = self.member(0, Demand::EXCLUSIVE);
         self.try_run(0, &leave(&[(&unknown, true)])).await.expect("answered");
         for node in 0..2 {
-            let passed = self.member(node, Demand::ALONE);
+            let passed = self.member(node, Demand::EXCLUSIVE);
             let id = &self.nodes[node].id;
             let mut add = cmd("ZADD");
             add.arg(lock_tests::passed_key(LOCK, id.as_str())).arg(7).arg(passed.as_str());
@@ -237,7 +237,7 @@ async fn where_all_keys_are_there_the_first_write_is_refused() {
             5 => (1, leave(&[(&waiting, true)])),
             6 => (0, leave(&[(&read, false)])),
             7 => (0, Command::ForceRelease { member: None }),
-            _ => (0, acquire(&cluster.member(0, Demand::ALONE), Mode::Wait, 10)),
+            _ => (0, acquire(&cluster.member(0, Demand::EXCLUSIVE), Mode::Wait, 10)),
         };
         cluster.is_refused_whole(node, &command).await;
         let expects_a_message = [0, 1, 6, 7].contains(&which);
@@ -292,7 +292,7 @@ async fn where_even_the_guard_is_there_nothing_is_refused() {
             0 => (0, Command::Release { member: read }),
             1 => (0, Command::Confirm { member: read }),
             2 => (1, touch(&[&waiting])),
-            _ => (0, acquire(&cluster.member(0, Demand::ALONE), Mode::Wait, 10)),
+            _ => (0, acquire(&cluster.member(0, Demand::EXCLUSIVE), Mode::Wait, 10)),
         };
         let guard = format!("{}:guard", lock_tests::door_key(LOCK));
         let () = cluster.bench.redis().ask(cmd("SET").arg(guard).arg(1)).await;

@@ -127,7 +127,7 @@ impl Node {
 
     /// A new member of this node that asks for a lock.
     pub(crate) fn member(&self, lease_ms: u64) -> Member {
-        self.member_for(Demand::ALONE, lease_ms)
+        self.member_for(Demand::EXCLUSIVE, lease_ms)
     }
 
     /// A new member of this node.
@@ -135,7 +135,7 @@ impl Node {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let label = Label::new("a label");
         if self.peers {
-            assert_eq!(demand, Demand::ALONE, "beside JVMs there is nothing else");
+            assert_eq!(demand, Demand::EXCLUSIVE, "beside JVMs there is nothing else");
             return Member::plain(&self.id, number, lease_ms, &label);
         }
         Member::new(&self.id, number, lease_ms, demand, &label)

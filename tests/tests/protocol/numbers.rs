@@ -20,7 +20,7 @@ facts! {
     ],
 }
 
-const DEMANDS: [Demand; 2] = [Demand::ALONE, Demand::READ];
+const DEMANDS: [Demand; 2] = [Demand::EXCLUSIVE, Demand::READ];
 
 async fn a_token_is_above_the_floor_whatever_becomes_of_the_counter(mut bench: Bench) {
     let a = bench.node().await;

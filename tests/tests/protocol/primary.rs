@@ -18,7 +18,7 @@ facts! {
 /// µs between the numbers of two primaries, and from there to the clock.
 const APART_US: u64 = 60_000_000;
 
-const DEMANDS: [Demand; 2] = [Demand::ALONE, Demand::READ];
+const DEMANDS: [Demand; 2] = [Demand::EXCLUSIVE, Demand::READ];
 
 fn of_a_primary(floor_us: u64, epoch_us: u64) -> Floors {
     Floors { floor_us, elsewhere_us: 0, latest_us: floor_us, epoch_us }
@@ -37,7 +37,7 @@ async fn a_primary_goes_on_from_the_tokens_of_the_others_and_not_from_its_clock(
         ahead_us + 1
     };
 
-    for demand in [Demand::ALONE, Demand::READ, permits(1, 2)] {
+    for demand in [Demand::EXCLUSIVE, Demand::READ, permits(1, 2)] {
         let token = others_are_ahead();
         let member = a.member_for(demand, 30_000);
         assert_eq!(grant(&a.wait(&member).await).token.get(), token, "{demand}");

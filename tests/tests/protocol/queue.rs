@@ -138,7 +138,7 @@ async fn a_touch_gives_fifteen_seconds_and_never_shortens(mut bench: Bench) {
 
 // Finding 11.
 async fn ghosts_behind_a_live_head_neither_fill_the_queue_nor_stay(mut bench: Bench) {
-    let demands = [Demand::ALONE, Demand::READ];
+    let demands = [Demand::EXCLUSIVE, Demand::READ];
     for demand in if bench.side.has_peers() { &demands[..1] } else { &demands } {
         bench.restart().await;
         let (a, b) = (bench.node().await, bench.node().await);
@@ -196,7 +196,7 @@ async fn a_queue_behind_a_door_without_a_mark_is_found_by_the_next_that_waits(mu
 
 // A counter that was lost is no measure of places: the next is above all that are there.
 async fn a_newcomer_stands_behind_all_even_if_the_counter_was_lost(mut bench: Bench) {
-    for demand in [Demand::ALONE, Demand::READ] {
+    for demand in [Demand::EXCLUSIVE, Demand::READ] {
         bench.restart().await;
         let (a, b) = (bench.node().await, bench.node().await);
         a.hold(30_000).await;
@@ -360,7 +360,7 @@ async fn an_inspection_changes_nothing_and_tells_all(mut bench: Bench) {
     let seen = b.inspect().await;
     assert_eq!(bench.everything().await, before);
     let [hold] = &seen.holds[..] else { panic!("{:?}", seen.holds) };
-    assert_eq!((hold.party.ours(), hold.weight), (Some(&holder), Demand::ALONE.weight()));
+    assert_eq!((hold.party.ours(), hold.weight), (Some(&holder), Demand::EXCLUSIVE.weight()));
     assert!((29_000..=30_000).contains(&hold.left_ms));
     let kept = bench.side.has_peers().then_some(token);
     assert_eq!((seen.waiters.len(), seen.token), (3, kept), "a lock's own token stands nowhere");

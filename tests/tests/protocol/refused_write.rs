@@ -70,7 +70,7 @@ async fn without_enough_replicas_nobody_is_told_of_a_grant_that_was_not_written(
 
 // Finding 5, with a holder to be revoked.
 async fn without_enough_replicas_nothing_is_half_written_and_no_message_is_sent(mut bench: Bench) {
-    let all = [Demand::ALONE, Demand::READ, Demand::permits(2, 3).expect("two of three")];
+    let all = [Demand::EXCLUSIVE, Demand::READ, Demand::permits(2, 3).expect("two of three")];
     let demands = if bench.side.has_peers() { &all[..1] } else { &all };
     for by in ["NOREPLICAS", "READONLY"] {
         for demand in demands {

@@ -106,7 +106,7 @@ async fn every_reply_tells_the_grant_of_the_calling_node(mut bench: Bench) {
 
 async fn a_confirmation_tells_the_token_and_the_full_lease(mut bench: Bench) {
     let a = bench.node().await;
-    for demand in [Demand::ALONE, Demand::READ] {
+    for demand in [Demand::EXCLUSIVE, Demand::READ] {
         let member = a.member_for(demand, 30_000);
         let granted = a.wait(&member).await;
         let confirmed = a.confirm(&member).await;

@@ -143,7 +143,7 @@ async fn a_read_that_comes_when_the_lease_of_the_lock_has_ended_hands_on(mut ben
 }
 
 async fn a_confirmation_extends_a_claim_to_the_full_lease(mut bench: Bench) {
-    let demands = [Demand::ALONE, Demand::READ];
+    let demands = [Demand::EXCLUSIVE, Demand::READ];
     for demand in if bench.side.has_peers() { &demands[..1] } else { &demands } {
         bench.restart().await;
         let (a, b) = (bench.node().await, bench.node().await);
@@ -170,7 +170,7 @@ async fn a_confirmation_by_a_node_that_has_seen_a_later_time_has_a_token_above_i
 async fn a_counter_that_is_no_number_is_left_alone_and_locks_nothing(mut bench: Bench) {
     let a = bench.node().await;
     let () = bench.redis().ask(redis::cmd("SET").arg(COUNTER).arg("text")).await;
-    for demand in [Demand::ALONE, Demand::READ] {
+    for demand in [Demand::EXCLUSIVE, Demand::READ] {
         let member = a.member_for(demand, 30_000);
         a.run(acquire(&member, Mode::Wait, 10)).await.expect_err("no number");
         assert_eq!(bench.redis().get(COUNTER).await.as_deref(), Some("text"));
@@ -195,7 +195,7 @@ async fn a_full_memory_keeps_no_part_from_being_renewed(mut bench: Bench) {
 }
 
 async fn a_full_memory_keeps_no_lock_from_being_handed_over(mut bench: Bench) {
-    for demand in [Demand::ALONE, Demand::READ] {
+    for demand in [Demand::EXCLUSIVE, Demand::READ] {
         let (a, b) = (bench.node().await, bench.node().await);
         let lock = a.hold(30_000).await;
         let next = b.queue_for(demand, 30_000).await;
@@ -250,7 +250,7 @@ async fn the_last_release_drops_parts_whose_door_was_lost(mut bench: Bench) {
 /// The demands of acquires whose scripts differ, in several commands: so many wait.
 async fn refused(node: &Node, limit: u32, waiting: u64) {
     let full = Acquired::Full { waiting };
-    for demand in [Demand::ALONE, Demand::READ] {
+    for demand in [Demand::EXCLUSIVE, Demand::READ] {
         let asking = [(); 3].map(|()| node.member_for(demand, 30_000));
         let outcome = node.acquire(&asking[0], Mode::Wait, limit).await.outcome;
         assert_eq!(outcome, full, "{demand}");
@@ -270,14 +270,14 @@ async fn the_silent_in_a_full_queue_are_looked_for_once_a_second(mut bench: Benc
     bench.end_patience(&waiting[0]).await;
     refused(&a, 2, 2).await;
     // Also where one of several has room.
-    let asking = [(); 2].map(|()| a.member_for(Demand::ALONE, 30_000));
+    let asking = [(); 2].map(|()| a.member_for(Demand::EXCLUSIVE, 30_000));
     let outcomes = a.acquire_all(&asking.each_ref(), Mode::Wait, 3).await.outcome;
     let full = Acquired::Full { waiting: 3 };
     assert_eq!(outcomes, [Acquired::Queued { position: 2 }, full]);
     a.leave(&asking[0]).await;
     assert_eq!(bench.queue().await, waiting);
     bench.pass(1_001).await;
-    let newcomer = a.member_for(Demand::ALONE, 30_000);
+    let newcomer = a.member_for(Demand::EXCLUSIVE, 30_000);
     let outcome = a.acquire(&newcomer, Mode::Wait, 2).await.outcome;
     assert_eq!(outcome, Acquired::Queued { position: 1 });
     assert_eq!(bench.queue().await, [waiting[1].clone(), newcomer]);
@@ -303,10 +303,10 @@ async fn a_full_queue_refuses_none_that_waits_holds_or_is_served_in_a_run(mut be
         let outcome = a.acquire(member, Mode::Wait, 2).await.outcome;
         assert_eq!(outcome, Acquired::Granted);
     }
-    let newcomer = a.member_for(Demand::ALONE, 30_000);
+    let newcomer = a.member_for(Demand::EXCLUSIVE, 30_000);
     let outcomes = a.acquire_all(&[&newcomer, &run[1]], Mode::Wait, 2).await.outcome;
     assert_eq!(outcomes, [full, Acquired::Granted]);
-    let newcomer = b.member_for(Demand::ALONE, 30_000);
+    let newcomer = b.member_for(Demand::EXCLUSIVE, 30_000);
     let outcomes = b.acquire_all(&[&newcomer, &waiting[1]], Mode::Wait, 2).await.outcome;
     assert_eq!(outcomes, [full, Acquired::Queued { position: 2 }]);
 }

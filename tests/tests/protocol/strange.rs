@@ -300,7 +300,7 @@ async fn a_strange_key_at_a_lock_that_is_held_in_parts_is_named_and_never_change
 
 async fn an_acquire_at_a_name_that_another_program_uses_says_so(mut bench: Bench) {
     let a = bench.node().await;
-    let demands = [Demand::ALONE, Demand::READ];
+    let demands = [Demand::EXCLUSIVE, Demand::READ];
     let demands = if a.peers { &demands[..1] } else { &demands };
     let keys = match a.peers {
         true => protocol::redisson::keys(LOCK)[..4].to_vec(),

@@ -30,7 +30,7 @@ facts! {
 
 /// A demand for each script that takes.
 fn demands(bench: &Bench) -> &'static [Demand] {
-    if bench.side.has_peers() { &[Demand::ALONE] } else { &[Demand::ALONE, Demand::READ] }
+    if bench.side.has_peers() { &[Demand::EXCLUSIVE] } else { &[Demand::EXCLUSIVE, Demand::READ] }
 }
 
 async fn whatever_fits_is_granted_its_full_lease_and_the_reply_tells_it(mut bench: Bench) {
@@ -64,7 +64,7 @@ async fn a_lock_that_was_taken_and_given_back_leaves_nothing_but_a_token(mut ben
 
 async fn a_try_that_is_refused_writes_nothing(mut bench: Bench) {
     let one_of_one = [permits(1, 1)];
-    for demand in if bench.side.has_peers() { &[Demand::ALONE] } else { &one_of_one } {
+    for demand in if bench.side.has_peers() { &[Demand::EXCLUSIVE] } else { &one_of_one } {
         for is_waited_for in [false, true] {
             bench.restart().await;
             let (a, b) = (bench.node().await, bench.node().await);

@@ -201,7 +201,7 @@ async fn a_counter_ahead_of_the_clock_is_followed(mut bench: Bench) {
 // Numbers from 2^53 on are not exact in Lua.
 async fn a_counter_that_cannot_be_counted_up_is_replaced_by_the_clock(mut bench: Bench) {
     for count in [LIMIT - 1, LIMIT, i64::MAX as u64] {
-        for demand in [Demand::ALONE, Demand::READ] {
+        for demand in [Demand::EXCLUSIVE, Demand::READ] {
             bench.restart().await;
             let a = bench.node().await;
             bench.set_counter(Some(count)).await;
@@ -223,7 +223,7 @@ async fn a_counter_that_is_no_number_is_another_program_s(mut bench: Bench) {
         let (holder, waiting) = (a.hold(30_000).await, a.queue(30_000).await);
         let () = bench.redis().ask(cmd("SET").arg(COUNTER).arg(text)).await;
         let before = bench.everything().await;
-        for demand in [Demand::ALONE, Demand::READ] {
+        for demand in [Demand::EXCLUSIVE, Demand::READ] {
             let command = acquire(&a.member_for(demand, 30_000), Mode::Wait, 10);
             let error = a.run(command).await.expect_err("no number");
             assert_eq!(error.kind, LockErrorKind::WrongType, "{text:?}");

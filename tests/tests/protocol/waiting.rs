@@ -194,7 +194,7 @@ async fn a_tombstone_that_outlives_its_door_counts_no_more_and_no_waiter_is_lost
     assert_eq!(mark, Some(Mark::Waited));
     assert_eq!(bench.gone().await, std::slice::from_ref(&zombie));
     assert_eq!(a.wait(&zombie).await.outcome, Acquired::Queued { position: 0 });
-    let last = a.queue_for(Demand::ALONE, 30_000).await;
+    let last = a.queue_for(Demand::EXCLUSIVE, 30_000).await;
     b.release(&waiting).await;
     assert_eq!(bench.holder().await, Some(zombie.clone()));
     a.release(&zombie).await;

@@ -23,7 +23,7 @@ impl<B, E: ExtractKey<Request<B>>> ExtractKey<Request<B>> for ReadOn<E> {
     fn extract_key(&self, request: &Request<B>) -> Result<Option<Keys>, KeyError> {
         let demand = match self.methods.contains(request.method()) {
             true => Demand::READ,
-            false => Demand::ALONE,
+            false => Demand::EXCLUSIVE,
         };
         Ok(self.extractor.extract_key(request)?.map(|keys| keys.demand(demand)))
     }

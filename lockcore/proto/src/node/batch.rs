@@ -138,7 +138,7 @@ fn joins(open: &mut Ask, ask: &mut Ask) -> bool {
 }
 
 fn are_alone(members: &[Member]) -> bool {
-    members.iter().all(|member| member.demand() == Demand::ALONE)
+    members.iter().all(|member| member.demand() == Demand::EXCLUSIVE)
 }
 
 /// The batch to which the next request of its kind is added.
@@ -172,7 +172,7 @@ mod tests {
     }
 
     fn renewal(lock: usize) -> Ask {
-        ask(lock, Command::Renew { members: vec![member(lock, Demand::ALONE)] })
+        ask(lock, Command::Renew { members: vec![member(lock, Demand::EXCLUSIVE)] })
     }
 
     fn touch(lock: usize, members: usize) -> Ask {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     fn acquire(lock: usize, number: usize, mode: Mode) -> Ask {
-        let members = vec![member(number, Demand::ALONE)];
+        let members = vec![member(number, Demand::EXCLUSIVE)];
         ask(lock, Command::Acquire { members, mode, queue_limit: 7 })
     }
 
@@ -280,7 +280,8 @@ mod tests {
 
     #[test]
     fn what_is_of_another_kind_goes_alone_and_nothing_is_left_out() {
-        let release = |lock| ask(lock, Command::Release { member: member(lock, Demand::ALONE) });
+        let release =
+            |lock| ask(lock, Command::Release { member: member(lock, Demand::EXCLUSIVE) });
         let asks = vec![renewal(0), release(1), touch(2, 3), renewal(3), release(4), touch(5, 1)];
         let locks: Vec<Vec<String>> = batches(asks, |_| true, |_| 0)
             .iter()

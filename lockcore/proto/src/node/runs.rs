@@ -65,7 +65,7 @@ impl<P: Mirror> Core<P> {
         }
         // A hold that ends by itself ends for its holder, and for no other: it is served alone.
         let ends_by_itself = options.renewal == Renewal::Fixed || options.max_hold.is_some();
-        *demand == Demand::ALONE && *mode == Mode::Wait && !ends_by_itself
+        *demand == Demand::EXCLUSIVE && *mode == Mode::Wait && !ends_by_itself
     }
 
     /// Whether the member is gone once these have left: of a run's hold, once all members have.

@@ -54,7 +54,7 @@ fn wish(lock: &str) -> Request {
         options: Terms { lease: LEASE, ..Terms::default() },
         mode: Mode::Wait,
         label: Label::new("test"),
-        demand: Demand::ALONE,
+        demand: Demand::EXCLUSIVE,
     }
 }
 

@@ -211,7 +211,7 @@ impl QueueState {
         mark: Mark,
     ) {
         let ends_ms = call.now_ms() + left_ms;
-        if member.demand() == Demand::ALONE {
+        if member.demand() == Demand::EXCLUSIVE {
             call.issue_for(run.len());
             return self.close(member, run, mark, ends_ms);
         }

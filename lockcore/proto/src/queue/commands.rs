@@ -52,7 +52,7 @@ impl QueueState {
         let mut rest = members;
         if let [first, others @ ..] = members
             && is_free
-            && first.demand() == Demand::ALONE
+            && first.demand() == Demand::EXCLUSIVE
         {
             asking.outcomes.push(self.grant_lease(call, first));
             rest = others;
@@ -307,7 +307,7 @@ impl QueueState {
     /// Extends holds to their members' full leases. Never revives one, never hands over.
     pub(super) fn renew(&mut self, call: &mut Call<'_>, members: &[Member]) -> Reply<Vec<Renewed>> {
         if let [member] = members
-            && member.demand() == Demand::ALONE
+            && member.demand() == Demand::EXCLUSIVE
         {
             let outcome = vec![self.renew_lock(call, member)];
             return self.short(call, outcome);
@@ -337,7 +337,7 @@ impl QueueState {
 
     fn renew_one(&mut self, call: &mut Call<'_>, member: &Member) -> Renewed {
         let now_ms = call.now_ms();
-        if member.demand() == Demand::ALONE && self.holds.get(member).is_none() {
+        if member.demand() == Demand::EXCLUSIVE && self.holds.get(member).is_none() {
             return self.renew_whole(call, member);
         }
         if self.whole(now_ms).is_some() || self.held_until(member, now_ms).is_none() {

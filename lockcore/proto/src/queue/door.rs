@@ -207,7 +207,7 @@ impl QueueState {
     /// The weight in use.
     pub(super) fn used(&self) -> u64 {
         match self.door.as_ref().map(|door| &door.held) {
-            Some(Held::Whole { .. }) => Demand::ALONE.weight(),
+            Some(Held::Whole { .. }) => Demand::EXCLUSIVE.weight(),
             Some(Held::Parts { used, .. }) => *used,
             None => 0,
         }

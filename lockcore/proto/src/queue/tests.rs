@@ -34,7 +34,7 @@ fn member(letter: char, number: u64, demand: Demand) -> Member {
 }
 
 fn lock(letter: char, number: u64) -> Member {
-    member(letter, number, Demand::ALONE)
+    member(letter, number, Demand::EXCLUSIVE)
 }
 
 fn read(letter: char, number: u64) -> Member {

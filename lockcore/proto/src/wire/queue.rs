@@ -23,10 +23,10 @@ const USUAL_PREFIX: &str = "lockcore";
 /// Whether the command is about everything alone: then it has a script that looks at the door.
 fn is_whole(command: &Command) -> bool {
     match command {
-        Command::Release { member } => member.demand() == Demand::ALONE,
+        Command::Release { member } => member.demand() == Demand::EXCLUSIVE,
         Command::Acquire { members, .. } if keeps_newest(members) => false,
         Command::Acquire { members, .. } | Command::Renew { members, .. } => {
-            matches!(&**members, [one] if one.demand() == Demand::ALONE)
+            matches!(&**members, [one] if one.demand() == Demand::EXCLUSIVE)
         }
         _ => false,
     }

@@ -49,7 +49,7 @@ impl Process {
     }
 
     fn member(&self, number: u64) -> Member {
-        Member::new(&self.node, number, 30_000, Demand::ALONE, &Label::new("test"))
+        Member::new(&self.node, number, 30_000, Demand::EXCLUSIVE, &Label::new("test"))
     }
 
     fn acquire(&self, lock: &LockName, number: u64) -> Result<Reply<Vec<Acquired>>, StoreError> {

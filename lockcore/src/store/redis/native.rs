@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     static MEMBER: LazyLock<Member> = LazyLock::new(|| {
-        Member::new(&NodeId::from(7_u128), 7, 30_000, Demand::ALONE, &Label::new("me"))
+        Member::new(&NodeId::from(7_u128), 7, 30_000, Demand::EXCLUSIVE, &Label::new("me"))
     });
     const FLOOR: u64 = 100;
 

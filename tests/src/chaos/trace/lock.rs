@@ -103,7 +103,7 @@ fn node(member: &str) -> &str {
 }
 
 fn demand(member: &str) -> Demand {
-    Member::parse(member).map_or(Demand::ALONE, |member| member.demand())
+    Member::parse(member).map_or(Demand::EXCLUSIVE, |member| member.demand())
 }
 
 fn hash(member: &str) -> u64 {
@@ -134,7 +134,7 @@ impl Hold {
 
     /// Whether the hold is of everything.
     fn is_whole(&self) -> bool {
-        self.weight == Demand::ALONE.weight()
+        self.weight == Demand::EXCLUSIVE.weight()
     }
 
     /// Whether the lease has certainly not ended.

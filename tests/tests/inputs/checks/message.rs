@@ -128,7 +128,7 @@ fn round_trip(source: &mut Source<'_>) {
     assert_eq!((read.label(), &read), (label.as_str(), &member));
     let count = 1 + u32::from(source.byte());
     let permits = Demand::permits(count, count + 7).expect("no more than there are");
-    for demand in [Demand::ALONE, Demand::READ, permits] {
+    for demand in [Demand::EXCLUSIVE, Demand::READ, permits] {
         let member = Member::new(&node, number, lease_ms, demand, &label);
         let read = Member::parse(member.as_str()).expect("it is ours");
         assert_eq!((read.number(), read.lease_ms(), read.demand()), (number, lease_ms, demand));

@@ -270,6 +270,6 @@ fn round_trip(source: &mut Source<'_>) {
     let queued = vec![Acquired::Queued { position: 3 }];
     assert_eq!((reply.outcome, reply.first_end_ms), (queued, Some(3)));
     assert_eq!((reply.grants, reply.now_us), (grant(&other, CLOCK, 17), Some(CLOCK)));
-    assert_eq!(member.demand() == Demand::ALONE, demand.starts_with('w'));
+    assert_eq!(member.demand() == Demand::EXCLUSIVE, demand.starts_with('w'));
     assert_eq!(member.run_limit(), if demand == "w/8" { 8 } else { 1 });
 }

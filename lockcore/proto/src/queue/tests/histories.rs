@@ -142,11 +142,11 @@ impl History {
 
     fn demand(&mut self) -> Demand {
         let (weight, limit) = match self.kind {
-            Kind::Locks => return Demand::ALONE,
+            Kind::Locks => return Demand::EXCLUSIVE,
             Kind::ReadWrite if self.dice.chance(60) => return Demand::READ,
-            Kind::ReadWrite => return Demand::ALONE,
+            Kind::ReadWrite => return Demand::EXCLUSIVE,
             Kind::Semaphore => (1 + self.dice.below(3) as u32, 3),
-            Kind::Mixed if self.dice.chance(15) => return Demand::ALONE,
+            Kind::Mixed if self.dice.chance(15) => return Demand::EXCLUSIVE,
             Kind::Mixed if self.dice.chance(15) => return Demand::READ,
             Kind::Mixed => {
                 let limit = self.dice.one_of(&[2, 3, 5]);
@@ -243,7 +243,7 @@ impl History {
 
         for member in &granted {
             self.told.insert(member.clone(), is[member].0);
-            self.count("lock", usize::from(member.demand() == Demand::ALONE));
+            self.count("lock", usize::from(member.demand() == Demand::EXCLUSIVE));
         }
         self.count("granted", granted.len());
         self.count("batch", usize::from(granted.len() > 1));

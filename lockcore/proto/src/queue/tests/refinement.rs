@@ -172,7 +172,7 @@ fn choose(dice: &mut Dice, mutex: &Mutex, members: &mut Vec<Member>, by: char) -
         held.chain(mutex.line.values()).chain(mutex.aside.values()).filter(mine).cloned().collect();
     if there.is_empty() || dice.chance(35) {
         let lease_ms = dice.one_of(&[200, 2_500, 9_000, 60_000]);
-        let fresh = with_lease(by, members.len() as u64, lease_ms, Demand::ALONE);
+        let fresh = with_lease(by, members.len() as u64, lease_ms, Demand::EXCLUSIVE);
         members.push(fresh.clone());
         let mode = if dice.chance(20) { Mode::Try } else { Mode::Wait };
         return Command::Acquire { members: vec![fresh], mode, queue_limit: 1_000 };

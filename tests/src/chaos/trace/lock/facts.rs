@@ -33,7 +33,7 @@ impl<'a> Facts<'a> {
     /// The token of the grants of the step, or of a hold of everything that has become a part.
     pub(super) fn token(&self) -> Option<u64> {
         let mut granted = self.lock.new_holds().peekable();
-        let was_whole = |weight: &u64| *weight == Demand::ALONE.weight();
+        let was_whole = |weight: &u64| *weight == Demand::EXCLUSIVE.weight();
         let is_lowered = self.lock.done.reduced.values().any(was_whole);
         (granted.peek().is_some() || is_lowered).then(|| match granted.any(Hold::is_whole) {
             true => self.step.issued.unwrap_or(0),
