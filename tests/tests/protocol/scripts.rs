@@ -1,4 +1,7 @@
-//! The texts of the scripts, as a server reads them.
+//! The texts of the scripts: as a server reads them, and as they stand in their files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use lock_tests::{Raw, RedisServer};
 use proto::Topology;
@@ -26,7 +29,40 @@ fn the_row_that_pays_for_a_short_way_is_in_its_page() {
     for line in paid {
         let (row, page) = line.trim_end_matches('.').split_once("\" in ").expect("a page");
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../").to_owned() + page;
-        let text = std::fs::read_to_string(&page).expect("a page");
+        let text = fs::read_to_string(&page).expect("a page");
         assert!(text.contains(row), "{page} has no row {row:?}");
+    }
+}
+
+/// All files in a folder and those within it.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry"));
+    let each = |path: PathBuf| if path.is_dir() { files(&path) } else { vec![path] };
+    entries.flat_map(|entry| each(entry.path())).collect()
+}
+
+/// Numbers of one digit and 1 000, by which µs are made ms, are also something else.
+#[test]
+fn no_number_that_has_a_name_is_written_out_in_a_file() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    for (folder, numbers) in [
+        ("lockcore/proto/src/wire/lua", scripts::NUMBERS.as_slice()),
+        ("lockcore/redisson/src/lua", redisson::scripts::NUMBERS.as_slice()),
+    ] {
+        let files = files(&root.join(folder));
+        assert!(files.len() > 1);
+        for file in files {
+            let text = fs::read_to_string(&file).expect("a script");
+            let code = text.lines().filter(|line| !line.trim_start().starts_with("--"));
+            let is_end = |letter: char| !letter.is_ascii_alphanumeric() && letter != '_';
+            for number in
+                code.flat_map(|line| line.split(is_end)).filter_map(|word| word.parse().ok())
+            {
+                let mut named = numbers.iter().chain(&scripts::SHARED_NUMBERS);
+                let name = named.find(|(_, other)| *other == number).map(|(name, _)| name);
+                let is_free = number < 10 || number == 1_000;
+                assert!(is_free || name.is_none(), "{}: {number} is {name:?}", file.display());
+            }
+        }
     }
 }
