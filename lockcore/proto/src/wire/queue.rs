@@ -4,7 +4,7 @@ pub(crate) mod reply;
 
 use super::call::{Begin, Call, Context};
 use super::keys::{COUNTER, Counter};
-use super::scripts::{self, Script};
+use super::scripts::{self, Script, USUAL_LEASE_MS, USUAL_LIMIT, USUAL_PREFIX};
 use crate::demand::Demand;
 use crate::member::Member;
 use crate::name::LockName;
@@ -13,12 +13,6 @@ use crate::{Acquired, Answer, Command, Mode, Released, Topology};
 
 /// The keys that a script is given: the others are named after the door.
 const KEYS: usize = 2;
-/// The lease that is not sent.
-const USUAL_LEASE_MS: u64 = 30_000;
-/// The queue limit that is not sent.
-const USUAL_LIMIT: u32 = 1_000;
-/// The prefix of channels that is not sent.
-const USUAL_PREFIX: &str = "lockcore";
 
 /// Whether the command is about everything alone: then it has a script that looks at the door.
 fn is_whole(command: &Command) -> bool {
