@@ -58,7 +58,32 @@ impl From<Answers> for Replies {
 pub(crate) type Replied = Result<Replies, StoreError>;
 
 /// Takes a reply. It is dropped without one if the runtime ends.
-pub(crate) type Then = Box<dyn FnOnce(Batch, Replied) + Send>;
+pub(crate) enum Then {
+    /// The node that has sent the batch: nothing is allocated for it.
+    Node(Arc<dyn TakeReply>),
+    /// A function.
+    Call(Box<dyn FnOnce(Batch, Replied) + Send>),
+}
+
+/// A node, which takes the replies to what it has sent.
+pub(crate) trait TakeReply: Send + Sync {
+    /// Takes a reply. Called from the store's own tasks, or within the call that has sent the
+    /// batch.
+    fn take(self: Arc<Self>, batch: Batch, replied: Replied);
+}
+
+impl Then {
+    pub(crate) fn call(then: impl FnOnce(Batch, Replied) + Send + 'static) -> Self {
+        Self::Call(Box::new(then))
+    }
+
+    pub(crate) fn take(self, batch: Batch, replied: Replied) {
+        match self {
+            Self::Node(node) => node.take(batch, replied),
+            Self::Call(call) => call(batch, replied),
+        }
+    }
+}
 
 /// A request that no core has to know of.
 pub(crate) type StoreFuture<T> = BoxFuture<'static, Result<T, StoreError>>;
@@ -84,7 +109,7 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
     /// Only asked for where replicas are required.
     fn confirm(&self, batch: Batch, then: Then) {
         let error = "this store has no replicas";
-        then(batch, Err(StoreError::refused(LockErrorKind::Unsupported, error)));
+        then.take(batch, Err(StoreError::refused(LockErrorKind::Unsupported, error)));
     }
 
     /// Whether commands get through at all.

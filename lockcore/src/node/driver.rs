@@ -41,7 +41,7 @@ use super::refusal_pace::RefusalPace;
 use super::settings::Settings;
 use crate::node::class::Classes;
 use crate::operate::status::{Connection, Status};
-use crate::store::{Listener, Replied, Replies, Store};
+use crate::store::{Listener, Replied, Replies, Store, TakeReply, Then};
 use crate::types::error::LockError;
 
 /// The most holders whose labels a wait is told.
@@ -197,7 +197,7 @@ impl Driver {
     /// Sends a request. Its answer is taken in whatever becomes of the caller: it may carry a grant
     /// for another attempt.
     pub(crate) fn send(self: &Arc<Self>, ask: Ask) {
-        self.send_then(ask, |_| {});
+        self.send_batch(smallvec![ask], false);
     }
 
     /// As [`send`](Self::send), and then calls `then` with the answer, unless the runtime ends
@@ -216,7 +216,7 @@ impl Driver {
             driver.replied(&batch, &replied);
             then(replied.and_then(Replies::only));
         };
-        self.store.send(smallvec![ask], Box::new(taken));
+        self.store.send(smallvec![ask], Then::call(taken));
     }
 
     /// Handles the entries that are due. Returns whether there is more, and when to come again:
@@ -348,19 +348,29 @@ impl Driver {
     }
 
     fn send_batch(self: &Arc<Self>, batch: Batch, confirmed: bool) {
+        if self.has_ended() {
+            return;
+        }
         let driver = Arc::clone(self);
-        let then = Box::new(move |batch: Batch, replied: Replied| match replied {
-            // None is to suffer for another.
-            Err(error) if batch.len() > 1 && is_of_one(&error) => {
+        // A store in memory runs the commands before this returns, and may call back.
+        match confirmed {
+            true => {
+                let taken = move |batch, replied| driver.take_or_split(batch, &replied, true);
+                self.store.confirm(batch, Then::call(taken));
+            }
+            false => self.store.send(batch, Then::Node(driver)),
+        }
+    }
+
+    /// Takes in a reply, or sends each command alone: none is to suffer for another.
+    fn take_or_split(self: &Arc<Self>, batch: Batch, replied: &Replied, confirmed: bool) {
+        match replied {
+            Err(error) if batch.len() > 1 && is_of_one(error) => {
                 for alone in batch {
-                    driver.send_batch(smallvec![alone], confirmed);
+                    self.send_batch(smallvec![alone], confirmed);
                 }
             }
-            replied => driver.replied(&batch, &replied),
-        });
-        match confirmed {
-            true => self.store.confirm(batch, then),
-            false => self.store.send(batch, then),
+            replied => self.replied(&batch, replied),
         }
     }
 
@@ -402,6 +412,12 @@ impl Driver {
     /// The instant at which a request last succeeded.
     pub(crate) fn last_success(&self) -> Instant {
         self.clock.instant(self.look(Core::last_success))
+    }
+}
+
+impl TakeReply for Driver {
+    fn take(self: Arc<Self>, batch: Batch, replied: Replied) {
+        self.take_or_split(batch, &replied, false);
     }
 }
 

@@ -269,7 +269,7 @@ impl Store for RedisStore {
 
     fn confirm(&self, batch: Batch, then: Then) {
         let confirmed = self.confirmed(batch.clone());
-        begin(&self.runtime, Box::pin(async move { then(batch, confirmed.await) }));
+        begin(&self.runtime, Box::pin(async move { then.take(batch, confirmed.await) }));
     }
 
     fn ping(&self) -> StoreFuture<()> {

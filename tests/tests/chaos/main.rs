@@ -4,6 +4,8 @@
 //!
 //! A failure prints the seed and the command that repeats its schedule.
 
+#[cfg(feature = "replays")]
+use std::collections::BTreeSet;
 use std::pin::pin;
 
 use futures_util::future::join_all;
@@ -125,12 +127,22 @@ async fn failovers_break_no_promise_where_grants_wait_for_all_replicas() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_is_sent_again_to_processes_that_die_is_served_once() {
     let _alone = ONE_AT_A_TIME.lock().await;
-    let (seed, keys) = (seed(), cycles_of_a_kind() / 5);
-    let outcome =
-        lock_tests::chaos::replays(env!("CARGO_BIN_EXE_lock-torture").as_ref(), seed, keys).await;
-    let again = format!("again: scripts/torture replays {keys} {seed}");
-    assert!(outcome.violations.is_empty(), "{}\n{outcome}\n{again}", outcome.violations.join("\n"));
-    let kinds = lock_tests::chaos::ReplayFault::ALL.len();
-    assert_eq!(outcome.faults.len(), kinds, "each fault struck\n{outcome}\n{again}");
-    assert!(outcome.hung_up > 0 && outcome.overtaken > 0, "{outcome}\n{again}");
+    let (first, keys) = (seed(), cycles_of_a_kind() / 5);
+    let (mut faults, mut hung_up, mut overtaken) = (BTreeSet::new(), 0, 0);
+    // A few keys may miss one of the faults, or a client that stays to be told of it.
+    for seed in first..first + 5 {
+        let torture = env!("CARGO_BIN_EXE_lock-torture").as_ref();
+        let outcome = lock_tests::chaos::replays(torture, seed, keys).await;
+        let again = format!("{outcome}\nagain: scripts/torture replays {keys} {seed}");
+        assert!(outcome.violations.is_empty(), "{}\n{again}", outcome.violations.join("\n"));
+        faults.extend(outcome.faults.keys().copied());
+        (hung_up, overtaken) = (hung_up + outcome.hung_up, overtaken + outcome.overtaken);
+        if faults.len() == lock_tests::chaos::ReplayFault::ALL.len() && hung_up > 0 && overtaken > 0
+        {
+            return;
+        }
+    }
+    panic!(
+        "{faults:?} struck, {hung_up} clients hung up, {overtaken} were overtaken: from {first}"
+    );
 }

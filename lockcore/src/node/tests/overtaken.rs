@@ -60,10 +60,10 @@ impl Store for Overtaking {
                     for _ in 0..10 {
                         tokio::task::yield_now().await;
                     }
-                    then(batch, replied);
+                    then.take(batch, replied);
                 };
                 let later = move |batch, replied| drop(tokio::spawn(then(batch, replied)));
-                self.store.send(batch, Box::new(later));
+                self.store.send(batch, Then::call(later));
             }
             Command::Renew { .. } => {
                 let store = Arc::clone(&self.store);
@@ -71,10 +71,10 @@ impl Store for Overtaking {
                     asked.notify_one();
                     released.notified().await;
                     let then = move |batch, replied| {
-                        then(batch, replied);
+                        then.take(batch, replied);
                         renewed.notify_one();
                     };
-                    store.send(batch, Box::new(then));
+                    store.send(batch, Then::call(then));
                 });
             }
             _ => self.store.send(batch, then),

@@ -324,10 +324,10 @@ impl Store for Wire {
             }
             drop(state);
             let (then, replied) = oneshot::channel();
-            store.send(asks, Box::new(|_, replied| drop(then.send(replied))));
+            store.send(asks, Then::call(|_, replied| drop(then.send(replied))));
             async move { replied.await.expect("memory answers at once") }.boxed()
         });
-        tokio::spawn(async move { then(batch, replied.await) });
+        tokio::spawn(async move { then.take(batch, replied.await) });
     }
 
     fn ping(&self) -> StoreFuture<()> {

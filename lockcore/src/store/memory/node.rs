@@ -120,7 +120,7 @@ impl Store for MemoryNode {
             let run = |ask: &Ask| self.run_on(state, now_us, (&ask.lock, &ask.command));
             Ok(Replies::from(batch.iter().map(run).collect::<Answers>()))
         });
-        then(batch, replied);
+        then.take(batch, replied);
     }
 
     fn topology(&self) -> Topology {

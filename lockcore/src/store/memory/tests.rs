@@ -13,7 +13,7 @@ use smallvec::smallvec;
 use tokio::time::advance;
 
 use super::*;
-use crate::store::Replies;
+use crate::store::{Replies, Then};
 use crate::types::key::LockKey;
 
 /// Records the events that it hears, and then has its reaction.
@@ -78,7 +78,7 @@ fn run(store: &Arc<dyn Store>, lock: &LockName, command: Command) -> Result<Answ
     let (lock, sent) = (lock.clone(), Moment::default());
     let ask = Ask { lock, command, sent, background: false, lane: 0 };
     let (then, replied) = mpsc::channel();
-    store.send(smallvec![ask], Box::new(move |_, reply| drop(then.send(reply))));
+    store.send(smallvec![ask], Then::call(move |_, reply| drop(then.send(reply))));
     replied.try_recv().expect("answered at once").and_then(Replies::only)
 }
 

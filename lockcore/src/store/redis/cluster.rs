@@ -119,7 +119,7 @@ impl ClusterStore {
         let shared = Arc::clone(&self.0);
         let routed = async move {
             let replied = shared.replied(route, &batch, send).await;
-            then(batch, replied);
+            then.take(batch, replied);
         };
         begin(&self.0.runtime, Box::pin(routed));
     }

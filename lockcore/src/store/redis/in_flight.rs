@@ -52,14 +52,14 @@ impl InFlight {
                 let (path, may_hold) = (Path::Digest, false);
                 Box::new(Self { server, batch, sender, floors, path, may_hold, then }).begin();
             }
-            Err(error) => then(batch, Err(failure::of_client(error))),
+            Err(error) => then.take(batch, Err(failure::of_client(error))),
         });
     }
 
     /// As [`send`](Self::send), once this is polled.
     pub(super) async fn ask(server: Arc<Server>, batch: Batch) -> Replied {
         let replied = answer_to(|then| {
-            Self::send(server, batch, Box::new(move |_, replied| then(replied)));
+            Self::send(server, batch, Then::call(move |_, replied| then(replied)));
         });
         let ended = || StoreError::refused(LockErrorKind::Closed, "the runtime has ended");
         replied.await.unwrap_or_else(|| Err(ended()))
@@ -174,7 +174,7 @@ impl InFlight {
     #[allow(clippy::boxed_local, reason = "without its box all of it would be copied once more")]
     fn end(self: Box<Self>, replied: Replied) {
         let Self { batch, then, .. } = *self;
-        then(batch, replied);
+        then.take(batch, replied);
     }
 }
 
