@@ -109,8 +109,7 @@ pub trait ExtractKeyExt: Sized {
     /// use lock_tower::{ExtractKey, ExtractKeyExt};
     ///
     /// let extractor = (|id: &u64| id.to_string()).prefix("order");
-    /// assert_eq!(extractor.extract_key(&42).unwrap().unwrap().names().collect::<Vec<_>>(),
-    /// ["order:42"]);
+    /// assert_eq!(extractor.extract_key(&42).unwrap().unwrap().names().collect::<Vec<_>>(), ["order:42"]);
     /// ```
     fn prefix(self, prefix: impl Into<String>) -> Prefixed<Self> {
         Prefixed::new(prefix, self)

@@ -25,10 +25,9 @@ use crate::lock::service::Lock;
 ///
 /// struct Transfer { account: u64, lock: Option<LockHandle> }
 ///
-/// let locks = Locks::builder().namespace("shop").in_memory()?; // or
-/// .connect("redis://127.0.0.1/").await? let layer = LockLayer::new(locks, |transfer: &Transfer|
-/// format!("account:{}", transfer.account)) .carry(|transfer: &mut Transfer, lock| transfer.lock =
-/// Some(lock));
+/// let locks = Locks::builder().namespace("shop").in_memory()?; // or .connect("redis://127.0.0.1/").await?
+/// let layer = LockLayer::new(locks, |transfer: &Transfer| format!("account:{}", transfer.account))
+///     .carry(|transfer: &mut Transfer, lock| transfer.lock = Some(lock));
 ///
 /// let service = ServiceBuilder::new().layer(layer).service(service_fn(async |transfer: Transfer| {
 ///     let token = transfer.lock.expect("every transfer has a lock").fencing_token();

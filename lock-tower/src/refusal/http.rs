@@ -45,10 +45,15 @@ use crate::refusal::{Cause, LockError};
 /// ```
 /// use lock_tower::{KeyError, LockError, Refusals};
 ///
-/// let response = Refusals::new().respond(&LockError::from(KeyError::new("the header x-order is
-/// missing"))); assert_eq!(response.status(), 400); assert_eq!( response.body(), concat!(
-/// r#"{"type":"about:blank","title":"Bad Request","status":400,"#, r#""detail":"the header x-order
-/// is missing","code":"lock-key-invalid"}"#, ), );
+/// let response = Refusals::new().respond(&LockError::from(KeyError::new("the header x-order is missing")));
+/// assert_eq!(response.status(), 400);
+/// assert_eq!(
+///     response.body(),
+///     concat!(
+///         r#"{"type":"about:blank","title":"Bad Request","status":400,"#,
+///         r#""detail":"the header x-order is missing","code":"lock-key-invalid"}"#,
+///     ),
+/// );
 /// ```
 ///
 /// [RFC 9457]: https://www.rfc-editor.org/rfc/rfc9457
