@@ -119,6 +119,11 @@ impl ClusterStore {
         let shared = Arc::clone(&self.0);
         let routed = async move {
             let replied = shared.replied(route, &batch, send).await;
+            if replied.is_err() {
+                // An error may be there at once, and lead to the next request: by a task, or many
+                // of them would stand on one stack.
+                tokio::task::yield_now().await;
+            }
             then.take(batch, replied);
         };
         begin(&self.0.runtime, Box::pin(routed));
