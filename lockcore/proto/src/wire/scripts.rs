@@ -2,7 +2,6 @@
 
 use std::sync::LazyLock;
 
-use super::queue::reply::POSITIONS;
 use crate::member::{MARKER, NODE_BYTES, ROUND_BITS};
 use crate::queue::{
     Bounds, EMPTY_FRONT, FRESH_MS, IN_FRONT, LOST_COUNTER, MARGIN_MS, PASSED_MS, ROUND_MS,
@@ -18,6 +17,8 @@ pub(crate) const USUAL_LEASE_MS: u64 = 30_000;
 pub(crate) const USUAL_LIMIT: u32 = 1_000;
 /// The prefix of channels that is not sent.
 pub(crate) const USUAL_PREFIX: &str = "lockcore";
+/// A position in a short answer is below this.
+pub(crate) const POSITIONS: i64 = 1 << 20;
 /// A lease of which less is left is told with a position behind it, in one number.
 const EXACT_LEFT_MS: u64 = 1 << 32;
 const _: () = assert!(EXACT_LEFT_MS * POSITIONS as u64 <= TOKEN_LIMIT, "exact in Lua");

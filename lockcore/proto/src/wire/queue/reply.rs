@@ -9,14 +9,13 @@ use crate::token::FencingToken;
 use crate::wire::call::Commands;
 use crate::wire::message::run_of;
 use crate::wire::outcome;
+use crate::wire::scripts::POSITIONS;
 use crate::wire::value::{Told, Value, fencing_token, nonsense};
 use crate::{
     Acquired, Answer, Answers, Command, Grant, HoldView, Inspection, Left, Presence, Released,
     Renewed, Reply, Touched,
 };
 
-/// A position in a short answer is below this.
-pub(crate) const POSITIONS: i64 = 1 << 20;
 const FOREIGN_DOOR: &str = "the key lock:{…} holds data that does not belong to a lock";
 
 /// The answer to the command of this node.
