@@ -99,6 +99,12 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
         Topology::Single
     }
 
+    /// Whether its connections may acquire a free lock without a script, read when the state of a
+    /// connection has changed.
+    fn has_fast_way(&self) -> bool {
+        false
+    }
+
     /// The lane of the server that has each slot of a Redis Cluster, read when the state of a
     /// connection has changed.
     fn lanes(&self) -> Option<Lanes> {

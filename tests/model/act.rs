@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use proto::node::{Core, Phase};
+use proto::node::Phase;
 
 use crate::books::Server;
 use crate::model::{Action, Locking};
@@ -275,7 +275,7 @@ impl Locking {
     /// Ends a process: its requests may still run, and packets to it arrive nowhere.
     fn crash(&self, state: &mut State, node: u8) {
         state.nodes[usize::from(node)].is_dead = true;
-        *state.core(node) = Core::new(self.ids[usize::from(node)].clone(), self.rules());
+        *state.core(node) = self.core(&self.ids[usize::from(node)]);
         for (client, home) in state.clients.iter_mut().zip(self.scope.homes) {
             if *home == node {
                 *client = Client { stage: Stage::Idle, left: 0 };

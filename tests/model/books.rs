@@ -63,6 +63,11 @@ impl Server {
         }
     }
 
+    /// Whether the fast way serves an acquire.
+    pub(crate) fn is_free(&self) -> bool {
+        matches!(self, Self::Queue { state, .. } if state.door.is_none())
+    }
+
     pub(crate) fn books(&self, model: &Locking, now_ms: u64) -> Books {
         let held = |member: Id, weight: u64, ends_ms: Option<u64>| {
             let is_live = ends_ms.is_none_or(|ends_ms| ends_ms > now_ms);

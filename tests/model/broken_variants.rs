@@ -25,6 +25,7 @@ fn broken(
         drops: true,
         one_by_one: variant == Variant::ForgetsMore,
         acquires: usize::MAX,
+        is_fast: false,
         runs: 1,
         step_ms: SHORT_MS,
         is_kept: false,

@@ -32,10 +32,12 @@ pub(crate) enum Event {
     Superseded,
     /// A touch found a waiter that had left so.
     FoundSuperseded,
+    /// The fast way did not serve an acquire.
+    NotServed,
 }
 
 impl Event {
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 18] = [
         Self::HandedOver,
         Self::AskedTogether,
         Self::PassedOver,
@@ -53,6 +55,7 @@ impl Event {
         Self::LeftForLater,
         Self::Superseded,
         Self::FoundSuperseded,
+        Self::NotServed,
     ];
 }
 
@@ -99,6 +102,7 @@ impl Locking {
             Event::Confirmed => budget.passes > 1,
             Event::ForcedOff => budget.forced > 0,
             Event::Superseded => self.some_supersede(),
+            Event::NotServed => self.scope.is_fast && self.some_wait(),
             Event::FoundSuperseded => self.some_supersede() && budget.losses > 0,
         };
         Event::ALL.into_iter().filter(is_possible).collect()

@@ -159,6 +159,7 @@ fn two(budget: Budget) -> Scope {
         drops: true,
         one_by_one: false,
         acquires: usize::MAX,
+        is_fast: false,
         runs: 1,
         step_ms: SHORT_MS,
         is_kept: false,

@@ -48,6 +48,8 @@ pub(crate) struct Scope {
     pub(crate) one_by_one: bool,
     /// The number of acquires of one node that are on their way at once.
     pub(crate) acquires: usize,
+    /// Whether the nodes try the fast way.
+    pub(crate) is_fast: bool,
     /// The most members of a run. More than one only where no client tries.
     pub(crate) runs: usize,
     /// The short step of time.
@@ -225,6 +227,13 @@ impl Locking {
             born_us: None,
             seed: 0,
         }
+    }
+
+    /// A node that knows nothing.
+    pub(crate) fn core(&self, id: &NodeId) -> Core<()> {
+        let mut core = Core::new(id.clone(), self.rules());
+        core.set_fast_way(self.scope.is_fast);
+        core
     }
 
     /// The request that a client makes of its node.
@@ -412,7 +421,7 @@ impl Model for Locking {
     type Action = Action;
 
     fn init_states(&self) -> Vec<State> {
-        let node = |id: &NodeId| Node::new(Core::new(id.clone(), self.rules()));
+        let node = |id: &NodeId| Node::new(self.core(id));
         let nodes = self.ids[..self.ids.len() - 1].iter().map(node).collect();
         let client = |left: &u8| Client { stage: Stage::Idle, left: *left };
         vec![State {

@@ -72,6 +72,8 @@ pub(crate) enum Ask {
         /// A bit for each member; they ask in the order of their numbers.
         members: Bits,
         waits: bool,
+        /// Whether it goes the fast way, which serves a free lock alone.
+        is_fast: bool,
     },
     Release {
         member: Id,
@@ -129,6 +131,8 @@ pub(crate) enum Outcome {
         queued: Bits,
         refused: Bits,
     },
+    /// The fast way does not serve the lock: the script is to be asked.
+    NotServed,
     Released(bool),
     Held(bool),
     /// The bits of the members that wait, of those that have left the queue for a newer one, and of

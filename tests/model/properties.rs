@@ -248,7 +248,7 @@ fn unstuck(model: &Locking, state: &State) -> bool {
         if matches!(told.outcome, Outcome::Touched { gone, .. } if gone != 0) {
             // The attempt goes on under a number that no member has had.
             let member = node * NUMBERS + NUMBERS - 1;
-            ask(Ask::Acquire { members: 1 << member, waits: true }, node);
+            ask(Ask::Acquire { members: 1 << member, waits: true, is_fast: false }, node);
         }
     }
     let books = server.books(model, now_ms);

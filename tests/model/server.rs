@@ -12,6 +12,7 @@ use proto::{
 
 use crate::act::{OPERATOR, put};
 use crate::books::{GREETED_US, Server};
+use crate::event::Event;
 use crate::model::Locking;
 use crate::packet::{Ask, Outcome, Packet, Told};
 use crate::properties::at_ms;
@@ -38,6 +39,11 @@ impl Locking {
     /// Runs a command at the server: its messages are on their way afterwards, its reply is
     /// returned.
     pub(crate) fn run(&self, state: &mut State, node: u8, ask: Ask, is_late: bool) -> Told {
+        if matches!(ask, Ask::Acquire { is_fast: true, .. }) && !state.server.is_free() {
+            self.meet(Event::NotServed);
+            let (grants, run) = (Vec::new(), Vec::new());
+            return Told { outcome: Outcome::NotServed, left: 0, grants, run, more: false };
+        }
         let command = self.command(ask, |id| self.member(id).clone());
         let caller = if node == OPERATOR { self.ids.len() - 1 } else { usize::from(node) };
         let now_ms = at_ms(state.now);
@@ -154,7 +160,7 @@ impl Locking {
     /// The command, with each member as one of both sides writes it.
     pub(crate) fn command(&self, ask: Ask, member: impl Fn(Id) -> Member) -> Command {
         match ask {
-            Ask::Acquire { members, waits } => {
+            Ask::Acquire { members, waits, .. } => {
                 let mode = if waits { Mode::Wait } else { Mode::Try };
                 let members = bits(members).map(&member).collect();
                 Command::Acquire { members, mode, queue_limit: QUEUE_LIMIT }

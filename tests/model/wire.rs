@@ -2,7 +2,7 @@
 //! an event of the table.
 
 use proto::FencingToken;
-use proto::node::{Ask as Request, Core, Due, Effect, Moment, Note, Outcome as End, batches};
+use proto::node::{Ask as Request, Core, Due, Effect, Moment, Note, Outcome as End, Way, batches};
 use proto::{
     Acquired, Answer, Command, Event as Message, Grant, Leaving, Left, Link, Member, Mode,
     Presence, Released, Renewed, Reply, StoreError, Touched,
@@ -103,7 +103,8 @@ impl Locking {
         let ask = match &request.command {
             Command::Acquire { members, mode, .. } => {
                 let members = together(members.iter().map(id));
-                Ask::Acquire { members, waits: *mode == Mode::Wait }
+                let is_fast = request.way == Way::Fast;
+                Ask::Acquire { members, waits: *mode == Mode::Wait, is_fast }
             }
             Command::Release { member } => Ask::Release { member: id(member) },
             Command::Renew { members, .. } => {
@@ -151,7 +152,9 @@ impl Locking {
         let command = self.command(ask, |id| self.member_of(state, id));
         let lock = self.lock.clone();
         let Sent { at, background } = sent;
-        Request { lock, command, sent: moment(at), background, lane: 0 }
+        let is_fast = matches!(ask, Ask::Acquire { is_fast: true, .. });
+        let way = if is_fast { Way::Fast } else { Way::Script };
+        Request { lock, command, sent: moment(at), background, lane: 0, way }
     }
 
     /// Delivers a reply.
@@ -206,7 +209,8 @@ impl Locking {
             let lock = self.lock.clone();
             let sent = moment(state.now);
             let command = Command::ForceRelease { member: None };
-            let request = Request { lock, command, sent, background: false, lane: 0 };
+            let way = Way::Script;
+            let request = Request { lock, command, sent, background: false, lane: 0, way };
             let outcome = Outcome::Released(false);
             let (grants, run) = (vec![(first, left)], Vec::new());
             let told = Told { outcome, left, grants, run, more: false };
@@ -290,6 +294,11 @@ impl Locking {
                 });
                 Answer::Acquired(self.with_rest(state, told, outcomes.collect()))
             }
+            (Ask::Acquire { .. }, Outcome::NotServed) => {
+                let outcome = vec![Acquired::NotServed { may_hold: false }];
+                Answer::Acquired(self.with_rest(state, told, outcome))
+            }
+            (_, Outcome::NotServed) => unreachable!("only an acquire goes the fast way"),
             (_, Outcome::Acquired { .. }) => unreachable!("only an acquire is answered so"),
             (_, Outcome::Released(true)) => released(Released::Released),
             (_, Outcome::Released(false)) => released(Released::NotHeld),

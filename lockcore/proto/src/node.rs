@@ -27,6 +27,8 @@
 //! - *Bursts.* An attempt for a lock that is asked for already goes with the next tick, together
 //!   with all that have come until then. The tick is due at once, and waits for no answer. The
 //!   first of a burst, and so every attempt that is alone, is sent by its caller.
+//! - *Fence.* While the node acquires a lock by the fast way, its next attempts for that lock wait
+//!   for the answer: see [`fence`].
 //! - *Order.* Effects run outside the table, so those of two events may overtake each other. No two
 //!   requests of one member are on their way whose order matters: a leave waits for the answer of
 //!   its acquire, and a release may overtake a renewal, whose answer then means nothing.
@@ -39,6 +41,7 @@ mod closing;
 mod due;
 mod effect;
 mod entry;
+mod fence;
 mod grants;
 mod holds;
 mod lane;
@@ -58,7 +61,7 @@ mod tests;
 
 pub use activity::{Activity, Stage};
 pub use batch::{Batch, batches, commands, is_of_one};
-pub use effect::{Ask, Effect, Note};
+pub use effect::{Ask, Effect, Note, Way};
 pub use entry::{Mirror, Refusal, Request};
 pub use lane::Lanes;
 pub use moment::Moment;
@@ -70,6 +73,7 @@ use std::time::Duration;
 
 use self::clocks::ClockReading;
 use self::entry::{Caller, Entry, State};
+use self::fence::BusyNames;
 use self::grants::GrantSource;
 #[cfg(debug_assertions)]
 use self::lane::Traffic;
@@ -82,7 +86,7 @@ use crate::member::{self, NodeId, ROUND_BITS, Service};
 use crate::name::LockName;
 use crate::terms::WhenBusy;
 use crate::token::FencingToken;
-use crate::{Answer, Command, Event, Leaving, Left, Link, Mode, Released, Renewed};
+use crate::{Acquired, Answer, Command, Event, Leaving, Left, Link, Mode, Released, Renewed};
 
 /// Most events of one kind that are handled at once: others want the table too.
 const MAX_AT_ONCE: usize = 256;
@@ -218,6 +222,8 @@ pub struct Core<P> {
     round_trip: Duration,
     last_readings: BTreeMap<u16, ClockReading>,
     recent_releases: RecentReleases,
+    has_fast_way: bool,
+    busy: BusyNames,
     /// The moment of the present event.
     now: Moment,
     effects: Vec<Effect<P>>,
@@ -247,6 +253,8 @@ impl<P: Mirror> Core<P> {
             round_trip: Duration::ZERO,
             last_readings: BTreeMap::new(),
             recent_releases: RecentReleases::default(),
+            has_fast_way: false,
+            busy: BusyNames::default(),
             now: Moment::default(),
             effects: Vec::new(),
             #[cfg(debug_assertions)]
@@ -469,10 +477,14 @@ impl<P: Mirror> Core<P> {
         match (&ask.command, answer) {
             (Command::Acquire { members, .. }, Answer::Acquired(reply)) => {
                 self.table.traffic(ask.lane).pause = attempts::FIRST_RETRY;
+                self.busy.note(&ask.lock, reply.outcome != [Acquired::Granted]);
                 for (member, outcome) in members.iter().zip(&reply.outcome) {
                     self.acquired(ask, member, *outcome, reply.first_end_ms);
                 }
                 self.absorb(ask, reply);
+                if Self::is_fast_acquire(ask) {
+                    self.pass_fence(ask);
+                }
             }
             (Command::Release { member }, Answer::Released(reply)) => {
                 self.run_released(member, Ok(reply.outcome), ask.sent);
@@ -548,6 +560,9 @@ impl<P: Mirror> Core<P> {
             Command::Acquire { members, .. } => {
                 for member in members {
                     self.acquire_failed(member, error);
+                }
+                if Self::is_fast_acquire(ask) {
+                    self.pass_fence(ask);
                 }
             }
             Command::Release { member } => {

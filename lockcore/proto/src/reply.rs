@@ -98,6 +98,11 @@ pub enum Acquired {
     },
     /// The member was given up before.
     Refused,
+    /// The fast way does not serve this lock: the acquire is to be sent by its script.
+    NotServed {
+        /// Whether the member may hold the lock nonetheless.
+        may_hold: bool,
+    },
 }
 
 /// Outcome of a release.

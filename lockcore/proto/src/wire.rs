@@ -70,9 +70,14 @@ impl Wire {
         command: (&'a LockName, &'a Command),
     ) -> Option<FreeAcquire<'a>> {
         match self.fast(command)? {
-            Fast::Acquire(free) => Some(free).filter(|_| self.topology == Topology::Single),
+            Fast::Acquire(free) => Some(free).filter(|_| self.has_fast_acquire()),
             Fast::Release(_) => None,
         }
+    }
+
+    /// Whether there is an acquire without a script at all.
+    pub fn has_fast_acquire(&self) -> bool {
+        self.topology == Topology::Single
     }
 
     /// The release of a lock without a script, for a lock without waiters. Nothing for other

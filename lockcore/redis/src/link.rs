@@ -248,6 +248,12 @@ impl CommandLink {
         sender.connection.takes_transactions() && self.0.setup.may_transact()
     }
 
+    /// Whether transactions can be sent on the present connection.
+    pub fn has_transactions(&self) -> bool {
+        let takes = |connection: &Connection| connection.takes_transactions();
+        self.0.setup.may_transact() && self.0.current().connection.as_ref().is_some_and(takes)
+    }
+
     /// The command that deletes a key if it has a value, if it can be sent.
     pub fn may_compare(&self, sender: &Sender) -> Option<Compare> {
         self.0.setup.may_compare().filter(|_| sender.connection.takes_transactions())

@@ -88,7 +88,7 @@ impl DriverState {
         if has_changed(&self.commands) || has_changed(&self.subscription) {
             let commands = self.commands.borrow_and_update().clone();
             let subscription = self.subscription.borrow_and_update().clone();
-            self.follow_lanes(store);
+            self.follow_store(store);
             // Read after the state: a server is counted before its connection is up.
             if std::mem::replace(&mut self.servers, store.servers()) != self.servers {
                 self.core.moved();
@@ -97,8 +97,9 @@ impl DriverState {
         }
     }
 
-    /// Takes in the servers that have the slots of a Redis Cluster.
-    fn follow_lanes(&mut self, store: &dyn Store) {
+    /// Takes in what the store can do, and the servers that have the slots of a Redis Cluster.
+    fn follow_store(&mut self, store: &dyn Store) {
+        self.core.set_fast_way(store.has_fast_way());
         if let Some(lanes) = store.lanes().filter(|lanes| self.lanes.as_ref() != Some(lanes)) {
             self.core.set_lanes(Arc::clone(&lanes));
             self.lanes = Some(lanes);
@@ -150,7 +151,7 @@ impl Driver {
             armed: None,
             is_abandoned: false,
         };
-        table.follow_lanes(&*store);
+        table.follow_store(&*store);
         let classes = Classes::new(&settings.class);
         begin_class(&classes.unnamed());
         Self {
@@ -296,8 +297,9 @@ impl Driver {
             return;
         }
         if effects.iter().any(|effect| matches!(effect, Effect::Send(_) | Effect::Confirm(_))) {
-            for ask in taken(&mut effects, gives_back) {
-                self.send(ask);
+            let urgent = taken(&mut effects, is_urgent);
+            if !urgent.is_empty() {
+                self.send_all(urgent, false);
             }
             let asks = taken(&mut effects, |effect| matches!(effect, Effect::Send(_)));
             let renewals = taken(&mut effects, |effect| matches!(effect, Effect::Confirm(_)));
@@ -428,10 +430,15 @@ fn seed_of(id: &NodeId) -> u64 {
     hasher.finish().max(1)
 }
 
-/// Whether it is a request that ends a hold or a wait on the server.
-fn gives_back(effect: &mut Effect<HoldCell>) -> bool {
+/// Whether it is a request that ends a hold or a wait on the server, or an acquire that waited for
+/// the answer to another one.
+fn is_urgent(effect: &mut Effect<HoldCell>) -> bool {
     let Effect::Send(ask) = effect else { return false };
-    matches!(ask.command, Command::Release { .. } | Command::Leave { .. })
+    match ask.command {
+        Command::Release { .. } | Command::Leave { .. } => true,
+        Command::Acquire { .. } => !ask.background,
+        _ => false,
+    }
 }
 
 /// Takes out the requests of one kind, in their order.

@@ -6,9 +6,9 @@ pub(crate) mod cluster;
 mod confirmations;
 mod connection_name;
 mod failure;
+mod fast;
 mod hooks;
 mod in_flight;
-mod native;
 mod node_key;
 mod preflight;
 mod run;
@@ -176,9 +176,7 @@ impl RedisStore {
                 .await
                 .map_err(LockError::of_store)?;
         }
-        let acquires = Arc::default();
-        let server = Server { wire: wire.clone(), link: link.clone(), server_time, acquires };
-        let server = Arc::new(server);
+        let server = Arc::new(Server { wire: wire.clone(), link: link.clone(), server_time });
         let confirmations = replicas.map(|replicas| {
             Confirmations::start(&connector, &server, replicas, request_timeout, &closed)
         });
@@ -265,6 +263,10 @@ impl Store for RedisStore {
 
     fn topology(&self) -> Topology {
         self.server.wire.topology
+    }
+
+    fn has_fast_way(&self) -> bool {
+        self.server.wire.has_fast_acquire() && self.server.link.has_transactions()
     }
 
     fn confirm(&self, batch: Batch, then: Then) {

@@ -149,6 +149,11 @@ pub trait Evidence {
         false
     }
 
+    /// Whether the fast way leaves the grant to the script, which issues its token.
+    fn is_left_to_the_script(&self) -> bool {
+        false
+    }
+
     /// Whether a lock that is asked for again has the token that it had.
     fn repeats_token(&self) -> bool {
         false
@@ -293,6 +298,7 @@ impl<'a, E: Evidence> Case<'a, E> {
         let told = self.evidence.told();
         let Some(token) = told.first().copied() else {
             let is_owed = !self.granted.is_empty() || self.lowers_a_lock();
+            let is_owed = is_owed && !self.evidence.is_left_to_the_script();
             return is_owed.then(|| format!("no token of {:?}", self.granted));
         };
         let (last, shared) = (self.evidence.last_token(), self.evidence.shared_token());

@@ -4,7 +4,7 @@ use laws::{Evidence, Held, Kind, Waiting, new_holds};
 use proto::{Acquired, Answer, Command, Member, Released};
 
 use crate::event_queue::Sent;
-use crate::judge::{Record, Who, who};
+use crate::judge::{Record, Who, is_not_served, who};
 use crate::process::Seen;
 use crate::resource::Resource;
 use crate::world::World;
@@ -210,7 +210,7 @@ impl Evidence for Facts<'_> {
     }
 
     fn leaves_more(&self) -> bool {
-        self.answer.more()
+        self.answer.more() || is_not_served(self.answer)
     }
 
     fn written(&self) -> Option<u64> {
@@ -224,6 +224,10 @@ impl Evidence for Facts<'_> {
             [] => told.collect(),
             _ => told.take(1).collect(),
         }
+    }
+
+    fn is_left_to_the_script(&self) -> bool {
+        is_not_served(self.answer)
     }
 
     fn last_token(&self) -> u64 {

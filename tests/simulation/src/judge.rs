@@ -215,7 +215,11 @@ impl World {
         let all: Vec<Who> =
             granted.iter().map(|held| held.member).chain(run.iter().copied()).collect();
         self.follow_grants(lock, (command, answer), &all, &run);
-        self.tokens(lock, before, &granted, &after, (said_to_hold(command, answer), told));
+        let mut to_tell = said_to_hold(command, answer);
+        if !is_not_served(answer) {
+            to_tell.extend(granted.iter().map(|held| held.member));
+        }
+        self.tokens(lock, before, &granted, &after, (to_tell, told));
         let gone = granted.iter().map(|held| held.member).chain(dropped).chain(run);
         gone.for_each(|who| self.records[lock].leave(who));
         self.is_gone(lock, command, now_ms);
@@ -237,7 +241,7 @@ impl World {
         before: &Before,
         granted: &[Held<Who>],
         after: &[Held<Who>],
-        (held, told): (Vec<Who>, &[(Who, u64)]),
+        (to_tell, told): (Vec<Who>, &[(Who, u64)]),
     ) {
         let is_granted = |who: &Who| granted.iter().any(|held| held.member == *who);
         let Seen { elsewhere_us, .. } = before.seen;
@@ -253,8 +257,7 @@ impl World {
             record.tokens.remove(&held.member);
         }
         let untold = |who: &Who| told.iter().all(|(of, _)| of != who);
-        let granted_or_held = granted.iter().map(|held| held.member).chain(held);
-        if let Some(who) = granted_or_held.into_iter().find(untold) {
+        if let Some(who) = to_tell.into_iter().find(untold) {
             self.breaks(Law::S3, || format!("{who:?} has lock {lock}, and is told no token"));
         }
         for &(who, token) in told {
@@ -675,6 +678,11 @@ impl World {
             self.breaks(Law::L3, || format!("{member} is told its hold, and leaves it there"));
         }
     }
+}
+
+/// Whether the fast way has left an acquire to the script, which tells the token then.
+pub(crate) fn is_not_served(answer: &Answer) -> bool {
+    matches!(answer, Answer::Acquired(reply) if matches!(*reply.outcome, [Acquired::NotServed { .. }]))
 }
 
 /// The members of the command that hold, by the answer.

@@ -33,8 +33,10 @@ impl World {
         let servers = (servers.collect(), self.cluster.owners().to_vec());
         let callers = self.plan.callers as usize;
         let mut process = Process::new(name, seed, now, rate, servers, callers, u32::from(waits));
-        if let Some(lanes) = self.lanes(&process) {
-            process.core.set_lanes(lanes);
+        match self.lanes(&process) {
+            Some(lanes) => drop(process.core.set_lanes(lanes)),
+            // A Cluster has no fast way, nor do all users.
+            None => process.core.set_fast_way(!seed.is_multiple_of(4)),
         }
         process
     }

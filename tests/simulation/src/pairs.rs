@@ -4,7 +4,7 @@ use std::fmt;
 
 use proto::{Acquired, Answer, Command};
 
-use crate::judge::Who;
+use crate::judge::{Who, is_not_served};
 use crate::world::World;
 
 /// A mechanism that a lock can come under.
@@ -58,13 +58,15 @@ pub enum Mechanism {
     FullMemory,
     /// A read or a permit is asked for or held.
     Parts,
+    /// The fast way does not serve an acquire, which is sent again by its script.
+    NotServed,
     /// The lock is in the layout that JVMs share.
     Peers,
     /// The lock is one of a quorum.
     Quorum,
 }
 
-const MECHANISMS: usize = 26;
+const MECHANISMS: usize = 27;
 
 impl Mechanism {
     /// Each mechanism with its name.
@@ -93,6 +95,7 @@ impl Mechanism {
         (Self::Silence, "silence"),
         (Self::FullMemory, "full-memory"),
         (Self::Parts, "parts"),
+        (Self::NotServed, "not-served"),
         (Self::Peers, "peers"),
         (Self::Quorum, "quorum"),
     ];
@@ -100,6 +103,9 @@ impl Mechanism {
     /// Mechanisms that are not simulated: they meet no other here. `docs/pairs.md` says why, and
     /// names the tests of their pairs.
     pub const ELSEWHERE: [Self; 3] = [Self::EarlyRefusal, Self::Peers, Self::Quorum];
+
+    /// Mechanisms that cannot meet: the servers of a Cluster have no fast way.
+    const APART: [Self; 2] = [Self::MoveSlot, Self::NotServed];
 
     /// The name of the mechanism.
     pub fn name(self) -> &'static str {
@@ -134,7 +140,11 @@ impl Pairs {
         let all = Mechanism::TABLE.into_iter().map(|(of, _)| of);
         let here = move || all.clone().filter(|of| !Mechanism::ELSEWHERE.contains(of));
         here().enumerate().flat_map(move |(at, one)| {
-            here().take(at).map(move |other| (one, other, self.met(one, other)))
+            let can_meet = move |other: &Mechanism| {
+                ![one, *other].iter().all(|of| Mechanism::APART.contains(of))
+            };
+            let others = here().take(at).filter(can_meet);
+            others.map(move |other| (one, other, self.met(one, other)))
         })
     }
 
@@ -211,6 +221,9 @@ impl World {
                 if reply.outcome.iter().any(|one| matches!(one, Acquired::Full { .. })) =>
             {
                 self.meets(lock, Mechanism::QueueLimit);
+            }
+            (Command::Acquire { .. }, answer) if is_not_served(answer) => {
+                self.meets(lock, Mechanism::NotServed);
             }
             (Command::ForceRelease { .. }, _) => self.meets(lock, Mechanism::Force),
             _ => {}

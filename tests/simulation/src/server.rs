@@ -1,6 +1,6 @@
 //! The server: the protocol's function on each lock, its own clock, and the subscriptions.
 
-use proto::node::Ask;
+use proto::node::{Ask, Way};
 use proto::queue::{Bounds, Call, Message};
 use proto::{
     Acquired, Answer, Command, Demand, Event, Left, LockErrorKind, Member, NodeId, Presence,
@@ -274,8 +274,7 @@ impl World {
         let state = &mut server.locks[lock];
         state.0.expire(now_us / 1_000);
         let before = Before::of(state, now_us / 1_000, sent, &ask.command);
-        let call = (&node, &ask.command);
-        let (answer, events) = server.step((lock, slot), call, now_us, seen);
+        let (answer, events) = server.step((lock, slot), (&node, ask), now_us, seen);
         let told = told(&answer, &events);
         self.judge(lock, &before, (name, &told), &ask.command, &answer);
         self.live_on(lock, &ask.command, &answer);
@@ -291,7 +290,7 @@ impl Server {
     fn step(
         &mut self,
         (lock, slot): (usize, usize),
-        (node, command): (&NodeId, &Command),
+        (node, ask): (&NodeId, &Ask),
         now_us: u64,
         seen: Seen,
     ) -> (Answer, Vec<(NodeId, Event)>) {
@@ -302,7 +301,12 @@ impl Server {
         let mut call = Call::new(node, &connected, now_us);
         (call.bounds, call.counter) = (*bounds, counters[slot]);
         (call.floor_us, call.elsewhere_us) = (seen.floor_us(), seen.elsewhere_us);
-        let answer = locks[lock].0.step(&mut call, command);
+        let answer = match ask.way {
+            Way::Fast if matches!(ask.command, Command::Acquire { .. }) => {
+                locks[lock].0.step_fast(&mut call, &ask.command)
+            }
+            _ => locks[lock].0.step(&mut call, &ask.command),
+        };
         counters[slot] = call.counter;
         (answer, call.messages.into_iter().map(Message::event).collect())
     }

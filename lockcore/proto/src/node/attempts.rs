@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Core;
 use crate::error::{LockErrorKind, StoreError};
 use crate::member::{Member, ROUND_BITS};
-use crate::node::effect::{Ask, Effect, Note};
+use crate::node::effect::{Ask, Effect, Note, Way};
 use crate::node::entry::{Caller, Entry, Mirror, Refusal, State};
 use crate::{Acquired, Command, Mode};
 
@@ -51,6 +51,16 @@ impl<P: Mirror> Core<P> {
 
     /// The first acquire of an attempt: its caller's, also if another task sends it.
     pub(super) fn ask(&mut self, number: u64) -> Option<Ask> {
+        let mut ask = self.ask_by_script(number)?;
+        if self.may_be_fast(&ask) {
+            ask.way = Way::Fast;
+            self.table.raise_fence(&ask.lock);
+        }
+        Some(ask)
+    }
+
+    /// The same, never by the fast way.
+    pub(super) fn ask_by_script(&mut self, number: u64) -> Option<Ask> {
         let ask = self.acquire(number, false)?;
         self.table.traffic(ask.lane).asking += 1;
         Some(ask)
@@ -132,6 +142,7 @@ impl<P: Mirror> Core<P> {
             Acquired::Refused if member.keeps_newest() => self.superseded(number),
             // Our own tombstone: this number is of no use any more.
             Acquired::Refused => self.place_lost(number),
+            Acquired::NotServed { may_hold } => self.not_served(number, may_hold),
         }
     }
 
@@ -169,7 +180,7 @@ impl<P: Mirror> Core<P> {
     pub(super) fn acquire_failed(&mut self, member: &Member, error: &StoreError) {
         let Some(number) = self.known(member) else { return };
         self.table.change(number, |entry| {
-            entry.ambiguous |= error.may_have_run;
+            entry.ambiguous |= error.may_have_run || entry.may_hold;
             entry.unanswered = false;
         });
         let entry = &self.table.entries()[&number];
@@ -230,14 +241,14 @@ impl<P: Mirror> Core<P> {
         match entry.state {
             // Its answer will find it withdrawn: a leave must not overtake an acquire.
             State::Asking { .. } => return,
-            State::Missed | State::Unsent => {
+            State::Missed => {
                 self.table.change(number, |entry| entry.state = State::Over);
             }
-            State::Parked { .. } if !entry.ambiguous => {
+            State::Unsent | State::Parked { .. } if !entry.ambiguous && !entry.may_hold => {
                 // It was never sent.
                 self.table.change(number, |entry| entry.state = State::Over);
             }
-            State::Parked { .. } | State::Waiting | State::Confirming { .. } => {
+            State::Unsent | State::Parked { .. } | State::Waiting | State::Confirming { .. } => {
                 self.table.change(number, |entry| entry.state = entry.leaving(now));
             }
             State::InRun => {
@@ -307,6 +318,7 @@ impl<P: Mirror> Core<P> {
                 answered: None,
                 unheard: false,
                 revoked: None,
+                may_hold: false,
                 anchor: self.now,
                 ..old.clone()
             };

@@ -93,12 +93,12 @@ fn few_parts_apart(batch: Batch) -> Vec<Batch> {
     if members.len() > FEW || are_alone(members) {
         return vec![batch];
     }
-    let Ask { sent, background, lane, .. } = batch[0];
+    let Ask { sent, background, lane, way, .. } = batch[0];
     let apart = |member: &Member| {
         let members = vec![member.clone()];
         let (mode, queue_limit) = (*mode, *queue_limit);
         let command = Command::Acquire { members, mode, queue_limit };
-        smallvec![Ask { lock: lock.clone(), command, sent, background, lane }]
+        smallvec![Ask { lock: lock.clone(), command, sent, background, lane, way }]
     };
     members.iter().map(apart).collect()
 }
@@ -114,7 +114,7 @@ fn add_to_last(batches: &mut Vec<Batch>, last: &mut BTreeMap<LockName, usize>, m
 
 /// Moves the members of `ask` into `open`, if one command can have them all.
 fn joins(open: &mut Ask, ask: &mut Ask) -> bool {
-    let of = |ask: &Ask| (ask.sent, ask.background, ask.lane);
+    let of = |ask: &Ask| (ask.sent, ask.background, ask.lane, ask.way);
     let is_same = of(open) == of(ask);
     let (members, more, max) = match (&mut open.command, &mut ask.command) {
         (Command::Renew { members }, Command::Renew { members: more }) => {
@@ -159,11 +159,13 @@ mod tests {
     use super::*;
     use crate::Mode;
     use crate::member::{Label, NodeId};
+    use crate::node::effect::Way;
     use crate::node::moment::Moment;
 
     fn ask(lock: usize, command: Command) -> Ask {
         let lock = LockName::from(&*format!("lock {lock}"));
-        Ask { lock, command, sent: Moment::default(), background: true, lane: 0 }
+        let sent = Moment::default();
+        Ask { lock, command, sent, background: true, lane: 0, way: Way::Script }
     }
 
     fn member(number: usize, demand: Demand) -> Member {

@@ -21,6 +21,22 @@ pub struct Ask {
     pub background: bool,
     /// The lane of its lock when it was sent: there it counts while it is on its way.
     pub lane: u16,
+    /// How the store sends the command.
+    pub way: Way,
+}
+
+/// How the store sends a command. The fast way has no script, and serves only a lock that nobody
+/// else holds or waits for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Way {
+    /// By a script.
+    #[default]
+    Script,
+    /// The fast way, if the connection has one. An acquire that it does not serve is answered with
+    /// [`Acquired::NotServed`](crate::Acquired::NotServed); a release runs its script then.
+    Fast,
+    /// By a script, after the fast way did not serve the release. The store sets this.
+    FellBack,
 }
 
 /// Something to do outside the table, in order.

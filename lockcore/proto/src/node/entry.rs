@@ -160,6 +160,11 @@ pub(super) struct Entry<P> {
     pub(super) started: Moment,
     /// It leaves once more where another server has taken over: its end was known before.
     pub(super) leaves_again: bool,
+    /// Whether a fast acquire that was not served may have made it the holder. The script's answer
+    /// decides.
+    pub(super) may_hold: bool,
+    /// Whether it is unsent because a fast acquire of its lock is on its way: see `fence`.
+    pub(super) is_fenced: bool,
     pub(super) mirror: P,
 }
 
@@ -175,7 +180,10 @@ pub(super) struct IndexKeys {
     /// The moment at which its leave is due.
     pub(super) leave: Option<Moment>,
     pub(super) waits_in_line: bool,
+    /// Whether it is to be sent in its turn.
     pub(super) is_unsent: bool,
+    /// Whether it is to be sent once the fast acquire of its lock is answered.
+    pub(super) is_fenced: bool,
     /// Whether its acquire is on its way, or is to be sent.
     pub(super) is_asked_for: bool,
     pub(super) is_parked: bool,
@@ -216,6 +224,8 @@ impl<P: Mirror> Entry<P> {
             anchor: now,
             started: now,
             leaves_again: false,
+            may_hold: false,
+            is_fenced: false,
             mirror,
         }
     }
@@ -281,7 +291,8 @@ impl<P: Mirror> Entry<P> {
             },
             // A grant may be told to it once more while it is confirmed.
             waits_in_line: matches!(self.state, State::Waiting | State::Confirming { .. }),
-            is_unsent: matches!(self.state, State::Unsent),
+            is_unsent: matches!(self.state, State::Unsent) && !self.is_fenced,
+            is_fenced: matches!(self.state, State::Unsent) && self.is_fenced,
             is_asked_for: matches!(self.state, State::Unsent | State::Asking { .. }),
             is_parked: matches!(self.state, State::Parked { .. }),
             class,

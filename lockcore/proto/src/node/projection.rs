@@ -229,11 +229,13 @@ impl<P: Mirror> Core<P> {
             let doubts = u64::from(entry.ambiguous)
                 | u64::from(entry.unanswered) << 4
                 | u64::from(entry.unheard) << 5;
-            let flags = doubts | u64::from(is_due) << 1 | caller << 2;
+            let of_fence = u64::from(entry.is_fenced) << 6 | u64::from(entry.may_hold) << 7;
+            let flags = doubts | of_fence | u64::from(is_due) << 1 | caller << 2;
             let phase = entry.state.phase() as u64;
             print.extend([*number, phase << 8 | flags, until.as_micros()]);
             print.extend(self.runs.hold_of(*number).map(|run| u64::MAX / 4 - run));
             // No time, if there is none.
+            print.extend(self.busy.has(&entry.lock).then_some(u64::MAX - 1));
             print.extend(entry.revoked.map(|revoked| u64::MAX - 1 - revoked.as_micros()));
             print.extend(entry.answered.map(|answered| u64::MAX / 2 - answered.as_micros()));
         }

@@ -5,7 +5,7 @@ use super::{Core, MAX_AT_ONCE, lines};
 use crate::Command;
 use crate::error::StoreError;
 use crate::name::LockName;
-use crate::node::effect::{Ask, Effect};
+use crate::node::effect::{Ask, Effect, Way};
 use crate::node::entry::Mirror;
 use crate::node::moment::Moment;
 
@@ -46,12 +46,14 @@ impl<P: Mirror> Core<P> {
     /// A request of a caller that changes nothing here.
     pub fn aside(&self, lock: LockName, command: Command, sent: Moment) -> Ask {
         let lane = self.table.lane_of(&lock);
-        Ask { lock, command, sent, background: false, lane }
+        Ask { lock, command, sent, background: false, lane, way: Way::Script }
     }
 
     /// A request that is sent now.
     pub(super) fn request(&self, lock: LockName, command: Command, background: bool) -> Ask {
-        Ask { background, ..self.aside(lock, command, self.now) }
+        let is_release = matches!(command, Command::Release { .. });
+        let way = if is_release && !self.busy.has(&lock) { Way::Fast } else { Way::Script };
+        Ask { background, way, ..self.aside(lock, command, self.now) }
     }
 
     pub(super) fn background(&mut self, ask: Ask) {
@@ -73,6 +75,9 @@ impl<P: Mirror> Core<P> {
     /// Counts a request that is not on its way any more, in the lane in which it was sent: its slot
     /// may have moved since.
     fn arrived(&mut self, ask: &Ask) {
+        if ask.way == Way::FellBack {
+            self.busy.note(&ask.lock, true);
+        }
         let traffic = self.table.traffic(ask.lane);
         let (count, less) = match &ask.command {
             Command::Acquire { members, .. } if !ask.background => {
@@ -94,6 +99,9 @@ impl<P: Mirror> Core<P> {
     /// The server has answered a request.
     pub(super) fn succeeded(&mut self, ask: &Ask) {
         self.arrived(ask);
+        if ask.way == Way::Fast && matches!(ask.command, Command::Release { .. }) {
+            self.busy.note(&ask.lock, false);
+        }
         self.last_success = self.now;
         self.round_trip = self.now.since(ask.sent);
         let traffic = self.table.traffic(ask.lane);

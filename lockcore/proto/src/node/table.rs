@@ -1,7 +1,6 @@
 //! The table: all entries, and everything that is kept in order by them, which change together.
 //! Outside of this file an entry is read only.
 
-use std::collections::hash_map::Entry as Place;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Deref;
 use std::time::Duration;
@@ -45,6 +44,14 @@ impl<P> Deref for Indexed<P> {
     }
 }
 
+/// The acquires of one lock that are on their way, or are to be sent.
+#[derive(Debug, Clone, Default)]
+struct AskedFor {
+    count: usize,
+    /// The attempts that wait for the answer to a fast acquire, while one is on its way.
+    fence: Option<BTreeSet<u64>>,
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct Table<P> {
     /// Boxed, as the map moves its values about.
@@ -55,9 +62,9 @@ pub(super) struct Table<P> {
     lanes: Vec<Lane>,
     /// The lane of each slot of a Cluster.
     lane_of_slot: Option<Lanes>,
-    /// The number of acquires of each lock that are on their way, or are to be sent. Hashed, so
-    /// that a lock that comes and goes allocates nothing.
-    asked_for: HashMap<LockName, usize>,
+    /// The locks with acquires that are on their way, or are to be sent. Hashed, so that a lock
+    /// that comes and goes allocates nothing.
+    asked_for: HashMap<LockName, AskedFor>,
     counts: Counts,
 }
 
@@ -145,6 +152,7 @@ impl<P: Mirror> Table<P> {
         let Indexed { entry, .. } = &mut **self.entries.get_mut(&member.number())?;
         let is_this = entry.member == *member;
         // Nothing is found by these: an index never depends on them.
+        entry.may_hold &= !is_this;
         if is_this && entry.unanswered {
             entry.unanswered = false;
             entry.answered = Some(now);
@@ -168,7 +176,7 @@ impl<P: Mirror> Table<P> {
         let Counts { failed, places_lost, .. } = self.counts;
         let mut counts = Counts { failed, places_lost, ..Counts::default() };
         let [mut ends, mut releases, mut renewals, mut leaves] = [0; 4];
-        let [mut unsent, mut parked, mut asked_for, mut waiting] = [0; 4];
+        let [mut unsent, mut parked, mut fenced, mut asked_for, mut waiting] = [0; 5];
         for (number, indexed) in &self.entries {
             let Indexed { entry, keys } = &**indexed;
             let number = *number;
@@ -190,8 +198,13 @@ impl<P: Mirror> Table<P> {
             unsent += usize::from(keys.is_unsent);
             parked += usize::from(keys.is_parked);
             asked_for += usize::from(keys.is_asked_for);
-            let is_counted = self.asked_for.contains_key(&entry.lock);
-            assert!(is_counted || !keys.is_asked_for, "{number} is not asked for");
+            let of_lock = self.asked_for.get(&entry.lock);
+            assert!(of_lock.is_some() || !keys.is_asked_for, "{number} is not asked for");
+            let fence = of_lock.and_then(|of| of.fence.as_ref());
+            let is_behind = fence.is_some_and(|fence| fence.contains(&number));
+            assert_eq!(is_behind, keys.is_fenced, "{number} is fenced");
+            assert!(fence.is_none() || !keys.is_unsent, "{number} passes the fence of its lock");
+            fenced += usize::from(keys.is_fenced);
             if keys.waits_in_line {
                 waiting += 1;
                 let line = self.lines.get(&entry.lock);
@@ -215,9 +228,12 @@ impl<P: Mirror> Table<P> {
         assert_eq!(in_lanes(|lane| lane.unsent.len()), unsent, "the unsent attempts of lanes");
         assert_eq!(in_lanes(|lane| lane.parked.len()), parked, "the parked attempts of lanes");
         assert_eq!(in_lanes(|lane| lane.touches.len()), self.lines.len(), "the touches of lanes");
-        assert_eq!(self.asked_for.values().sum::<usize>(), asked_for, "the acquires");
+        let acquires = self.asked_for.values().map(|of| of.count).sum::<usize>();
+        assert_eq!(acquires, asked_for, "the acquires");
+        let behind = self.asked_for.values().filter_map(|of| of.fence.as_ref());
+        assert_eq!(behind.map(BTreeSet::len).sum::<usize>(), fenced, "the fenced attempts");
         let is_small = self.entries.len() <= CHECKED;
-        for (lock, count) in self.asked_for.iter().filter(|_| is_small) {
+        for (lock, AskedFor { count, .. }) in self.asked_for.iter().filter(|_| is_small) {
             let of_lock = self.entries.values().filter(|of| of.entry.lock == *lock);
             let asked = of_lock.filter(|of| of.keys.is_asked_for).count();
             assert_eq!((*count, *count > 0), (asked, true), "the acquires of {lock:?}");
@@ -261,12 +277,39 @@ impl<P: Mirror> Table<P> {
     /// Adds an attempt that begins, unsent. If it `may` be sent at once, and no acquire of its lock
     /// is on its way or to be sent, it is asked for. Returns whether it is.
     pub(super) fn begin(&mut self, number: u64, mut entry: Entry<P>, may: bool) -> bool {
-        let is_next = self.count_asked_for(entry.lock.clone(), true) && may;
+        let of_lock = self.count_asked_for(entry.lock.clone());
+        let is_next = of_lock.count == 1 && may;
         if is_next {
             entry.state = State::Asking { error: None, poked: false };
         }
+        entry.is_fenced = of_lock.fence.is_some();
         self.insert(number, entry);
         is_next
+    }
+
+    /// Whether this is the only acquire of its lock that is on its way or to be sent.
+    pub(super) fn is_asked_for_once(&self, lock: &LockName) -> bool {
+        self.asked_for.get(lock).is_some_and(|of| of.count == 1)
+    }
+
+    /// Has the attempts for this lock that begin from now on wait behind its fence.
+    pub(super) fn raise_fence(&mut self, lock: &LockName) {
+        let Some(of_lock) = self.asked_for.get_mut(lock) else {
+            debug_assert!(false, "a fence for {lock:?}, which nobody asks for");
+            return;
+        };
+        debug_assert_eq!((of_lock.count, &of_lock.fence), (1, &None), "others ask for {lock:?}");
+        of_lock.fence = Some(BTreeSet::new());
+    }
+
+    /// Takes the fence of this lock away. Returns the attempts behind it, which are unsent now.
+    pub(super) fn lower_fence(&mut self, lock: &LockName) -> BTreeSet<u64> {
+        let fence = self.asked_for.get_mut(lock).and_then(|of_lock| of_lock.fence.take());
+        let behind = fence.unwrap_or_default();
+        for number in &behind {
+            self.change(*number, |entry| entry.is_fenced = false);
+        }
+        behind
     }
 
     /// Adds an entry. One that is asked for is counted by [`begin`](Self::begin).
@@ -275,6 +318,11 @@ impl<P: Mirror> Table<P> {
         let lane = entry.lane;
         let keys = entry.index_keys();
         entry.update_mirror();
+        if keys.is_fenced {
+            let fence = self.asked_for.get_mut(&entry.lock).and_then(|of| of.fence.as_mut());
+            let is_new = fence.is_some_and(|fence| fence.insert(number));
+            debug_assert!(is_new, "{number} is behind no fence");
+        }
         self.entries.insert(number, Box::new(Indexed { entry, keys }));
         self.reorder((number, lane), &IndexKeys::default(), &keys);
     }
@@ -292,9 +340,16 @@ impl<P: Mirror> Table<P> {
         let before = std::mem::replace(keys, after);
         let is_over = entry.is_over();
         let lane = entry.lane;
-        if before.is_asked_for != after.is_asked_for {
-            let lock = entry.lock.clone();
-            self.count_asked_for(lock, after.is_asked_for);
+        match (before.is_asked_for, after.is_asked_for) {
+            (false, true) => {
+                let lock = entry.lock.clone();
+                self.count_asked_for(lock);
+            }
+            (true, false) => {
+                let lock = entry.lock.clone();
+                self.discount_asked_for(&lock, number);
+            }
+            _ => {}
         }
         if before != after {
             self.reorder((number, lane), &before, &after);
@@ -327,19 +382,26 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    /// Counts one more or less that is asked for. Returns whether it is the first.
-    fn count_asked_for(&mut self, lock: LockName, is_one_more: bool) -> bool {
-        match self.asked_for.entry(lock) {
-            Place::Vacant(first) => {
-                debug_assert!(is_one_more, "{:?} was not asked for", first.key());
-                first.insert(1);
-                return true;
-            }
-            Place::Occupied(mut count) if is_one_more => *count.get_mut() += 1,
-            Place::Occupied(last) if *last.get() == 1 => drop(last.remove()),
-            Place::Occupied(mut count) => *count.get_mut() -= 1,
+    /// Counts one more acquire of the lock.
+    fn count_asked_for(&mut self, lock: LockName) -> &AskedFor {
+        let of_lock = self.asked_for.entry(lock).or_default();
+        of_lock.count += 1;
+        of_lock
+    }
+
+    /// Counts one acquire less of the lock. It is behind no fence any more.
+    fn discount_asked_for(&mut self, lock: &LockName, number: u64) {
+        let Some(of_lock) = self.asked_for.get_mut(lock) else {
+            debug_assert!(false, "{lock:?} was not asked for");
+            return;
+        };
+        if let Some(fence) = &mut of_lock.fence {
+            fence.remove(&number);
         }
-        false
+        of_lock.count -= 1;
+        if of_lock.count == 0 {
+            self.asked_for.remove(lock);
+        }
     }
 
     fn line_up(&mut self, number: u64) {

@@ -3,6 +3,7 @@
 mod attempts;
 mod clocks;
 mod closing;
+mod fence;
 mod giving_back;
 mod grants;
 mod holds;

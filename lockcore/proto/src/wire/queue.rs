@@ -72,15 +72,20 @@ impl<'a> FreeAcquire<'a> {
         Some(Self { door: lock.door(), member, counter: COUNTER })
     }
 
-    /// The answer of the script in its place; nothing if this is no token for a node with this
-    /// floor.
-    pub fn answer(&self, token: i64, floor_us: u64) -> Option<Answer> {
-        let token = FencingToken::try_from(u64::try_from(token).ok()?).ok()?;
-        if token.get() <= floor_us {
-            return None;
-        }
+    /// The answer of the script in its place, where the key was set. If this is no token for a node
+    /// with this floor, the script has to draw another one.
+    pub fn answer(&self, token: i64, floor_us: u64) -> Answer {
+        let token = u64::try_from(token).ok().and_then(|token| FencingToken::try_from(token).ok());
+        let Some(token) = token.filter(|token| token.get() > floor_us) else {
+            return Self::not_served(true);
+        };
         let outcome = vec![Acquired::Granted];
-        Some(Answer::Acquired(reply::held(self.member.clone(), token, outcome)))
+        Answer::Acquired(reply::held(self.member.clone(), token, outcome))
+    }
+
+    /// The answer where only the script can decide. Whether the member may hold the lock.
+    pub fn not_served(may_hold: bool) -> Answer {
+        Answer::Acquired(reply::short(vec![Acquired::NotServed { may_hold }]))
     }
 }
 

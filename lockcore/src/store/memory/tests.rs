@@ -4,7 +4,7 @@ use std::sync::{Weak, mpsc};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use proto::node::{Ask, Moment};
+use proto::node::{Ask, Moment, Way};
 use proto::{
     Acquired, Answer, Command, Demand, Event, Label, LockName, Member, Mode, Released, Reply,
     StoreError,
@@ -76,7 +76,7 @@ impl Process {
 /// Answers in memory are there at once.
 fn run(store: &Arc<dyn Store>, lock: &LockName, command: Command) -> Result<Answer, StoreError> {
     let (lock, sent) = (lock.clone(), Moment::default());
-    let ask = Ask { lock, command, sent, background: false, lane: 0 };
+    let ask = Ask { lock, command, sent, background: false, lane: 0, way: Way::Script };
     let (then, replied) = mpsc::channel();
     store.send(smallvec![ask], Then::call(move |_, reply| drop(then.send(reply))));
     replied.try_recv().expect("answered at once").and_then(Replies::only)

@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
-use client::{Answered, Compare, Packed, Recipient, Sender, answer_to, is_unknown};
-use proto::node::{Batch, commands};
+use client::{Answered, Packed, Recipient, Sender, answer_to, is_unknown};
+use proto::node::{Ask, Batch, Way, commands};
 use proto::wire::{Floors, is_nonsense};
-use proto::{Command, LockErrorKind, StoreError};
+use proto::{LockErrorKind, StoreError};
 use smallvec::smallvec;
 
 use super::call::Scripted;
 use super::failure;
-use super::native::{self, Place, Transaction};
+use super::fast;
 use super::run::{Judged, finished_script, judged};
 use super::server::Server;
 use crate::store::{Replied, Replies, Then};
@@ -25,17 +25,13 @@ pub(super) struct InFlight {
     /// The floors of the commands. Known only when they are written: they depend on the server.
     floors: Floors,
     path: Path,
-    /// Whether the member may hold the lock, also if the command is refused.
-    may_hold: bool,
     then: Then,
 }
 
 /// The form in which the commands were sent last.
 enum Path {
-    /// The acquire of a lock that may be free, without a script.
-    Acquire(Place, Transaction),
-    /// The release of a lock that may have no waiters, without a script.
-    Release(Place),
+    /// The acquire or the release of a lock that may be free, without a script.
+    Fast,
     /// A script by its digest.
     Digest,
     /// A script by its source: it did not run by its digest.
@@ -49,8 +45,8 @@ impl InFlight {
         link.with_sender(move |sender| match sender {
             Ok(sender) => {
                 let floors = server.floors(&batch, sender.server);
-                let (path, may_hold) = (Path::Digest, false);
-                Box::new(Self { server, batch, sender, floors, path, may_hold, then }).begin();
+                let path = Path::Digest;
+                Box::new(Self { server, batch, sender, floors, path, then }).begin();
             }
             Err(error) => then.take(batch, Err(failure::of_client(error))),
         });
@@ -65,53 +61,29 @@ impl InFlight {
         replied.await.unwrap_or_else(|| Err(ended()))
     }
 
-    fn begin(self: Box<Self>) {
-        let Self { server, batch, sender, .. } = &*self;
-        match &**batch {
-            [ask] if matches!(ask.command, Command::Acquire { .. }) => {
-                match server.link.may_transact(sender) {
-                    true => self.acquire(),
-                    false => self.run_script(),
-                }
-            }
-            [ask] if matches!(ask.command, Command::Release { .. }) => {
-                match server.link.may_compare(sender) {
-                    Some(compare) => self.release(compare),
-                    None => self.run_script(),
-                }
-            }
-            _ => self.run_script(),
-        }
-    }
-
-    /// Acquires a lock without a script if it is likely to be free.
-    fn acquire(mut self: Box<Self>) {
-        let (server, ask) = (&self.server, &self.batch[0]);
-        let place = Place::of(&ask.lock);
-        if let Some(free) = server.wire.free_acquire((&ask.lock, &ask.command))
-            && let Some(transaction) = server.acquires.begin(place)
-        {
-            let commands = native::acquire(&free);
-            self.path = Path::Acquire(place, transaction);
-            return self.write(&commands);
-        }
-        let acquires = Arc::clone(&server.acquires);
-        if let Some(script) = acquires.defer(place, move || self.run_script()) {
-            script();
-        }
-    }
-
-    /// Releases a lock without a script if it is likely to have no waiters.
-    fn release(mut self: Box<Self>, compare: Compare) {
-        let (server, ask) = (&self.server, &self.batch[0]);
-        let place = Place::of(&ask.lock);
-        let free = server.wire.free_release((&ask.lock, &ask.command));
-        let Some(free) = free.filter(|_| !server.acquires.is_busy(place)) else {
-            return self.run_script();
+    fn begin(mut self: Box<Self>) {
+        let command = match &*self.batch {
+            [ask] if ask.way == Way::Fast => self.fast(ask),
+            _ => None,
         };
-        let command = native::release(&free, compare);
-        self.path = Path::Release(place);
-        self.write(&command);
+        match command {
+            Some(command) => {
+                self.path = Path::Fast;
+                self.write(&command);
+            }
+            None => self.run_script(),
+        }
+    }
+
+    /// The commands of the fast way, if the connection has one.
+    fn fast(&self, ask: &Ask) -> Option<Packed> {
+        let Self { server, sender, .. } = self;
+        let command = (&ask.lock, &ask.command);
+        if let Some(free) = server.wire.free_acquire(command) {
+            return server.link.may_transact(sender).then(|| fast::acquire(&free));
+        }
+        let compare = server.link.may_compare(sender)?;
+        server.wire.free_release(command).map(|free| fast::release(&free, compare))
     }
 
     fn run_script(mut self: Box<Self>) {
@@ -132,27 +104,29 @@ impl InFlight {
         server.link.send(&sender, command, self);
     }
 
-    /// Takes the outcome of commands without a script, or asks the script.
-    fn take_native(mut self: Box<Self>, place: Place, outcome: native::Outcome) {
-        let Self { server, batch, sender, .. } = &*self;
-        match outcome {
-            native::Outcome::Answered(answer) => {
-                server.note(&batch[0].lock, &answer, sender.server);
-                server.acquires.note(place, true);
+    /// Takes the response to the fast way, or runs the script.
+    fn finish_fast(mut self: Box<Self>, response: Judged) {
+        let Self { server, batch, sender, floors, .. } = &*self;
+        let ask = &batch[0];
+        let answer = match server.wire.free_acquire((&ask.lock, &ask.command)) {
+            Some(free) => fast::acquired(&free, floors.floor_us, response).map(Some),
+            None => fast::released(response),
+        };
+        match answer {
+            Ok(Some(answer)) => {
+                server.note(&ask.lock, &answer, sender.server);
                 self.end(Ok(Replies::from(smallvec![Ok(answer)])));
             }
-            native::Outcome::Unanswered(answer) => self.finish(answer),
-            native::Outcome::AskScript { may_hold } => {
-                // Until the script grants it: whatever the reason is may last.
-                server.acquires.note(place, false);
-                self.may_hold = may_hold;
+            Ok(None) => {
+                self.batch[0].way = Way::FellBack;
                 self.run_script();
             }
+            Err(response) => self.finish(response),
         }
     }
 
     fn finish(self: Box<Self>, answer: Judged) {
-        let Self { server, batch, sender, floors, may_hold, .. } = &*self;
+        let Self { server, batch, sender, floors, .. } = &*self;
         let (link, number) = (&server.link, sender.server);
         if matches!(&answer, Ok(Err(error)) if failure::is_forgotten(error))
             && server.server_time.end_epoch(floors.epoch_us)
@@ -161,12 +135,10 @@ impl InFlight {
         }
         let answers = finished_script(answer, server.wire.layout)
             .and_then(|answer| server.answers(batch, number, &answer));
-        let replied = answers.map(Replies::from).map_err(|mut error| {
-            error.may_have_run |= may_hold;
-            if is_nonsense(&error) {
+        let replied = answers.map(Replies::from).inspect_err(|error| {
+            if is_nonsense(error) {
                 link.distrust(sender.generation);
             }
-            error
         });
         self.end(replied);
     }
@@ -181,22 +153,10 @@ impl InFlight {
 impl Recipient for InFlight {
     fn take(mut self: Box<Self>, answer: Answered) {
         let path = std::mem::replace(&mut self.path, Path::Source);
-        let Self { server, batch, sender, floors, .. } = &*self;
+        let Self { server, sender, .. } = &*self;
         let answer = judged(server.link.judge(sender, answer));
         match path {
-            Path::Acquire(place, transaction) => {
-                let ask = &batch[0];
-                match server.wire.free_acquire((&ask.lock, &ask.command)) {
-                    Some(free) => {
-                        let floor_us = floors.floor_us;
-                        let outcome = native::Outcome::of_acquire(&free, floor_us, answer);
-                        self.take_native(place, outcome);
-                    }
-                    None => self.run_script(),
-                }
-                transaction.end();
-            }
-            Path::Release(place) => self.take_native(place, native::Outcome::of_release(answer)),
+            Path::Fast => self.finish_fast(answer),
             // A server that has forgotten the script did not run it.
             Path::Digest if matches!(&answer, Ok(Err(error)) if is_unknown(error)) => {
                 self.write_script(|call| call.0.by_source());

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use client::CommandLink;
 use proto::node::{Batch, commands};
 use proto::wire::{Floors, Wire};
-use proto::{Acquired, Answer, Answers, LockName, StoreError};
+use proto::{Answer, Answers, LockName, StoreError};
 use redis::Value;
 
 use super::call::value;
-use super::native::{Acquires, Place};
 use super::server_time::ServerTime;
 
 /// A server and all that is known of it.
@@ -18,7 +17,6 @@ pub(super) struct Server {
     pub(super) wire: Wire,
     pub(super) link: CommandLink,
     pub(super) server_time: Arc<ServerTime>,
-    pub(super) acquires: Arc<Acquires>,
 }
 
 impl Server {
@@ -39,10 +37,6 @@ impl Server {
         for (ask, answer) in batch.iter().zip(&answers) {
             if let Ok(answer) = answer {
                 self.note(&ask.lock, answer, server);
-                if let Answer::Acquired(reply) = answer {
-                    let was_free = reply.outcome == [Acquired::Granted];
-                    self.acquires.note(Place::of(&ask.lock), was_free);
-                }
             }
         }
         Ok(answers)

@@ -196,6 +196,12 @@ fn released(ask: &Ask) -> Option<u64> {
     }
 }
 
+/// A request of the background for the lock.
+fn background(command: Command) -> Ask {
+    let lock = LockName::from("a");
+    Ask { lock, command, sent: at(2), background: true, lane: 0, way: Way::Script }
+}
+
 #[test]
 fn a_run_is_served_in_order_with_rising_tokens_and_released_once_by_its_name() {
     let (mut world, attempts) = World::granted(3);
@@ -480,7 +486,7 @@ fn a_reply_that_tells_of_the_run_again_does_not_begin_it_anew() {
     let first = world.core.member(attempts[0] << ROUND_BITS).expect("the run's").clone();
     let members = vec![first.renumbered(attempts[1] << ROUND_BITS), first];
     let command = Command::Touch { members };
-    let touch = Ask { lock: LockName::from("a"), command, sent: at(2), background: true, lane: 0 };
+    let touch = background(command);
     world.sends(&touch);
     world.core.event(at(2)).dropped(number);
     world.answer(at(2), &touch);
@@ -526,7 +532,7 @@ fn a_run_that_nobody_waits_for_is_released_once_by_its_name() {
     world.core = Core::new(NodeId::from(HERE), world.core.rules);
     let command =
         Command::Acquire { members: vec![first.clone()], mode: Mode::Wait, queue_limit: 9 };
-    let ask = Ask { lock: LockName::from("a"), command, sent: at(2), background: true, lane: 0 };
+    let ask = background(command);
     world.sends(&ask);
     world.answer(at(2), &ask);
     assert_eq!(world.run(at(2)), [Command::Release { member: first }]);

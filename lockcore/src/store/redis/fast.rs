@@ -1,0 +1,229 @@
+//! The acquire and the release of a free lock without a script: `SET NX` on its lock key, and a
+//! token, in one transaction; and `DELIFEQ` or `DELEX` where the server has it. The acquire costs
+//! the server two thirds of the script's instructions.
+//!
+//! # Implementation notes
+//!
+//! - The acquire is the first short way of the script and nothing else: a lock without a lock key
+//!   is free, and has no waiters. Where there is a lock key, the transaction changes nothing but
+//!   the counter, and the node sends the acquire again by its script.
+//! - A token must be above the floor. If it is not, or if the transaction failed halfway, for
+//!   example at a counter that is no number, the member may hold the lock. The script then finds
+//!   the member as the holder, and draws another token.
+//! - The transaction reads the lock key at its end: if a response goes missing on the way, the next
+//!   one has the text of another member.
+//! - The release is the first short way of its script, too: a lock key that stores only the member
+//!   has no flag, so the lock has no waiters. Otherwise nothing has changed, and the script runs.
+//! - Of the responses only the last one counts. If it is not the response of a transaction, another
+//!   response went missing; it is never read as a response of a script.
+
+use client::{Compare, Packed, failure};
+use proto::Answer;
+use proto::wire::{FreeAcquire, FreeRelease, nonsense};
+use redis::{RedisError, Value};
+
+use super::run::Judged;
+
+/// The command that deletes the door if it is the member's alone.
+pub(super) fn release(free: &FreeRelease<'_>, compare: Compare) -> Packed {
+    let (door, member) = (free.door.as_bytes(), free.member.as_str().as_bytes());
+    let mut packed = Packed::whole(1, 64 + door.len() + member.len());
+    match compare {
+        Compare::Delifeq => {
+            packed.append(b"*3\r\n$7\r\nDELIFEQ\r\n");
+            packed.word(door);
+        }
+        // Without IFEQ it would delete any door.
+        Compare::Delex => {
+            packed.append(b"*4\r\n$5\r\nDELEX\r\n");
+            packed.word(door);
+            packed.append(b"$4\r\nIFEQ\r\n");
+        }
+    }
+    packed.word(member);
+    packed
+}
+
+/// The commands of the transaction.
+pub(super) fn acquire(free: &FreeAcquire<'_>) -> Packed {
+    let (door, member) = (free.door.as_bytes(), free.member.as_str().as_bytes());
+    let mut lease = itoa::Buffer::new();
+    let mut packed = Packed::whole(5, 192 + 2 * door.len() + member.len());
+    packed.append(b"*1\r\n$5\r\nMULTI\r\n*6\r\n$3\r\nSET\r\n");
+    packed.word(door);
+    packed.word(member);
+    packed.append(b"$2\r\nNX\r\n$2\r\nPX\r\n");
+    packed.word(lease.format(free.member.lease_ms()).as_bytes());
+    packed.append(b"*2\r\n$4\r\nINCR\r\n");
+    packed.word(free.counter.as_bytes());
+    packed.append(b"*2\r\n$3\r\nGET\r\n");
+    packed.word(door);
+    packed.append(b"*1\r\n$4\r\nEXEC\r\n");
+    packed
+}
+
+/// The answer to a fast acquire, or the response of the server if it has no meaning for this one.
+pub(super) fn acquired(
+    free: &FreeAcquire<'_>,
+    floor_us: u64,
+    response: Judged,
+) -> Result<Answer, Judged> {
+    match response {
+        Ok(Ok(Value::Array(values))) => match &*values {
+            [Value::Okay, Value::Int(token), Value::BulkString(holder)]
+                if *holder == free.member.as_str().as_bytes() =>
+            {
+                Ok(free.answer(*token, floor_us))
+            }
+            [Value::Nil, Value::Int(_), _] => Ok(FreeAcquire::not_served(false)),
+            _ => Err(Err(nonsense())),
+        },
+        Ok(Ok(_)) => Err(Err(nonsense())),
+        Ok(Err(error)) if error.code() == Some("EXECABORT") => Ok(FreeAcquire::not_served(false)),
+        // An error in the transaction's list, or of a server that refused `MULTI` alone.
+        Ok(Err(error)) if is_refusal(&error) => Ok(FreeAcquire::not_served(true)),
+        response => Err(response),
+    }
+}
+
+/// The answer to a fast release, or nothing if the script has to run.
+pub(super) fn released(response: Judged) -> Result<Option<Answer>, Judged> {
+    match response {
+        Ok(Ok(Value::Int(1))) => Ok(Some(FreeRelease::answer())),
+        Ok(Ok(Value::Int(0))) => Ok(None),
+        Ok(Ok(_)) => Err(Err(nonsense())),
+        // A single command that the server refuses did not run.
+        Ok(Err(error)) if is_refusal(&error) => Ok(None),
+        response => Err(response),
+    }
+}
+
+/// Whether it is an error of the server, after which the connection goes on.
+fn is_refusal(error: &RedisError) -> bool {
+    error.code().is_some() && !failure::breaks_connection(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use proto::wire::is_nonsense;
+    use proto::{Acquired, Demand, Label, LockErrorKind, Member, NodeId, StoreError};
+
+    use super::*;
+
+    static MEMBER: LazyLock<Member> = LazyLock::new(|| {
+        Member::new(&NodeId::from(7_u128), 7, 30_000, Demand::EXCLUSIVE, &Label::new("me"))
+    });
+    const FLOOR: u64 = 100;
+
+    fn free() -> FreeAcquire<'static> {
+        FreeAcquire { door: "lock:{a}", member: &MEMBER, counter: "lock:tokens" }
+    }
+
+    fn read(set: Value, token: Value, holder: &str) -> Result<Answer, Judged> {
+        let values = vec![set, token, Value::BulkString(holder.into())];
+        acquired(&free(), FLOOR, Ok(Ok(Value::Array(values))))
+    }
+
+    fn not_served(may_hold: bool) -> Result<Answer, Judged> {
+        Ok(FreeAcquire::not_served(may_hold))
+    }
+
+    fn refused(code: &str) -> RedisError {
+        redis::make_extension_error(code.to_owned(), None)
+    }
+
+    #[test]
+    fn a_free_lock_is_granted_with_a_token_above_the_floor_alone() {
+        let me = MEMBER.as_str();
+        let Ok(Answer::Acquired(reply)) = read(Value::Okay, Value::Int(101), me) else {
+            panic!("it is granted")
+        };
+        assert_eq!(reply.outcome, [Acquired::Granted]);
+        let [grant] = &*reply.grants else { panic!("one grant: {reply:?}") };
+        assert_eq!((&grant.member, grant.token.get(), grant.left_ms), (&*MEMBER, 101, 30_000));
+        for token in [100, 7, -1, 1 << 53, i64::MAX] {
+            assert_eq!(read(Value::Okay, Value::Int(token), me), not_served(true), "{token}");
+        }
+        assert_eq!(read(Value::Nil, Value::Int(101), "~2other"), not_served(false));
+        // A copy of this acquire may have run: the script grants it.
+        assert_eq!(read(Value::Nil, Value::Int(101), me), not_served(false));
+    }
+
+    #[test]
+    fn an_answer_of_another_one_or_of_no_known_form_grants_nothing() {
+        let granted = Value::Array(vec![Value::BulkString("granted".into()), Value::Int(0)]);
+        let of = |response| acquired(&free(), FLOOR, Ok(Ok(response)));
+        for response in [
+            read(Value::Okay, Value::Int(101), "~2other"),
+            read(Value::Okay, Value::Nil, MEMBER.as_str()),
+            of(Value::Okay),
+            of(Value::Array(vec![Value::Okay])),
+            // A script would say so.
+            of(Value::Int(29_000 << 20)),
+            of(Value::BulkString("1~2me".into())),
+            of(granted),
+        ] {
+            let is_nonsense = matches!(&response, Err(Err(error)) if is_nonsense(error));
+            assert!(is_nonsense, "{response:?}");
+        }
+    }
+
+    #[test]
+    fn after_a_refusal_the_script_is_asked_and_without_an_answer_it_is_not() {
+        let of = |response| acquired(&free(), FLOOR, response);
+        assert_eq!(of(Ok(Err(refused("EXECABORT")))), not_served(false));
+        for code in ["ERR", "WRONGTYPE"] {
+            assert_eq!(of(Ok(Err(refused(code)))), not_served(true), "{code}");
+        }
+        let lost = std::io::Error::from(std::io::ErrorKind::TimedOut).into();
+        for lost in [lost, failure::unsent("closed"), refused("READONLY")] {
+            assert!(matches!(of(Ok(Err(lost))), Err(Ok(Err(_)))));
+        }
+        let error = StoreError::refused(LockErrorKind::Closed, "closed");
+        assert!(matches!(of(Err(error)), Err(Err(_))));
+    }
+
+    #[test]
+    fn the_commands_are_those_that_redis_rs_would_write() {
+        let mut written = Vec::new();
+        let packed = acquire(&free());
+        packed.write(&mut written);
+        let mut pipe = redis::pipe();
+        let FreeAcquire { door, counter, .. } = free();
+        pipe.atomic().cmd("SET").arg(door).arg(MEMBER.as_str()).arg("NX").arg("PX").arg(30_000);
+        pipe.cmd("INCR").arg(counter).cmd("GET").arg(door);
+        assert_eq!(written, pipe.get_packed_pipeline());
+        assert_eq!(packed.answers, 5);
+
+        let member = MEMBER.as_str();
+        let delifeq = redis::cmd("DELIFEQ").arg(door).arg(member).get_packed_command();
+        let delex = redis::cmd("DELEX").arg(door).arg("IFEQ").arg(member).get_packed_command();
+        for (compare, deletion) in [(Compare::Delifeq, delifeq), (Compare::Delex, delex)] {
+            let packed = release(&FreeRelease { door, member: &MEMBER }, compare);
+            written.clear();
+            packed.write(&mut written);
+            assert_eq!(written, deletion);
+            assert_eq!(packed.answers, 1);
+        }
+    }
+
+    #[test]
+    fn a_release_that_deleted_nothing_or_was_refused_asks_the_script() {
+        assert_eq!(released(Ok(Ok(Value::Int(1)))), Ok(Some(FreeRelease::answer())));
+        assert_eq!(released(Ok(Ok(Value::Int(0)))), Ok(None));
+        for code in ["ERR", "WRONGTYPE", "NOPERM"] {
+            assert_eq!(released(Ok(Err(refused(code)))), Ok(None), "{code}");
+        }
+        for other in [Value::Okay, Value::Nil, Value::Int(2), Value::BulkString("1".into())] {
+            let response = released(Ok(Ok(other)));
+            let is_nonsense = matches!(&response, Err(Err(error)) if is_nonsense(error));
+            assert!(is_nonsense, "{response:?}");
+        }
+        let lost = std::io::Error::from(std::io::ErrorKind::TimedOut).into();
+        for lost in [lost, failure::unsent("closed"), refused("READONLY")] {
+            assert!(matches!(released(Ok(Err(lost))), Err(Ok(Err(_)))));
+        }
+    }
+}
