@@ -21,8 +21,8 @@ use crate::key::{KeyDemand, KeyError, Resolved, Sorted};
 use crate::options::{Options, Wait};
 use crate::refusal::LockError;
 
-/// Acquires the locks one after the other. Dropping it leaves the queue and releases the locks
-/// acquired so far.
+/// Acquires the locks one after the other. Dropping the future leaves the queue and releases the
+/// locks acquired so far.
 #[pin_project]
 pub(crate) struct AcquireKeys {
     config: Arc<Config>,
@@ -32,30 +32,30 @@ pub(crate) struct AcquireKeys {
     label: Option<Box<str>>,
     /// The request's own class; without one, the layer's is used.
     class: Option<Box<str>>,
-    /// Whether the request is refused where its wait would be too long.
+    /// Whether to refuse a request whose wait would be too long.
     refuses_early: bool,
-    /// The end of the wait, whatever the options say.
+    /// The end of the wait, regardless of the options.
     deadline: Option<Instant>,
-    /// The time of the first acquire: the wait is for all keys together.
+    /// The start of the first acquire: the wait covers all keys together.
     began: Option<Instant>,
-    /// The holds that the request has already.
+    /// The existing holds of the request.
     holds: Option<Arc<HoldRegistry>>,
-    /// The place among the requests of its connection that wait.
+    /// The entry among the waiting requests of the same connection.
     place: Option<Place>,
     acquired: AcquiredKeys,
     current: Option<KeyDemand>,
     #[pin]
     acquire: Option<Acquire>,
-    /// The longest queue that the request was put behind.
+    /// The length of the longest queue in front of the request.
     position: Option<u64>,
-    /// The losses of the acquired locks, while the next is waited for.
+    /// The losses of the acquired locks, during the wait for the next lock.
     losses: Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
-/// Keys with their guards, in the order in which they were acquired.
+/// Keys with their guards, in the order of acquisition.
 #[derive(Default)]
 pub(crate) struct AcquiredKeys {
-    /// Most requests acquire one lock: it costs no allocation.
+    /// Most requests acquire one lock, which needs no allocation here.
     first: Option<Granted>,
     rest: VecDeque<Granted>,
 }
@@ -88,7 +88,7 @@ impl Iterator for AcquiredKeys {
 }
 
 impl AcquireKeys {
-    /// Acquires the keys of `asked`. An option that the request does not set is the layer's.
+    /// Acquires the keys of `asked`. Options unset in the request come from the layer.
     pub(crate) fn new(
         asked: Resolved,
         config: &Arc<Config>,
@@ -119,8 +119,8 @@ impl AcquireKeys {
         &self.config
     }
 
-    /// The number of waiters that were ahead when the request was queued. Of several locks, the
-    /// longest queue counts.
+    /// The number of waiters ahead when the request was queued. For several locks, the longest
+    /// queue counts.
     pub(crate) fn position(&self) -> Option<u64> {
         self.position
     }
@@ -130,9 +130,9 @@ impl AcquireKeys {
         self.holds.clone().unwrap_or_default()
     }
 
-    /// The guards of all keys, once they are acquired. The first ones are held while the later ones
-    /// are waited for; if one is lost meanwhile, the request is refused, unless its layer lets work
-    /// go on.
+    /// Returns the guards of all keys, once acquired. Earlier locks are held while later locks are
+    /// awaited; if a lock is lost meanwhile, the request is refused, unless the layer lets work
+    /// continue.
     pub(crate) fn poll(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -156,7 +156,7 @@ impl AcquireKeys {
                 };
                 this.acquire.set(None);
                 this.place.as_mut().map(Place::end_acquire);
-                // Also if this one was granted before the loss was noticed: no work begins then.
+                // Also if this lock was granted before the loss was noticed: no work begins then.
                 if stops && this.acquired.granted().any(|granted| granted.guard.is_lost()) {
                     return Poll::Ready(Err(LockError::lost_before()));
                 }
@@ -202,7 +202,7 @@ impl AcquireKeys {
     }
 }
 
-/// Whether one of the acquired locks is lost; watches them if not.
+/// Whether an acquired lock is lost; watches the locks if not.
 fn is_one_lost(
     acquired: &AcquiredKeys,
     losses: &mut Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
@@ -213,11 +213,11 @@ fn is_one_lost(
     losses.iter_mut().any(|lost| lost.as_mut().poll(cx).is_ready())
 }
 
-/// A guard on an existing hold of the request that covers the demand.
+/// Returns a guard on an existing hold of the request that covers the demand.
 ///
 /// # Errors
-/// A clash if the request would wait for its own holds, now or under load: ten requests that have
-/// one of ten permits each, and ask for one more each, wait for each other.
+/// A clash if the request would wait for its own holds, now or under load: ten requests that each
+/// hold one of ten permits and each request one more wait for each other.
 fn shared(
     holds: Option<&Arc<HoldRegistry>>,
     locks: &Locks,

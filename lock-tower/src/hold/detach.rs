@@ -1,4 +1,4 @@
-//! Work that continues under its locks although its request is dropped.
+//! Work that continues under its locks after its request is dropped.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use crate::hold::loss::Loss;
 use crate::hold::registry::HoldRegistry;
 use crate::refusal::LockError;
 
-/// A keeper of a hold, beside its layer. The lock is released with the last keeper, or when the
-/// handler releases it early. Until then handles show it as held.
+/// A keeper of a hold, beside the layer. The lock is released with the last keeper, or when the
+/// handler releases it early. Until then handles report it as held.
 #[derive(Debug)]
 struct Keeper(LockHandle);
 
@@ -27,14 +27,14 @@ pub(crate) struct Keepers(Vec<Keeper>);
 
 impl Keepers {
     /// # Errors
-    /// `Lost` if one of the holds has ended. Then none is kept.
+    /// `Lost` if a hold has ended. Then none is kept.
     pub(crate) fn of(handles: impl Iterator<Item = LockHandle>) -> Result<Self, LockError> {
         let keepers =
             handles.map(|handle| handle.held().add_keeper().map(|()| Keeper(handle.clone())));
         keepers.collect::<Result<_, _>>().map(Self)
     }
 
-    /// The keepers of all holds of a request under which work continues.
+    /// Keeps all holds of a request that still allow work.
     pub(crate) fn all_of(holds: &Arc<HoldRegistry>) -> Result<Self, LockError> {
         Self::of(LockHandle::all(holds).filter(|handle| handle.held().allows_work()))
     }
@@ -44,7 +44,7 @@ impl Keepers {
     }
 }
 
-/// A detached future, with the holds that it keeps.
+/// A detached future, with the kept holds.
 pub(crate) struct Detached<F> {
     /// Declared first, so that it is dropped before the holds.
     future: F,
@@ -58,7 +58,7 @@ impl<F> Detached<F> {
 }
 
 impl<F: Future> Detached<F> {
-    /// Runs the future; `None` if it was stopped by the loss of a hold whose layer stops work.
+    /// Runs the future; `None` if the loss of a hold stopped it, under a layer that stops work.
     pub(crate) async fn finish(self) -> Option<F::Output> {
         let Self { future, keepers } = self;
         let stopping = keepers.0.iter().map(|keeper| &keeper.0);
@@ -71,7 +71,7 @@ impl<F: Future> Detached<F> {
     }
 }
 
-/// Runs `future` in a task of its own, under the kept holds.
+/// Runs `future` in a separate task, under the kept holds.
 pub(crate) async fn detach<F>(future: F, keepers: Keepers) -> Result<F::Output, LockError>
 where
     F: Future + Send + 'static,
@@ -79,11 +79,11 @@ where
 {
     match ended(tokio::spawn(Detached::new(future, keepers).finish()).await) {
         Some(output) => output.ok_or_else(LockError::lost),
-        None => std::future::pending().await, // the runtime is ending, and this future with it
+        None => std::future::pending().await, // the runtime is shutting down, and this future with it
     }
 }
 
-/// The output of the task; `None` if the runtime ended it.
+/// Returns the output of the task; `None` if the runtime cancelled it.
 pub(crate) fn ended<T>(task: Result<T, JoinError>) -> Option<T> {
     match task {
         Ok(output) => Some(output),
@@ -95,11 +95,11 @@ pub(crate) fn ended<T>(task: Result<T, JoinError>) -> Option<T> {
 }
 
 impl LockHandle {
-    /// Finishes `future` even if the client disconnects. It runs in a task of its own, under this
-    /// lock and those that the request acquired before it.
+    /// Runs `future` to its end even if the client disconnects, in a separate task, under this lock
+    /// and the locks acquired earlier by the request.
     ///
     /// `DetachLayer` detaches whole handlers; this method detaches the part of a handler that must
-    /// not be done by halves. Before that part, the handler can still be dropped.
+    /// not stop half way. Before that part, the handler can still be dropped.
     /// [`Locks::shutdown`](lockcore::Locks::shutdown) waits for `future`.
     ///
     /// ```
@@ -116,15 +116,15 @@ impl LockHandle {
     /// ```
     ///
     /// # Errors
-    /// [`Lost`](lockcore::LockErrorKind::Lost) if the hold ended. If it ended before, `future` is
-    /// not begun. If it ends meanwhile, `future` is dropped where it stands, unless the layer says
-    /// [`Continue`](OnLost::Continue).
+    /// [`Lost`](lockcore::LockErrorKind::Lost) if the hold ended. If it ended before the call,
+    /// `future` is not started. If it ends during the call, `future` is dropped at its current
+    /// await point, unless the layer is set to [`Continue`](OnLost::Continue).
     ///
     /// # Panics
-    /// With the panic of `future`; outside a tokio runtime.
+    /// Propagates a panic of `future`. Panics outside a tokio runtime.
     ///
     /// # Cancel safety
-    /// Once polled, `future` runs to its end even if this is dropped.
+    /// Once polled, `future` runs to its end even if the returned future is dropped.
     pub async fn detach<F>(&self, future: F) -> Result<F::Output, LockError>
     where
         F: Future + Send + 'static,

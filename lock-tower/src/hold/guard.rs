@@ -1,4 +1,4 @@
-//! A key with the guard that was acquired for it.
+//! A key with the acquired guard.
 
 use lockcore::LockGuard;
 

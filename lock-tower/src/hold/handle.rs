@@ -1,4 +1,4 @@
-//! The handle by which a handler sees a hold.
+//! The handle through which a handler sees a hold.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,8 +15,8 @@ use crate::refusal::LockError;
 
 /// The hold under which a request is served. In HTTP it is in the request's extensions.
 ///
-/// It does not keep the lock: the layer does, until the response or the end of its body. A guard
-/// from [`reenter`](Self::reenter) keeps it.
+/// The handle does not keep the lock: the layer does, until the response or the end of the response
+/// body. A guard from [`reenter`](Self::reenter) also keeps the lock.
 ///
 /// ```
 /// # use lock_tower::LockHandle;
@@ -41,12 +41,12 @@ impl LockHandle {
         Self { request: Arc::clone(request), location }
     }
 
-    /// The handles of all holds of a request, in the order in which they were acquired.
+    /// Returns the handles of all holds of a request, in the order of acquisition.
     pub(crate) fn all(request: &Arc<HoldRegistry>) -> impl Iterator<Item = Self> {
         request.locations().map(|location| Self::new(request, location))
     }
 
-    /// The registry of the same request's holds.
+    /// The hold registry of the request.
     pub(crate) fn request(&self) -> &Arc<HoldRegistry> {
         &self.request
     }
@@ -55,51 +55,51 @@ impl LockHandle {
         self.request.record_at(&self.location)
     }
 
-    /// The key of the lock, as the layer or extractor gave it.
+    /// Returns the key of the lock, as the layer or extractor specified it.
     pub fn key(&self) -> Cow<'_, str> {
         self.held().key.given()
     }
 
-    /// The number that proves this hold to the resource it protects. It is higher than that of
-    /// every earlier lock, except in the cases that [`guide::fencing`](lockcore::guide::fencing)
-    /// names. Reads that are held together have the same.
+    /// Returns the fencing token of this hold, for the resource under protection. It is higher than
+    /// the tokens of all earlier holds, except in the cases listed in
+    /// [`guide::fencing`](lockcore::guide::fencing). Concurrent reads share a token.
     ///
-    /// Permits have none, since other requests hold some at the same time: theirs is 0, which a
-    /// resource that checks tokens refuses. So is that of reads on a
+    /// Permits have none, because several are held at the same time: their token is 0, which a
+    /// resource that checks tokens refuses. The same applies to reads on a
     /// [quorum](lockcore::guide::quorum).
     pub fn fencing_token(&self) -> FencingToken {
         self.held().token
     }
 
-    /// The time for which the request waited for this lock.
+    /// Returns how long the request waited for this lock.
     pub fn waited(&self) -> Duration {
         self.held().waited
     }
 
-    /// The number of waiters that were ahead when the request was queued for this lock; `None` if
-    /// it was granted at once.
+    /// Returns the number of waiters ahead when the request was queued for this lock; `None` if it
+    /// was granted at once.
     pub fn position(&self) -> Option<u64> {
         self.held().position
     }
 
     /// Releases the lock before the response, and reports whether the hold lasted until then. A
-    /// second release is no error.
+    /// second release is not an error.
     ///
-    /// Other guards on the same hold keep it: those of an outer layer with the same key, and those
-    /// from [`reenter`](Self::reenter). Detached work does not keep it. The layer no longer watches
-    /// for a loss.
+    /// Other guards keep the hold: guards of an outer layer with the same key, and guards from
+    /// [`reenter`](Self::reenter). Detached work does not keep it. The layer stops watching for a
+    /// loss.
     ///
     /// # Errors
-    /// [`Lost`](lockcore::LockErrorKind::Lost) if the hold ended before: the work under it may
+    /// [`Lost`](lockcore::LockErrorKind::Lost) if the hold ended earlier: the work under it may
     /// overlap with another request. [`Unavailable`](lockcore::LockErrorKind::Unavailable) if the
-    /// store does not answer: then the lock is granted to the next waiter when its lease expires,
+    /// store does not respond: then the lock is granted to the next waiter when the lease expires,
     /// at the latest.
     ///
     /// # Panics
-    /// Outside a tokio runtime with timers.
+    /// Panics outside a tokio runtime with timers.
     ///
     /// # Cancel safety
-    /// The release continues if this is dropped once it was polled.
+    /// Once polled, the release continues even if the returned future is dropped.
     pub async fn release(&self) -> Result<(), LockError> {
         match self.held().release() {
             Some(guard) => Ok(guard.release().await?),
@@ -107,13 +107,13 @@ impl LockHandle {
         }
     }
 
-    /// The time until which the hold is certain if no further renewal succeeds. The watchdog moves
-    /// it forward.
+    /// Returns the time until which the hold is certain if no further renewal succeeds. The
+    /// watchdog moves it forward.
     pub fn deadline(&self) -> Instant {
         self.held().with_guard(LockGuard::deadline).unwrap_or_else(|deadline| deadline)
     }
 
-    /// Whether the hold can no longer be relied on: it was lost, or it was released.
+    /// Whether the hold can no longer be relied on: it was lost or released.
     pub fn is_lost(&self) -> bool {
         self.held().with_guard(LockGuard::is_lost).unwrap_or(true)
     }
@@ -129,9 +129,9 @@ impl LockHandle {
         }
     }
 
-    /// A token that is cancelled when the hold is lost. If the hold is already lost or released,
-    /// the token is already cancelled. A release that comes later does not cancel it, unless it
-    /// finds that the hold is lost. Pass it to work that must stop at a loss.
+    /// Returns a token that is cancelled when the hold is lost. If the hold is already lost or
+    /// released, the token is already cancelled. A later release does not cancel the token, unless
+    /// the release discovers a loss. Pass the token to work that must stop at a loss.
     pub fn cancellation_token(&self) -> CancellationToken {
         self.held().loss().unwrap_or_else(|| {
             let token = CancellationToken::new();
@@ -140,19 +140,19 @@ impl LockHandle {
         })
     }
 
-    /// A guard on the same hold, for work that continues after the response. The lock is released
-    /// with the last guard.
+    /// Returns another guard on the hold, for work that continues after the response. The lock is
+    /// released with the last guard.
     ///
     /// # Errors
-    /// [`Lost`](lockcore::LockErrorKind::Lost) if the hold was lost or has been released.
+    /// [`Lost`](lockcore::LockErrorKind::Lost) if the hold was lost or released.
     pub fn reenter(&self) -> Result<LockGuard, LockError> {
         Ok(self.held().with_guard(LockGuard::reenter).map_err(|_| LockError::lost())??)
     }
 
-    /// Checks that the hold can still be relied on.
+    /// Checks whether the hold can still be relied on.
     ///
     /// # Errors
-    /// [`Lost`](lockcore::LockErrorKind::Lost) if it was lost or has been released.
+    /// [`Lost`](lockcore::LockErrorKind::Lost) if the hold was lost or released.
     pub fn check(&self) -> Result<(), LockError> {
         match self.is_lost() {
             true => Err(LockError::lost()),
@@ -160,14 +160,14 @@ impl LockHandle {
         }
     }
 
-    /// The hold that the same request acquired before this one: in an outer layer, for the key
-    /// before in a tuple, or earlier through the same [`RequestLocks`](crate::RequestLocks). A hold
-    /// that was released may be left out.
+    /// Returns the previous hold of the same request: from an outer layer, for the previous key of
+    /// a tuple, or from an earlier use of the same [`RequestLocks`](crate::RequestLocks). Released
+    /// holds may be skipped.
     pub fn outer(&self) -> Option<LockHandle> {
         self.before().last()
     }
 
-    /// The holds that the request acquired before this one.
+    /// Returns the earlier holds of the request.
     pub(crate) fn before(&self) -> impl Iterator<Item = LockHandle> {
         let number = self.held().number;
         Self::all(&self.request).take_while(move |other| other.held().number < number)

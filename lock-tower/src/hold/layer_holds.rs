@@ -1,4 +1,4 @@
-//! One layer's part of the holds of a request.
+//! The holds of a request that belong to one layer.
 
 use std::sync::Arc;
 use std::task::Context;
@@ -14,15 +14,15 @@ use crate::hold::release::Releasing;
 use crate::hold::request_log::RequestLog;
 use crate::refusal::LockError;
 
-/// The holds that a layer keeps for a request, and the request's log; empty for a request that
-/// passes without a lock.
+/// The holds kept by a layer for a request, and the request's log; empty for a request that passes
+/// without a lock.
 ///
 /// Dropping it releases the holds in the background, also while unwinding.
 #[derive(Default)]
 pub(crate) struct LayerHolds {
     config: Option<Arc<Config>>,
     holds: Option<Arc<HoldRegistry>>,
-    /// The layer's number among those of the request.
+    /// The number of the layer within the request.
     layer: usize,
     log: Option<RequestLog>,
 }
@@ -35,7 +35,7 @@ impl LayerHolds {
         Self { config, holds, layer, log: None }
     }
 
-    /// Adds the acquired holds, as those of one more layer. Returns the handle of the last hold.
+    /// Adds the acquired holds under a new layer number. Returns the handle of the last hold.
     pub(crate) fn add(
         &mut self,
         acquired: AcquiredKeys,
@@ -53,25 +53,25 @@ impl LayerHolds {
         handle
     }
 
-    /// Closes the layer's scope: it gets no more holds.
+    /// Closes the layer's scope: no more holds are added.
     pub(crate) fn close(mut self) -> Self {
         let log = self.holds.as_ref().and_then(|holds| holds.close_scope(self.layer));
         self.log = self.log.take().or(log);
         self
     }
 
-    /// The log. It begins with the first lock that is asked for.
+    /// Returns the log, which begins with the first requested lock.
     pub(crate) fn log(&mut self) -> &mut RequestLog {
         self.log.get_or_insert_with(RequestLog::begin)
     }
 
-    /// The time that the request has waited for its locks, and the number of waiters that were
-    /// ahead; `None` if it asked for none.
+    /// Returns how long the request has waited for its locks, and the number of waiters ahead;
+    /// `None` if it requested no lock.
     pub(crate) fn waited(&self) -> Option<(Duration, Option<u64>)> {
         self.log.as_ref().map(|log| (log.waited(), log.position()))
     }
 
-    /// Notes that the request was served, or refused for this error. Dropping the holds logs it.
+    /// Records that the request was served, or refused with this error. Dropping the holds logs it.
     pub(crate) fn end(&mut self, refusal: Option<&LockError>) {
         self.log.iter_mut().for_each(|log| log.end(refusal));
     }
@@ -80,12 +80,12 @@ impl LayerHolds {
         self.any(|held| !held.is_released())
     }
 
-    /// Whether a hold ends with this layer.
+    /// Whether any hold ends with this layer.
     pub(crate) fn is_only_keeper(&self) -> bool {
         self.any(HoldRecord::ends_with_its_layer)
     }
 
-    /// Whether a hold was lost under which no work may continue.
+    /// Whether a hold was lost, and the loss stops work.
     pub(crate) fn stops(&self) -> bool {
         self.stops_on_loss() && self.any(HoldRecord::is_lost)
     }
@@ -99,15 +99,15 @@ impl LayerHolds {
         self.holds.as_ref().is_some_and(|holds| holds.count(self.layer, is) > 0)
     }
 
-    /// The loss of any hold, if it is to be watched and is not watched yet. With `is_first` no hold
-    /// is watched.
+    /// Returns a future for the loss of any hold, if losses stop work and some holds are not
+    /// watched yet. With `is_first`, none is watched yet.
     pub(crate) fn watch(&self, is_first: bool, cx: &Context<'_>) -> Option<Loss> {
         let holds = self.holds.as_ref().filter(|_| self.stops_on_loss())?;
         let is_unwatched = holds.is_unwatched(self.layer, is_first, cx);
         is_unwatched.then(|| Loss::of_layer(holds, self.layer))
     }
 
-    /// Begins to release all holds; `None` if the answer does not wait for the release.
+    /// Begins to release all holds; `None` if the response does not wait for the release.
     pub(crate) fn release(&mut self) -> Option<Releasing> {
         let guards = self.holds.take()?.remove_layer(self.layer);
         let is_awaited = !self.config.as_ref()?.release_in_background;

@@ -1,4 +1,4 @@
-//! The loss of any of several holds, as a future.
+//! A future that completes when any of several holds is lost.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,13 +12,13 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use crate::hold::handle::LockHandle;
 use crate::hold::registry::HoldRegistry;
 
-/// Completes when one of the holds is lost.
+/// Completes when any of the holds is lost.
 #[pin_project]
 #[derive(Debug)]
 pub(crate) struct Loss {
     #[pin]
     first: Option<Watch>,
-    /// Requests of several keys are rare.
+    /// Requests with several keys are rare.
     rest: Vec<Pin<Box<Watch>>>,
 }
 
@@ -39,7 +39,7 @@ impl Loss {
         Self { first: watches.next(), rest: watches.map(Box::pin).collect() }
     }
 
-    /// The loss of any hold that the layer with this number keeps.
+    /// The loss of any hold kept by the layer with this number.
     pub(crate) fn of_layer(holds: &Arc<HoldRegistry>, layer: usize) -> Self {
         Self::new(LockHandle::all(holds).filter(|handle| handle.held().layer == layer))
     }
@@ -64,7 +64,7 @@ impl Future for Watch {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.project();
         ready!(this.lost.poll(cx));
-        // Other guards may keep, and then lose, a hold that the handler has released: its request
+        // A hold released by the handler may be kept, and then lost, by other guards: the request
         // continues.
         match this.handle.held().is_released() {
             true => Poll::Pending,

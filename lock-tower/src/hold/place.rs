@@ -1,4 +1,4 @@
-//! The place of a request among those of its connection that wait.
+//! The slot of a request among the waiting requests of its connection.
 
 use std::fmt;
 use std::future::Future;
@@ -11,14 +11,14 @@ use lockcore::Acquire;
 
 use crate::refusal::LockError;
 
-/// The number of requests of one connection that wait for a lock.
+/// The number of waiting requests of one connection.
 pub(crate) type Waiters = Arc<AtomicUsize>;
 
-/// The place of one request, counted once it is queued.
+/// The slot of one request, counted once the request is queued.
 pub(crate) struct Place {
     waiters: Waiters,
     limit: usize,
-    /// Completes when the present acquire is queued.
+    /// Completes when the current acquire is queued.
     queued: Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
     is_counted: bool,
 }
@@ -28,14 +28,14 @@ impl Place {
         Self { waiters, limit, queued: None, is_counted: false }
     }
 
-    /// Ready if the request is queued, and as many of its connection wait as may.
+    /// Ready if the request is queued and the limit of its connection is reached.
     pub(crate) fn poll(&mut self, acquire: &Acquire, cx: &mut Context<'_>) -> Poll<LockError> {
         if self.is_counted {
             return Poll::Pending;
         }
         let queued = self.queued.get_or_insert_with(|| {
             let mut positions = acquire.positions();
-            // Closed: the acquisition has ended, and is ready.
+            // Closed: the acquire has ended and is ready.
             Box::pin(async move { drop(positions.wait_for(Option::is_some).await) })
         });
         ready!(queued.as_mut().poll(cx));
@@ -46,7 +46,7 @@ impl Place {
         }
     }
 
-    /// Forgets the acquire, which is over.
+    /// Drops the state of a finished acquire.
     pub(crate) fn end_acquire(&mut self) {
         self.queued = None;
     }

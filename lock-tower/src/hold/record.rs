@@ -12,12 +12,12 @@ use crate::hold::guard::Granted;
 use crate::key::KeyDemand;
 use crate::refusal::LockError;
 
-/// A hold, shared by its layer, the handles and detached work.
+/// A hold, shared by the layer, the handles and detached work.
 #[derive(Debug)]
 pub(crate) struct HoldRecord {
     /// The number of the layer that releases the hold.
     pub(crate) layer: usize,
-    /// The position among the holds of the request: later ones have higher numbers.
+    /// The position among the holds of the request: later holds have higher numbers.
     pub(crate) number: usize,
     pub(crate) key: LockKey,
     pub(crate) demand: Demand,
@@ -55,7 +55,7 @@ impl HoldRecord {
         self.key == *key && self.locks.node() == locks.node() && !self.is_released()
     }
 
-    /// The result of `read` on the guard; the last deadline if the hold was released.
+    /// Returns the result of `read` on the guard; the last deadline if the hold was released.
     pub(crate) fn with_guard<T>(&self, read: impl FnOnce(&LockGuard) -> T) -> Result<T, Instant> {
         match &*self.state() {
             RecordState::Held { guard, .. } => Ok(read(guard)),
@@ -77,13 +77,13 @@ impl HoldRecord {
         self.with_guard(LockGuard::is_lost).unwrap_or(false)
     }
 
-    /// The token that is cancelled at the loss; `None` if the hold was released.
+    /// Returns a token that is cancelled at the loss; `None` if the hold was released.
     pub(crate) fn loss(&self) -> Option<CancellationToken> {
         self.with_guard(LockGuard::cancellation_token).ok()
     }
 
-    /// Whether detached work still needs the hold: not after a release, nor after a loss where work
-    /// may continue.
+    /// Whether detached work still needs the hold: not after a release, nor after a loss that lets
+    /// work continue.
     pub(crate) fn allows_work(&self) -> bool {
         self.with_guard(|guard| self.on_lost == OnLost::Stop || !guard.is_lost()).unwrap_or(false)
     }
@@ -97,7 +97,7 @@ impl HoldRecord {
         Ok(())
     }
 
-    /// Removes a keeper, and returns the guard if that was the last one.
+    /// Removes a keeper, and returns the guard with the last keeper.
     pub(crate) fn remove_keeper(&self) -> Option<LockGuard> {
         let mut state = self.state();
         if let RecordState::Held { keepers, .. } = &mut *state {
@@ -109,13 +109,12 @@ impl HoldRecord {
         state.release()
     }
 
-    /// Takes the guard, even if other keepers are left. Drop or release it where no mutex is
-    /// locked.
+    /// Takes the guard, even if other keepers remain. Drop or release it while no mutex is locked.
     pub(crate) fn release(&self) -> Option<LockGuard> {
         self.state().release()
     }
 
-    /// Locks the state. No section panics half way, so a poisoned mutex does no harm.
+    /// Locks the state. No critical section panics half way, so a poisoned mutex is harmless.
     fn state(&self) -> MutexGuard<'_, RecordState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

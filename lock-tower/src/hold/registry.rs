@@ -2,21 +2,19 @@
 //!
 //! # Implementation notes
 //!
-//! **The order of mutexes** is: the registry, then one hold. Guards, logs and wakers are dropped,
-//! released and woken while neither is locked: they log, or are foreign code that may ask for a
-//! lock.
+//! **Mutex order**: the registry, then one hold. Guards, logs and wakers are dropped, released and
+//! woken while neither is locked: they write logs, or call foreign code that may request a lock.
 //!
-//! **A lock can be acquired while the response is on its way**, by a task that the handler has
-//! spawned. So the state of a scope and its holds change in one section of the mutex. A lock either
-//! enters the registry before the scope closes, which then releases it, or it is refused and
-//! released at once.
+//! **A lock can be acquired while the response is being sent**, by a task spawned by the handler.
+//! So a scope and its holds change in one critical section. A lock either enters the registry
+//! before the scope closes and releases it, or is refused and released at once.
 //!
-//! **The layer's future watches for losses.** A lock that another task acquires wakes that future,
-//! so that it watches the new hold, too.
+//! **The layer's future watches for losses.** A lock acquired by another task wakes this future, so
+//! that it also watches the new hold.
 //!
-//! **A released hold stays in the registry until a later hold enters**, since handles look for the
-//! holds before theirs. So a request that acquires and releases one lock after the other keeps two
-//! entries at most: the first, and the last.
+//! **A released hold stays in the registry until a later hold enters**, because handles look up
+//! earlier holds. So a request that acquires and releases one lock after the other keeps at most
+//! two entries: the first and the last.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Waker};
@@ -28,19 +26,19 @@ use crate::hold::guard::Granted;
 use crate::hold::record::HoldRecord;
 use crate::hold::request_log::RequestLog;
 
-/// The holds of a request, in the order in which they were acquired.
+/// The holds of a request, in the order of acquisition.
 ///
-/// Each request has one registry, which its layers, handles and `RequestLocks` share. Each layer
-/// releases the holds that have its number.
+/// Each request has one registry, shared by its layers, handles and `RequestLocks`. Each layer
+/// releases the holds with its number.
 #[derive(Debug, Default)]
 pub struct HoldRegistry {
-    /// The first hold. Nearly all requests acquire one lock, and so the registry and the hold are
-    /// one allocation.
+    /// The first hold. Nearly all requests acquire one lock, so the registry and the hold share an
+    /// allocation.
     first: OnceLock<HoldRecord>,
     inner: Mutex<RegistryState>,
 }
 
-/// The location of a hold: `None` for the first one, which is in the registry itself.
+/// The location of a hold: `None` for the first hold, which is stored in the registry itself.
 pub(crate) type Location = Option<Arc<HoldRecord>>;
 
 #[derive(Debug, Default)]
@@ -48,20 +46,20 @@ struct RegistryState {
     later: Vec<Arc<HoldRecord>>,
     /// The number of layers that the request has passed.
     layers: usize,
-    /// The number of holds that were acquired.
+    /// The number of acquired holds.
     acquired: usize,
     scopes: Vec<LayerScope>,
 }
 
-/// A layer whose locks are acquired further inside, while it is open.
+/// An open layer whose locks are acquired further inside.
 #[derive(Debug)]
 struct LayerScope {
     layer: usize,
-    /// Begins with the first lock that was asked for.
+    /// Begins with the first requested lock.
     log: Option<RequestLog>,
-    /// The waker of the layer's future, while that is pending.
+    /// The waker of the layer's pending future.
     waker: Option<Waker>,
-    /// Whether there are holds that the layer's future does not watch yet.
+    /// Whether there are holds not yet watched by the layer's future.
     is_unwatched: bool,
 }
 
@@ -82,8 +80,8 @@ impl HoldRegistry {
         layer
     }
 
-    /// Closes the scope of this layer: no lock is acquired for it from now on. Returns the log of a
-    /// scope in which a lock was asked for.
+    /// Closes the scope of this layer: no more locks are acquired for it. Returns the log if any
+    /// lock was requested.
     pub(crate) fn close_scope(&self, layer: usize) -> Option<RequestLog> {
         let mut inner = self.lock();
         let at = inner.scopes.iter().position(|scope| scope.layer == layer)?;
@@ -137,7 +135,7 @@ impl HoldRegistry {
         Some(held)
     }
 
-    /// Whether the layer has holds that its future does not watch. With `is_first` it watches none.
+    /// Whether the layer has holds not watched by its future. With `is_first`, none is watched yet.
     pub(crate) fn is_unwatched(&self, layer: usize, is_first: bool, cx: &Context<'_>) -> bool {
         let waker = cx.waker().clone();
         let mut inner = self.lock();
@@ -167,14 +165,14 @@ impl HoldRegistry {
         first.into_iter().chain(later.into_iter().map(Some))
     }
 
-    /// The number of this layer's holds for which `is` returns true.
+    /// Counts this layer's holds for which `is` returns true.
     pub(crate) fn count(&self, layer: usize, is: impl Fn(&HoldRecord) -> bool) -> usize {
         let inner = self.lock();
         let all = self.first.get().into_iter().chain(inner.later.iter().map(|held| &**held));
         all.filter(|held| held.layer == layer && is(held)).count()
     }
 
-    /// Removes the layer as a keeper, and returns the guards that have no other keeper.
+    /// Removes the layer as a keeper, and returns the guards without another keeper.
     pub(crate) fn remove_layer(&self, layer: usize) -> impl Iterator<Item = LockGuard> + use<> {
         let is_own = |held: &&HoldRecord| held.layer == layer;
         let first = self.first.get().filter(is_own).and_then(HoldRecord::remove_keeper);
@@ -184,7 +182,7 @@ impl HoldRegistry {
         first.into_iter().chain(later)
     }
 
-    /// Locks the inner state. No section panics half way, so a poisoned mutex does no harm.
+    /// Locks the inner state. No critical section panics half way, so a poisoned mutex is harmless.
     fn lock(&self) -> MutexGuard<'_, RegistryState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

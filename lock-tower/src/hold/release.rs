@@ -1,4 +1,4 @@
-//! The release of a request's locks before its response goes out, for a bounded time.
+//! The bounded release of a request's locks before the response is sent.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,15 +10,15 @@ use pin_project::pin_project;
 use tokio::runtime::Handle;
 use tokio::time::Sleep;
 
-/// The time after which the release continues in the background, and the response goes out.
+/// After this time the response is sent, and the release continues in the background.
 const LIMIT: Duration = Duration::from_millis(500);
 
 /// Whether the holds lasted until their release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lasted {
-    /// They lasted until they were released, as far as the store reports.
+    /// All holds lasted until they were released, as far as the store reports.
     ToTheEnd,
-    /// One had ended before its release.
+    /// A hold had ended before its release.
     NotToTheEnd,
 }
 
@@ -55,8 +55,8 @@ impl Future for Releasing {
                 *lasted = Lasted::NotToTheEnd;
                 true
             }
-            // Also without an answer: the lock was held until then, and the release continues by
-            // itself.
+            // Also without a response of the store: the lock was held until then, and the release
+            // continues by itself.
             Poll::Ready(_) => true,
             Poll::Pending => false,
         };
@@ -67,8 +67,7 @@ impl Future for Releasing {
         if this.first.is_none() && this.rest.is_empty() {
             return Poll::Ready(*lasted);
         }
-        // Without a runtime here there is no timer; then the store's own request timeout is the
-        // bound.
+        // Without a runtime there is no timer; then the store's own request timeout is the bound.
         if this.limit.is_none() && Handle::try_current().is_ok() {
             this.limit.set(Some(tokio::time::sleep(LIMIT)));
         }

@@ -11,14 +11,14 @@ const UNLOCKED: &str = "unlocked";
 /// Times and outcome of one request. Dropping the log emits the event, so that every outcome is
 /// logged.
 ///
-/// The key is in lockcore's own events, which can redact it. The token connects them.
+/// The key is in lockcore's own events, which can redact it. The token connects the events.
 #[derive(Debug)]
 pub(crate) struct RequestLog {
     asked: Instant,
-    /// Known when the wait is over.
+    /// Set when the wait is over.
     waited: Option<Duration>,
     granted: Option<(Instant, u64)>,
-    /// The longest queue that it was put behind.
+    /// The length of the longest queue in front of the request.
     position: Option<u64>,
     outcome: &'static str,
 }
@@ -34,41 +34,41 @@ impl RequestLog {
         }
     }
 
-    /// Notes a grant. Of several grants, the first counts.
+    /// Records a grant. Of several grants, the first counts.
     pub(crate) fn granted(&mut self, token: u64) {
         let (granted, _) = *self.granted.get_or_insert_with(|| (Instant::now(), token));
         self.waited.get_or_insert(granted - self.asked);
     }
 
-    /// Notes the number of waiters that were ahead when the request was queued. Of several locks,
-    /// the longest queue counts.
+    /// Records the number of waiters ahead when the request was queued. For several locks, the
+    /// longest queue counts.
     pub(crate) fn queued(&mut self, position: Option<u64>) {
         self.position = self.position.max(position);
     }
 
-    /// The number of waiters that were ahead; `None` if the request was not queued.
+    /// Returns the number of waiters ahead; `None` if the request was not queued.
     pub(crate) fn position(&self) -> Option<u64> {
         self.position
     }
 
-    /// Adds one wait, of several that a request may have, with any outcome.
+    /// Adds a wait with any outcome; a request may have several.
     pub(crate) fn add_wait(&mut self, wait: Duration) {
         self.waited = Some(self.waited.unwrap_or_default() + wait);
     }
 
-    /// The time that the request has waited.
+    /// Returns how long the request has waited.
     pub(crate) fn waited(&self) -> Duration {
         self.waited.unwrap_or_else(|| self.asked.elapsed())
     }
 
-    /// Notes that the request was served, or refused for this error.
+    /// Records that the request was served, or refused with this error.
     pub(crate) fn end(&mut self, refusal: Option<&LockError>) {
         if self.outcome != UNLOCKED {
             self.outcome = refusal.map_or("served", |error| error.cause().code());
         }
     }
 
-    /// Notes that the request is served without the lock: the store is unavailable, and the layer
+    /// Records that the request is served without the lock: the store is unavailable, and the layer
     /// fails open.
     pub(crate) fn unlocked(&mut self, error: &LockError) {
         self.outcome = UNLOCKED;
