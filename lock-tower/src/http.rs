@@ -1,4 +1,4 @@
-//! `HttpLockLayer`, `DetachLayer`, and the parts that all layers for HTTP share: bodies, responses,
+//! `HttpLockLayer`, `DetachLayer`, and the shared parts of all layers for HTTP: bodies, responses,
 //! the locks of a request.
 
 pub(crate) mod body;

@@ -1,19 +1,19 @@
-//! The methods that every service of this crate has.
+//! The methods of every service in this crate.
 
-/// Access to the inner service, on a type with a field `inner` of type `S`.
+/// Access to the inner service, for a type with a field `inner` of type `S`.
 macro_rules! inner {
     () => {
-        /// The inner service.
+        /// Returns a reference to the inner service.
         pub fn get_ref(&self) -> &S {
             &self.inner
         }
 
-        /// The inner service.
+        /// Returns a mutable reference to the inner service.
         pub fn get_mut(&mut self) -> &mut S {
             &mut self.inner
         }
 
-        /// The inner service.
+        /// Returns the inner service.
         pub fn into_inner(self) -> S {
             self.inner
         }

@@ -1,4 +1,4 @@
-//! The keys of requests: the trait that extracts them, and its errors.
+//! Request keys: the trait that extracts them, and its errors.
 
 mod clash;
 mod demand;
@@ -25,11 +25,11 @@ pub use keys::Keys;
 pub(crate) use keys::{KeyDemand, Resolved, Sorted};
 pub use prefix::Prefixed;
 
-/// Extracts the keys of the locks that a request needs.
+/// Extracts the keys of the locks needed by a request.
 ///
-/// `Ok(None)` lets the request pass without a lock; an error refuses it (400 in HTTP).
+/// `Ok(None)` lets the request pass without a lock; an error refuses the request (400 in HTTP).
 ///
-/// It is implemented for closures `Fn(&Request) -> K` where `K` is a `String`, a `&'static str`, a
+/// Implemented for closures `Fn(&Request) -> K` where `K` is a `String`, a `&'static str`, a
 /// [`LockKey`](lockcore::LockKey), [`Keys`], or an `Option` or `Result` of these; and for tuples of
 /// up to four extractors, whose locks are acquired together, in an order that cannot deadlock.
 ///
@@ -49,13 +49,12 @@ pub use prefix::Prefixed;
 /// ```
 ///
 /// # Keys that a client chooses
-/// A client that chooses the key chooses which requests wait for it. A key that is read from the
-/// request is chosen by the client: one that can name another client's key can hold it for as long
-/// as your handler runs. So put the lock behind authentication, put the client's own part into the
-/// key (`user:7/cart`), give each use its [prefix](ExtractKeyExt::prefix) so that one route's names
-/// cannot meet another's, and keep the queue limit. A client that must *not* be able to choose a
-/// different key for the same resource needs a key with one spelling: see
-/// [`ByPath`].
+/// A key read from the request is chosen by the client, and decides which requests wait for it: a
+/// client that can name another client's key can hold that key for as long as your handler runs. So
+/// put the lock behind authentication, put the client's identity into the key (`user:7/cart`), give
+/// each use a [prefix](ExtractKeyExt::prefix) so that names of different routes cannot collide, and
+/// keep the queue limit. If a client must *not* be able to choose a different key for the same
+/// resource, the key needs one canonical spelling: see [`ByPath`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say which lock a request needs",
     label = "not an `ExtractKey`",
@@ -64,7 +63,7 @@ pub use prefix::Prefixed;
     note = "a limit of permits is a `u32`, or a closure that reads it: `|request: &Request<_>| -> u32 {{ .. }}`"
 )]
 pub trait ExtractKey<Req> {
-    /// The locks that `request` needs.
+    /// Returns the locks needed by `request`.
     ///
     /// # Errors
     /// [`KeyError`] refuses the request. Nothing is locked and nothing waits.
@@ -89,21 +88,21 @@ impl<Req, E: ExtractKey<Req> + ?Sized> ExtractKey<Req> for Arc<E> {
     }
 }
 
-/// Extracts the keys of the extractor inside: for one that is chosen while the program runs.
+/// Extracts the keys of the inner extractor: for an extractor chosen at run time.
 impl<Req> ExtractKey<Req> for Box<dyn ExtractKey<Req> + Send + Sync> {
     fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError> {
         (**self).extract_key(request)
     }
 }
 
-/// The adapters of every extractor.
+/// Adapters for every extractor.
 pub trait ExtractKeyExt: Sized {
-    /// Puts `prefix:` before every name, which keeps the keys of two uses apart.
+    /// Puts `prefix:` before every name, which separates the keys of different uses.
     ///
-    /// `"order"` and `"order:"` are the same. A prefix is not empty and has no other colon, so that
-    /// the names of two prefixes are distinct. Otherwise every request is refused as
-    /// [`Misconfigured`](crate::Cause::Misconfigured), and the log says why. Where there are two
-    /// parts, use two prefixes.
+    /// `"order"` and `"order:"` are equal. A prefix must not be empty or contain another colon, so
+    /// that the names of two prefixes are distinct. Otherwise every request is refused as
+    /// [`Misconfigured`](crate::Cause::Misconfigured), and the log states why. For two parts, use
+    /// two prefixes.
     ///
     /// ```
     /// use lock_tower::{ExtractKey, ExtractKeyExt};
@@ -115,14 +114,14 @@ pub trait ExtractKeyExt: Sized {
         Prefixed::new(prefix, self)
     }
 
-    /// Locks only requests of these methods; all others pass.
+    /// Locks only requests with these methods; all others pass.
     #[cfg(feature = "http")]
     fn methods(self, methods: impl IntoIterator<Item = ::http::Method>) -> http::ForMethods<Self> {
         http::ForMethods::new(methods, self)
     }
 
-    /// Reads for requests of these methods, and locks for all others: reads run together, a lock
-    /// alone, all in the order in which they arrive. See [`Keys::read`] and [`Keys::write`].
+    /// Requests with these methods read, all others lock: reads run together, an exclusive lock
+    /// alone, all in order of arrival. See [`Keys::read`] and [`Keys::write`].
     ///
     /// ```
     /// use http::Method;
@@ -138,18 +137,18 @@ pub trait ExtractKeyExt: Sized {
         http::ReadOn::new(methods, self)
     }
 
-    /// Reads the names instead of locking them; see [`Keys::read`].
+    /// Acquires the names for reading instead of exclusively; see [`Keys::read`].
     fn reads(self) -> WithDemand<Self> {
         WithDemand::new(Demand::READ, self)
     }
 
-    /// Locks the names, which is the default; see [`Keys::write`].
+    /// Acquires the names exclusively, which is the default; see [`Keys::write`].
     fn writes(self) -> WithDemand<Self> {
         WithDemand::new(Demand::EXCLUSIVE, self)
     }
 
-    /// Takes `count` of `limit` permits of each name; see [`Keys::permits`]. The limit is a number,
-    /// or a closure that reads it from the request.
+    /// Acquires `count` of `limit` permits of each name; see [`Keys::permits`]. The limit is a
+    /// number, or a closure that reads it from the request.
     ///
     /// ```
     /// use lock_tower::{ExtractKeyExt, LockLayer};
@@ -169,10 +168,10 @@ pub trait ExtractKeyExt: Sized {
 
 impl<E> ExtractKeyExt for E {}
 
-/// The reason why the key of a request is refused: it is missing, or cannot name a lock.
+/// Why the key of a request is refused: it is missing, or cannot name a lock.
 ///
-/// In HTTP its text reaches the client, in the `detail` of the refusal. Name the mistake, and not
-/// the key.
+/// In HTTP the text reaches the client, in the `detail` of the refusal. Describe the mistake
+/// without repeating the key.
 #[derive(Debug, Clone)]
 pub struct KeyError {
     reason: Cow<'static, str>,
@@ -181,14 +180,14 @@ pub struct KeyError {
     fault: Fault,
 }
 
-/// The reason why a key is refused.
+/// The category of a refused key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// The request has no key, or one that cannot name a lock.
+    /// The request has no key, or a key that cannot name a lock.
     Request,
-    /// The key is one of several spellings of a name.
+    /// The key is a non-canonical spelling of a name.
     Spelling,
-    /// The service is set up wrongly. The client cannot mend that, so the refusal does not say it.
+    /// The service is misconfigured. The client cannot fix this, so the refusal omits the reason.
     Misuse,
 }
 
@@ -198,19 +197,20 @@ impl KeyError {
         Self { reason: reason.into(), source: None, clash: None, fault: Fault::Request }
     }
 
-    /// Refuses a key as one of several spellings of a name, of which one is accepted. The refusal
-    /// has a code of its own, [`KeySpelling`](crate::Cause::KeySpelling).
+    /// Refuses a non-canonical spelling of a name. The refusal has a separate code,
+    /// [`KeySpelling`](crate::Cause::KeySpelling).
     pub fn spelling(reason: impl Into<Cow<'static, str>>) -> Self {
         Self { fault: Fault::Spelling, ..Self::new(reason) }
     }
 
-    /// Refuses the request as [`Misconfigured`](crate::Cause::Misconfigured) (500 in HTTP), since
-    /// the extractor is set up wrongly, as `sentence` says. Only the log has the sentence.
+    /// Refuses the request as [`Misconfigured`](crate::Cause::Misconfigured) (500 in HTTP), because
+    /// the extractor is misconfigured, as described by `sentence`. Only the log contains the
+    /// sentence.
     pub fn misuse(sentence: impl Into<Cow<'static, str>>) -> Self {
         Self { fault: Fault::Misuse, ..Self::new(sentence) }
     }
 
-    /// Refuses two demands of one name that one request cannot have.
+    /// Refuses two conflicting demands for one name in one request.
     pub(crate) fn clash(first: Demand, second: Demand) -> Self {
         let clash = Clash { first, second };
         Self { clash: Some(clash), ..Self::misuse(clash.to_string()) }

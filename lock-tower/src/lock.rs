@@ -1,5 +1,5 @@
-//! `LockLayer`, for services of any request, and the state machine of a request whose key is known
-//! first.
+//! `LockLayer`, for services with any request type, and the state machine of a request whose key is
+//! known at the layer.
 
 mod call;
 pub(crate) mod carry;

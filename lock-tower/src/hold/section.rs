@@ -2,17 +2,16 @@
 //!
 //! # Implementation notes
 //!
-//! - **The work is dropped before its locks are released**: nothing of it runs when the next holder
-//!   has the lock. The order of the section's fields ensures this where the section is dropped,
-//!   also while unwinding.
-//! - **The loss is watched from the first time that the work does not end at once.** The watch
-//!   registers the task's waker, so it is polled on every `Pending`. A lock that another task
-//!   acquires meanwhile wakes the section, which then watches the new hold, too.
-//! - **The result is judged three times**: a hold can be lost before the work is polled, while it
-//!   is polled, and according to the release. Until the release is answered, only this process
+//! - **The work is dropped before its locks are released**: no work runs once the next holder has
+//!   the lock. The field order ensures this when the section is dropped, also while unwinding.
+//! - **The loss is watched from the first `Pending` of the work.** The watch registers the task's
+//!   waker, so it is polled on every `Pending`. A lock acquired meanwhile by another task wakes the
+//!   section, which then also watches the new hold.
+//! - **The result is checked three times**: a hold can be lost before the work is polled, while it
+//!   is polled, and according to the release. Until the release has a response, only this process
 //!   claims that the hold lasted.
-//! - **An error is passed on as it is.** A loss replaces answers, since they claim that something
-//!   was done.
+//! - **Errors are returned unchanged.** A loss replaces successful results only, because they claim
+//!   that something was done.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -66,15 +65,15 @@ where
 /// The end of a section.
 pub(crate) struct End<T, E> {
     pub(crate) result: Result<T, Failure<E>>,
-    /// Has holds only where they last beyond the result. Its log is still to be ended: only the
-    /// layer knows the meaning of the result.
+    /// Contains holds only if they outlive the result. The log is not finished yet: only the layer
+    /// knows the meaning of the result.
     pub(crate) layer_holds: LayerHolds,
 }
 
 pub(crate) enum Failure<E> {
-    /// The work's own error.
+    /// The error of the work.
     Inner(E),
-    /// The work was not begun, or its result does not count.
+    /// The work was not started, or its result does not count.
     Refused(LockError),
 }
 
@@ -84,15 +83,15 @@ impl<T, E> End<T, E> {
     }
 }
 
-/// Runs work under a layer's share of its request's holds.
+/// Runs work under a layer's holds.
 #[pin_project]
 pub(crate) struct Section<W: Work> {
     #[pin]
     state: SectionState<W>,
-    /// `None` until the work has once been pending.
+    /// `None` until the work has been pending once.
     #[pin]
     loss: Option<Loss>,
-    /// Decides whether the holds last beyond an output.
+    /// Decides whether the holds outlive an output.
     outlives: fn(&W::Output, &LayerHolds) -> bool,
 }
 
@@ -157,8 +156,8 @@ impl<W: Work> Section<W> {
         }
     }
 
-    /// Ends the section, after its work has ended or a hold was lost. `None` if the release is to
-    /// be awaited.
+    /// Ends the section after the work has ended or a hold was lost. `None` if the release must be
+    /// awaited.
     fn end(
         mut self: Pin<&mut Self>,
         result: Result<W::Output, Failure<W::Error>>,
@@ -178,7 +177,7 @@ impl<W: Work> Section<W> {
         None
     }
 
-    /// Drops the work. Its locks are released with the returned value.
+    /// Drops the work, and returns the holds, which are released on drop.
     pub(crate) fn close(self: Pin<&mut Self>) -> Option<LayerHolds> {
         let mut this = self.project();
         let SectionProjection::Running { layer_holds, .. } = this.state.as_mut().project() else {
@@ -191,7 +190,7 @@ impl<W: Work> Section<W> {
     }
 }
 
-/// Polls the work; `None` if a hold is lost under it.
+/// Polls the work; `None` if a hold is lost.
 fn poll_work<W: Work>(
     work: Pin<&mut W>,
     layer_holds: &LayerHolds,
@@ -220,7 +219,7 @@ fn is_lost(loss: Pin<&mut Option<Loss>>, cx: &mut Context<'_>) -> bool {
 }
 
 impl<W: Work> Section<W> {
-    /// The work, until it has ended.
+    /// Returns the work, unless it has ended.
     pub(crate) fn work(&self) -> Option<&W> {
         match &self.state {
             SectionState::Running { work, .. } => Some(work),
@@ -228,7 +227,7 @@ impl<W: Work> Section<W> {
         }
     }
 
-    /// The work, until it has ended.
+    /// Returns the work, unless it has ended.
     pub(crate) fn work_mut(self: Pin<&mut Self>) -> Option<Pin<&mut W>> {
         match self.project().state.project() {
             SectionProjection::Running { work, .. } => Some(work),

@@ -1,5 +1,4 @@
-//! The body of a response from behind a lock: a refusal, the inner body, or the inner body with its
-//! lock.
+//! The response body behind a lock: a refusal, the inner body, or the inner body with its lock.
 
 use std::fmt;
 use std::pin::Pin;
@@ -15,10 +14,10 @@ use crate::hold::layer_holds::LayerHolds;
 use crate::hold::section::{End, Failure, PollStep, Section, Step, Work};
 use crate::http::response_options::ResponseOptions;
 
-/// The body of an [`HttpLock`](crate::http::HttpLock)'s response.
+/// The response body of an [`HttpLock`](crate::http::HttpLock).
 ///
-/// Under [`hold_until_body_end`](crate::HttpLockLayer::hold_until_body_end) it carries the lock.
-/// Dropping it releases the lock.
+/// Under [`hold_until_body_end`](crate::HttpLockLayer::hold_until_body_end) the body carries the
+/// lock. Dropping the body releases the lock.
 #[pin_project]
 pub struct LockBody<B: Body> {
     #[pin]
@@ -29,7 +28,7 @@ pub struct LockBody<B: Body> {
 enum LockBodyKind<B: Body> {
     Refusal(Option<Bytes>),
     Open(#[pin] B),
-    /// Boxed, so that the other kinds, which are the usual ones, stay small.
+    /// Boxed, so that the other and more frequent kinds stay small.
     Held(Pin<Box<HeldBody<B>>>),
 }
 
@@ -41,8 +40,8 @@ struct HeldBody<B: Body> {
     response_options: Arc<ResponseOptions>,
 }
 
-/// The frames of a body. The last one is the end, and waits until the lock is released. Trailers
-/// are the last frame, also of a body that does not know its end.
+/// The frames of a body. The last frame ends the work, and is sent after the lock is released.
+/// Trailers are the last frame, even if the body does not report its end.
 #[pin_project]
 struct Frames<B>(#[pin] B);
 
@@ -113,7 +112,7 @@ where
         match &self.kind {
             LockBodyKind::Refusal(body) => body.is_none(),
             LockBodyKind::Open(body) => body.is_end_stream(),
-            // Until it is done there is a frame to come, or an error.
+            // Until then a frame or an error is still to come.
             LockBodyKind::Held(held) => held.section.is_done(),
         }
     }
@@ -127,7 +126,7 @@ where
             LockBodyKind::Held(held) => match held.section.work() {
                 Some(Frames(body)) => body.size_hint(),
                 None if held.section.is_done() => SizeHint::with_exact(0),
-                None => SizeHint::default(), // the last frame waits
+                None => SizeHint::default(), // the last frame is still to come
             },
         }
     }
@@ -151,8 +150,8 @@ where
             Step::More(frame) => Some(Ok(frame)),
             Step::End(End { result: Err(Failure::Refused(error)), mut layer_holds }) => {
                 layer_holds.end(Some(&error));
-                // The last frame for the client: trailers where a client reads them, or a body that
-                // is cut.
+                // The last frame for the client: trailers if the client reads them, otherwise an
+                // error that cuts off the body.
                 Some(this.response_options.refusals.last_frame(&error).ok_or_else(|| error.into()))
             }
             Step::End(End { result: Ok(last), mut layer_holds }) => {

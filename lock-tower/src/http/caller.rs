@@ -1,4 +1,4 @@
-//! The parts of a request by which its caller tells of itself: its deadline and its trace.
+//! Information about the caller in a request: deadline and trace.
 
 use http::HeaderMap;
 use lockcore::TraceParent;
@@ -9,14 +9,14 @@ use crate::key::Keys;
 /// The deadline and the trace of a request's caller.
 #[derive(Debug)]
 pub(crate) struct Caller {
-    /// The end of each wait.
+    /// The latest end of each wait.
     pub(crate) deadline: Option<Instant>,
-    /// The label of the request, in place of the layer's.
+    /// The label of the request, instead of the layer's label.
     pub(crate) trace: Option<TraceParent>,
 }
 
 impl Caller {
-    /// The keys with the deadline, and with the trace unless they have a label.
+    /// Adds the deadline to the keys, and the trace as label if the keys have none.
     pub(crate) fn apply(&self, keys: Keys) -> Keys {
         let keys = match self.deadline {
             Some(deadline) => keys.wait_until(deadline),
@@ -29,7 +29,7 @@ impl Caller {
     }
 }
 
-/// The trace context of a request, if there is exactly one that keeps to the specification.
+/// Returns the trace context of a request, if exactly one is present and valid.
 pub(crate) fn trace_parent(headers: &HeaderMap) -> Option<TraceParent> {
     let mut values = headers.get_all("traceparent").iter();
     let (value, None) = (values.next()?, values.next()) else { return None };

@@ -1,4 +1,4 @@
-//! The connection of a request, whose streams all its requests share.
+//! The connection of a request, whose streams are shared by all its requests.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -11,34 +11,34 @@ use tower::Service;
 
 use crate::hold::place::{Place, Waiters};
 
-/// A client's connection, in the extensions of its requests: the layers for HTTP then bound how
-/// many of them [wait at the same time](crate::HttpLockLayer::waiting_per_connection). Clones are
-/// the same connection.
+/// A client's connection, in the extensions of its requests: with it, the layers for HTTP limit how
+/// many of these requests [wait at the same time](crate::HttpLockLayer::waiting_per_connection).
+/// Clones refer to the same connection.
 ///
-/// [`PerConnection`] puts it there for servers that make a service for each connection, as
-/// `axum::serve` does. Where you accept connections yourself, wrap the service of each one in
+/// [`PerConnection`] inserts it for servers that make a service per connection, such as
+/// `axum::serve`. If you accept connections yourself, wrap the service of each connection in
 /// [`InConnection::new`].
 #[derive(Debug, Clone, Default)]
 pub struct Connection(Waiters);
 
 impl Connection {
-    /// A new connection.
+    /// Creates a connection.
     pub fn new() -> Self {
         Self(Arc::new(AtomicUsize::new(0)))
     }
 
-    /// The connection of a request of this version: one that has others, from HTTP/2 on.
+    /// Returns the connection of a request if it may carry other requests: from HTTP/2 on.
     pub(crate) fn of(version: Version, extensions: &Extensions) -> Option<&Self> {
         if version >= Version::HTTP_2 { extensions.get() } else { None }
     }
 
-    /// The place of one more request, where at most so many may wait.
+    /// Returns the waiting slot of one more request, with a limit of waiting requests.
     pub(crate) fn place(&self, limit: usize) -> Place {
         Place::new(Arc::clone(&self.0), limit)
     }
 }
 
-/// Makes a service for each connection, whose requests have a [`Connection`] in their extensions.
+/// Makes a service per connection, whose requests have a [`Connection`] in their extensions.
 ///
 /// ```
 /// # use axum::Router;
@@ -74,7 +74,7 @@ impl<S: Clone, T> Service<T> for PerConnection<S> {
     }
 }
 
-/// A service of one connection; clones are of the same one.
+/// A service for one connection; clones serve the same connection.
 #[derive(Debug, Clone)]
 pub struct InConnection<S> {
     inner: S,

@@ -1,25 +1,25 @@
-//! The deadline of a request's caller, as the request tells it.
+//! The deadline of a request's caller, read from the request.
 
 use std::time::Duration;
 
 use http::{Extensions, HeaderMap, HeaderName};
 use tokio::time::Instant;
 
-/// The deadline of a request's caller, in the request's extensions: for a layer outside that knows
-/// it. [`DeadlineSource::Extension`] makes the lock's layer look for it.
+/// The deadline of a request's caller, in the request's extensions: for an outer layer that knows
+/// the deadline. [`DeadlineSource::Extension`] makes the lock layer look for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadline(pub Instant);
 
-/// The part of a request that tells how long its caller still waits. A part that is missing or
-/// cannot be read is ignored.
+/// The part of a request that states how long the caller will wait. Missing or malformed parts are
+/// ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeadlineSource {
-    /// `grpc-timeout`, as gRPC writes it: `100m` is 100 ms.
+    /// `grpc-timeout` in gRPC format: `100m` is 100 ms.
     GrpcTimeout,
-    /// `x-envoy-expected-rq-timeout-ms`, which Envoy adds to a request that it forwards.
+    /// `x-envoy-expected-rq-timeout-ms`, added by Envoy to forwarded requests.
     Envoy,
-    /// A header with whole milliseconds, as 1 to 8 digits. Another value is ignored.
+    /// A header with whole milliseconds, as 1 to 8 digits. Other values are ignored.
     Header(HeaderName),
     /// A [`Deadline`] in the request's extensions.
     Extension,
@@ -38,7 +38,7 @@ impl DeadlineSource {
     }
 }
 
-/// The sources of a layer, and the time that its handlers need.
+/// The deadline sources of a layer, and the time reserved for its handlers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Deadlines {
     pub(crate) sources: Vec<DeadlineSource>,
@@ -46,8 +46,8 @@ pub(crate) struct Deadlines {
 }
 
 impl Deadlines {
-    /// The time until which a request may wait, if its caller has a deadline: the earliest one,
-    /// less the reserve.
+    /// Returns the time until which a request may wait, if the caller has a deadline: the earliest
+    /// deadline, less the reserve.
     pub(crate) fn of(&self, headers: &HeaderMap, extensions: &Extensions) -> Option<Instant> {
         let deadlines = self.sources.iter().map(|source| source.deadline(headers, extensions));
         let deadline = deadlines.flatten().min()?;
@@ -59,7 +59,7 @@ fn millis(text: &str) -> Option<Duration> {
     digits(text).map(Duration::from_millis)
 }
 
-/// A number of up to eight digits: some 28 hours in milliseconds, and the longest of gRPC.
+/// A number of up to eight digits: about 28 hours in milliseconds, and the maximum of gRPC.
 fn digits(text: &str) -> Option<u64> {
     let is_number = (1..=8).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().ok()).flatten()

@@ -1,4 +1,4 @@
-//! Critical sections that finish although their client has disconnected.
+//! Critical sections that finish after a client disconnect.
 
 use std::fmt;
 use std::future::Future;
@@ -17,18 +17,18 @@ use crate::inner::inner;
 /// Finishes a handler that runs under a lock even if the client disconnects. Put it *inside* an
 /// [`HttpLockLayer`](crate::HttpLockLayer).
 ///
-/// Servers drop a handler when its client disconnects, so one that does two writes may do only the
-/// first. With this layer a request that holds its lock runs in a task of its own, and holds the
-/// lock until its end. [`Locks::shutdown`](lockcore::Locks::shutdown) waits for it. A request that
-/// still waits for its lock is dropped as without this layer. One without a lock runs as without
-/// this layer. When the hold is lost, the task stops too, unless the layer outside says
+/// Servers drop a handler when its client disconnects, so a handler with two writes may do only the
+/// first. With this layer a request with a lock runs in a separate task, and holds the lock until
+/// its end. [`Locks::shutdown`](lockcore::Locks::shutdown) waits for the task. A request still
+/// waiting for its lock is dropped, and a request without a lock runs, as without this layer. When
+/// the hold is lost, the task is stopped too, unless the outer layer is set to
 /// [`Continue`](crate::OnLost::Continue).
 ///
-/// The handler can still release the lock early. Its [`LockHandle`](crate::LockHandle) sees the
-/// hold after the client has disconnected, too. Locks that are acquired further inside are not held
-/// yet where this layer is; for those take [`RequestLocks::detach`](crate::RequestLocks::detach).
+/// The handler can still release the lock early. Its [`LockHandle`](crate::LockHandle) remains
+/// valid after a client disconnect. Locks acquired further inside are not yet held at this layer;
+/// for those use [`RequestLocks::detach`](crate::RequestLocks::detach).
 ///
-/// A panic of the handler is passed on to the server. A response that the client no longer takes is
+/// A panic of the handler propagates to the server. If the client has disconnected, the response is
 /// dropped.
 ///
 /// ```
@@ -56,7 +56,7 @@ pub struct DetachLayer {
 }
 
 impl DetachLayer {
-    /// The layer.
+    /// Creates the layer.
     pub fn new() -> Self {
         Self::default()
     }
@@ -96,7 +96,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        // If a hold is lost already, the layer outside is about to refuse the request.
+        // If a hold is already lost, the outer layer is about to refuse the request.
         let keepers = holds(request.extensions()).and_then(|holds| Keepers::all_of(holds).ok());
         let future = self.inner.call(request);
         DetachFuture(match keepers.filter(|keepers| !keepers.is_empty()) {
@@ -106,13 +106,14 @@ where
     }
 }
 
-/// The response of a [`Detach`].
+/// The response future of a [`Detach`].
 ///
 /// # Cancel safety
-/// Once polled, the handler of a request that has its lock runs to its end even if this is dropped.
+/// Once polled, the handler of a request with a lock runs to its end even if this future is
+/// dropped.
 ///
 /// # Panics
-/// With the handler's panic; outside a tokio runtime.
+/// Propagates the handler's panic. Panics outside a tokio runtime.
 #[pin_project]
 #[must_use = "futures do nothing unless polled"]
 pub struct DetachFuture<F, T, E>(#[pin] DetachState<F, T, E>);
@@ -148,8 +149,8 @@ where
                         Some(None) | None => state.set(DetachState::Detached(None)),
                     }
                 }
-                // Stopped, since a hold is lost: the layer outside answers. Or the runtime is
-                // ending.
+                // Stopped, because a hold is lost: the outer layer responds. Or the runtime is
+                // shutting down.
                 DetachProjection::Detached(None) => return Poll::Pending,
             }
         }

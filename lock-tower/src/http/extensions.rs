@@ -1,4 +1,4 @@
-//! The place of a request's holds in its extensions.
+//! Stores a request's holds in its extensions.
 
 use std::sync::Arc;
 

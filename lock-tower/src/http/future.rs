@@ -22,14 +22,14 @@ use crate::http::response_options::ResponseOptions;
 use crate::lock::locking::Locking;
 use crate::refusal::LockError;
 
-/// The response of an [`HttpLock`](crate::http::HttpLock).
+/// The response future of an [`HttpLock`](crate::http::HttpLock).
 ///
 /// # Panics
-/// Outside a tokio runtime with timers, if the request needs a lock.
+/// Panics outside a tokio runtime with timers, if the request needs a lock.
 ///
 /// # Cancel safety
-/// Dropping it while it waits leaves the queue. Dropping it while the inner service runs drops the
-/// inner future, and releases the lock.
+/// Dropping the future during the wait leaves the queue. Dropping it while the inner service runs
+/// drops the inner future, and releases the lock.
 #[pin_project]
 #[must_use = "futures do nothing unless polled"]
 pub struct HttpLockFuture<S, B>
@@ -95,7 +95,7 @@ where
     }
 }
 
-/// Reads the body of a request that waits. Ready if it is too large to be read ahead, or has
+/// Reads the body of a waiting request. Ready if the body is too large to be read ahead, or has
 /// failed.
 fn poll_ahead<B: Body>(
     request: &mut Request<RequestBody<B>>,

@@ -1,26 +1,26 @@
-//! The part of a body that is read while its request waits for a lock.
+//! The part of a body read while its request waits for a lock.
 //!
 //! # Implementation notes
 //!
-//! On HTTP/2 and HTTP/3 all requests of a connection share one flow-control window. A body that is
-//! not read keeps its part of the window. So requests that wait with unread bodies can leave
-//! nothing for the holder of the lock, which then waits for them as they wait for it. Behind a
-//! proxy the requests can be of several clients. So a request that waits reads its body, within
-//! bounds. Beyond them it is refused.
+//! On HTTP/2 and HTTP/3 all requests of a connection share one flow-control window. An unread body
+//! occupies part of the window. So waiting requests with unread bodies can exhaust the window for
+//! the lock holder, which then waits for them while they wait for it. Behind a proxy the requests
+//! may come from several clients. So a waiting request reads its body, within bounds, and is
+//! refused beyond them.
 //!
-//! On HTTP/1 an unread body stops its own connection only. But a server finds out that the client
-//! is gone by reading: while bytes of the body are unread, nothing tells, and the request would
-//! wait for nobody. So the body is read here, too, up to the share. Beyond it the client is slowed
-//! down, and not refused.
+//! On HTTP/1 an unread body blocks only its own connection. But a server detects a disconnect by
+//! reading: while body bytes are unread, a disconnect is not detected, and the request would wait
+//! for nobody. So the body is read here as well, up to the share. Beyond the share the client is
+//! slowed down, not refused.
 //!
-//! A body that fails ends the wait: its client is gone, or its bytes are none of HTTP.
+//! A body error ends the wait: the client is gone, or the bytes are not valid HTTP.
 //!
-//! The bounds are of memory. A frame of data can be a slice of a server's read buffer, and a single
-//! byte then keeps the whole buffer. So data is copied into buffers of its own, whose capacity is
-//! counted.
+//! The bounds are memory bounds. A data frame can be a slice of a server's read buffer, where a
+//! single byte keeps the whole buffer alive. So data is copied into separate buffers, whose
+//! capacity is counted.
 //!
-//! Nothing here tells clients apart. So that no client takes the room of all others, each request
-//! has a share of its own, which the total does not count.
+//! Clients are not distinguished here. So that no client takes the room of all others, each request
+//! has its own share, which does not count towards the total.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -39,25 +39,24 @@ use tokio::time::Sleep;
 
 use crate::refusal::LockError;
 
-/// The time in which the store decides whether a request has to wait at all. A large upload is not
-/// refused before.
+/// The time for the store to decide whether a request must wait at all. A large upload is not
+/// refused earlier.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// The bytes that a piece costs beside its data, and a header of trailers beside its name and
-/// value.
+/// The bytes added for each piece beside its data, and for each trailer beside its name and value.
 const OVERHEAD: usize = 128;
 
 /// The size up to which pieces of data are merged.
 const MERGED: usize = 16 << 10;
 
-/// The share of each request in bytes: the window that each request has by default.
+/// The share of each request in bytes: the default window of a stream.
 const SHARE: usize = 64 << 10;
 
-/// The bounds on reading ahead.
+/// The bounds for reading ahead.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadBounds {
     pub(crate) each: usize,
-    /// The bound of all requests of a layer and its clones together, beyond their shares.
+    /// The bound for all requests of a layer and its clones together, beyond their shares.
     total: Arc<Total>,
 }
 
@@ -74,19 +73,19 @@ impl ReadBounds {
 }
 
 impl Default for ReadBounds {
-    /// 4 MiB is the largest message of gRPC by default.
+    /// 4 MiB is gRPC's default maximum message size.
     fn default() -> Self {
         let total = Arc::new(Total { limit: 64 << 20, used: AtomicUsize::new(0) });
         Self { each: 4 << 20, total }
     }
 }
 
-/// The course of a body that is larger than its bound.
+/// What happens to a body larger than its bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Beyond {
-    /// Its request is refused, for the rest would keep the window from other requests.
+    /// The request is refused, because the rest would keep the window from other requests.
     Refuse,
-    /// It is not read any further: the connection has no other request.
+    /// The body is not read further: the connection has no other request.
     Stop,
 }
 
@@ -96,7 +95,7 @@ impl Beyond {
     }
 }
 
-/// A piece of a body in memory of its own.
+/// A piece of a body in separately allocated memory.
 enum Piece<E> {
     Data(Vec<u8>),
     Trailers(HeaderMap),
@@ -104,7 +103,7 @@ enum Piece<E> {
 }
 
 impl<E> Piece<E> {
-    /// The cost in bytes of memory.
+    /// Returns the cost in bytes of memory.
     fn cost(&self) -> usize {
         OVERHEAD
             + match self {
@@ -119,7 +118,7 @@ fn header_cost((name, value): (&HeaderName, &HeaderValue)) -> usize {
     OVERHEAD + name.as_str().len() + value.len()
 }
 
-/// A body, and the part of it that was read before its reader asked.
+/// A body, and the part already read ahead of the reader.
 pub(crate) struct ReadAhead<B: Body> {
     pieces: VecDeque<Piece<B::Error>>,
     /// `None` once the body has ended.
@@ -127,7 +126,7 @@ pub(crate) struct ReadAhead<B: Body> {
     bounds: ReadBounds,
     beyond: Beyond,
     used: usize,
-    /// Whether the body went beyond the total.
+    /// Whether the body exceeded the total.
     is_full: bool,
     grace: Option<Pin<Box<Sleep>>>,
 }
@@ -140,8 +139,8 @@ impl<B: Body> ReadAhead<B> {
         Self { pieces, rest, bounds, beyond, used: 0, is_full: false, grace: None }
     }
 
-    /// Reads all frames that are there, as far as is allowed. Ready if they are more than that, or
-    /// if the body has failed; pending, also when all has been read.
+    /// Reads all available frames, within the bounds. Ready if the body exceeds the bounds or has
+    /// failed; pending otherwise, even when all has been read.
     pub(crate) fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<LockError> {
         let refusal = loop {
             if let Some(Piece::Failure(_)) = self.pieces.back() {
@@ -158,7 +157,7 @@ impl<B: Body> ReadAhead<B> {
             let Some(rest) = &mut self.rest else { return Poll::Pending };
             if self.used > self.bounds.each {
                 match rest.is_end_stream() {
-                    true => return Poll::Pending, // just so
+                    true => return Poll::Pending, // exactly within the bound
                     false => break LockError::body_limit(),
                 }
             }
@@ -180,7 +179,7 @@ impl<B: Body> ReadAhead<B> {
         Poll::Ready(refusal)
     }
 
-    /// The next frame for the reader of the body.
+    /// Returns the next frame for the reader of the body.
     pub(crate) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,
@@ -200,7 +199,7 @@ impl<B: Body> ReadAhead<B> {
         }
     }
 
-    /// A value that changes whenever a frame arrives or the body ends.
+    /// Returns a value that changes whenever a frame arrives or the body ends.
     pub(crate) fn progress(&self) -> (usize, bool) {
         (self.pieces.len(), self.rest.is_some())
     }
@@ -232,7 +231,7 @@ impl<B: Body> ReadAhead<B> {
         self.set_used(0);
     }
 
-    /// Copies data, and merges it with the data before it if both are small.
+    /// Copies data, and merges it with the previous data if both are small.
     fn keep(&mut self, frame: Frame<B::Data>) {
         let data = match frame.into_data() {
             Ok(data) => data,
@@ -290,7 +289,7 @@ impl<B: Body> fmt::Debug for ReadAhead<B> {
     }
 }
 
-/// Converts the data, without a copy if it is `Bytes` already.
+/// Converts the data, without a copy if it is already `Bytes`.
 pub(crate) fn into_bytes<D: Buf>(frame: Frame<D>) -> Frame<Bytes> {
     frame.map_data(|mut data| data.copy_to_bytes(data.remaining()))
 }

@@ -1,4 +1,4 @@
-//! The body of a request behind a lock: the part that was read while it waited, and the rest.
+//! The body of a request behind a lock: the part read during the wait, and the rest.
 
 use std::fmt;
 use std::pin::Pin;
@@ -12,12 +12,12 @@ use pin_project::pin_project;
 use crate::http::read_ahead::{Beyond, ReadAhead, ReadBounds, into_bytes};
 use crate::refusal::LockError;
 
-/// The body of a request that the inner service of [`HttpLock`](crate::http::HttpLock) and
-/// [`LockScope`](crate::scope::LockScope) gets. It has all data of the client, in the same order.
-/// Some of it may be read while the request waits, and small pieces of data are then merged.
+/// The request body passed to the inner service of [`HttpLock`](crate::http::HttpLock) and
+/// [`LockScope`](crate::scope::LockScope). It contains all data of the client, in order. Some data
+/// may be read while the request waits, and small pieces of data are then merged.
 ///
-/// Where a service inside needs another type of body, as axum's `from_fn` does, convert it between
-/// the two, with `.map_request(|request: Request<RequestBody<Body>>| request.map(Body::new))`.
+/// If an inner service needs another body type, such as axum's `from_fn`, convert the body in
+/// between, with `.map_request(|request: Request<RequestBody<Body>>| request.map(Body::new))`.
 #[pin_project]
 pub struct RequestBody<B: Body> {
     #[pin]
@@ -41,7 +41,7 @@ impl<B: Body> RequestBody<B> {
         Self { kind: RequestBodyKind::Open(body) }
     }
 
-    /// A body that can be read ahead from further inside, and the other side of it.
+    /// Returns a body that can be read ahead from further inside, and a handle for doing so.
     pub(crate) fn shared(
         body: B,
         bounds: &ReadBounds,
@@ -53,8 +53,8 @@ impl<B: Body> RequestBody<B> {
         (Self { kind: RequestBodyKind::Shared(Reading(Arc::clone(&shared))) }, shared)
     }
 
-    /// Reads all frames that are there, as far as is allowed. Ready if they are more than that, or
-    /// if the body has failed.
+    /// Reads all available frames, within the bounds. Ready if the body exceeds the bounds or has
+    /// failed.
     pub(crate) fn poll_ahead(
         &mut self,
         bounds: &ReadBounds,
@@ -74,21 +74,20 @@ impl<B: Body> RequestBody<B> {
     }
 }
 
-/// A body that is read by the handler, and ahead of it by a wait for a lock of the same request.
+/// A body read by the handler, and ahead of the handler by a lock wait of the same request.
 pub(crate) struct SharedBody<B: Body>(Mutex<SharedBodyState<B>>);
 
 struct SharedBodyState<B: Body> {
     body: ReadAhead<B>,
-    /// The readers that wait for more. The body itself wakes only the last of them, which wakes the
-    /// others.
+    /// The waiting readers. The body itself wakes only the last of them, which wakes the others.
     waiting: Vec<Waker>,
 }
 
-/// A shared body without its type.
+/// A shared body, type-erased.
 pub(crate) trait PollAhead: Send + Sync {
     fn poll_ahead(&self, cx: &mut Context<'_>) -> Poll<LockError>;
 
-    /// Ends reading ahead: the caller polls no more.
+    /// Ends reading ahead: the caller stops polling.
     fn leave(&self);
 }
 
@@ -109,7 +108,7 @@ impl<B: Body> SharedBody<B> {
         if polled.is_pending() && !state.waiting.iter().any(|other| other.will_wake(&waker)) {
             state.waiting.push(waker);
         }
-        drop(state); // a waker is foreign code, which may read here
+        drop(state); // a waker is foreign code, which may read this body
         others.into_iter().filter(|other| !other.will_wake(cx.waker())).for_each(Waker::wake);
         polled
     }
@@ -119,8 +118,8 @@ impl<B: Body> SharedBody<B> {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Locks the state. A body that panics half way ends its request, so a poisoned mutex does no
-    /// harm.
+    /// Locks the state. A body that panics half way ends its request, so a poisoned mutex is
+    /// harmless.
     fn lock(&self) -> MutexGuard<'_, SharedBodyState<B>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

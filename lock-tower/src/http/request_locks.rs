@@ -1,4 +1,4 @@
-//! The locks that one request acquires further inside, where its key is known.
+//! Locks acquired further inside a request, where the key is known.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -28,8 +28,8 @@ use crate::refusal::http::Refusals;
 /// Acquires locks for a request behind a [`LockScopeLayer`](crate::LockScopeLayer), which keeps
 /// them until the response.
 ///
-/// For extractors and handlers that learn the key themselves: from the parameters of a route, a
-/// session, the body. lock-axum's extractors are built on it.
+/// For extractors and handlers that find out the key themselves: from path parameters, a session,
+/// the body. The lock-axum extractors are built on this type.
 ///
 /// ```
 /// use http::Request;
@@ -51,20 +51,20 @@ pub(crate) struct Scope {
     config: Arc<Config>,
     response_options: Arc<ResponseOptions>,
     caller: Caller,
-    /// The connection of the request, if it has others.
+    /// The connection of the request, if it may carry other requests.
     connection: Option<Connection>,
-    /// The body to read while the request waits, if it has to be read.
+    /// The body to read during a wait, if reading ahead is necessary.
     body: Option<Arc<dyn PollAhead>>,
     holds: Arc<HoldRegistry>,
-    /// The layer's number among those of the request.
+    /// The number of the layer within the request.
     layer: usize,
 }
 
 impl RequestLocks {
-    /// The locks of the request with these extensions.
+    /// Returns the locks of the request with these extensions.
     ///
     /// # Errors
-    /// An error of the cause [`Misconfigured`](crate::Cause::Misconfigured) if no
+    /// [`Misconfigured`](crate::Cause::Misconfigured) if no
     /// [`LockScopeLayer`](crate::LockScopeLayer) is around the service.
     pub fn of(extensions: &Extensions) -> Result<Self, LockError> {
         extensions.get::<Self>().cloned().ok_or_else(|| {
@@ -76,25 +76,24 @@ impl RequestLocks {
         })
     }
 
-    /// Waits for the locks and leaves them with the layer. A lock that the request has already is
+    /// Waits for the locks and leaves them with the layer. Locks already held by the request are
     /// shared.
     ///
-    /// The handles are in the order in which the locks are acquired, which is that of their names.
-    /// There is at least one. Put the last one into the request's extensions for handlers that look
-    /// for a [`LockHandle`] there.
+    /// Returns at least one handle, in the order of acquisition, sorted by lock name. Put the last
+    /// handle into the request's extensions for handlers that look for a [`LockHandle`] there.
     ///
-    /// Two locks that are acquired one after the other can deadlock with a request that acquires
-    /// them the other way round, until one of the waits times out. Ask for both at once.
+    /// Two locks acquired in two calls can deadlock with a request that acquires them in the
+    /// opposite order, until one of the waits times out. Request both in one call.
     ///
     /// # Errors
-    /// The errors for which the layer refuses a request: see [`Cause`](crate::Cause).
+    /// The errors with which the layer refuses a request: see [`Cause`](crate::Cause).
     /// [`Misconfigured`](crate::Cause::Misconfigured) after the response.
     ///
     /// # Panics
-    /// Outside a tokio runtime with timers.
+    /// Panics outside a tokio runtime with timers.
     ///
     /// # Cancel safety
-    /// Dropping it leaves the queue, and releases the locks acquired so far.
+    /// Dropping the future leaves the queue, and releases the locks acquired so far.
     pub async fn lock(&self, keys: Keys) -> Result<Vec<LockHandle>, LockError> {
         let Scope { config, holds, layer, .. } = &*self.scope;
         let acquired = self.acquire(keys).await?;
@@ -103,36 +102,36 @@ impl RequestLocks {
         Ok(locations.into_iter().map(|location| LockHandle::new(holds, location)).collect())
     }
 
-    /// Waits for the locks and gives their guards to the caller, for work that outlives the
-    /// response. A lock that the request has already is shared. A lock that an earlier call of this
-    /// method has returned is not: only its caller knows when that ends.
+    /// Waits for the locks and returns their guards, for work that outlives the response. Locks
+    /// already held by the request are shared. Locks returned by an earlier call of this method are
+    /// not: only the caller knows when they end.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock).
+    /// The errors of [`lock`](Self::lock).
     ///
     /// # Panics
-    /// Outside a tokio runtime with timers.
+    /// Panics outside a tokio runtime with timers.
     ///
     /// # Cancel safety
-    /// Dropping it leaves the queue, and releases the locks acquired so far.
+    /// Dropping the future leaves the queue, and releases the locks acquired so far.
     pub async fn guards(&self, keys: Keys) -> Result<Vec<LockGuard>, LockError> {
         let acquired = self.acquire(keys).await?;
         Ok(acquired.map(|granted| granted.guard).collect())
     }
 
-    /// Finishes `future` even if the client disconnects, as [`LockHandle::detach`] does, under all
-    /// locks that the request has.
+    /// Finishes `future` even if the client disconnects, like [`LockHandle::detach`], under all
+    /// locks of the request.
     ///
     /// # Errors
-    /// [`Lost`](lockcore::LockErrorKind::Lost) if a hold was lost. If it was lost before, `future`
-    /// is not begun. If it is lost meanwhile, `future` is dropped where it stands, unless the layer
-    /// says [`Continue`](crate::OnLost::Continue).
+    /// [`Lost`](lockcore::LockErrorKind::Lost) if a hold was lost. If it was lost before the call,
+    /// `future` is not started. If it is lost during the call, `future` is dropped at its current
+    /// await point, unless the layer is set to [`Continue`](crate::OnLost::Continue).
     ///
     /// # Panics
-    /// With the panic of `future`; outside a tokio runtime.
+    /// Propagates a panic of `future`. Panics outside a tokio runtime.
     ///
     /// # Cancel safety
-    /// Once polled, `future` runs to its end even if this is dropped.
+    /// Once polled, `future` runs to its end even if the returned future is dropped.
     pub async fn detach<F>(&self, future: F) -> Result<F::Output, LockError>
     where
         F: Future + Send + 'static,
@@ -145,12 +144,12 @@ impl RequestLocks {
         detached.map_err(|error| self.refused(error))
     }
 
-    /// The refusals of the layer.
+    /// Returns the refusals of the layer.
     pub fn refusals(&self) -> &Refusals {
         &self.scope.response_options.refusals
     }
 
-    /// The same error, rendered by the layer's refusals.
+    /// Converts the error to one rendered by the layer's refusals.
     pub fn refused(&self, error: impl Into<LockError>) -> LockError {
         error.into().answered_by(&self.scope.response_options)
     }
@@ -186,7 +185,7 @@ impl RequestLocks {
     }
 }
 
-/// Reads the request's body, if it has to be read, while its wait lasts.
+/// Reads the request body during the wait, if reading ahead is necessary.
 struct Reader<'a>(Option<&'a dyn PollAhead>);
 
 impl Reader<'_> {
@@ -223,7 +222,7 @@ impl Scope {
     }
 }
 
-/// The registry of the request with these extensions, if a layer outside has made one.
+/// Returns the hold registry of the request with these extensions, if an outer layer has made one.
 pub(crate) fn holds(extensions: &Extensions) -> Option<&Arc<HoldRegistry>> {
     let of_scope = extensions.get::<RequestLocks>().map(|locks| &locks.scope.holds);
     of_scope.or_else(|| extensions.get().map(LockHandle::request))

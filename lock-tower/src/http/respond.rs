@@ -13,7 +13,7 @@ use crate::http::body::LockBody;
 use crate::http::response_options::ResponseOptions;
 use crate::refusal::LockError;
 
-/// The layer's response: the inner service's, or a refusal in its place.
+/// Makes the layer's response: the inner service's, or a refusal in its place.
 pub(crate) fn respond<R: Body, E>(
     end: End<Response<R>, E>,
     response_options: &Arc<ResponseOptions>,
@@ -46,8 +46,8 @@ pub(crate) fn respond<R: Body, E>(
     Ok(response)
 }
 
-/// Decides whether the hold lasts beyond a response: until the end of its body, if it has one and
-/// is no refusal.
+/// Decides whether the hold outlives a response: until the end of the body, if there is a body and
+/// the response is not a refusal.
 pub(crate) fn outlives<R: Body>(
     response_options: &ResponseOptions,
 ) -> fn(&Response<R>, &LayerHolds) -> bool {
@@ -63,7 +63,7 @@ pub(crate) fn outlives<R: Body>(
     }
 }
 
-/// Warns, once, of a hold that ends with the 101 of an upgrade: the socket is open without it.
+/// Logs one warning if a hold ends with the 101 of an upgrade: the socket is open without the lock.
 fn warn_of_upgrade<R>(response: &Response<R>, layer_holds: &LayerHolds) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if response.status() == StatusCode::SWITCHING_PROTOCOLS
@@ -77,12 +77,12 @@ fn warn_of_upgrade<R>(response: &Response<R>, layer_holds: &LayerHolds) {
     }
 }
 
-/// The error for which an inner service refuses a request, if it does.
+/// Returns the error with which an inner service refuses a request, if any.
 fn refusal<R>(response: &Response<R>) -> Option<&LockError> {
     response.extensions().get()
 }
 
-/// The wait in milliseconds and the position in the queue, as W3C Server Timing writes them.
+/// Formats the wait in milliseconds and the queue position as W3C Server Timing.
 fn server_timing(waited: Duration, position: Option<u64>) -> HeaderValue {
     let mut text = format!("lock;dur={:.1}", waited.as_secs_f64() * 1e3);
     if let Some(position) = position {

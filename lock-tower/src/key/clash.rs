@@ -1,15 +1,15 @@
-//! Two demands of one name, which one request cannot have.
+//! Two conflicting demands for one name in one request.
 
 use std::error::Error;
 use std::fmt;
 
 use lockcore::Demand;
 
-/// Two demands of one name that one request cannot have: it would wait for itself, requests of its
-/// kind would wait for each other, or one of the demands is a mistake.
+/// Two demands for one name that one request cannot have: it would wait for itself, requests like
+/// it would wait for each other, or one demand is a mistake.
 ///
-/// The text names both demands. Ask once, where the request first needs the name, for all that it
-/// needs of the name.
+/// The text names both demands. Acquire the name once, where the request first needs it, with
+/// everything the request needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Clash {
     pub(crate) first: Demand,

@@ -1,11 +1,11 @@
-//! Extractors that set the demand of their names: a lock, a read or permits.
+//! Extractors that set the demand of their names: exclusive, read or permits.
 
 use lockcore::Demand;
 
 use crate::key::{ExtractKey, KeyError, Keys};
 
-/// Reads or locks the names of another extractor; made by [`reads`](crate::ExtractKeyExt::reads)
-/// and [`writes`](crate::ExtractKeyExt::writes).
+/// Sets the demand for the names of another extractor; made by
+/// [`reads`](crate::ExtractKeyExt::reads) and [`writes`](crate::ExtractKeyExt::writes).
 #[derive(Debug, Clone)]
 pub struct WithDemand<E> {
     demand: Demand,
@@ -24,7 +24,7 @@ impl<Req, E: ExtractKey<Req>> ExtractKey<Req> for WithDemand<E> {
     }
 }
 
-/// The limit of permits of a name: a number, or a closure `Fn(&Request) -> u32`.
+/// The permit limit of a name: a number, or a closure `Fn(&Request) -> u32`.
 ///
 /// ```
 /// use lock_tower::PermitLimit;
@@ -36,15 +36,15 @@ impl<Req, E: ExtractKey<Req>> ExtractKey<Req> for WithDemand<E> {
 /// assert_eq!(5_u32.permit_limit(&Call { is_paid: true }), 5);
 /// ```
 ///
-/// Requests of one name should have one limit: each is granted if the permits in use and its own
-/// together do not exceed its own limit.
+/// Requests for one name should have equal limits: each is granted when the permits in use plus its
+/// own count do not exceed its own limit.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a limit of permits",
     label = "not a limit",
     note = "a limit is a `u32`, or a closure that reads it from the request: `|request: &Request<_>| -> u32 {{ .. }}`"
 )]
 pub trait PermitLimit<Req> {
-    /// The limit for this request: 1 to 2^30 - 1. Any other refuses the request as
+    /// Returns the limit for this request: 1 to 2^30 - 1. Other values refuse the request as
     /// [`Misconfigured`](crate::Cause::Misconfigured).
     fn permit_limit(&self, request: &Req) -> u32;
 }
@@ -64,7 +64,7 @@ where
     }
 }
 
-/// Takes permits of the names of another extractor; made by
+/// Acquires permits for the names of another extractor; made by
 /// [`permits`](crate::ExtractKeyExt::permits).
 #[derive(Debug, Clone)]
 pub struct WithPermits<E, L> {

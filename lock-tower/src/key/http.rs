@@ -1,4 +1,4 @@
-//! Keys that are read from HTTP requests.
+//! Keys read from HTTP requests.
 
 mod extension;
 mod header;

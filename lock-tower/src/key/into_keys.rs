@@ -1,12 +1,11 @@
-//! The types that a closure may return as its key.
+//! The return types of key closures.
 
 use lockcore::LockKey;
 
 use crate::key::KeyError;
 use crate::key::keys::{Keys, Name};
 
-/// A type that a closure may return as its key: a name, [`Keys`], or an `Option` or `Result` of
-/// these.
+/// The return type of a key closure: a name, [`Keys`], or an `Option` or `Result` of these.
 ///
 /// The value is owned: a closure cannot return a part of its request.
 #[diagnostic::on_unimplemented(

@@ -1,4 +1,4 @@
-//! The locks of one request, with the request's own options.
+//! The locks of one request, with the options set by the request.
 
 use lockcore::{Demand, LockKey, LockOptions};
 use tokio::time::Instant;
@@ -6,7 +6,8 @@ use tokio::time::Instant;
 use crate::key::KeyError;
 use crate::options::Options;
 
-/// The locks that one request needs, and its own options, which count before the layer's.
+/// The locks needed by one request, and request options, which take precedence over the layer's
+/// options.
 ///
 /// ```
 /// use std::time::Duration;
@@ -18,8 +19,9 @@ use crate::options::Options;
 /// ```
 ///
 /// # Locks, reads, permits
-/// A name is locked unless [`read`](Self::read) or [`permits`](Self::permits) sets another demand.
-/// They set it for the names so far, so several names can have a demand each:
+/// A name is locked exclusively unless [`read`](Self::read) or [`permits`](Self::permits) sets
+/// another demand. They apply to the names added so far, so different names can have different
+/// demands:
 ///
 /// ```
 /// # use lock_tower::Keys;
@@ -28,14 +30,14 @@ use crate::options::Options;
 /// # let _ = (priced, sent);
 /// ```
 ///
-/// [`Demand`] says which demands of one name exclude each other.
+/// [`Demand`] describes which demands for one name exclude each other.
 ///
-/// In one request, a name that is asked for again is shared if the existing hold covers the new
-/// demand: a lock for a lock, a read for a read, a lock for a read. Permits of one name that are
-/// asked for at once are acquired at once. Any other demand of a name that the request has is
-/// refused before anything is sent ([`Clash`](crate::Clash), 500 in HTTP): a lock of a name that it
-/// reads would wait for itself, and requests that have a permit each and ask for one more would
-/// wait for each other. Two different demands of one name at once are refused, too.
+/// Within a request, a repeated name shares the existing hold if the hold covers the new demand:
+/// exclusive covers exclusive and read, read covers read. Permits for one name requested in one
+/// call are acquired together. Other demands for a name already held are refused before anything is
+/// sent ([`Clash`](crate::Clash), 500 in HTTP): an exclusive lock on a name that the request reads
+/// would wait for itself, and requests that hold one permit each and need one more would wait for
+/// each other. Two different demands for one name in one call are also refused.
 #[derive(Debug, Clone)]
 #[must_use = "return it from the extractor"]
 pub struct Keys {
@@ -48,7 +50,7 @@ pub struct Keys {
     deadline: Option<Instant>,
 }
 
-/// A key and its demand; `None` as long as no demand is set.
+/// A key and its demand; `None` until a demand is set.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyDemand<K = LockKey, D = Demand> {
     pub(crate) key: K,
@@ -58,7 +60,7 @@ pub(crate) struct KeyDemand<K = LockKey, D = Demand> {
 /// A name and its demand, before the name is checked.
 type NameDemand = KeyDemand<Name, Option<Demand>>;
 
-/// A name that is checked last, so that a prefix can still be put before it.
+/// An unchecked name, so that a prefix can still be added.
 #[derive(Debug, Clone)]
 pub(crate) enum Name {
     Text(String),
@@ -69,17 +71,17 @@ pub(crate) enum Name {
 }
 
 impl Keys {
-    /// One lock. A name that no lock can have refuses the request.
+    /// Creates a single lock. An invalid lock name refuses the request.
     pub fn one(name: impl Into<String>) -> Self {
         Self::of(Name::Text(name.into()))
     }
 
-    /// One lock, of a name that has been checked.
+    /// Creates a single lock, for an already checked name.
     pub fn key(key: LockKey) -> Self {
         Self::of(Name::Key(key))
     }
 
-    /// No lock: refuses the request with this error.
+    /// Creates no lock, and refuses the request with this error.
     ///
     /// ```
     /// use lock_tower::{KeyError, Keys};
@@ -109,24 +111,24 @@ impl Keys {
         self
     }
 
-    /// Reads the names so far: others may read them at the same time. See
+    /// Sets the names added so far to read: other requests may read them at the same time. See
     /// [`Locks::read`](lockcore::Locks::read).
     ///
-    /// A name that already has another demand refuses the request: a [`Clash`](crate::Clash). For
-    /// several names with a demand each see [`join`](Self::join).
+    /// A name that already has a different demand refuses the request: a [`Clash`](crate::Clash).
+    /// For several names with different demands see [`join`](Self::join).
     pub fn read(self) -> Self {
         self.demand(Demand::READ)
     }
 
-    /// Locks the names so far, which is the default: for names that are read, too. See
-    /// [`read`](Self::read) for a name that already has another demand.
+    /// Locks the names added so far exclusively, which is the default: for names that are also
+    /// read. See [`read`](Self::read) for a name that already has a different demand.
     pub fn write(self) -> Self {
         self.demand(Demand::EXCLUSIVE)
     }
 
-    /// Takes `count` of `limit` permits of each name so far. See
+    /// Acquires `count` of `limit` permits of each name added so far. See
     /// [`LockRequest::permits`](lockcore::LockRequest::permits), and [`read`](Self::read) for a
-    /// name that already has another demand.
+    /// name that already has a different demand.
     ///
     /// A `count` of 0 or above `limit`, or a `limit` of 2^30 or more, refuses the request as
     /// [`Misconfigured`](crate::Cause::Misconfigured), and nothing is sent.
@@ -140,8 +142,8 @@ impl Keys {
         }
     }
 
-    /// Sets the demand of the names so far; see [`read`](Self::read) for a name that already has
-    /// another demand.
+    /// Sets the demand of the names added so far; see [`read`](Self::read) for a name that already
+    /// has a different demand.
     pub fn demand(self, demand: Demand) -> Self {
         self.say_each(|said| match said {
             Some(said) if said != demand => Err(KeyError::clash(said, demand)),
@@ -149,7 +151,7 @@ impl Keys {
         })
     }
 
-    /// Sets the demand of each name so far, or refuses the request.
+    /// Sets the demand of each name added so far, or refuses the request.
     fn say_each(mut self, say: impl Fn(Option<Demand>) -> Result<Demand, KeyError>) -> Self {
         self.wants_mut().for_each(|want| match say(want.demand) {
             Ok(demand) => want.demand = Some(demand),
@@ -163,70 +165,70 @@ impl Keys {
     }
 
     lockcore::option_setters! { options:
-        /// The longest wait of this request, for all its locks together. Zero does not wait.
+        /// The maximum wait of this request, for all its locks together. Zero does not wait.
         wait,
         /// Waits without a limit.
         wait_forever,
-        /// The longest wait for the store; see
+        /// The maximum time to wait for the store; see
         /// [`LockLayer::store_wait`](crate::LockLayer::store_wait).
         store_wait,
         /// The lease of this request's hold; see [`LockOptions::lease`].
         lease,
-        /// A lease that is never renewed; see [`LockOptions::fixed_lease`].
+        /// A lease without renewal; see [`LockOptions::fixed_lease`].
         fixed_lease,
-        /// The most requests that may wait for this key, this one included.
+        /// The maximum number of waiters for this key, this request included.
         queue_limit,
-        /// The longest hold of this request; see
+        /// The maximum duration of this request's hold; see
         /// [`LockLayer::max_hold`](crate::LockLayer::max_hold).
         max_hold,
-        /// The course of this request if its key is busy; see
+        /// What to do with this request if its key is busy; see
         /// [`LockLayer::when_busy`](crate::LockLayer::when_busy).
         when_busy,
     }
 
-    /// Sets several options at once. An option that they leave open stays as it is.
+    /// Sets several options at once. Unset options keep their present values.
     pub fn options(mut self, options: LockOptions) -> Self {
         self.options = Options(options).or(self.options);
         self
     }
 
-    /// Sets the label of this request in [`inspect`](lockcore::Locks::inspect), for operators, in
-    /// place of the layer's. At most 64 bytes; the rest is cut.
+    /// Sets the label of this request in [`inspect`](lockcore::Locks::inspect), for operators,
+    /// instead of the layer's label. At most 64 bytes; the rest is cut off.
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         self.label = Some(label.as_ref().into());
         self
     }
 
-    /// Sets the label, unless there is one.
+    /// Sets the label if none is set.
     pub(crate) fn label_if_none(mut self, label: &str) -> Self {
         self.label.get_or_insert_with(|| label.into());
         self
     }
 
-    /// Sets the class of this request, in place of the layer's; see
+    /// Sets the class of this request, instead of the layer's class; see
     /// [`LockRequest::class`](lockcore::LockRequest::class).
     pub fn class(mut self, class: impl AsRef<str>) -> Self {
         self.class = Some(class.as_ref().into());
         self
     }
 
-    /// Whether this request is refused at once where it would hardly be served within its wait, in
-    /// place of the layer's [`refuse_early`](crate::LockLayer::refuse_early). Of several keys, each
-    /// is judged by its own queue, with the rest of the wait.
+    /// Sets whether this request is refused at once if it is unlikely to be served within its wait,
+    /// instead of the layer's [`refuse_early`](crate::LockLayer::refuse_early). For several keys,
+    /// each is judged by its own queue, with the rest of the wait.
     pub fn refuse_early(mut self, refuses_early: bool) -> Self {
         self.refuses_early = Some(refuses_early);
         self
     }
 
-    /// Ends the wait of this request at this time, if its [wait](Self::wait) does not end before.
-    /// One whose time has passed does not wait. Of several deadlines, the earliest counts.
+    /// Ends the wait of this request at this time, unless its [wait](Self::wait) ends earlier. A
+    /// request past its deadline does not wait. Of several deadlines, the earliest counts.
     pub fn wait_until(mut self, deadline: Instant) -> Self {
         self.deadline = Some(self.deadline.map_or(deadline, |other| other.min(deadline)));
         self
     }
 
-    /// Joins the locks of both, each with its demand; they are acquired together. Where both set an
-    /// option, that of `self` counts.
+    /// Joins the locks of both, each with its demand; they are acquired together. If both set an
+    /// option, `self` takes precedence.
     pub fn join(mut self, other: Self) -> Self {
         self.rest.push(other.first);
         self.rest.extend(other.rest);
@@ -240,7 +242,7 @@ impl Keys {
         }
     }
 
-    /// The names, in the order in which they were given.
+    /// Returns the names, in the order in which they were added.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&self.first).chain(&self.rest).filter_map(|want| match &want.key {
             Name::Text(text) => Some(text.as_str()),
@@ -256,7 +258,7 @@ impl Keys {
         Ok(Self { first: self.first.prefixed(prefix)?, rest: rest?, ..self })
     }
 
-    /// Checks the keys, sorts them and removes repetitions.
+    /// Checks the keys, sorts them and removes duplicates.
     ///
     /// # Errors
     /// The mistake for which the request is refused before anything is sent for it.
@@ -266,7 +268,7 @@ impl Keys {
             self.rest.into_iter().map(NameDemand::resolve).collect::<Result<Vec<_>, _>>()?;
         if !rest.is_empty() {
             rest.insert(0, first);
-            // Descending, so that the next key to acquire is popped off the end.
+            // In descending order, so that the next key to acquire is popped off the end.
             rest.sort_by(|one, other| other.key.cmp(&one.key));
             rest = each_once(rest)?;
             first = rest.pop().expect("it has at least the first");
@@ -285,11 +287,11 @@ pub(crate) struct Resolved {
     pub(crate) label: Option<Box<str>>,
     pub(crate) class: Option<Box<str>>,
     pub(crate) refuses_early: Option<bool>,
-    /// The end of the wait, whatever the options say.
+    /// The end of the wait, regardless of the options.
     pub(crate) deadline: Option<Instant>,
 }
 
-/// Keys in the order in which every process acquires them.
+/// Keys in the order of acquisition, which is the same in every process.
 #[derive(Debug)]
 pub(crate) struct Sorted {
     next: Option<KeyDemand>,
@@ -304,7 +306,7 @@ impl Iterator for Sorted {
     }
 }
 
-/// Sorted keys without repetitions.
+/// Removes duplicates from sorted keys.
 fn each_once(sorted: Vec<KeyDemand>) -> Result<Vec<KeyDemand>, KeyError> {
     let mut each: Vec<KeyDemand> = Vec::with_capacity(sorted.len());
     for want in sorted {
@@ -316,7 +318,7 @@ fn each_once(sorted: Vec<KeyDemand>) -> Result<Vec<KeyDemand>, KeyError> {
     Ok(each)
 }
 
-/// Joins two demands of a name that is asked for twice at once.
+/// Joins two demands for a name requested twice in one call.
 fn join(one: Demand, other: Demand) -> Result<Demand, KeyError> {
     let clash = || KeyError::clash(one, other);
     match one.is_permits() && one.limit() == other.limit() {
@@ -388,7 +390,7 @@ impl From<KeyError> for Keys {
     }
 }
 
-/// Keys of a result. An error refuses the request.
+/// Converts a result. An error refuses the request.
 impl<K: Into<Keys>, E: Into<KeyError>> From<Result<K, E>> for Keys {
     fn from(keys: Result<K, E>) -> Self {
         match keys {

@@ -1,4 +1,4 @@
-//! An extractor that puts a prefix before every name.
+//! An extractor that adds a prefix to every name.
 
 use crate::key::{ExtractKey, KeyError, Keys};
 
@@ -24,7 +24,7 @@ impl<E> Prefixed<E> {
 
 impl<Req, E: ExtractKey<Req>> ExtractKey<Req> for Prefixed<E> {
     fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError> {
-        // `a` before `b:c` and `a:b` before `c` would be one name.
+        // Prefix `a` with name `b:c` would equal prefix `a:b` with name `c`.
         if self.prefix.is_empty() || self.prefix.contains(':') {
             return Err(KeyError::misuse(format!(
                 "The prefix {:?} is empty or has a colon, so its keys could meet those of another: give it a name without \

@@ -11,8 +11,8 @@ fn joined(one: Option<Keys>, other: Option<Keys>) -> Option<Keys> {
 
 macro_rules! tuple {
     ($($extractor:ident $index:tt),+) => {
-        /// Extracts the locks of all parts. Where two parts set the same option, that of the first
-        /// counts.
+        /// Extracts the locks of all parts. If two parts set the same option, the first takes
+        /// precedence.
         impl<Req, $($extractor: ExtractKey<Req>),+> ExtractKey<Req> for ($($extractor,)+) {
             fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError> {
                 let mut keys = None;

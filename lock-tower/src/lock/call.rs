@@ -8,7 +8,7 @@ use tower::Service;
 
 use crate::hold::section::{PollStep, Step, Work};
 
-/// A service and a request for it, then the response's future.
+/// A service and a request for it, then the response future.
 #[pin_project(project = CallProjection)]
 pub(crate) enum ServiceCall<S: Service<Req>, Req> {
     Readying { caller: Option<(S, Req)>, is_ready: bool },
@@ -20,7 +20,7 @@ impl<S: Service<Req>, Req> ServiceCall<S, Req> {
         Self::Readying { caller, is_ready: false }
     }
 
-    /// The request, until the service is called.
+    /// Returns the request, until the service is called.
     pub(crate) fn request(self: Pin<&mut Self>) -> Option<&mut Req> {
         match self.project() {
             CallProjection::Readying { caller, .. } => caller.as_mut().map(|(_, request)| request),

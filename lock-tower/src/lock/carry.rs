@@ -1,4 +1,4 @@
-//! The trait by which a request carries its handle.
+//! The trait through which a request carries its handle.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use crate::hold::registry::HoldRegistry;
 /// Puts the [`LockHandle`] where the inner service finds it.
 ///
 /// `()` does nothing, [`InExtensions`](crate::http::InExtensions) is for HTTP requests, and a
-/// closure `Fn(&mut Request, LockHandle)` is for requests of your own.
+/// closure `Fn(&mut Request, LockHandle)` is for your own request types.
 pub trait CarryHandle<Req> {
-    /// A hold that the request has from an outer layer. A lock of the same key is then shared.
+    /// Returns a hold of the request from an outer layer. A lock with the same key is then shared.
     fn outer(&self, request: &Req) -> Option<LockHandle>;
 
-    /// Gives the request its handle.
+    /// Stores the handle in the request.
     fn carry(&self, request: &mut Req, handle: LockHandle);
 
-    /// All holds of the request.
+    /// Returns all holds of the request.
     #[doc(hidden)]
     fn holds(&self, request: &Req) -> Option<Arc<HoldRegistry>> {
         self.outer(request).map(|handle| Arc::clone(handle.request()))

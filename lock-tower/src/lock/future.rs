@@ -13,14 +13,14 @@ use crate::lock::carry::CarryHandle;
 use crate::lock::locking::Locking;
 use crate::refusal::LockError;
 
-/// The response of a [`Lock`](crate::lock::Lock).
+/// The response future of a [`Lock`](crate::lock::Lock).
 ///
 /// # Panics
-/// Outside a tokio runtime with timers, if the request needs a lock.
+/// Panics outside a tokio runtime with timers, if the request needs a lock.
 ///
 /// # Cancel safety
-/// Dropping it while it waits leaves the queue. Dropping it while the inner service runs drops the
-/// inner future, and releases the lock.
+/// Dropping the future during the wait leaves the queue. Dropping it while the inner service runs
+/// drops the inner future, and releases the lock.
 #[pin_project]
 #[must_use = "futures do nothing unless polled"]
 pub struct LockFuture<S, Req, C = ()>

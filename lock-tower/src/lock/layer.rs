@@ -1,4 +1,4 @@
-//! The layer for services of any request.
+//! The layer for services with any request type.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use tower::Layer;
 use crate::config::{Config, fail_open, options};
 use crate::lock::service::Lock;
 
-/// Serves requests of one key one at a time, in order of arrival among all processes; for services
-/// of any request.
+/// Serves requests of one key one at a time, in order of arrival across all processes; for services
+/// with any request type.
 ///
-/// The response stays as it is. The lock is held until the response is there. A refusal is an error
-/// of the service, so its error must be made from a [`LockError`](crate::LockError);
-/// `tower::BoxError` can be. In HTTP [`HttpLockLayer`](crate::HttpLockLayer) answers instead.
+/// The response is unchanged. The lock is held until the response is ready. A refusal is an error
+/// of the service, so the error type must implement `From<LockError>`, as `tower::BoxError` does.
+/// In HTTP [`HttpLockLayer`](crate::HttpLockLayer) responds instead.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -38,10 +38,11 @@ use crate::lock::service::Lock;
 /// # }
 /// ```
 ///
-/// `tower`'s `option_layer` takes this layer. [`HttpLockLayer`](crate::HttpLockLayer) has a method
-/// for that: [`enabled`](crate::HttpLockLayer::enabled).
+/// `tower`'s `option_layer` takes this layer. For the same purpose
+/// [`HttpLockLayer`](crate::HttpLockLayer) has a method:
+/// [`enabled`](crate::HttpLockLayer::enabled).
 ///
-/// A service that cannot fail cannot refuse, so it does not compile under this layer:
+/// An infallible service cannot refuse, so it does not compile under this layer:
 ///
 /// ```compile_fail,E0277
 /// # async fn wrong(locks: lockcore::Locks) {
@@ -62,7 +63,7 @@ pub struct LockLayer<K, C = ()> {
 }
 
 impl<K> LockLayer<K> {
-    /// Locks the keys of each request, as `key` reads them ([`ExtractKey`](crate::ExtractKey)), on
+    /// Locks the keys of each request, as read by `key` ([`ExtractKey`](crate::ExtractKey)), on
     /// `locks`.
     pub fn new(locks: Locks, key: K) -> Self {
         Self { config: Config::new(locks), key: Arc::new(key), carry: () }
@@ -73,10 +74,10 @@ impl<K, C> LockLayer<K, C> {
     options!();
     fail_open!();
 
-    /// Puts the [`LockHandle`](crate::LockHandle) into the request: a closure `Fn(&mut Request,
-    /// LockHandle)`, or [`InExtensions`](crate::http::InExtensions) for HTTP requests. With a
-    /// closure, or without this, a second layer for the same key waits for this one until it times
-    /// out.
+    /// Puts the [`LockHandle`](crate::LockHandle) into the request: a closure
+    /// `Fn(&mut Request, LockHandle)`, or [`InExtensions`](crate::http::InExtensions) for HTTP
+    /// requests. With a closure, or without this option, a second layer with the same key waits for
+    /// this layer until it times out.
     pub fn carry<D>(self, carry: D) -> LockLayer<K, D> {
         LockLayer { config: self.config, key: self.key, carry }
     }

@@ -1,4 +1,4 @@
-//! A key from an extension that an outer layer has put into the request.
+//! A key from an extension set by an outer layer.
 
 use std::any::type_name;
 use std::fmt;
@@ -8,8 +8,7 @@ use http::Request;
 
 use crate::key::{ExtractKey, IntoKeys, KeyError, Keys};
 
-/// A key made from an extension, such as the user that authentication has found: not the client's
-/// choice.
+/// A key made from an extension, such as the authenticated user: not chosen by the client.
 ///
 /// ```
 /// use lock_tower::{ByExtension, ExtractKey};
@@ -34,7 +33,7 @@ where
     F: Fn(&T) -> K,
     K: IntoKeys,
 {
-    /// Makes the key of the extension with `key`; without the extension the request is refused
+    /// Makes the key from the extension with `key`; a request without the extension is refused
     /// (400).
     pub fn new(key: F) -> Self {
         Self { key, is_optional: false, extension: PhantomData }

@@ -5,8 +5,8 @@ use http::header::HeaderName;
 
 use crate::key::{ExtractKey, KeyError, Keys};
 
-/// The value of a header, unchanged. Refuses (400) a value that is not visible ASCII, one that is
-/// empty or longer than 512 bytes, and the same header twice: the handler might read the other one.
+/// The value of a header, unchanged. Refuses (400) a value that is not visible ASCII, empty, or
+/// longer than 512 bytes, and a repeated header: the handler might read the other value.
 ///
 /// ```
 /// use lock_tower::{ByHeader, ExtractKey};
@@ -26,15 +26,15 @@ pub struct ByHeader {
 }
 
 impl ByHeader {
-    /// The header of this name; without it the request is refused (400).
+    /// Reads the header with this name; a request without it is refused (400).
     ///
     /// # Panics
-    /// If `name` has an upper case letter or cannot be a header's name.
+    /// Panics if `name` has an upper case letter or is not a valid header name.
     pub fn new(name: &'static str) -> Self {
         Self { name: HeaderName::from_static(name), is_optional: false }
     }
 
-    /// Lets requests without the header pass without a lock. Then a client that leaves it out is
+    /// Lets requests without the header pass without a lock. Then a client that omits the header is
     /// not serialized.
     pub fn optional(mut self) -> Self {
         self.is_optional = true;

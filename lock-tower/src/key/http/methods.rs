@@ -1,10 +1,10 @@
-//! Locks for some HTTP methods only.
+//! Locks for selected HTTP methods only.
 
 use http::{Method, Request};
 
 use crate::key::{ExtractKey, KeyError, Keys};
 
-/// Locks only requests of some methods; made by [`methods`](crate::ExtractKeyExt::methods).
+/// Locks only requests with selected methods; made by [`methods`](crate::ExtractKeyExt::methods).
 #[derive(Debug, Clone)]
 pub struct ForMethods<E> {
     methods: Vec<Method>,
@@ -12,7 +12,7 @@ pub struct ForMethods<E> {
 }
 
 impl<E> ForMethods<E> {
-    /// The keys of `extractor` for `methods`, and no lock for all others.
+    /// Extracts the keys of `extractor` for `methods`, and no lock for other methods.
     pub fn new(methods: impl IntoIterator<Item = Method>, extractor: E) -> Self {
         Self { methods: methods.into_iter().collect(), extractor }
     }

@@ -1,4 +1,4 @@
-//! A key from the request's path, in one spelling.
+//! A key from the request path, in canonical spelling.
 
 use std::fmt;
 
@@ -6,25 +6,25 @@ use http::{Extensions, Request, Uri};
 
 use crate::key::{ExtractKey, KeyError, Keys};
 
-/// The path of the request, in its [canonical](canonical_path) spelling: `/orders/42` and
-/// `/orders/4%32` are one key.
+/// The request path, in [canonical](canonical_path) spelling: `/orders/42` and `/orders/4%32` are
+/// one key.
 ///
-/// A handler that parses a part of the path takes several texts for one value. If the key was the
-/// text, each of them would be a lock of its own, among which a client could choose. So:
+/// A handler that parses a path segment accepts several texts for one value. If the key were the
+/// text, each spelling would be a separate lock, and a client could choose among them. So:
 ///
 /// - **Numbers** have one spelling. `/orders/07`, `/orders/+7` and `/orders/-0` are refused with
 ///   400 and the code `lock-key-spelling`. [`verbatim`](Self::verbatim) allows them, for paths
-///   whose segments no handler takes for numbers, such as article numbers with leading zeros.
-/// - **UUIDs** of all spellings (upper case, without hyphens, in braces, `urn:uuid:`) are one key.
-/// - All else that a handler may fold stays apart: upper and lower case of names, decimals (`1.0`
-///   and `1.00`), dates, parameters behind a `;`. Where a handler parses such a part, make the key
-///   of the parsed value, with a closure, `lock_by` or `Locked<Path<_>>`.
+///   whose segments no handler parses as numbers, such as article numbers with leading zeros.
+/// - **UUIDs** in all spellings (upper case, without hyphens, in braces, `urn:uuid:`) are one key.
+/// - Everything else that a handler may fold stays distinct: upper and lower case in names,
+///   decimals (`1.0` and `1.00`), dates, parameters after a `;`. If a handler parses such a part,
+///   make the key from the parsed value, with a closure, `lock_by` or `Locked<Path<_>>`.
 ///
 /// The query is not part of the key.
 ///
-/// A router that strips a prefix shows the layers inside only the rest: two nested routers would
-/// share the key `/42`. Tell where the whole path is, or use a
-/// [prefix](crate::ExtractKeyExt::prefix) for each:
+/// A router that strips a prefix shows inner layers only the rest: two nested routers would share
+/// the key `/42`. Specify where the whole path is, or use a [prefix](crate::ExtractKeyExt::prefix)
+/// for each:
 ///
 /// ```
 /// # #[derive(Clone)] struct OriginalUri(http::Uri); // axum::extract::OriginalUri
@@ -43,21 +43,21 @@ pub struct ByPath {
 }
 
 impl ByPath {
-    /// The path that the layer sees.
+    /// Uses the path seen by the layer.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Uses the path of the URI that `original` finds in the extensions; the path that the layer
-    /// sees, if it finds none.
+    /// Uses the path of the URI that `original` finds in the extensions; if it finds none, the path
+    /// seen by the layer.
     pub fn original(mut self, original: fn(&Extensions) -> Option<&Uri>) -> Self {
         self.original = Some(original);
         self
     }
 
-    /// Takes numbers and UUIDs as they are written: `/parts/007` and `/parts/7` are two keys.
+    /// Takes numbers and UUIDs as written: `/parts/007` and `/parts/7` are two keys.
     ///
-    /// Use it only where no handler parses them: else a client runs beside the lock with another
+    /// Use it only if no handler parses them: otherwise a client can bypass the lock with another
     /// spelling.
     ///
     /// ```
@@ -95,19 +95,19 @@ impl fmt::Debug for ByPath {
     }
 }
 
-/// The one spelling of a path.
+/// Returns the canonical spelling of a path.
 ///
-/// Percent-encoding is undone, except for the slash and the percent sign, which would change the
-/// meaning (`%2F`, `%25`); a slash at the end is dropped. A segment that is a UUID, in any
-/// spelling, becomes the one in lower case with hyphens.
+/// Percent-encoding is decoded, except for the slash and the percent sign, where decoding would
+/// change the meaning (`%2F`, `%25`); a trailing slash is dropped. A UUID segment, in any spelling,
+/// becomes lower case with hyphens.
 ///
 /// # Errors
-/// [`KeyError`] for paths that servers and handlers read in different ways:
-/// - an incomplete percent-encoding, bytes that are not UTF-8, and a path that is empty;
+/// [`KeyError`] for paths that servers and handlers interpret differently:
+/// - an incomplete percent-encoding, invalid UTF-8, and an empty path;
 /// - empty segments (`//`), the segments `.` and `..`, and the same parts between encoded slashes
 ///   or backslashes (`x%2F..%2Fb`, `x%2F%2Fb`, `x%5C..%5Cb`);
-/// - a segment that is a number with a plus sign, with a leading zero, or `-0`, with the code
-///   `lock-key-spelling`. A UUID of 32 decimal digits that begins with a zero is such a number.
+/// - a numeric segment with a plus sign, with a leading zero, or `-0`, with the code
+///   `lock-key-spelling`. A UUID of 32 decimal digits with a leading zero is such a number.
 ///
 /// ```
 /// use lock_tower::key::canonical_path;
@@ -130,10 +130,10 @@ pub fn canonical_path(path: &str) -> Result<String, KeyError> {
     }
 }
 
-/// Whether one look at each byte tells that the path is its own spelling, as most are.
+/// Whether a single scan of the bytes proves that the path is canonical, as most paths are.
 fn is_surely_canonical(path: &str) -> bool {
     let is_plain = |segment: &[u8]| {
-        // No UUID is shorter.
+        // All UUIDs are longer.
         segment.len() < 32
             && !matches!(segment, [] | [b'.' | b'+' | b'-' | b'0', ..])
             && !segment.iter().any(|byte| matches!(byte, b'%' | b'\\'))
@@ -142,7 +142,7 @@ fn is_surely_canonical(path: &str) -> bool {
     segments.is_some_and(|segments| segments.split(|byte| *byte == b'/').all(is_plain))
 }
 
-/// The one spelling of any path.
+/// Returns the canonical spelling of any path.
 fn respelled(path: &str) -> Result<String, KeyError> {
     let mut path = decoded_path(path)?;
     if path.split('/').any(is_odd_number) {
@@ -158,7 +158,7 @@ fn respelled(path: &str) -> Result<String, KeyError> {
     Ok(path)
 }
 
-/// The path without its percent-encoding, where that changes no meaning.
+/// Decodes the percent-encoding, except where decoding changes the meaning.
 fn decoded_path(path: &str) -> Result<String, KeyError> {
     let mut decoded = Vec::with_capacity(path.len());
     let mut bytes = path.bytes();
@@ -183,7 +183,7 @@ fn decoded_path(path: &str) -> Result<String, KeyError> {
     if path.ends_with('/') {
         path.pop();
     }
-    // A server behind us may take an encoded slash, or a backslash, for a slash.
+    // A backend server may interpret an encoded slash or a backslash as a slash.
     let is_folded = |part: &str| matches!(part, "" | "." | "..");
     let has_folded =
         |segment: &str| segment.split("%2F").flat_map(|part| part.split('\\')).any(is_folded);
@@ -193,7 +193,7 @@ fn decoded_path(path: &str) -> Result<String, KeyError> {
     Ok(path)
 }
 
-/// Whether the segment is a number in another spelling than its own.
+/// Whether the segment is a number in a non-canonical spelling.
 fn is_odd_number(segment: &str) -> bool {
     let digits = segment.strip_prefix(['+', '-']).unwrap_or(segment);
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -201,7 +201,7 @@ fn is_odd_number(segment: &str) -> bool {
     is_number && (segment.starts_with('+') || has_zero)
 }
 
-/// The one spelling of a segment that is a UUID.
+/// Returns the canonical spelling of a UUID segment.
 fn uuid(segment: &str) -> Option<String> {
     let braced = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
     let named = segment.get(..9).filter(|name| name.eq_ignore_ascii_case("urn:uuid:"));
@@ -270,7 +270,7 @@ mod tests {
         }
     }
 
-    // H1: a handler that parses the segment takes all of these for the same number.
+    // H1: a handler that parses the segment accepts all of these as the same number.
     #[test]
     fn a_number_has_one_spelling_and_all_others_are_refused() {
         let refused = [

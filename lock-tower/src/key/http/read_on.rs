@@ -1,11 +1,11 @@
-//! Reads for some HTTP methods, locks for all others.
+//! Reads for selected HTTP methods, exclusive locks for all others.
 
 use http::{Method, Request};
 use lockcore::Demand;
 
 use crate::key::{ExtractKey, KeyError, Keys};
 
-/// Reads for some methods and locks for all others; made by
+/// Reads for selected methods and locks exclusively for all others; made by
 /// [`read_on`](crate::ExtractKeyExt::read_on).
 #[derive(Debug, Clone)]
 pub struct ReadOn<E> {
