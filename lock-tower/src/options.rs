@@ -1,14 +1,14 @@
-//! The options of one acquisition: the layer's for all requests, a key's for its own.
+//! The options of one acquisition: set by the layer for all requests, or by a key for its request.
 
 use std::time::Duration;
 
 pub(crate) use lockcore::Wait;
 use lockcore::{LockOptions, LockRequest};
 
-/// The longest wait by default: a request has a client that waits with it.
+/// The default maximum wait: every request has a waiting client.
 pub(crate) const DEFAULT_WAIT: Duration = Duration::from_secs(10);
 
-/// Options of an acquire. One that is not set is left to the next: key, layer, the defaults of the
+/// Options of an acquisition. Unset options come from the next source: key, layer, defaults of the
 /// `Locks`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Options(pub(crate) LockOptions);
@@ -23,7 +23,7 @@ impl Options {
         self.0.get_wait().unwrap_or(Wait::AtMost(DEFAULT_WAIT))
     }
 
-    /// Sets these options on `request`.
+    /// Applies these options to `request`.
     pub(crate) fn apply(self, request: LockRequest) -> LockRequest {
         request.options(self.0)
     }

@@ -1,4 +1,4 @@
-//! The errors for which a request is refused, and their responses.
+//! The errors that refuse a request, and their responses.
 
 mod error;
 #[cfg(feature = "http")]

@@ -1,4 +1,4 @@
-//! `LockScopeLayer`: keeps the locks that are acquired further inside.
+//! `LockScopeLayer`: keeps the locks acquired further inside.
 
 pub(crate) mod future;
 pub(crate) mod layer;

@@ -7,8 +7,8 @@ use lockcore::FencingToken;
 use crate::record::key::RecordKey;
 
 /// The attempt to serve a request with a key, in the request's extensions: for a handler that
-/// passes the key on, or fences its writes. A handler of axum takes `Extension<Attempt>`, or
-/// `Option<Extension<Attempt>>` where requests without a key pass.
+/// passes the key on, or fences its writes. An axum handler takes `Extension<Attempt>`, or
+/// `Option<Extension<Attempt>>` if requests without a key pass.
 ///
 /// ```
 /// use http::Request;
@@ -30,23 +30,23 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// The client's idempotency key, without quotes.
+    /// Returns the client's idempotency key, without quotes.
     pub fn idempotency_key(&self) -> &str {
         &self.key
     }
 
-    /// The name of the record.
+    /// Returns the name of the record.
     pub fn record_key(&self) -> &RecordKey {
         &self.record
     }
 
-    /// The fencing token of the hold: higher than that of every earlier attempt with this key, as
-    /// [`LockGuard::fencing_token`](lockcore::LockGuard::fencing_token) says.
+    /// Returns the fencing token of the hold: higher than in every earlier attempt with this key;
+    /// see [`LockGuard::fencing_token`](lockcore::LockGuard::fencing_token).
     pub fn fencing_token(&self) -> FencingToken {
         self.token
     }
 
-    /// Whether an earlier attempt began and left no answer: its work may have been done.
+    /// Whether an earlier attempt began and left no response: its work may have been done.
     pub fn is_again(&self) -> bool {
         self.is_again
     }

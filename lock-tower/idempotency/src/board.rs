@@ -1,4 +1,4 @@
-//! The requests of this process that wait for the answer of their key.
+//! The requests of this process that wait for the response of their key.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -8,14 +8,14 @@ use tokio::sync::futures::Notified;
 
 use crate::record::key::RecordKey;
 
-/// Tells the requests of this process that wait in line for a record when its answer is there. So
-/// they look it up at once, and are not granted its lock one after the other.
+/// Notifies the waiting requests of this process when the response for their record is stored. They
+/// then look it up at once, instead of being granted the lock one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
     waiting: Mutex<HashMap<RecordKey, Weak<Notify>>>,
 }
 
-/// A request that waits for the answer of a record, until it is dropped.
+/// A request waiting for the response of a record, until dropped.
 #[derive(Debug)]
 pub(crate) struct Seat {
     board: Arc<Board>,
@@ -35,7 +35,7 @@ impl Board {
         Seat { board: Arc::clone(self), key, told: Some(seats) }
     }
 
-    /// Tells all that wait for this record.
+    /// Notifies all requests waiting for this record.
     pub(crate) fn tell(&self, key: &RecordKey) {
         let seats = self.waiting().get(key).and_then(Weak::upgrade);
         if let Some(seats) = seats {
@@ -44,7 +44,7 @@ impl Board {
         }
     }
 
-    /// Drops a share of the seats, and their entry with the last.
+    /// Drops a reference to the seats, and removes the entry with the last reference.
     fn leave(&self, key: &RecordKey, seats: Arc<Notify>) {
         let mut waiting = self.waiting();
         drop(seats);

@@ -1,4 +1,4 @@
-//! The answer of a handler, collected as far as it can be kept.
+//! Collects a handler's response, as far as it can be stored.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::record::answer::Answer;
 use crate::record::outcome::Outcome;
 use crate::response_body::{AnswerBody, End};
 
-/// The bounds on collecting an answer.
+/// The bounds for collecting a response.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CollectBounds {
-    /// The most bytes of a body.
+    /// The maximum number of bytes in a body.
     pub(crate) bytes: usize,
     /// The time for a body of unknown size.
     pub(crate) within: Duration,
@@ -80,8 +80,8 @@ impl CollectBounds {
     }
 }
 
-/// Whether an answer with this head may be kept: it is no upgrade and no stream, and is not
-/// compressed for one client.
+/// Whether a response with this head may be stored: not an upgrade, not a stream, and not
+/// compressed for a particular client.
 fn can_be_kept(parts: &Parts) -> bool {
     let is_stream = parts.headers.get(CONTENT_TYPE).is_some_and(|value| {
         let name = value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();

@@ -48,7 +48,7 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// A step of the store, within its time.
+    /// Runs a store operation within its time limit.
     pub(crate) async fn within<T>(
         &self,
         step: impl Future<Output = Result<T, StoreError>>,

@@ -1,4 +1,5 @@
-//! A hash of several fields, each with its length in front: no two lists of fields run together.
+//! A hash of several fields, each prefixed with its length: different field lists cannot collide by
+//! concatenation.
 
 use sha2::{Digest as _, Sha256};
 
@@ -6,14 +7,15 @@ use sha2::{Digest as _, Sha256};
 pub(crate) struct FieldDigest(Sha256);
 
 impl FieldDigest {
-    /// An empty digest of this purpose: equal fields of two purposes have different digests.
+    /// Creates an empty digest for this purpose: equal fields for two purposes have different
+    /// digests.
     pub(crate) fn new(purpose: &'static str) -> Self {
         let mut digest = Self(Sha256::new());
         digest.field(purpose.as_bytes());
         digest
     }
 
-    /// Adds a number, such as the count of the fields that follow.
+    /// Adds a number, such as the count of the following fields.
     pub(crate) fn number(&mut self, number: usize) {
         self.0.update((number as u64).to_be_bytes());
     }

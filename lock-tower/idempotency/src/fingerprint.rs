@@ -1,4 +1,4 @@
-//! The fingerprint of a request, by which the use of a key for another request is noticed.
+//! The fingerprint of a request, which detects the reuse of a key for another request.
 
 use std::fmt;
 
@@ -10,12 +10,12 @@ use crate::digest::{FieldDigest, write_hex};
 /// The SHA-256 of a request's method, path with query, `Content-Type` and body. Nobody can make two
 /// requests with the same fingerprint.
 ///
-/// Bodies are compared byte by byte: the same JSON with other spaces is another request.
+/// Bodies are compared byte by byte: the same JSON with different whitespace is another request.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// The fingerprint of a request with this head and body.
+    /// Computes the fingerprint of a request with this head and body.
     pub fn new(parts: &Parts, body: &[u8]) -> Self {
         let mut digest = FieldDigest::new("lock-idempotency request 1");
         digest.field(parts.method.as_str().as_bytes());
@@ -28,12 +28,12 @@ impl Fingerprint {
         Self(digest.finish())
     }
 
-    /// A fingerprint that a store has kept.
+    /// Restores a fingerprint from a store.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes to keep in a store.
+    /// Returns the bytes to store.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use http_body::{Body, Frame};
 
-/// The next frame; `None` at the end. Dropping the future loses nothing.
+/// Returns the next frame; `None` at the end. Dropping the future loses nothing.
 pub(crate) async fn next_frame<B: Body>(
     mut body: Pin<&mut B>,
 ) -> Option<Result<Frame<B::Data>, B::Error>> {

@@ -1,9 +1,9 @@
-//! A Tower layer by which a request that comes twice waits in line, then gets the first one's
-//! answer.
+//! A Tower layer that makes a duplicate request wait in line and then return the response of the
+//! first request.
 //!
-//! A client that times out sends its payment again, with the same `Idempotency-Key`. The second
-//! request waits behind the first one, over all processes, in order of arrival ([lockcore]'s fair
-//! locks), and gets the same answer. The handler runs once, unless its process dies.
+//! A client sends its payment again after a timeout, with the same `Idempotency-Key`. The duplicate
+//! waits for the first request, across all processes and in order of arrival ([lockcore]'s fair
+//! locks), and receives the same response. The handler runs once, unless its process dies.
 //!
 //! ```
 //! use http::StatusCode;
@@ -31,83 +31,86 @@
 //! From the outside in:
 //!
 //! 1. tracing, request ids
-//! 2. compression: a compressed answer is not kept, since its next client may not read it
-//! 3. authentication, rate limits: the [`Scope`] is what authentication has found out
+//! 2. compression: a compressed response is not stored, because the next client may not support the
+//!    encoding
+//! 3. authentication, rate limits: the [`Scope`] comes from authentication
 //! 4. **this layer**
-//! 5. locks of the handler, with a [`LockScopeLayer`](lock_tower::LockScopeLayer) of their own:
-//!    the locks of a scope outside would end with the client, and are not found in here
+//! 5. locks of the handler, with a separate [`LockScopeLayer`](lock_tower::LockScopeLayer): the
+//!    locks of an outer scope would end with the client connection, and are not visible inside this
+//!    layer
 //! 6. a timeout for the handler
 //! 7. the handler
 //!
 //! With axum, put it on the routes that need it. In a [nested](https://docs.rs/axum) router the
-//! path is shorter, and so is that of the [`Fingerprint`]: put what the path has lost into the
-//! scope.
+//! path is shorter, also in the [`Fingerprint`]: put the stripped prefix into the scope.
 //!
-//! # The course of a request
+//! # What happens to a request
 //!
-//! **It has a key**, and its method is POST or PATCH; every other passes. The key is 1 to 255
-//! visible characters, and `"k"` and `k` are one. The [`RecordKey`] is a hash of scope and key.
+//! **The request has a key**, and the method is POST or PATCH; all other requests pass. The key is
+//! 1 to 255 visible characters, and `"k"` and `k` are equal. The [`RecordKey`] is a hash of scope
+//! and key.
 //!
-//! **Its body is read**, within bounds of size and time, before it waits: with method, path and
-//! type it makes the [`Fingerprint`].
+//! **The body is read**, within bounds for size and time, before the wait: method, path, content
+//! type and body make up the [`Fingerprint`].
 //!
-//! **It waits in line**, and the record is looked up meanwhile. If the answer is there, it is sent
-//! at once; if the key was used for another request, that is refused at once. If its client hangs
-//! up, it leaves the line. The options of the wait are those of lock-tower:
+//! **The request waits in line**, and the record is looked up meanwhile. A stored response is sent
+//! at once; if the key was used for a different request, this request is refused at once. After a
+//! client disconnect the request leaves the line. The wait options come from lock-tower:
 //! [`locking`](IdempotencyLayer::locking).
 //!
-//! **Its turn comes.** One step of the store writes that it begins, or finds the answer. From here
-//! on it goes on without its client, at most for [`max_run`](IdempotencyLayer::max_run). The
-//! handler finds an [`Attempt`] in the request's extensions. A lost lock does not stop it: whether
-//! a later request has begun is decided by the record.
+//! **The lock is granted.** One store operation records the start, or finds the response. From here
+//! on the request continues without its client, for at most [`max_run`](IdempotencyLayer::max_run).
+//! The handler finds an [`Attempt`] in the request's extensions. A lost lock does not stop the
+//! handler: the record decides whether a later request has begun.
 //!
-//! **Its answer is stored**, before the client gets the first byte of it. A hold that was overtaken
-//! stores nothing, whatever its clock says, and its client gets 500 `lock-lost`.
+//! **The response is stored** before the client receives the first byte. A superseded hold stores
+//! nothing, regardless of clocks, and the client receives 500 `lock-lost`.
 //!
-//! # What is kept
+//! # What is stored
 //!
-//! | the answer | the record | the next request |
+//! | the response | the record | the next request |
 //! |---|---|---|
-//! | 2xx, 3xx, 400, 402, 404, 410, 422 | is finished | gets it, with `Idempotency-Replayed: true` |
-//! | the same, but larger than [`keep_limit`](IdempotencyLayer::keep_limit), not there [in time](IdempotencyLayer::collect_within), an event stream, an upgrade, compressed, or its body fails | is done | 409 `idempotency-answer-not-kept` |
+//! | 2xx, 3xx, 400, 402, 404, 410, 422 | is finished | receives it, with `Idempotency-Replayed: true` |
+//! | as above, but larger than [`keep_limit`](IdempotencyLayer::keep_limit), not complete [in time](IdempotencyLayer::collect_within), an event stream, an upgrade, compressed, or the body fails | is done | 409 `idempotency-answer-not-kept` |
 //! | 401, 403, 429, 503 and the like: nothing was done | ends | runs the handler |
 //! | 408, 500, 502, 504 and the like: the work may have been done | stays started | runs the handler [again](Attempt::is_again), or [not](IdempotencyLayer::remember_starts) |
 //! | none: the process died, a panic, an error of the service, `max_run` | stays started | the same |
 //!
-//! [`Meaning::of`] has the whole list, and [`meaning`](IdempotencyLayer::meaning) sets another one.
+//! [`Meaning::of`] has the whole list, and [`meaning`](IdempotencyLayer::meaning) replaces it.
 //!
-//! The headers that an [`Answer`] names are kept. Trailers go to the first client and are not kept.
+//! The headers listed in [`Answer`] are stored. Trailers go to the first client and are not stored.
 //!
 //! # When the store fails
 //!
-//! Before the handler: 503 with `Retry-After`. After it: the answer is sent with
-//! `Idempotency-Stored: no`, or as a [strict](IdempotencyLayer::strict) 500, and an event at
-//! `error`. A record that cannot be read (of another program, a newer version, cut, too large): 500
-//! before the handler, and the record stays.
+//! Before the handler: 503 with `Retry-After`. After the handler: the response is sent with
+//! `Idempotency-Stored: no`, or replaced by a [strict](IdempotencyLayer::strict) 500, with an event
+//! at `error`. For an unreadable record (from another program or a newer version, truncated, too
+//! large): 500 before the handler, and the record stays.
 //!
 //! # Observability
 //!
 //! A span `idempotency` at `debug` with `record`, `outcome` and `again`. With the feature `metrics`
 //! the counters `lock_idempotency_served_total` by `outcome` (`stored`, `replayed`, `not_kept`,
 //! `not_stored`, `nothing_done`, `unknown`, `no_answer`) and `lock_idempotency_refused_total` by
-//! `cause`. Scopes and keys are in neither. The waits are lockcore's, in the class `idempotency`.
+//! `cause`. Scopes and keys are in neither. The waits are in lockcore's metrics, with the class
+//! `idempotency`.
 //!
 //! # What it does not do
 //!
-//! It does not make two systems one: if a process dies after the charge and before the answer is
-//! stored, only the payment provider knows. Pass [the key](Attempt::idempotency_key) on, or ask in
-//! [`when_unanswered`](IdempotencyLayer::when_unanswered). gRPC is not served: its status comes in
-//! trailers.
+//! Two systems do not become one: if a process dies after the charge and before the response is
+//! stored, only the payment provider knows. Pass [the key](Attempt::idempotency_key) on, or query
+//! the provider in [`when_unanswered`](IdempotencyLayer::when_unanswered). gRPC is not supported:
+//! its status is in trailers.
 //!
 //! # Features
 //!
 //! | feature | adds | default |
 //! |---|---|---|
-//! | `redis` | [`RedisReplays`], on a pool of `deadpool_redis` | yes |
+//! | `redis` | [`RedisReplays`], on a `deadpool_redis` pool | yes |
 //! | `metrics` | counters through the `metrics` facade | no |
 //!
 //! [lockcore]: https://docs.rs/lockcore
-// On docs.rs, each item shows the feature that it needs.
+// On docs.rs, each item shows the required feature.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(not(feature = "redis"), allow(rustdoc::broken_intra_doc_links))]
 

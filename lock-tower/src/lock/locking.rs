@@ -1,4 +1,4 @@
-//! The state machine of a request in a layer that knows its key: acquire, make the inner service
+//! The state machine of a request in a layer that knows the key: acquire, make the inner service
 //! ready, call it, release.
 
 use std::fmt;
@@ -33,7 +33,7 @@ pub(crate) struct Locking<S: Service<Req>, Req, C> {
 enum LockingState<S: Service<Req>, Req> {
     /// The request needs no lock, and the inner service was ready.
     Passing(#[pin] S::Future),
-    /// The inner service is broken, or the request has no key that could be locked.
+    /// The inner service has failed, or the request has no valid key.
     Ended(Option<End<S::Response, S::Error>>),
     Acquiring {
         #[pin]
@@ -45,7 +45,7 @@ enum LockingState<S: Service<Req>, Req> {
 }
 
 impl<S: Service<Req> + Clone, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
-    /// Begins the request. Inlined, as are its callers, so that the state is built in place.
+    /// Begins the request. Inlined, like its callers, so that the state is built in place.
     #[inline(always)]
     #[allow(clippy::too_many_arguments, reason = "they are the parts of a layer and its request")]
     pub(crate) fn new(
@@ -57,7 +57,7 @@ impl<S: Service<Req> + Clone, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
         place: Option<Place>,
         outlives: fn(&S::Response, &LayerHolds) -> bool,
     ) -> Self {
-        // First, since a request without a lock is to cost next to nothing.
+        // First, because a request without a lock must cost next to nothing.
         if let Ok(None) = keys {
             return Self { state: LockingState::pass(inner, request, outlives), carry, outlives };
         }
@@ -78,8 +78,8 @@ impl<S: Service<Req> + Clone, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
 }
 
 impl<S: Service<Req> + Clone, Req> LockingState<S, Req> {
-    /// Calls a ready service in place: nothing is cloned. One that is not ready is moved out, since
-    /// it keeps its place in the queue in which it waits. A clone without a place stays behind.
+    /// Calls a ready service in place, without a clone. A service that is not ready is moved out,
+    /// because it keeps its position in the inner queue; a fresh clone replaces it.
     #[inline(always)]
     fn pass(inner: &mut S, request: Req, outlives: fn(&S::Response, &LayerHolds) -> bool) -> Self {
         match inner.poll_ready(&mut Context::from_waker(Waker::noop())) {
@@ -89,7 +89,7 @@ impl<S: Service<Req> + Clone, Req> LockingState<S, Req> {
         }
     }
 
-    /// Calls a service that is not ready. A function of its own, so that `pass` stays small.
+    /// Calls a service that is not ready. A separate function, so that `pass` stays small.
     #[cold]
     fn pass_later(
         inner: &mut S,
@@ -103,7 +103,7 @@ impl<S: Service<Req> + Clone, Req> LockingState<S, Req> {
 }
 
 impl<S: Service<Req>, Req, C> Locking<S, Req, C> {
-    /// Polls a request that needs no lock: nothing but the inner future. `None` for all others.
+    /// Polls a request without a lock: only the inner future. `None` for all other requests.
     #[inline(always)]
     pub(crate) fn poll_passing(
         self: Pin<&mut Self>,
@@ -115,7 +115,7 @@ impl<S: Service<Req>, Req, C> Locking<S, Req, C> {
         }
     }
 
-    /// The request, while it waits for its lock or for the inner service to be ready.
+    /// Returns the request, while it waits for its lock or for the inner service.
     pub(crate) fn waiting(self: Pin<&mut Self>) -> Option<&mut Req> {
         match self.project().state.project() {
             LockingProjection::Acquiring { caller, .. } => {

@@ -12,11 +12,11 @@ use lockcore::LockErrorKind;
 use crate::http::response_options::ResponseOptions;
 use crate::key::{Clash, KeyError};
 
-/// The error of a request that is not served under its lock, or no longer.
+/// The error of a request that could not be served under its lock.
 ///
-/// A plain service gets it as its own error (`S::Error: From<LockError>`). In HTTP it becomes a
-/// response. It is in that response's extensions, so that layers outside can distinguish this
-/// crate's 423 from the handler's. With the feature `axum` it is a response for `?` in handlers.
+/// A plain service returns it as `S::Error` (which must implement `From<LockError>`). In HTTP it
+/// becomes a response and is stored in the extensions, so that outer layers can distinguish this
+/// crate's 423 from a handler's. With the feature `axum` it is a response type for `?` in handlers.
 ///
 /// ```
 /// use lock_tower::{Cause, KeyError, LockError, LockErrorKind};
@@ -29,7 +29,7 @@ use crate::key::{Clash, KeyError};
 #[derive(Debug, Clone)]
 pub struct LockError {
     reason: Reason,
-    /// The response options of the layer that refuses the request, where it is known.
+    /// The response options of the refusing layer, if known.
     #[cfg(feature = "http")]
     pub(super) response_options: Option<Arc<ResponseOptions>>,
 }
@@ -38,22 +38,22 @@ pub struct LockError {
 enum Reason {
     Core(lockcore::LockError),
     Key(KeyError),
-    /// A hold ended before the request was done: before its handler began, or later.
+    /// A hold ended before the request was done: before the handler began, or later.
     Lost {
         has_begun: bool,
     },
-    /// The body is too large to be read while the request waits.
+    /// The body is too large to be read during the wait.
     BodyLimit,
-    /// No room in the layer for the body while the request waits.
+    /// The layer has no room for the body during the wait.
     ReadAheadFull,
-    /// The body has failed while the request waits.
+    /// The body failed during the wait.
     BodyFailed,
-    /// As many requests of its connection wait as may.
+    /// The limit of waiting requests for the connection is reached.
     ConnectionFull,
     Misuse(&'static str),
 }
 
-/// The causes that a client can distinguish. Each has one row in the table of
+/// The causes a client can distinguish. Each has a row in the table of
 /// [`Refusals`](crate::Refusals).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -64,40 +64,40 @@ pub enum Cause {
     LimitReached,
     /// The queue of this key is full.
     QueueFull,
-    /// The queue of this key is so long that the request would hardly be served within its wait;
-    /// see [`refuse_early`](crate::HttpLockLayer::refuse_early).
+    /// The queue of this key is too long for the request to be served within its wait; see
+    /// [`refuse_early`](crate::HttpLockLayer::refuse_early).
     WaitTooLong,
-    /// A newer request for this key waits in its place, as
-    /// [`WhenBusy::KeepNewest`](lockcore::WhenBusy) asks.
+    /// A newer request for this key waits instead, under
+    /// [`WhenBusy::KeepNewest`](lockcore::WhenBusy).
     Superseded,
-    /// The request has to wait, and its body is larger than the bound on [reading
+    /// The request must wait, and its body is larger than the bound on [reading
     /// ahead](crate::HttpLockLayer::read_ahead).
     BodyLimit,
-    /// The request has to wait, and the bodies of other requests take the room to
-    /// [read its body ahead](crate::HttpLockLayer::read_ahead_total).
+    /// The request must wait, and bodies of other requests take the room to [read its body
+    /// ahead](crate::HttpLockLayer::read_ahead_total).
     ReadAheadFull,
-    /// The body failed while the request waited: its client has gone away, or its bytes are none of
-    /// HTTP. The request has left the queue.
+    /// The body failed while the request waited: the client has disconnected, or the bytes are not
+    /// valid HTTP. The request has left the queue.
     BodyFailed,
-    /// As many requests of its connection wait as
-    /// [`waiting_per_connection`](crate::HttpLockLayer::waiting_per_connection) allows. The request
-    /// has left the queue.
+    /// The waiting requests of the connection have reached
+    /// [`waiting_per_connection`](crate::HttpLockLayer::waiting_per_connection). The request has
+    /// left the queue.
     ConnectionFull,
-    /// The lock store is unavailable or cannot be used (it is read-only or full, or refuses the
-    /// user), or this process is shutting down.
+    /// The lock store is unavailable or unusable (read-only, full, or access denied), or this
+    /// process is shutting down.
     Unavailable,
-    /// A hold was lost. Either the request still waited for another lock, and its handler did not
-    /// begin; or the handler ran, and its effects are unknown.
+    /// A hold was lost. Either the request was still waiting for another lock, and the handler did
+    /// not begin; or the handler was running, and its effects are unknown.
     Lost,
-    /// The request has no key where one is needed, or one that cannot name a lock.
+    /// The request lacks a required key, or the key cannot name a lock.
     BadKey,
-    /// The request's key is one of several spellings of a name: another one is to be used.
+    /// The key is a non-canonical spelling of a name: the client must use another spelling.
     KeySpelling,
-    /// The server is set up wrongly: an option or a number of permits is out of its range, a layer
-    /// is missing, one request has two demands of one name ([`Clash`]), the kind of the `Locks`
-    /// does not support the demand (a read or permits with
+    /// The server is misconfigured: an option or a permit count is out of range, a layer is
+    /// missing, one request has two conflicting demands for one name ([`Clash`]), the `Locks` do
+    /// not support the demand (a read or permits with
     /// [`redisson_peers`](lockcore::LocksBuilder::redisson_peers), permits on a
-    /// [quorum](lockcore::guide::quorum)), or the lock's key is another program's.
+    /// [quorum](lockcore::guide::quorum)), or the lock key belongs to another program.
     Misconfigured,
 }
 
@@ -110,7 +110,7 @@ impl LockError {
         }
     }
 
-    /// The same error, rendered as `response_options` set.
+    /// Converts the error to one rendered with `response_options`.
     #[cfg(feature = "http")]
     pub(crate) fn answered_by(self, response_options: &Arc<ResponseOptions>) -> Self {
         Self { response_options: Some(Arc::clone(response_options)), ..self }
@@ -121,18 +121,18 @@ impl LockError {
         Self::of(Reason::Lost { has_begun: true })
     }
 
-    /// A hold ended while the request waited for another one: its handler did not begin.
+    /// A hold ended while the request waited for another: the handler did not begin.
     pub(crate) fn lost_before() -> Self {
         Self::of(Reason::Lost { has_begun: false })
     }
 
-    /// Whether the handler may have done something. An error of a guard is that of a handler.
+    /// Whether the handler may have done something. Guard errors count as handler errors.
     #[cfg(feature = "http")]
     pub(super) fn has_begun(&self) -> bool {
         !matches!(self.reason, Reason::Lost { has_begun: false })
     }
 
-    /// The two demands of one name, if the request is refused for them.
+    /// Returns the two conflicting demands, if they are the cause.
     pub fn as_clash(&self) -> Option<&Clash> {
         match &self.reason {
             Reason::Key(error) => error.as_clash(),
@@ -140,36 +140,36 @@ impl LockError {
         }
     }
 
-    /// The body is too large to be read while the request waits.
+    /// The body is too large to be read during the wait.
     pub(crate) fn body_limit() -> Self {
         Self::of(Reason::BodyLimit)
     }
 
-    /// No room in the layer for the body while the request waits.
+    /// The layer has no room for the body during the wait.
     pub(crate) fn read_ahead_full() -> Self {
         Self::of(Reason::ReadAheadFull)
     }
 
-    /// The body has failed while the request waits.
+    /// The body failed during the wait.
     pub(crate) fn body_failed() -> Self {
         Self::of(Reason::BodyFailed)
     }
 
-    /// As many requests of its connection wait as may.
+    /// The limit of waiting requests for the connection is reached.
     pub(crate) fn connection_full() -> Self {
         Self::of(Reason::ConnectionFull)
     }
 
-    /// An error of a service that is set up wrongly, as `sentence` says. For extractors and layers
+    /// An error for a misconfigured service, as described by `sentence`. For extractors and layers
     /// built on this crate.
     pub fn misuse(sentence: &'static str) -> Self {
         Self::of(Reason::Misuse(sentence))
     }
 
-    /// The kind, as in lockcore. It is [`QueueFull`](LockErrorKind::QueueFull) for
-    /// [`Cause::BodyLimit`], [`Cause::ReadAheadFull`] and [`Cause::ConnectionFull`], since there is
-    /// no room to wait, and [`Timeout`](LockErrorKind::Timeout) for [`Cause::BodyFailed`], since
-    /// nobody waits any more.
+    /// Returns the error kind, as in lockcore: [`QueueFull`](LockErrorKind::QueueFull) for
+    /// [`Cause::BodyLimit`], [`Cause::ReadAheadFull`] and [`Cause::ConnectionFull`], because there
+    /// is no room to wait, and [`Timeout`](LockErrorKind::Timeout) for [`Cause::BodyFailed`],
+    /// because nobody waits any more.
     pub fn kind(&self) -> LockErrorKind {
         match &self.reason {
             Reason::Core(error) => error.kind(),
@@ -184,7 +184,7 @@ impl LockError {
         }
     }
 
-    /// The cause: the row in the table of [`Refusals`](crate::Refusals).
+    /// Returns the cause: the row in the table of [`Refusals`](crate::Refusals).
     pub fn cause(&self) -> Cause {
         match self.reason {
             Reason::BodyLimit => return Cause::BodyLimit,
@@ -209,16 +209,16 @@ impl LockError {
             LockErrorKind::InvalidOption
             | LockErrorKind::WrongType
             | LockErrorKind::Unsupported => Cause::Misconfigured,
-            // An error of the store; also a kind that later versions of lockcore may add.
+            // A store error; also any kind added by later versions of lockcore.
             _ => Cause::Unavailable,
         }
     }
 
-    /// The time to wait before trying again, as a hint. `None` if trying again is of no use.
+    /// Returns how long to wait before a retry, as a hint; `None` if a retry is useless.
     pub fn retry_after(&self) -> Option<Duration> {
         match &self.reason {
             Reason::Core(error) if error.kind() == LockErrorKind::Closed => {
-                Some(Duration::from_secs(1)) // another process serves it
+                Some(Duration::from_secs(1)) // other processes can serve the request
             }
             Reason::Core(error) => error.retry_after(),
             // Without a wait there is no limit.
@@ -229,13 +229,13 @@ impl LockError {
         }
     }
 
-    /// Whether no request of any key can reach the store: the connection is down, or an answer did
-    /// not come within a whole request timeout.
+    /// Whether the store is unreachable for all keys: the connection is down, or no response
+    /// arrived within a full request timeout.
     pub(crate) fn is_outage(&self) -> bool {
         matches!(&self.reason, Reason::Core(error) if error.is_outage())
     }
 
-    /// The error of the client's key, if that is the cause.
+    /// Returns the error of the client's key, if it is the cause.
     pub(crate) fn key_error(&self) -> Option<&KeyError> {
         match &self.reason {
             Reason::Key(error) if !error.is_misuse() => Some(error),
@@ -245,7 +245,7 @@ impl LockError {
 }
 
 impl Cause {
-    /// A machine-readable name. It never changes.
+    /// Returns a machine-readable name, which never changes.
     pub fn code(self) -> &'static str {
         match self {
             Self::Busy => "lock-busy",
@@ -265,7 +265,7 @@ impl Cause {
         }
     }
 
-    /// The code of gRPC, for `tonic::Code::from_i32`.
+    /// Returns the gRPC code, for `tonic::Code::from_i32`.
     pub fn grpc_code(self) -> i32 {
         match self {
             Self::BodyFailed => 1, // CANCELLED
@@ -282,7 +282,7 @@ impl Cause {
         }
     }
 
-    /// A sentence for people. It says nothing about the key or the store.
+    /// Returns a human-readable sentence, without details of the key or the store.
     pub fn sentence(self) -> &'static str {
         match self {
             Self::Busy => "Another request for the same resource is being served. Try again.",

@@ -1,4 +1,4 @@
-//! The responses of refusals in HTTP: a status and a body, or a closure's response.
+//! HTTP responses for refusals: a status and a body, or a custom response.
 
 #[cfg(feature = "axum")]
 mod axum;
@@ -18,8 +18,7 @@ use lockcore::LockErrorKind;
 use crate::refusal::http::grpc::Dialect;
 use crate::refusal::{Cause, LockError};
 
-/// The rendering of refusals as responses. [`HttpLockLayer`](crate::HttpLockLayer) has the same
-/// methods.
+/// Renders refusals as responses. [`HttpLockLayer`](crate::HttpLockLayer) has the same methods.
 ///
 /// | cause | status | `Retry-After` | gRPC |
 /// |---|---|---|---|
@@ -27,20 +26,20 @@ use crate::refusal::{Cause, LockError};
 /// | [`LimitReached`](Cause::LimitReached) | 429 Too Many Requests | yes | RESOURCE_EXHAUSTED |
 /// | [`QueueFull`](Cause::QueueFull) | 429 Too Many Requests | yes | RESOURCE_EXHAUSTED |
 /// | [`WaitTooLong`](Cause::WaitTooLong) | 503 Service Unavailable | yes | UNAVAILABLE |
-/// | [`Superseded`](Cause::Superseded) | 409 Conflict | no: the newer one is served | ABORTED |
+/// | [`Superseded`](Cause::Superseded) | 409 Conflict | no: the newer request is served | ABORTED |
 /// | [`BodyLimit`](Cause::BodyLimit) | 413 Content Too Large | yes | RESOURCE_EXHAUSTED |
 /// | [`ReadAheadFull`](Cause::ReadAheadFull) | 503 Service Unavailable | yes | UNAVAILABLE |
-/// | [`BodyFailed`](Cause::BodyFailed) | 400 Bad Request | no: the client is gone, mostly | CANCELLED |
+/// | [`BodyFailed`](Cause::BodyFailed) | 400 Bad Request | no: usually the client is gone | CANCELLED |
 /// | [`ConnectionFull`](Cause::ConnectionFull) | 503 Service Unavailable | yes | UNAVAILABLE |
-/// | [`Unavailable`](Cause::Unavailable) | 503 Service Unavailable | where it may pass by itself | UNAVAILABLE |
+/// | [`Unavailable`](Cause::Unavailable) | 503 Service Unavailable | if the cause may be temporary | UNAVAILABLE |
 /// | [`Lost`](Cause::Lost), once the handler has begun | 500 Internal Server Error | no: the effects are unknown | ABORTED |
-/// | [`Lost`](Cause::Lost), before it | 503 Service Unavailable | no | ABORTED |
+/// | [`Lost`](Cause::Lost), before the handler has begun | 503 Service Unavailable | no | ABORTED |
 /// | [`BadKey`](Cause::BadKey) | 400 Bad Request | no | INVALID_ARGUMENT |
 /// | [`KeySpelling`](Cause::KeySpelling) | 400 Bad Request | no | INVALID_ARGUMENT |
 /// | [`Misconfigured`](Cause::Misconfigured) | 500 Internal Server Error | no | INTERNAL |
 ///
-/// The body is `application/problem+json` ([RFC 9457]) with a member `code` that never changes, and
-/// without the key:
+/// The body is `application/problem+json` ([RFC 9457]) with a stable member `code`, and without the
+/// key:
 ///
 /// ```
 /// use lock_tower::{KeyError, LockError, Refusals};
@@ -60,7 +59,7 @@ use crate::refusal::{Cause, LockError};
 #[derive(Clone, Default)]
 pub struct Refusals {
     format: Format,
-    /// A list, since there are few.
+    /// A list, because there are few.
     statuses: Vec<(Cause, StatusCode)>,
 }
 
@@ -75,28 +74,28 @@ enum Format {
 type Closure = Arc<dyn Fn(&LockError) -> Response<Bytes> + Send + Sync>;
 
 impl Refusals {
-    /// Refusals as in the table, as problem+json.
+    /// Creates refusals as in the table, as problem+json.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets another status for one cause. It has no effect with [`grpc`](Self::grpc), where the
-    /// status is 200, or with [`respond_with`](Self::respond_with).
+    /// Overrides the status for one cause. Without effect under [`grpc`](Self::grpc), where the
+    /// status is 200, or [`respond_with`](Self::respond_with).
     pub fn status(mut self, cause: Cause, status: StatusCode) -> Self {
         self.statuses.retain(|(other, _)| *other != cause);
         self.statuses.push((cause, status));
         self
     }
 
-    /// Refuses in gRPC's format: status 200, and [`grpc_trailers`](LockError::grpc_trailers) in the
-    /// headers, or at the end of a body whose hold is lost while it is sent. A layer that sees a
-    /// request of gRPC-Web refuses it in that request's format, with the trailers in the body.
+    /// Refuses in gRPC format: status 200, with [`grpc_trailers`](LockError::grpc_trailers) in the
+    /// headers, or at the end of a response body whose hold is lost. A layer refuses a gRPC-Web
+    /// request in its own format, with the trailers in the body.
     pub fn grpc(mut self) -> Self {
         self.format = Format::Grpc(Dialect::Grpc);
         self
     }
 
-    /// The last frame of a body that ends early, if the format can name the error.
+    /// Returns the last frame of a body that ends early, if the format can express the error.
     pub(crate) fn last_frame<D: From<Bytes>>(&self, error: &LockError) -> Option<Frame<D>> {
         match &self.format {
             Format::Grpc(dialect) => Some(dialect.last_frame(error)),
@@ -104,14 +103,14 @@ impl Refusals {
         }
     }
 
-    /// The refusals for a request with these headers, if they differ from those of other requests.
+    /// Returns the refusals for a request with these headers, if they differ from the default.
     pub(crate) fn of_request(&self, headers: &HeaderMap) -> Option<Self> {
         let Format::Grpc(_) = self.format else { return None };
         let format = Format::Grpc(Dialect::web(headers)?);
         Some(Self { format, statuses: self.statuses.clone() })
     }
 
-    /// Refuses with responses of your own.
+    /// Refuses with custom responses.
     pub fn respond_with<F>(mut self, respond: F) -> Self
     where
         F: Fn(&LockError) -> Response<Bytes> + Send + Sync + 'static,
@@ -120,8 +119,7 @@ impl Refusals {
         self
     }
 
-    /// The status for a cause; for [`Cause::Lost`], that of a hold that is lost once the handler
-    /// has begun.
+    /// Returns the status for a cause; for [`Cause::Lost`], the status after the handler has begun.
     pub fn status_of(&self, cause: Cause) -> StatusCode {
         self.changed(cause).unwrap_or_else(|| default_status(cause, true))
     }
@@ -135,15 +133,16 @@ impl Refusals {
         self.changed(cause).unwrap_or_else(|| default_status(cause, error.has_begun()))
     }
 
-    /// The response for an error, with the error in its extensions. An
-    /// [`Misconfigured`](Cause::Misconfigured) error is logged at `error`, since its response hides
-    /// the mistake; at `warn` and once a minute if the name is that of another program's key.
+    /// Renders an error as a response, with the error in the extensions. A
+    /// [`Misconfigured`](Cause::Misconfigured) error is logged at `error`, because the response
+    /// hides the mistake; if the key belongs to another program, at `warn` and at most once a
+    /// minute.
     pub fn respond(&self, error: &LockError) -> Response<Bytes> {
         log(error);
         self.render(error)
     }
 
-    /// The response of a refusal that an inner service left to the layers outside to render.
+    /// Renders a refusal that an inner service left to the outer layers.
     pub(crate) fn rendered<B>(&self, response: &Response<B>) -> Option<Response<Bytes>> {
         response.extensions().get::<Provisional>()?;
         response.extensions().get().map(|error| self.render(error))
@@ -160,15 +159,14 @@ impl Refusals {
     }
 }
 
-/// Marks a response that the next layer outside renders by its own refusals.
+/// Marks a response that the next outer layer renders with its own refusals.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Provisional;
 
 impl LockError {
-    /// The status that the layer has for the cause. Where the layer is not known, that of
-    /// [`Refusals::new`]. The response has another one if the layer refuses in [gRPC's
-    /// format](Refusals::grpc), where the status is 200, or with [responses of its
-    /// own](Refusals::respond_with).
+    /// Returns the status configured in the layer for the cause, or the status of [`Refusals::new`]
+    /// if the layer is unknown. The actual response differs under [gRPC](Refusals::grpc), where the
+    /// status is 200, and with [custom responses](Refusals::respond_with).
     pub fn status(&self) -> StatusCode {
         match &self.response_options {
             Some(response_options) => response_options.refusals.status_for(self),
@@ -176,9 +174,9 @@ impl LockError {
         }
     }
 
-    /// A response for handlers. The error of [`RequestLocks`](crate::RequestLocks) is rendered by
-    /// its layer's refusals. Any other is rendered by the layer outside ([`HttpLockLayer`] or
-    /// [`LockScopeLayer`]); without a layer it is problem+json. An
+    /// Makes a response for handlers. Errors of [`RequestLocks`](crate::RequestLocks) are rendered
+    /// by their layer's refusals. Other errors are rendered by the outer layer ([`HttpLockLayer`]
+    /// or [`LockScopeLayer`]); without a layer as problem+json. A
     /// [`Misconfigured`](Cause::Misconfigured) error is logged at `error`.
     ///
     /// [`HttpLockLayer`]: crate::HttpLockLayer
@@ -210,11 +208,11 @@ fn log(error: &LockError) {
     } else {
         tracing::error!(%error, "the locks are not set up correctly");
     }
-    // The response hides the reason: without a subscriber it would be nowhere.
+    // The response hides the reason: without a subscriber it would be lost.
     static SAID: Once = Once::new();
     if !tracing::dispatcher::has_been_set() {
         SAID.call_once(|| {
-            // The service goes on if there is no stderr.
+            // The service continues without stderr.
             let _ = writeln!(
                 std::io::stderr(),
                 "lock-tower: the locks are not set up correctly: {error} (said once; a `tracing` \
@@ -224,8 +222,8 @@ fn log(error: &LockError) {
     }
 }
 
-/// Whether a minute has passed since the last warning of another program's key: a client that may
-/// choose names could fill the log with them.
+/// Whether a minute has passed since the last warning about another program's key: a client that
+/// chooses the name could otherwise fill the log.
 fn is_warning_due() -> bool {
     const EVERY: Duration = Duration::from_secs(60);
     static LAST: Mutex<Option<Instant>> = Mutex::new(None);
@@ -237,14 +235,14 @@ fn is_warning_due() -> bool {
     is_due
 }
 
-/// The status by default; `has_begun`: the handler may have done something.
+/// The default status; `has_begun`: the handler may have done something.
 fn default_status(cause: Cause, has_begun: bool) -> StatusCode {
     match cause {
-        // Gateways repeat a 503, also of a POST, and the handler would begin twice.
+        // Gateways repeat a 503, even of a POST, and the handler would begin twice.
         Cause::Lost if has_begun => StatusCode::INTERNAL_SERVER_ERROR,
         Cause::Busy => StatusCode::LOCKED,
         Cause::LimitReached | Cause::QueueFull => StatusCode::TOO_MANY_REQUESTS,
-        // Not a refusal for want of room: the same request again would drop the newer one.
+        // Not a lack of room: a retry would displace the newer request.
         Cause::Superseded => StatusCode::CONFLICT,
         Cause::BodyLimit => StatusCode::PAYLOAD_TOO_LARGE,
         Cause::WaitTooLong

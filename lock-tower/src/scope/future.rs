@@ -18,14 +18,14 @@ use crate::http::body::LockBody;
 use crate::http::respond::respond;
 use crate::http::response_options::ResponseOptions;
 
-/// The response of a [`LockScope`](crate::scope::LockScope).
+/// The response future of a [`LockScope`](crate::scope::LockScope).
 ///
 /// # Panics
-/// Outside a tokio runtime with timers, if the request acquires a lock.
+/// Panics outside a tokio runtime with timers, if the request acquires a lock.
 ///
 /// # Cancel safety
-/// Dropping it drops the inner service's future, leaves the queue in which that waits, and releases
-/// its locks.
+/// Dropping the future drops the inner service's future, leaves the queue if it waits, and releases
+/// the locks.
 #[pin_project]
 #[must_use = "futures do nothing unless polled"]
 pub struct LockScopeFuture<F, T, E>

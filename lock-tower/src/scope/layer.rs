@@ -1,4 +1,4 @@
-//! The layer that keeps the locks which a request acquires further inside.
+//! The layer that keeps the locks acquired further inside a request.
 
 use std::sync::Arc;
 
@@ -9,14 +9,13 @@ use crate::config::{Config, options};
 use crate::http::response_options::{ResponseOptions, hold_until_body_end, response_options};
 use crate::scope::service::LockScope;
 
-/// Keeps the locks that a handler's extractors acquire, until the response or the end of its body.
+/// Keeps the locks acquired by a handler's extractors, until the response or the end of its body.
 ///
-/// [`HttpLockLayer`](crate::HttpLockLayer) reads the key from the request before anything inside
-/// sees it. Where the key is known only further inside (the parameters of a route, a session, the
-/// body), put this layer outside, and acquire the lock there with
-/// [`RequestLocks`](crate::RequestLocks). The lock is held until the handler has answered, also if
-/// the handler drops its arguments. All else is as with the other layer: the watchdog, the loss,
-/// the release before the answer, the refusals.
+/// [`HttpLockLayer`](crate::HttpLockLayer) reads the key from the request before any inner service.
+/// If the key is known only further inside (path parameters, a session, the body), put this layer
+/// outside, and acquire the lock inside with [`RequestLocks`](crate::RequestLocks). The lock is
+/// held until the handler has responded, even if the handler drops its arguments. Everything else
+/// is the same as in the other layer: watchdog, loss, release before the response, refusals.
 ///
 /// A request that acquires no lock passes.
 ///
@@ -60,7 +59,7 @@ pub struct LockScopeLayer {
 }
 
 impl LockScopeLayer {
-    /// Keeps locks that requests acquire on `locks`.
+    /// Keeps the locks that requests acquire on `locks`.
     pub fn new(locks: Locks) -> Self {
         Self { config: Config::new(locks), response_options: ResponseOptions::default() }
     }

@@ -1,4 +1,4 @@
-//! A refusal as the answer of an axum handler.
+//! A refusal as an axum response.
 
 use axum_core::body::Body;
 use axum_core::response::{IntoResponse, Response};
@@ -6,8 +6,8 @@ use axum_core::response::{IntoResponse, Response};
 use crate::refusal::LockError;
 
 impl IntoResponse for LockError {
-    /// Makes the response of [`to_response`](Self::to_response), and logs it as axum logs its own
-    /// rejections, so that one filter shows all.
+    /// Makes the response of [`to_response`](Self::to_response), and logs it like axum's own
+    /// rejections, so that one filter shows all of them.
     fn into_response(self) -> Response {
         let response = self.to_response();
         tracing::event!(

@@ -1,4 +1,4 @@
-//! A refusal in the formats of gRPC and gRPC-Web, in its head or as trailers.
+//! A refusal in gRPC or gRPC-Web format, in the headers or as trailers.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http::header::CONTENT_TYPE;
@@ -13,13 +13,13 @@ const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 const CODE: HeaderName = HeaderName::from_static("lock-code");
 
-/// The format of a client.
+/// The response format for a client.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Dialect {
-    /// Trailers are HTTP's own.
+    /// HTTP trailers.
     #[default]
     Grpc,
-    /// Trailers are the last frame of the body, for a browser sees no others.
+    /// Trailers are the last frame of the body, because browsers cannot read HTTP trailers.
     Web {
         /// The content type of the request.
         content_type: HeaderValue,
@@ -28,7 +28,7 @@ pub(crate) enum Dialect {
 }
 
 impl Dialect {
-    /// The format of a request with these headers; `None` if it is gRPC itself.
+    /// Returns the gRPC-Web format for these request headers; `None` for plain gRPC.
     pub(crate) fn web(headers: &HeaderMap) -> Option<Self> {
         let content_type = headers.get(CONTENT_TYPE)?;
         let format = content_type.to_str().ok()?.strip_prefix("application/grpc-web")?;
@@ -52,7 +52,7 @@ impl Dialect {
         response
     }
 
-    /// The last frame of a body that ends early.
+    /// Returns the last frame of a body that ends early.
     pub(crate) fn last_frame<D: From<Bytes>>(&self, error: &LockError) -> Frame<D> {
         match self {
             Self::Grpc => Frame::trailers(error.grpc_trailers()),
@@ -64,12 +64,12 @@ impl Dialect {
 }
 
 impl LockError {
-    /// The refusal in gRPC's format, for headers or trailers: `grpc-status`, `grpc-message`, and
-    /// the [machine-readable name](crate::Cause::code) as `lock-code`. Where trying again is of
-    /// use, the hint for it is `grpc-retry-pushback-ms`, which clients with a retry policy obey.
+    /// Returns the refusal in gRPC format, for headers or trailers: `grpc-status`, `grpc-message`,
+    /// and the [machine-readable name](crate::Cause::code) as `lock-code`. If a retry is useful,
+    /// the hint is in `grpc-retry-pushback-ms`, which clients with a retry policy obey.
     ///
-    /// This is for methods that acquire their locks themselves. With tonic, which keeps the last
-    /// two as the status' metadata:
+    /// For methods that acquire their locks themselves. With tonic, which keeps the last two as
+    /// metadata of the status:
     ///
     /// ```
     /// use lock_tower::{Keys, LockError, RequestLocks};
@@ -99,7 +99,7 @@ impl LockError {
     }
 }
 
-/// The last frame of a body of gRPC-Web.
+/// Makes the last frame of a gRPC-Web body.
 fn web_frame(trailers: &HeaderMap, is_text: bool) -> Bytes {
     let mut block = BytesMut::new();
     for (name, value) in trailers {
@@ -118,7 +118,7 @@ fn web_frame(trailers: &HeaderMap, is_text: bool) -> Bytes {
     }
 }
 
-/// The text in the encoding of `grpc-message`.
+/// Encodes the text for `grpc-message`.
 fn percent_encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -130,7 +130,7 @@ fn percent_encoded(text: &str) -> String {
     encoded
 }
 
-/// The bytes in Base64 with padding, as in gRPC-Web.
+/// Encodes the bytes in Base64 with padding, as in gRPC-Web.
 fn base64(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);

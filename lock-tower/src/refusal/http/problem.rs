@@ -14,12 +14,13 @@ pub(crate) fn response(status: StatusCode, error: &LockError) -> Response<Bytes>
     problem(status, error.cause().code(), &detail(error), error.retry_after())
 }
 
-/// A refusal as `application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)):
-/// the `detail` is a sentence for the client, the `code` a word for programs, written as it is.
+/// Makes a refusal as `application/problem+json` ([RFC
+/// 9457](https://www.rfc-editor.org/rfc/rfc9457)): `detail` is a sentence for the client, `code` an
+/// identifier for programs, not escaped.
 ///
-/// `Retry-After` has whole seconds, at least one, and up to as much again by chance, so that
-/// clients that were refused together do not return together. For layers that refuse beside those
-/// of this crate.
+/// `Retry-After` has whole seconds, at least one, plus up to the same amount at random, so that
+/// clients refused together do not retry together. For layers with refusals in the same format as
+/// this crate.
 ///
 /// ```
 /// use std::time::Duration;
@@ -54,8 +55,8 @@ pub fn problem(
     response
 }
 
-/// The text for a client: without the key, the store's error, or mistakes that only the developer
-/// can mend.
+/// The text for a client: without the key, the store error, or mistakes that only the developer can
+/// fix.
 pub(crate) fn detail(error: &LockError) -> Cow<'static, str> {
     match error.key_error() {
         Some(key) => key.to_string().into(),
@@ -68,9 +69,9 @@ fn retry_after(hint: Duration) -> u64 {
     jittered(hint.as_millis().div_ceil(1000).max(1) as u64)
 }
 
-/// Adds up to as much again, so that clients that were refused together do not return together.
+/// Adds up to the same amount at random, so that clients refused together do not retry together.
 pub(crate) fn jittered(wait: u64) -> u64 {
-    // Its keys are random, which is as much chance as this needs.
+    // `RandomState` has random keys, which is random enough here.
     wait + RandomState::new().hash_one(wait) % (wait + 1)
 }
 
