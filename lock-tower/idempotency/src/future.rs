@@ -17,15 +17,15 @@ use crate::response_body::ResponseBody;
 
 type Serving<R, E> = Pin<Box<dyn Future<Output = Result<Response<ResponseBody<R>>, E>> + Send>>;
 
-/// The response of an [`Idempotency`](crate::Idempotency).
+/// The response future of an [`Idempotency`](crate::Idempotency).
 ///
 /// # Panics
-/// With the panic of the handler; outside a tokio runtime with timers.
+/// Propagates a panic of the handler. Panics outside a tokio runtime with timers.
 ///
 /// # Cancel safety
-/// Dropping it before the handler begins leaves the line, and nothing stays behind. Once the
-/// request's turn has come, the handler runs to its end and its answer is stored, even if this is
-/// dropped. [`Locks::shutdown`](lockcore::Locks::shutdown) waits for it.
+/// Dropping the future before the handler begins leaves the line without a trace. Once the lock is
+/// granted, the handler runs to its end and the response is stored, even if the future is dropped.
+/// [`Locks::shutdown`](lockcore::Locks::shutdown) waits for the handler.
 #[pin_project]
 #[must_use = "futures do nothing unless polled"]
 pub struct IdempotencyFuture<S, B, R>

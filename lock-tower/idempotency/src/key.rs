@@ -1,19 +1,19 @@
-//! The idempotency key, as a client sends it in a header.
+//! The idempotency key sent by a client in a header.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// The longest key, in bytes.
+/// The maximum length of a key, in bytes.
 const MAX_BYTES: usize = 255;
 
 /// The key of a request: 1 to 255 visible ASCII characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct IdempotencyKey(pub(crate) String);
 
-/// The reason why a header is no key, for the client.
+/// Why a header is not a valid key, for the client.
 pub(crate) type Invalid = &'static str;
 
 impl IdempotencyKey {
-    /// The key in the header of this name; `None` without the header.
+    /// Returns the key from the header with this name; `None` without the header.
     pub(crate) fn of(headers: &HeaderMap, name: &HeaderName) -> Result<Option<Self>, Invalid> {
         let mut values = headers.get_all(name).iter();
         let Some(value) = values.next() else { return Ok(None) };
@@ -23,12 +23,12 @@ impl IdempotencyKey {
         }
     }
 
-    /// A string of structured fields (RFC 9651), `"k"`, or the same without quotes.
+    /// Parses a structured-field string (RFC 9651), `"k"`, or the key without quotes.
     fn parse(value: &HeaderValue) -> Result<Self, Invalid> {
         let text = value.as_bytes().trim_ascii();
         let key = match text.strip_prefix(b"\"") {
             Some(quoted) => unquote(quoted).ok_or("The idempotency key is not a quoted string.")?,
-            // A proxy joins two headers of one name by a comma.
+            // A proxy joins repeated headers with a comma.
             None if text.contains(&b',') => {
                 return Err("The request has two idempotency keys, or one with a comma: quote it.");
             }
@@ -47,8 +47,8 @@ impl IdempotencyKey {
     }
 }
 
-/// The content of a quoted string behind its first quote; `None` if it does not end with a quote,
-/// or has an escape that strings of structured fields do not have.
+/// Returns the content of a quoted string after the opening quote; `None` if the closing quote is
+/// missing, or an escape is invalid in structured-field strings.
 fn unquote(text: &[u8]) -> Option<Vec<u8>> {
     let mut content = Vec::with_capacity(text.len());
     let mut bytes = text.iter();

@@ -21,11 +21,11 @@ use crate::service::Idempotency;
 use crate::store::ReplayStore;
 use crate::unanswered::{DecisionFuture, OnUnanswered, Unanswered};
 
-/// The most bytes of a body that is kept, whatever is set: an outcome has to fit its bound.
+/// The upper limit for `keep_limit`: an outcome has to fit into its own bound.
 const MAX_KEEP: usize = 4 << 20;
 
-/// Serves a request once for each `Idempotency-Key` of a client: a second one waits for the first,
-/// and gets its answer.
+/// Serves a request once for each `Idempotency-Key` of a client: a duplicate waits for the first
+/// request, and receives its response.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -65,8 +65,8 @@ const MAX_KEEP: usize = 4 << 20;
 /// # }
 /// ```
 ///
-/// The [crate's page](crate) says where it stands among other layers, and what it does with each
-/// answer.
+/// The [crate documentation](crate) describes the position among other layers, and how each
+/// response is handled.
 #[derive(Debug, Clone)]
 #[must_use = "a layer does nothing until it is put on a service"]
 pub struct IdempotencyLayer {
@@ -74,16 +74,16 @@ pub struct IdempotencyLayer {
 }
 
 impl IdempotencyLayer {
-    /// Serves each key of a client once. The locks on which requests wait are those of `locks`, in
-    /// the class `idempotency`; the answers are kept in `store`.
+    /// Serves each key of a client once. Requests wait for the locks of `locks`, with the class
+    /// `idempotency`; responses are stored in `store`.
     ///
-    /// `scope` tells to whom a key belongs: see [`Scope`]. It is called for each request with a
-    /// key, and may refuse it.
+    /// `scope` determines the owner of a key: see [`Scope`]. It is called for each request with a
+    /// key, and may refuse the request.
     ///
     /// # Panics
-    /// `store` is in memory and `locks` are not, or the other way round. The tokens of locks in
-    /// memory begin anew in each process, and those of others outlive a store in memory: either
-    /// would refuse an answer of today for a token of yesterday.
+    /// Panics if only one of `store` and `locks` is in memory. Tokens of in-memory locks restart in
+    /// each process, and tokens of other locks outlive an in-memory store: in both cases, a new
+    /// response would be refused because of an old token.
     #[track_caller]
     pub fn new(
         locks: Locks,
@@ -128,13 +128,13 @@ impl IdempotencyLayer {
         }
     }
 
-    /// Sets how requests wait for their lock: its options are those of lock-tower's
+    /// Configures how requests wait for their lock, with the options of lock-tower's
     /// [`LockScopeLayer`]. By default a request waits at most 10 s.
     ///
     /// [`on_lost`](LockScopeLayer::on_lost), [`max_hold`](LockScopeLayer::max_hold),
     /// [`hold_until_body_end`](LockScopeLayer::hold_until_body_end) and
-    /// [`release_in_background`](LockScopeLayer::release_in_background) do not stop a handler that
-    /// has begun: [`max_run`](Self::max_run) does.
+    /// [`release_in_background`](LockScopeLayer::release_in_background) do not stop a running
+    /// handler: [`max_run`](Self::max_run) does.
     ///
     /// ```
     /// # fn example(layer: lock_idempotency::IdempotencyLayer) -> lock_idempotency::IdempotencyLayer {
@@ -148,11 +148,11 @@ impl IdempotencyLayer {
         self
     }
 
-    /// The methods whose requests may have a key; POST and PATCH by default. All others pass.
+    /// Sets the methods whose requests may have a key; POST and PATCH by default. All others pass.
     ///
     /// # Panics
-    /// One of them is safe (GET, HEAD, OPTIONS, TRACE): such a request does nothing that must not
-    /// be done twice.
+    /// Panics if a method is safe (GET, HEAD, OPTIONS, TRACE): such a request does nothing that
+    /// must not be done twice.
     #[track_caller]
     pub fn methods(mut self, methods: impl IntoIterator<Item = Method>) -> Self {
         self.config.methods = methods.into_iter().collect();
@@ -161,7 +161,7 @@ impl IdempotencyLayer {
         self
     }
 
-    /// The name of the header with the key; `Idempotency-Key` by default.
+    /// Sets the name of the key header; `Idempotency-Key` by default.
     pub fn header(mut self, name: HeaderName) -> Self {
         self.config.header = name;
         self
@@ -173,32 +173,33 @@ impl IdempotencyLayer {
         self
     }
 
-    /// The most bytes of a request's body; 1 MiB by default. It is read before the request waits,
-    /// since its fingerprint tells whether it is the same as the first one.
+    /// Sets the maximum size of a request body in bytes; 1 MiB by default. The body is read before
+    /// the wait, because its fingerprint decides whether the request equals the first.
     pub fn body_limit(mut self, bytes: usize) -> Self {
         self.config.read.each = bytes;
         self
     }
 
-    /// The most bytes that the bodies of all requests of this layer and its clones may take, until
-    /// their handlers drop them; 64 MiB by default. A request that finds no room is refused with
-    /// 503.
+    /// Sets the maximum memory in bytes for the bodies of all requests of this layer and its
+    /// clones, until their handlers drop them; 64 MiB by default. A request without room is refused
+    /// with 503.
     pub fn body_total(mut self, bytes: usize) -> Self {
         self.config.read.room = Room::new(bytes);
         self
     }
 
-    /// The longest time in which a request's body has to come; 10 s by default.
+    /// Sets the maximum time for a request body to arrive; 10 s by default.
     pub fn body_within(mut self, within: Duration) -> Self {
         self.config.read.within = within;
         self
     }
 
-    /// The most bytes of an answer's body that are kept; 256 KiB by default. A larger answer is
-    /// sent and not kept: later requests are refused with 409, and do not run the handler.
+    /// Sets the maximum size of a stored response body in bytes; 256 KiB by default. A larger
+    /// response is sent and not stored: later requests are refused with 409, and do not run the
+    /// handler.
     ///
     /// # Panics
-    /// `bytes` is more than 4 MiB.
+    /// Panics if `bytes` is more than 4 MiB.
     #[track_caller]
     pub fn keep_limit(mut self, bytes: usize) -> Self {
         assert!(bytes <= MAX_KEEP, "keep_limit is {bytes} bytes: it must be at most 4 MiB");
@@ -206,19 +207,18 @@ impl IdempotencyLayer {
         self
     }
 
-    /// The time for which the layer collects an answer whose body does not tell its size; 1 s by
-    /// default. After it, what has come is sent with the rest as it comes, and the answer is not
-    /// kept.
+    /// Sets how long the layer collects a response body of unknown size; 1 s by default. Afterwards
+    /// the collected part and the rest are streamed, and the response is not stored.
     pub fn collect_within(mut self, within: Duration) -> Self {
         self.config.collect.within = within;
         self
     }
 
-    /// Decides by its head what an answer says about the work; [`Meaning::of`] its status by
-    /// default.
+    /// Decides from the head of a response what it means for the work; [`Meaning::of`] the status
+    /// by default.
     ///
-    /// An upgrade (101), an event stream and a compressed answer are never kept, but if this
-    /// returns [`Meaning::Done`] they were the work: the handler does not run again.
+    /// An upgrade (101), an event stream and a compressed response are never stored, but with
+    /// [`Meaning::Done`] the work counts as done: the handler does not run again.
     ///
     /// ```
     /// use lock_idempotency::{IdempotencyLayer, Meaning};
@@ -239,39 +239,39 @@ impl IdempotencyLayer {
         self
     }
 
-    /// The time for which a record is kept; 24 h by default. It begins with the request, and anew
-    /// with its answer. At least [`max_run`](Self::max_run) is used.
+    /// Sets how long a record is kept; 24 h by default. The time starts with the request, and again
+    /// with the response. The minimum is [`max_run`](Self::max_run).
     pub fn expiry(mut self, expiry: Duration) -> Self {
         self.config.expiry = expiry;
         self
     }
 
-    /// The longest run of a handler, until its answer is collected; 5 min by default. Then the
-    /// handler is dropped, and the request refused with 500. Its effects are unknown, and its
-    /// record is one [without an answer](Self::remember_starts).
+    /// Sets the maximum run time of a handler, until its response is collected; 5 min by default.
+    /// Then the handler is dropped, and the request is refused with 500. Its effects are unknown,
+    /// and the record stays [without a response](Self::remember_starts).
     pub fn max_run(mut self, max_run: Duration) -> Self {
         self.config.max_run = max_run;
         self
     }
 
-    /// The longest time for one step of the store; 2 s by default.
+    /// Sets the maximum time for one store operation; 2 s by default.
     pub fn store_within(mut self, within: Duration) -> Self {
         self.config.store_within = within;
         self
     }
 
-    /// Refuses a request whose earlier attempt began and left no answer (409,
-    /// `idempotency-outcome-unknown`), until the record expires. By default its handler runs again.
+    /// Refuses a request whose earlier attempt began and left no response (409,
+    /// `idempotency-outcome-unknown`), until the record expires. By default the handler runs again.
     ///
-    /// An attempt leaves no answer if its process dies, its handler panics, fails with an error or
-    /// takes longer than [`max_run`](Self::max_run), or its answer cannot be stored.
+    /// An attempt leaves no response if the process dies, the handler panics, fails with an error
+    /// or takes longer than [`max_run`](Self::max_run), or the response cannot be stored.
     pub fn remember_starts(mut self) -> Self {
         self.config.on_unanswered = OnUnanswered::Refuse;
         self
     }
 
-    /// Asks a function of yours about a request whose earlier attempt began and left no answer,
-    /// under the lock: for example, whether the payment provider knows the key.
+    /// Calls your function, under the lock, for a request whose earlier attempt began and left no
+    /// response: for example, to find out whether the payment provider knows the key.
     ///
     /// ```
     /// # fn example(layer: lock_idempotency::IdempotencyLayer) -> lock_idempotency::IdempotencyLayer {
@@ -296,14 +296,14 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Refuses with 500 (`idempotency-not-stored`) where the work was done and its answer could not
-    /// be stored. By default the answer is sent, with `Idempotency-Stored: no`.
+    /// Refuses with 500 (`idempotency-not-stored`) if the work was done and the response could not
+    /// be stored. By default the response is sent, with `Idempotency-Stored: no`.
     pub fn strict(mut self) -> Self {
         self.config.is_strict = true;
         self
     }
 
-    /// Refuses with responses of your own. Refusals of the lock are set in
+    /// Refuses with custom responses. Refusals of the lock are configured in
     /// [`locking`](Self::locking).
     pub fn respond_with(
         mut self,
@@ -314,8 +314,8 @@ impl IdempotencyLayer {
     }
 }
 
-/// Whether the locks end with this process. Locks in memory are always connected, and to no
-/// server.
+/// Whether the locks end with this process. In-memory locks are always connected, and have no
+/// servers.
 fn are_in_memory(locks: &Locks) -> bool {
     let status = locks.status();
     status.servers.is_empty() && status.commands == Connection::Up

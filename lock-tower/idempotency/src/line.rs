@@ -1,4 +1,4 @@
-//! The wait of a request in line, beside a look for the answer that may be there already.
+//! The wait of a request in line, with a concurrent lookup of a stored response.
 
 use std::pin::pin;
 
@@ -24,14 +24,14 @@ use crate::work::{Keyed, Work};
 enum Turn<R> {
     /// The lock is held.
     Granted(LockGuard),
-    /// The answer or the refusal for which the request need not wait any longer.
+    /// The response or refusal that ends the wait.
     Answered(Response<AnswerBody<R>>),
     Refused(LockError),
 }
 
-/// Waits in line, within a scope of lock-tower, then does the work in a task of its own.
+/// Waits in line, within a lock-tower scope, then does the work in a separate task.
 ///
-/// Dropping it leaves the line. The work goes on once it has begun.
+/// Dropping the future leaves the line. Once begun, the work continues.
 pub(crate) async fn wait_in_line<S, B, R>(
     work: Work<S>,
     request: Request<lock_tower::http::RequestBody<String>>,
@@ -44,7 +44,8 @@ where
     R: Body<Error: Into<BoxError>> + Send + 'static,
 {
     let (mut parts, _) = request.into_parts();
-    // Not for the handler: its own locks would end with the client, and it does not.
+    // Not for the handler: its locks would end with the client connection, while the handler
+    // continues.
     let locks = parts.extensions.remove::<RequestLocks>().expect("the scope has put it there");
     let guard = match turn(&work.keyed, &locks).await {
         Turn::Granted(guard) => guard,
@@ -53,17 +54,18 @@ where
             return Ok(locks.refusals().respond(&error).map(AnswerBody::whole));
         }
     };
-    // From here on without its client: between the grant and this task there is no await.
+    // From here on the work continues without its client: there is no await between the grant and
+    // this task.
     let running = work.run(parts, guard).in_current_span();
     match locks.detach(running).await {
         Ok(result) => result,
-        // A lock of a layer outside is lost, and has stopped the work.
+        // A lock of an outer layer was lost, and the loss has stopped the work.
         Err(error) => Ok(locks.refusals().respond(&error).map(AnswerBody::whole)),
     }
 }
 
-/// Waits for the lock. Looks for the record meanwhile, at once and whenever this process has
-/// learned an answer: requests that came twice do not wait for each other then.
+/// Waits for the lock. Meanwhile looks up the record, at once and whenever this process stores a
+/// response: concurrent duplicates then do not wait for each other.
 async fn turn<R>(keyed: &Keyed, locks: &RequestLocks) -> Turn<R> {
     let Keyed { config, record, .. } = keyed;
     let seat = config.board.join(*record);
@@ -74,15 +76,16 @@ async fn turn<R>(keyed: &Keyed, locks: &RequestLocks) -> Turn<R> {
         }
     });
     loop {
-        // Before the look: an answer that comes after it is told.
+        // Before the lookup: a response stored after it triggers the notification.
         let told = seat.told();
         let mut look = pin!(config.within(config.store.look_up(record)));
         let (turn, found) = tokio::select! {
-            // The place in line is asked for first.
+            // Poll the acquire first, so that the position in line is requested first.
             biased;
             turn = &mut acquire => match turn {
-                // The look was sent beside the acquire, so its answer is about to come. Without it
-                // a replay would take one more round trip, to begin and to find the record.
+                // The lookup was sent along with the acquire, so its response is about to arrive.
+                // Otherwise a replay would need another round trip, to begin and to find the
+                // record.
                 Turn::Granted(_) => (Some(turn), look.await),
                 _ => return turn,
             },
@@ -109,7 +112,7 @@ async fn turn<R>(keyed: &Keyed, locks: &RequestLocks) -> Turn<R> {
 }
 
 impl Keyed {
-    /// The response that a record has for this request; `None` as long as it has no answer.
+    /// Returns the response of a record for this request; `None` while the record has no outcome.
     pub(crate) fn answer<R>(&self, record: &Record) -> Option<Response<AnswerBody<R>>> {
         if *record.fingerprint() != self.fingerprint {
             return Some(self.config.refuse_keyed(Cause::KeyReused));
@@ -125,7 +128,7 @@ impl Keyed {
 }
 
 impl Config {
-    /// The response where the store has failed before the handler began.
+    /// Makes the response after a store failure before the handler began.
     pub(crate) fn failed<R>(
         &self,
         record: &RecordKey,

@@ -1,5 +1,5 @@
-//! The events and metrics of the layer. Scopes and keys are in neither; the name of a record, which
-//! is a hash, is in events and spans.
+//! Events and metrics of the layer. Scopes and keys are in neither; the name of a record, which is
+//! a hash, is in events and spans.
 
 use tracing::field::Empty;
 use tracing::{Span, debug_span, error, warn};
@@ -8,22 +8,22 @@ use crate::record::key::RecordKey;
 use crate::refusal::{Cause, Refusal};
 use crate::store::error::StoreError;
 
-/// The ends of requests with a key that were not refused.
+/// How requests with a key ended, other than by refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The handler ran, and its answer is kept.
+    /// The handler ran, and its response is stored.
     Stored,
-    /// The handler ran, and its answer is not kept: it is too large, a stream or compressed.
+    /// The handler ran, and its response is not stored: too large, a stream or compressed.
     NotKept,
-    /// The handler ran, and its answer could not be stored.
+    /// The handler ran, and its response could not be stored.
     NotStored,
-    /// The handler ran, and said that nothing was done.
+    /// The handler ran, and the response means nothing was done.
     NothingDone,
-    /// The handler ran, and its answer does not say whether anything was done.
+    /// The handler ran, and the response leaves open whether anything was done.
     Unknown,
-    /// The handler failed without an answer.
+    /// The handler failed without a response.
     NoAnswer,
-    /// The answer of an earlier request was sent.
+    /// The response of an earlier request was sent.
     Replayed,
 }
 
@@ -41,19 +41,19 @@ impl End {
     }
 }
 
-/// The span of a request with a key: from its body on until its answer.
+/// The span of a request with a key: from reading the body to the response.
 pub(crate) fn span(record: &RecordKey) -> Span {
     debug_span!("idempotency", %record, outcome = Empty, again = Empty)
 }
 
-/// Notes the end of a request, in the present span.
+/// Records the end of a request, in the current span.
 pub(crate) fn ended(end: End) {
     Span::current().record("outcome", end.name());
     #[cfg(feature = "metrics")]
     metrics::counter!("lock_idempotency_served_total", "outcome" => end.name()).increment(1);
 }
 
-/// Notes a refusal, in the present span.
+/// Records a refusal, in the current span.
 pub(crate) fn refused(refusal: &Refusal) {
     let code = refusal.cause().code();
     Span::current().record("outcome", code);
@@ -71,18 +71,18 @@ pub(crate) fn refused(refusal: &Refusal) {
     metrics::counter!("lock_idempotency_refused_total", "cause" => code).increment(1);
 }
 
-/// Notes that an earlier attempt left no answer, and the handler runs again.
+/// Records that an earlier attempt left no response, and the handler runs again.
 pub(crate) fn again(record: &RecordKey) {
     Span::current().record("again", true);
     warn!(%record, "an earlier attempt left no answer: its handler runs again");
 }
 
-/// Notes an error of the store before the handler begins.
+/// Records a store error before the handler begins.
 pub(crate) fn store_failed(record: &RecordKey, error: &StoreError) {
     error!(%record, %error, "a request is refused, since its record is not known");
 }
 
-/// Notes an answer that was not stored although the work was done.
+/// Records a response that was not stored although the work was done.
 pub(crate) fn not_stored(record: &RecordKey, error: Option<&StoreError>) {
     match error {
         Some(error) => error!(%record, %error, "the work was done, and its answer is not stored"),
@@ -93,7 +93,7 @@ pub(crate) fn not_stored(record: &RecordKey, error: Option<&StoreError>) {
     }
 }
 
-/// Notes a record that stays although nothing was done.
+/// Records that a record remains although nothing was done.
 pub(crate) fn not_ended(record: &RecordKey, error: &StoreError) {
     warn!(%record, %error, "nothing was done, and the record could not be removed");
 }

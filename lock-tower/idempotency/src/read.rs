@@ -1,4 +1,4 @@
-//! The whole body of a request, read before it waits, within bounds.
+//! The whole body of a request, read before the wait, within bounds.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use tokio::time::timeout;
 use crate::frame::next_frame;
 use crate::refusal::{Cause, Refusal};
 
-/// The bounds on reading.
+/// The bounds for reading.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadBounds {
-    /// The most bytes of one body.
+    /// The maximum number of bytes in one body.
     pub(crate) each: usize,
     /// The room for all bodies.
     pub(crate) room: Arc<Room>,
     pub(crate) within: Duration,
 }
 
-/// The bytes that all bodies of a layer may take.
+/// The memory in bytes available for all bodies of a layer.
 #[derive(Debug)]
 pub(crate) struct Room {
     free: AtomicUsize,
@@ -40,7 +40,7 @@ impl Room {
     }
 }
 
-/// A part of the room, which is free again when this is dropped.
+/// A reserved part of the room, freed on drop.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     room: Arc<Room>,
@@ -63,7 +63,7 @@ impl Drop for Reserved {
     }
 }
 
-/// A body that has been read to its end.
+/// A body read to its end.
 #[derive(Debug)]
 pub(crate) struct WholeBody {
     pub(crate) data: Bytes,
@@ -74,9 +74,9 @@ pub(crate) struct WholeBody {
 impl ReadBounds {
     /// Reads a body to its end.
     ///
-    /// Dropping it drops the body, and frees its room.
+    /// Dropping the future drops the body, and frees its room.
     pub(crate) async fn read<B: Body>(&self, body: B) -> Result<WholeBody, Refusal> {
-        // Before a client that waits for `100 Continue` is told to send it.
+        // Before a client that waits for `100 Continue` sends the body.
         if body.size_hint().lower() > self.each as u64 {
             return Err(Refusal::new(Cause::BodyTooLarge));
         }

@@ -1,4 +1,4 @@
-//! Records: what a store keeps of a key.
+//! Records: what a store keeps for a key.
 
 pub(crate) mod answer;
 pub(crate) mod key;
@@ -11,7 +11,7 @@ use lockcore::FencingToken;
 use crate::fingerprint::Fingerprint;
 use crate::record::outcome::Outcome;
 
-/// The record of one key: the request that was begun with it, and its outcome once there is one.
+/// The record of one key: the request begun with it, and the outcome once known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     fingerprint: Fingerprint,
@@ -21,34 +21,34 @@ pub struct Record {
 }
 
 impl Record {
-    /// The record of a request that begins now, under the lock with this token.
+    /// Creates the record of a request that begins now, under the lock with this token.
     pub fn new(fingerprint: Fingerprint, token: FencingToken, started: SystemTime) -> Self {
         Self { fingerprint, token, started, outcome: None }
     }
 
-    /// The same record with its outcome.
+    /// Adds the outcome to the record.
     #[must_use]
     pub fn finished(mut self, outcome: Outcome) -> Self {
         self.outcome = Some(outcome);
         self
     }
 
-    /// The fingerprint of its request.
+    /// Returns the fingerprint of the request.
     pub fn fingerprint(&self) -> &Fingerprint {
         &self.fingerprint
     }
 
-    /// The token of the hold under which it was begun. Only that hold may write its outcome.
+    /// Returns the token of the hold that began the record. Only this hold may write the outcome.
     pub fn token(&self) -> FencingToken {
         self.token
     }
 
-    /// The time at which it was begun, by the clock of the store.
+    /// Returns the start time, by the clock of the store.
     pub fn started(&self) -> SystemTime {
         self.started
     }
 
-    /// Its outcome; `None` as long as the handler runs, and for good if its process has died.
+    /// Returns the outcome; `None` while the handler runs, and permanently if the process has died.
     pub fn outcome(&self) -> Option<&Outcome> {
         self.outcome.as_ref()
     }

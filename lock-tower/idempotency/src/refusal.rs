@@ -8,21 +8,20 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use lock_tower::refusal::problem;
 
-/// A request that the layer does not serve, or whose answer it does not send.
+/// A request that the layer does not serve, or whose response it does not send.
 ///
-/// As a response it is `application/problem+json` ([RFC 9457]) with a member `code` that never
-/// changes, as the refusals of [`lock_tower`] are. It is in that response's extensions, so that
-/// layers outside can tell it from an answer of the handler. Refusals of the lock itself are
-/// lock-tower's: 423 `lock-busy` where the request before it runs for longer than the wait, or its
-/// process died and its lease has not ended; 429 where too many wait. See
-/// [`lock_tower::Refusals`].
+/// The response is `application/problem+json` ([RFC 9457]) with a stable member `code`, like the
+/// refusals of [`lock_tower`]. The refusal is in the response's extensions, so that outer layers
+/// can distinguish it from a handler's response. Refusals of the lock itself come from lock-tower:
+/// 423 `lock-busy` if the earlier request runs longer than the wait, or its process died and the
+/// lease has not expired; 429 if too many requests wait. See [`lock_tower::Refusals`].
 ///
 /// | cause | status | `code` |
 /// |---|---|---|
 /// | [`KeyMissing`](Cause::KeyMissing) | 400 | `idempotency-key-missing` |
 /// | [`KeyInvalid`](Cause::KeyInvalid) | 400 | `idempotency-key-invalid` |
 /// | [`KeyReused`](Cause::KeyReused) | 422 | `idempotency-key-reused` |
-/// | [`ScopeRefused`](Cause::ScopeRefused) | as the function of the scope says | `idempotency-scope-refused` |
+/// | [`ScopeRefused`](Cause::ScopeRefused) | set by the scope function | `idempotency-scope-refused` |
 /// | [`BodyTooLarge`](Cause::BodyTooLarge) | 413 | `idempotency-body-too-large` |
 /// | [`BodyRoomFull`](Cause::BodyRoomFull) | 503, `Retry-After` | `idempotency-body-room-full` |
 /// | [`BodyTimeout`](Cause::BodyTimeout) | 408 | `idempotency-body-timeout` |
@@ -59,50 +58,50 @@ pub struct Refusal {
     detail: Cow<'static, str>,
 }
 
-/// The causes that a client can distinguish.
+/// The causes a client can distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cause {
     /// The request has no key, and the layer [requires](crate::IdempotencyLayer::required) one.
     KeyMissing,
-    /// The header is no key: it is empty, too long, not visible ASCII, or there are two.
+    /// The header is not a valid key: empty, too long, not visible ASCII, or repeated.
     KeyInvalid,
     /// The key was used for another request.
     KeyReused,
-    /// The function of the scope has refused the request.
+    /// The scope function has refused the request.
     ScopeRefused,
     /// The body is larger than [`body_limit`](crate::IdempotencyLayer::body_limit).
     BodyTooLarge,
-    /// The bodies of other requests take the room of
+    /// The bodies of other requests fill the room of
     /// [`body_total`](crate::IdempotencyLayer::body_total).
     BodyRoomFull,
-    /// The body did not come within [`body_within`](crate::IdempotencyLayer::body_within).
+    /// The body did not arrive within [`body_within`](crate::IdempotencyLayer::body_within).
     BodyTimeout,
     /// The body has failed.
     BodyFailed,
-    /// An earlier attempt began and left no answer, and the layer
+    /// An earlier attempt began and left no response, and the layer
     /// [remembers](crate::IdempotencyLayer::remember_starts) it.
     OutcomeUnknown,
-    /// The work was done, and its answer is not kept.
+    /// The work was done, and its response is not stored.
     AnswerNotKept,
-    /// The store cannot answer; the handler did not begin.
+    /// The store is unavailable; the handler did not begin.
     StoreUnavailable,
-    /// What the store has at the record's key cannot be read; the handler did not begin.
+    /// The stored record is malformed; the handler did not begin.
     RecordMalformed,
     /// The handler took longer than [`max_run`](crate::IdempotencyLayer::max_run): its effects are
     /// unknown.
     RunTooLong,
-    /// The work was done, and its answer could not be stored; only where the layer is
+    /// The work was done, and its response could not be stored; only if the layer is
     /// [strict](crate::IdempotencyLayer::strict).
     NotStored,
     /// The lock was lost, and a later request has begun: the effects are unknown.
     Overtaken,
-    /// The server is set up wrongly: a scope has an empty part.
+    /// The server is misconfigured: a scope has an empty part.
     Misconfigured,
 }
 
 impl Cause {
-    /// A machine-readable name. It never changes.
+    /// Returns a machine-readable name, which never changes.
     pub fn code(self) -> &'static str {
         match self {
             Self::KeyMissing => "idempotency-key-missing",
@@ -124,7 +123,7 @@ impl Cause {
         }
     }
 
-    /// The status, unless the refusal was made with another.
+    /// Returns the default status.
     pub fn status(self) -> StatusCode {
         match self {
             Self::KeyMissing | Self::KeyInvalid | Self::BodyFailed => StatusCode::BAD_REQUEST,
@@ -134,7 +133,7 @@ impl Cause {
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::BodyRoomFull | Self::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
             Self::OutcomeUnknown | Self::AnswerNotKept => StatusCode::CONFLICT,
-            // Gateways repeat a 503, also of a POST, and the handler would begin twice.
+            // Gateways repeat a 503, even of a POST, and the handler would begin twice.
             Self::RecordMalformed
             | Self::RunTooLong
             | Self::NotStored
@@ -143,7 +142,7 @@ impl Cause {
         }
     }
 
-    /// A sentence for people. It says nothing about the key, the scope or the store.
+    /// Returns a human-readable sentence, without details of the key, the scope or the store.
     pub fn sentence(self) -> &'static str {
         match self {
             Self::KeyMissing => "The request has no idempotency key.",
@@ -179,33 +178,33 @@ impl Refusal {
         Self { detail: detail.into(), ..Self::new(cause) }
     }
 
-    /// A refusal by the function of the scope, with a status and a sentence for the client.
+    /// Refuses a request in the scope function, with a status and a sentence for the client.
     pub fn scope(status: StatusCode, detail: impl Into<Cow<'static, str>>) -> Self {
         Self { cause: Cause::ScopeRefused, status, detail: detail.into() }
     }
 
-    /// The cause.
+    /// Returns the cause.
     pub fn cause(&self) -> Cause {
         self.cause
     }
 
-    /// The status of the response.
+    /// Returns the status of the response.
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// The sentence for the client.
+    /// Returns the sentence for the client.
     pub fn detail(&self) -> &str {
         &self.detail
     }
 
-    /// The time to wait before trying again, as a hint. `None` if trying again is of no use.
+    /// Returns how long to wait before a retry, as a hint; `None` if a retry is useless.
     pub fn retry_after(&self) -> Option<Duration> {
         let may_pass = matches!(self.cause, Cause::BodyRoomFull | Cause::StoreUnavailable);
         may_pass.then_some(Duration::from_secs(1))
     }
 
-    /// The refusal as a response, with itself in the extensions.
+    /// Renders the refusal as a response, with the refusal in the extensions.
     pub fn to_response(&self) -> Response<Bytes> {
         let code = self.cause.code();
         let mut response = problem(self.status, code, &self.detail, self.retry_after());

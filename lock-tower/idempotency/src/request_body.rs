@@ -1,4 +1,4 @@
-//! The body that the service inside of the layer gets.
+//! The body received by the inner service.
 
 use std::fmt;
 use std::pin::Pin;
@@ -11,8 +11,8 @@ use pin_project::pin_project;
 
 use crate::read::{Reserved, WholeBody};
 
-/// The body of a request behind an [`IdempotencyLayer`](crate::IdempotencyLayer): as it came, or,
-/// of a request with a key, read to its end.
+/// The request body behind an [`IdempotencyLayer`](crate::IdempotencyLayer): unchanged, or, if the
+/// request has a key, already read to its end.
 #[pin_project]
 pub struct ReadBody<B>(#[pin] Kind<B>);
 
@@ -75,7 +75,7 @@ impl<B: Body> Body for ReadBody<B> {
     }
 }
 
-/// A frame of any data as a frame of bytes. Of `Bytes`, nothing is copied.
+/// Converts the data of a frame to `Bytes`, without a copy if it is already `Bytes`.
 pub(crate) fn as_bytes<D: Buf, E>(frame: Result<Frame<D>, E>) -> Result<Frame<Bytes>, E> {
     frame.map(|frame| frame.map_data(|mut data| data.copy_to_bytes(data.remaining())))
 }

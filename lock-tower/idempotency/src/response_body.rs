@@ -13,8 +13,8 @@ use tower::BoxError;
 
 use crate::request_body::as_bytes;
 
-/// The body of a response of an [`Idempotency`](crate::Idempotency): of a request that passes, the
-/// inner service's; else an answer, a replay or a refusal.
+/// The response body of an [`Idempotency`](crate::Idempotency): the inner body for a passing
+/// request; otherwise a new response, a replay or a refusal.
 #[pin_project]
 pub struct ResponseBody<R: Body<Error: Into<BoxError>>>(#[pin] Kind<R>);
 
@@ -22,7 +22,7 @@ pub struct ResponseBody<R: Body<Error: Into<BoxError>>>(#[pin] Kind<R>);
 enum Kind<R: Body<Error: Into<BoxError>>> {
     Passing(#[pin] R),
     Keyed(#[pin] LockBody<AnswerBody<R>>),
-    /// A refusal before the line.
+    /// A refusal before the wait.
     Whole(Option<Bytes>),
 }
 
@@ -87,14 +87,13 @@ fn boxed<D: Buf, E: Into<BoxError>>(frame: Result<Frame<D>, E>) -> Result<Frame<
     as_bytes(frame).map_err(Into::into)
 }
 
-/// The body of an answer, as far as it was collected: its first bytes, then the rest or the
-/// trailers or the error.
+/// A response body after collection: the collected bytes, then the rest, the trailers or the error.
 pub(crate) struct AnswerBody<R> {
     pub(crate) data: Bytes,
     pub(crate) end: End<R>,
 }
 
-/// The part of a body behind its collected bytes.
+/// The part of a body after the collected bytes.
 pub(crate) enum End<R> {
     Trailers(Option<HeaderMap>),
     Failed(Option<BoxError>),
@@ -102,12 +101,12 @@ pub(crate) enum End<R> {
 }
 
 impl<R> AnswerBody<R> {
-    /// A body of these bytes.
+    /// Creates a body from these bytes.
     pub(crate) fn whole(data: Bytes) -> Self {
         Self { data, end: End::Trailers(None) }
     }
 
-    /// The body of the handler, untouched.
+    /// Wraps the handler's body, uncollected.
     pub(crate) fn open(body: R) -> Self {
         Self { data: Bytes::new(), end: End::Open(Box::pin(body)) }
     }

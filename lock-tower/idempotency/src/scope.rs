@@ -1,14 +1,14 @@
-//! The client to whom an idempotency key belongs.
+//! The owner of an idempotency key.
 
-/// The client to whom an `Idempotency-Key` belongs: a tenant, a user, an account. Two scopes never
-/// share a key, so no client can read the answer of another.
+/// The owner of an `Idempotency-Key`: a tenant, a user, an account. Two scopes never share a key,
+/// so no client can read another client's response.
 ///
-/// A scope has one part or several. Parts are kept apart: `Scope::new("a").and("b:c")` is not
+/// A scope has one or more parts. Part boundaries matter: `Scope::new("a").and("b:c")` differs from
 /// `Scope::new("a:b").and("c")`.
 ///
-/// Take it from what authentication has found out, never from a header that a client can choose.
-/// Scopes and keys are hashed: neither is stored or logged. A request whose scope has an empty part
-/// is refused with 500, since all clients for whom nothing was found would share it.
+/// Take the scope from authentication, never from a header chosen by the client. Scopes and keys
+/// are hashed: neither is stored or logged. A request whose scope has an empty part is refused with
+/// 500, because all unidentified clients would share the scope.
 ///
 /// ```
 /// use lock_idempotency::{RecordKey, Scope};
@@ -23,12 +23,12 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// A scope of one part.
+    /// Creates a scope with one part.
     pub fn new(part: impl Into<String>) -> Self {
         Self { parts: vec![part.into()] }
     }
 
-    /// The scope with one more part.
+    /// Adds a part to the scope.
     #[must_use]
     pub fn and(mut self, part: impl Into<String>) -> Self {
         self.parts.push(part.into());
@@ -39,7 +39,7 @@ impl Scope {
         &self.parts
     }
 
-    /// Whether it tells no client from another.
+    /// Whether a part is empty, so that the scope does not distinguish clients.
     pub(crate) fn has_empty_part(&self) -> bool {
         self.parts.iter().any(String::is_empty)
     }

@@ -25,7 +25,7 @@ use crate::work::{Keyed, Work};
 /// An HTTP service that serves each idempotency key once; made by
 /// [`IdempotencyLayer`](crate::IdempotencyLayer).
 ///
-/// The service is always ready. The inner service is made ready when its request's turn has come.
+/// The service is always ready. The inner service is made ready once the lock is granted.
 #[derive(Clone)]
 pub struct Idempotency<S> {
     inner: S,
@@ -37,17 +37,17 @@ impl<S> Idempotency<S> {
         Self { inner, config }
     }
 
-    /// The inner service.
+    /// Returns a reference to the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The inner service.
+    /// Returns a mutable reference to the inner service.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
 
-    /// The inner service.
+    /// Returns the inner service.
     pub fn into_inner(self) -> S {
         self.inner
     }
@@ -95,8 +95,8 @@ impl<S> Idempotency<S> {
     }
 }
 
-/// Serves a request with a key: reads its body, waits in line, and runs its handler or sends the
-/// answer that is there.
+/// Serves a request with a key: reads the body, waits in line, and runs the handler or sends the
+/// stored response.
 async fn serve<S, B, R>(
     inner: S,
     config: Arc<Config>,
@@ -125,7 +125,7 @@ where
         let keyed = Keyed { config, key: key.0.into(), record, fingerprint };
         let mut work = Some(Work { inner, body, keyed });
         // The scope reads the deadline, the trace and the connection of a request from its head,
-        // and renders what the lock refuses.
+        // and renders refusals of the lock.
         let line = locking.layer(service_fn(move |request: Request<_>| {
             let work = work.take().expect("a scope calls its service once for each call");
             wait_in_line::<S, B, R>(work, request)
@@ -136,7 +136,7 @@ where
     serving.instrument(observe::span(&record)).await
 }
 
-/// The name of the request's record.
+/// Returns the name of the request's record.
 fn record_key(config: &Config, parts: &Parts, key: &IdempotencyKey) -> Result<RecordKey, Refusal> {
     let scope = (config.scope)(parts)?;
     match scope.has_empty_part() {
@@ -146,7 +146,7 @@ fn record_key(config: &Config, parts: &Parts, key: &IdempotencyKey) -> Result<Re
 }
 
 impl Config {
-    /// The response of a refusal, which is counted.
+    /// Renders and counts a refusal.
     pub(crate) fn refuse(&self, refusal: &Refusal) -> Response<bytes::Bytes> {
         observe::refused(refusal);
         let mut response = (self.responds)(refusal);
@@ -154,7 +154,7 @@ impl Config {
         response
     }
 
-    /// The same, as an answer.
+    /// Renders and counts a refusal after the body was read.
     pub(crate) fn refuse_keyed<R>(&self, cause: Cause) -> Response<AnswerBody<R>> {
         self.refuse(&Refusal::new(cause)).map(AnswerBody::whole)
     }

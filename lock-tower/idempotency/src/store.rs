@@ -1,4 +1,4 @@
-//! Stores of records: what a store promises, and the two that are here.
+//! Stores of records: the contract of a store, and the two included stores.
 
 pub(crate) mod error;
 pub(crate) mod memory;
@@ -18,52 +18,53 @@ use crate::record::key::RecordKey;
 use crate::record::outcome::Outcome;
 use crate::store::error::StoreError;
 
-/// The future of a store's step.
+/// The future of a store operation.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// A store of records. Each method is one atomic step.
+/// A store of records. Each method is one atomic operation.
 ///
 /// The layer calls [`start`](Self::start), [`finish`](Self::finish) and [`end`](Self::end) under
-/// the lock of the record. A hold may be lost without its holder knowing, so each of them carries
-/// the fencing token of the hold, and a record is written only by the hold whose token it has.
+/// the lock of the record. A holder may not notice the loss of its hold, so each operation carries
+/// the fencing token of the hold, and only the hold with the record's token may write the record.
 ///
-/// A future of these may be dropped: then its step was done, or not.
+/// If a future is dropped, its operation may or may not have been done.
 pub trait ReplayStore: Send + Sync + fmt::Debug + 'static {
-    /// The record, without a lock. Changes nothing.
+    /// Reads the record, without a lock and without changes.
     ///
     /// # Errors
-    /// The store cannot answer, or what it has is no record of this version.
+    /// The store is unavailable, or the stored value is not a record of this version.
     fn look_up<'a>(&'a self, key: &'a RecordKey) -> StoreFuture<'a, Option<Record>>;
 
-    /// Writes that a request has begun, unless there is a record that forbids it:
+    /// Records the start of a request, unless an existing record forbids it:
     ///
-    /// | the record | the step |
+    /// | the record | the operation |
     /// |---|---|
     /// | none | writes it: [`Started::Begun`] |
     /// | has an outcome, or another fingerprint | writes nothing: [`Started::Found`] |
-    /// | of a higher token, without an outcome | writes nothing: [`Started::Overtaken`] |
-    /// | of the same token, without an outcome | writes it again: [`Started::Begun`] |
-    /// | of a lower token, without an outcome | writes the new token if [`Start::takes_over`]: [`Started::Begun`]; else [`Started::Found`] |
+    /// | has a higher token and no outcome | writes nothing: [`Started::Overtaken`] |
+    /// | has the same token and no outcome | writes it again: [`Started::Begun`] |
+    /// | has a lower token and no outcome | writes the new token if [`Start::takes_over`]: [`Started::Begun`]; otherwise [`Started::Found`] |
     ///
     /// # Errors
-    /// As [`look_up`](Self::look_up), or the store is full. After an error the record may have been
-    /// written.
+    /// As for [`look_up`](Self::look_up), or the store is full. After an error the record may have
+    /// been written.
     fn start<'a>(&'a self, key: &'a RecordKey, start: &'a Start) -> StoreFuture<'a, Started>;
 
-    /// Writes the outcome of the request whose token the record has.
+    /// Writes the outcome of the request with the record's token.
     ///
     /// # Errors
-    /// The store cannot answer. The outcome may have been written.
+    /// The store is unavailable. The outcome may have been written.
     fn finish<'a>(&'a self, key: &'a RecordKey, finish: &'a Finish) -> StoreFuture<'a, Finished>;
 
-    /// Removes the record of a request that has done nothing, if it has this token and no outcome.
+    /// Removes the record of a request that did nothing, if the record has this token and no
+    /// outcome.
     ///
     /// # Errors
-    /// The store cannot answer. The record may have been removed.
+    /// The store is unavailable. The record may have been removed.
     fn end<'a>(&'a self, key: &'a RecordKey, token: FencingToken) -> StoreFuture<'a, ()>;
 
-    /// Whether it ends with this process. Such a store goes with locks in memory and with no
-    /// others: their tokens begin anew in each process.
+    /// Whether the store ends with this process. Such a store requires in-memory locks, whose
+    /// tokens restart in each process.
     fn is_in_memory(&self) -> bool {
         false
     }
@@ -76,52 +77,51 @@ pub struct Start {
     pub fingerprint: Fingerprint,
     /// The token of the hold.
     pub token: FencingToken,
-    /// The time after which the record is removed.
+    /// How long until the record is removed.
     pub expiry: Duration,
-    /// Whether a record that an earlier hold has left without an outcome is taken over.
+    /// Whether to take over a record left without an outcome by an earlier hold.
     pub takes_over: bool,
 }
 
-/// The answer to a [`Start`].
+/// The result of a [`Start`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Started {
     /// The record is written: the handler may run.
     Begun {
-        /// Whether an earlier hold has left the record without an outcome: its work may have been
-        /// done, in part or as a whole.
+        /// Whether an earlier hold left the record without an outcome: its work may have been done,
+        /// in part or completely.
         again: bool,
     },
     /// A record that is not taken over.
     Found(Record),
-    /// A later hold has begun: this one is lost.
+    /// A later hold has begun: this hold is lost.
     Overtaken,
 }
 
-/// A request that is done.
+/// A finished request.
 #[derive(Debug, Clone)]
 pub struct Finish {
     /// The token of the hold.
     pub token: FencingToken,
     /// The outcome.
     pub outcome: Outcome,
-    /// The time after which the record is removed.
+    /// How long until the record is removed.
     pub expiry: Duration,
 }
 
-/// The answer to a [`Finish`].
+/// The result of a [`Finish`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finished {
     /// The outcome is written.
     Stored,
-    /// The record is of another hold: nothing is written.
+    /// The record belongs to another hold: nothing is written.
     Overtaken,
-    /// There is no record any more: the store has lost it. Nothing is written.
+    /// The store has lost the record: nothing is written.
     Forgotten,
 }
 
 impl Start {
-    /// The step on this record, as a function: what [`ReplayStore::start`] answers, without its
-    /// write.
+    /// Computes the result of [`ReplayStore::start`] for this record, without writing.
     ///
     /// ```
     /// use std::time::SystemTime;
@@ -153,8 +153,8 @@ impl Start {
 }
 
 impl Finish {
-    /// The step on this record, as a function: what [`ReplayStore::finish`] answers, without its
-    /// write. A record that has an outcome keeps it.
+    /// Computes the result of [`ReplayStore::finish`] for this record, without writing. An existing
+    /// outcome is not overwritten.
     pub fn judge(&self, record: Option<&Record>) -> Finished {
         match record {
             None => Finished::Forgotten,

@@ -58,9 +58,9 @@ enum Reason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The lock is held, and the request timed out waiting for it.
+    /// The lock is held, and the wait of the request timed out.
     Busy,
-    /// All [permits](crate::Keys::permits) are in use, and the request timed out waiting for one.
+    /// All [permits](crate::Keys::permits) are in use, and the wait of the request timed out.
     LimitReached,
     /// The queue of this key is full.
     QueueFull,

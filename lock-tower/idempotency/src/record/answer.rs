@@ -1,14 +1,14 @@
-//! An answer that is kept, and sent again.
+//! A stored response, sent again to later requests.
 
 use bytes::Bytes;
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 
-/// The header that tells a client that an answer was sent before.
+/// The header that marks a replayed response.
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// The headers of an answer that are kept. `content-length` is made anew; `set-cookie`, `date` and
-/// the headers of a connection belong to one response.
+/// The stored response headers. `content-length` is computed again; `set-cookie`, `date` and the
+/// connection headers belong to a single response.
 const KEPT: [HeaderName; 11] = [
     header::CONTENT_TYPE,
     header::CONTENT_LANGUAGE,
@@ -23,10 +23,11 @@ const KEPT: [HeaderName; 11] = [
     header::RETRY_AFTER,
 ];
 
-/// The answer of a handler, as it is kept: its status, some of its headers, and its body.
+/// The stored response of a handler: status, some headers, and body.
 ///
-/// Kept are `content-type`, `content-language`, `content-disposition`, `content-location`,
-/// `location`, `etag`, `last-modified`, `link`, `vary`, `cache-control` and `retry-after`.
+/// The stored headers are `content-type`, `content-language`, `content-disposition`,
+/// `content-location`, `location`, `etag`, `last-modified`, `link`, `vary`, `cache-control` and
+/// `retry-after`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     pub(crate) status: StatusCode,
@@ -35,7 +36,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The part of a response that is kept.
+    /// Keeps the storable part of a response.
     pub fn new(parts: &Parts, body: Bytes) -> Self {
         let mut headers = HeaderMap::new();
         for name in &KEPT {
@@ -46,22 +47,22 @@ impl Answer {
         Self { status: parts.status, headers, body }
     }
 
-    /// The status.
+    /// Returns the status.
     pub fn status(&self) -> StatusCode {
         self.status
     }
 
-    /// The kept headers.
+    /// Returns the stored headers.
     pub fn headers(&self) -> &HeaderMap {
         &self.headers
     }
 
-    /// The body.
+    /// Returns the body.
     pub fn body(&self) -> &Bytes {
         &self.body
     }
 
-    /// The response for a later request, with `Idempotency-Replayed: true`.
+    /// Makes the response for a later request, with `Idempotency-Replayed: true`.
     pub fn to_response(&self) -> Response<Bytes> {
         let mut response = Response::new(self.body.clone());
         *response.status_mut() = self.status;

@@ -5,13 +5,13 @@ use std::fmt;
 use crate::digest::{FieldDigest, write_hex};
 use crate::scope::Scope;
 
-/// The name of a record: the SHA-256 of a scope and a key. It tells neither, so it may be stored
+/// The name of a record: the SHA-256 of a scope and a key. It reveals neither, so it may be stored
 /// and logged. As text it has 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordKey([u8; 32]);
 
 impl RecordKey {
-    /// The name of the record of this key, without quotes, in this scope.
+    /// Returns the name of the record for this key, without quotes, in this scope.
     pub fn new(scope: &Scope, key: &str) -> Self {
         let mut digest = FieldDigest::new("lock-idempotency record 1");
         digest.number(scope.parts().len());
@@ -20,9 +20,9 @@ impl RecordKey {
         Self(digest.finish())
     }
 
-    /// The name of the record in the [namespace](lockcore::LocksBuilder::namespace) of the layer's
-    /// locks: two services with one store and namespaces of their own never see each other's
-    /// answers.
+    /// Returns the name of the record in the [namespace](lockcore::LocksBuilder::namespace) of the
+    /// layer's locks: two services with a shared store and different namespaces never see each
+    /// other's responses.
     #[must_use]
     pub fn in_namespace(self, namespace: Option<&str>) -> Self {
         let Some(namespace) = namespace else { return self };

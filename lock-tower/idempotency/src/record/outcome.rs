@@ -1,4 +1,4 @@
-//! The outcome of a request, and its form in a store.
+//! The outcome of a request, and its stored form.
 
 use std::fmt;
 
@@ -7,25 +7,25 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::record::answer::Answer;
 
-/// The first byte of an outcome's stored form.
+/// The first byte of a stored outcome.
 const KEPT: u8 = 1;
 const NOT_KEPT: u8 = 2;
 
-/// The most bytes of a stored form. A larger outcome is not written, and not read.
+/// The maximum size of a stored outcome in bytes. A larger outcome is neither written nor read.
 pub const MAX_OUTCOME_BYTES: usize = 8 << 20;
 
 /// The outcome of a request whose work was done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The answer, which later requests get.
+    /// The response sent to later requests.
     Kept(Answer),
-    /// The status of an answer that is not kept, since it is too large, a stream or compressed.
-    /// Later requests are refused, and never run the handler again.
+    /// The status of a response that is not stored, because it is too large, a stream or
+    /// compressed. Later requests are refused, and never run the handler again.
     NotKept(StatusCode),
 }
 
 impl Outcome {
-    /// The outcome of an answer, which is kept unless it is too large for any store.
+    /// Returns the outcome for a response, which is stored unless it is too large for any store.
     pub(crate) fn kept(answer: Answer) -> Self {
         let status = answer.status;
         let outcome = Self::Kept(answer);
@@ -35,17 +35,17 @@ impl Outcome {
         }
     }
 
-    /// The form for a store. [`decode`](Self::decode) reads it back.
+    /// Encodes the outcome for a store; the inverse of [`decode`](Self::decode).
     ///
     /// | bytes | content |
     /// |---|---|
-    /// | 1 | 1 kept, 2 not kept |
+    /// | 1 | 1 stored, 2 not stored |
     /// | 2 | status |
-    /// | 2 | number of headers; this and the rest only of a kept answer |
+    /// | 2 | number of headers; this and the rest only if stored |
     /// | 2 + n, 4 + n | each header: name, value |
     /// | 4 + n | body |
     ///
-    /// Numbers are big-endian. A name, value or body has its length in front.
+    /// Numbers are big-endian. A name, value or body is preceded by its length.
     pub fn encode(&self) -> Bytes {
         let (kind, status) = match self {
             Self::Kept(answer) => (KEPT, answer.status),
@@ -67,7 +67,7 @@ impl Outcome {
         form.freeze()
     }
 
-    /// The length of the form, without making it.
+    /// Computes the encoded length without encoding.
     fn encoded_bytes(&self) -> usize {
         let Self::Kept(Answer { headers, body, .. }) = self else { return 3 };
         let each =
@@ -75,18 +75,18 @@ impl Outcome {
         5 + headers.iter().map(each).sum::<usize>() + 4 + body.len()
     }
 
-    /// Reads an outcome.
+    /// Decodes an outcome.
     ///
     /// # Errors
-    /// [`MalformedOutcome`] if the bytes are not exactly what [`encode`](Self::encode) returns: cut
-    /// bytes, bytes with something behind them, or a newer version's.
+    /// [`MalformedOutcome`] if the bytes are not exactly what [`encode`](Self::encode) returns:
+    /// truncated, with trailing bytes, or from a newer version.
     pub fn decode(form: Bytes) -> Result<Self, MalformedOutcome> {
         read(form).ok_or(MalformedOutcome { _private: () })
     }
 }
 
 fn put(form: &mut BytesMut, bytes: &[u8]) {
-    // Larger than any outcome that is kept: such a form is not written.
+    // Larger than any stored outcome: such an encoding is not written.
     form.put_u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
     form.put_slice(bytes);
 }
@@ -122,7 +122,7 @@ fn take(form: &mut Bytes, length: usize) -> Option<Bytes> {
     (length <= form.len()).then(|| form.split_to(length))
 }
 
-/// The error of bytes that are no stored form of an [`Outcome`].
+/// The error for bytes that do not decode to an [`Outcome`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MalformedOutcome {
     _private: (),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// The reason why a store did not do a step. Its text is for logs, not for clients.
+/// Why a store operation failed. The text is for logs, not for clients.
 #[derive(Debug, Clone)]
 pub struct StoreError {
     kind: StoreErrorKind,
@@ -14,25 +14,25 @@ pub struct StoreError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreErrorKind {
-    /// The store cannot answer now, or has no room: the same request may succeed later.
+    /// The store is unavailable or full: the same request may succeed later.
     Unavailable,
-    /// What the store has is no record of this version: it is of another type or a newer version,
-    /// cut, or too large. It stays as it is.
+    /// The stored value is not a record of this version: of another type, from a newer version,
+    /// truncated, or too large. It is left unchanged.
     Malformed,
 }
 
 impl StoreError {
-    /// An error of a store that cannot answer now.
+    /// Creates an error for a store that is currently unavailable.
     pub fn unavailable(detail: impl fmt::Display) -> Self {
         Self { kind: StoreErrorKind::Unavailable, detail: detail.to_string().into() }
     }
 
-    /// An error of a record that cannot be read.
+    /// Creates an error for an unreadable record.
     pub fn malformed(detail: impl fmt::Display) -> Self {
         Self { kind: StoreErrorKind::Malformed, detail: detail.to_string().into() }
     }
 
-    /// The kind.
+    /// Returns the kind.
     pub fn kind(&self) -> StoreErrorKind {
         self.kind
     }
