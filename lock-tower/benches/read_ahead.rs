@@ -1,6 +1,7 @@
-//! The cost of reading bodies while their requests wait: over a socket, HTTP/2, one connection.
+//! The cost of reading bodies while their requests wait: over a socket, HTTP/2, a single
+//! connection.
 //!
-//! `cargo bench -p lock-tower --bench read_ahead`. Figures to compare within one run; nothing is
+//! `cargo bench -p lock-tower --bench read_ahead`. Figures to compare within a run; nothing is
 //! asserted.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench")]
 
@@ -72,7 +73,7 @@ impl Client {
         response.into_body().collect().await.unwrap();
     }
 
-    /// The median of `rounds` rounds of so many calls at once.
+    /// The median of `rounds` rounds of this many concurrent calls.
     async fn time(&self, rounds: usize, calls: usize, size: usize, one_key: bool) -> Duration {
         let body = Bytes::from(vec![b'x'; size]);
         let mut times = Vec::new();

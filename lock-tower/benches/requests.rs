@@ -1,10 +1,10 @@
-//! The work that `scripts/instructions --requests` counts: requests of many tasks at once, on one
-//! thread, to a router whose handler lets the others run once, without a server or a socket.
+//! The workload counted by `scripts/instructions --requests`: concurrent requests from many tasks,
+//! on a single thread, to a router whose handler yields once, without a server or a socket.
 //!
 //!     requests free|many|one TASKS REQUESTS
 //!
-//! Without the layer; behind it, each task with a path of its own; all with the same path. The
-//! locks are in memory.
+//! Without the layer; behind it, with a separate path for each task; with the same path for all.
+//! The locks are in memory.
 #![allow(missing_docs)]
 
 use axum::Router;
@@ -26,7 +26,7 @@ async fn request(app: &mut Router, path: &str) {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [what, tasks, requests] = arguments.as_slice() else {
-        // Cargo starts every bench so.
+        // Cargo starts every bench like this.
         return;
     };
     let [tasks, requests]: [u32; 2] =
@@ -42,7 +42,7 @@ fn main() {
             "free" => free,
             _ => free.layer(HttpLockLayer::new(Locks::in_memory(), ByPath::new())),
         };
-        // As `axum::serve` does: else the layer is put on its route once for each request.
+        // Like `axum::serve`: otherwise the layer is applied to its route once per request.
         let app = app.with_state(());
         let mut working = JoinSet::new();
         for task in 0..tasks {

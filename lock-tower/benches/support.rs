@@ -1,4 +1,4 @@
-//! The services and layers for the bench and the test of allocations.
+//! Services and layers for the bench and the allocation test.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -15,7 +15,7 @@ use lock_tower::{HttpLockLayer, LockError, LockLayer};
 use lockcore::{LockKey, Locks};
 use tower::{Layer as _, Service};
 
-/// Everything here is ready at the first poll: no executor gets between.
+/// Everything here is ready at the first poll: no executor is involved.
 pub(crate) fn now<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
@@ -27,7 +27,7 @@ pub(crate) fn key() -> LockKey {
     LockKey::new("bench").expect("a name")
 }
 
-/// One hold by lockcore alone: a cost that is not the layer's.
+/// A hold by lockcore alone: a cost outside the layer.
 pub(crate) fn hold(locks: &Locks, key: &LockKey) {
     let guard = now(locks.lock(key)).expect("free");
     now(guard.release()).expect("held");
@@ -73,7 +73,7 @@ pub(crate) fn http_locked(
     HttpLockLayer::new(locks.clone(), move |_: &Request<String>| key.clone()).layer(http())
 }
 
-/// A request as servers, routers and other layers leave it: the map of extensions is there already.
+/// A request as left by servers, routers and other layers: the extension map already exists.
 pub(crate) fn with_extension() -> Request<String> {
     let mut request = Request::new(String::new());
     request.extensions_mut().insert(7u8);

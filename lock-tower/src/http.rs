@@ -1,5 +1,5 @@
 //! `HttpLockLayer`, `DetachLayer`, and the shared parts of all layers for HTTP: bodies, responses,
-//! the locks of a request.
+//! request locks.
 
 pub(crate) mod body;
 pub(crate) mod caller;

@@ -1,4 +1,4 @@
-//! Request keys: the trait that extracts them, and its errors.
+//! Request keys: the extractor trait, and errors.
 
 mod clash;
 mod demand;
@@ -25,7 +25,7 @@ pub use keys::Keys;
 pub(crate) use keys::{KeyDemand, Resolved, Sorted};
 pub use prefix::Prefixed;
 
-/// Extracts the keys of the locks needed by a request.
+/// Extracts the lock keys needed by a request.
 ///
 /// `Ok(None)` lets the request pass without a lock; an error refuses the request (400 in HTTP).
 ///
@@ -54,7 +54,7 @@ pub use prefix::Prefixed;
 /// put the lock behind authentication, put the client's identity into the key (`user:7/cart`), give
 /// each use a [prefix](ExtractKeyExt::prefix) so that names of different routes cannot collide, and
 /// keep the queue limit. If a client must *not* be able to choose a different key for the same
-/// resource, the key needs one canonical spelling: see [`ByPath`].
+/// resource, the key needs a single canonical spelling: see [`ByPath`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say which lock a request needs",
     label = "not an `ExtractKey`",
@@ -81,14 +81,14 @@ where
     }
 }
 
-/// Extracts the keys of the shared extractor.
+/// Extracts keys with the shared extractor.
 impl<Req, E: ExtractKey<Req> + ?Sized> ExtractKey<Req> for Arc<E> {
     fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError> {
         (**self).extract_key(request)
     }
 }
 
-/// Extracts the keys of the inner extractor: for an extractor chosen at run time.
+/// Extracts keys with the inner extractor: for an extractor chosen at run time.
 impl<Req> ExtractKey<Req> for Box<dyn ExtractKey<Req> + Send + Sync> {
     fn extract_key(&self, request: &Req) -> Result<Option<Keys>, KeyError> {
         (**self).extract_key(request)
@@ -168,10 +168,10 @@ pub trait ExtractKeyExt: Sized {
 
 impl<E> ExtractKeyExt for E {}
 
-/// Why the key of a request is refused: it is missing, or cannot name a lock.
+/// Why a request key is refused: it is missing, or cannot name a lock.
 ///
-/// In HTTP the text reaches the client, in the `detail` of the refusal. Describe the mistake
-/// without repeating the key.
+/// In HTTP the text reaches the client, in the refusal's `detail`. Describe the mistake without
+/// repeating the key.
 #[derive(Debug, Clone)]
 pub struct KeyError {
     reason: Cow<'static, str>,
@@ -180,12 +180,12 @@ pub struct KeyError {
     fault: Fault,
 }
 
-/// The category of a refused key.
+/// Categories for refused keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     /// The request has no key, or a key that cannot name a lock.
     Request,
-    /// The key is a non-canonical spelling of a name.
+    /// The key is a name in non-canonical spelling.
     Spelling,
     /// The service is misconfigured. The client cannot fix this, so the refusal omits the reason.
     Misuse,
@@ -197,7 +197,7 @@ impl KeyError {
         Self { reason: reason.into(), source: None, clash: None, fault: Fault::Request }
     }
 
-    /// Refuses a non-canonical spelling of a name. The refusal has a separate code,
+    /// Refuses a name in non-canonical spelling. The refusal has a separate code,
     /// [`KeySpelling`](crate::Cause::KeySpelling).
     pub fn spelling(reason: impl Into<Cow<'static, str>>) -> Self {
         Self { fault: Fault::Spelling, ..Self::new(reason) }
@@ -210,7 +210,7 @@ impl KeyError {
         Self { fault: Fault::Misuse, ..Self::new(sentence) }
     }
 
-    /// Refuses two conflicting demands for one name in one request.
+    /// Refuses conflicting demands for the same name in a request.
     pub(crate) fn clash(first: Demand, second: Demand) -> Self {
         let clash = Clash { first, second };
         Self { clash: Some(clash), ..Self::misuse(clash.to_string()) }

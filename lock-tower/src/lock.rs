@@ -1,4 +1,4 @@
-//! `LockLayer`, for services with any request type, and the state machine of a request whose key is
+//! `LockLayer`, for services with any request type, and the state machine for requests whose key is
 //! known at the layer.
 
 mod call;

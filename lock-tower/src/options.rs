@@ -1,4 +1,4 @@
-//! The options of one acquisition: set by the layer for all requests, or by a key for its request.
+//! Acquisition options: set by the layer for all requests, or by a key for a single request.
 
 use std::time::Duration;
 
@@ -8,8 +8,7 @@ use lockcore::{LockOptions, LockRequest};
 /// The default maximum wait: every request has a waiting client.
 pub(crate) const DEFAULT_WAIT: Duration = Duration::from_secs(10);
 
-/// Options of an acquisition. Unset options come from the next source: key, layer, defaults of the
-/// `Locks`.
+/// Acquisition options. Unset options come from the next source: key, layer, `Locks` defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Options(pub(crate) LockOptions);
 

@@ -1,10 +1,10 @@
-//! The time of a first request, of a replay, and of 64 duplicates at once whose handler takes no
-//! time, as multiples of a bare round trip to the same Redis. In the second row each way over the
-//! network takes 1 ms.
+//! Times a first request, a replay, and 64 concurrent duplicates with an instant handler, as
+//! multiples of a bare round trip to the same Redis. In the second row each network direction takes
+//! 1 ms.
 //!
 //!     cargo bench -p lock-idempotency --bench replays
 //!
-//! Starts a `redis-server` of its own (`$REDIS_SERVER`, else the one on `PATH`).
+//! Starts a separate `redis-server` (`$REDIS_SERVER`, otherwise the server on `PATH`).
 #![allow(missing_docs)]
 #![allow(clippy::print_stdout, reason = "the figures")]
 
@@ -46,7 +46,7 @@ async fn pay(service: Service, key: String) -> bool {
     is_replay
 }
 
-/// The median time of a step.
+/// The median step time.
 async fn median(mut step: impl AsyncFnMut(u32)) -> Duration {
     let mut times = Vec::new();
     for round in 0..ROUNDS {
@@ -89,7 +89,7 @@ async fn measure(name: &str, url: &str) {
 
 #[tokio::main(worker_threads = 2)]
 async fn main() {
-    // Cargo starts every bench so when it runs the tests.
+    // Cargo starts every bench like this when it runs the tests.
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }

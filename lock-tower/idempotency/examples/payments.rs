@@ -17,7 +17,7 @@ use axum::{Router, routing::post};
 use lock_idempotency::{IdempotencyLayer, MemoryReplays, RedisReplays, Refusal, Scope};
 use lockcore::Locks;
 
-/// Charges a card, slowly, so that there is time for the second request.
+/// Charges a card, slowly, to leave time for the second request.
 async fn pay(amount: String) -> (StatusCode, String) {
     static PAYMENTS: AtomicU64 = AtomicU64::new(1);
     tokio::time::sleep(Duration::from_secs(5)).await;
@@ -26,7 +26,7 @@ async fn pay(amount: String) -> (StatusCode, String) {
     (StatusCode::CREATED, format!("payment {number}: {amount}\n"))
 }
 
-/// The user, for whom a real service would ask its authentication, and not a header.
+/// Returns the user; a real service takes it from authentication, not from a header.
 fn user(parts: &Parts) -> Result<Scope, Refusal> {
     let user = |headers: &HeaderMap| Some(headers.get("x-user")?.to_str().ok()?.to_owned());
     let user = user(&parts.headers).filter(|user| !user.is_empty());
@@ -53,7 +53,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("listening on {}", listener.local_addr()?);
     let interrupted = async { tokio::signal::ctrl_c().await.unwrap_or_default() };
     axum::serve(listener, app).with_graceful_shutdown(interrupted).await?;
-    // Handlers whose clients have gone finish first.
+    // Handlers whose clients have disconnected finish first.
     locks.shutdown(Duration::from_secs(10)).await;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The attempt to serve a request, for its handler.
+//! The attempt to serve a request, as seen by the handler.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use lockcore::FencingToken;
 use crate::record::key::RecordKey;
 
 /// The attempt to serve a request with a key, in the request's extensions: for a handler that
-/// passes the key on, or fences its writes. An axum handler takes `Extension<Attempt>`, or
+/// passes the key on, or fences writes. An axum handler takes `Extension<Attempt>`, or
 /// `Option<Extension<Attempt>>` if requests without a key pass.
 ///
 /// ```
@@ -35,18 +35,18 @@ impl Attempt {
         &self.key
     }
 
-    /// Returns the name of the record.
+    /// Returns the record name.
     pub fn record_key(&self) -> &RecordKey {
         &self.record
     }
 
-    /// Returns the fencing token of the hold: higher than in every earlier attempt with this key;
-    /// see [`LockGuard::fencing_token`](lockcore::LockGuard::fencing_token).
+    /// Returns the hold's fencing token: higher than in every earlier attempt with this key; see
+    /// [`LockGuard::fencing_token`](lockcore::LockGuard::fencing_token).
     pub fn fencing_token(&self) -> FencingToken {
         self.token
     }
 
-    /// Whether an earlier attempt began and left no response: its work may have been done.
+    /// Whether an earlier attempt began and left no response: the work may have been done.
     pub fn is_again(&self) -> bool {
         self.is_again
     }

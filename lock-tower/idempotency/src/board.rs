@@ -9,13 +9,13 @@ use tokio::sync::futures::Notified;
 use crate::record::key::RecordKey;
 
 /// Notifies the waiting requests of this process when the response for their record is stored. They
-/// then look it up at once, instead of being granted the lock one after the other.
+/// then look it up at once, instead of being granted the lock in turn.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
     waiting: Mutex<HashMap<RecordKey, Weak<Notify>>>,
 }
 
-/// A request waiting for the response of a record, until dropped.
+/// A request waiting for a record's response, until dropped.
 #[derive(Debug)]
 pub(crate) struct Seat {
     board: Arc<Board>,

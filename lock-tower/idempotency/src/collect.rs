@@ -26,8 +26,8 @@ pub(crate) struct CollectBounds {
 }
 
 impl CollectBounds {
-    /// Collects the body of a definitive response, at most until `latest`. Returns the outcome, and
-    /// the response with the collected bytes as its body.
+    /// Collects a definitive response, at most until `latest`. Returns the outcome, and the
+    /// response with the collected body.
     pub(crate) async fn collect<R>(
         &self,
         response: Response<R>,

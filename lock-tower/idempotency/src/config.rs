@@ -1,4 +1,4 @@
-//! The settings of a layer, shared by its services.
+//! Layer settings, shared by all services.
 
 use std::fmt;
 use std::future::Future;
@@ -24,14 +24,14 @@ pub(crate) type ScopeOf = dyn Fn(&request::Parts) -> Result<Scope, Refusal> + Se
 pub(crate) type MeaningOf = dyn Fn(&response::Parts) -> Meaning + Send + Sync;
 pub(crate) type Responds = dyn Fn(&Refusal) -> Response<Bytes> + Send + Sync;
 
-/// The settings of a layer.
+/// Layer settings.
 #[derive(Clone)]
 pub(crate) struct Config {
     pub(crate) locking: LockScopeLayer,
     pub(crate) store: Arc<dyn ReplayStore>,
     pub(crate) board: Arc<Board>,
     pub(crate) scope: Arc<ScopeOf>,
-    /// The namespace of the locks.
+    /// The lock namespace.
     pub(crate) namespace: Option<Arc<str>>,
     pub(crate) methods: Vec<Method>,
     pub(crate) header: HeaderName,
@@ -48,7 +48,7 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Runs a store operation within its time limit.
+    /// Runs a store operation within `store_within`.
     pub(crate) async fn within<T>(
         &self,
         step: impl Future<Output = Result<T, StoreError>>,

@@ -1,4 +1,4 @@
-//! A hash of several fields, each prefixed with its length: different field lists cannot collide by
+//! A hash of several fields, each with a length prefix: different field lists cannot collide by
 //! concatenation.
 
 use sha2::{Digest as _, Sha256};
@@ -15,7 +15,7 @@ impl FieldDigest {
         digest
     }
 
-    /// Adds a number, such as the count of the following fields.
+    /// Adds a number, such as a field count.
     pub(crate) fn number(&mut self, number: usize) {
         self.0.update((number as u64).to_be_bytes());
     }

@@ -1,4 +1,4 @@
-//! The fingerprint of a request, which detects the reuse of a key for another request.
+//! The fingerprint of a request, which detects key reuse for another request.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use http::request::Parts;
 
 use crate::digest::{FieldDigest, write_hex};
 
-/// The SHA-256 of a request's method, path with query, `Content-Type` and body. Nobody can make two
+/// SHA-256 over the request's method, path with query, `Content-Type` and body. Nobody can make two
 /// requests with the same fingerprint.
 ///
 /// Bodies are compared byte by byte: the same JSON with different whitespace is another request.
@@ -15,7 +15,7 @@ use crate::digest::{FieldDigest, write_hex};
 pub struct Fingerprint([u8; 32]);
 
 impl Fingerprint {
-    /// Computes the fingerprint of a request with this head and body.
+    /// Computes the fingerprint from the request head and body.
     pub fn new(parts: &Parts, body: &[u8]) -> Self {
         let mut digest = FieldDigest::new("lock-idempotency request 1");
         digest.field(parts.method.as_str().as_bytes());

@@ -1,4 +1,4 @@
-//! The frames of a body, one after the other.
+//! Reads body frames in order.
 
 use std::future::poll_fn;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! The future of the layer's service.
+//! The response future.
 
 use std::fmt;
 use std::future::Future;
@@ -17,15 +17,15 @@ use crate::response_body::ResponseBody;
 
 type Serving<R, E> = Pin<Box<dyn Future<Output = Result<Response<ResponseBody<R>>, E>> + Send>>;
 
-/// The response future of an [`Idempotency`](crate::Idempotency).
+/// The response future for [`Idempotency`](crate::Idempotency).
 ///
 /// # Panics
-/// Propagates a panic of the handler. Panics outside a tokio runtime with timers.
+/// Propagates handler panics. Panics outside a tokio runtime with timers.
 ///
 /// # Cancel safety
 /// Dropping the future before the handler begins leaves the line without a trace. Once the lock is
-/// granted, the handler runs to its end and the response is stored, even if the future is dropped.
-/// [`Locks::shutdown`](lockcore::Locks::shutdown) waits for the handler.
+/// granted, the handler runs to completion and the response is stored, even if the future is
+/// dropped. [`Locks::shutdown`](lockcore::Locks::shutdown) waits for the handler.
 #[pin_project]
 #[must_use = "futures do nothing unless polled"]
 pub struct IdempotencyFuture<S, B, R>

@@ -2,10 +2,10 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// The maximum length of a key, in bytes.
+/// The maximum key length, in bytes.
 const MAX_BYTES: usize = 255;
 
-/// The key of a request: 1 to 255 visible ASCII characters.
+/// A request key: 1 to 255 visible ASCII characters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct IdempotencyKey(pub(crate) String);
 
@@ -47,8 +47,8 @@ impl IdempotencyKey {
     }
 }
 
-/// Returns the content of a quoted string after the opening quote; `None` if the closing quote is
-/// missing, or an escape is invalid in structured-field strings.
+/// Returns the string content after the opening quote; `None` if the closing quote is missing, or
+/// an escape is invalid in structured-field strings.
 fn unquote(text: &[u8]) -> Option<Vec<u8>> {
     let mut content = Vec::with_capacity(text.len());
     let mut bytes = text.iter();

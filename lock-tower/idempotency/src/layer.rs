@@ -21,11 +21,11 @@ use crate::service::Idempotency;
 use crate::store::ReplayStore;
 use crate::unanswered::{DecisionFuture, OnUnanswered, Unanswered};
 
-/// The upper limit for `keep_limit`: an outcome has to fit into its own bound.
+/// The upper limit for `keep_limit`: an outcome has a size bound as well.
 const MAX_KEEP: usize = 4 << 20;
 
-/// Serves a request once for each `Idempotency-Key` of a client: a duplicate waits for the first
-/// request, and receives its response.
+/// Serves a request once for each client and `Idempotency-Key`: a duplicate waits for the first
+/// request, and receives the same response.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -74,16 +74,16 @@ pub struct IdempotencyLayer {
 }
 
 impl IdempotencyLayer {
-    /// Serves each key of a client once. Requests wait for the locks of `locks`, with the class
+    /// Serves each client key once. Requests wait for the locks of `locks`, with the class
     /// `idempotency`; responses are stored in `store`.
     ///
-    /// `scope` determines the owner of a key: see [`Scope`]. It is called for each request with a
-    /// key, and may refuse the request.
+    /// `scope` determines the key owner: see [`Scope`]. It is called for each request with a key,
+    /// and may refuse the request.
     ///
     /// # Panics
-    /// Panics if only one of `store` and `locks` is in memory. Tokens of in-memory locks restart in
-    /// each process, and tokens of other locks outlive an in-memory store: in both cases, a new
-    /// response would be refused because of an old token.
+    /// Panics if either `store` or `locks` is in memory and the other is not. Tokens of in-memory
+    /// locks restart in each process, and tokens of other locks outlive an in-memory store: in both
+    /// cases, a new response would be refused because of an old token.
     #[track_caller]
     pub fn new(
         locks: Locks,
@@ -161,7 +161,7 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Sets the name of the key header; `Idempotency-Key` by default.
+    /// Sets the key header name; `Idempotency-Key` by default.
     pub fn header(mut self, name: HeaderName) -> Self {
         self.config.header = name;
         self
@@ -173,16 +173,15 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Sets the maximum size of a request body in bytes; 1 MiB by default. The body is read before
-    /// the wait, because its fingerprint decides whether the request equals the first.
+    /// Sets the maximum request body size in bytes; 1 MiB by default. The body is read before the
+    /// wait, because the fingerprint decides whether the request equals the first.
     pub fn body_limit(mut self, bytes: usize) -> Self {
         self.config.read.each = bytes;
         self
     }
 
-    /// Sets the maximum memory in bytes for the bodies of all requests of this layer and its
-    /// clones, until their handlers drop them; 64 MiB by default. A request without room is refused
-    /// with 503.
+    /// Sets the maximum memory in bytes for all request bodies in this layer and clones, until the
+    /// handlers drop them; 64 MiB by default. A request without room is refused with 503.
     pub fn body_total(mut self, bytes: usize) -> Self {
         self.config.read.room = Room::new(bytes);
         self
@@ -194,9 +193,8 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Sets the maximum size of a stored response body in bytes; 256 KiB by default. A larger
-    /// response is sent and not stored: later requests are refused with 409, and do not run the
-    /// handler.
+    /// Sets the maximum stored response body in bytes; 256 KiB by default. A larger response is
+    /// sent and not stored: later requests are refused with 409, and do not run the handler.
     ///
     /// # Panics
     /// Panics if `bytes` is more than 4 MiB.
@@ -214,8 +212,8 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Decides from the head of a response what it means for the work; [`Meaning::of`] the status
-    /// by default.
+    /// Decides from the response head what happened to the work; [`Meaning::of`] the status by
+    /// default.
     ///
     /// An upgrade (101), an event stream and a compressed response are never stored, but with
     /// [`Meaning::Done`] the work counts as done: the handler does not run again.
@@ -246,15 +244,15 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Sets the maximum run time of a handler, until its response is collected; 5 min by default.
-    /// Then the handler is dropped, and the request is refused with 500. Its effects are unknown,
-    /// and the record stays [without a response](Self::remember_starts).
+    /// Sets the maximum handler run time, until the response is collected; 5 min by default. Then
+    /// the handler is dropped, and the request is refused with 500. The effects are unknown, and
+    /// the record stays [without a response](Self::remember_starts).
     pub fn max_run(mut self, max_run: Duration) -> Self {
         self.config.max_run = max_run;
         self
     }
 
-    /// Sets the maximum time for one store operation; 2 s by default.
+    /// Sets the maximum time for a store operation; 2 s by default.
     pub fn store_within(mut self, within: Duration) -> Self {
         self.config.store_within = within;
         self
@@ -303,8 +301,7 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Refuses with custom responses. Refusals of the lock are configured in
-    /// [`locking`](Self::locking).
+    /// Refuses with custom responses. Lock refusals are configured in [`locking`](Self::locking).
     pub fn respond_with(
         mut self,
         responds: impl Fn(&Refusal) -> Response<Bytes> + Send + Sync + 'static,

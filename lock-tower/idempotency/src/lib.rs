@@ -1,9 +1,9 @@
-//! A Tower layer that makes a duplicate request wait in line and then return the response of the
-//! first request.
+//! A Tower layer that makes a duplicate request wait in line and then return the first request's
+//! response.
 //!
-//! A client sends its payment again after a timeout, with the same `Idempotency-Key`. The duplicate
+//! A client sends a payment again after a timeout, with the same `Idempotency-Key`. The duplicate
 //! waits for the first request, across all processes and in order of arrival ([lockcore]'s fair
-//! locks), and receives the same response. The handler runs once, unless its process dies.
+//! locks), and receives the same response. The handler runs once, unless the process dies.
 //!
 //! ```
 //! use http::StatusCode;
@@ -35,8 +35,8 @@
 //!    encoding
 //! 3. authentication, rate limits: the [`Scope`] comes from authentication
 //! 4. **this layer**
-//! 5. locks of the handler, with a separate [`LockScopeLayer`](lock_tower::LockScopeLayer): the
-//!    locks of an outer scope would end with the client connection, and are not visible inside this
+//! 5. the handler's own locks, with a separate [`LockScopeLayer`](lock_tower::LockScopeLayer):
+//!    locks in an outer scope would end with the client connection, and are not visible inside this
 //!    layer
 //! 6. a timeout for the handler
 //! 7. the handler
@@ -58,8 +58,8 @@
 //! client disconnect the request leaves the line. The wait options come from lock-tower:
 //! [`locking`](IdempotencyLayer::locking).
 //!
-//! **The lock is granted.** One store operation records the start, or finds the response. From here
-//! on the request continues without its client, for at most [`max_run`](IdempotencyLayer::max_run).
+//! **The lock is granted.** A store operation records the start, or finds the response. From here
+//! on the request continues without the client, for at most [`max_run`](IdempotencyLayer::max_run).
 //! The handler finds an [`Attempt`] in the request's extensions. A lost lock does not stop the
 //! handler: the record decides whether a later request has begun.
 //!
@@ -74,7 +74,7 @@
 //! | as above, but larger than [`keep_limit`](IdempotencyLayer::keep_limit), not complete [in time](IdempotencyLayer::collect_within), an event stream, an upgrade, compressed, or the body fails | is done | 409 `idempotency-answer-not-kept` |
 //! | 401, 403, 429, 503 and the like: nothing was done | ends | runs the handler |
 //! | 408, 500, 502, 504 and the like: the work may have been done | stays started | runs the handler [again](Attempt::is_again), or [not](IdempotencyLayer::remember_starts) |
-//! | none: the process died, a panic, an error of the service, `max_run` | stays started | the same |
+//! | none: the process died, a panic, a service error, `max_run` | stays started | the same |
 //!
 //! [`Meaning::of`] has the whole list, and [`meaning`](IdempotencyLayer::meaning) replaces it.
 //!
@@ -99,8 +99,8 @@
 //!
 //! Two systems do not become one: if a process dies after the charge and before the response is
 //! stored, only the payment provider knows. Pass [the key](Attempt::idempotency_key) on, or query
-//! the provider in [`when_unanswered`](IdempotencyLayer::when_unanswered). gRPC is not supported:
-//! its status is in trailers.
+//! the provider in [`when_unanswered`](IdempotencyLayer::when_unanswered). gRPC is not supported,
+//! because the status is in trailers.
 //!
 //! # Features
 //!

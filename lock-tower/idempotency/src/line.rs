@@ -1,4 +1,4 @@
-//! The wait of a request in line, with a concurrent lookup of a stored response.
+//! Waits in line, with a concurrent lookup for a stored response.
 
 use std::pin::pin;
 
@@ -20,7 +20,7 @@ use crate::response_body::AnswerBody;
 use crate::store::error::{StoreError, StoreErrorKind};
 use crate::work::{Keyed, Work};
 
-/// The end of a wait.
+/// How a wait ends.
 enum Turn<R> {
     /// The lock is held.
     Granted(LockGuard),
@@ -44,7 +44,7 @@ where
     R: Body<Error: Into<BoxError>> + Send + 'static,
 {
     let (mut parts, _) = request.into_parts();
-    // Not for the handler: its locks would end with the client connection, while the handler
+    // Not for the handler: these locks would end with the client connection, while the handler
     // continues.
     let locks = parts.extensions.remove::<RequestLocks>().expect("the scope has put it there");
     let guard = match turn(&work.keyed, &locks).await {
@@ -54,12 +54,12 @@ where
             return Ok(locks.refusals().respond(&error).map(AnswerBody::whole));
         }
     };
-    // From here on the work continues without its client: there is no await between the grant and
+    // From here on the work continues without the client: there is no await between the grant and
     // this task.
     let running = work.run(parts, guard).in_current_span();
     match locks.detach(running).await {
         Ok(result) => result,
-        // A lock of an outer layer was lost, and the loss has stopped the work.
+        // An outer layer's lock was lost, and the loss has stopped the work.
         Err(error) => Ok(locks.refusals().respond(&error).map(AnswerBody::whole)),
     }
 }
@@ -83,7 +83,7 @@ async fn turn<R>(keyed: &Keyed, locks: &RequestLocks) -> Turn<R> {
             // Poll the acquire first, so that the position in line is requested first.
             biased;
             turn = &mut acquire => match turn {
-                // The lookup was sent along with the acquire, so its response is about to arrive.
+                // The lookup was sent along with the acquire, so the response is about to arrive.
                 // Otherwise a replay would need another round trip, to begin and to find the
                 // record.
                 Turn::Granted(_) => (Some(turn), look.await),
@@ -112,7 +112,7 @@ async fn turn<R>(keyed: &Keyed, locks: &RequestLocks) -> Turn<R> {
 }
 
 impl Keyed {
-    /// Returns the response of a record for this request; `None` while the record has no outcome.
+    /// Returns the record's response to this request; `None` while the record has no outcome.
     pub(crate) fn answer<R>(&self, record: &Record) -> Option<Response<AnswerBody<R>>> {
         if *record.fingerprint() != self.fingerprint {
             return Some(self.config.refuse_keyed(Cause::KeyReused));

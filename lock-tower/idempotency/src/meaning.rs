@@ -10,14 +10,14 @@ pub enum Meaning {
     Done,
     /// Nothing was done. The next request with the key runs the handler, like a first request.
     NothingDone,
-    /// It is unknown whether anything was done, as after the death of a process: the next request
-    /// runs the handler [again](crate::Attempt::is_again), or
+    /// It is unknown whether anything was done, as after a process death: the next request runs the
+    /// handler [again](crate::Attempt::is_again), or
     /// [not](crate::IdempotencyLayer::remember_starts).
     Unknown,
 }
 
 impl Meaning {
-    /// Returns the meaning of a status code.
+    /// Classifies a status code.
     ///
     /// 2xx, 3xx, 400, 402, 404, 410 and 422 mean done. 408 and 5xx mean unknown, except 501, 503,
     /// 505 and 511. All others, such as 401, 429 and 503, mean nothing done.

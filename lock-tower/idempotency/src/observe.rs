@@ -1,5 +1,5 @@
-//! Events and metrics of the layer. Scopes and keys are in neither; the name of a record, which is
-//! a hash, is in events and spans.
+//! Events and metrics. Scopes and keys are in neither; the record name, a hash, is in events and
+//! spans.
 
 use tracing::field::Empty;
 use tracing::{Span, debug_span, error, warn};
@@ -11,11 +11,11 @@ use crate::store::error::StoreError;
 /// How requests with a key ended, other than by refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The handler ran, and its response is stored.
+    /// The handler ran, and the response is stored.
     Stored,
-    /// The handler ran, and its response is not stored: too large, a stream or compressed.
+    /// The handler ran, and the response is not stored: too large, a stream or compressed.
     NotKept,
-    /// The handler ran, and its response could not be stored.
+    /// The handler ran, and the response could not be stored.
     NotStored,
     /// The handler ran, and the response means nothing was done.
     NothingDone,
@@ -23,7 +23,7 @@ pub(crate) enum End {
     Unknown,
     /// The handler failed without a response.
     NoAnswer,
-    /// The response of an earlier request was sent.
+    /// An earlier request's response was sent.
     Replayed,
 }
 
@@ -41,12 +41,12 @@ impl End {
     }
 }
 
-/// The span of a request with a key: from reading the body to the response.
+/// The span for a request with a key: from reading the body to the response.
 pub(crate) fn span(record: &RecordKey) -> Span {
     debug_span!("idempotency", %record, outcome = Empty, again = Empty)
 }
 
-/// Records the end of a request, in the current span.
+/// Records how a request ended, in the current span.
 pub(crate) fn ended(end: End) {
     Span::current().record("outcome", end.name());
     #[cfg(feature = "metrics")]

@@ -1,4 +1,4 @@
-//! The whole body of a request, read before the wait, within bounds.
+//! The whole request body, read before the wait, within bounds.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use crate::refusal::{Cause, Refusal};
 /// The bounds for reading.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadBounds {
-    /// The maximum number of bytes in one body.
+    /// The maximum bytes per body.
     pub(crate) each: usize,
     /// The room for all bodies.
     pub(crate) room: Arc<Room>,
     pub(crate) within: Duration,
 }
 
-/// The memory in bytes available for all bodies of a layer.
+/// The memory in bytes for all bodies together.
 #[derive(Debug)]
 pub(crate) struct Room {
     free: AtomicUsize,
@@ -40,7 +40,7 @@ impl Room {
     }
 }
 
-/// A reserved part of the room, freed on drop.
+/// Reserved room, freed on drop.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     room: Arc<Room>,
@@ -63,7 +63,7 @@ impl Drop for Reserved {
     }
 }
 
-/// A body read to its end.
+/// A completely read body.
 #[derive(Debug)]
 pub(crate) struct WholeBody {
     pub(crate) data: Bytes,
@@ -72,9 +72,9 @@ pub(crate) struct WholeBody {
 }
 
 impl ReadBounds {
-    /// Reads a body to its end.
+    /// Reads a body completely.
     ///
-    /// Dropping the future drops the body, and frees its room.
+    /// Dropping the future drops the body, and frees the room.
     pub(crate) async fn read<B: Body>(&self, body: B) -> Result<WholeBody, Refusal> {
         // Before a client that waits for `100 Continue` sends the body.
         if body.size_hint().lower() > self.each as u64 {

@@ -11,7 +11,7 @@ use lockcore::FencingToken;
 use crate::fingerprint::Fingerprint;
 use crate::record::outcome::Outcome;
 
-/// The record of one key: the request begun with it, and the outcome once known.
+/// The record for a key: the request begun with it, and the outcome once known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     fingerprint: Fingerprint,
@@ -21,7 +21,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Creates the record of a request that begins now, under the lock with this token.
+    /// Creates a record for a request that begins now, under the lock with this token.
     pub fn new(fingerprint: Fingerprint, token: FencingToken, started: SystemTime) -> Self {
         Self { fingerprint, token, started, outcome: None }
     }
@@ -33,17 +33,18 @@ impl Record {
         self
     }
 
-    /// Returns the fingerprint of the request.
+    /// Returns the request fingerprint.
     pub fn fingerprint(&self) -> &Fingerprint {
         &self.fingerprint
     }
 
-    /// Returns the token of the hold that began the record. Only this hold may write the outcome.
+    /// Returns the fencing token under which the record was begun. Only the hold with this token
+    /// may write the outcome.
     pub fn token(&self) -> FencingToken {
         self.token
     }
 
-    /// Returns the start time, by the clock of the store.
+    /// Returns the start time, by the store's clock.
     pub fn started(&self) -> SystemTime {
         self.started
     }

@@ -1,4 +1,4 @@
-//! The refusals of the layer, and their causes.
+//! Refusals, and their causes.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,9 +12,9 @@ use lock_tower::refusal::problem;
 ///
 /// The response is `application/problem+json` ([RFC 9457]) with a stable member `code`, like the
 /// refusals of [`lock_tower`]. The refusal is in the response's extensions, so that outer layers
-/// can distinguish it from a handler's response. Refusals of the lock itself come from lock-tower:
-/// 423 `lock-busy` if the earlier request runs longer than the wait, or its process died and the
-/// lease has not expired; 429 if too many requests wait. See [`lock_tower::Refusals`].
+/// can distinguish it from a handler's response. Lock refusals come from lock-tower: 423
+/// `lock-busy` if the earlier request runs longer than the wait, or the process died and the lease
+/// has not expired; 429 if too many requests wait. See [`lock_tower::Refusals`].
 ///
 /// | cause | status | `code` |
 /// |---|---|---|
@@ -62,7 +62,7 @@ pub struct Refusal {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The request has no key, and the layer [requires](crate::IdempotencyLayer::required) one.
+    /// The request has no key, and the layer [requires](crate::IdempotencyLayer::required) a key.
     KeyMissing,
     /// The header is not a valid key: empty, too long, not visible ASCII, or repeated.
     KeyInvalid,
@@ -82,16 +82,16 @@ pub enum Cause {
     /// An earlier attempt began and left no response, and the layer
     /// [remembers](crate::IdempotencyLayer::remember_starts) it.
     OutcomeUnknown,
-    /// The work was done, and its response is not stored.
+    /// The work was done, and the response is not stored.
     AnswerNotKept,
     /// The store is unavailable; the handler did not begin.
     StoreUnavailable,
     /// The stored record is malformed; the handler did not begin.
     RecordMalformed,
-    /// The handler took longer than [`max_run`](crate::IdempotencyLayer::max_run): its effects are
+    /// The handler took longer than [`max_run`](crate::IdempotencyLayer::max_run): the effects are
     /// unknown.
     RunTooLong,
-    /// The work was done, and its response could not be stored; only if the layer is
+    /// The work was done, and the response could not be stored; only if the layer is
     /// [strict](crate::IdempotencyLayer::strict).
     NotStored,
     /// The lock was lost, and a later request has begun: the effects are unknown.
@@ -133,7 +133,7 @@ impl Cause {
             Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
             Self::BodyRoomFull | Self::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
             Self::OutcomeUnknown | Self::AnswerNotKept => StatusCode::CONFLICT,
-            // Gateways repeat a 503, even of a POST, and the handler would begin twice.
+            // Gateways repeat a 503, even for a POST, and the handler would begin twice.
             Self::RecordMalformed
             | Self::RunTooLong
             | Self::NotStored
@@ -142,7 +142,7 @@ impl Cause {
         }
     }
 
-    /// Returns a human-readable sentence, without details of the key, the scope or the store.
+    /// Returns a human-readable sentence, without details about the key, the scope or the store.
     pub fn sentence(self) -> &'static str {
         match self {
             Self::KeyMissing => "The request has no idempotency key.",
@@ -188,7 +188,7 @@ impl Refusal {
         self.cause
     }
 
-    /// Returns the status of the response.
+    /// Returns the response status.
     pub fn status(&self) -> StatusCode {
         self.status
     }

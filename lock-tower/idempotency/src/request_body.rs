@@ -12,7 +12,7 @@ use pin_project::pin_project;
 use crate::read::{Reserved, WholeBody};
 
 /// The request body behind an [`IdempotencyLayer`](crate::IdempotencyLayer): unchanged, or, if the
-/// request has a key, already read to its end.
+/// request has a key, already read completely.
 #[pin_project]
 pub struct ReadBody<B>(#[pin] Kind<B>);
 
@@ -75,7 +75,7 @@ impl<B: Body> Body for ReadBody<B> {
     }
 }
 
-/// Converts the data of a frame to `Bytes`, without a copy if it is already `Bytes`.
+/// Converts frame data to `Bytes`, without a copy if it is already `Bytes`.
 pub(crate) fn as_bytes<D: Buf, E>(frame: Result<Frame<D>, E>) -> Result<Frame<Bytes>, E> {
     frame.map(|frame| frame.map_data(|mut data| data.copy_to_bytes(data.remaining())))
 }

@@ -1,4 +1,4 @@
-//! The service of the layer.
+//! The idempotency service.
 
 use std::fmt;
 use std::sync::Arc;
@@ -124,8 +124,8 @@ where
         let fingerprint = Fingerprint::new(&parts, &body.data);
         let keyed = Keyed { config, key: key.0.into(), record, fingerprint };
         let mut work = Some(Work { inner, body, keyed });
-        // The scope reads the deadline, the trace and the connection of a request from its head,
-        // and renders refusals of the lock.
+        // The scope reads the deadline, the trace and the connection from the request head, and
+        // renders lock refusals.
         let line = locking.layer(service_fn(move |request: Request<_>| {
             let work = work.take().expect("a scope calls its service once for each call");
             wait_in_line::<S, B, R>(work, request)
@@ -136,7 +136,7 @@ where
     serving.instrument(observe::span(&record)).await
 }
 
-/// Returns the name of the request's record.
+/// Returns the request's record name.
 fn record_key(config: &Config, parts: &Parts, key: &IdempotencyKey) -> Result<RecordKey, Refusal> {
     let scope = (config.scope)(parts)?;
     match scope.has_empty_part() {

@@ -1,4 +1,4 @@
-//! Stores of records: the contract of a store, and the two included stores.
+//! Stores of records: the store contract, and the two included stores.
 
 pub(crate) mod error;
 pub(crate) mod memory;
@@ -18,16 +18,16 @@ use crate::record::key::RecordKey;
 use crate::record::outcome::Outcome;
 use crate::store::error::StoreError;
 
-/// The future of a store operation.
+/// A store operation in progress.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// A store of records. Each method is one atomic operation.
+/// A store of records. Each method is an atomic operation.
 ///
 /// The layer calls [`start`](Self::start), [`finish`](Self::finish) and [`end`](Self::end) under
-/// the lock of the record. A holder may not notice the loss of its hold, so each operation carries
-/// the fencing token of the hold, and only the hold with the record's token may write the record.
+/// the record's lock. A holder may not notice a lost hold, so each operation carries the fencing
+/// token, and only the hold with the record's token may write the record.
 ///
-/// If a future is dropped, its operation may or may not have been done.
+/// If a future is dropped, the operation may or may not have been done.
 pub trait ReplayStore: Send + Sync + fmt::Debug + 'static {
     /// Reads the record, without a lock and without changes.
     ///
@@ -35,7 +35,7 @@ pub trait ReplayStore: Send + Sync + fmt::Debug + 'static {
     /// The store is unavailable, or the stored value is not a record of this version.
     fn look_up<'a>(&'a self, key: &'a RecordKey) -> StoreFuture<'a, Option<Record>>;
 
-    /// Records the start of a request, unless an existing record forbids it:
+    /// Records that a request has begun, unless an existing record forbids it:
     ///
     /// | the record | the operation |
     /// |---|---|
@@ -50,13 +50,13 @@ pub trait ReplayStore: Send + Sync + fmt::Debug + 'static {
     /// been written.
     fn start<'a>(&'a self, key: &'a RecordKey, start: &'a Start) -> StoreFuture<'a, Started>;
 
-    /// Writes the outcome of the request with the record's token.
+    /// Writes the outcome, if the record has the request's token.
     ///
     /// # Errors
     /// The store is unavailable. The outcome may have been written.
     fn finish<'a>(&'a self, key: &'a RecordKey, finish: &'a Finish) -> StoreFuture<'a, Finished>;
 
-    /// Removes the record of a request that did nothing, if the record has this token and no
+    /// Removes the record after a request that did nothing, if the record has this token and no
     /// outcome.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ pub trait ReplayStore: Send + Sync + fmt::Debug + 'static {
 /// A request that begins.
 #[derive(Debug, Clone)]
 pub struct Start {
-    /// The fingerprint of the request.
+    /// The request fingerprint.
     pub fingerprint: Fingerprint,
     /// The token of the hold.
     pub token: FencingToken,
@@ -83,12 +83,12 @@ pub struct Start {
     pub takes_over: bool,
 }
 
-/// The result of a [`Start`].
+/// The result for a [`Start`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Started {
     /// The record is written: the handler may run.
     Begun {
-        /// Whether an earlier hold left the record without an outcome: its work may have been done,
+        /// Whether an earlier hold left the record without an outcome: the work may have been done,
         /// in part or completely.
         again: bool,
     },
@@ -109,7 +109,7 @@ pub struct Finish {
     pub expiry: Duration,
 }
 
-/// The result of a [`Finish`].
+/// The result for a [`Finish`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finished {
     /// The outcome is written.

@@ -1,4 +1,4 @@
-//! Records that an earlier attempt has left without an answer, and what is done about them.
+//! Records left without a response by an earlier attempt, and how they are handled.
 
 use std::fmt;
 use std::future::Future;
@@ -12,38 +12,38 @@ use lockcore::FencingToken;
 
 use crate::record::Record;
 
-/// An attempt that began and left no answer: its process has died, its handler panicked or failed
-/// with an answer that [says nothing](crate::Meaning::Unknown) about the work, or its answer could
-/// not be stored. Its work may have been done.
+/// An attempt that began and left no response: the process has died, the handler panicked, failed
+/// or returned a response of [unknown meaning](crate::Meaning::Unknown), or the response could not
+/// be stored. The work may have been done.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Unanswered<'a> {
-    /// The head of the request that comes now.
+    /// The current request head.
     pub parts: &'a request::Parts,
-    /// Its idempotency key, without quotes: pass it on to a payment provider.
+    /// The idempotency key, without quotes: pass it on to a payment provider.
     pub idempotency_key: &'a str,
-    /// The time at which the last attempt began, by the clock of the store.
+    /// When the last attempt began, by the store's clock.
     pub started: SystemTime,
-    /// The fencing token of the last attempt.
+    /// The last attempt's fencing token.
     pub token: FencingToken,
 }
 
-/// What is done about an attempt that left no answer.
+/// What to do about an attempt that left no response.
 #[derive(Debug)]
 pub enum Decision {
-    /// Runs the handler again: nothing was done, or doing it again does no harm.
+    /// Runs the handler again: nothing was done, or a repeat is harmless.
     Run,
     /// Refuses the request with 409, [`Cause::OutcomeUnknown`](crate::Cause::OutcomeUnknown).
     Refuse,
-    /// Stores this answer and sends it, as if the handler had made it: the work was done.
+    /// Stores and sends this response, as if the handler had made it: the work was done.
     Answer(Response<Bytes>),
 }
 
-/// The future of a decision.
+/// A pending decision.
 pub type DecisionFuture<'a> = Pin<Box<dyn Future<Output = Decision> + Send + 'a>>;
 type Decides = dyn for<'a> Fn(Unanswered<'a>) -> DecisionFuture<'a> + Send + Sync;
 
-/// The course of a request whose key has a record without an answer.
+/// What happens to a request whose record has no response.
 #[derive(Clone)]
 pub(crate) enum OnUnanswered {
     Run,

@@ -1,4 +1,4 @@
-//! The work of a request whose turn has come: start, handler, finish.
+//! Work under a granted lock: start, handler, finish.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,17 +27,17 @@ use crate::store::error::StoreError;
 use crate::store::{Finish, Finished, Start, Started};
 use crate::unanswered::{Decision, OnUnanswered};
 
-/// The header of an answer that was sent although it could not be stored.
+/// The header that marks a response sent but not stored.
 const STORED: HeaderName = HeaderName::from_static("idempotency-stored");
 
-/// A request with a key: the service that handles it, its body, and its identity.
+/// A request with a key: the inner service, the body, and the identity.
 pub(crate) struct Work<S> {
     pub(crate) inner: S,
     pub(crate) body: WholeBody,
     pub(crate) keyed: Keyed,
 }
 
-/// The identity of a request with a key, by which its record is found and judged.
+/// The identity of a request with a key, used to find and compare the record.
 pub(crate) struct Keyed {
     pub(crate) config: Arc<Config>,
     pub(crate) key: Arc<str>,
@@ -45,19 +45,19 @@ pub(crate) struct Keyed {
     pub(crate) fingerprint: Fingerprint,
 }
 
-/// The step of a request that has the lock.
+/// The next step under a granted lock.
 enum Next<R> {
     Handler {
         is_again: bool,
     },
-    /// An answer that the function of [`OnUnanswered`] gave.
+    /// A response returned by the function of [`OnUnanswered`].
     Given(Response<Bytes>),
     Answered(Response<AnswerBody<R>>),
 }
 
 impl<S> Work<S> {
-    /// Does the work under the lock, unless its answer is there. Runs in a task of its own: it is
-    /// not dropped with its client.
+    /// Does the work under the lock, unless a response is already stored. Runs in a separate task,
+    /// so that a client disconnect does not drop it.
     pub(crate) async fn run<B, R>(
         self,
         mut parts: Parts,
@@ -98,7 +98,7 @@ impl<S> Work<S> {
 }
 
 impl Keyed {
-    /// Writes that the request begins, unless its record forbids it.
+    /// Records that the request has begun, unless the existing record forbids it.
     async fn start<R>(&self, parts: &Parts, guard: &LockGuard) -> Next<R> {
         let Self { config, record, .. } = self;
         let mut start = Start {
@@ -145,7 +145,7 @@ impl Keyed {
         }
     }
 
-    /// Stores the answer of the handler, if it was the work; returns the response.
+    /// Stores the handler's response, if it is definitive; returns the response.
     async fn settle<R>(
         &self,
         response: Response<R>,
@@ -175,7 +175,7 @@ impl Keyed {
         }
     }
 
-    /// Removes the record of a request that has done nothing.
+    /// Removes the record after a request that did nothing.
     async fn end<R>(
         &self,
         response: Response<AnswerBody<R>>,
@@ -189,8 +189,8 @@ impl Keyed {
         response
     }
 
-    /// Stores an outcome, then hands out the response. The guard is dropped after it: the lock is
-    /// released in the background, since whoever comes now finds the answer.
+    /// Stores an outcome, then returns the response. The guard is dropped afterwards: the lock is
+    /// released in the background, because later requests find the stored response.
     async fn finish<R>(
         &self,
         outcome: Outcome,
@@ -222,20 +222,20 @@ impl Keyed {
         response
     }
 
-    /// The time for which a record is kept: no handler outlives its record.
+    /// How long a record is kept: no handler outlives the record.
     fn expiry(&self) -> Duration {
         self.config.expiry.max(self.config.max_run)
     }
 }
 
-/// The outcome and the response of an answer that was not made by the handler.
+/// Makes the outcome and the response from a response not made by the handler.
 fn given<R>(response: Response<Bytes>) -> (Outcome, Response<AnswerBody<R>>) {
     let (parts, body) = response.into_parts();
     let outcome = Outcome::kept(Answer::new(&parts, body.clone()));
     (outcome, Response::from_parts(parts, AnswerBody::whole(body)))
 }
 
-/// The moment after this time; of a time that no clock counts, a year.
+/// Returns the time after this duration; after a year, if the clock cannot represent it.
 fn later(time: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(time).unwrap_or_else(|| now + Duration::from_secs(365 * 24 * 60 * 60))

@@ -1,4 +1,4 @@
-//! The future that acquires the locks of one request.
+//! The future that acquires a request's locks.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -21,47 +21,47 @@ use crate::key::{KeyDemand, KeyError, Resolved, Sorted};
 use crate::options::{Options, Wait};
 use crate::refusal::LockError;
 
-/// Acquires the locks one after the other. Dropping the future leaves the queue and releases the
-/// locks acquired so far.
+/// Acquires the locks in sequence. Dropping the future leaves the queue and releases the locks
+/// acquired so far.
 #[pin_project]
 pub(crate) struct AcquireKeys {
     config: Arc<Config>,
     keys: Sorted,
     options: Options,
-    /// The request's own label; without one, the layer's is used.
+    /// The request's own label; without it, the layer's is used.
     label: Option<Box<str>>,
-    /// The request's own class; without one, the layer's is used.
+    /// The request's own class; without it, the layer's is used.
     class: Option<Box<str>>,
     /// Whether to refuse a request whose wait would be too long.
     refuses_early: bool,
-    /// The end of the wait, regardless of the options.
+    /// When the wait ends, regardless of the options.
     deadline: Option<Instant>,
-    /// The start of the first acquire: the wait covers all keys together.
+    /// When the first acquire began: the wait covers all keys together.
     began: Option<Instant>,
-    /// The existing holds of the request.
+    /// The request's existing holds.
     holds: Option<Arc<HoldRegistry>>,
-    /// The entry among the waiting requests of the same connection.
+    /// The slot among waiting requests on the same connection.
     place: Option<Place>,
     acquired: AcquiredKeys,
     current: Option<KeyDemand>,
     #[pin]
     acquire: Option<Acquire>,
-    /// The length of the longest queue in front of the request.
+    /// The longest queue ahead when the request was queued.
     position: Option<u64>,
-    /// The losses of the acquired locks, during the wait for the next lock.
+    /// Losses among the acquired locks, during the wait for the next lock.
     losses: Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
 /// Keys with their guards, in the order of acquisition.
 #[derive(Default)]
 pub(crate) struct AcquiredKeys {
-    /// Most requests acquire one lock, which needs no allocation here.
+    /// Most requests acquire a single lock, which needs no allocation here.
     first: Option<Granted>,
     rest: VecDeque<Granted>,
 }
 
 impl AcquiredKeys {
-    /// The token of the last hold.
+    /// Returns the last hold's token.
     pub(crate) fn last_token(&self) -> Option<u64> {
         let last = self.rest.back().or(self.first.as_ref())?;
         Some(last.guard.fencing_token().get())
@@ -125,7 +125,7 @@ impl AcquireKeys {
         self.position
     }
 
-    /// The registry of the request's holds; a new one if it has none.
+    /// Returns the request's hold registry; a new registry if none exists.
     pub(crate) fn holds(&self) -> Arc<HoldRegistry> {
         self.holds.clone().unwrap_or_default()
     }
@@ -213,11 +213,11 @@ fn is_one_lost(
     losses.iter_mut().any(|lost| lost.as_mut().poll(cx).is_ready())
 }
 
-/// Returns a guard on an existing hold of the request that covers the demand.
+/// Returns a guard on the request's existing hold that covers the demand.
 ///
 /// # Errors
-/// A clash if the request would wait for its own holds, now or under load: ten requests that each
-/// hold one of ten permits and each request one more wait for each other.
+/// A clash if the request would wait for holds it already has, now or under load: ten requests that
+/// hold a permit each, with a limit of ten, and each need another permit, wait for each other.
 fn shared(
     holds: Option<&Arc<HoldRegistry>>,
     locks: &Locks,

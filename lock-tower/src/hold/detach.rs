@@ -1,4 +1,4 @@
-//! Work that continues under its locks after its request is dropped.
+//! Work that continues under locks after the request is dropped.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::hold::loss::Loss;
 use crate::hold::registry::HoldRegistry;
 use crate::refusal::LockError;
 
-/// A keeper of a hold, beside the layer. The lock is released with the last keeper, or when the
+/// Keeps a hold, in addition to the layer. The lock is released with the last keeper, or when the
 /// handler releases it early. Until then handles report it as held.
 #[derive(Debug)]
 struct Keeper(LockHandle);
@@ -34,7 +34,7 @@ impl Keepers {
         keepers.collect::<Result<_, _>>().map(Self)
     }
 
-    /// Keeps all holds of a request that still allow work.
+    /// Keeps all request holds that still allow work.
     pub(crate) fn all_of(holds: &Arc<HoldRegistry>) -> Result<Self, LockError> {
         Self::of(LockHandle::all(holds).filter(|handle| handle.held().allows_work()))
     }
@@ -58,7 +58,7 @@ impl<F> Detached<F> {
 }
 
 impl<F: Future> Detached<F> {
-    /// Runs the future; `None` if the loss of a hold stopped it, under a layer that stops work.
+    /// Runs the future; `None` if a lost hold stopped it, under a layer that stops work.
     pub(crate) async fn finish(self) -> Option<F::Output> {
         let Self { future, keepers } = self;
         let stopping = keepers.0.iter().map(|keeper| &keeper.0);
@@ -83,7 +83,7 @@ where
     }
 }
 
-/// Returns the output of the task; `None` if the runtime cancelled it.
+/// Returns the task output; `None` if the runtime cancelled it.
 pub(crate) fn ended<T>(task: Result<T, JoinError>) -> Option<T> {
     match task {
         Ok(output) => Some(output),
@@ -95,11 +95,11 @@ pub(crate) fn ended<T>(task: Result<T, JoinError>) -> Option<T> {
 }
 
 impl LockHandle {
-    /// Runs `future` to its end even if the client disconnects, in a separate task, under this lock
-    /// and the locks acquired earlier by the request.
+    /// Runs `future` to completion even if the client disconnects, in a separate task, under this
+    /// lock and the locks acquired earlier by the request.
     ///
-    /// `DetachLayer` detaches whole handlers; this method detaches the part of a handler that must
-    /// not stop half way. Before that part, the handler can still be dropped.
+    /// `DetachLayer` detaches whole handlers; this method detaches a handler section that must not
+    /// stop half way. Before that part, the handler can still be dropped.
     /// [`Locks::shutdown`](lockcore::Locks::shutdown) waits for `future`.
     ///
     /// ```
@@ -117,14 +117,14 @@ impl LockHandle {
     ///
     /// # Errors
     /// [`Lost`](lockcore::LockErrorKind::Lost) if the hold ended. If it ended before the call,
-    /// `future` is not started. If it ends during the call, `future` is dropped at its current
+    /// `future` is not started. If it ends during the call, `future` is dropped at the current
     /// await point, unless the layer is set to [`Continue`](OnLost::Continue).
     ///
     /// # Panics
     /// Propagates a panic of `future`. Panics outside a tokio runtime.
     ///
     /// # Cancel safety
-    /// Once polled, `future` runs to its end even if the returned future is dropped.
+    /// Once polled, `future` runs to completion even if the returned future is dropped.
     pub async fn detach<F>(&self, future: F) -> Result<F::Output, LockError>
     where
         F: Future + Send + 'static,

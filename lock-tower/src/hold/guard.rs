@@ -4,7 +4,7 @@ use lockcore::LockGuard;
 
 use crate::key::KeyDemand;
 
-/// A granted demand, with its guard.
+/// A granted demand, with the guard.
 #[derive(Debug)]
 pub(crate) struct Granted {
     pub(crate) want: KeyDemand,

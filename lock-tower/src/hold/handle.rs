@@ -15,8 +15,8 @@ use crate::refusal::LockError;
 
 /// The hold under which a request is served. In HTTP it is in the request's extensions.
 ///
-/// The handle does not keep the lock: the layer does, until the response or the end of the response
-/// body. A guard from [`reenter`](Self::reenter) also keeps the lock.
+/// The handle does not keep the lock: the layer does, until the response or the response body's
+/// end. A guard from [`reenter`](Self::reenter) also keeps the lock.
 ///
 /// ```
 /// # use lock_tower::LockHandle;
@@ -41,12 +41,12 @@ impl LockHandle {
         Self { request: Arc::clone(request), location }
     }
 
-    /// Returns the handles of all holds of a request, in the order of acquisition.
+    /// Returns handles for all holds of a request, in acquisition order.
     pub(crate) fn all(request: &Arc<HoldRegistry>) -> impl Iterator<Item = Self> {
         request.locations().map(|location| Self::new(request, location))
     }
 
-    /// The hold registry of the request.
+    /// The request's hold registry.
     pub(crate) fn request(&self) -> &Arc<HoldRegistry> {
         &self.request
     }
@@ -55,7 +55,7 @@ impl LockHandle {
         self.request.record_at(&self.location)
     }
 
-    /// Returns the key of the lock, as the layer or extractor specified it.
+    /// Returns the lock key, as the layer or extractor specified it.
     pub fn key(&self) -> Cow<'_, str> {
         self.held().key.given()
     }
@@ -85,7 +85,7 @@ impl LockHandle {
     /// Releases the lock before the response, and reports whether the hold lasted until then. A
     /// second release is not an error.
     ///
-    /// Other guards keep the hold: guards of an outer layer with the same key, and guards from
+    /// Other guards keep the hold: guards from an outer layer with the same key, and guards from
     /// [`reenter`](Self::reenter). Detached work does not keep it. The layer stops watching for a
     /// loss.
     ///
@@ -160,14 +160,14 @@ impl LockHandle {
         }
     }
 
-    /// Returns the previous hold of the same request: from an outer layer, for the previous key of
-    /// a tuple, or from an earlier use of the same [`RequestLocks`](crate::RequestLocks). Released
+    /// Returns the same request's previous hold: from an outer layer, for the previous tuple key,
+    /// or from an earlier use through the same [`RequestLocks`](crate::RequestLocks). Released
     /// holds may be skipped.
     pub fn outer(&self) -> Option<LockHandle> {
         self.before().last()
     }
 
-    /// Returns the earlier holds of the request.
+    /// Returns the request's earlier holds.
     pub(crate) fn before(&self) -> impl Iterator<Item = LockHandle> {
         let number = self.held().number;
         Self::all(&self.request).take_while(move |other| other.held().number < number)

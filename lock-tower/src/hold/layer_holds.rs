@@ -1,4 +1,4 @@
-//! The holds of a request that belong to one layer.
+//! A request's holds that belong to the same layer.
 
 use std::sync::Arc;
 use std::task::Context;
@@ -22,20 +22,20 @@ use crate::refusal::LockError;
 pub(crate) struct LayerHolds {
     config: Option<Arc<Config>>,
     holds: Option<Arc<HoldRegistry>>,
-    /// The number of the layer within the request.
+    /// The layer number within the request.
     layer: usize,
     log: Option<RequestLog>,
 }
 
 impl LayerHolds {
-    /// The holds of the layer with this number.
+    /// The holds for this layer number.
     pub(crate) fn new(config: &Arc<Config>, holds: &Arc<HoldRegistry>, layer: usize) -> Self {
         let config = Some(Arc::clone(config));
         let holds = Some(Arc::clone(holds));
         Self { config, holds, layer, log: None }
     }
 
-    /// Adds the acquired holds under a new layer number. Returns the handle of the last hold.
+    /// Adds the acquired holds under a new layer number. Returns the last handle.
     pub(crate) fn add(
         &mut self,
         acquired: AcquiredKeys,
@@ -65,8 +65,8 @@ impl LayerHolds {
         self.log.get_or_insert_with(RequestLog::begin)
     }
 
-    /// Returns how long the request has waited for its locks, and the number of waiters ahead;
-    /// `None` if it requested no lock.
+    /// Returns how long the request has waited for locks, and the number of waiters ahead; `None`
+    /// if it requested no lock.
     pub(crate) fn waited(&self) -> Option<(Duration, Option<u64>)> {
         self.log.as_ref().map(|log| (log.waited(), log.position()))
     }

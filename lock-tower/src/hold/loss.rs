@@ -1,4 +1,4 @@
-//! A future that completes when any of several holds is lost.
+//! A future that completes when a hold is lost.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use crate::hold::handle::LockHandle;
 use crate::hold::registry::HoldRegistry;
 
-/// Completes when any of the holds is lost.
+/// Completes when any watched hold is lost.
 #[pin_project]
 #[derive(Debug)]
 pub(crate) struct Loss {

@@ -1,4 +1,4 @@
-//! The slot of a request among the waiting requests of its connection.
+//! Slots for waiting requests on a connection.
 
 use std::fmt;
 use std::future::Future;
@@ -11,10 +11,10 @@ use lockcore::Acquire;
 
 use crate::refusal::LockError;
 
-/// The number of waiting requests of one connection.
+/// The number of waiting requests on a connection.
 pub(crate) type Waiters = Arc<AtomicUsize>;
 
-/// The slot of one request, counted once the request is queued.
+/// A request's slot, counted once the request is queued.
 pub(crate) struct Place {
     waiters: Waiters,
     limit: usize,
@@ -28,7 +28,7 @@ impl Place {
         Self { waiters, limit, queued: None, is_counted: false }
     }
 
-    /// Ready if the request is queued and the limit of its connection is reached.
+    /// Ready if the request is queued and the connection's limit is reached.
     pub(crate) fn poll(&mut self, acquire: &Acquire, cx: &mut Context<'_>) -> Poll<LockError> {
         if self.is_counted {
             return Poll::Pending;
@@ -46,7 +46,7 @@ impl Place {
         }
     }
 
-    /// Drops the state of a finished acquire.
+    /// Drops the finished acquire.
     pub(crate) fn end_acquire(&mut self) {
         self.queued = None;
     }

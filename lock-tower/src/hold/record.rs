@@ -1,4 +1,4 @@
-//! One hold of one request.
+//! A hold in a request.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,9 +15,9 @@ use crate::refusal::LockError;
 /// A hold, shared by the layer, the handles and detached work.
 #[derive(Debug)]
 pub(crate) struct HoldRecord {
-    /// The number of the layer that releases the hold.
+    /// The number of the releasing layer.
     pub(crate) layer: usize,
-    /// The position among the holds of the request: later holds have higher numbers.
+    /// The position among the request's holds: later holds have higher numbers.
     pub(crate) number: usize,
     pub(crate) key: LockKey,
     pub(crate) demand: Demand,
@@ -33,7 +33,7 @@ pub(crate) struct HoldRecord {
 enum RecordState {
     /// The guard is released with the last keeper: the layer, or detached work.
     Held { guard: LockGuard, keepers: usize },
-    /// The hold was released; its last deadline.
+    /// The hold was released; keeps the last deadline.
     Released(Instant),
 }
 

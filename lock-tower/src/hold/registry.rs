@@ -1,20 +1,20 @@
-//! The registry of one request's holds.
+//! The registry for a request's holds.
 //!
 //! # Implementation notes
 //!
-//! **Mutex order**: the registry, then one hold. Guards, logs and wakers are dropped, released and
+//! **Mutex order**: the registry, then a hold. Guards, logs and wakers are dropped, released and
 //! woken while neither is locked: they write logs, or call foreign code that may request a lock.
 //!
 //! **A lock can be acquired while the response is being sent**, by a task spawned by the handler.
-//! So a scope and its holds change in one critical section. A lock either enters the registry
-//! before the scope closes and releases it, or is refused and released at once.
+//! So a scope and the scope's holds change in the same critical section. A lock either enters the
+//! registry before the scope closes and releases it, or is refused and released at once.
 //!
 //! **The layer's future watches for losses.** A lock acquired by another task wakes this future, so
 //! that it also watches the new hold.
 //!
 //! **A released hold stays in the registry until a later hold enters**, because handles look up
-//! earlier holds. So a request that acquires and releases one lock after the other keeps at most
-//! two entries: the first and the last.
+//! earlier holds. So a request that acquires and releases locks in sequence keeps at most two
+//! entries: the first and the last.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Waker};
@@ -26,19 +26,19 @@ use crate::hold::guard::Granted;
 use crate::hold::record::HoldRecord;
 use crate::hold::request_log::RequestLog;
 
-/// The holds of a request, in the order of acquisition.
+/// A request's holds, in acquisition order.
 ///
-/// Each request has one registry, shared by its layers, handles and `RequestLocks`. Each layer
-/// releases the holds with its number.
+/// Each request has a single registry, shared by layers, handles and `RequestLocks`. Each layer
+/// releases the holds with that layer's number.
 #[derive(Debug, Default)]
 pub struct HoldRegistry {
-    /// The first hold. Nearly all requests acquire one lock, so the registry and the hold share an
-    /// allocation.
+    /// The first hold. Nearly all requests acquire a single lock, so the registry and the hold
+    /// share an allocation.
     first: OnceLock<HoldRecord>,
     inner: Mutex<RegistryState>,
 }
 
-/// The location of a hold: `None` for the first hold, which is stored in the registry itself.
+/// Where a hold is stored: `None` for the first hold, which is stored in the registry itself.
 pub(crate) type Location = Option<Arc<HoldRecord>>;
 
 #[derive(Debug, Default)]
@@ -57,21 +57,21 @@ struct LayerScope {
     layer: usize,
     /// Begins with the first requested lock.
     log: Option<RequestLog>,
-    /// The waker of the layer's pending future.
+    /// The layer future's waker, while pending.
     waker: Option<Waker>,
     /// Whether there are holds not yet watched by the layer's future.
     is_unwatched: bool,
 }
 
 impl HoldRegistry {
-    /// Adds a layer, and returns its number.
+    /// Adds a layer, and returns the layer number.
     pub(crate) fn add_layer(&self) -> usize {
         let mut inner = self.lock();
         inner.layers += 1;
         inner.layers
     }
 
-    /// Opens a scope for one more layer, whose locks are acquired further inside, and returns the
+    /// Opens a scope for another layer, whose locks are acquired further inside, and returns the
     /// layer's number.
     pub(crate) fn open_scope(&self) -> usize {
         let layer = self.add_layer();
@@ -90,7 +90,7 @@ impl HoldRegistry {
         scope.log
     }
 
-    /// Writes into the log of a scope; `None` if the scope is closed.
+    /// Writes into a scope's log; `None` if the scope is closed.
     pub(crate) fn log(&self, layer: usize, write: impl FnOnce(&mut RequestLog)) -> Option<()> {
         let mut inner = self.lock();
         write(inner.scope(layer)?.log.get_or_insert_with(RequestLog::begin));
@@ -135,7 +135,7 @@ impl HoldRegistry {
         Some(held)
     }
 
-    /// Whether the layer has holds not watched by its future. With `is_first`, none is watched yet.
+    /// Whether the layer has unwatched holds. With `is_first`, none is watched yet.
     pub(crate) fn is_unwatched(&self, layer: usize, is_first: bool, cx: &Context<'_>) -> bool {
         let waker = cx.waker().clone();
         let mut inner = self.lock();

@@ -1,4 +1,4 @@
-//! The bounded release of a request's locks before the response is sent.
+//! Releases a request's locks, in bounded time, before the response is sent.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_millis(500);
 pub(crate) enum Lasted {
     /// All holds lasted until they were released, as far as the store reports.
     ToTheEnd,
-    /// A hold had ended before its release.
+    /// A hold had already ended.
     NotToTheEnd,
 }
 
@@ -55,7 +55,7 @@ impl Future for Releasing {
                 *lasted = Lasted::NotToTheEnd;
                 true
             }
-            // Also without a response of the store: the lock was held until then, and the release
+            // Also without a store response: the lock was held until then, and the release
             // continues by itself.
             Poll::Ready(_) => true,
             Poll::Pending => false,

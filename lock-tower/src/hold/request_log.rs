@@ -1,4 +1,4 @@
-//! The log event of one request, at its end.
+//! The log event for a finished request.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use crate::refusal::LockError;
 
 const UNLOCKED: &str = "unlocked";
 
-/// Times and outcome of one request. Dropping the log emits the event, so that every outcome is
-/// logged.
+/// Times and outcome of a single request. Dropping the log emits the event, so that every outcome
+/// is logged.
 ///
 /// The key is in lockcore's own events, which can redact it. The token connects the events.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(crate) struct RequestLog {
     /// Set when the wait is over.
     waited: Option<Duration>,
     granted: Option<(Instant, u64)>,
-    /// The length of the longest queue in front of the request.
+    /// The longest queue ahead when the request was queued.
     position: Option<u64>,
     outcome: &'static str,
 }

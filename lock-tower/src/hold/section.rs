@@ -1,8 +1,8 @@
-//! The critical section: work under the holds of a request.
+//! The critical section: work under a request's holds.
 //!
 //! # Implementation notes
 //!
-//! - **The work is dropped before its locks are released**: no work runs once the next holder has
+//! - **The work is dropped before the locks are released**: no work runs once the next holder has
 //!   the lock. The field order ensures this when the section is dropped, also while unwinding.
 //! - **The loss is watched from the first `Pending` of the work.** The watch registers the task's
 //!   waker, so it is polled on every `Pending`. A lock acquired meanwhile by another task wakes the
@@ -25,7 +25,7 @@ use crate::hold::loss::Loss;
 use crate::hold::release::{Lasted, Releasing};
 use crate::refusal::LockError;
 
-/// The work of a section: a future, or a body with its frames.
+/// Section work: a future, or body frames.
 #[diagnostic::on_unimplemented(
     message = "the service inside the lock does not serve the lock's requests",
     note = "behind `HttpLockLayer` and `LockScopeLayer` a service gets `Request<RequestBody<B>>`: implement `Service<Request<RequestBody<B>>>`, or `Service<Request<B>>` for every body `B`",
@@ -62,18 +62,18 @@ where
     }
 }
 
-/// The end of a section.
+/// How a section ends.
 pub(crate) struct End<T, E> {
     pub(crate) result: Result<T, Failure<E>>,
     /// Contains holds only if they outlive the result. The log is not finished yet: only the layer
-    /// knows the meaning of the result.
+    /// can interpret the result.
     pub(crate) layer_holds: LayerHolds,
 }
 
 pub(crate) enum Failure<E> {
-    /// The error of the work.
+    /// The inner error.
     Inner(E),
-    /// The work was not started, or its result does not count.
+    /// The work was not started, or the result does not count.
     Refused(LockError),
 }
 

@@ -1,4 +1,4 @@
-//! The response body behind a lock: a refusal, the inner body, or the inner body with its lock.
+//! The response body behind a lock: a refusal, the inner body, or the inner body under the lock.
 
 use std::fmt;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use crate::hold::layer_holds::LayerHolds;
 use crate::hold::section::{End, Failure, PollStep, Section, Step, Work};
 use crate::http::response_options::ResponseOptions;
 
-/// The response body of an [`HttpLock`](crate::http::HttpLock).
+/// The response body from [`HttpLock`](crate::http::HttpLock).
 ///
 /// Under [`hold_until_body_end`](crate::HttpLockLayer::hold_until_body_end) the body carries the
 /// lock. Dropping the body releases the lock.
@@ -32,7 +32,7 @@ enum LockBodyKind<B: Body> {
     Held(Pin<Box<HeldBody<B>>>),
 }
 
-/// A body under its lock.
+/// A body under a lock.
 #[pin_project]
 struct HeldBody<B: Body> {
     #[pin]
@@ -40,8 +40,8 @@ struct HeldBody<B: Body> {
     response_options: Arc<ResponseOptions>,
 }
 
-/// The frames of a body. The last frame ends the work, and is sent after the lock is released.
-/// Trailers are the last frame, even if the body does not report its end.
+/// Body frames. The last frame ends the work, and is sent after the lock is released. Trailers are
+/// the last frame, even without an end-of-stream hint.
 #[pin_project]
 struct Frames<B>(#[pin] B);
 

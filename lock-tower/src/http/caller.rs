@@ -6,12 +6,12 @@ use tokio::time::Instant;
 
 use crate::key::Keys;
 
-/// The deadline and the trace of a request's caller.
+/// The caller's deadline and trace.
 #[derive(Debug)]
 pub(crate) struct Caller {
     /// The latest end of each wait.
     pub(crate) deadline: Option<Instant>,
-    /// The label of the request, instead of the layer's label.
+    /// The request label, instead of the layer's label.
     pub(crate) trace: Option<TraceParent>,
 }
 
@@ -29,7 +29,7 @@ impl Caller {
     }
 }
 
-/// Returns the trace context of a request, if exactly one is present and valid.
+/// Returns the request's trace context, if there is a single valid header.
 pub(crate) fn trace_parent(headers: &HeaderMap) -> Option<TraceParent> {
     let mut values = headers.get_all("traceparent").iter();
     let (value, None) = (values.next()?, values.next()) else { return None };

@@ -1,4 +1,4 @@
-//! The connection of a request, whose streams are shared by all its requests.
+//! Connections, whose streams are shared by several requests.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -27,12 +27,12 @@ impl Connection {
         Self(Arc::new(AtomicUsize::new(0)))
     }
 
-    /// Returns the connection of a request if it may carry other requests: from HTTP/2 on.
+    /// Returns the connection if it may carry other requests: from HTTP/2 on.
     pub(crate) fn of(version: Version, extensions: &Extensions) -> Option<&Self> {
         if version >= Version::HTTP_2 { extensions.get() } else { None }
     }
 
-    /// Returns the waiting slot of one more request, with a limit of waiting requests.
+    /// Returns a slot for another waiting request, within the limit.
     pub(crate) fn place(&self, limit: usize) -> Place {
         Place::new(Arc::clone(&self.0), limit)
     }
@@ -74,7 +74,7 @@ impl<S: Clone, T> Service<T> for PerConnection<S> {
     }
 }
 
-/// A service for one connection; clones serve the same connection.
+/// A service for a single connection; clones serve the same connection.
 #[derive(Debug, Clone)]
 pub struct InConnection<S> {
     inner: S,

@@ -1,17 +1,17 @@
-//! The deadline of a request's caller, read from the request.
+//! The caller's deadline, read from the request.
 
 use std::time::Duration;
 
 use http::{Extensions, HeaderMap, HeaderName};
 use tokio::time::Instant;
 
-/// The deadline of a request's caller, in the request's extensions: for an outer layer that knows
-/// the deadline. [`DeadlineSource::Extension`] makes the lock layer look for it.
+/// The caller's deadline, in the request's extensions: for an outer layer that knows the deadline.
+/// [`DeadlineSource::Extension`] makes the lock layer look for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadline(pub Instant);
 
-/// The part of a request that states how long the caller will wait. Missing or malformed parts are
-/// ignored.
+/// The request header or extension that states how long the caller will wait. A missing or
+/// malformed value is ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DeadlineSource {
@@ -38,7 +38,7 @@ impl DeadlineSource {
     }
 }
 
-/// The deadline sources of a layer, and the time reserved for its handlers.
+/// A layer's deadline sources, and the time reserved for handlers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Deadlines {
     pub(crate) sources: Vec<DeadlineSource>,

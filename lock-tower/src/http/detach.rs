@@ -17,18 +17,18 @@ use crate::inner::inner;
 /// Finishes a handler that runs under a lock even if the client disconnects. Put it *inside* an
 /// [`HttpLockLayer`](crate::HttpLockLayer).
 ///
-/// Servers drop a handler when its client disconnects, so a handler with two writes may do only the
+/// Servers drop a handler when the client disconnects, so a handler with two writes may do only the
 /// first. With this layer a request with a lock runs in a separate task, and holds the lock until
-/// its end. [`Locks::shutdown`](lockcore::Locks::shutdown) waits for the task. A request still
-/// waiting for its lock is dropped, and a request without a lock runs, as without this layer. When
-/// the hold is lost, the task is stopped too, unless the outer layer is set to
+/// the task ends. [`Locks::shutdown`](lockcore::Locks::shutdown) waits for the task. A request
+/// still waiting for a lock is dropped, and a request without a lock runs, as without this layer.
+/// When the hold is lost, the task is stopped too, unless the outer layer is set to
 /// [`Continue`](crate::OnLost::Continue).
 ///
 /// The handler can still release the lock early. Its [`LockHandle`](crate::LockHandle) remains
 /// valid after a client disconnect. Locks acquired further inside are not yet held at this layer;
 /// for those use [`RequestLocks::detach`](crate::RequestLocks::detach).
 ///
-/// A panic of the handler propagates to the server. If the client has disconnected, the response is
+/// A handler panic propagates to the server. If the client has disconnected, the response is
 /// dropped.
 ///
 /// ```
@@ -106,11 +106,10 @@ where
     }
 }
 
-/// The response future of a [`Detach`].
+/// The response future for [`Detach`].
 ///
 /// # Cancel safety
-/// Once polled, the handler of a request with a lock runs to its end even if this future is
-/// dropped.
+/// Once polled, the handler runs to completion under its lock even if this future is dropped.
 ///
 /// # Panics
 /// Propagates the handler's panic. Panics outside a tokio runtime.

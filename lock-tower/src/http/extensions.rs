@@ -1,4 +1,4 @@
-//! Stores a request's holds in its extensions.
+//! Access to a request's holds in the extensions.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::hold::registry::HoldRegistry;
 use crate::http::request_locks::holds;
 use crate::lock::carry::CarryHandle;
 
-/// Carries the [`LockHandle`] in the extensions of an HTTP request.
+/// Carries the [`LockHandle`] in an HTTP request's extensions.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct InExtensions;
 

@@ -1,4 +1,4 @@
-//! The future of an HTTP service behind a lock.
+//! The response future for HTTP services.
 
 use std::fmt;
 use std::future::Future;
@@ -22,7 +22,7 @@ use crate::http::response_options::ResponseOptions;
 use crate::lock::locking::Locking;
 use crate::refusal::LockError;
 
-/// The response future of an [`HttpLock`](crate::http::HttpLock).
+/// The response future for [`HttpLock`](crate::http::HttpLock).
 ///
 /// # Panics
 /// Panics outside a tokio runtime with timers, if the request needs a lock.
@@ -95,8 +95,7 @@ where
     }
 }
 
-/// Reads the body of a waiting request. Ready if the body is too large to be read ahead, or has
-/// failed.
+/// Reads a waiting request's body. Ready if the body is too large to be read ahead, or has failed.
 fn poll_ahead<B: Body>(
     request: &mut Request<RequestBody<B>>,
     response_options: &ResponseOptions,

@@ -13,11 +13,11 @@ use crate::http::response_options::{
 use crate::http::service::HttpLock;
 use crate::key::WithPermits;
 
-/// Serves HTTP requests of one key one at a time, in order of arrival across all processes.
+/// Serves HTTP requests with the same key one at a time, in order of arrival across all processes.
 ///
-/// The error type of the service is unchanged: refusals are responses, made by
+/// The service error type is unchanged: refusals are responses, made by
 /// [`Refusals`](crate::Refusals). The handler finds a [`LockHandle`](crate::LockHandle) in the
-/// request's extensions. A second layer on the same key within one request shares the hold.
+/// request's extensions. A second layer on the same key within a request shares the hold.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -72,15 +72,15 @@ impl<K> HttpLockLayer<K> {
 }
 
 impl<K, L> HttpLockLayer<WithPermits<K, L>> {
-    /// Serves at most `limit` requests of one key at a time, across all processes, in order of
+    /// Serves at most `limit` requests per key at a time, across all processes, in order of
     /// arrival: tower's `ConcurrencyLimit`, but fair, distributed and per key. Shorthand for
     /// [`new`](Self::new) with [`key.permits(1, limit)`](crate::ExtractKeyExt::permits), and
     /// [`hold_until_body_end`](Self::hold_until_body_end): a streaming response counts until the
     /// server has taken the last frame.
     ///
-    /// A request beyond the limit waits in the queue of its key, and is refused with 429 and
-    /// `Retry-After` when its [wait](Self::wait) ends, or at once if the [queue](Self::queue_limit)
-    /// is full. The service is always ready: requests for one key take no capacity from other keys.
+    /// A request beyond the limit waits in the key's queue, and is refused with 429 and
+    /// `Retry-After` when the [wait](Self::wait) ends, or at once if the [queue](Self::queue_limit)
+    /// is full. The service is always ready: waiting requests take no capacity from other keys.
     ///
     /// The limit is a number, or a closure that reads it from the request
     /// ([`PermitLimit`](crate::PermitLimit)):
@@ -117,12 +117,12 @@ impl<K, L> HttpLockLayer<WithPermits<K, L>> {
     /// # }
     /// ```
     ///
-    /// **Set [`max_hold`](Self::max_hold)**: otherwise a client that stops reading keeps its
+    /// **Set [`max_hold`](Self::max_hold)**: otherwise a client that stops reading keeps the
     /// permit.
     ///
-    /// A permit does not prove that earlier holders have stopped: a process suspended past its
+    /// A permit does not prove that earlier holders have stopped: a process suspended past the
     /// lease resumes alongside the new permit holders. This is sufficient for a quota. Work that
-    /// must never overlap needs a lock and its [fencing token](crate::LockHandle::fencing_token).
+    /// must never overlap needs a lock with a [fencing token](crate::LockHandle::fencing_token).
     pub fn permits(locks: Locks, key: K, limit: L) -> Self {
         Self::new(locks, WithPermits::new(1, limit, key)).hold_until_body_end(true)
     }

@@ -1,26 +1,26 @@
-//! The part of a body read while its request waits for a lock.
+//! The body part read while a request waits for a lock.
 //!
 //! # Implementation notes
 //!
-//! On HTTP/2 and HTTP/3 all requests of a connection share one flow-control window. An unread body
-//! occupies part of the window. So waiting requests with unread bodies can exhaust the window for
+//! On HTTP/2 and HTTP/3 all requests of a connection share a flow-control window. An unread body
+//! occupies space in this window. So waiting requests with unread bodies can exhaust the window for
 //! the lock holder, which then waits for them while they wait for it. Behind a proxy the requests
-//! may come from several clients. So a waiting request reads its body, within bounds, and is
-//! refused beyond them.
+//! may come from several clients. So the body of a waiting request is read, within bounds, and the
+//! request is refused beyond them.
 //!
-//! On HTTP/1 an unread body blocks only its own connection. But a server detects a disconnect by
+//! On HTTP/1 an unread body blocks only that connection. But a server detects a disconnect by
 //! reading: while body bytes are unread, a disconnect is not detected, and the request would wait
 //! for nobody. So the body is read here as well, up to the share. Beyond the share the client is
 //! slowed down, not refused.
 //!
 //! A body error ends the wait: the client is gone, or the bytes are not valid HTTP.
 //!
-//! The bounds are memory bounds. A data frame can be a slice of a server's read buffer, where a
+//! The bounds are memory bounds. A data frame can be a slice from a server's read buffer, where a
 //! single byte keeps the whole buffer alive. So data is copied into separate buffers, whose
 //! capacity is counted.
 //!
 //! Clients are not distinguished here. So that no client takes the room of all others, each request
-//! has its own share, which does not count towards the total.
+//! has a separate share, which does not count towards the total.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -43,20 +43,20 @@ use crate::refusal::LockError;
 /// refused earlier.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// The bytes added for each piece beside its data, and for each trailer beside its name and value.
+/// The bytes added for each piece beside the data, and for each trailer beside name and value.
 const OVERHEAD: usize = 128;
 
 /// The size up to which pieces of data are merged.
 const MERGED: usize = 16 << 10;
 
-/// The share of each request in bytes: the default window of a stream.
+/// The share of each request in bytes: the default stream window.
 const SHARE: usize = 64 << 10;
 
 /// The bounds for reading ahead.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadBounds {
     pub(crate) each: usize,
-    /// The bound for all requests of a layer and its clones together, beyond their shares.
+    /// The bound for all requests in a layer and clones together, beyond their shares.
     total: Arc<Total>,
 }
 
@@ -80,7 +80,7 @@ impl Default for ReadBounds {
     }
 }
 
-/// What happens to a body larger than its bound.
+/// What happens to a body larger than the bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Beyond {
     /// The request is refused, because the rest would keep the window from other requests.
@@ -95,7 +95,7 @@ impl Beyond {
     }
 }
 
-/// A piece of a body in separately allocated memory.
+/// A body piece in separately allocated memory.
 enum Piece<E> {
     Data(Vec<u8>),
     Trailers(HeaderMap),
@@ -179,7 +179,7 @@ impl<B: Body> ReadAhead<B> {
         Poll::Ready(refusal)
     }
 
-    /// Returns the next frame for the reader of the body.
+    /// Returns the next frame for the body reader.
     pub(crate) fn poll_frame(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! The body of a request behind a lock: the part read during the wait, and the rest.
+//! The request body behind a lock: the part read during the wait, and the rest.
 
 use std::fmt;
 use std::pin::Pin;
@@ -74,7 +74,7 @@ impl<B: Body> RequestBody<B> {
     }
 }
 
-/// A body read by the handler, and ahead of the handler by a lock wait of the same request.
+/// A body read by the handler, and ahead of the handler by a lock wait in the same request.
 pub(crate) struct SharedBody<B: Body>(Mutex<SharedBodyState<B>>);
 
 struct SharedBodyState<B: Body> {
@@ -118,7 +118,7 @@ impl<B: Body> SharedBody<B> {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Locks the state. A body that panics half way ends its request, so a poisoned mutex is
+    /// Locks the state. A body that panics half way ends the request, so a poisoned mutex is
     /// harmless.
     fn lock(&self) -> MutexGuard<'_, SharedBodyState<B>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -144,7 +144,7 @@ where
     }
 }
 
-/// The handler's side of a shared body.
+/// The handler's access to a shared body.
 struct Reading<B: Body>(Arc<SharedBody<B>>);
 
 impl<B: Body> Drop for Reading<B> {

@@ -46,22 +46,22 @@ pub struct RequestLocks {
     scope: Arc<Scope>,
 }
 
-/// A [`LockScopeLayer`](crate::LockScopeLayer) around one request.
+/// A [`LockScopeLayer`](crate::LockScopeLayer) around a request.
 pub(crate) struct Scope {
     config: Arc<Config>,
     response_options: Arc<ResponseOptions>,
     caller: Caller,
-    /// The connection of the request, if it may carry other requests.
+    /// The request's connection, if it may carry other requests.
     connection: Option<Connection>,
     /// The body to read during a wait, if reading ahead is necessary.
     body: Option<Arc<dyn PollAhead>>,
     holds: Arc<HoldRegistry>,
-    /// The number of the layer within the request.
+    /// The layer number within the request.
     layer: usize,
 }
 
 impl RequestLocks {
-    /// Returns the locks of the request with these extensions.
+    /// Returns the request's locks from these extensions.
     ///
     /// # Errors
     /// [`Misconfigured`](crate::Cause::Misconfigured) if no
@@ -79,11 +79,11 @@ impl RequestLocks {
     /// Waits for the locks and leaves them with the layer. Locks already held by the request are
     /// shared.
     ///
-    /// Returns at least one handle, in the order of acquisition, sorted by lock name. Put the last
+    /// Returns the handles, never empty, in acquisition order: sorted by lock name. Put the last
     /// handle into the request's extensions for handlers that look for a [`LockHandle`] there.
     ///
     /// Two locks acquired in two calls can deadlock with a request that acquires them in the
-    /// opposite order, until one of the waits times out. Request both in one call.
+    /// opposite order, until a wait times out. Request both in the same call.
     ///
     /// # Errors
     /// The errors with which the layer refuses a request: see [`Cause`](crate::Cause).
@@ -119,19 +119,19 @@ impl RequestLocks {
         Ok(acquired.map(|granted| granted.guard).collect())
     }
 
-    /// Finishes `future` even if the client disconnects, like [`LockHandle::detach`], under all
-    /// locks of the request.
+    /// Finishes `future` even if the client disconnects, like [`LockHandle::detach`], under all the
+    /// request's locks.
     ///
     /// # Errors
     /// [`Lost`](lockcore::LockErrorKind::Lost) if a hold was lost. If it was lost before the call,
-    /// `future` is not started. If it is lost during the call, `future` is dropped at its current
+    /// `future` is not started. If it is lost during the call, `future` is dropped at the current
     /// await point, unless the layer is set to [`Continue`](crate::OnLost::Continue).
     ///
     /// # Panics
     /// Propagates a panic of `future`. Panics outside a tokio runtime.
     ///
     /// # Cancel safety
-    /// Once polled, `future` runs to its end even if the returned future is dropped.
+    /// Once polled, `future` runs to completion even if the returned future is dropped.
     pub async fn detach<F>(&self, future: F) -> Result<F::Output, LockError>
     where
         F: Future + Send + 'static,
@@ -144,12 +144,12 @@ impl RequestLocks {
         detached.map_err(|error| self.refused(error))
     }
 
-    /// Returns the refusals of the layer.
+    /// Returns the layer's refusals.
     pub fn refusals(&self) -> &Refusals {
         &self.scope.response_options.refusals
     }
 
-    /// Converts the error to one rendered by the layer's refusals.
+    /// Makes the error render with the layer's refusals.
     pub fn refused(&self, error: impl Into<LockError>) -> LockError {
         error.into().answered_by(&self.scope.response_options)
     }
@@ -201,7 +201,7 @@ impl Drop for Reader<'_> {
 }
 
 impl Scope {
-    /// Puts the locks of a request into its extensions, and returns the layer's holds.
+    /// Puts a request's locks into the extensions, and returns the layer's holds.
     pub(crate) fn enter(
         config: &Arc<Config>,
         response_options: Arc<ResponseOptions>,
@@ -222,7 +222,7 @@ impl Scope {
     }
 }
 
-/// Returns the hold registry of the request with these extensions, if an outer layer has made one.
+/// Returns the request's hold registry from these extensions, if an outer layer has made one.
 pub(crate) fn holds(extensions: &Extensions) -> Option<&Arc<HoldRegistry>> {
     let of_scope = extensions.get::<RequestLocks>().map(|locks| &locks.scope.holds);
     of_scope.or_else(|| extensions.get().map(LockHandle::request))

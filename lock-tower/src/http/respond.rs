@@ -1,4 +1,4 @@
-//! The end of a critical section as a response.
+//! Responses at the end of critical sections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use crate::http::body::LockBody;
 use crate::http::response_options::ResponseOptions;
 use crate::refusal::LockError;
 
-/// Makes the layer's response: the inner service's, or a refusal in its place.
+/// Makes the layer's response: the inner service's, or a refusal.
 pub(crate) fn respond<R: Body, E>(
     end: End<Response<R>, E>,
     response_options: &Arc<ResponseOptions>,
@@ -46,8 +46,8 @@ pub(crate) fn respond<R: Body, E>(
     Ok(response)
 }
 
-/// Decides whether the hold outlives a response: until the end of the body, if there is a body and
-/// the response is not a refusal.
+/// Decides whether the hold outlives a response: until the body ends, if there is a body and the
+/// response is not a refusal.
 pub(crate) fn outlives<R: Body>(
     response_options: &ResponseOptions,
 ) -> fn(&Response<R>, &LayerHolds) -> bool {
@@ -63,7 +63,7 @@ pub(crate) fn outlives<R: Body>(
     }
 }
 
-/// Logs one warning if a hold ends with the 101 of an upgrade: the socket is open without the lock.
+/// Logs a single warning if a hold ends with an upgrade's 101: the socket is open without the lock.
 fn warn_of_upgrade<R>(response: &Response<R>, layer_holds: &LayerHolds) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if response.status() == StatusCode::SWITCHING_PROTOCOLS

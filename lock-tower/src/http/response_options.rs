@@ -1,4 +1,4 @@
-//! Response options of the layers for HTTP, and their setters.
+//! Response options for HTTP layers, and their setters.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use crate::refusal::http::Refusals;
 /// Half of hyper's default limit of concurrent streams per client, which axum and tonic inherit.
 const HALF_OF_THE_STREAMS: usize = 100;
 
-/// The settings of a layer that concern responses.
+/// Layer settings for responses.
 #[derive(Debug, Clone)]
 pub(crate) struct ResponseOptions {
     pub(crate) refusals: Refusals,
     pub(crate) hold_until_body_end: bool,
     pub(crate) server_timing: bool,
     pub(crate) read_ahead: ReadBounds,
-    /// The maximum number of waiting requests of one connection.
+    /// The maximum number of waiting requests per connection.
     pub(crate) waiting_per_connection: usize,
     pub(crate) deadlines: Deadlines,
     /// Whether the header `traceparent` labels a request.
@@ -46,7 +46,7 @@ impl Default for ResponseOptions {
 }
 
 impl ResponseOptions {
-    /// Returns the slot of a request among the waiting requests of its connection.
+    /// Returns a slot among the connection's waiting requests.
     pub(crate) fn place(&self, version: Version, extensions: &Extensions) -> Option<Place> {
         let connection = Connection::of(version, extensions)?;
         Some(connection.place(self.waiting_per_connection))
@@ -91,14 +91,13 @@ pub(crate) use enabled;
 /// Setter for layers that otherwise hold until the response.
 macro_rules! hold_until_body_end {
     () => {
-        /// Holds the lock until the server has taken the last frame of the response body, instead
-        /// of until the response is ready. For bodies produced under the lock. A body that fails or
-        /// is dropped also releases the lock.
+        /// Holds the lock until the server has taken the response body's last frame, not only until
+        /// the response is ready. For bodies produced under the lock. A body that fails or is
+        /// dropped also releases the lock.
         ///
-        /// The last frame, or the error of a failed body, is sent after the lock is released: at
-        /// most 500 ms later, and at once with
-        /// [`release_in_background`](Self::release_in_background). A frame taken by the server may
-        /// not have reached the client.
+        /// The last frame, or a failed body's error, is sent after the lock is released: at most
+        /// 500 ms later, and at once with [`release_in_background`](Self::release_in_background). A
+        /// frame taken by the server may not have reached the client.
         ///
         /// If the hold is lost meanwhile, the body ends with an error; under [`grpc`](Self::grpc)
         /// with ABORTED in the trailers.
@@ -113,10 +112,10 @@ macro_rules! hold_until_body_end {
 }
 pub(crate) use hold_until_body_end;
 
-/// Setters for the options of the layers for HTTP, for a type with a field `response_options`.
+/// Setters for the HTTP layers' options, for a type with a field `response_options`.
 macro_rules! response_options {
     () => {
-        /// Reports to the client the wait of the request in milliseconds, and the number of waiters
+        /// Reports to the client the request's wait in milliseconds, and the number of waiters
         /// ahead when it was queued: `Server-Timing: lock;dur=12.3, lock-queue;desc=4`. The second
         /// part is omitted if the request was not queued. Off by default, because it shows every
         /// client how contended a key is.
@@ -125,12 +124,12 @@ macro_rules! response_options {
             self
         }
 
-        /// Ends the wait of a request near the caller's deadline: at the earliest deadline from
-        /// these sources, less the [`handler_reserve`](Self::handler_reserve), and never after the
-        /// [`wait`](Self::wait). A request past its deadline does not wait. The refusal is the same
+        /// Ends a request's wait near the caller's deadline: at the earliest deadline from these
+        /// sources, less the [`handler_reserve`](Self::handler_reserve), and never after the
+        /// [`wait`](Self::wait). A request past the deadline does not wait. The refusal is the same
         /// as for a timed-out wait: [`Busy`](crate::Cause::Busy), 423, or for permits
         /// [`LimitReached`](crate::Cause::LimitReached), 429. No source by default. A client that
-        /// chooses its deadline can shorten only its own wait.
+        /// chooses the deadline can shorten only this client's own wait.
         pub fn deadline_from(
             mut self,
             sources: impl IntoIterator<Item = crate::http::DeadlineSource>,
@@ -139,19 +138,19 @@ macro_rules! response_options {
             self
         }
 
-        /// Reserves part of the caller's time for the handler: a wait ends this long before the
+        /// Reserves some of the caller's time for the handler: a wait ends this long before the
         /// deadline. Zero by default.
         pub fn handler_reserve(mut self, reserve: std::time::Duration) -> Self {
             self.response_options.deadlines.reserve = reserve;
             self
         }
 
-        /// Labels a request with its header `traceparent` ([W3C Trace
+        /// Labels a request with the header `traceparent` ([W3C Trace
         /// Context](https://www.w3.org/TR/trace-context/)), instead of the layer's
-        /// [`label`](Self::label): the label of a holder then shows the trace of the holding
-        /// request, and with [`record_holders`](Self::record_holders) it also appears in the span
-        /// of a waiting request. Off by default: a client can send a foreign trace, and labels are
-        /// visible to everyone who may inspect locks.
+        /// [`label`](Self::label): a holder's label then shows the holding request's trace, and
+        /// with [`record_holders`](Self::record_holders) also appears in a waiting request's span.
+        /// Off by default: a client can send a foreign trace, and labels are visible to everyone
+        /// who may inspect locks.
         ///
         /// An invalid header (see [`TraceParent`](lockcore::TraceParent)) or a repeated header is
         /// ignored, as the specification demands: a trace does not decide whether a request is
@@ -162,11 +161,11 @@ macro_rules! response_options {
             self
         }
 
-        /// Sets the memory in bytes that one request body may take while the request waits: data,
+        /// Sets the memory in bytes that a request body may take while the request waits: data,
         /// which is copied, trailers, and 128 bytes for each piece. The default is 4 MiB, gRPC's
         /// default maximum message size. The frame that exceeds the bound is still kept.
         ///
-        /// On HTTP/2 and later the requests of a connection share one window for their bodies: an
+        /// On HTTP/2 and later the requests on a connection share a window for their bodies: an
         /// unread body would take the window from the other requests, including the lock holder. So
         /// a request with a larger body is refused ([`Cause::BodyLimit`](crate::Cause::BodyLimit),
         /// 413) if it still waits 100 ms after exceeding the bound. A request that need not wait
@@ -182,10 +181,10 @@ macro_rules! response_options {
             self
         }
 
-        /// Sets the memory in bytes that all requests of this layer and its clones together may
-        /// take for bodies read ahead. The default is 64 MiB. The first 64 KiB of each request do
-        /// not count, so that a client with large bodies cannot take the room of requests with
-        /// small bodies. [`queue_limit`](Self::queue_limit) and
+        /// Sets the memory in bytes that all requests in this layer and clones together may take
+        /// for bodies read ahead. The default is 64 MiB. The first 64 KiB of each request do not
+        /// count, so that a client with large bodies cannot take the room of requests with small
+        /// bodies. [`queue_limit`](Self::queue_limit) and
         /// [`max_waiting`](lockcore::LocksBuilder::max_waiting) bound the number of waiting
         /// requests, and thereby the memory for these shares.
         ///
@@ -198,13 +197,12 @@ macro_rules! response_options {
             self
         }
 
-        /// Sets the maximum number of requests of one HTTP/2 connection that wait for a lock at the
-        /// same time; 100 by default, half of the streams that hyper, axum and tonic grant a
-        /// client. A request queued beyond this limit leaves the queue, and is refused
-        /// ([`Cause::ConnectionFull`](crate::Cause::ConnectionFull), 503). Otherwise the waiters of
-        /// one busy key could use up all streams of a connection, and none of the connection's
-        /// other requests would be served: a proxy or a gRPC client sends all requests over one or
-        /// a few connections.
+        /// Sets the maximum number of requests per HTTP/2 connection that wait for a lock at the
+        /// same time; 100 by default, half the streams that hyper, axum and tonic grant a client. A
+        /// request queued beyond this limit leaves the queue, and is refused
+        /// ([`Cause::ConnectionFull`](crate::Cause::ConnectionFull), 503). Otherwise the waiters
+        /// for a busy key could use up a connection's streams, and the connection's other requests
+        /// would not be served: a proxy or a gRPC client sends all requests over few connections.
         ///
         /// Effective only if the layer knows the connection:
         /// [`PerConnection`](crate::http::PerConnection) puts a
@@ -216,8 +214,8 @@ macro_rules! response_options {
             self
         }
 
-        /// Overrides the status for one cause of refusal. Without effect under
-        /// [`grpc`](Self::grpc), where the status is 200, or [`respond_with`](Self::respond_with).
+        /// Overrides the status for a refusal cause. Without effect under [`grpc`](Self::grpc),
+        /// where the status is 200, or [`respond_with`](Self::respond_with).
         pub fn status(mut self, cause: crate::Cause, status: http::StatusCode) -> Self {
             self.response_options.refusals = self.response_options.refusals.status(cause, status);
             self

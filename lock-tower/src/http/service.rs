@@ -1,4 +1,4 @@
-//! The service of the layer for HTTP.
+//! The service for HTTP.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::lock::locking::Locking;
 /// An HTTP service behind a lock; made by [`HttpLockLayer`](crate::HttpLockLayer).
 ///
 /// The service is always ready. The inner service is made ready *after* the lock is acquired, so
-/// that requests waiting for a key occupy none of its capacity.
+/// that requests waiting for a key occupy no inner capacity.
 pub struct HttpLock<S, K> {
     inner: S,
     config: Arc<Config>,

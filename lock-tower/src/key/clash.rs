@@ -1,12 +1,12 @@
-//! Two conflicting demands for one name in one request.
+//! Conflicting demands for the same name in a request.
 
 use std::error::Error;
 use std::fmt;
 
 use lockcore::Demand;
 
-/// Two demands for one name that one request cannot have: it would wait for itself, requests like
-/// it would wait for each other, or one demand is a mistake.
+/// Two conflicting demands for the same name in a request: the request would wait for itself,
+/// similar requests would wait for each other, or a demand is a mistake.
 ///
 /// The text names both demands. Acquire the name once, where the request first needs it, with
 /// everything the request needs.

@@ -24,7 +24,7 @@ impl<Req, E: ExtractKey<Req>> ExtractKey<Req> for WithDemand<E> {
     }
 }
 
-/// The permit limit of a name: a number, or a closure `Fn(&Request) -> u32`.
+/// A name's permit limit: a number, or a closure `Fn(&Request) -> u32`.
 ///
 /// ```
 /// use lock_tower::PermitLimit;
@@ -36,8 +36,8 @@ impl<Req, E: ExtractKey<Req>> ExtractKey<Req> for WithDemand<E> {
 /// assert_eq!(5_u32.permit_limit(&Call { is_paid: true }), 5);
 /// ```
 ///
-/// Requests for one name should have equal limits: each is granted when the permits in use plus its
-/// own count do not exceed its own limit.
+/// Requests for the same name should have equal limits: a request is granted when the permits in
+/// use plus the requested count do not exceed the request's own limit.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a limit of permits",
     label = "not a limit",

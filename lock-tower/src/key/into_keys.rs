@@ -5,9 +5,9 @@ use lockcore::LockKey;
 use crate::key::KeyError;
 use crate::key::keys::{Keys, Name};
 
-/// The return type of a key closure: a name, [`Keys`], or an `Option` or `Result` of these.
+/// Return types for key closures: a name, [`Keys`], or an `Option` or `Result` of these.
 ///
-/// The value is owned: a closure cannot return a part of its request.
+/// The value is owned: a closure cannot borrow from the request.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a key",
     label = "not a key",

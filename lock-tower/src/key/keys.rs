@@ -1,4 +1,4 @@
-//! The locks of one request, with the options set by the request.
+//! A request's locks, with the options set by the request.
 
 use lockcore::{Demand, LockKey, LockOptions};
 use tokio::time::Instant;
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use crate::key::KeyError;
 use crate::options::Options;
 
-/// The locks needed by one request, and request options, which take precedence over the layer's
+/// The locks needed by a request, and request options, which take precedence over the layer's
 /// options.
 ///
 /// ```
@@ -30,14 +30,14 @@ use crate::options::Options;
 /// # let _ = (priced, sent);
 /// ```
 ///
-/// [`Demand`] describes which demands for one name exclude each other.
+/// [`Demand`] describes which demands for the same name exclude each other.
 ///
 /// Within a request, a repeated name shares the existing hold if the hold covers the new demand:
-/// exclusive covers exclusive and read, read covers read. Permits for one name requested in one
+/// exclusive covers exclusive and read, read covers read. Permits for the same name in the same
 /// call are acquired together. Other demands for a name already held are refused before anything is
 /// sent ([`Clash`](crate::Clash), 500 in HTTP): an exclusive lock on a name that the request reads
-/// would wait for itself, and requests that hold one permit each and need one more would wait for
-/// each other. Two different demands for one name in one call are also refused.
+/// would wait for itself, and requests that hold a permit each and need another would wait for each
+/// other. Different demands for the same name in the same call are also refused.
 #[derive(Debug, Clone)]
 #[must_use = "return it from the extractor"]
 pub struct Keys {
@@ -50,14 +50,14 @@ pub struct Keys {
     deadline: Option<Instant>,
 }
 
-/// A key and its demand; `None` until a demand is set.
+/// A key with a demand; `None` until a demand is set.
 #[derive(Debug, Clone)]
 pub(crate) struct KeyDemand<K = LockKey, D = Demand> {
     pub(crate) key: K,
     pub(crate) demand: D,
 }
 
-/// A name and its demand, before the name is checked.
+/// An unchecked name with a demand.
 type NameDemand = KeyDemand<Name, Option<Demand>>;
 
 /// An unchecked name, so that a prefix can still be added.
@@ -105,7 +105,7 @@ impl Keys {
         Self { first, rest: Vec::new(), options, label, class, refuses_early: None, deadline }
     }
 
-    /// Adds a lock. The same name twice is one lock.
+    /// Adds a lock. The same name twice is a single lock.
     pub fn and(mut self, name: impl Into<String>) -> Self {
         self.rest.push(KeyDemand { key: Name::Text(name.into()), demand: None });
         self
@@ -165,7 +165,7 @@ impl Keys {
     }
 
     lockcore::option_setters! { options:
-        /// The maximum wait of this request, for all its locks together. Zero does not wait.
+        /// The request's maximum wait, for all locks together. Zero does not wait.
         wait,
         /// Waits without a limit.
         wait_forever,
@@ -181,7 +181,7 @@ impl Keys {
         /// The maximum duration of this request's hold; see
         /// [`LockLayer::max_hold`](crate::LockLayer::max_hold).
         max_hold,
-        /// What to do with this request if its key is busy; see
+        /// What to do if the key is busy; see
         /// [`LockLayer::when_busy`](crate::LockLayer::when_busy).
         when_busy,
     }
@@ -192,8 +192,8 @@ impl Keys {
         self
     }
 
-    /// Sets the label of this request in [`inspect`](lockcore::Locks::inspect), for operators,
-    /// instead of the layer's label. At most 64 bytes; the rest is cut off.
+    /// Sets this request's label in [`inspect`](lockcore::Locks::inspect), for operators, instead
+    /// of the layer's label. At most 64 bytes; the rest is cut off.
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         self.label = Some(label.as_ref().into());
         self
@@ -205,30 +205,30 @@ impl Keys {
         self
     }
 
-    /// Sets the class of this request, instead of the layer's class; see
+    /// Sets this request's class, instead of the layer's class; see
     /// [`LockRequest::class`](lockcore::LockRequest::class).
     pub fn class(mut self, class: impl AsRef<str>) -> Self {
         self.class = Some(class.as_ref().into());
         self
     }
 
-    /// Sets whether this request is refused at once if it is unlikely to be served within its wait,
+    /// Sets whether this request is refused at once if it is unlikely to be served within the wait,
     /// instead of the layer's [`refuse_early`](crate::LockLayer::refuse_early). For several keys,
-    /// each is judged by its own queue, with the rest of the wait.
+    /// each is judged by the key's own queue, with the rest of the wait.
     pub fn refuse_early(mut self, refuses_early: bool) -> Self {
         self.refuses_early = Some(refuses_early);
         self
     }
 
-    /// Ends the wait of this request at this time, unless its [wait](Self::wait) ends earlier. A
-    /// request past its deadline does not wait. Of several deadlines, the earliest counts.
+    /// Ends this request's wait at this time, unless the [wait](Self::wait) ends earlier. A request
+    /// past the deadline does not wait. Of several deadlines, the earliest counts.
     pub fn wait_until(mut self, deadline: Instant) -> Self {
         self.deadline = Some(self.deadline.map_or(deadline, |other| other.min(deadline)));
         self
     }
 
-    /// Joins the locks of both, each with its demand; they are acquired together. If both set an
-    /// option, `self` takes precedence.
+    /// Joins the locks from both, with unchanged demands; they are acquired together. If both set
+    /// an option, `self` takes precedence.
     pub fn join(mut self, other: Self) -> Self {
         self.rest.push(other.first);
         self.rest.extend(other.rest);
@@ -279,7 +279,7 @@ impl Keys {
     }
 }
 
-/// The checked keys and options of one request.
+/// A request's checked keys and options.
 #[derive(Debug)]
 pub(crate) struct Resolved {
     pub(crate) keys: Sorted,
@@ -287,7 +287,7 @@ pub(crate) struct Resolved {
     pub(crate) label: Option<Box<str>>,
     pub(crate) class: Option<Box<str>>,
     pub(crate) refuses_early: Option<bool>,
-    /// The end of the wait, regardless of the options.
+    /// When the wait ends, regardless of the options.
     pub(crate) deadline: Option<Instant>,
 }
 
@@ -318,7 +318,7 @@ fn each_once(sorted: Vec<KeyDemand>) -> Result<Vec<KeyDemand>, KeyError> {
     Ok(each)
 }
 
-/// Joins two demands for a name requested twice in one call.
+/// Joins demands for a name requested twice in the same call.
 fn join(one: Demand, other: Demand) -> Result<Demand, KeyError> {
     let clash = || KeyError::clash(one, other);
     match one.is_permits() && one.limit() == other.limit() {

@@ -1,4 +1,4 @@
-//! The work of a layer that acquires its lock first: make the inner service ready, then call it.
+//! The work after a layer has acquired the lock: make the inner service ready, then call it.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

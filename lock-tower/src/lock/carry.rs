@@ -1,4 +1,4 @@
-//! The trait through which a request carries its handle.
+//! The trait through which a request carries a handle.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use crate::hold::registry::HoldRegistry;
 /// `()` does nothing, [`InExtensions`](crate::http::InExtensions) is for HTTP requests, and a
 /// closure `Fn(&mut Request, LockHandle)` is for your own request types.
 pub trait CarryHandle<Req> {
-    /// Returns a hold of the request from an outer layer. A lock with the same key is then shared.
+    /// Returns the request's hold from an outer layer. A lock with the same key is then shared.
     fn outer(&self, request: &Req) -> Option<LockHandle>;
 
     /// Stores the handle in the request.
     fn carry(&self, request: &mut Req, handle: LockHandle);
 
-    /// Returns all holds of the request.
+    /// Returns all the request's holds.
     #[doc(hidden)]
     fn holds(&self, request: &Req) -> Option<Arc<HoldRegistry>> {
         self.outer(request).map(|handle| Arc::clone(handle.request()))

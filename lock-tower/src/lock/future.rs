@@ -1,4 +1,4 @@
-//! The future of a service behind a lock.
+//! The response future for any request type.
 
 use std::fmt;
 use std::future::Future;
@@ -13,7 +13,7 @@ use crate::lock::carry::CarryHandle;
 use crate::lock::locking::Locking;
 use crate::refusal::LockError;
 
-/// The response future of a [`Lock`](crate::lock::Lock).
+/// The response future for [`Lock`](crate::lock::Lock).
 ///
 /// # Panics
 /// Panics outside a tokio runtime with timers, if the request needs a lock.

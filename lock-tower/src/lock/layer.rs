@@ -9,12 +9,12 @@ use tower::Layer;
 use crate::config::{Config, fail_open, options};
 use crate::lock::service::Lock;
 
-/// Serves requests of one key one at a time, in order of arrival across all processes; for services
-/// with any request type.
+/// Serves requests with the same key one at a time, in order of arrival across all processes; for
+/// services with any request type.
 ///
-/// The response is unchanged. The lock is held until the response is ready. A refusal is an error
-/// of the service, so the error type must implement `From<LockError>`, as `tower::BoxError` does.
-/// In HTTP [`HttpLockLayer`](crate::HttpLockLayer) responds instead.
+/// The response is unchanged. The lock is held until the response is ready. A refusal is a service
+/// error, so the error type must implement `From<LockError>`, as `tower::BoxError` does. In HTTP
+/// [`HttpLockLayer`](crate::HttpLockLayer) responds instead.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

@@ -1,5 +1,5 @@
-//! The state machine of a request in a layer that knows the key: acquire, make the inner service
-//! ready, call it, release.
+//! The state machine for a request whose key is known: acquire, make the inner service ready, call
+//! it, release.
 
 use std::fmt;
 use std::pin::Pin;
@@ -45,7 +45,7 @@ enum LockingState<S: Service<Req>, Req> {
 }
 
 impl<S: Service<Req> + Clone, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
-    /// Begins the request. Inlined, like its callers, so that the state is built in place.
+    /// Begins the request. Inlined, like the callers, so that the state is built in place.
     #[inline(always)]
     #[allow(clippy::too_many_arguments, reason = "they are the parts of a layer and its request")]
     pub(crate) fn new(
@@ -79,7 +79,7 @@ impl<S: Service<Req> + Clone, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
 
 impl<S: Service<Req> + Clone, Req> LockingState<S, Req> {
     /// Calls a ready service in place, without a clone. A service that is not ready is moved out,
-    /// because it keeps its position in the inner queue; a fresh clone replaces it.
+    /// because it may already have a position in an inner queue; a fresh clone replaces it.
     #[inline(always)]
     fn pass(inner: &mut S, request: Req, outlives: fn(&S::Response, &LayerHolds) -> bool) -> Self {
         match inner.poll_ready(&mut Context::from_waker(Waker::noop())) {
@@ -115,7 +115,7 @@ impl<S: Service<Req>, Req, C> Locking<S, Req, C> {
         }
     }
 
-    /// Returns the request, while it waits for its lock or for the inner service.
+    /// Returns the request, while it waits for a lock or for the inner service.
     pub(crate) fn waiting(self: Pin<&mut Self>) -> Option<&mut Req> {
         match self.project().state.project() {
             LockingProjection::Acquiring { caller, .. } => {
@@ -187,7 +187,7 @@ impl<S: Service<Req>, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
     }
 }
 
-/// The end of a request that passes without a lock.
+/// Ends a request that passes without a lock.
 fn over<T, E>(result: Result<T, E>) -> End<T, E> {
     End { result: result.map_err(Failure::Inner), layer_holds: LayerHolds::default() }
 }

@@ -1,4 +1,4 @@
-//! The error of this crate, and its causes.
+//! The error type, and causes.
 
 use std::error::Error;
 use std::fmt;
@@ -12,7 +12,7 @@ use lockcore::LockErrorKind;
 use crate::http::response_options::ResponseOptions;
 use crate::key::{Clash, KeyError};
 
-/// The error of a request that could not be served under its lock.
+/// The error of a request that could not be served under the lock.
 ///
 /// A plain service returns it as `S::Error` (which must implement `From<LockError>`). In HTTP it
 /// becomes a response and is stored in the extensions, so that outer layers can distinguish this
@@ -29,7 +29,7 @@ use crate::key::{Clash, KeyError};
 #[derive(Debug, Clone)]
 pub struct LockError {
     reason: Reason,
-    /// The response options of the refusing layer, if known.
+    /// The refusing layer's response options, if known.
     #[cfg(feature = "http")]
     pub(super) response_options: Option<Arc<ResponseOptions>>,
 }
@@ -58,28 +58,28 @@ enum Reason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The lock is held, and the wait of the request timed out.
+    /// The lock is held, and the request's wait timed out.
     Busy,
-    /// All [permits](crate::Keys::permits) are in use, and the wait of the request timed out.
+    /// All [permits](crate::Keys::permits) are in use, and the request's wait timed out.
     LimitReached,
     /// The queue of this key is full.
     QueueFull,
-    /// The queue of this key is too long for the request to be served within its wait; see
+    /// The queue of this key is too long for the request to be served within the wait; see
     /// [`refuse_early`](crate::HttpLockLayer::refuse_early).
     WaitTooLong,
     /// A newer request for this key waits instead, under
     /// [`WhenBusy::KeepNewest`](lockcore::WhenBusy).
     Superseded,
-    /// The request must wait, and its body is larger than the bound on [reading
+    /// The request must wait, and the body is larger than the bound on [reading
     /// ahead](crate::HttpLockLayer::read_ahead).
     BodyLimit,
-    /// The request must wait, and bodies of other requests take the room to [read its body
+    /// The request must wait, and bodies of other requests take the room to [read the body
     /// ahead](crate::HttpLockLayer::read_ahead_total).
     ReadAheadFull,
     /// The body failed while the request waited: the client has disconnected, or the bytes are not
     /// valid HTTP. The request has left the queue.
     BodyFailed,
-    /// The waiting requests of the connection have reached
+    /// The connection's waiting requests have reached
     /// [`waiting_per_connection`](crate::HttpLockLayer::waiting_per_connection). The request has
     /// left the queue.
     ConnectionFull,
@@ -87,15 +87,15 @@ pub enum Cause {
     /// process is shutting down.
     Unavailable,
     /// A hold was lost. Either the request was still waiting for another lock, and the handler did
-    /// not begin; or the handler was running, and its effects are unknown.
+    /// not begin; or the handler was running, and the effects are unknown.
     Lost,
     /// The request lacks a required key, or the key cannot name a lock.
     BadKey,
-    /// The key is a non-canonical spelling of a name: the client must use another spelling.
+    /// The key is a name in non-canonical spelling: the client must use another spelling.
     KeySpelling,
     /// The server is misconfigured: an option or a permit count is out of range, a layer is
-    /// missing, one request has two conflicting demands for one name ([`Clash`]), the `Locks` do
-    /// not support the demand (a read or permits with
+    /// missing, a request has conflicting demands for the same name ([`Clash`]), the `Locks` do not
+    /// support the demand (a read or permits with
     /// [`redisson_peers`](lockcore::LocksBuilder::redisson_peers), permits on a
     /// [quorum](lockcore::guide::quorum)), or the lock key belongs to another program.
     Misconfigured,
@@ -110,7 +110,7 @@ impl LockError {
         }
     }
 
-    /// Converts the error to one rendered with `response_options`.
+    /// Makes the error render with `response_options`.
     #[cfg(feature = "http")]
     pub(crate) fn answered_by(self, response_options: &Arc<ResponseOptions>) -> Self {
         Self { response_options: Some(Arc::clone(response_options)), ..self }
@@ -235,7 +235,7 @@ impl LockError {
         matches!(&self.reason, Reason::Core(error) if error.is_outage())
     }
 
-    /// Returns the error of the client's key, if it is the cause.
+    /// Returns the key error, if the client's key is the cause.
     pub(crate) fn key_error(&self) -> Option<&KeyError> {
         match &self.reason {
             Reason::Key(error) if !error.is_misuse() => Some(error),
@@ -282,7 +282,7 @@ impl Cause {
         }
     }
 
-    /// Returns a human-readable sentence, without details of the key or the store.
+    /// Returns a human-readable sentence, without details about the key or the store.
     pub fn sentence(self) -> &'static str {
         match self {
             Self::Busy => "Another request for the same resource is being served. Try again.",

@@ -79,7 +79,7 @@ impl Refusals {
         Self::default()
     }
 
-    /// Overrides the status for one cause. Without effect under [`grpc`](Self::grpc), where the
+    /// Overrides the status for a cause. Without effect under [`grpc`](Self::grpc), where the
     /// status is 200, or [`respond_with`](Self::respond_with).
     pub fn status(mut self, cause: Cause, status: StatusCode) -> Self {
         self.statuses.retain(|(other, _)| *other != cause);
@@ -88,14 +88,14 @@ impl Refusals {
     }
 
     /// Refuses in gRPC format: status 200, with [`grpc_trailers`](LockError::grpc_trailers) in the
-    /// headers, or at the end of a response body whose hold is lost. A layer refuses a gRPC-Web
-    /// request in its own format, with the trailers in the body.
+    /// headers, or at the end of a body whose hold is lost. A layer refuses a gRPC-Web request in
+    /// gRPC-Web format, with the trailers in the body.
     pub fn grpc(mut self) -> Self {
         self.format = Format::Grpc(Dialect::Grpc);
         self
     }
 
-    /// Returns the last frame of a body that ends early, if the format can express the error.
+    /// Returns the last frame for a body that ends early, if the format can express the error.
     pub(crate) fn last_frame<D: From<Bytes>>(&self, error: &LockError) -> Option<Frame<D>> {
         match &self.format {
             Format::Grpc(dialect) => Some(dialect.last_frame(error)),
@@ -159,7 +159,7 @@ impl Refusals {
     }
 }
 
-/// Marks a response that the next outer layer renders with its own refusals.
+/// Marks a response that the next outer layer renders with the layer's own refusals.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Provisional;
 
@@ -238,7 +238,7 @@ fn is_warning_due() -> bool {
 /// The default status; `has_begun`: the handler may have done something.
 fn default_status(cause: Cause, has_begun: bool) -> StatusCode {
     match cause {
-        // Gateways repeat a 503, even of a POST, and the handler would begin twice.
+        // Gateways repeat a 503, even for a POST, and the handler would begin twice.
         Cause::Lost if has_begun => StatusCode::INTERNAL_SERVER_ERROR,
         Cause::Busy => StatusCode::LOCKED,
         Cause::LimitReached | Cause::QueueFull => StatusCode::TOO_MANY_REQUESTS,

@@ -1,4 +1,4 @@
-//! The future of a service whose requests may acquire locks.
+//! The response future for scopes.
 
 use std::fmt;
 use std::future::Future;
@@ -18,7 +18,7 @@ use crate::http::body::LockBody;
 use crate::http::respond::respond;
 use crate::http::response_options::ResponseOptions;
 
-/// The response future of a [`LockScope`](crate::scope::LockScope).
+/// The response future for [`LockScope`](crate::scope::LockScope).
 ///
 /// # Panics
 /// Panics outside a tokio runtime with timers, if the request acquires a lock.

@@ -1,4 +1,4 @@
-//! The service of the scope layer.
+//! The service for scopes.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};

@@ -1,4 +1,4 @@
-//! A payment whose answer is stored in the transaction that books it, on PostgreSQL:
+//! A payment whose response is stored in the booking transaction, on PostgreSQL:
 //!
 //! ```sh
 //! cargo run -p lock-idempotency --example transaction 127.0.0.1:3000 REDIS_URL POSTGRES_URL

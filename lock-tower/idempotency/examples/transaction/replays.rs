@@ -1,4 +1,4 @@
-//! Records in PostgreSQL, beside the tables of the service: a store for `lock_idempotency`.
+//! Records in PostgreSQL, beside the service's own tables: a store for `lock_idempotency`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use lockcore::FencingToken;
 use tokio::sync::Mutex;
 use tokio_postgres::{Client, Row, Transaction};
 
-/// The table of records. Delete the expired ones now and then.
+/// The table of records. Delete expired records periodically.
 pub(crate) const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS replays (
     record      TEXT PRIMARY KEY,
     fingerprint BYTEA NOT NULL,
@@ -34,7 +34,7 @@ const TAKE_OVER: &str = "\
 UPDATE replays SET token = $2, started = now(), expires = now() + make_interval(secs => $3)
 WHERE record = $1";
 
-/// A row that has an outcome keeps it: the transaction of the work has stored it.
+/// An existing outcome is kept: the work transaction has stored it.
 const FINISH: &str = "\
 UPDATE replays SET outcome = COALESCE(outcome, $3), expires = now() + make_interval(secs => $4)
 WHERE record = $1 AND token = $2";
@@ -44,11 +44,11 @@ UPDATE replays SET outcome = $3 WHERE record = $1 AND token = $2 AND outcome IS 
 
 const END: &str = "DELETE FROM replays WHERE record = $1 AND token = $2 AND outcome IS NULL";
 
-/// Stores the answer in the transaction of the work. `false`: a later attempt has begun, and the
-/// work has to be rolled back.
+/// Stores the response in the work transaction. `false`: a later attempt has begun, and the work
+/// must be rolled back.
 ///
-/// The row stays locked until the end of the transaction: an attempt that begins waits for it, and
-/// then finds the answer.
+/// The row stays locked until the transaction ends: a starting attempt waits for it, and then finds
+/// the response.
 pub(crate) async fn store(
     work: &Transaction<'_>,
     attempt: &Attempt,
@@ -141,6 +141,6 @@ fn down(error: tokio_postgres::Error) -> StoreError {
 }
 
 fn seconds(time: Duration) -> f64 {
-    // A hundred years, which the server can add to its clock.
+    // A hundred years, which the server can still add to its clock.
     time.as_secs_f64().min(100.0 * 365.0 * 24.0 * 60.0 * 60.0)
 }

@@ -1,4 +1,4 @@
-//! The service, which books each payment with its answer in one transaction.
+//! The service, which books each payment and its response in a single transaction.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -26,14 +26,14 @@ async fn pay(
 ) -> Result<Response<String>, StatusCode> {
     let cents = cents.parse().map_err(|_| StatusCode::BAD_REQUEST)?;
     println!("asks the bank for {cents} cents of account {account}");
-    tokio::time::sleep(Duration::from_secs(1)).await; // the bank, which gets the key
+    tokio::time::sleep(Duration::from_secs(1)).await; // the bank, which receives the key
     let booked = book(&database, &attempt, account, cents).await;
-    // Whatever the answer is: if the transaction was committed, its own is stored.
+    // Regardless of this status: if the transaction was committed, the stored response counts.
     let booked = booked.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
     booked.ok_or(StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-/// Books the payment and stores its answer; does neither if a later attempt has begun.
+/// Books the payment and stores the response; does neither if a later attempt has begun.
 async fn book(
     database: &Database,
     attempt: &Attempt,
@@ -46,7 +46,7 @@ async fn book(
     let work = client.transaction().await?;
     work.execute("INSERT INTO payments VALUES ($1, $2)", &[&account, &cents]).await?;
     if !replays::store(&work, attempt, answer).await? {
-        return Ok(None); // a transaction that is dropped is rolled back
+        return Ok(None); // dropping the transaction rolls it back
     }
     work.commit().await?;
     Ok(Some(Response::from_parts(parts, body)))
@@ -66,7 +66,7 @@ pub(crate) async fn serve(
 
     let locks = Locks::builder().namespace("bank").connect(redis).await?;
     let replays = PostgresReplays::new(Arc::clone(&database));
-    // A real service takes the scope from its authentication.
+    // A real service takes the scope from authentication.
     let once = IdempotencyLayer::new(locks, replays, |_| Ok(Scope::new("bank"))).required();
     let app = Router::new()
         .route("/accounts/{account}/payments", post(pay).route_layer(once))

@@ -23,7 +23,7 @@ const KEPT: [HeaderName; 11] = [
     header::RETRY_AFTER,
 ];
 
-/// The stored response of a handler: status, some headers, and body.
+/// A handler's stored response: status, some headers, and body.
 ///
 /// The stored headers are `content-type`, `content-language`, `content-disposition`,
 /// `content-location`, `location`, `etag`, `last-modified`, `link`, `vary`, `cache-control` and
@@ -36,7 +36,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Keeps the storable part of a response.
+    /// Keeps what can be stored from a response.
     pub fn new(parts: &Parts, body: Bytes) -> Self {
         let mut headers = HeaderMap::new();
         for name in &KEPT {

@@ -1,17 +1,17 @@
-//! The name of a record.
+//! Record names.
 
 use std::fmt;
 
 use crate::digest::{FieldDigest, write_hex};
 use crate::scope::Scope;
 
-/// The name of a record: the SHA-256 of a scope and a key. It reveals neither, so it may be stored
-/// and logged. As text it has 64 hexadecimal digits.
+/// The name under which a record is stored: a SHA-256 over scope and key. It reveals neither, so it
+/// may be stored and logged. As text it has 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordKey([u8; 32]);
 
 impl RecordKey {
-    /// Returns the name of the record for this key, without quotes, in this scope.
+    /// Returns the record name for this key, without quotes, in this scope.
     pub fn new(scope: &Scope, key: &str) -> Self {
         let mut digest = FieldDigest::new("lock-idempotency record 1");
         digest.number(scope.parts().len());
@@ -20,7 +20,7 @@ impl RecordKey {
         Self(digest.finish())
     }
 
-    /// Returns the name of the record in the [namespace](lockcore::LocksBuilder::namespace) of the
+    /// Returns the record name in the [namespace](lockcore::LocksBuilder::namespace) used by the
     /// layer's locks: two services with a shared store and different namespaces never see each
     /// other's responses.
     #[must_use]
@@ -32,7 +32,7 @@ impl RecordKey {
         Self(digest.finish())
     }
 
-    /// The name of the lock under which the record is written.
+    /// The lock name under which the record is written.
     pub(crate) fn lock(&self) -> String {
         format!("idempotency:{self}")
     }

@@ -1,4 +1,4 @@
-//! The outcome of a request, and its stored form.
+//! Request outcomes, and their stored form.
 
 use std::fmt;
 
@@ -7,19 +7,19 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::record::answer::Answer;
 
-/// The first byte of a stored outcome.
+/// The first byte in a stored outcome.
 const KEPT: u8 = 1;
 const NOT_KEPT: u8 = 2;
 
-/// The maximum size of a stored outcome in bytes. A larger outcome is neither written nor read.
+/// The maximum stored size in bytes. A larger outcome is neither written nor read.
 pub const MAX_OUTCOME_BYTES: usize = 8 << 20;
 
-/// The outcome of a request whose work was done.
+/// The outcome after the work was done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The response sent to later requests.
     Kept(Answer),
-    /// The status of a response that is not stored, because it is too large, a stream or
+    /// The status only: the response is not stored, because it is too large, a stream or
     /// compressed. Later requests are refused, and never run the handler again.
     NotKept(StatusCode),
 }
@@ -45,7 +45,7 @@ impl Outcome {
     /// | 2 + n, 4 + n | each header: name, value |
     /// | 4 + n | body |
     ///
-    /// Numbers are big-endian. A name, value or body is preceded by its length.
+    /// Numbers are big-endian. A name, value or body has a length prefix.
     pub fn encode(&self) -> Bytes {
         let (kind, status) = match self {
             Self::Kept(answer) => (KEPT, answer.status),

@@ -1,4 +1,4 @@
-//! The error of a store.
+//! Store errors.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ pub struct StoreError {
     detail: Arc<str>,
 }
 
-/// The kinds of a [`StoreError`].
+/// The kinds for [`StoreError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreErrorKind {

@@ -14,17 +14,18 @@ use crate::record::outcome::Outcome;
 use crate::store::error::StoreError;
 use crate::store::{Finish, Finished, ReplayStore, Start, Started, StoreFuture};
 
-/// The bound by default.
+/// The default bound.
 const MAX_BYTES: usize = 64 << 20;
-/// The memory of a record without an outcome, and of its places in the tables, rounded up.
+/// The memory for a record without an outcome, including the table entries, rounded up.
 const EACH: usize = 512;
 
-/// Records in this process's memory, for tests and for services of one process. Clones share them.
+/// Records in this process's memory, for tests and for single-process services. Clones share the
+/// records.
 ///
-/// They end with the process: a client that sends its request again after a restart is served
-/// again. Its clock is tokio's, so under paused time a test does not wait for an expiry.
+/// The records end with the process: a client that retries after a restart is served again. The
+/// store uses tokio's clock, so under paused time a test does not wait for an expiry.
 ///
-/// It goes with [`Locks::in_memory`](lockcore::Locks::in_memory) and no other `Locks`.
+/// Works only with [`Locks::in_memory`](lockcore::Locks::in_memory).
 #[derive(Clone)]
 pub struct MemoryReplays {
     shared: Arc<Shared>,
@@ -49,19 +50,19 @@ struct Entry {
 }
 
 impl MemoryReplays {
-    /// An empty store of at most 64 MiB.
+    /// Creates an empty store with at most 64 MiB.
     pub fn new() -> Self {
         Self::with_max_bytes(MAX_BYTES)
     }
 
-    /// An empty store of about this many bytes at most, counting 512 bytes for each record and the
-    /// answers. When it is full, requests with new keys are refused with 503: a record that is
-    /// removed before its time would let its request run twice. An answer is always stored.
+    /// Creates an empty store with at most about this many bytes, counting the responses and 512
+    /// bytes for each record. When the store is full, requests with new keys are refused with 503:
+    /// a record removed early would let the request run twice. A response is always stored.
     pub fn with_max_bytes(max_bytes: usize) -> Self {
         Self { shared: Arc::new(Shared { max_bytes, records: Mutex::default() }) }
     }
 
-    /// The records, without those that have expired.
+    /// Removes expired records, and returns the others.
     fn records(&self) -> MutexGuard<'_, Records> {
         let mut records = self.shared.records.lock().unwrap_or_else(PoisonError::into_inner);
         records.expire(Instant::now());
@@ -99,7 +100,7 @@ impl Records {
     }
 }
 
-/// The moment after this time; of a time that no clock counts, a year.
+/// Returns the time after this duration; after a year, if the clock cannot represent it.
 fn later(expiry: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(expiry).unwrap_or_else(|| now + Duration::from_secs(365 * 24 * 60 * 60))

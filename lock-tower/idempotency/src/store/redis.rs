@@ -19,11 +19,11 @@ use crate::record::outcome::MAX_OUTCOME_BYTES;
 use crate::store::error::StoreError;
 use crate::store::{Finish, Finished, ReplayStore, Start, Started, StoreFuture};
 
-/// Records on Redis or Valkey, for services of any number of processes.
+/// Records on Redis or Valkey, for services with any number of processes.
 ///
-/// Each record is a hash of its own, at a key of its own, so a Redis Cluster can serve it. A step
-/// is one script. Records expire. A server that removes keys before their time, by a
-/// `maxmemory-policy` other than `noeviction`, lets requests run twice.
+/// Each record is a hash at a separate key, so a Redis Cluster can be used. Each operation is a
+/// single script. Records expire. A server that removes keys early, through a `maxmemory-policy`
+/// other than `noeviction`, lets requests run twice.
 ///
 /// ```no_run
 /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -42,11 +42,11 @@ pub struct RedisReplays {
     prefix: Arc<str>,
 }
 
-/// A script, and its digest, by which a server knows it.
+/// A script, and the digest that identifies it on a server.
 struct Step {
     code: &'static str,
     hash: LazyLock<String>,
-    /// Whether the second of two runs in a row answers as the first.
+    /// Whether the second of two consecutive runs returns the same result.
     is_repeatable: bool,
 }
 
@@ -66,13 +66,13 @@ static FINISH: Step = step!("redis/finish.lua", is_repeatable: true);
 static END: Step = step!("redis/end.lua", is_repeatable: true);
 
 impl RedisReplays {
-    /// Records on the server of this pool: a `deadpool_redis::Pool`, or that of a Redis Cluster or
-    /// Sentinel. Their keys begin with `idempotency:`.
+    /// Stores records on the server of this pool: a `deadpool_redis::Pool`, or a pool for Redis
+    /// Cluster or Sentinel. The keys begin with `idempotency:`.
     ///
-    /// All steps share one connection, which the pool's manager opens: it takes no slot of the
-    /// pool. After an error the next step opens another one. A step on a connection that was open
-    /// before is asked once more then, as the server may have closed it meanwhile; but a start is
-    /// not, since a repeat does not tell whether an earlier attempt left no answer.
+    /// All operations share a connection opened by the pool's manager, which takes no pool slot.
+    /// After an error the next operation opens a new connection. A failed operation on an older
+    /// connection is retried once, because the server may have closed the connection meanwhile. A
+    /// start is not retried, because a repeat cannot detect an earlier attempt without a response.
     pub fn new<M, W>(pool: Pool<M, W>) -> Self
     where
         M: Manager<Type: ConnectionLike + Clone + Send + 'static, Error: fmt::Display> + 'static,
@@ -81,7 +81,7 @@ impl RedisReplays {
         Self { connect: Arc::new(PoolConnect::new(pool)), prefix: "idempotency".into() }
     }
 
-    /// Puts `prefix:` before the name of each record, in place of `idempotency:`.
+    /// Puts `prefix:` before the name of each record, instead of `idempotency:`.
     pub fn prefix(mut self, prefix: impl AsRef<str>) -> Self {
         self.prefix = prefix.as_ref().into();
         self
@@ -133,9 +133,9 @@ async fn ask(
     connection.req_packed_command(command).await?.extract_error()
 }
 
-/// A time in whole milliseconds, at least one: zero would remove the record.
+/// Converts a duration to whole milliseconds, at least one: zero would remove the record.
 fn millis(time: Duration) -> u64 {
-    // A hundred years, which a server can add to its clock.
+    // A hundred years, which a server can still add to the current time.
     const MOST: u64 = 100 * 365 * 24 * 60 * 60 * 1_000;
     u64::try_from(time.as_millis()).unwrap_or(MOST).clamp(1, MOST)
 }

@@ -1,4 +1,4 @@
-//! The body of a request, which is read before it waits.
+//! The request body, which is read before the wait.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

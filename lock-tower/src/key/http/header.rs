@@ -5,8 +5,8 @@ use http::header::HeaderName;
 
 use crate::key::{ExtractKey, KeyError, Keys};
 
-/// The value of a header, unchanged. Refuses (400) a value that is not visible ASCII, empty, or
-/// longer than 512 bytes, and a repeated header: the handler might read the other value.
+/// A header value, unchanged. Refuses (400) a value that is not visible ASCII, empty, or longer
+/// than 512 bytes, and a repeated header: the handler might read the other value.
 ///
 /// ```
 /// use lock_tower::{ByHeader, ExtractKey};

@@ -7,20 +7,21 @@ use http::{Extensions, Request, Uri};
 use crate::key::{ExtractKey, KeyError, Keys};
 
 /// The request path, in [canonical](canonical_path) spelling: `/orders/42` and `/orders/4%32` are
-/// one key.
+/// the same key.
 ///
-/// A handler that parses a path segment accepts several texts for one value. If the key were the
-/// text, each spelling would be a separate lock, and a client could choose among them. So:
+/// A handler that parses a path segment accepts several texts for the same value. If the key were
+/// the text, each spelling would be a separate lock, and a client could choose among them. So:
 ///
-/// - **Numbers** have one spelling. `/orders/07`, `/orders/+7` and `/orders/-0` are refused with
-///   400 and the code `lock-key-spelling`. [`verbatim`](Self::verbatim) allows them, for paths
+/// - **Numbers** have a single spelling. `/orders/07`, `/orders/+7` and `/orders/-0` are refused
+///   with 400 and the code `lock-key-spelling`. [`verbatim`](Self::verbatim) allows them, for paths
 ///   whose segments no handler parses as numbers, such as article numbers with leading zeros.
-/// - **UUIDs** in all spellings (upper case, without hyphens, in braces, `urn:uuid:`) are one key.
+/// - **UUIDs** in all spellings (upper case, without hyphens, in braces, `urn:uuid:`) are the same
+///   key.
 /// - Everything else that a handler may fold stays distinct: upper and lower case in names,
 ///   decimals (`1.0` and `1.00`), dates, parameters after a `;`. If a handler parses such a part,
 ///   make the key from the parsed value, with a closure, `lock_by` or `Locked<Path<_>>`.
 ///
-/// The query is not part of the key.
+/// The query is not included.
 ///
 /// A router that strips a prefix shows inner layers only the rest: two nested routers would share
 /// the key `/42`. Specify where the whole path is, or use a [prefix](crate::ExtractKeyExt::prefix)
@@ -48,8 +49,8 @@ impl ByPath {
         Self::default()
     }
 
-    /// Uses the path of the URI that `original` finds in the extensions; if it finds none, the path
-    /// seen by the layer.
+    /// Uses the URI path that `original` finds in the extensions; if it finds none, the path seen
+    /// by the layer.
     pub fn original(mut self, original: fn(&Extensions) -> Option<&Uri>) -> Self {
         self.original = Some(original);
         self
@@ -95,7 +96,7 @@ impl fmt::Debug for ByPath {
     }
 }
 
-/// Returns the canonical spelling of a path.
+/// Returns a path in canonical spelling.
 ///
 /// Percent-encoding is decoded, except for the slash and the percent sign, where decoding would
 /// change the meaning (`%2F`, `%25`); a trailing slash is dropped. A UUID segment, in any spelling,
@@ -130,7 +131,7 @@ pub fn canonical_path(path: &str) -> Result<String, KeyError> {
     }
 }
 
-/// Whether a single scan of the bytes proves that the path is canonical, as most paths are.
+/// Whether a single byte scan proves that the path is canonical, as most paths are.
 fn is_surely_canonical(path: &str) -> bool {
     let is_plain = |segment: &[u8]| {
         // All UUIDs are longer.
@@ -201,7 +202,7 @@ fn is_odd_number(segment: &str) -> bool {
     is_number && (segment.starts_with('+') || has_zero)
 }
 
-/// Returns the canonical spelling of a UUID segment.
+/// Returns a UUID segment in canonical spelling.
 fn uuid(segment: &str) -> Option<String> {
     let braced = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
     let named = segment.get(..9).filter(|name| name.eq_ignore_ascii_case("urn:uuid:"));

@@ -19,9 +19,9 @@ pub(crate) enum Dialect {
     /// HTTP trailers.
     #[default]
     Grpc,
-    /// Trailers are the last frame of the body, because browsers cannot read HTTP trailers.
+    /// Trailers are the last body frame, because browsers cannot read HTTP trailers.
     Web {
-        /// The content type of the request.
+        /// The request's content type.
         content_type: HeaderValue,
         is_text: bool,
     },
@@ -52,7 +52,7 @@ impl Dialect {
         response
     }
 
-    /// Returns the last frame of a body that ends early.
+    /// Returns the last frame for a body that ends early.
     pub(crate) fn last_frame<D: From<Bytes>>(&self, error: &LockError) -> Frame<D> {
         match self {
             Self::Grpc => Frame::trailers(error.grpc_trailers()),
@@ -69,7 +69,7 @@ impl LockError {
     /// the hint is in `grpc-retry-pushback-ms`, which clients with a retry policy obey.
     ///
     /// For methods that acquire their locks themselves. With tonic, which keeps the last two as
-    /// metadata of the status:
+    /// status metadata:
     ///
     /// ```
     /// use lock_tower::{Keys, LockError, RequestLocks};
@@ -99,7 +99,7 @@ impl LockError {
     }
 }
 
-/// Makes the last frame of a gRPC-Web body.
+/// Makes the last frame for a gRPC-Web body.
 fn web_frame(trailers: &HeaderMap, is_text: bool) -> Bytes {
     let mut block = BytesMut::new();
     for (name, value) in trailers {

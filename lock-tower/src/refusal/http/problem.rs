@@ -1,4 +1,4 @@
-//! A refusal as `application/problem+json` (RFC 9457), and its `Retry-After`.
+//! A refusal as `application/problem+json` (RFC 9457), and `Retry-After`.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
@@ -18,7 +18,7 @@ pub(crate) fn response(status: StatusCode, error: &LockError) -> Response<Bytes>
 /// 9457](https://www.rfc-editor.org/rfc/rfc9457)): `detail` is a sentence for the client, `code` an
 /// identifier for programs, not escaped.
 ///
-/// `Retry-After` has whole seconds, at least one, plus up to the same amount at random, so that
+/// `Retry-After` has whole seconds, at least 1, plus up to the same amount at random, so that
 /// clients refused together do not retry together. For layers with refusals in the same format as
 /// this crate.
 ///
@@ -64,7 +64,7 @@ pub(crate) fn detail(error: &LockError) -> Cow<'static, str> {
     }
 }
 
-/// The hint in whole seconds, rounded up, at least one.
+/// The hint in whole seconds, rounded up, at least 1.
 fn retry_after(hint: Duration) -> u64 {
     jittered(hint.as_millis().div_ceil(1000).max(1) as u64)
 }

@@ -1,4 +1,4 @@
-//! The connection to the server, by a pool of any kind.
+//! The connection to the server, through a pool of any kind.
 
 use std::fmt;
 use std::future::Future;
@@ -11,34 +11,34 @@ use tokio::sync::Mutex;
 
 use crate::store::error::StoreError;
 
-/// A connection that is lent for one step.
+/// A connection lent for an operation.
 pub(crate) struct Lent {
     pub(crate) connection: Box<dyn ConnectionLike + Send>,
-    /// The number of the connection, by which it is given up.
+    /// The number that identifies the connection when it is given up.
     pub(crate) number: u64,
-    /// Whether it was opened for this step. An older one may have ended unnoticed.
+    /// Whether it was opened for this operation. An older connection may have ended unnoticed.
     pub(crate) is_new: bool,
 }
 
 pub(crate) type Connecting<'a> =
     Pin<Box<dyn Future<Output = Result<Lent, StoreError>> + Send + 'a>>;
 
-/// A source of one connection, which all steps share.
+/// The source for a connection shared by all operations.
 pub(crate) trait Connect: Send + Sync {
-    /// Lends the connection, and opens it if there is none.
+    /// Lends the connection, and opens it if necessary.
     fn connect(&self) -> Connecting<'_>;
 
-    /// Has the next step open another connection than this one.
+    /// Makes the next operation open a new connection instead.
     fn give_up(&self, number: u64);
 }
 
-/// The connection that the manager of a pool opens: it takes no slot of the pool, and needs no
-/// check before each step, which would be a round trip.
+/// A connection opened by a pool's manager: it takes no pool slot, and needs no check before each
+/// operation, which would cost a round trip.
 pub(crate) struct PoolConnect<M: Manager, W: From<Object<M>>> {
     pool: Pool<M, W>,
-    /// The connection, and its number.
+    /// The connection and the connection number.
     open: Mutex<Option<(M::Type, u64)>>,
-    /// The number of the last connection that was given up.
+    /// The last connection number given up.
     given_up: AtomicU64,
 }
 
@@ -55,7 +55,7 @@ where
 {
     fn connect(&self) -> Connecting<'_> {
         Box::pin(async {
-            // Steps that come while it is opened wait for it.
+            // Operations that arrive while the connection is being opened wait for it.
             let mut open = self.open.lock().await;
             let given_up = self.given_up.load(Ordering::SeqCst);
             if let Some((connection, number)) = &*open

@@ -1,4 +1,4 @@
-//! The answers of the scripts.
+//! Parsers for script replies.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,10 +12,10 @@ use crate::record::outcome::Outcome;
 use crate::store::error::StoreError;
 use crate::store::{Finished, Started};
 
-/// The version of the fields.
+/// The field version.
 const VERSION: &[u8] = b"1";
 
-/// The answer to a look-up.
+/// Parses the reply to a lookup.
 pub(crate) fn looked_up(answer: Value) -> Result<Option<Record>, StoreError> {
     let mut parts = array(answer)?.into_iter();
     match parts.next() {
@@ -24,7 +24,7 @@ pub(crate) fn looked_up(answer: Value) -> Result<Option<Record>, StoreError> {
     }
 }
 
-/// The answer to a start.
+/// Parses the reply to a start.
 pub(crate) fn started(answer: Value) -> Result<Started, StoreError> {
     let mut parts = array(answer)?.into_iter();
     let tag = parts.next().ok_or_else(unknown)?;
@@ -35,7 +35,7 @@ pub(crate) fn started(answer: Value) -> Result<Started, StoreError> {
     }
 }
 
-/// The answer to a finish.
+/// Parses the reply to a finish.
 pub(crate) fn finished(answer: Value) -> Result<Finished, StoreError> {
     match text(&answer) {
         Some(b"stored") => Ok(Finished::Stored),
@@ -53,7 +53,7 @@ fn tagged(tag: &Value, fields: impl Iterator<Item = Value>) -> Result<Record, St
     }
 }
 
-/// The record with these fields.
+/// Builds the record from these fields.
 fn record(fields: impl Iterator<Item = Value>) -> Result<Record, StoreError> {
     let mut fields = fields.map(field);
     let mut next = || fields.next().flatten();

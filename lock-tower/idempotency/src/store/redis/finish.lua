@@ -7,7 +7,7 @@ end
 if record[1] ~= '1' or record[2] ~= ARGV[1] then
     return 'overtaken'
 end
--- A repeat finds the outcome that it has written.
+-- A repeat finds the outcome it has written.
 if redis.call('HSETNX', KEYS[1], 'outcome', ARGV[3]) == 1 then
     redis.call('PEXPIRE', KEYS[1], ARGV[2])
 end

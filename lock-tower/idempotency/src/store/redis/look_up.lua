@@ -1,4 +1,4 @@
--- KEYS[1] the record; ARGV[1] the most bytes of a field
+-- KEYS[1] the record; ARGV[1] maximum bytes of a field
 -- Returns nothing without a record; 'large'; or 'record' and its fields.
 if redis.call('EXISTS', KEYS[1]) == 0 then
     return {}

@@ -1,5 +1,7 @@
--- KEYS[1] the record; ARGV: the most bytes of a field, fingerprint, token, expiry in ms, 1 if it takes over
--- Returns 'begun' and 1 if an earlier hold left no outcome; 'overtaken'; 'large'; or 'record' and its fields.
+-- KEYS[1] the record; ARGV: maximum bytes of a field, fingerprint, token, expiry in ms, 1 to take
+-- over
+-- Returns 'begun' and 1 if an earlier hold left no outcome; 'overtaken'; 'large'; or 'record' and
+-- its fields.
 local key, token = KEYS[1], tonumber(ARGV[3])
 local again = 0
 if redis.call('EXISTS', key) == 1 then
@@ -11,7 +13,7 @@ if redis.call('EXISTS', key) == 1 then
     end
     local record = redis.call('HMGET', key, unpack(fields))
     local other = tonumber(record[3])
-    -- The client judges what is there, and refuses what this version has not written.
+    -- The client evaluates an existing record, and refuses records not written by this version.
     if record[1] ~= '1' or record[2] ~= ARGV[2] or not other or not record[4] or record[5] then
         return {'record', unpack(record)}
     end
