@@ -1,7 +1,6 @@
-//! The cost of reading bodies while their requests wait: over a socket, HTTP/2, a single
-//! connection.
+//! The cost of reading bodies while their requests wait: over a socket, HTTP/2, one connection.
 //!
-//! `cargo bench -p lock-tower --bench read_ahead`. Figures to compare within a run; nothing is
+//! `cargo bench -p lock-tower --bench read_ahead`. Figures to compare within one run; nothing is
 //! asserted.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench")]
 

@@ -6,20 +6,20 @@ use lockcore::Locks;
 
 use crate::options::Options;
 
-/// What happens to a running handler when the hold is lost.
+/// What happens to a running handler when its hold is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnLost {
     /// Drops the handler at the current await point, and refuses the request
-    /// ([`Cause::Lost`](crate::Cause::Lost)). If the handler has finished by then, the response is
-    /// replaced: the writes may overlap with the next holder's.
+    /// ([`Cause::Lost`](crate::Cause::Lost)). If the handler has finished by then, its response is
+    /// replaced: its writes may overlap with the next holder's.
     #[default]
     Stop,
-    /// Lets the handler continue, and sends the response. For handlers that check the
+    /// Lets the handler continue, and sends its response. For handlers that check the
     /// [`LockHandle`](crate::LockHandle), or whose writes carry the fencing token.
     Continue,
 }
 
-/// Layer settings, shared by all services.
+/// The settings of a layer, shared by its services.
 #[derive(Clone)]
 pub(crate) struct Config {
     pub(crate) locks: Locks,
@@ -64,8 +64,8 @@ impl fmt::Debug for Config {
 macro_rules! options {
     () => {
         lockcore::option_setters! { options:
-            /// The maximum wait for locks, covering all keys acquired together. Behind a
-            /// [`LockScopeLayer`](crate::LockScopeLayer), each extractor and each
+            /// The maximum wait of a request for its locks, covering all keys acquired together.
+            /// Behind a [`LockScopeLayer`](crate::LockScopeLayer), each extractor and each
             /// [`RequestLocks::lock`](crate::RequestLocks::lock) has a separate wait. The default
             /// is 10 s. Zero does not wait.
             wait,
@@ -104,9 +104,9 @@ macro_rules! options {
             when_busy,
         }
 
-        /// Sets several options at once. An unset option is unchanged, or the
-        /// [default](lockcore::LocksBuilder::defaults) of the [`Locks`](lockcore::Locks), except
-        /// for the wait: the default wait is 10 s.
+        /// Sets several options at once. An unset option keeps its value, or comes from the
+        /// [defaults](lockcore::LocksBuilder::defaults) of the [`Locks`](lockcore::Locks), except
+        /// for the wait: its default is 10 s.
         pub fn options(mut self, options: lockcore::LockOptions) -> Self {
             self.config.options = crate::options::Options(options).or(self.config.options);
             self
@@ -145,15 +145,15 @@ macro_rules! options {
             self
         }
 
-        /// Sets what happens to the handler when the hold is lost. The default is to stop it.
+        /// Sets what happens to the handler when its hold is lost. The default is to stop it.
         pub fn on_lost(mut self, on_lost: crate::OnLost) -> Self {
             self.config.on_lost = on_lost;
             self
         }
 
         /// Sends the response before the lock is released. This saves a round trip to the store,
-        /// but a client's next request can then meet the client's own lock, and a loss discovered
-        /// only by the release is not reported.
+        /// but a client's next request can then meet its own lock, and a loss discovered only by
+        /// the release is not reported.
         pub fn release_in_background(mut self, in_background: bool) -> Self {
             self.config.release_in_background = in_background;
             self
@@ -178,9 +178,9 @@ macro_rules! fail_open {
         /// replicas than [`require_replicas`](lockcore::LocksBuilder::require_replicas) demands: do
         /// not combine the two options.
         ///
-        /// All other errors refuse, so that no client can choose to be served without the lock: a
-        /// key of another type under the lock name, a missing permission, a replica, a server out
-        /// of memory, and a server slower than [`wait`](Self::wait) but responsive.
+        /// All other errors refuse the request, so that no client can choose to be served without
+        /// the lock: a key of another type under the lock name, a missing permission, a replica, a
+        /// server out of memory, and a server slower than [`wait`](Self::wait) but responsive.
         pub fn fail_open(mut self, fail_open: bool) -> Self {
             self.config.fail_open = fail_open;
             self

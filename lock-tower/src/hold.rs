@@ -1,8 +1,8 @@
-//! Request holds, and the work under them.
+//! The holds of a request, and the work under them.
 //!
-//! `AcquireKeys` acquires locks for a request. The holds go into the request's `HoldRegistry`, a
-//! `HoldRecord` each. A layer keeps holds as `LayerHolds`, and a `Section` runs the layer's work
-//! under these. A `LockHandle` gives the handler access to a hold.
+//! `AcquireKeys` acquires the locks of a request. The holds go into the request's `HoldRegistry`,
+//! one `HoldRecord` each. A layer keeps its holds as `LayerHolds`, and a `Section` runs the layer's
+//! work under these. A `LockHandle` gives the handler access to a hold.
 
 pub(crate) mod acquire;
 #[cfg(feature = "http")]

@@ -1,4 +1,4 @@
-//! Request keys: the extractor trait, and errors.
+//! The keys of requests: the trait that extracts them, and its errors.
 
 mod clash;
 mod demand;
@@ -54,7 +54,7 @@ pub use prefix::Prefixed;
 /// put the lock behind authentication, put the client's identity into the key (`user:7/cart`), give
 /// each use a [prefix](ExtractKeyExt::prefix) so that names of different routes cannot collide, and
 /// keep the queue limit. If a client must *not* be able to choose a different key for the same
-/// resource, the key needs a single canonical spelling: see [`ByPath`].
+/// resource, the key needs one canonical spelling: see [`ByPath`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say which lock a request needs",
     label = "not an `ExtractKey`",

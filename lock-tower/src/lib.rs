@@ -1,9 +1,9 @@
 //! Tower layers that serve requests with the same key one at a time, in order of arrival, across
 //! processes.
 //!
-//! Two requests for the same order, account or document are served in sequence, wherever they
-//! arrive and in order of arrival. Requests for different objects run in parallel. The locks come
-//! from [lockcore]: fair, fenced, on Redis or in memory.
+//! Two requests for the same order, account or document are served one after the other, wherever
+//! they arrive and in order of arrival. Requests for different objects run in parallel. The locks
+//! come from [lockcore]: fair, fenced, on Redis or in memory.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -70,9 +70,9 @@
 //! | run together if they read, alone if not | [`read`](Keys::read), [`write`](Keys::write) | [`read_on`](ExtractKeyExt::read_on), [`reads`](ExtractKeyExt::reads), [`writes`](ExtractKeyExt::writes) |
 //! | run at most *n* at a time | [`permits`](Keys::permits) | [`permits`](ExtractKeyExt::permits), [`HttpLockLayer::permits`] |
 //!
-//! Requests are served first come, first served, in a single queue, whichever layer, handler or
-//! process sends them: readers do not overtake a waiting exclusive request, and requests for few
-//! permits do not overtake a request for many. See [`Demand`](lockcore::Demand).
+//! Requests are served first come, first served, in one queue, whichever layer, handler or process
+//! sends them: readers do not overtake a waiting exclusive request, and requests for few permits do
+//! not overtake a request for many. See [`Demand`](lockcore::Demand).
 //!
 //! A read lock costs as many round trips as an exclusive lock. If a `GET` takes less time than
 //! these, serve it without a read lock.
@@ -81,7 +81,7 @@
 //!
 //! Use a lock when a handler must not run twice at the same time *for the same thing*, and a
 //! transaction cannot ensure this: the handler calls another service, writes to two stores, or does
-//! something slow. For a single database row, use the database's own lock.
+//! something slow. For one row of one database, use the database's own lock.
 //!
 //! A lock makes overlap rare, not impossible: a process can be suspended for longer than the lease.
 //! Store the [fencing token](LockHandle::fencing_token) before you read, and write only while it is
@@ -108,8 +108,9 @@
 //!
 //! A layer locks every request it sees. Around a whole router it also locks unknown paths (with 423
 //! in place of 404 while their key is held), OPTIONS and CORS preflights. Put the layers that
-//! respond to those outside, let other methods pass with [`methods`](ExtractKeyExt::methods), or
-//! put the layer on the routes that need it (with axum: `post(pay).route_layer(..)`).
+//! respond to such requests outside, let other methods pass with
+//! [`methods`](ExtractKeyExt::methods), or put the layer on the routes that need it (with axum:
+//! `post(pay).route_layer(..)`).
 //!
 //! To switch a layer on and off by a flag, put a [`LockLayer`] into `option_layer`.
 //! [`HttpLockLayer`] changes the body types and has [`enabled`](HttpLockLayer::enabled) for this.
@@ -136,38 +137,37 @@
 //! response is 500. [`OnLost::Continue`] leaves the handler running. A panic releases the lock.
 //!
 //! **The lock is released** before the response is sent, so that a client's next request never
-//! meets the client's own lock. The release costs a round trip to the store. If the store reports
-//! that the hold had already ended, the response is replaced by the 500: the handler's work may
-//! overlap with another request. If the store does not respond within half a second, the response
-//! is sent, and the release continues. With
-//! [`release_in_background`](HttpLockLayer::release_in_background) the response does not wait for
-//! the release.
+//! meets its own lock. The release costs one round trip to the store. If the store reports that the
+//! hold had already ended, the response is replaced by the 500: the handler's work may overlap with
+//! another request. If the store does not respond within half a second, the response is sent, and
+//! the release continues. With [`release_in_background`](HttpLockLayer::release_in_background) the
+//! response does not wait for the release.
+//!
 //! # Caveats
 //!
 //! - **A client that chooses the key chooses which requests wait for it**: see [`ExtractKey`]. A
-//! - **A client that chooses the key chooses which requests wait for it**: see [`ExtractKey`]. A
 //!   path has many spellings: use [`ByPath`] or [`canonical_path`](key::canonical_path).
 //! - **Nested locks on different keys can deadlock**, until a wait times out. Acquire several keys
-//!   at once with a tuple: the keys are sorted. The same key twice in a request shares the hold,
+//!   at once with a tuple: the keys are sorted. The same key twice in one request shares one hold,
 //!   unless the first is a guard from [`RequestLocks::guards`], or the second layer is a
 //!   [`LockLayer`] without access to the first handle
 //!   ([`CarryHandle::outer`](lock::CarryHandle::outer)): then the second waits for the first until
 //!   it times out. A lock acquired by the handler from a `Locks` also waits for the request's own
-//!   hold, without a limit by default: use [`LockHandle::reenter`] instead. A demand not covered by
-//!   the request's hold is [refused at once](Clash): it would wait for itself, or for a request
-//!   that waits for it.
+//!   hold, without a limit unless one is set: use [`LockHandle::reenter`] instead. A demand not
+//!   covered by the request's hold is [refused at once](Clash): it would wait for itself, or for a
+//!   request that waits for it.
 //! - **HTTP/2 and gRPC** multiplex: a waiting request occupies a stream, not a connection. A server
-//!   usually allows a client 200 streams, and a proxy or a gRPC client has few connections for all
-//!   requests: if waiters took all streams, no other request on the connection would be served. So
-//!   [at most 100](HttpLockLayer::waiting_per_connection) requests per connection wait, if the
-//!   layer knows the connection: serve with [`PerConnection`](http::PerConnection). With tonic,
-//!   where the connection is unknown, keep the [queue limit](HttpLockLayer::queue_limit) well below
-//!   `max_concurrent_streams`. Bodies of waiting requests are [read
-//!   ahead](HttpLockLayer::read_ahead), because all bodies on a connection share a window: unread
+//!   usually allows a client 200 streams, and a proxy or a gRPC client has one or a few connections
+//!   for all requests: if waiters took all streams, no other request on the connection would be
+//!   served. So [at most 100](HttpLockLayer::waiting_per_connection) requests per connection wait,
+//!   if the layer knows the connection: serve with [`PerConnection`](http::PerConnection). With
+//!   tonic, where the connection is unknown, keep the [queue limit](HttpLockLayer::queue_limit)
+//!   well below `max_concurrent_streams`. Bodies of waiting requests are [read
+//!   ahead](HttpLockLayer::read_ahead), because all bodies on a connection share one window: unread
 //!   bodies would take the window from the holder. So the inner service receives a
 //!   [`RequestBody`](http::RequestBody), which contains the part already read. A [`LockLayer`] does
-//!   not read bodies: for HTTP use the other two layers. No layer reads on while the handler waits
-//!   for something else.
+//!   not read bodies: for HTTP use the other two layers. No layer reads the rest of a body while
+//!   the handler waits for something else.
 //! - **An upgrade** (a WebSocket) ends the hold with the 101 response, and is logged once as a
 //!   warning. Keep a guard from [`LockHandle::reenter`].
 //! - **Held until the body ends** means until the server has taken the last frame. Combine it with
@@ -185,7 +185,7 @@
 //! - A layer reads the key from path and metadata. For a key from the message use a
 //!   [`LockScopeLayer`], and [`RequestLocks`] in the method, after the interceptors:
 //!   `RequestLocks::of(request.extensions())`.
-//! - [`LockError::grpc_trailers`] converts an error to a `tonic::Status` in a line.
+//! - [`LockError::grpc_trailers`] converts an error to a `tonic::Status` in one line.
 //! - For streams set [`hold_until_body_end`](HttpLockLayer::hold_until_body_end) and
 //!   [`max_hold`](HttpLockLayer::max_hold). A stream whose hold is lost ends with ABORTED.
 //! - tonic's own `timeout` and `concurrency_limit_per_connection` are outside all your layers.
@@ -202,15 +202,15 @@
 //!
 //! # Overload
 //!
-//! With [`refuse_early`](HttpLockLayer::refuse_early) a request unlikely to be served within the
+//! With [`refuse_early`](HttpLockLayer::refuse_early) a request unlikely to be served within its
 //! wait is refused at once, and with [`deadline_from`](HttpLockLayer::deadline_from) no request
-//! waits longer than the caller: it is refused like a timed-out wait, with 423, or for permits with
-//! 429. [`when_busy`](HttpLockLayer::when_busy) refuses requests for a busy key, or lets only the
-//! newest of them wait. See [`lockcore::guide::overload`].
+//! waits longer than its caller: it is refused like a timed-out wait, with 423, or 429 for permits.
+//! [`when_busy`](HttpLockLayer::when_busy) refuses requests for a busy key, or lets only the newest
+//! of them wait. See [`lockcore::guide::overload`].
 //!
 //! # Observability
 //!
-//! The layers emit a `tracing` event per request that requests a lock, at `debug`: `wait_ms`,
+//! The layers emit one `tracing` event for each request that needs a lock, at `debug`: `wait_ms`,
 //! `hold_ms`, `position` (the number of waiters ahead when it was queued), `token` and `outcome`
 //! (`served`, a cause code, `unlocked` or `cancelled`). lockcore's own events contain the key,
 //! unless redacted. For clients there is [`server_timing`](HttpLockLayer::server_timing), for
@@ -223,7 +223,7 @@
 //! |---|---|---|
 //! | `http` | [`HttpLockLayer`], [`LockScopeLayer`], [`DetachLayer`] and key extractors for HTTP requests | yes |
 //! | `axum` | makes [`LockError`] an axum response: for lock-axum; includes `http` | no |
-//! | `redisson` | enables `redisson` of lockcore: a queue shared with JVM services | no |
+//! | `redisson` | enables lockcore's `redisson`: one queue shared with JVM services | no |
 //!
 //! [lockcore]: https://docs.rs/lockcore
 // On docs.rs, each item shows the required feature.

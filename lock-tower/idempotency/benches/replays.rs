@@ -46,7 +46,7 @@ async fn pay(service: Service, key: String) -> bool {
     is_replay
 }
 
-/// The median step time.
+/// The median time of a step.
 async fn median(mut step: impl AsyncFnMut(u32)) -> Duration {
     let mut times = Vec::new();
     for round in 0..ROUNDS {

@@ -1,4 +1,4 @@
-//! The attempt to serve a request, as seen by the handler.
+//! The attempt to serve a request, for its handler.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Layer settings, shared by all services.
+//! The settings of a layer, shared by its services.
 
 use std::fmt;
 use std::future::Future;
@@ -24,7 +24,7 @@ pub(crate) type ScopeOf = dyn Fn(&request::Parts) -> Result<Scope, Refusal> + Se
 pub(crate) type MeaningOf = dyn Fn(&response::Parts) -> Meaning + Send + Sync;
 pub(crate) type Responds = dyn Fn(&Refusal) -> Response<Bytes> + Send + Sync;
 
-/// Layer settings.
+/// The settings of a layer.
 #[derive(Clone)]
 pub(crate) struct Config {
     pub(crate) locking: LockScopeLayer,
@@ -48,7 +48,7 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Runs a store operation within `store_within`.
+    /// Runs a store operation, for at most `store_within`.
     pub(crate) async fn within<T>(
         &self,
         step: impl Future<Output = Result<T, StoreError>>,

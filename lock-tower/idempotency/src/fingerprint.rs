@@ -1,4 +1,4 @@
-//! The fingerprint of a request, which detects key reuse for another request.
+//! The fingerprint of a request, which detects the reuse of a key for another request.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use http::request::Parts;
 
 use crate::digest::{FieldDigest, write_hex};
 
-/// SHA-256 over the request's method, path with query, `Content-Type` and body. Nobody can make two
+/// The SHA-256 of a request's method, path with query, `Content-Type` and body. Nobody can make two
 /// requests with the same fingerprint.
 ///
 /// Bodies are compared byte by byte: the same JSON with different whitespace is another request.

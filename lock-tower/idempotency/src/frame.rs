@@ -1,4 +1,4 @@
-//! Reads body frames in order.
+//! Reads the frames of a body.
 
 use std::future::poll_fn;
 use std::pin::Pin;

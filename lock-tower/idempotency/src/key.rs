@@ -47,8 +47,8 @@ impl IdempotencyKey {
     }
 }
 
-/// Returns the string content after the opening quote; `None` if the closing quote is missing, or
-/// an escape is invalid in structured-field strings.
+/// Unescapes a quoted string after its opening quote; `None` if the closing quote is missing, or an
+/// escape is invalid in structured-field strings.
 fn unquote(text: &[u8]) -> Option<Vec<u8>> {
     let mut content = Vec::with_capacity(text.len());
     let mut bytes = text.iter();

@@ -21,11 +21,11 @@ use crate::service::Idempotency;
 use crate::store::ReplayStore;
 use crate::unanswered::{DecisionFuture, OnUnanswered, Unanswered};
 
-/// The upper limit for `keep_limit`: an outcome has a size bound as well.
+/// The upper limit for `keep_limit`: an outcome must fit into `MAX_OUTCOME_BYTES`.
 const MAX_KEEP: usize = 4 << 20;
 
-/// Serves a request once for each client and `Idempotency-Key`: a duplicate waits for the first
-/// request, and receives the same response.
+/// Serves a request once for each `Idempotency-Key` of a client: a duplicate waits for the first
+/// request, and receives its response.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -74,11 +74,11 @@ pub struct IdempotencyLayer {
 }
 
 impl IdempotencyLayer {
-    /// Serves each client key once. Requests wait for the locks of `locks`, with the class
+    /// Serves each key of a client once. Requests wait for the locks of `locks`, with the class
     /// `idempotency`; responses are stored in `store`.
     ///
-    /// `scope` determines the key owner: see [`Scope`]. It is called for each request with a key,
-    /// and may refuse the request.
+    /// `scope` determines the owner of a key: see [`Scope`]. It is called for each request with a
+    /// key, and may refuse the request.
     ///
     /// # Panics
     /// Panics if either `store` or `locks` is in memory and the other is not. Tokens of in-memory
@@ -174,14 +174,15 @@ impl IdempotencyLayer {
     }
 
     /// Sets the maximum request body size in bytes; 1 MiB by default. The body is read before the
-    /// wait, because the fingerprint decides whether the request equals the first.
+    /// wait, because its fingerprint decides whether the request equals the first.
     pub fn body_limit(mut self, bytes: usize) -> Self {
         self.config.read.each = bytes;
         self
     }
 
-    /// Sets the maximum memory in bytes for all request bodies in this layer and clones, until the
-    /// handlers drop them; 64 MiB by default. A request without room is refused with 503.
+    /// Sets the maximum memory in bytes for the request bodies of this layer and its clones
+    /// together, until the handlers drop them; 64 MiB by default. A request without room is refused
+    /// with 503.
     pub fn body_total(mut self, bytes: usize) -> Self {
         self.config.read.room = Room::new(bytes);
         self
@@ -193,8 +194,9 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Sets the maximum stored response body in bytes; 256 KiB by default. A larger response is
-    /// sent and not stored: later requests are refused with 409, and do not run the handler.
+    /// Sets the maximum size of a stored response body in bytes; 256 KiB by default. A larger
+    /// response is sent and not stored: later requests are refused with 409, and do not run the
+    /// handler.
     ///
     /// # Panics
     /// Panics if `bytes` is more than 4 MiB.
@@ -212,8 +214,8 @@ impl IdempotencyLayer {
         self
     }
 
-    /// Decides from the response head what happened to the work; [`Meaning::of`] the status by
-    /// default.
+    /// Decides from the head of a response what it means for the work. The default is
+    /// [`Meaning::of`] the status.
     ///
     /// An upgrade (101), an event stream and a compressed response are never stored, but with
     /// [`Meaning::Done`] the work counts as done: the handler does not run again.

@@ -3,7 +3,7 @@
 //!
 //! A client sends a payment again after a timeout, with the same `Idempotency-Key`. The duplicate
 //! waits for the first request, across all processes and in order of arrival ([lockcore]'s fair
-//! locks), and receives the same response. The handler runs once, unless the process dies.
+//! locks), and receives the same response. The handler runs once, unless its process dies.
 //!
 //! ```
 //! use http::StatusCode;
@@ -54,16 +54,17 @@
 //! type and body make up the [`Fingerprint`].
 //!
 //! **The request waits in line**, and the record is looked up meanwhile. A stored response is sent
-//! at once; if the key was used for a different request, this request is refused at once. After a
-//! client disconnect the request leaves the line. The wait options come from lock-tower:
+//! at once; a request that reuses the key of a different request is refused at once. After a client
+//! disconnect the request leaves the line. The wait options come from lock-tower:
 //! [`locking`](IdempotencyLayer::locking).
 //!
-//! **The lock is granted.** A store operation records the start, or finds the response. From here
-//! on the request continues without the client, for at most [`max_run`](IdempotencyLayer::max_run).
-//! The handler finds an [`Attempt`] in the request's extensions. A lost lock does not stop the
-//! handler: the record decides whether a later request has begun.
+//! **The lock is granted.** One atomic store operation records the start, or finds the response.
+//! From here on the request continues without the client, for at most
+//! [`max_run`](IdempotencyLayer::max_run). The handler finds an [`Attempt`] in the request's
+//! extensions. A lost lock does not stop the handler: the record decides whether a later request
+//! has begun.
 //!
-//! **The response is stored** before the client receives the first byte. A superseded hold stores
+//! **The response is stored** before the client receives the first byte. An overtaken hold stores
 //! nothing, regardless of clocks, and the client receives 500 `lock-lost`.
 //!
 //! # What is stored

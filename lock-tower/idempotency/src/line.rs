@@ -44,7 +44,7 @@ where
     R: Body<Error: Into<BoxError>> + Send + 'static,
 {
     let (mut parts, _) = request.into_parts();
-    // Not for the handler: these locks would end with the client connection, while the handler
+    // Not for the handler: its locks would end with the client connection, while the handler
     // continues.
     let locks = parts.extensions.remove::<RequestLocks>().expect("the scope has put it there");
     let guard = match turn(&work.keyed, &locks).await {

@@ -16,7 +16,7 @@ use crate::refusal::{Cause, Refusal};
 /// The bounds for reading.
 #[derive(Debug, Clone)]
 pub(crate) struct ReadBounds {
-    /// The maximum bytes per body.
+    /// The maximum number of bytes in one body.
     pub(crate) each: usize,
     /// The room for all bodies.
     pub(crate) room: Arc<Room>,

@@ -11,8 +11,8 @@ use pin_project::pin_project;
 
 use crate::read::{Reserved, WholeBody};
 
-/// The request body behind an [`IdempotencyLayer`](crate::IdempotencyLayer): unchanged, or, if the
-/// request has a key, already read completely.
+/// The request body behind an [`IdempotencyLayer`](crate::IdempotencyLayer): unchanged, or already
+/// read completely if the request has a key.
 #[pin_project]
 pub struct ReadBody<B>(#[pin] Kind<B>);
 

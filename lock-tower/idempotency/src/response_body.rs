@@ -13,7 +13,7 @@ use tower::BoxError;
 
 use crate::request_body::as_bytes;
 
-/// The response body from [`Idempotency`](crate::Idempotency): the inner body for a passing
+/// The response body of an [`Idempotency`](crate::Idempotency): the inner body for a passing
 /// request; otherwise a new response, a replay or a refusal.
 #[pin_project]
 pub struct ResponseBody<R: Body<Error: Into<BoxError>>>(#[pin] Kind<R>);
@@ -93,7 +93,7 @@ pub(crate) struct AnswerBody<R> {
     pub(crate) end: End<R>,
 }
 
-/// What follows the collected bytes.
+/// The rest of a body, after the collected bytes.
 pub(crate) enum End<R> {
     Trailers(Option<HeaderMap>),
     Failed(Option<BoxError>),

@@ -1,10 +1,10 @@
-//! Owners of idempotency keys.
+//! The owner of an idempotency key.
 
-/// The client that owns an `Idempotency-Key`: a tenant, a user, an account. Two scopes never share
-/// a key, so no client can read another client's response.
+/// The owner of an `Idempotency-Key`: a tenant, a user, an account. Two scopes never share a key,
+/// so no client can read another client's response.
 ///
-/// A scope has at least a first part. Part boundaries matter: `Scope::new("a").and("b:c")` differs
-/// from `Scope::new("a:b").and("c")`.
+/// A scope has one or more parts. Part boundaries matter: `Scope::new("a").and("b:c")` differs from
+/// `Scope::new("a:b").and("c")`.
 ///
 /// Take the scope from authentication, never from a header chosen by the client. Scopes and keys
 /// are hashed: neither is stored or logged. A request whose scope has an empty part is refused with
@@ -23,7 +23,7 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// Creates a scope with a single part.
+    /// Creates a scope with one part.
     pub fn new(part: impl Into<String>) -> Self {
         Self { parts: vec![part.into()] }
     }

@@ -18,14 +18,14 @@ use crate::record::key::RecordKey;
 use crate::record::outcome::Outcome;
 use crate::store::error::StoreError;
 
-/// A store operation in progress.
+/// The future of a store operation.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
 /// A store of records. Each method is an atomic operation.
 ///
 /// The layer calls [`start`](Self::start), [`finish`](Self::finish) and [`end`](Self::end) under
-/// the record's lock. A holder may not notice a lost hold, so each operation carries the fencing
-/// token, and only the hold with the record's token may write the record.
+/// the record's lock. A holder may not notice the loss of its hold, so each operation carries the
+/// fencing token, and only the hold with the record's token may write the record.
 ///
 /// If a future is dropped, the operation may or may not have been done.
 pub trait ReplayStore: Send + Sync + fmt::Debug + 'static {
@@ -35,7 +35,7 @@ pub trait ReplayStore: Send + Sync + fmt::Debug + 'static {
     /// The store is unavailable, or the stored value is not a record of this version.
     fn look_up<'a>(&'a self, key: &'a RecordKey) -> StoreFuture<'a, Option<Record>>;
 
-    /// Records that a request has begun, unless an existing record forbids it:
+    /// Records the start of a request, unless an existing record forbids it:
     ///
     /// | the record | the operation |
     /// |---|---|
@@ -56,8 +56,7 @@ pub trait ReplayStore: Send + Sync + fmt::Debug + 'static {
     /// The store is unavailable. The outcome may have been written.
     fn finish<'a>(&'a self, key: &'a RecordKey, finish: &'a Finish) -> StoreFuture<'a, Finished>;
 
-    /// Removes the record after a request that did nothing, if the record has this token and no
-    /// outcome.
+    /// Removes the record of a request that did nothing, if it has this token and no outcome.
     ///
     /// # Errors
     /// The store is unavailable. The record may have been removed.
@@ -83,7 +82,7 @@ pub struct Start {
     pub takes_over: bool,
 }
 
-/// The result for a [`Start`].
+/// The result of a [`Start`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Started {
     /// The record is written: the handler may run.
@@ -109,7 +108,7 @@ pub struct Finish {
     pub expiry: Duration,
 }
 
-/// The result for a [`Finish`].
+/// The result of a [`Finish`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finished {
     /// The outcome is written.

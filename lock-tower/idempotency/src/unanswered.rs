@@ -18,7 +18,7 @@ use crate::record::Record;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Unanswered<'a> {
-    /// The current request head.
+    /// The head of the current request.
     pub parts: &'a request::Parts,
     /// The idempotency key, without quotes: pass it on to a payment provider.
     pub idempotency_key: &'a str,
@@ -39,7 +39,7 @@ pub enum Decision {
     Answer(Response<Bytes>),
 }
 
-/// A pending decision.
+/// The future of a decision.
 pub type DecisionFuture<'a> = Pin<Box<dyn Future<Output = Decision> + Send + 'a>>;
 type Decides = dyn for<'a> Fn(Unanswered<'a>) -> DecisionFuture<'a> + Send + Sync;
 

@@ -98,7 +98,7 @@ impl<S> Work<S> {
 }
 
 impl Keyed {
-    /// Records that the request has begun, unless the existing record forbids it.
+    /// Records the start of the request, unless an existing record forbids it.
     async fn start<R>(&self, parts: &Parts, guard: &LockGuard) -> Next<R> {
         let Self { config, record, .. } = self;
         let mut start = Start {
@@ -175,7 +175,7 @@ impl Keyed {
         }
     }
 
-    /// Removes the record after a request that did nothing.
+    /// Removes the record of a request that did nothing.
     async fn end<R>(
         &self,
         response: Response<AnswerBody<R>>,
@@ -228,7 +228,7 @@ impl Keyed {
     }
 }
 
-/// Makes the outcome and the response from a response not made by the handler.
+/// Splits a response not made by the handler into outcome and response.
 fn given<R>(response: Response<Bytes>) -> (Outcome, Response<AnswerBody<R>>) {
     let (parts, body) = response.into_parts();
     let outcome = Outcome::kept(Answer::new(&parts, body.clone()));

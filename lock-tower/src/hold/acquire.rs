@@ -21,8 +21,8 @@ use crate::key::{KeyDemand, KeyError, Resolved, Sorted};
 use crate::options::{Options, Wait};
 use crate::refusal::LockError;
 
-/// Acquires the locks in sequence. Dropping the future leaves the queue and releases the locks
-/// acquired so far.
+/// Acquires the locks one after the other. Dropping the future leaves the queue and releases the
+/// locks acquired so far.
 #[pin_project]
 pub(crate) struct AcquireKeys {
     config: Arc<Config>,
@@ -48,7 +48,7 @@ pub(crate) struct AcquireKeys {
     acquire: Option<Acquire>,
     /// The longest queue ahead when the request was queued.
     position: Option<u64>,
-    /// Losses among the acquired locks, during the wait for the next lock.
+    /// The losses of the acquired locks, during the wait for the next lock.
     losses: Vec<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
@@ -185,7 +185,7 @@ impl AcquireKeys {
             let request = request.leave_in_outage(this.config.fail_open);
             let request = match this.config.records_holders {
                 true => request.record_holders(true),
-                // Left to the `Locks`.
+                // Otherwise the setting of the `Locks` applies.
                 false => request,
             };
             let request = match this.label.as_ref().or(this.config.label.as_ref()) {
@@ -213,11 +213,11 @@ fn is_one_lost(
     losses.iter_mut().any(|lost| lost.as_mut().poll(cx).is_ready())
 }
 
-/// Returns a guard on the request's existing hold that covers the demand.
+/// Returns a guard on an existing hold of the request that covers the demand.
 ///
 /// # Errors
-/// A clash if the request would wait for holds it already has, now or under load: ten requests that
-/// hold a permit each, with a limit of ten, and each need another permit, wait for each other.
+/// A clash if the request would wait for its own holds, now or under load: ten requests that each
+/// hold one of ten permits, and each need one more, wait for each other.
 fn shared(
     holds: Option<&Arc<HoldRegistry>>,
     locks: &Locks,

@@ -1,4 +1,4 @@
-//! Work that continues under locks after the request is dropped.
+//! Work that continues under its locks after the request is dropped.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use crate::hold::loss::Loss;
 use crate::hold::registry::HoldRegistry;
 use crate::refusal::LockError;
 
-/// Keeps a hold, in addition to the layer. The lock is released with the last keeper, or when the
-/// handler releases it early. Until then handles report it as held.
+/// A keeper of a hold, in addition to the layer. The lock is released with the last keeper, or when
+/// the handler releases it early. Until then handles report it as held.
 #[derive(Debug)]
 struct Keeper(LockHandle);
 
@@ -27,7 +27,7 @@ pub(crate) struct Keepers(Vec<Keeper>);
 
 impl Keepers {
     /// # Errors
-    /// `Lost` if a hold has ended. Then none is kept.
+    /// `Lost` if a hold has ended. Then no hold is kept.
     pub(crate) fn of(handles: impl Iterator<Item = LockHandle>) -> Result<Self, LockError> {
         let keepers =
             handles.map(|handle| handle.held().add_keeper().map(|()| Keeper(handle.clone())));
@@ -98,8 +98,8 @@ impl LockHandle {
     /// Runs `future` to completion even if the client disconnects, in a separate task, under this
     /// lock and the locks acquired earlier by the request.
     ///
-    /// `DetachLayer` detaches whole handlers; this method detaches a handler section that must not
-    /// stop half way. Before that part, the handler can still be dropped.
+    /// `DetachLayer` detaches whole handlers; this method detaches the part of a handler that must
+    /// not stop half way. Before that part, the handler can still be dropped.
     /// [`Locks::shutdown`](lockcore::Locks::shutdown) waits for `future`.
     ///
     /// ```

@@ -15,8 +15,8 @@ use crate::refusal::LockError;
 
 /// The hold under which a request is served. In HTTP it is in the request's extensions.
 ///
-/// The handle does not keep the lock: the layer does, until the response or the response body's
-/// end. A guard from [`reenter`](Self::reenter) also keeps the lock.
+/// The handle does not keep the lock: the layer does, until the response or the end of the response
+/// body. A guard from [`reenter`](Self::reenter) also keeps the lock.
 ///
 /// ```
 /// # use lock_tower::LockHandle;
@@ -41,7 +41,7 @@ impl LockHandle {
         Self { request: Arc::clone(request), location }
     }
 
-    /// Returns handles for all holds of a request, in acquisition order.
+    /// Returns the handles of all holds of a request, in acquisition order.
     pub(crate) fn all(request: &Arc<HoldRegistry>) -> impl Iterator<Item = Self> {
         request.locations().map(|location| Self::new(request, location))
     }
@@ -60,8 +60,8 @@ impl LockHandle {
         self.held().key.given()
     }
 
-    /// Returns the fencing token of this hold, for the resource under protection. It is higher than
-    /// the tokens of all earlier holds, except in the cases listed in
+    /// Returns the fencing token of this hold, to be checked by the protected resource. The token
+    /// is higher than the tokens of all earlier holds, except in the cases listed in
     /// [`guide::fencing`](lockcore::guide::fencing). Concurrent reads share a token.
     ///
     /// Permits have none, because several are held at the same time: their token is 0, which a
@@ -161,8 +161,8 @@ impl LockHandle {
     }
 
     /// Returns the same request's previous hold: from an outer layer, for the previous tuple key,
-    /// or from an earlier use through the same [`RequestLocks`](crate::RequestLocks). Released
-    /// holds may be skipped.
+    /// or acquired earlier through the same [`RequestLocks`](crate::RequestLocks). Released holds
+    /// may be skipped.
     pub fn outer(&self) -> Option<LockHandle> {
         self.before().last()
     }

@@ -1,4 +1,4 @@
-//! A request's holds that belong to the same layer.
+//! The holds of a request that belong to one layer.
 
 use std::sync::Arc;
 use std::task::Context;
@@ -22,20 +22,20 @@ use crate::refusal::LockError;
 pub(crate) struct LayerHolds {
     config: Option<Arc<Config>>,
     holds: Option<Arc<HoldRegistry>>,
-    /// The layer number within the request.
+    /// The number of the layer within the request.
     layer: usize,
     log: Option<RequestLog>,
 }
 
 impl LayerHolds {
-    /// The holds for this layer number.
+    /// The holds of the layer with this number.
     pub(crate) fn new(config: &Arc<Config>, holds: &Arc<HoldRegistry>, layer: usize) -> Self {
         let config = Some(Arc::clone(config));
         let holds = Some(Arc::clone(holds));
         Self { config, holds, layer, log: None }
     }
 
-    /// Adds the acquired holds under a new layer number. Returns the last handle.
+    /// Adds the acquired holds under a new layer number. Returns the handle of the last hold.
     pub(crate) fn add(
         &mut self,
         acquired: AcquiredKeys,

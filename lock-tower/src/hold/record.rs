@@ -1,4 +1,4 @@
-//! A hold in a request.
+//! One hold of a request.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -97,7 +97,7 @@ impl HoldRecord {
         Ok(())
     }
 
-    /// Removes a keeper, and returns the guard with the last keeper.
+    /// Removes a keeper, and returns the guard if no keeper is left.
     pub(crate) fn remove_keeper(&self) -> Option<LockGuard> {
         let mut state = self.state();
         if let RecordState::Held { keepers, .. } = &mut *state {

@@ -1,20 +1,20 @@
-//! The registry for a request's holds.
+//! The registry of a request's holds.
 //!
 //! # Implementation notes
 //!
-//! **Mutex order**: the registry, then a hold. Guards, logs and wakers are dropped, released and
+//! **Mutex order**: the registry, then one hold. Guards, logs and wakers are dropped, released and
 //! woken while neither is locked: they write logs, or call foreign code that may request a lock.
 //!
 //! **A lock can be acquired while the response is being sent**, by a task spawned by the handler.
-//! So a scope and the scope's holds change in the same critical section. A lock either enters the
-//! registry before the scope closes and releases it, or is refused and released at once.
+//! So a scope and its holds change in one critical section. A lock either enters the registry
+//! before the scope closes and releases it, or is refused and released at once.
 //!
 //! **The layer's future watches for losses.** A lock acquired by another task wakes this future, so
 //! that it also watches the new hold.
 //!
 //! **A released hold stays in the registry until a later hold enters**, because handles look up
-//! earlier holds. So a request that acquires and releases locks in sequence keeps at most two
-//! entries: the first and the last.
+//! earlier holds. So a request that acquires and releases one lock after the other keeps at most
+//! two entries: the first and the last.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Waker};
@@ -28,8 +28,8 @@ use crate::hold::request_log::RequestLog;
 
 /// A request's holds, in acquisition order.
 ///
-/// Each request has a single registry, shared by layers, handles and `RequestLocks`. Each layer
-/// releases the holds with that layer's number.
+/// Each request has one registry, shared by its layers, handles and `RequestLocks`. Each layer
+/// releases the holds with its number.
 #[derive(Debug, Default)]
 pub struct HoldRegistry {
     /// The first hold. Nearly all requests acquire a single lock, so the registry and the hold
@@ -38,7 +38,7 @@ pub struct HoldRegistry {
     inner: Mutex<RegistryState>,
 }
 
-/// Where a hold is stored: `None` for the first hold, which is stored in the registry itself.
+/// The location of a hold: `None` for the first hold, which is stored in the registry itself.
 pub(crate) type Location = Option<Arc<HoldRecord>>;
 
 #[derive(Debug, Default)]
@@ -57,14 +57,14 @@ struct LayerScope {
     layer: usize,
     /// Begins with the first requested lock.
     log: Option<RequestLog>,
-    /// The layer future's waker, while pending.
+    /// The waker of the layer's pending future.
     waker: Option<Waker>,
     /// Whether there are holds not yet watched by the layer's future.
     is_unwatched: bool,
 }
 
 impl HoldRegistry {
-    /// Adds a layer, and returns the layer number.
+    /// Adds a layer, and returns its number.
     pub(crate) fn add_layer(&self) -> usize {
         let mut inner = self.lock();
         inner.layers += 1;

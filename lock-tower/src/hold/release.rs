@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_millis(500);
 pub(crate) enum Lasted {
     /// All holds lasted until they were released, as far as the store reports.
     ToTheEnd,
-    /// A hold had already ended.
+    /// A hold had ended earlier.
     NotToTheEnd,
 }
 

@@ -25,7 +25,7 @@ use crate::hold::loss::Loss;
 use crate::hold::release::{Lasted, Releasing};
 use crate::refusal::LockError;
 
-/// Section work: a future, or body frames.
+/// The work of a section: a future, or a body with its frames.
 #[diagnostic::on_unimplemented(
     message = "the service inside the lock does not serve the lock's requests",
     note = "behind `HttpLockLayer` and `LockScopeLayer` a service gets `Request<RequestBody<B>>`: implement `Service<Request<RequestBody<B>>>`, or `Service<Request<B>>` for every body `B`",
@@ -62,7 +62,7 @@ where
     }
 }
 
-/// How a section ends.
+/// The end of a section.
 pub(crate) struct End<T, E> {
     pub(crate) result: Result<T, Failure<E>>,
     /// Contains holds only if they outlive the result. The log is not finished yet: only the layer

@@ -14,7 +14,7 @@ use crate::hold::layer_holds::LayerHolds;
 use crate::hold::section::{End, Failure, PollStep, Section, Step, Work};
 use crate::http::response_options::ResponseOptions;
 
-/// The response body from [`HttpLock`](crate::http::HttpLock).
+/// The response body of an [`HttpLock`](crate::http::HttpLock).
 ///
 /// Under [`hold_until_body_end`](crate::HttpLockLayer::hold_until_body_end) the body carries the
 /// lock. Dropping the body releases the lock.
@@ -40,8 +40,8 @@ struct HeldBody<B: Body> {
     response_options: Arc<ResponseOptions>,
 }
 
-/// Body frames. The last frame ends the work, and is sent after the lock is released. Trailers are
-/// the last frame, even without an end-of-stream hint.
+/// The frames of a body. The last frame ends the work, and is sent after the lock is released.
+/// Trailers are the last frame, even without an end-of-stream hint.
 #[pin_project]
 struct Frames<B>(#[pin] B);
 

@@ -11,7 +11,7 @@ use crate::key::Keys;
 pub(crate) struct Caller {
     /// The latest end of each wait.
     pub(crate) deadline: Option<Instant>,
-    /// The request label, instead of the layer's label.
+    /// The trace, used as label instead of the layer's label.
     pub(crate) trace: Option<TraceParent>,
 }
 

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deadline(pub Instant);
 
-/// The request header or extension that states how long the caller will wait. A missing or
+/// Where a request states how long its caller will wait: a header or an extension. A missing or
 /// malformed value is ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

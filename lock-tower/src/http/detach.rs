@@ -109,7 +109,7 @@ where
 /// The response future for [`Detach`].
 ///
 /// # Cancel safety
-/// Once polled, the handler runs to completion under its lock even if this future is dropped.
+/// Once polled, a handler under a lock runs to completion even if this future is dropped.
 ///
 /// # Panics
 /// Propagates the handler's panic. Panics outside a tokio runtime.

@@ -1,11 +1,11 @@
-//! The body part read while a request waits for a lock.
+//! The part of a body read while its request waits for a lock.
 //!
 //! # Implementation notes
 //!
-//! On HTTP/2 and HTTP/3 all requests of a connection share a flow-control window. An unread body
-//! occupies space in this window. So waiting requests with unread bodies can exhaust the window for
-//! the lock holder, which then waits for them while they wait for it. Behind a proxy the requests
-//! may come from several clients. So the body of a waiting request is read, within bounds, and the
+//! On HTTP/2 and HTTP/3 all requests of a connection share one flow-control window, and an unread
+//! body occupies part of it. So waiting requests with unread bodies can exhaust the window for the
+//! lock holder, which then waits for them while they wait for it. Behind a proxy the requests may
+//! come from several clients. So the body of a waiting request is read, within bounds, and the
 //! request is refused beyond them.
 //!
 //! On HTTP/1 an unread body blocks only that connection. But a server detects a disconnect by
@@ -20,7 +20,7 @@
 //! capacity is counted.
 //!
 //! Clients are not distinguished here. So that no client takes the room of all others, each request
-//! has a separate share, which does not count towards the total.
+//! has its own share, which does not count towards the total.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -56,7 +56,7 @@ const SHARE: usize = 64 << 10;
 #[derive(Debug, Clone)]
 pub(crate) struct ReadBounds {
     pub(crate) each: usize,
-    /// The bound for all requests in a layer and clones together, beyond their shares.
+    /// The bound for all requests of a layer and its clones together, beyond their shares.
     total: Arc<Total>,
 }
 

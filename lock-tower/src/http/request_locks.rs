@@ -56,12 +56,12 @@ pub(crate) struct Scope {
     /// The body to read during a wait, if reading ahead is necessary.
     body: Option<Arc<dyn PollAhead>>,
     holds: Arc<HoldRegistry>,
-    /// The layer number within the request.
+    /// The number of the layer within the request.
     layer: usize,
 }
 
 impl RequestLocks {
-    /// Returns the request's locks from these extensions.
+    /// Returns the locks of the request with these extensions.
     ///
     /// # Errors
     /// [`Misconfigured`](crate::Cause::Misconfigured) if no
@@ -79,11 +79,12 @@ impl RequestLocks {
     /// Waits for the locks and leaves them with the layer. Locks already held by the request are
     /// shared.
     ///
-    /// Returns the handles, never empty, in acquisition order: sorted by lock name. Put the last
-    /// handle into the request's extensions for handlers that look for a [`LockHandle`] there.
+    /// Returns the handles in acquisition order, which is sorted by lock name. There is at least
+    /// one. Put the last handle into the request's extensions for handlers that look for a
+    /// [`LockHandle`] there.
     ///
     /// Two locks acquired in two calls can deadlock with a request that acquires them in the
-    /// opposite order, until a wait times out. Request both in the same call.
+    /// opposite order, until one of the waits times out. Request both in one call.
     ///
     /// # Errors
     /// The errors with which the layer refuses a request: see [`Cause`](crate::Cause).

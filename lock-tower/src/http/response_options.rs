@@ -129,7 +129,7 @@ macro_rules! response_options {
         /// [`wait`](Self::wait). A request past the deadline does not wait. The refusal is the same
         /// as for a timed-out wait: [`Busy`](crate::Cause::Busy), 423, or for permits
         /// [`LimitReached`](crate::Cause::LimitReached), 429. No source by default. A client that
-        /// chooses the deadline can shorten only this client's own wait.
+        /// chooses its deadline can shorten only its own wait.
         pub fn deadline_from(
             mut self,
             sources: impl IntoIterator<Item = crate::http::DeadlineSource>,
@@ -138,7 +138,7 @@ macro_rules! response_options {
             self
         }
 
-        /// Reserves some of the caller's time for the handler: a wait ends this long before the
+        /// Reserves part of the caller's time for the handler: a wait ends this long before the
         /// deadline. Zero by default.
         pub fn handler_reserve(mut self, reserve: std::time::Duration) -> Self {
             self.response_options.deadlines.reserve = reserve;
@@ -165,7 +165,7 @@ macro_rules! response_options {
         /// which is copied, trailers, and 128 bytes for each piece. The default is 4 MiB, gRPC's
         /// default maximum message size. The frame that exceeds the bound is still kept.
         ///
-        /// On HTTP/2 and later the requests on a connection share a window for their bodies: an
+        /// On HTTP/2 and later the requests on a connection share one window for their bodies: an
         /// unread body would take the window from the other requests, including the lock holder. So
         /// a request with a larger body is refused ([`Cause::BodyLimit`](crate::Cause::BodyLimit),
         /// 413) if it still waits 100 ms after exceeding the bound. A request that need not wait
@@ -181,10 +181,10 @@ macro_rules! response_options {
             self
         }
 
-        /// Sets the memory in bytes that all requests in this layer and clones together may take
-        /// for bodies read ahead. The default is 64 MiB. The first 64 KiB of each request do not
-        /// count, so that a client with large bodies cannot take the room of requests with small
-        /// bodies. [`queue_limit`](Self::queue_limit) and
+        /// Sets the memory in bytes that all requests of this layer and its clones together may
+        /// take for bodies read ahead. The default is 64 MiB. The first 64 KiB of each request do
+        /// not count, so that a client with large bodies cannot take the room of requests with
+        /// small bodies. [`queue_limit`](Self::queue_limit) and
         /// [`max_waiting`](lockcore::LocksBuilder::max_waiting) bound the number of waiting
         /// requests, and thereby the memory for these shares.
         ///
@@ -201,8 +201,9 @@ macro_rules! response_options {
         /// same time; 100 by default, half the streams that hyper, axum and tonic grant a client. A
         /// request queued beyond this limit leaves the queue, and is refused
         /// ([`Cause::ConnectionFull`](crate::Cause::ConnectionFull), 503). Otherwise the waiters
-        /// for a busy key could use up a connection's streams, and the connection's other requests
-        /// would not be served: a proxy or a gRPC client sends all requests over few connections.
+        /// for a busy key could use up all streams of a connection, and its other requests would
+        /// not be served: a proxy or a gRPC client sends all requests over one or a few
+        /// connections.
         ///
         /// Effective only if the layer knows the connection:
         /// [`PerConnection`](crate::http::PerConnection) puts a

@@ -1,4 +1,4 @@
-//! The service for HTTP.
+//! The service of the HTTP layer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::lock::locking::Locking;
 /// An HTTP service behind a lock; made by [`HttpLockLayer`](crate::HttpLockLayer).
 ///
 /// The service is always ready. The inner service is made ready *after* the lock is acquired, so
-/// that requests waiting for a key occupy no inner capacity.
+/// that requests waiting for a key occupy none of its capacity.
 pub struct HttpLock<S, K> {
     inner: S,
     config: Arc<Config>,

@@ -5,7 +5,7 @@ use lockcore::LockKey;
 use crate::key::KeyError;
 use crate::key::keys::{Keys, Name};
 
-/// Return types for key closures: a name, [`Keys`], or an `Option` or `Result` of these.
+/// The return type of a key closure: a name, [`Keys`], or an `Option` or `Result` of these.
 ///
 /// The value is owned: a closure cannot borrow from the request.
 #[diagnostic::on_unimplemented(

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use crate::key::KeyError;
 use crate::options::Options;
 
-/// The locks needed by a request, and request options, which take precedence over the layer's
+/// The locks needed by one request, and its own options, which take precedence over the layer's
 /// options.
 ///
 /// ```
@@ -105,7 +105,7 @@ impl Keys {
         Self { first, rest: Vec::new(), options, label, class, refuses_early: None, deadline }
     }
 
-    /// Adds a lock. The same name twice is a single lock.
+    /// Adds a lock. The same name twice is one lock.
     pub fn and(mut self, name: impl Into<String>) -> Self {
         self.rest.push(KeyDemand { key: Name::Text(name.into()), demand: None });
         self
@@ -214,7 +214,7 @@ impl Keys {
 
     /// Sets whether this request is refused at once if it is unlikely to be served within the wait,
     /// instead of the layer's [`refuse_early`](crate::LockLayer::refuse_early). For several keys,
-    /// each is judged by the key's own queue, with the rest of the wait.
+    /// each is judged by its own queue, with the rest of the wait.
     pub fn refuse_early(mut self, refuses_early: bool) -> Self {
         self.refuses_early = Some(refuses_early);
         self
@@ -227,8 +227,8 @@ impl Keys {
         self
     }
 
-    /// Joins the locks from both, with unchanged demands; they are acquired together. If both set
-    /// an option, `self` takes precedence.
+    /// Joins the locks of both, each with its demand; they are acquired together. If both set an
+    /// option, `self` takes precedence.
     pub fn join(mut self, other: Self) -> Self {
         self.rest.push(other.first);
         self.rest.extend(other.rest);

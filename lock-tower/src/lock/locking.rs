@@ -45,7 +45,7 @@ enum LockingState<S: Service<Req>, Req> {
 }
 
 impl<S: Service<Req> + Clone, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
-    /// Begins the request. Inlined, like the callers, so that the state is built in place.
+    /// Begins the request. Inlined, like its callers, so that the state is built in place.
     #[inline(always)]
     #[allow(clippy::too_many_arguments, reason = "they are the parts of a layer and its request")]
     pub(crate) fn new(
@@ -79,7 +79,7 @@ impl<S: Service<Req> + Clone, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
 
 impl<S: Service<Req> + Clone, Req> LockingState<S, Req> {
     /// Calls a ready service in place, without a clone. A service that is not ready is moved out,
-    /// because it may already have a position in an inner queue; a fresh clone replaces it.
+    /// because it keeps its position in the queue in which it waits; a fresh clone replaces it.
     #[inline(always)]
     fn pass(inner: &mut S, request: Req, outlives: fn(&S::Response, &LayerHolds) -> bool) -> Self {
         match inner.poll_ready(&mut Context::from_waker(Waker::noop())) {

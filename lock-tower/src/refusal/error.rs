@@ -1,4 +1,4 @@
-//! The error type, and causes.
+//! The error of this crate, and its causes.
 
 use std::error::Error;
 use std::fmt;
@@ -91,7 +91,7 @@ pub enum Cause {
     Lost,
     /// The request lacks a required key, or the key cannot name a lock.
     BadKey,
-    /// The key is a name in non-canonical spelling: the client must use another spelling.
+    /// The key is a non-canonical spelling of a name: the client must use the canonical spelling.
     KeySpelling,
     /// The server is misconfigured: an option or a permit count is out of range, a layer is
     /// missing, a request has conflicting demands for the same name ([`Clash`]), the `Locks` do not
@@ -221,7 +221,7 @@ impl LockError {
                 Some(Duration::from_secs(1)) // other processes can serve the request
             }
             Reason::Core(error) => error.retry_after(),
-            // Without a wait there is no limit.
+            // These limits do not apply to a request that need not wait.
             Reason::BodyLimit | Reason::ReadAheadFull | Reason::ConnectionFull => {
                 Some(Duration::from_secs(1))
             }

@@ -159,7 +159,7 @@ impl Refusals {
     }
 }
 
-/// Marks a response that the next outer layer renders with the layer's own refusals.
+/// Marks a response that the next outer layer renders with its own refusals.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Provisional;
 

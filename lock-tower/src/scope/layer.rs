@@ -9,12 +9,12 @@ use crate::config::{Config, options};
 use crate::http::response_options::{ResponseOptions, hold_until_body_end, response_options};
 use crate::scope::service::LockScope;
 
-/// Keeps the locks acquired by a handler's extractors, until the response or the body's end.
+/// Keeps the locks acquired by a handler's extractors, until the response or the end of its body.
 ///
 /// [`HttpLockLayer`](crate::HttpLockLayer) reads the key from the request before any inner service.
 /// If the key is known only further inside (path parameters, a session, the body), put this layer
 /// outside, and acquire the lock inside with [`RequestLocks`](crate::RequestLocks). The lock is
-/// held until the handler has responded, even if the handler drops all arguments. Everything else
+/// held until the handler has responded, even if the handler drops its arguments. Everything else
 /// is the same as in the other layer: watchdog, loss, release before the response, refusals.
 ///
 /// A request that acquires no lock passes.

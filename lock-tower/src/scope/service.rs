@@ -1,4 +1,4 @@
-//! The service for scopes.
+//! The service of the scope layer.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};

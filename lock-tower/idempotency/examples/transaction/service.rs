@@ -28,7 +28,7 @@ async fn pay(
     println!("asks the bank for {cents} cents of account {account}");
     tokio::time::sleep(Duration::from_secs(1)).await; // the bank, which receives the key
     let booked = book(&database, &attempt, account, cents).await;
-    // Regardless of this status: if the transaction was committed, the stored response counts.
+    // Regardless of this status: if the transaction was committed, that response is stored.
     let booked = booked.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
     booked.ok_or(StatusCode::INTERNAL_SERVER_ERROR)
 }

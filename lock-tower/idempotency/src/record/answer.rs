@@ -36,7 +36,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Keeps what can be stored from a response.
+    /// Keeps the storable part of a response.
     pub fn new(parts: &Parts, body: Bytes) -> Self {
         let mut headers = HeaderMap::new();
         for name in &KEPT {

@@ -5,8 +5,8 @@ use std::fmt;
 use crate::digest::{FieldDigest, write_hex};
 use crate::scope::Scope;
 
-/// The name under which a record is stored: a SHA-256 over scope and key. It reveals neither, so it
-/// may be stored and logged. As text it has 64 hexadecimal digits.
+/// The name of a record: the SHA-256 of a scope and a key. It reveals neither, so it may be stored
+/// and logged. As text it has 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordKey([u8; 32]);
 

@@ -7,20 +7,20 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use crate::record::answer::Answer;
 
-/// The first byte in a stored outcome.
+/// The first byte of a stored outcome.
 const KEPT: u8 = 1;
 const NOT_KEPT: u8 = 2;
 
 /// The maximum stored size in bytes. A larger outcome is neither written nor read.
 pub const MAX_OUTCOME_BYTES: usize = 8 << 20;
 
-/// The outcome after the work was done.
+/// The outcome of a request whose work was done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The response sent to later requests.
     Kept(Answer),
-    /// The status only: the response is not stored, because it is too large, a stream or
-    /// compressed. Later requests are refused, and never run the handler again.
+    /// The status of a response that is not stored: too large, a stream or compressed. Later
+    /// requests are refused, and never run the handler again.
     NotKept(StatusCode),
 }
 

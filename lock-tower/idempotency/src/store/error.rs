@@ -10,7 +10,7 @@ pub struct StoreError {
     detail: Arc<str>,
 }
 
-/// The kinds for [`StoreError`].
+/// The kinds of a [`StoreError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreErrorKind {

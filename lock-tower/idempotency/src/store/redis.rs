@@ -21,9 +21,9 @@ use crate::store::{Finish, Finished, ReplayStore, Start, Started, StoreFuture};
 
 /// Records on Redis or Valkey, for services with any number of processes.
 ///
-/// Each record is a hash at a separate key, so a Redis Cluster can be used. Each operation is a
-/// single script. Records expire. A server that removes keys early, through a `maxmemory-policy`
-/// other than `noeviction`, lets requests run twice.
+/// Each record is a hash at a separate key, so a Redis Cluster can be used. Each operation is one
+/// script. Records expire. A server that removes keys early, through a `maxmemory-policy` other
+/// than `noeviction`, lets requests run twice.
 ///
 /// ```no_run
 /// # fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -69,10 +69,11 @@ impl RedisReplays {
     /// Stores records on the server of this pool: a `deadpool_redis::Pool`, or a pool for Redis
     /// Cluster or Sentinel. The keys begin with `idempotency:`.
     ///
-    /// All operations share a connection opened by the pool's manager, which takes no pool slot.
-    /// After an error the next operation opens a new connection. A failed operation on an older
-    /// connection is retried once, because the server may have closed the connection meanwhile. A
-    /// start is not retried, because a repeat cannot detect an earlier attempt without a response.
+    /// All operations share one connection, opened by the pool's manager without taking a pool
+    /// slot. After an error the next operation opens a new connection. A failed operation on an
+    /// older connection is retried once, because the server may have closed the connection
+    /// meanwhile. A start is not retried, because a repeat cannot detect an earlier attempt without
+    /// a response.
     pub fn new<M, W>(pool: Pool<M, W>) -> Self
     where
         M: Manager<Type: ConnectionLike + Clone + Send + 'static, Error: fmt::Display> + 'static,

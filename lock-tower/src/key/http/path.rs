@@ -12,8 +12,8 @@ use crate::key::{ExtractKey, KeyError, Keys};
 /// A handler that parses a path segment accepts several texts for the same value. If the key were
 /// the text, each spelling would be a separate lock, and a client could choose among them. So:
 ///
-/// - **Numbers** have a single spelling. `/orders/07`, `/orders/+7` and `/orders/-0` are refused
-///   with 400 and the code `lock-key-spelling`. [`verbatim`](Self::verbatim) allows them, for paths
+/// - **Numbers** have one spelling. `/orders/07`, `/orders/+7` and `/orders/-0` are refused with
+///   400 and the code `lock-key-spelling`. [`verbatim`](Self::verbatim) allows them, for paths
 ///   whose segments no handler parses as numbers, such as article numbers with leading zeros.
 /// - **UUIDs** in all spellings (upper case, without hyphens, in braces, `urn:uuid:`) are the same
 ///   key.
@@ -21,7 +21,7 @@ use crate::key::{ExtractKey, KeyError, Keys};
 ///   decimals (`1.0` and `1.00`), dates, parameters after a `;`. If a handler parses such a part,
 ///   make the key from the parsed value, with a closure, `lock_by` or `Locked<Path<_>>`.
 ///
-/// The query is not included.
+/// The query is not part of the key.
 ///
 /// A router that strips a prefix shows inner layers only the rest: two nested routers would share
 /// the key `/42`. Specify where the whole path is, or use a [prefix](crate::ExtractKeyExt::prefix)

@@ -7,7 +7,7 @@ use crate::refusal::LockError;
 
 impl IntoResponse for LockError {
     /// Makes the response as in [`to_response`](Self::to_response), and logs it like axum's own
-    /// rejections, so that the same filter shows all of them.
+    /// rejections, so that one filter shows all of them.
     fn into_response(self) -> Response {
         let response = self.to_response();
         tracing::event!(

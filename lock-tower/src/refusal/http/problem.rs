@@ -18,7 +18,7 @@ pub(crate) fn response(status: StatusCode, error: &LockError) -> Response<Bytes>
 /// 9457](https://www.rfc-editor.org/rfc/rfc9457)): `detail` is a sentence for the client, `code` an
 /// identifier for programs, not escaped.
 ///
-/// `Retry-After` has whole seconds, at least 1, plus up to the same amount at random, so that
+/// `Retry-After` has whole seconds, at least one, plus up to the same amount at random, so that
 /// clients refused together do not retry together. For layers with refusals in the same format as
 /// this crate.
 ///
@@ -64,7 +64,7 @@ pub(crate) fn detail(error: &LockError) -> Cow<'static, str> {
     }
 }
 
-/// The hint in whole seconds, rounded up, at least 1.
+/// The hint in whole seconds, rounded up, at least one.
 fn retry_after(hint: Duration) -> u64 {
     jittered(hint.as_millis().div_ceil(1000).max(1) as u64)
 }

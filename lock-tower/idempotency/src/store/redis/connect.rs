@@ -23,22 +23,22 @@ pub(crate) struct Lent {
 pub(crate) type Connecting<'a> =
     Pin<Box<dyn Future<Output = Result<Lent, StoreError>> + Send + 'a>>;
 
-/// The source for a connection shared by all operations.
+/// The source of the connection shared by all operations.
 pub(crate) trait Connect: Send + Sync {
     /// Lends the connection, and opens it if necessary.
     fn connect(&self) -> Connecting<'_>;
 
-    /// Makes the next operation open a new connection instead.
+    /// Makes the next operation replace this connection.
     fn give_up(&self, number: u64);
 }
 
-/// A connection opened by a pool's manager: it takes no pool slot, and needs no check before each
+/// A connection opened by a pool's manager: it takes no pool slot, and avoids a check before each
 /// operation, which would cost a round trip.
 pub(crate) struct PoolConnect<M: Manager, W: From<Object<M>>> {
     pool: Pool<M, W>,
-    /// The connection and the connection number.
+    /// The connection, and its number.
     open: Mutex<Option<(M::Type, u64)>>,
-    /// The last connection number given up.
+    /// The number of the last connection given up.
     given_up: AtomicU64,
 }
 

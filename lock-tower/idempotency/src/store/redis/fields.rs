@@ -12,7 +12,7 @@ use crate::record::outcome::Outcome;
 use crate::store::error::StoreError;
 use crate::store::{Finished, Started};
 
-/// The field version.
+/// The version of the record fields.
 const VERSION: &[u8] = b"1";
 
 /// Parses the reply to a lookup.
