@@ -1,4 +1,4 @@
-//! The allocations of a request because of its layer. `benches/overhead.rs` measures its cost in
+//! The allocations that the layer adds to a request. `benches/overhead.rs` measures its cost in
 //! time.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -12,7 +12,7 @@ use support::{call, call_http, hold, http, http_locked, key, plain, plain_locked
 
 const CALLS: u64 = 100;
 
-/// The allocations of one call, once everything that is kept from call to call is there.
+/// The allocations of one call, after warm-up.
 fn allocations(mut call: impl FnMut()) -> u64 {
     (0..CALLS).for_each(|_| call());
     let count = allocation_counter::measure(|| (0..CALLS).for_each(|_| call())).count_total;
@@ -20,8 +20,7 @@ fn allocations(mut call: impl FnMut()) -> u64 {
     count / CALLS
 }
 
-/// A runtime that is entered, but runs nothing: a task's budget would end the calls, which never
-/// yield.
+/// An entered runtime that runs nothing: a task budget would end the calls, which never yield.
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
@@ -42,15 +41,15 @@ fn a_request_without_a_key_allocates_nothing() {
     assert_eq!(allocations(|| call_http(&mut service, Request::new(String::new()))), 0);
 }
 
-/// A free lock costs nine allocations of lockcore's. The layer's own are one, for the registry that
-/// handles share, and in HTTP one more, for the handle's entry among the extensions.
+/// A free lock costs nine allocations in lockcore. The layer adds one, for the registry shared by
+/// handles, and in HTTP one more, for the handle's entry in the extensions.
 #[test]
 fn a_request_with_a_free_lock_allocates_little() {
     let runtime = runtime();
     let _entered = runtime.enter();
     let locks = Locks::in_memory();
     let key = key();
-    // The list of members that are gone doubles: now it has room for all that follow.
+    // The list of tombstones doubles: afterwards it has room for all that follow.
     (0..1_100).for_each(|_| hold(&locks, &key));
     let alone = allocations(|| hold(&locks, &key));
 
@@ -65,7 +64,7 @@ fn a_request_with_a_free_lock_allocates_little() {
     assert!(locked <= 11, "{locked}");
     assert_eq!(locked, alone + 2);
 
-    // The first extension of a request makes the `http` crate allocate the map for all of them.
+    // The first extension of a request makes the `http` crate allocate the extension map.
     let map = allocations(|| drop(with_extension())) - 1;
     let first = allocations(|| call_http(&mut service, Request::new(String::new())));
     assert_eq!(first, locked + map);

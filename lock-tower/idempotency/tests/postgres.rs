@@ -1,8 +1,8 @@
-//! An answer that is stored in the transaction of its payment, by the example `transaction`: on a
-//! real PostgreSQL, with a process that dies between the two steps that are one there, and with an
-//! attempt that was overtaken.
+//! A response stored in the transaction of its payment, by the example `transaction`: on a real
+//! PostgreSQL, with a process that dies between two steps that the transaction combines, and with
+//! an overtaken attempt.
 //!
-//! It needs PostgreSQL (`scripts/setup --postgres`): `cargo test -p lock-idempotency --all-features
+//! Requires PostgreSQL (`scripts/setup --postgres`): `cargo test -p lock-idempotency --all-features
 //! --test postgres -- --ignored`, or `scripts/test --postgres`.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
 
@@ -24,12 +24,12 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::{Client, NoTls};
 
-/// A bound for events that come at once on an idle machine.
+/// A time limit for events that are immediate on an idle machine.
 const SOON: Duration = Duration::from_secs(60);
-/// The URLs of a process that this program starts: of Redis, and of PostgreSQL.
+/// The URLs of Redis and PostgreSQL for a process started by this program.
 const URLS: [&str; 2] = ["LOCK_TEST_REDIS", "LOCK_TEST_POSTGRES"];
 
-/// The process of the service; nothing, where no test has started it.
+/// The service process; does nothing unless a test has started it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_of_its_own() {
     if let [Ok(redis), Ok(postgres)] = URLS.map(std::env::var) {
@@ -84,7 +84,7 @@ impl Bank {
 }
 
 impl Service {
-    /// Waits for a line that begins so; returns the rest of it.
+    /// Waits for a line with this prefix; returns the rest of the line.
     async fn says(&mut self, start: &str) -> String {
         let line = async {
             loop {
@@ -125,7 +125,7 @@ fn is_replayed(answer: &Answer) -> bool {
     answer.header("idempotency-replayed").is_some()
 }
 
-/// Whether the answer is that of the payment.
+/// Whether the response belongs to the payment.
 fn is_charged(answer: &Answer) -> bool {
     answer.status == 200 && answer.body == "charged 500 cents\n"
 }
@@ -153,8 +153,8 @@ async fn a_process_that_dies_after_its_commit_has_stored_its_answer() {
     let mut service = bank.serve().await;
     let payment = service.pay();
     service.is_at_the_bank().await;
-    // This row lock stands before the payment's transaction, and the next one behind it: it lets
-    // the transaction through, and holds up the step that the layer does after that.
+    // This row lock is queued before the payment's transaction, and the next row lock behind it: it
+    // lets the transaction through, and blocks the layer's next operation.
     let (before, behind) = (bank.client().await, bank.client().await);
     let lock = "BEGIN; SELECT 1 FROM replays FOR UPDATE";
     before.batch_execute(lock).await.unwrap();

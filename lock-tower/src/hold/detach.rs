@@ -79,7 +79,7 @@ where
 {
     match ended(tokio::spawn(Detached::new(future, keepers).finish()).await) {
         Some(output) => output.ok_or_else(LockError::lost),
-        None => std::future::pending().await, // the runtime is shutting down, and this future with it
+        None => std::future::pending().await, // the runtime is ending, and so is this future
     }
 }
 

@@ -63,7 +63,7 @@ async fn the_lock_is_held_until_the_last_frame() {
     trailers.insert("x-sum", "7".parse().unwrap());
     pieces.send(Ok(Frame::trailers(trailers))).unwrap();
     drop(pieces);
-    let rest = client.answer().await; // only its end: it has no head
+    let rest = client.answer().await; // only the end: it has no head
     assert!(rest.head.starts_with("0"), "{}", rest.head);
     assert!(!is_held(&locks, "/stream").await, "given back before the end was sent");
 }
@@ -116,7 +116,7 @@ async fn a_reader_that_stalls_keeps_the_lock_for_the_longest_hold_only() {
     let locks = Locks::in_memory();
     let (address, _) = start(&locks, |layer| layer.max_hold(Duration::from_millis(400))).await;
     let mut client = Client::send(address, "GET /big", "").await;
-    client.until("xxxx").await; // the client reads no more
+    client.until("xxxx").await; // the client stops reading
     assert!(is_held(&locks, "/big").await);
     free(&locks, "/big").await;
     let mut received = Vec::new();
@@ -135,7 +135,7 @@ async fn a_body_whose_hold_is_lost_goes_on_if_told_so() {
     pieces.send(piece("first")).unwrap();
     client.until("first").await;
     locks.force_release("/stream").await.unwrap();
-    tokio::time::sleep(Duration::from_millis(50)).await; // the loss is told meanwhile
+    tokio::time::sleep(Duration::from_millis(50)).await; // the loss is reported meanwhile
     pieces.send(piece("second")).unwrap();
     client.until("second").await;
     drop(pieces);
@@ -156,7 +156,7 @@ async fn a_body_whose_hold_is_lost_is_cut() {
     drop(pieces);
 }
 
-/// A body that notes whether the lock was still held when it was dropped.
+/// A body that records whether the lock was still held when it was dropped.
 struct Owned {
     inner: AnyBody,
     lock: LockHandle,
@@ -229,7 +229,7 @@ async fn an_upgrade_frees_the_lock_with_its_head() {
     assert!(!is_held(&locks, "/chat").await);
 }
 
-/// Makes a body of data and trailers that does not know its end.
+/// Makes a body of data and trailers without an end-of-stream hint.
 async fn with_trailers(locks: &Locks) -> lock_tower::http::LockBody<AnyBody> {
     let layer = HttpLockLayer::new(locks.clone(), ByPath::new()).hold_until_body_end(true);
     let service = layer.layer(service_fn(|_: Request<_>| async {

@@ -72,7 +72,7 @@ async fn a_detached_section_is_stopped_when_the_hold_is_lost_or_goes_on_if_told_
         keeper.entered().await;
         drop(gone);
         locks.force_release("/a").await.unwrap();
-        tokio::time::sleep(Duration::from_millis(50)).await; // the loss is told meanwhile
+        tokio::time::sleep(Duration::from_millis(50)).await; // the loss is reported meanwhile
         keeper.let_one_on();
         match on_lost {
             OnLost::Continue => keeper.finished().await,
@@ -207,7 +207,7 @@ async fn a_detached_section_can_release_a_lock_early() {
     assert!(!is_held(&locks, "a").await && is_held(&locks, "b").await);
     assert!(!is_held(&locks, "c").await);
     let others = [locks.lock("a").await.unwrap(), locks.lock("c").await.unwrap()];
-    locks.force_release("a").await.unwrap(); // it is another caller's by now
+    locks.force_release("a").await.unwrap(); // now held by another caller
     others[0].lost().await;
     keeper.let_one_on();
     assert_eq!(client.answer().await.status, 200);
@@ -227,7 +227,7 @@ async fn a_detached_section_goes_on_if_only_that_lock_is_lost_whose_layer_says_s
         let client = Client::send(address, "GET /", "").await;
         keeper.entered().await;
         locks.force_release(lost).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(50)).await; // the loss is told meanwhile
+        tokio::time::sleep(Duration::from_millis(50)).await; // the loss is reported meanwhile
         keeper.let_one_on();
         assert_eq!(client.answer().await.status, status, "{lost}");
         for key in ["a", "b", "c"] {
@@ -236,7 +236,7 @@ async fn a_detached_section_goes_on_if_only_that_lock_is_lost_whose_layer_says_s
     }
 }
 
-/// Answers with a body that streams the sent pieces, once the keeper lets it.
+/// Responds with a body that streams the sent pieces, once the keeper allows it.
 async fn start_streaming(
     locks: &Locks,
     until_body_end: bool,
@@ -270,7 +270,8 @@ async fn a_detached_section_may_answer_with_a_stream() {
         let pieces = streams.recv().await.unwrap();
         pieces.send(piece("first")).unwrap();
         client.until("first").await;
-        // The section ended with the head; the lock did only if it was not to last.
+        // The section ended with the head; the lock was released only without
+        // `hold_until_body_end`.
         assert_eq!(!locks.inspect("/a").await.unwrap().holders.is_empty(), until_body_end);
         pieces.send(piece("second")).unwrap();
         drop(pieces);
@@ -282,7 +283,7 @@ async fn a_detached_section_may_answer_with_a_stream() {
         let pieces = streams.recv().await.unwrap();
         pieces.send(piece("first")).unwrap();
         client.until("first").await;
-        drop(client); // the section is over: its body is dropped as any other
+        drop(client); // the section is over: its body is dropped like any other
         tokio::time::timeout(LIMIT, pieces.closed()).await.expect("the server drops the body");
         free(&locks, "/a").await;
     }
@@ -298,7 +299,7 @@ async fn a_stream_that_nobody_takes_any_more_is_dropped_and_frees_the_lock() {
         drop(gone);
         tokio::time::sleep(Duration::from_millis(100)).await; // the server notices meanwhile
         keeper.let_one_on();
-        let pieces = streams.recv().await.unwrap(); // the section went on to its end
+        let pieces = streams.recv().await.unwrap(); // the section ran to completion
         tokio::time::timeout(LIMIT, pieces.closed()).await.expect("the body was dropped");
         free(&locks, "/a").await;
     }

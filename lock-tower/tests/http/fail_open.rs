@@ -15,7 +15,7 @@ use tower::{Layer as _, service_fn};
 
 const WAIT: Duration = Duration::from_millis(300);
 
-/// Locks the name in the header; answers whether the request was served under its lock.
+/// Locks the name in the header; responds whether the request was served under its lock.
 async fn start(locks: &Locks, wait: Duration) -> SocketAddr {
     let layer = HttpLockLayer::new(locks.clone(), ByHeader::new("x-order")).wait(wait);
     serve_with(layer.fail_open(true)).await
@@ -57,7 +57,7 @@ async fn a_server_that_is_slower_than_the_wait_opens_nothing() {
     let address = start(&locks, WAIT).await;
     assert_eq!(ask(address, "1").await.body, "locked");
     proxy.freeze(Connections::Commands, Flow::Replies).await;
-    // Asked at once: the link is up, and its request timeout is two seconds away.
+    // Sent at once: the link is up, and its request timeout is two seconds away.
     let asked = (0..4).map(|_| ask(address, "1"));
     for answer in futures_util::future::join_all(asked).await {
         assert_eq!(
@@ -87,7 +87,7 @@ async fn a_server_that_is_silent_for_a_whole_request_timeout_opens_and_so_does_o
     assert_eq!(ask(address, "2").await.body, "unlocked");
 }
 
-/// The wait for the store in the tests below.
+/// The store wait in the tests below.
 const STORE_WAIT: Duration = Duration::from_millis(500);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,4 @@
-//! Reads, writes and permits of two nodes on one Redis.
+//! Reads, exclusive locks and permits of two nodes on one Redis.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use lock_tower::{ByPath, ExtractKeyExt as _, HttpLockLayer};
 use lockcore::Locks;
 use tower::{Layer as _, ServiceExt as _, service_fn};
 
-/// The number of requests of a kind that are inside, and the greatest number so far.
+/// The number of requests of a kind inside the handler, and the maximum so far.
 #[derive(Default)]
 struct Gauge {
     now: AtomicI64,

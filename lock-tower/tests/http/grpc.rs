@@ -131,7 +131,7 @@ async fn a_stream_of_grpc_web_whose_hold_is_lost_ends_with_trailers_in_its_body(
     drop(pieces);
 }
 
-/// The trailers that a gRPC-Web body ends with: one frame, marked by its highest bit.
+/// The trailers at the end of a gRPC-Web body: one frame, marked by its highest bit.
 fn trailers(body: &[u8]) -> String {
     assert_eq!(body[0], 0x80, "{body:?}");
     let length = u32::from_be_bytes(body[1..5].try_into().unwrap());

@@ -1,4 +1,4 @@
-//! `HttpLockLayer` behind real sockets, on a store in memory and on Redis.
+//! `HttpLockLayer` behind real sockets, in memory and on Redis.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod body_end;

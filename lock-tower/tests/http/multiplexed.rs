@@ -1,5 +1,5 @@
-//! Requests that wait on one HTTP/2 connection, with bodies that do not fit its window, on servers
-//! as they come.
+//! Waiting requests on one HTTP/2 connection, with bodies larger than its window, on servers with
+//! default settings.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use tonic::service::Routes;
 use tonic::transport::server::TcpIncoming;
 use tower::service_fn;
 
-/// A wait that is longer than any test: a test that waits for its end fails.
+/// A wait longer than any test: a test that waits for its end fails.
 const WAIT: Duration = Duration::from_secs(120);
 
 const MB: usize = 1_000_000;
@@ -45,7 +45,7 @@ enum Taker {
 struct Setup {
     server: Server,
     taker: Taker,
-    /// The longest wait; `None` waits for ever.
+    /// The maximum wait; `None` waits forever.
     wait: Option<Duration>,
     read_ahead: usize,
     total: usize,
@@ -77,7 +77,7 @@ macro_rules! told {
     }};
 }
 
-/// A server, and the bytes that its handler has received of the body that it reads.
+/// A server, and the number of body bytes received by its handler.
 struct Started {
     locks: Locks,
     address: SocketAddr,
@@ -144,7 +144,8 @@ fn served(size: usize) -> (u16, String) {
     (200, size.to_string())
 }
 
-/// Starts a proxy that takes connections of many clients, and has a single one to the server.
+/// Starts a proxy that accepts many client connections, and opens a single connection to the
+/// server.
 async fn proxy(address: SocketAddr) -> SocketAddr {
     let upstream = Multiplexed::sender::<Incoming>(address).await;
     serve_http2(service_fn(move |request| upstream.clone().send_request(request))).await
@@ -166,7 +167,7 @@ async fn calls_of_one_key_whose_bodies_do_not_fit_the_window_are_all_served() {
     }
 }
 
-/// A call that holds the lock and gets its body piece by piece.
+/// A call that holds the lock and receives its body piece by piece.
 struct Holder {
     pieces: Pieces,
     call: tokio::task::JoinHandle<(u16, String)>,
@@ -275,7 +276,7 @@ async fn all_that_waits_has_a_bound_together_and_what_was_read_is_freed() {
                 tokio::spawn(async move { send(&client, "/a", 3 * MB / 4).await })
             };
             queued(&started.locks, "/a", 1).await;
-            // It may also be the first one that does not find room.
+            // The first request may also be the one without room.
             let (status, _) = send(&client, "/a", 3 * MB / 4).await;
             drop(holder.pieces);
             assert_eq!(holder.call.await.unwrap(), served(5));

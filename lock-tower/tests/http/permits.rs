@@ -1,4 +1,4 @@
-//! `HttpLockLayer::permits`: at most so many requests of a key, until the end of the body.
+//! `HttpLockLayer::permits`: a limit of concurrent requests per key, until the end of the body.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use lockcore::Locks;
 use tokio::sync::mpsc;
 use tower::{BoxError, Layer, ServiceBuilder, ServiceExt as _, service_fn};
 
-/// Answers with a stream, and passes its sender on.
+/// Responds with a stream, and passes its sender on.
 macro_rules! streaming {
     ($layer:expr) => {{
         let (streams, started) = mpsc::unbounded_channel::<Pieces>();
@@ -65,7 +65,7 @@ async fn a_permit_is_held_until_the_end_of_the_body_and_others_get_429_past_thei
     client.answer().await;
     assert_eq!(held(&locks, "/a").await, 1, "released before the end was sent");
     let three = begin(address, "/a", &mut started).await;
-    drop((two, three)); // clients that go release as well
+    drop((two, three)); // disconnecting clients release as well
     eventually("all are back", LIMIT, async || held(&locks, "/a").await == 0).await;
 }
 

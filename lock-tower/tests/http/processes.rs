@@ -82,8 +82,8 @@ impl Drop for Process {
     }
 }
 
-/// The members to which this text of a door grants the lock: one, or those of a run, which differ
-/// in their numbers.
+/// Returns the members that hold the lock according to the value of a lock key: one member, or a
+/// batch, whose member ids differ.
 fn members(text: &str) -> Vec<String> {
     let Some((name, numbers)) = text.split_once('\n') else { return vec![text.to_owned()] };
     let mut parts = name.splitn(3, ':');
@@ -115,15 +115,14 @@ async fn two_server_processes_serve_one_at_a_time_in_the_order_of_redis() {
         let hold = format!("/{key}");
         let queue = queue_key(&hold);
         let door = door_key(&hold);
-        // The members in the order in which Redis ran their commands: in the order of arrival, and
-        // in the order of grants.
+        // The members in the order of their commands in Redis: in the order of arrival, and in the
+        // order of grants.
         let mut came = Vec::new();
         let mut granted = Vec::new();
         let mut is_free = true;
         for line in &lines {
             if line.source != Source::Lua {
-                // The acquire of a free lock, which takes no script. Of one that is held, the
-                // script decides.
+                // Acquires a free lock without a script. For a held lock, the script decides.
                 if is_free && line.is("SET") && line.text(1) == door {
                     is_free = false;
                     came.push(line.text(2));
@@ -131,7 +130,7 @@ async fn two_server_processes_serve_one_at_a_time_in_the_order_of_redis() {
                 }
                 continue;
             }
-            // The door's text may have a mark in front.
+            // The value of the lock key may have a flag in front.
             let text = line.text(line.args.len() - 1);
             let members = members(text.trim_start_matches(['+', '-']));
             if line.is("DEL") && line.text(1) == door {
@@ -146,7 +145,7 @@ async fn two_server_processes_serve_one_at_a_time_in_the_order_of_redis() {
                 is_free = false;
                 for member in members {
                     if granted.contains(&member) {
-                        continue; // another mark, or a run of which others have left
+                        continue; // another flag, or a batch that others have left
                     }
                     if !came.contains(&member) {
                         came.push(member.clone()); // free: it did not have to queue
@@ -159,8 +158,7 @@ async fn two_server_processes_serve_one_at_a_time_in_the_order_of_redis() {
         assert_eq!(granted.len(), REQUESTS / KEYS);
         assert_eq!(granted, came, "the order of the grants is the order of arrival");
 
-        // The handlers' own report: each entered, and left before the next entered, in the order of
-        // their tokens.
+        // The handlers' own report: each entered, and left before the next entered, in token order.
         let told: Vec<u64> = lines
             .iter()
             .filter(|line| line.is("RPUSH") && line.text(1) == format!("test:{hold}"))
@@ -175,8 +173,8 @@ async fn two_server_processes_serve_one_at_a_time_in_the_order_of_redis() {
     assert!(waited > REQUESTS / 4, "there was contention: {waited} waited");
 }
 
-/// One key takes all the requests it can get; another one, behind the same two places, is served at
-/// once.
+/// One key receives as many requests as possible; another key, behind the same two slots, is served
+/// at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hot_key_with_a_concurrency_limit_inside_does_not_delay_another_key() {
     let server = RedisServer::start();
@@ -203,7 +201,7 @@ async fn a_hot_key_with_a_concurrency_limit_inside_does_not_delay_another_key() 
     let address = serve(service).await;
     let hot: Vec<_> = (0..10).map(|_| tokio::spawn(get(address, "/hot", ""))).collect();
     lock_tests::queued(&locks, "/hot", 9).await;
-    // The nine hot requests do not go on, and still the other key is served: they occupy nothing.
+    // The nine hot requests cannot proceed, and the other key is still served: they occupy nothing.
     assert_eq!(get(address, "/cold", "").await.status, 200);
     assert!(!served.lock().await.contains_key("/hot"));
     open.add_permits(10);

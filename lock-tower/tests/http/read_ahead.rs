@@ -1,4 +1,4 @@
-//! The bounds on reading a body while its request waits, in memory and between clients.
+//! The bounds for reading a body while its request waits, in memory and between clients.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
@@ -60,8 +60,7 @@ impl Server {
         Self { child, _leash: leash, address }
     }
 
-    /// The memory in bytes, without the pages of the program itself, which come as they are first
-    /// used.
+    /// The memory in bytes, without the program's own pages, which are loaded on first use.
     fn memory(&self) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
@@ -76,7 +75,7 @@ impl Drop for Server {
     }
 }
 
-/// A client of HTTP/2 that writes its frames by hand.
+/// An HTTP/2 client that writes its frames by hand.
 struct Frames(TcpStream);
 
 impl Frames {
@@ -88,7 +87,7 @@ impl Frames {
         head.extend_from_slice(path.as_bytes());
         head.extend_from_slice(b"\x01\x01x"); // an authority
         let mut begin = frame(4, 0, 0, &[]);
-        begin.extend(frame(1, 4, 1, &head)); // the head is whole, the body comes
+        begin.extend(frame(1, 4, 1, &head)); // the head is complete, the body follows
         frames.0.write_all(&begin).await.unwrap();
         frames
     }
@@ -129,7 +128,7 @@ async fn what_is_read_ahead_takes_as_much_memory_as_is_counted() {
         writeln!(std::io::stdout().lock(), "\nlistening on {address}").unwrap();
         return std::future::pending().await;
     }
-    // The allowance for connections, requests and timers, and for the memory that is kept for their
+    // The allowance for connections, requests and timers, and for memory reserved for their
     // buffers.
     let allowance = 4 << 20;
 
@@ -145,7 +144,7 @@ async fn what_is_read_ahead_takes_as_much_memory_as_is_counted() {
     assert!(grown < allowance, "8000 bytes take {grown} bytes");
     drop((client, server));
 
-    // Frames as clients send them: each body is counted with its content.
+    // Frames as sent by clients: each body is counted with its content.
     let server = Server::start();
     let before = server.memory();
     let sizes = [3_500 * KB; 8];
@@ -180,7 +179,7 @@ async fn a_client_that_fills_the_room_of_the_layer_leaves_others_their_share() {
     let held = [locks.lock("/a").await.unwrap(), locks.lock("/b").await.unwrap()];
     let address = start(&locks, 64 << 20).await;
     let clients = [Multiplexed::connect(address).await, Multiplexed::connect(address).await];
-    // Bodies that do not end, then bodies of one frame that ends them.
+    // Bodies that do not end, then bodies of one final frame.
     let mut open = Vec::new();
     let mut calls = tokio::task::JoinSet::new();
     for call in 0..315 {
@@ -196,7 +195,7 @@ async fn a_client_that_fills_the_room_of_the_layer_leaves_others_their_share() {
         };
         calls.spawn(async move { client.post("/a", body).await });
     }
-    // Without room there are refusals, with a name of their own.
+    // Without room there are refusals, with a separate code.
     let refused = tokio::time::timeout(LIMIT, calls.join_next()).await.expect("no room");
     let (status, problem) = refused.unwrap().unwrap();
     assert_eq!(status, 503, "{problem}");
@@ -224,7 +223,7 @@ async fn a_body_that_goes_beyond_the_total_is_refused_although_it_has_ended() {
         tokio::spawn(async move { client.post("/a", text(vec![b'x'; 60 * KB])).await })
     };
     queued(&locks, "/a", 1).await;
-    // Its last frame is the fifth and the first that is beyond.
+    // Its last frame is the fifth, and the first beyond the bound.
     let (status, problem) = client.post("/a", text(vec![b'x'; 70 * KB])).await;
     assert_eq!(status, 503, "{problem}");
     held.release().await.unwrap();

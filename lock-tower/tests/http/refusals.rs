@@ -1,4 +1,4 @@
-//! Refusals that are not the default ones.
+//! Refusals that are not the default.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;

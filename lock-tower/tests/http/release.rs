@@ -1,4 +1,4 @@
-//! The release before the answer, on a Redis that answers it late.
+//! The release before the response, on a Redis that replies late.
 
 use std::convert::Infallible;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Every row of the table of refusals, over a socket.
+//! Every row in the table of refusals, over a socket.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ where
     .await
 }
 
-/// The parts that every refusal has.
+/// The parts common to all refusals.
 fn check(answer: &Answer, status: u16, code: &str, retries: bool) {
     assert_eq!(answer.status, status, "{}", answer.head);
     assert_eq!(answer.header("content-type"), Some("application/problem+json"));
@@ -79,7 +79,7 @@ async fn an_unreachable_store_is_503() {
     let address = start(layer).await;
     store.refuse(Some(LockErrorKind::Unavailable));
     check(&get(address, "/secret", "").await, 503, "lock-unavailable", true);
-    store.refuse(Some(LockErrorKind::Denied)); // trying again is no use
+    store.refuse(Some(LockErrorKind::Denied)); // a retry is useless
     check(&get(address, "/secret", "").await, 503, "lock-unavailable", false);
     store.refuse(None);
     locks.shutdown(Duration::ZERO).await;

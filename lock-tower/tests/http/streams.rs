@@ -1,4 +1,4 @@
-//! Requests that wait on one HTTP/2 connection, and the streams that they leave to its others.
+//! Waiting requests on one HTTP/2 connection, and the streams left for other requests.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use lockcore::Locks;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// A wait that is longer than any test: a test that waits for its end fails.
+/// A wait longer than any test: a test that waits for its end fails.
 const WAIT: Duration = Duration::from_secs(120);
 
-/// The streams that a server lets a client open at a time, unless it is told otherwise.
+/// The default maximum of concurrent streams per client.
 const STREAMS: usize = 200;
 
 async fn lock_in_handler(request: Request) -> Response {
@@ -76,7 +76,7 @@ async fn waiters_of_one_name_leave_half_of_the_streams_of_a_connection_to_its_ot
         }
         queued(&locks, "/orders", STREAMS / 2).await;
         assert_eq!(client.post("/health", text("")).await, (200, "well".to_owned()));
-        // Another connection has streams of its own.
+        // Another connection has its own streams.
         let other = Multiplexed::connect(address).await;
         calls.spawn(order(other));
         queued(&locks, "/orders", STREAMS / 2 + 1).await;
@@ -84,7 +84,7 @@ async fn waiters_of_one_name_leave_half_of_the_streams_of_a_connection_to_its_ot
         for (status, answer) in calls.join_all().await {
             assert_eq!((status, answer.as_str()), (200, "paid"));
         }
-        // A wait that is over counts no more.
+        // A finished wait no longer counts.
         let held = locks.lock("/orders").await.unwrap();
         let call = tokio::spawn(order(client));
         queued(&locks, "/orders", 1).await;

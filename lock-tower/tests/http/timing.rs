@@ -24,7 +24,7 @@ async fn the_wait_is_told_where_it_was_asked_for() {
         let guard = locks.lock("/a").await.unwrap();
         let client = Client::send(address, "GET /a", "").await;
         queued(&locks, "/a", 1).await;
-        tokio::time::sleep(Duration::from_millis(20)).await; // the wait that is told
+        tokio::time::sleep(Duration::from_millis(20)).await; // the reported wait
         drop(guard);
         let answer = client.answer().await;
         assert!(answer.head.contains("db;dur=1"), "the handler's own stays");

@@ -1,4 +1,4 @@
-//! The reason of a 500 is on stderr where no `tracing` subscriber is set.
+//! The reason for a 500 is on stderr if no `tracing` subscriber is set.
 
 use std::process::Command;
 

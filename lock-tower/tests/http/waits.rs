@@ -1,4 +1,4 @@
-//! A lock that is lost while its request waits for another one.
+//! A lock lost while its request waits for another.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ struct Sent {
     has_begun: Arc<AtomicBool>,
 }
 
-/// The ways in which a request gets its locks.
+/// How a request acquires its locks.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Layer,
@@ -120,7 +120,7 @@ async fn no_handler_begins_under_a_lock_that_a_restarted_server_has_forgotten() 
         let sent = send(way, &locks, None);
         queued(&other, "b", 1).await;
         server.restart();
-        // Both are free there; the other process is first at one of them.
+        // Both are free there; the other process acquires one of them first.
         let first = eventually_some("the other has it", LIMIT, async || {
             other.try_lock("a").await.ok().flatten()
         });

@@ -30,7 +30,7 @@ async fn the_last_frame_comes_after_the_lock_is_released() {
     assert_eq!(response.body().size_hint().exact(), Some(5));
     let frame = response.body_mut().frame().await.unwrap().unwrap();
     assert_eq!(frame.into_data().unwrap(), "whole");
-    // The body is still there: it was not its drop that released the lock.
+    // The body still exists: the lock was not released by its drop.
     assert!(lock.is_lost() && response.body().is_end_stream());
     assert!(locks.try_lock("a").await.unwrap().is_some());
     assert!(response.body_mut().frame().await.is_none());

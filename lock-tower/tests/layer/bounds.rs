@@ -1,5 +1,5 @@
-//! The bounds that axum, tonic and plain stacks put on layers, services and futures: this file
-//! compiles if they are met.
+//! The bounds of axum, tonic and plain stacks for layers, services and futures: this file compiles
+//! if they are met.
 
 use std::convert::Infallible;
 use std::rc::Rc;
@@ -28,7 +28,7 @@ where
 {
 }
 
-/// The bounds of tonic's server on a body.
+/// The body bounds of tonic's server.
 fn tonic_body<B>()
 where
     B: Body<Data = bytes::Bytes> + Send + 'static,

@@ -1,4 +1,4 @@
-//! The strategies for a key that is taken.
+//! The strategies for a busy key.
 
 use std::convert::Infallible;
 

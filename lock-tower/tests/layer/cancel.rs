@@ -1,4 +1,4 @@
-//! Requests that are dropped.
+//! Dropped requests.
 
 use std::future::Future as _;
 use std::task::{Context, Waker};

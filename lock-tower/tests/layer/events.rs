@@ -23,16 +23,16 @@ use crate::support::{Job, job, layer, locked, next, send, settle};
 
 pub(crate) type Fields = HashMap<&'static str, String>;
 
-/// A subscriber that keeps the fields of every event of the layer.
+/// A subscriber that keeps the fields of every layer event.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<Fields>>>);
 
-/// A subscriber that lives on: of a single one tracing asks the thread that first comes to an
-/// event, which may have none.
+/// A permanent second subscriber: with a single subscriber, tracing queries the first thread to
+/// reach an event, which may have none.
 static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Log::default()));
 
 impl Log {
-    /// Starts a log of this thread, which lasts while the guard lives.
+    /// Starts a log for this thread, which lasts until the guard is dropped.
     pub(crate) fn here() -> (Self, DefaultGuard) {
         LazyLock::force(&ANOTHER);
         let log = Self::default();
@@ -78,7 +78,7 @@ impl Subscriber for Log {
 }
 
 impl Log {
-    /// The new events of requests that have ended.
+    /// Returns the new events of finished requests.
     pub(crate) fn ended(&self) -> Vec<Fields> {
         let mut events = std::mem::take(&mut *self.0.lock().unwrap());
         events.retain(|fields| fields.contains_key("outcome"));
@@ -182,7 +182,7 @@ async fn the_class_is_that_of_the_key_and_else_that_of_the_layer() {
     }
 }
 
-// The socket was open without its lock, and nothing said so.
+// The socket was open without its lock, and nothing was logged.
 #[tokio::test]
 async fn a_lock_that_ends_with_the_101_of_an_upgrade_is_warned_of_once() {
     let (log, _here) = Log::here();

@@ -1,5 +1,5 @@
-//! Reads, writes and permits: demands that run together, are shared within a request, or are
-//! refused before anything is sent.
+//! Reads, exclusive locks and permits: demands that run together, are shared within a request, or
+//! are refused before anything is sent.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::support::{Job, job, next, nothing_reaches, send};
 type Body = Empty<bytes::Bytes>;
 type Key = fn(&Job) -> Keys;
 
-/// A job's key, in the form that its first letter says.
+/// A job's key, in the form selected by its first letter.
 fn by_letter(job: &Job) -> Keys {
     match job.key.unwrap_or_default().split_at(1) {
         ("r", name) => Keys::one(name).read(),
@@ -31,7 +31,7 @@ fn by_letter(job: &Job) -> Keys {
     }
 }
 
-/// Waits until as many wait to read, to write or for permits.
+/// Waits until this many wait to read, to write or for permits.
 async fn waiting(locks: &Locks, key: &str, count: usize) {
     eventually(&format!("{count} wait for {key}"), LIMIT, async || {
         locks.inspect(key).await.unwrap().waiters.len() == count
@@ -39,7 +39,7 @@ async fn waiting(locks: &Locks, key: &str, count: usize) {
     .await;
 }
 
-/// Acquires these keys, one after the other in one request, and returns the result of the last.
+/// Acquires these keys one after the other in one request, and returns the last result.
 async fn ask(locks: &Locks, asked: Vec<Keys>) -> Result<Vec<LockHandle>, LockError> {
     let layer = LockScopeLayer::new(locks.clone()).wait(Duration::ZERO);
     let last = Arc::new(std::sync::Mutex::new(None));
@@ -73,7 +73,7 @@ async fn reads_run_together_and_a_write_alone_in_the_order_of_arrival() {
     waiting(&locks, "doc", 1).await;
     answers.push(send(&service, job("rdoc", 3)));
     waiting(&locks, "doc", 2).await;
-    nothing_reaches(&mut handle).await; // the last read does not pass the write
+    nothing_reaches(&mut handle).await; // the last read does not overtake the write
     first.1.send_response(first.0.number);
     nothing_reaches(&mut handle).await;
     second.1.send_response(second.0.number);
@@ -111,7 +111,7 @@ async fn at_most_as_many_run_as_there_are_permits() {
     assert_eq!(locks.status().holding, 0);
 }
 
-// Before, a lock and a read of one name passed beside each other, also in one request.
+// Before, an exclusive lock and a read of one name did not exclude each other, even in one request.
 #[tokio::test]
 async fn two_demands_of_one_name_that_one_hold_does_not_cover_are_refused_in_every_combination() {
     let locks = Locks::in_memory();
@@ -247,7 +247,8 @@ async fn permits_that_one_request_asks_for_at_once_add_up() {
     assert_eq!(error.cause(), Cause::LimitReached, "one is not free");
 }
 
-// L8: ten requests that had one of ten permits each, and asked for one more, waited for each other.
+// L8: ten requests that held one of ten permits each, and requested one more, waited for each
+// other.
 #[tokio::test]
 async fn more_of_a_name_that_the_request_has_is_refused_at_once() {
     let locks = Locks::in_memory();

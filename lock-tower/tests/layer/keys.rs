@@ -1,4 +1,4 @@
-//! Keys that are refused, and several at once.
+//! Refused keys, and several keys at once.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Holds that end before their handler does.
+//! Holds that end before their handler.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ async fn an_answer_is_replaced_when_the_release_finds_the_hold_lost() {
         let (service, mut handle) = locked(layer);
         let answer = send(&service, job("a", 1));
         let (request, respond) = next(&mut handle).await;
-        proxy.freeze(Connections::Subscriptions, Flow::Replies).await; // the holder is not told
+        proxy.freeze(Connections::Subscriptions, Flow::Replies).await; // the holder is not notified
         operator.force_release("a").await.unwrap();
         assert!(!request.lock.unwrap().is_lost());
         respond.send_response(7);

@@ -1,5 +1,5 @@
-//! `LockLayer` around a service that the test answers by hand, and `LockScopeLayer`, on a store in
-//! memory; on a server where a message has to be kept from its node.
+//! `LockLayer` around a service driven by the test, and `LockScopeLayer`, in memory; on a server if
+//! a message must be kept from its node.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod body;

@@ -70,7 +70,7 @@ async fn a_key_can_bring_options_of_its_own() {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_key_leaves_open_the_layer_says_then_the_locks_then_the_defaults() {
-    // The wait is the key's, the queue limit the layer's, the lease that of the `Locks`.
+    // The wait comes from the key, the queue limit from the layer, the lease from the `Locks`.
     let locks =
         Locks::builder().lease(s(7)).queue_limit(9).wait(s(9)).in_memory().expect("in range");
     let of_layer = LockOptions::new().queue_limit(1).wait(s(8));
@@ -122,7 +122,7 @@ async fn without_the_store_requests_are_refused_and_pass_only_where_it_was_said(
     respond.send_response(1);
     answer.await.unwrap().unwrap();
 
-    // These are no outage: most of them depend on the key, or on the server's settings.
+    // These are not outages: most of them depend on the key, or on the server's settings.
     let others = [
         (LockErrorKind::QueueFull, Cause::QueueFull),
         (LockErrorKind::WrongType, Cause::Misconfigured),

@@ -14,7 +14,7 @@ async fn who_waits_for_the_lock_occupies_nothing_of_the_inner_service() {
     let guard = locks.lock("a").await.unwrap();
     let _waiting = send(&service, job("a", 1));
     queued(&locks, "a", 1).await;
-    let _other = send(&service, job("b", 2)); // takes the only place
+    let _other = send(&service, job("b", 2)); // takes the only capacity
     let (request, _) = next(&mut handle).await;
     assert_eq!(request.number, 2);
     drop(guard);
@@ -67,7 +67,7 @@ async fn an_error_of_the_inner_service_is_passed_on_and_the_lock_released() {
     assert_eq!(error.to_string(), "broken");
     assert!(locks.try_lock("a").await.unwrap().is_some());
 
-    handle.send_error("closed"); // it is an error of its readiness
+    handle.send_error("closed"); // an error of `poll_ready`
     let error = send(&service, job("a", 2)).await.unwrap().unwrap_err();
     assert_eq!(error.to_string(), "closed");
     free(&locks, "a").await;

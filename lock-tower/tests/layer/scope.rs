@@ -1,4 +1,4 @@
-//! `LockScopeLayer`: locks that are acquired further inside.
+//! `LockScopeLayer`: locks acquired further inside.
 
 use std::convert::Infallible;
 use std::pin::pin;
@@ -23,7 +23,8 @@ fn ok() -> Answer {
     Response::new(Full::from("served"))
 }
 
-/// Serves one request by `handler`, which gets its locks; returns the output of the layer's future.
+/// Serves one request with `handler`, which receives its locks; returns the output of the layer's
+/// future.
 async fn serve<F, R>(layer: LockScopeLayer, handler: F) -> Result<Response<String>, Infallible>
 where
     F: FnOnce(RequestLocks) -> R + Clone,
@@ -170,7 +171,7 @@ async fn whenever_a_request_is_dropped_nothing_is_left() {
 
 #[tokio::test]
 async fn the_handler_is_gone_before_the_next_has_the_lock() {
-    /// A value that notes whether the lock was still held when the handler was dropped.
+    /// A value that records whether the lock was still held when the handler was dropped.
     struct Dropped(LockHandle, std::sync::Arc<std::sync::Mutex<Vec<bool>>>);
 
     impl Drop for Dropped {
@@ -266,7 +267,7 @@ async fn every_way_out_has_its_outcome() {
             () = queued(&locks, "b", 1) => {}
         }
         log.one("cancelled");
-        queued(&locks, "b", 0).await; // before the next one is looked for
+        queued(&locks, "b", 0).await; // before the next event is awaited
     }
     drop(guard);
 }

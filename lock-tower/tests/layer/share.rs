@@ -9,7 +9,7 @@ use tower::{BoxError, Layer as _, ServiceBuilder, ServiceExt as _, service_fn};
 
 type Body = Empty<bytes::Bytes>;
 
-/// An extractor of one name for requests of all kinds.
+/// An extractor of one name for all request types.
 struct Named(&'static str);
 
 impl<B> ExtractKey<Request<B>> for Named {

@@ -1,4 +1,4 @@
-//! Requests with a key, and a locked service whose inner one the test answers.
+//! Requests with a key, and a locked service whose inner service is driven by the test.
 
 use futures_util::FutureExt as _;
 use lock_tests::LIMIT;
@@ -31,13 +31,13 @@ pub(crate) fn layer(locks: &Locks) -> LockLayer<Key, Carry> {
     LockLayer::new(locks.clone(), key).carry(carry)
 }
 
-/// The locked service, and the handle by which the test answers requests to the inner one.
+/// The locked service, and the handle through which the test responds for the inner service.
 pub(crate) fn locked(layer: LockLayer<Key, Carry>) -> (Locked, Handle<Job, usize>) {
     let (inner, handle) = tower_test::mock::pair();
     (layer.layer(inner), handle)
 }
 
-/// Sends a request from a task of its own.
+/// Sends a request from a separate task.
 pub(crate) fn send<S>(service: &S, job: Job) -> JoinHandle<Result<usize, BoxError>>
 where
     S: Service<Job, Response = usize, Error = BoxError> + Clone + Send + 'static,
@@ -53,13 +53,13 @@ pub(crate) async fn next(handle: &mut Handle<Job, usize>) -> (Job, SendResponse<
         .expect("the inner service lives")
 }
 
-/// Asserts that nothing has reached the inner service, after everything that could run has run.
+/// Asserts that nothing reaches the inner service, after every runnable task has run.
 pub(crate) async fn nothing_reaches(handle: &mut Handle<Job, usize>) {
     settle().await;
     assert!(handle.next_request().now_or_never().is_none(), "a request reached the inner service");
 }
 
-/// Lets every task run until none can: the runtime of these tests has one thread.
+/// Runs every task until none can proceed: the runtime of these tests has one thread.
 pub(crate) async fn settle() {
     for _ in 0..200 {
         tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! Layers that a flag switches on or off.
+//! Layers switched on or off by a flag.
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -23,8 +23,8 @@ async fn a_layer_for_any_request_goes_into_option_layer() {
     }
 }
 
-/// Whether the layer lets a path pass that has no key, and whether a lock is held in the handler of
-/// a path that has one.
+/// Whether the layer lets a path without a key pass, and whether a lock is held in the handler for
+/// a path with a key.
 macro_rules! seen {
     ($locks:expr, $layer:expr) => {{
         let locks = $locks.clone();

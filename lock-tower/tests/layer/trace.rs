@@ -27,7 +27,7 @@ async fn label(locks: &Locks, key: &str) -> String {
     seen.holders[0].label.clone().unwrap()
 }
 
-/// The label of the hold of a request with this header, behind this layer.
+/// The label of the hold for a request with this header, behind this layer.
 async fn label_behind(layer: HttpLockLayer<ByPath>, trace: &'static str, locks: &Locks) -> String {
     let service = layer.layer(service_fn(async |request: Request<_>| {
         assert!(request.extensions().get::<LockHandle>().is_some());
@@ -65,12 +65,12 @@ async fn a_lock_that_is_asked_for_inside_has_the_trace_of_the_request_unless_it_
     service.oneshot(request(TRACE)).await.unwrap();
 }
 
-/// A subscriber that keeps the holders that are recorded in spans of lockcore.
+/// A subscriber that keeps the holders recorded in lockcore spans.
 #[derive(Debug, Clone, Default)]
 struct Holders(Arc<Mutex<Vec<String>>>);
 
-/// A subscriber that lives on: of a single one tracing asks the thread that first comes to a span,
-/// which may have none.
+/// A permanent second subscriber: with a single subscriber, tracing queries the first thread to
+/// reach a span, which may have none.
 static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Holders::default()));
 
 impl Visit for Holders {

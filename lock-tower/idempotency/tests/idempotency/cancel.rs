@@ -1,4 +1,4 @@
-//! Clients that hang up, at each step, and handlers that panic.
+//! Client disconnects at each step, and handlers that panic.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -100,7 +100,7 @@ async fn a_client_that_hangs_up_in_line_leaves_it_and_its_handler_does_not_run()
         request.headers_mut().insert("x-status", status.parse().unwrap());
         spawn(&service, request)
     };
-    // The first one fails, so that whoever waits behind it would run.
+    // The first request fails, so that the next waiter would run the handler.
     let first = asks("503");
     keeper.entered().await;
     let (gone, third) = (asks("200"), asks("201"));

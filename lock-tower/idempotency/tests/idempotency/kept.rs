@@ -1,4 +1,4 @@
-//! What is kept of an answer, and what its later requests get.
+//! What is stored from a response, and what later requests receive.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use tower::ServiceExt as _;
 
 use crate::support::{Service, Spy, layer, payment, read, send, serve, settle};
 
-/// A service that answers with what `answer` makes, and the number of its runs.
+/// A service that responds with the result of `answer`, and the number of its runs.
 fn answering(
     layer: &IdempotencyLayer,
     answer: impl Fn() -> Response<AnyBody> + Send + Sync + 'static,
@@ -50,7 +50,7 @@ async fn an_answer_that_was_the_work_is_kept_and_one_that_says_that_nothing_was_
     }
 }
 
-/// Whether each of two requests ran the handler, and whether it was told that it ran again.
+/// Whether each of two requests ran the handler, and the reported value of `is_again`.
 async fn is_again(layer: &IdempotencyLayer, status: u16) -> [Option<bool>; 2] {
     let told = Arc::new(Mutex::new(Vec::new()));
     let telling = Arc::clone(&told);
@@ -73,7 +73,7 @@ async fn after_an_answer_that_leaves_it_open_the_handler_runs_again_and_is_told(
         let remembers = plain().remember_starts();
         assert_eq!(is_again(&remembers, status).await, [Some(false), None], "{status}");
     }
-    // This says that nothing was done: it is the first attempt once more.
+    // This status means nothing was done: the next attempt counts as the first.
     assert_eq!(is_again(&plain().remember_starts(), 503).await, [Some(false); 2]);
 }
 
@@ -88,7 +88,8 @@ async fn a_function_decides_otherwise_what_an_answer_means() {
     assert_eq!((later.status, later.code().as_str()), (409, "idempotency-outcome-unknown"));
 }
 
-/// Asserts that the first request gets this body, and that a later one is refused and runs nothing.
+/// Asserts that the first request receives this body, and that a later request is refused and runs
+/// nothing.
 async fn is_done_and_not_kept(
     layer: &IdempotencyLayer,
     answer: fn() -> Response<AnyBody>,

@@ -1,4 +1,4 @@
-//! A lock that is lost while its handler runs, and handlers that run too long.
+//! Locks lost while the handler runs, and handlers that run too long.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, atomic::AtomicUsize};
@@ -20,7 +20,7 @@ async fn whoever_was_overtaken_stores_nothing_and_answers_lock_lost() {
     let service = serve(&layer(&locks, &Spy::default()), move |_| {
         let (gate, run) = (gate.clone(), counter.fetch_add(1, Ordering::SeqCst) + 1);
         async move {
-            // The first one is paused; the second is not.
+            // The first is paused; the second is not.
             if run == 1 {
                 gate.pass().await;
             }
@@ -73,7 +73,7 @@ async fn an_overtaken_handler_that_did_nothing_does_not_remove_the_answer_of_the
     assert!(locks.force_release(key).await.unwrap());
     let second = spawn(&service, payment("a1"));
     keeper.entered().await;
-    keeper.let_one_on(); // the first, since it came first
+    keeper.let_one_on(); // the first request, in order of arrival
     assert_eq!(first.await.unwrap().status, 503);
     keeper.let_one_on();
     assert_eq!(second.await.unwrap().body, "run 2");

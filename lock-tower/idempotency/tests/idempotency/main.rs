@@ -1,4 +1,4 @@
-//! `IdempotencyLayer` on stores in memory.
+//! `IdempotencyLayer` on in-memory stores.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod body;

@@ -1,4 +1,4 @@
-//! The counters, which tell no user and no key.
+//! The counters, which reveal no user and no key.
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 

@@ -1,4 +1,4 @@
-//! Fingerprints, names of records and the stored form of outcomes, on random inputs.
+//! Fingerprints, record names and stored outcomes, on random inputs.
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, LINK};
@@ -6,13 +6,13 @@ use http::{HeaderValue, Request, Response, StatusCode};
 use lock_idempotency::{Answer, Fingerprint, Outcome, RecordKey, Scope};
 use proptest::prelude::*;
 
-/// The parts of a request that its fingerprint is made of.
+/// The parts of a request that enter its fingerprint.
 type Head = (String, String, Option<String>, Vec<u8>);
 
 fn head() -> impl Strategy<Value = Head> {
     let method =
         prop_oneof![Just("POST".to_owned()), Just("PATCH".to_owned()), Just("P".to_owned())];
-    // Few letters, so that fields often are alike, or alike when they are joined.
+    // Few letters, so that fields are often equal, or equal when concatenated.
     let path = "/[ab]{0,3}(\\?[ab]{0,2})?";
     (method, path, proptest::option::of("[ab]{0,3}"), proptest::collection::vec(97_u8..99, 0..4))
 }
@@ -80,7 +80,7 @@ proptest! {
         let mut form = outcome.encode().to_vec();
         let at = at.index(form.len());
         form[at] = byte;
-        // What is read can be written and read again.
+        // A decoded value can be encoded and decoded again.
         if let Ok(read) = Outcome::decode(form.into()) {
             prop_assert_eq!(Outcome::decode(read.encode()), Ok(read));
         }

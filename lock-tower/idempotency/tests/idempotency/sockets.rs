@@ -62,7 +62,7 @@ async fn on_http2_requests_of_one_connection_wait_for_each_other() {
     keeper.entered().await;
     let rest = [send(), send(), send()];
     eventually("the others wait", LIMIT, || async { locks.status().waiting == 3 }).await;
-    // A stream that is reset does not stop the handler.
+    // A reset stream does not stop the handler.
     first.abort();
     keeper.let_one_on();
     for response in rest {

@@ -1,4 +1,4 @@
-//! Requests of users with keys, handlers that count, and a store that fails when it is told to.
+//! Requests by users with keys, handlers that count, and a store that fails on command.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -23,7 +23,7 @@ pub(crate) type Asked = Request<ReadBody<AnyBody>>;
 pub(crate) type Answered = Response<AnyBody>;
 pub(crate) type Service = BoxCloneSyncService<Request<AnyBody>, Answered, Infallible>;
 
-/// The whole of an answer.
+/// A complete response.
 #[derive(Debug, Clone)]
 pub(crate) struct Got {
     pub(crate) status: u16,
@@ -36,7 +36,7 @@ impl Got {
         self.headers.get("idempotency-replayed").is_some_and(|value| value == "true")
     }
 
-    /// The `code` of a refusal.
+    /// Returns the `code` of a refusal.
     pub(crate) fn code(&self) -> String {
         let problem: serde_json::Value = serde_json::from_str(&self.body).unwrap();
         problem["code"].as_str().unwrap().to_owned()
@@ -70,7 +70,7 @@ where
     BoxCloneSyncService::new(service)
 }
 
-/// A handler that answers how often it has run.
+/// A handler that responds with the number of its runs.
 pub(crate) fn counted(layer: &IdempotencyLayer) -> (Service, Arc<AtomicUsize>) {
     let runs = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&runs);
@@ -81,7 +81,7 @@ pub(crate) fn counted(layer: &IdempotencyLayer) -> (Service, Arc<AtomicUsize>) {
     (service, runs)
 }
 
-/// A handler that passes a gate before it answers `paid`.
+/// A handler that passes a gate before it responds `paid`.
 pub(crate) fn paid<B>(
     gate: Gate,
 ) -> impl Fn(Request<B>) -> BoxFuture<'static, Answered> + Clone + use<B> {
@@ -94,13 +94,13 @@ pub(crate) fn paid<B>(
     }
 }
 
-/// A service with such a handler, and the keeper of its gate.
+/// A service with such a handler, and the keeper of the gate.
 pub(crate) fn gated(layer: &IdempotencyLayer) -> (Service, Keeper) {
     let (gate, keeper) = gate();
     (serve(layer, paid(gate)), keeper)
 }
 
-/// A payment of Ada with this key.
+/// A payment by Ada with this key.
 pub(crate) fn payment(key: &str) -> Request<AnyBody> {
     payment_of("ada", key, "500 cents")
 }
@@ -122,19 +122,19 @@ pub(crate) async fn read(response: Answered) -> Got {
 }
 
 pub(crate) fn spawn(service: &Service, request: Request<AnyBody>) -> JoinHandle<Got> {
-    // Boxed here: within an async block, rustc does not see that it can be sent.
+    // Boxed here: within an async block, rustc cannot prove that it is `Send`.
     let sending: BoxFuture<'static, _> = Box::pin(service.clone().oneshot(request));
     tokio::spawn(async move { read(sending.await.unwrap()).await })
 }
 
-/// Lets everything run that can.
+/// Runs every task until none can proceed.
 pub(crate) async fn settle() {
     for _ in 0..200 {
         tokio::task::yield_now().await;
     }
 }
 
-/// Records in memory, behind steps that are counted, yield once, and fail when they are told to.
+/// In-memory records, whose operations are counted, yield once, and fail on command.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Spy {
     pub(crate) records: MemoryReplays,
@@ -148,12 +148,12 @@ struct SpyState {
 }
 
 impl Spy {
-    /// The number of times that a step was asked for.
+    /// Returns how often an operation was requested.
     pub(crate) fn count(&self, step: &str) -> usize {
         self.state.lock().unwrap().counts.get(step).copied().unwrap_or_default()
     }
 
-    /// Has a step fail from now on, or succeed.
+    /// Makes an operation fail from now on, or succeed.
     pub(crate) fn fail(&self, step: &'static str, error: Option<StoreError>) {
         let failing = &mut self.state.lock().unwrap().failing;
         match error {

@@ -1,4 +1,4 @@
-//! Attempts that began and left no answer.
+//! Attempts that began and left no response.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};

@@ -1,4 +1,4 @@
-//! Records on a Redis Cluster: each is served by the primary of its slot.
+//! Records on a Redis Cluster: each record is served by the primary of its slot.
 
 use deadpool_redis::Runtime;
 use deadpool_redis::cluster::Config;
@@ -15,7 +15,7 @@ async fn records_of_all_primaries_are_served() {
     let pool = Config::from_urls(urls).create_pool(Some(Runtime::Tokio1)).unwrap();
     let store = RedisReplays::new(pool).prefix("shop:replay");
     every_step(&store).await;
-    // Of so many keys, each primary has some.
+    // With this many keys, each primary has some.
     for number in 0..48 {
         let key = key(&format!("b{number}"));
         let begun = store.start(&key, &start(5, true)).await.unwrap();

@@ -1,4 +1,4 @@
-//! The layer on Redis, as two processes use it: each has a node and a pool of its own.
+//! The layer on Redis, used by two processes: each has its own node and pool.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ type Service = BoxCloneService<
     Infallible,
 >;
 
-/// A process: its locks, and its service, whose handler counts and waits to be let on.
+/// A process: its locks, and its service, whose handler counts and waits at a gate.
 async fn process(server: &RedisServer, runs: &Arc<AtomicUsize>, gate: &Gate) -> (Locks, Service) {
     let locks = Locks::connect(&server.url()).await.unwrap();
     let layer = IdempotencyLayer::new(locks.clone(), replays(server), |_| Ok(Scope::new("ada")));
@@ -79,7 +79,7 @@ async fn a_holder_that_was_overtaken_by_another_process_stores_nothing() {
     assert!(locks.force_release(format!("idempotency:{}", key("a1"))).await.unwrap());
     let second = send(&second);
     keeper.entered().await;
-    keeper.let_one_on(); // the first, since it came first
+    keeper.let_one_on(); // the first request, in order of arrival
     let (status, body, _) = first.await.unwrap();
     assert!(status == 500 && body.contains("\"lock-lost\""), "{body}");
     keeper.let_one_on();
@@ -122,7 +122,7 @@ async fn records_in_memory_are_refused_with_locks_on_redis() {
 
 #[test]
 fn a_record_has_one_name_for_good() {
-    // A change would let each request that is being repeated run again.
+    // A changed name would let every retried request run again.
     let name = RecordKey::new(&Scope::new("tenant").and("user"), "a1").to_string();
     assert_eq!(name.len(), 64);
     assert_eq!(name, "849e39e3b351c3b64c535e877c03fa9c05cce5741b22c0c618742b48eb8a40b3");

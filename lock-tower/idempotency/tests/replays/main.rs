@@ -1,4 +1,5 @@
-//! Records on Redis: the steps of a store on both stores, and the layer over two processes' nodes.
+//! Records on Redis: store operations on both stores, and the layer with the nodes of two
+//! processes.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod clustered;

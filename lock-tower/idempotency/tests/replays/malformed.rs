@@ -1,4 +1,4 @@
-//! Keys that are no records of this version: the request is refused, and the key stays.
+//! Keys without a record of this version: the request is refused, and the key stays.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ async fn what_is_no_record_is_refused_and_nothing_of_it_is_changed() {
     is_refused_unchanged(&store, &mut redis, &name, "another type").await;
 }
 
-/// The stored form of an answer of 10 MiB.
+/// The stored form of a 10 MiB response.
 fn large_outcome() -> Bytes {
     let (parts, ()) = http::Response::new(()).into_parts();
     Outcome::Kept(Answer::new(&parts, vec![b'x'; 10 << 20].into())).encode()

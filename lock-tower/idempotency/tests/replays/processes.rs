@@ -1,4 +1,4 @@
-//! A process that dies in its handler, and one that is paused there and overtaken.
+//! A process that dies in its handler, and a process paused there and overtaken.
 
 use std::convert::Infallible;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -27,7 +27,7 @@ async fn layer(url: &str) -> IdempotencyLayer {
         .locking(|locks| locks.wait(Duration::from_secs(30)))
 }
 
-/// Runs as a process of its own: serves one payment, and is let on by a line on its input.
+/// Runs as a separate process: serves one payment, and continues after a line on its input.
 async fn serve_one(url: &str) {
     let service = layer(url).await.layer(service_fn(async |_: Asked| {
         writeln!(std::io::stdout().lock(), "\nruns").unwrap();
@@ -62,7 +62,7 @@ impl Process {
         process
     }
 
-    /// Reads until a line begins so, and returns the line.
+    /// Reads until a line has this prefix, and returns the line.
     fn says(&mut self, start: &str) -> String {
         let lines = self.output.by_ref().lines().map_while(Result::ok);
         let mut lines = lines.skip_while(|line| !line.starts_with(start));

@@ -1,5 +1,5 @@
-//! The cost of a request in round trips to the server, which each take so long that nothing else
-//! counts, and in requests to it, which a proxy counts.
+//! The cost of a request in round trips to the server, which are so slow that nothing else counts,
+//! and in requests to the server, counted by a proxy.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ type Service = BoxCloneService<
     Infallible,
 >;
 
-/// A process that reaches its server at this URL; its handler passes a gate.
+/// A process connected to the server at this URL; its handler passes a gate.
 async fn process(url: &str, gate: Gate) -> (Locks, Service) {
     // No renewal falls into the counts.
     let builder = Locks::builder().lease(Duration::from_secs(300));
@@ -42,7 +42,7 @@ async fn process(url: &str, gate: Gate) -> (Locks, Service) {
     (locks, BoxCloneService::new(layer.layer(service)))
 }
 
-/// Pays; returns whether the answer is a replay.
+/// Pays; returns whether the response is a replay.
 fn pay(service: &Service, key: &str) -> impl Future<Output = bool> + use<> {
     let paying = service.clone().oneshot(payment(key));
     async move {
@@ -52,7 +52,7 @@ fn pay(service: &Service, key: &str) -> impl Future<Output = bool> + use<> {
     }
 }
 
-/// The shortest time of such a step, in round trips: a busy machine makes others longer.
+/// The shortest time of the step, in round trips: a busy machine makes other runs longer.
 async fn trips(mut step: impl AsyncFnMut(usize)) -> f64 {
     let mut shortest = Duration::MAX;
     for number in 0..8 {
@@ -69,7 +69,7 @@ async fn a_first_request_waits_for_three_round_trips_and_a_replay_for_one() {
     let delay = Delay::start(server.address(), TRIP / 2);
     let (gate, keeper) = gate();
     let (_locks, service) = process(&format!("redis://{}/", delay.address()), gate).await;
-    // The connections are open then, and the scripts known.
+    // Afterwards the connections are open, and the scripts loaded.
     keeper.let_one_on();
     pay(&service, "warm").await;
     assert!(pay(&service, "warm").await);
@@ -78,10 +78,10 @@ async fn a_first_request_waits_for_three_round_trips_and_a_replay_for_one() {
         assert!(!pay(&service, &format!("a{number}")).await);
     })
     .await;
-    // The place in line beside the look-up, the start, the finish; the release is not waited for.
+    // Queueing together with the lookup, the start, the finish; the release is not awaited.
     assert!((3.0..4.0).contains(&first), "{first} round trips");
     let replay = trips(async |_| assert!(pay(&service, "a0").await)).await;
-    // The look-up, also where the grant comes before its answer.
+    // The lookup, even if the grant comes before the response.
     assert!((1.0..2.0).contains(&replay), "{replay} round trips");
 }
 
@@ -110,8 +110,8 @@ async fn sixty_four_at_once_have_their_answer_three_round_trips_after_the_handle
         let last = all.iter().map(|(_, at)| *at - began).max().unwrap();
         shortest = shortest.min(last.as_secs_f64() / TRIP.as_secs_f64());
     }
-    // The finish, then the look-up of all at once; the one to which the lock goes meanwhile asks
-    // once more. None waits for the lock of another.
+    // The finish, then the lookup of all at once; the request that is granted the lock meanwhile
+    // sends one more. No request waits for another's lock.
     assert!((2.0..4.0).contains(&shortest), "{shortest} round trips");
 }
 
@@ -134,17 +134,17 @@ async fn a_request_sends_four_scripts_and_a_transaction_and_a_replay_two() {
             }
             assert_eq!(pay(&service, &format!("a{round}")).await, is_replay);
             idle(&locks).await;
-            // The least: now and then the node writes in which process it runs, or looks whether a
-            // silent connection still stands.
+            // The minimum: occasionally the node records its process, or checks a silent
+            // connection.
             *count = (*count).min(proxy.requests() - before);
         }
     }
-    // The acquire is five commands in one piece. Beside it: the look-up, the start, the finish and
-    // the release; of a replay the look-up and the release.
+    // The acquire is five commands in one piece. In addition: the lookup, the start, the finish and
+    // the release; for a replay the lookup and the release.
     assert_eq!(counts, [5 + 4, 5 + 2]);
 }
 
-/// Waits until nothing is held or asked for.
+/// Waits until nothing is held or requested.
 async fn idle(locks: &Locks) {
     eventually("nothing is held", LIMIT, async || {
         let status = locks.status();

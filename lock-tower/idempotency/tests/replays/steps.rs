@@ -1,4 +1,4 @@
-//! Each step of a store, in memory and on Redis alike.
+//! Each store operation, in memory and on Redis.
 
 use lock_idempotency::{Finished, MemoryReplays, Outcome, Record, ReplayStore, Started};
 use lock_tests::{Raw, RedisServer};
@@ -28,7 +28,7 @@ pub(crate) async fn every_step(store: &dyn ReplayStore) {
         assert!(record.started().elapsed().unwrap().as_secs() < 600);
         assert_eq!(seen(Some(record)), Some((5, None)));
     }
-    // Of an earlier hold, of another request, and of a later hold.
+    // By an earlier hold, by another request, and by a later hold.
     assert_eq!(store.start(&k, &start(4, true)).await.unwrap(), Started::Overtaken);
     let mut other = start(6, true);
     other.fingerprint = fingerprint(b"900 cents");
@@ -41,7 +41,7 @@ pub(crate) async fn every_step(store: &dyn ReplayStore) {
     assert_eq!(seen(store.look_up(&k).await.unwrap()), Some((5, None)), "nothing is written");
     assert_eq!(store.start(&k, &start(6, true)).await.unwrap(), Started::Begun { again: true });
 
-    // Whoever was overtaken neither finishes nor ends it.
+    // An overtaken hold can neither finish nor end it.
     assert_eq!(store.finish(&k, &finish(5, "late")).await.unwrap(), Finished::Overtaken);
     store.end(&k, token(5)).await.unwrap();
     assert_eq!(seen(store.look_up(&k).await.unwrap()), Some((6, None)));
@@ -49,7 +49,7 @@ pub(crate) async fn every_step(store: &dyn ReplayStore) {
     let paid = Some((6, Some(answer("paid"))));
     assert_eq!(seen(store.look_up(&k).await.unwrap()), paid);
 
-    // An outcome stays, whatever comes.
+    // An outcome stays, regardless of later operations.
     assert_eq!(store.finish(&k, &finish(6, "other")).await.unwrap(), Finished::Stored);
     assert_eq!(store.finish(&k, &finish(7, "other")).await.unwrap(), Finished::Overtaken);
     store.end(&k, token(6)).await.unwrap();
@@ -59,7 +59,7 @@ pub(crate) async fn every_step(store: &dyn ReplayStore) {
     }
     assert_eq!(seen(store.look_up(&k).await.unwrap()), paid);
 
-    // A request that has done nothing leaves nothing.
+    // A request that did nothing leaves no record.
     let k = key("a2");
     assert_eq!(store.start(&k, &start(8, true)).await.unwrap(), Started::Begun { again: false });
     store.end(&k, token(8)).await.unwrap();
