@@ -13,8 +13,8 @@ use crate::lock::service::Lock;
 /// services with any request type.
 ///
 /// The response is unchanged. The lock is held until the response is ready. A refusal is a service
-/// error, so the error type must implement `From<LockError>`, as `tower::BoxError` does. In HTTP
-/// [`HttpLockLayer`](crate::HttpLockLayer) responds instead.
+/// error, so the error type must convert from a [`LockError`](crate::LockError), as
+/// `tower::BoxError` does. In HTTP [`HttpLockLayer`](crate::HttpLockLayer) responds instead.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
