@@ -77,7 +77,7 @@ macro_rules! told {
     }};
 }
 
-/// A server, and the number of body bytes received by its handler.
+/// A server, and the sizes of the body data received by its handler.
 struct Started {
     locks: Locks,
     address: SocketAddr,
