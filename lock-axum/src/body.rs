@@ -1,4 +1,4 @@
-//! The extractor that reads its key from the request's head, but acquires the lock after the body.
+//! An extractor with a key from the request head that acquires the lock after reading the body.
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use lock_tower::RequestLocks;
@@ -8,11 +8,11 @@ use crate::locked::{Locked, lock};
 use crate::mode::{AsKeys, Mode};
 use crate::rejection::LockedBodyRejection;
 
-/// Reads the body as `E`, then waits for the lock that `K` names. A client that sends slowly holds
-/// nothing meanwhile.
+/// Reads the body as `E`, then acquires the lock of key `K`. A slow client holds nothing while it
+/// sends.
 ///
-/// For a key from the body itself take [`Locked<Json<T>>`](Locked). For a key that needs both, take
-/// an extractor of your own that reads both and is [`Lockable`].
+/// For a key from the body itself, use [`Locked<Json<T>>`](Locked). For a key that needs both,
+/// write an extractor that reads both and implements [`Lockable`].
 ///
 /// ```
 /// use axum::{Json, extract::Path};
@@ -32,7 +32,7 @@ use crate::rejection::LockedBodyRejection;
 /// }
 /// ```
 ///
-/// `M` is the mode in which `K` is locked: see [`ReadLocked`](crate::ReadLocked).
+/// `M` is the lock mode of `K`: see [`ReadLocked`](crate::ReadLocked).
 #[derive(Debug)]
 pub struct LockedBody<K: Lockable, E, M: Mode<K> = AsKeys> {
     /// The lock.

@@ -1,8 +1,8 @@
 //! axum extractors that lock the resource of a request, fairly and across processes.
 //!
-//! A handler that takes a [`Locked`] serves one request at a time for each key (an order, a seat, a
-//! wallet), in the order in which the requests arrive, on whichever machine they arrive. The locks
-//! are [lockcore]'s, on Redis or in memory. A watchdog renews each for as long as its handler runs.
+//! A handler with a [`Locked`] argument serves one request at a time per key (an order, a seat, a
+//! wallet), in order of arrival, on any number of machines. The locks come from [lockcore], on
+//! Redis or in memory. A watchdog renews each lease until its handler ends.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -44,9 +44,9 @@
 //!
 //! # Why there is a layer: a guard in an argument may be dropped early
 //!
-//! An extractor that *owned* its guard could release the lock before the handler begins. The
-//! arguments of an `async fn` are kept to its end, but a closure drops those that it does not use
-//! before its body runs:
+//! An extractor that *owned* its guard could release the lock before the handler starts. An `async
+//! fn` keeps its arguments until it returns, but a closure drops unused arguments before its body
+//! runs:
 //!
 //! ```
 //! # use axum::{Router, extract::Path, routing::post};
@@ -61,89 +61,90 @@
 //! }));
 //! ```
 //!
-//! It compiles, it passes every test with one client, and it locks nothing. And even an `async fn`
-//! drops its arguments before its answer is turned into a response. So here the guard is never in
-//! the argument. [`LockScopeLayer`] keeps it until the response is there, or until [its body has
-//! ended](LockScopeLayer::hold_until_body_end), and [`Locked`] is only a handle. Without the layer
-//! a [`Locked`] refuses with 500, and the log says why.
+//! This compiles, passes every test with a single client, and locks nothing. Even an `async fn`
+//! drops its arguments before axum converts the returned value into a response. So the guard is
+//! never in the argument: [`LockScopeLayer`] keeps it until the response is ready, or until [the
+//! response body has ended](LockScopeLayer::hold_until_body_end), and [`Locked`] is only a handle.
+//! Without the layer, a [`Locked`] rejects the request with 500, and a log event explains why.
 //!
-//! [`OwnedLock`] *is* a guard, for work that outlives the response: a WebSocket, a task. Name it
-//! and move it where it belongs. As an unused argument of a closure it is dropped at once, as
-//! described above.
+//! [`OwnedLock`] *is* a guard, for work that outlives the response: a WebSocket, a task. Bind it to
+//! a name and move it into that work. A closure drops an unused `OwnedLock` at once, as described
+//! above.
 //!
 //! # Which extractor
 //!
 //! | | acquires | holds until |
 //! |---|---|---|
-//! | [`Locked<E>`](Locked) | when `E` has been extracted: for `Path` before the body is read, for `Json` after it | the response, or the end of its body |
-//! | [`ReadLocked<E>`](ReadLocked), [`WriteLocked<E>`](WriteLocked) | the same; reads run together, a write is a lock | the same |
-//! | [`PermitLocked<E>`](PermitLocked) | the same, one permit of the limit of `E` ([`Limited`]) | the same |
-//! | [`LockedBody<K, E>`](LockedBody) | the lock that `K` names, when the body has been read as `E` | the same |
+//! | [`Locked<E>`](Locked) | after `E` has been extracted: before the body is read for `Path`, after it for `Json` | the response, or the end of its body |
+//! | [`ReadLocked<E>`](ReadLocked), [`WriteLocked<E>`](WriteLocked) | the same; reads run concurrently, a write is exclusive | the same |
+//! | [`PermitLocked<E>`](PermitLocked) | the same, but a permit; `E` returns the limit ([`Limited`]) | the same |
+//! | [`LockedBody<K, E>`](LockedBody) | the lock of key `K`, after the body has been read as `E` | the same |
 //! | [`OwnedLock<E>`](OwnedLock) | as `Locked` | it is dropped |
-//! | `Option<Locked<E>>` | as `Locked`; `None` if the wait times out, the queue is full or the request is refused early, all else refuses | the same |
-//! | [`lock_by`]`(\|Path(id): Path<u64>\| ..)` | around a route, without a struct and without a change of the handler | the same |
+//! | `Option<Locked<E>>` | as `Locked`; `None` if the wait times out, the queue is full or the request is refused early; every other error rejects the request | the same |
+//! | [`lock_by`]`(\|Path(id): Path<u64>\| ..)` | around a route, without a struct or a change to the handler | the same |
 //!
 //! **All of these need a [`LockScopeLayer`] around the router.** Under an [`HttpLockLayer`] alone
-//! they answer 500, and the log says that there is no `LockScopeLayer`: an `HttpLockLayer` keeps
-//! only the lock that it acquires itself, before the handler. Both layers may be around one route.
+//! they respond with 500 and log that the `LockScopeLayer` is missing: an `HttpLockLayer` keeps
+//! only the lock it acquires itself, before the handler. A route may have both layers.
 //!
-//! **Use `LockedBody` where the key is in the path and there is a body**: extractors that read
-//! bodies are last, so with a `Locked` before them a slow upload is read under the lock.
+//! **Use `LockedBody` when the key is in the path and the request has a body**: body extractors
+//! come last, so a `Locked` in front of them would read a slow upload under the lock.
 //!
 //! # Which key
 //!
 //! `E` is any [`Lockable`] extractor:
 //!
 //! - [`Path<T>`](axum::extract::Path), `Query<T>`, `Json<T>`, `Form<T>`, `Extension<T>` where `T`
-//!   is: a struct of yours, also a tuple struct such as `struct Order(u64)`. `/orders/42` and
-//!   `/orders/4%32` are one `u64`.
-//! - [`OriginalUri`](axum::extract::OriginalUri): the whole path, in its [one
-//!   spelling](lock_tower::key::canonical_path).
+//!   is `Lockable`: your own struct, or a tuple struct such as `struct Order(u64)`. `/orders/42`
+//!   and `/orders/4%32` are the same `u64`.
+//! - [`OriginalUri`](axum::extract::OriginalUri): the whole path, in [canonical
+//!   form](lock_tower::key::canonical_path).
 //! - [`MatchedPath`](axum::extract::MatchedPath): one lock for the whole route.
 //! - a tuple of these: all their locks, in an order that cannot deadlock.
-//! - **your own**: any extractor, which may read headers, a session, the state, the body.
+//! - **your own**: any extractor; it may read headers, a session, the state, the body.
 //!
-//! [`Keys`] can also carry the options of one request: its wait, its lease, its label.
+//! [`Keys`] can also carry options for this request: wait, lease, label.
 //!
 //! # Where in the router
 //!
 //! | | locks |
 //! |---|---|
-//! | `Router::layer(HttpLockLayer)` | every request: also unknown paths (423 in place of 404 while the key is held), other methods, OPTIONS and CORS preflights |
-//! | `Router::route_layer(HttpLockLayer)` | every request whose path has a route, with any method |
-//! | `post(pay).layer(HttpLockLayer)` | every request of that path, with any method: a method router has the answer 405 inside |
-//! | `post(pay).route_layer(HttpLockLayer)` | every request that this method router serves, and no other |
+//! | `Router::layer(HttpLockLayer)` | every request, including unknown paths (423 instead of 404 while the key is held), other methods, OPTIONS and CORS preflights |
+//! | `Router::route_layer(HttpLockLayer)` | every request whose path matches a route, with any method |
+//! | `post(pay).layer(HttpLockLayer)` | every request to that path, with any method: the 405 response comes from inside the method router |
+//! | `post(pay).route_layer(HttpLockLayer)` | only requests with a method that this method router serves |
 //! | `Router::layer(LockScopeLayer)` and a [`Locked`] | only requests that reach a handler with a `Locked` |
 //!
-//! The requests that a [`lock_by`] locks depend on its place in the same way.
-//! [`methods`](ExtractKeyExt::methods) lets requests of other methods pass a layer. Put a layer
-//! that answers CORS preflights outside.
+//! A [`lock_by`] in the same positions locks the same requests. With
+//! [`methods`](ExtractKeyExt::methods), requests with other methods pass a layer without a lock.
+//! Put a layer that handles CORS preflights outside.
 //!
 //! # Two locks
 //!
-//! Two `Locked` arguments acquire their locks in the order of the arguments. They can deadlock with
-//! a handler that acquires them the other way round, until one of the waits times out. Take them as
-//! one: `Locked<(A, B)>` sorts them.
+//! Two `Locked` arguments acquire their locks in argument order. They can deadlock with a handler
+//! that acquires them in the opposite order, until one of the waits times out. Use a single
+//! argument: `Locked<(A, B)>` sorts them.
 //!
-//! The same key twice in one request, from a lock layer outside, another extractor or a tuple, is
-//! one hold. (Not after an `OwnedLock`: the layer does not know when that is released. Nor is a
-//! lock that the handler acquires from a `Locks` shared: it waits for this hold. Take
-//! [`reenter`](Locked::reenter).) Permits of a name that the request has permits of already are
-//! refused at once, as is a [`WriteLocked`] of a name that it reads: it would wait for itself.
+//! A key that occurs twice in a request (from an outer lock layer, another extractor or a tuple) is
+//! held once. There are two exceptions. After an `OwnedLock`, the same key waits, because the layer
+//! does not know when the `OwnedLock` is released. A lock that the handler acquires through a
+//! `Locks` is not shared either and waits for this hold: use [`reenter`](Locked::reenter). Two
+//! requests would wait for themselves and are refused at once: more permits of a name under a
+//! permit of that name, and a [`WriteLocked`] of a name under a read lock.
 //!
 //! # In the handler
 //!
-//! - [`fencing_token`](Locked::fencing_token): store it before you read, and write only while it is
-//!   still there: see [`lockcore::guide::fencing`]. A token in the write alone does not protect a
-//!   handler that reads first. A lock alone makes overlap rare, not impossible.
-//! - If the hold is lost while the handler runs, the handler is dropped and the answer is 500,
-//!   unless the layer says [`OnLost::Continue`]. [`lost`](Locked::lost) and
-//!   [`deadline`](Locked::deadline) show it to the handler.
+//! - [`fencing_token`](Locked::fencing_token): store it before you read, and write only while the
+//!   stored token is unchanged: see [`lockcore::guide::fencing`]. A token in the write alone does
+//!   not protect a handler that reads first. A lock alone makes overlap rare, not impossible.
+//! - If the hold is lost while the handler runs, the handler is dropped and the response is 500,
+//!   unless the layer is set to [`OnLost::Continue`]. [`lost`](Locked::lost) and
+//!   [`deadline`](Locked::deadline) report the loss to the handler.
 //! - If the client disconnects, servers drop the handler at its current await point, and the lock
-//!   is released. Put work that must finish once it has begun into [`detach`](Locked::detach).
-//! - [`release`](Locked::release) releases the lock before the answer.
-//! - All of these take `?` in a handler that returns `Result<_, LockError>`: a [`LockError`] is a
-//!   response, rendered by the layer. It takes the errors of lockcore's own calls as well.
+//!   is released. Use [`detach`](Locked::detach) for work that must finish once started.
+//! - [`release`](Locked::release) releases the lock before the response.
+//! - All of these work with `?` in a handler that returns `Result<_, LockError>`: a [`LockError`]
+//!   is a response, rendered by the layer. Errors from lockcore's own calls convert to it as well.
 //!
 //! ```
 //! # use axum::extract::Path;
@@ -168,23 +169,23 @@
 //! | another request holds the lock, and the wait times out | 423, with `Retry-After` |
 //! | all permits are in use, and the wait times out | 429, with `Retry-After` |
 //! | the queue is full | 429, with `Retry-After` |
-//! | on HTTP/2 the body is too large to be [read while the request waits](LockScopeLayer::read_ahead) | 413, with `Retry-After` |
-//! | on HTTP/2 the bodies of requests that wait take [all the room of the layer](LockScopeLayer::read_ahead_total) | 503, with `Retry-After` |
-//! | its body [fails while the request waits](LockScopeLayer::read_ahead): the client is gone, mostly | 400 |
-//! | as many requests of its HTTP/2 connection [wait as may](LockScopeLayer::waiting_per_connection) | 503, with `Retry-After` |
+//! | on HTTP/2, the body is too large to be [read while the request waits](LockScopeLayer::read_ahead) | 413, with `Retry-After` |
+//! | on HTTP/2, the bodies of waiting requests fill [the layer's buffer](LockScopeLayer::read_ahead_total) | 503, with `Retry-After` |
+//! | the body [fails while the request waits](LockScopeLayer::read_ahead), mostly because the client has disconnected | 400 |
+//! | the HTTP/2 connection has reached its [limit of waiting requests](LockScopeLayer::waiting_per_connection) | 503, with `Retry-After` |
 //! | the request is [refused early](LockScopeLayer::refuse_early) | 503, with `Retry-After` |
-//! | a newer request [waits in its place](LockScopeLayer::when_busy) | 409 |
-//! | Redis is unavailable, or refuses to serve | 503, with `Retry-After` if it may pass by itself |
-//! | a hold is lost while the handler runs | 500, which few gateways repeat |
-//! | a hold is lost while another is waited for | 503 |
-//! | the key cannot be a lock's name | 400 |
-//! | a path that is the key has a number in [another spelling](lock_tower::key::canonical_path), such as `/orders/07` | 400, with the code `lock-key-spelling` |
-//! | no layer; a write of a name that the same request reads; an option or a number of permits out of its range | 500 |
-//! | the extractor `E` rejects the request | its own |
+//! | a newer request [waits instead](LockScopeLayer::when_busy) | 409 |
+//! | Redis is unavailable or refuses to serve | 503, with `Retry-After` if the cause can be temporary |
+//! | a hold is lost while the handler runs | 500, because few gateways retry it |
+//! | a hold is lost while the request waits for another lock | 503 |
+//! | the key is not a valid lock name | 400 |
+//! | the key is a path with a number not in [canonical form](lock_tower::key::canonical_path), such as `/orders/07` | 400, with the code `lock-key-spelling` |
+//! | no layer; a write of a name that the same request reads; an option or a number of permits out of range | 500 |
+//! | the extractor `E` rejects the request | the status set by `E` |
 //!
-//! The bodies are problem+json. [`Refusals`] and the layer's methods change them. Rejections are
-//! logged as axum logs its own, under the target `axum::rejection` at `trace`, with the status that
-//! the client gets.
+//! Response bodies are problem+json. [`Refusals`] and the layer's methods change them. Rejections
+//! are logged in the same way as axum's own, under the target `axum::rejection` at `trace`, with
+//! the response status.
 //!
 //! # Features
 //!
@@ -198,7 +199,7 @@
 //! | `tls`, `redisson`, `metrics`, `serde` | lockcore's | no |
 //!
 //! [lockcore]: https://docs.rs/lockcore
-// On docs.rs, each item shows the feature that it needs.
+// On docs.rs, each item shows the feature it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod body;

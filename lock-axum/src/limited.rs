@@ -1,4 +1,4 @@
-//! The limit of permits that an extractor names.
+//! The permit limit of an extractor.
 
 use axum::Extension;
 use axum::extract::Path;
@@ -6,11 +6,11 @@ use serde_core::de::DeserializeOwned;
 
 use crate::lockable::Lockable;
 
-/// Gives the limit of permits of a name: how many requests may have one at a time, for a
+/// The permit limit of a name: how many requests may hold a permit at a time, for a
 /// [`PermitLocked`](crate::PermitLocked).
 ///
-/// [`Path`], `Query`, `Json`, `Form` and [`Extension`] pass on the limit of the value in them. An
-/// extractor of your own can read it from anywhere: a tenant's plan, a session, the state.
+/// [`Path`], `Query`, `Json`, `Form` and [`Extension`] use the limit of the value inside. Your own
+/// extractor can read the limit from anywhere: a tenant's plan, a session, the state.
 ///
 /// ```
 /// use lock_axum::{Keys, Limited, Lockable};
@@ -31,16 +31,16 @@ use crate::lockable::Lockable;
 /// }
 /// ```
 ///
-/// Requests for one name should have one limit: each is granted if the permits in use and its own
-/// together do not exceed its own limit.
+/// All requests for a name should have the same limit: a request is granted when the permits in use
+/// plus its own do not exceed its own limit.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say how many permits there are",
     label = "not `Limited`",
     note = "implement it: `impl Limited for {Self} {{ fn permit_limit(&self) -> u32 {{ 10 }} }}`"
 )]
 pub trait Limited: Lockable {
-    /// The limit, 1 to 2^30 - 1. Any other refuses the request with 500, and the log has the
-    /// reason.
+    /// The limit, 1 to 2^30 - 1. Any other value rejects the request with 500, and the reason is
+    /// logged.
     fn permit_limit(&self) -> u32;
 }
 

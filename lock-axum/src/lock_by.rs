@@ -1,13 +1,13 @@
-//! A lock around one route, with its key from a closure of extractors.
+//! A lock around a route, with a key from a closure over extractors.
 //!
 //! # Implementation notes
 //!
 //! - The service owns no guard: the `LockScopeLayer` outside keeps it until the response or the end
-//!   of its body. So a lock that is acquired here ends as one of an extractor does.
-//! - The inner service is made ready under the lock, right before it is called, so that readiness
-//!   which it reserves is not held by requests that wait.
-//! - The key comes from the parts of the request alone. The body is not read, and reaches the
-//!   handler unchanged.
+//!   of the response body, exactly as it does for the extractors.
+//! - The inner service is polled for readiness under the lock, right before the call, so that
+//!   waiting requests do not occupy readiness that it reserves.
+//! - The key comes from the request parts alone. The body is not read and reaches the handler
+//!   unchanged.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -23,8 +23,8 @@ use http::request::Parts;
 use lock_tower::{IntoKeys, Keys, LockError, RequestLocks};
 use tower::{Layer, Service};
 
-/// Locks the key that `key` makes of its extractors, around one route: without a struct, and
-/// without a change of the handler.
+/// Locks the key returned by the closure `key`, around a route: without a struct or a change to the
+/// handler.
 ///
 /// ```
 /// use axum::{Extension, Router, extract::Path, routing::post};
@@ -44,16 +44,17 @@ use tower::{Layer, Service};
 /// # }
 /// ```
 ///
-/// The closure takes one to four extractors that do not read the body. It returns a type that is
-/// [`IntoKeys`]: a `String`, [`Keys`], or an `Option` or `Result` of these. `None` passes without a
-/// lock. An extractor that refuses answers itself. The [`LockScopeLayer`](crate::LockScopeLayer)
-/// outside keeps the lock; without it the answer is 500. Waiting, refusals and the end of the hold
-/// are as with a [`Locked`](crate::Locked).
+/// The closure takes one to four extractors that do not read the body, and returns an [`IntoKeys`]
+/// type: a `String`, [`Keys`], or an `Option` or `Result` of these. With `None` the request passes
+/// without a lock. A rejection of an extractor becomes the response. The
+/// [`LockScopeLayer`](crate::LockScopeLayer) outside keeps the lock; without that layer the
+/// response is 500. Waiting, refusals and the end of the hold are the same as with
+/// [`Locked`](crate::Locked).
 ///
-/// Put it on with `route_layer`, as above. With `post(pay).layer(..)` a `GET`, an `OPTIONS` or a
-/// CORS preflight of the same path waits for the lock, too, before it gets its 405.
+/// Add it with `route_layer`, as above. With `post(pay).layer(..)`, a `GET`, an `OPTIONS` or a CORS
+/// preflight of the same path also waits for the lock before the 405 response.
 ///
-/// For extractors that need the router's state take [`lock_by_with_state`].
+/// For extractors that need the router's state, use [`lock_by_with_state`].
 pub fn lock_by<F, T>(key: F) -> LockBy<F, T, ()>
 where
     F: KeyFn<T, ()>,
@@ -61,7 +62,7 @@ where
     lock_by_with_state((), key)
 }
 
-/// Makes a [`lock_by`] with extractors that read `state`.
+/// Returns a [`lock_by`] layer with extractors that read `state`.
 ///
 /// ```
 /// use axum::extract::{Path, State};
@@ -90,7 +91,7 @@ where
     LockBy { key, state, arguments: PhantomData }
 }
 
-/// A closure of one to four extractors that returns a key; see [`lock_by`].
+/// A closure over one to four extractors that returns a key; see [`lock_by`].
 #[diagnostic::on_unimplemented(
     message = "`lock_by` needs a closure of one to four extractors that returns a key",
     label = "not a closure from extractors to a key",
@@ -138,7 +139,7 @@ key_fn!(A, B);
 key_fn!(A, B, C);
 key_fn!(A, B, C, D);
 
-/// The layer that [`lock_by`] makes.
+/// The layer returned by [`lock_by`].
 #[must_use = "a layer does nothing until it is put on a route"]
 pub struct LockBy<F, T, S> {
     key: F,
@@ -166,7 +167,7 @@ impl<F, T, S> fmt::Debug for LockBy<F, T, S> {
     }
 }
 
-/// A route behind a lock; made by [`lock_by`].
+/// A route behind a lock; created by [`lock_by`].
 pub struct LockByService<I, F, T, S> {
     inner: I,
     layer: LockBy<F, T, S>,
@@ -187,7 +188,7 @@ where
     type Future = Pin<Box<dyn Future<Output = Result<Response, I::Error>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), I::Error>> {
-        Poll::Ready(Ok(())) // the inner service is made ready under the lock
+        Poll::Ready(Ok(())) // the inner service is polled for readiness under the lock
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {

@@ -1,4 +1,4 @@
-//! The names of locks, as extractors give them.
+//! Lock names, as extractors provide them.
 
 use axum::Extension;
 use axum::extract::{MatchedPath, OriginalUri, Path};
@@ -8,11 +8,11 @@ use serde_core::de::DeserializeOwned;
 
 use crate::path::by_route;
 
-/// Names the lock of a request: the parameters of a route, a body, a session.
+/// Provides the lock name of a request: from the parameters of a route, a body, a session.
 ///
-/// [`Path`], `Query`, `Json`, `Form` and [`Extension`] pass on the key of the value in them. A
-/// tuple names the locks of all its parts. [`OriginalUri`] is the whole path in its [one
-/// spelling](canonical_path). [`MatchedPath`] is one lock for all requests of a route.
+/// [`Path`], `Query`, `Json`, `Form` and [`Extension`] use the key of the value inside. A tuple has
+/// the locks of all its parts. [`OriginalUri`] locks the whole path in [canonical
+/// form](canonical_path). [`MatchedPath`] is one lock for all requests of a route.
 ///
 /// ```
 /// use lock_axum::{Keys, Lockable};
@@ -27,7 +27,7 @@ use crate::path::by_route;
 /// }
 /// ```
 ///
-/// Implement it for an extractor of your own to lock by the values that it has read:
+/// Implement it for your own extractor to lock by values it has read:
 ///
 /// ```
 /// use axum::extract::FromRequestParts;
@@ -57,10 +57,10 @@ use crate::path::by_route;
 /// }
 /// ```
 ///
-/// A number or a string alone names no resource, so it is not lockable. Put it into a struct, such
-/// as `struct Order(u64)`, or take [`lock_by`](crate::lock_by).
+/// A number or a string alone does not identify a resource, so neither is lockable. Put it into a
+/// struct, such as `struct Order(u64)`, or use [`lock_by`](crate::lock_by).
 ///
-/// A client that chooses the key chooses which requests wait for it: see
+/// A client that chooses the key also chooses which requests wait for it: see
 /// [`ExtractKey`](lock_tower::ExtractKey).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say which lock it needs",
@@ -70,14 +70,14 @@ use crate::path::by_route;
     note = "without a struct: `.route_layer(lock_by(|Path(id): Path<u64>| format!(\"order:{{id}}\")))`"
 )]
 pub trait Lockable {
-    /// The key of the lock, or several, with options of this request's own if it has any. A name
-    /// that cannot be a lock's and [`Keys::refused`] refuse the request: with 400, unless the layer
-    /// sets another status.
+    /// The key of the lock, or several keys, with options for this request if needed. An invalid
+    /// lock name and [`Keys::refused`] reject the request with 400, unless the layer sets another
+    /// status.
     fn lock_key(&self) -> Keys;
 }
 
-// axum's own bound stands here, too: the compiler then names the missing `Deserialize`, and not
-// only the handler that does not fit.
+// Repeats axum's own bound, so that the compiler reports the missing `Deserialize` and not only the
+// mismatched handler.
 impl<T: Lockable + DeserializeOwned> Lockable for Path<T> {
     fn lock_key(&self) -> Keys {
         self.0.lock_key()
@@ -111,15 +111,15 @@ impl<T: Lockable + DeserializeOwned> Lockable for axum::Form<T> {
     }
 }
 
-/// Names the whole path that the client sent, also inside nested routers, in its [one
-/// spelling](canonical_path).
+/// Locks the whole path sent by the client, also inside nested routers, in [canonical
+/// form](canonical_path).
 impl Lockable for OriginalUri {
     fn lock_key(&self) -> Keys {
         canonical_path(self.path()).into()
     }
 }
 
-/// Names one lock for all requests of a route, with any parameters: `:route:/orders/{id}`.
+/// One lock for all requests of a route, with any parameters: `:route:/orders/{id}`.
 impl Lockable for MatchedPath {
     fn lock_key(&self) -> Keys {
         by_route(self)
@@ -128,7 +128,7 @@ impl Lockable for MatchedPath {
 
 macro_rules! tuple {
     ($first:ident $($part:ident $index:tt),+) => {
-        /// Names the locks of all parts, which are acquired in an order that cannot deadlock.
+        /// The locks of all parts, acquired in an order that cannot deadlock.
         impl<$first: Lockable, $($part: Lockable),+> Lockable for ($first, $($part,)+) {
             fn lock_key(&self) -> Keys {
                 self.0.lock_key()$(.join(self.$index.lock_key()))+

@@ -1,4 +1,4 @@
-//! The extractor of a lock that lasts until the response.
+//! The extractor for a lock that is held until the response.
 
 use std::fmt;
 use std::future::Future;
@@ -16,12 +16,12 @@ use crate::lockable::Lockable;
 use crate::mode::{AsKeys, Mode, Permit, Read, Write};
 use crate::rejection::LockedRejection;
 
-/// Runs the handler under the lock that `E` names, and is the handler's handle to it.
+/// Runs the handler under the lock of key `E`, and gives the handler access to the hold.
 ///
-/// The [`LockScopeLayer`](crate::LockScopeLayer) keeps the lock, until the response or the end of
-/// its body. Dropping this changes nothing. It derefs to `E`. `E` is any [`Lockable`] extractor,
-/// also one that reads the body: `Locked<Json<Order>>` is then the last argument, and the lock is
-/// acquired when the body has been read.
+/// The [`LockScopeLayer`](crate::LockScopeLayer) keeps the lock until the response or the end of
+/// its body. Dropping a `Locked` does not release the lock. It derefs to `E`, which is any
+/// [`Lockable`] extractor. An extractor that reads the body makes `Locked<Json<Order>>` the last
+/// argument, and the lock is acquired after the body has been read.
 ///
 /// ```
 /// # use axum::extract::Path;
@@ -40,25 +40,24 @@ use crate::rejection::LockedRejection;
 /// }
 /// ```
 ///
-/// `Option<Locked<E>>` waits just as long. It is `None` if the wait times out, the queue is full
-/// or the request is refused early.
+/// `Option<Locked<E>>` waits just as long. It is `None` if the wait times out, the queue is full or
+/// the request is refused early.
 ///
-/// `M` is the mode in which `E` is locked. [`ReadLocked`], [`WriteLocked`] and [`PermitLocked`]
-/// have other modes.
+/// `M` is the lock mode of `E`. [`ReadLocked`], [`WriteLocked`] and [`PermitLocked`] have other
+/// modes.
 pub struct Locked<E: Lockable, M: Mode<E> = AsKeys> {
     source: E,
-    /// The handles in the order in which the locks were acquired; never empty.
+    /// The handles in the order of acquisition; never empty.
     handles: Vec<LockHandle>,
     /// All locks of the request.
     locks: RequestLocks,
     mode: PhantomData<fn() -> M>,
 }
 
-/// Runs the handler while no other request locks the name that `E` gives, or has permits of it.
-/// Other reads run at the same time. All else is as with [`Locked`].
+/// Runs the handler under a read lock of key `E`: together with other reads, while no request holds
+/// the lock or permits of that name. Everything else works as in [`Locked`].
 ///
-/// Reads and locks are served in the order in which they arrive: no read overtakes a lock that
-/// waits.
+/// Reads and locks are served in order of arrival: a read does not overtake a waiting lock.
 ///
 /// ```
 /// # use axum::extract::Path;
@@ -85,17 +84,17 @@ pub struct Locked<E: Lockable, M: Mode<E> = AsKeys> {
 /// # let _: Router = Router::new().route("/{id}", get(show).put(replace).delete(remove));
 /// ```
 ///
-/// A request that reads cannot lock the same name: it would wait for itself, and is refused at once
-/// with 500.
+/// A request with a read lock cannot lock the same name: it would wait for itself, so it is refused
+/// at once with 500.
 pub type ReadLocked<E> = Locked<E, Read>;
 
-/// Runs the handler while no other request locks, reads or has permits of the name that `E` gives:
-/// the same lock as [`Locked`], for names that are read, too. See [`ReadLocked`].
+/// Runs the handler while no other request locks, reads or has permits of key `E`: an alias of
+/// [`Locked`] for names that are also read-locked. See [`ReadLocked`].
 pub type WriteLocked<E> = Locked<E, Write>;
 
-/// Runs the handler under a permit of the name that `E` gives: at most as many requests run at a
-/// time as its limit allows ([`Limited`](crate::Limited)). All is as with [`Locked`], except that a
-/// wait that times out is 429, and that a permit has no [fencing token](Locked::fencing_token).
+/// Runs the handler under a permit of key `E`: at most as many requests run at a time as the limit
+/// allows ([`Limited`](crate::Limited)). It works as [`Locked`] does, with two differences: a wait
+/// that times out is refused with 429, and a permit has no [fencing token](Locked::fencing_token).
 ///
 /// ```
 /// use axum::Extension;
@@ -123,8 +122,8 @@ pub type WriteLocked<E> = Locked<E, Write>;
 /// }
 /// ```
 ///
-/// For answers that stream set [`hold_until_body_end`](crate::LockScopeLayer::hold_until_body_end).
-/// For several permits, use a [`Locked`] whose [`Keys`](crate::Keys::permits) ask for them.
+/// For streamed responses, set [`hold_until_body_end`](crate::LockScopeLayer::hold_until_body_end).
+/// For several permits, use a [`Locked`] with [`Keys`](crate::Keys::permits) for several permits.
 pub type PermitLocked<E> = Locked<E, Permit>;
 
 impl<E: Lockable, M: Mode<E>> Locked<E, M> {
@@ -132,46 +131,47 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
         Self { source, handles, locks, mode: PhantomData }
     }
 
-    /// The extractor that gave the key.
+    /// The extractor that provided the key.
     pub fn source(&self) -> &E {
         &self.source
     }
 
-    /// Returns the extractor that gave the key. The lock stays.
+    /// Returns the extractor that provided the key. The lock stays held.
     pub fn into_source(self) -> E {
         self.source
     }
 
-    /// The handle of the hold. Of several, the last in the order of their names.
+    /// The handle of the hold. With several holds, the last in name order.
     pub fn handle(&self) -> &LockHandle {
         self.handles.last().expect("there is at least one")
     }
 
-    /// The handles of the holds, in the order of their names: a tuple has several.
+    /// The handles of the holds, in name order: a tuple has several.
     pub fn handles(&self) -> &[LockHandle] {
         &self.handles
     }
 
-    /// The number that proves this hold to the resource it protects. It is higher than that of
-    /// every earlier lock, except in the cases that [`guide::fencing`](lockcore::guide::fencing)
-    /// names. Reads that are held together have the same. Of several [`handles`](Self::handles),
-    /// this is the token of the last. Of permits it is 0: see [`LockHandle::fencing_token`].
+    /// The fencing token of this hold, checked by the protected resource. It is higher than the
+    /// token of every earlier lock, except in the cases listed in
+    /// [`guide::fencing`](lockcore::guide::fencing). Concurrent reads share a token. With several
+    /// [`handles`](Self::handles), this is the token of the last. Permits have token 0: see
+    /// [`LockHandle::fencing_token`].
     pub fn fencing_token(&self) -> FencingToken {
         self.handle().fencing_token()
     }
 
     /// The time until which all holds are certain if no further renewal succeeds. The watchdog
-    /// moves it forward.
+    /// extends it.
     pub fn deadline(&self) -> tokio::time::Instant {
         self.handles.iter().map(LockHandle::deadline).min().expect("there is at least one")
     }
 
-    /// Whether a hold can no longer be relied on: it was lost, or released.
+    /// Whether a hold can no longer be relied on, because it was lost or released.
     pub fn is_lost(&self) -> bool {
         self.handles.iter().any(LockHandle::is_lost)
     }
 
-    /// Completes when a hold is lost. It is for handlers under
+    /// Completes when a hold is lost. For handlers under
     /// [`OnLost::Continue`](crate::OnLost::Continue): otherwise the handler is dropped at the loss.
     ///
     /// # Cancel safety
@@ -191,14 +191,14 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
     /// Releases the lock before the response, and reports whether the hold lasted until then.
     ///
     /// # Errors
-    /// The errors of [`LockHandle::release`]. Of several holds, all are released, and the first
+    /// The errors of [`LockHandle::release`]. With several holds, all are released, and the first
     /// error is returned.
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
-    /// If this is dropped, the release that has begun continues. Of several holds, the others are
+    /// If this is dropped, a release already started continues. With several holds, the others are
     /// released with the response.
     pub async fn release(&self) -> Result<(), LockError> {
         let mut released = Ok(());
@@ -208,8 +208,8 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
         released.map_err(|error| self.locks.refused(error))
     }
 
-    /// Guards on the same holds, for work that continues after the response. A lock is released
-    /// with its last guard.
+    /// Returns guards on the same holds, for work that continues after the response. A lock is
+    /// released when its last guard is dropped.
     ///
     /// # Errors
     /// [`Lost`](lockcore::LockErrorKind::Lost) if a hold was lost or has been released.
@@ -218,15 +218,15 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
         guards.map_err(|error| self.locks.refused(error))
     }
 
-    /// Finishes `future` even if the client disconnects, under all locks that the request has, also
-    /// those of other arguments: see [`RequestLocks::detach`].
+    /// Finishes `future` even if the client disconnects, under all locks of the request, including
+    /// those from other arguments: see [`RequestLocks::detach`].
     ///
     /// # Errors
     /// [`Lost`](lockcore::LockErrorKind::Lost) if a hold is lost, before or meanwhile, or if this
-    /// one has been released.
+    /// hold has been released.
     ///
     /// # Panics
-    /// With the panic of `future`; outside a tokio runtime.
+    /// Propagates a panic of `future`; panics outside a tokio runtime.
     ///
     /// # Cancel safety
     /// Once polled, `future` runs to its end even if this is dropped.
@@ -236,7 +236,7 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
         F::Output: Send + 'static,
     {
         let held = self.handles.iter().try_for_each(LockHandle::check);
-        held.map_err(|error| self.locks.refused(error))?; // also if the request has other holds
+        held.map_err(|error| self.locks.refused(error))?; // even if the request has other holds
         self.locks.detach(future).await
     }
 }
@@ -261,14 +261,13 @@ where
         let inner = E::from_request_parts(parts, state).await.map_err(LockedRejection::Key)?;
         let locks = RequestLocks::of(&parts.extensions).map_err(LockedRejection::Lock)?;
         let locked = lock(locks, inner).await.map_err(LockedRejection::Lock)?;
-        // For handlers and layers further inside that look for the handle.
+        // For inner handlers and layers that look for the handle.
         parts.extensions.insert(locked.handle().clone());
         Ok(locked)
     }
 }
 
-/// Locks by a body that names the lock. The body is read first, so a slow client holds nothing
-/// meanwhile.
+/// Locks by a key in the body. The body is read first, so a slow client holds nothing meanwhile.
 impl<S, E, M> FromRequest<S> for Locked<E, M>
 where
     S: Send + Sync,
@@ -314,7 +313,7 @@ where
     }
 }
 
-/// Acquires the locks, which stay with the layer.
+/// Acquires the locks; the layer keeps them.
 pub(crate) async fn lock<E: Lockable, M: Mode<E>>(
     locks: RequestLocks,
     inner: E,
@@ -323,7 +322,8 @@ pub(crate) async fn lock<E: Lockable, M: Mode<E>>(
     Ok(Locked::new(inner, handles, locks))
 }
 
-/// Makes `None` of a wait that timed out and of a full queue. All other errors refuse.
+/// Returns `None` for a timed-out wait, a full queue and an early refusal. All other errors reject
+/// the request.
 fn optional<T, R>(locked: Result<T, LockedRejection<R>>) -> Result<Option<T>, LockedRejection<R>> {
     match locked {
         Ok(locked) => Ok(Some(locked)),

@@ -1,34 +1,31 @@
-//! The modes in which an argument locks its name: alone, to read, or with a permit.
+//! Lock modes of arguments: exclusive, read, or permit.
 
 use lock_tower::Keys;
 
 use crate::limited::Limited;
 use crate::lockable::Lockable;
 
-/// The mode of [`Locked`](crate::Locked): the demand of the keys, which is a lock unless they set
-/// another.
+/// The mode of [`Locked`](crate::Locked): the demand set in the keys, by default an exclusive lock.
 #[derive(Debug, Clone, Copy)]
 pub enum AsKeys {}
 
-/// The mode of [`ReadLocked`](crate::ReadLocked): together with other reads.
+/// The mode of [`ReadLocked`](crate::ReadLocked): shared with other reads.
 #[derive(Debug, Clone, Copy)]
 pub enum Read {}
 
-/// The mode of [`WriteLocked`](crate::WriteLocked): a lock, which excludes reads, permits and other
-/// locks.
+/// The mode of [`WriteLocked`](crate::WriteLocked): exclusive of reads, permits and other locks.
 #[derive(Debug, Clone, Copy)]
 pub enum Write {}
 
-/// The mode of [`PermitLocked`](crate::PermitLocked): one permit of the limit that [`Limited`]
-/// gives.
+/// The mode of [`PermitLocked`](crate::PermitLocked): a permit, under the limit from [`Limited`].
 #[derive(Debug, Clone, Copy)]
 pub enum Permit {}
 
-/// A mode in which `E` is locked: [`AsKeys`], [`Read`], [`Write`] or [`Permit`].
+/// A lock mode for `E`: [`AsKeys`], [`Read`], [`Write`] or [`Permit`].
 ///
-/// It cannot be implemented outside of this crate.
+/// This trait is sealed.
 pub trait Mode<E>: sealed::Sealed {
-    /// The keys that `source` names, with the demand of this mode.
+    /// Returns the keys of `source` with the demand of this mode.
     #[doc(hidden)]
     fn keys(source: &E) -> Keys;
 }

@@ -1,4 +1,4 @@
-//! The extractor that owns its guard, for work that outlives the response.
+//! An extractor that owns its guard, for work that outlives the response.
 
 use std::fmt;
 use std::ops::Deref;
@@ -11,18 +11,17 @@ use lockcore::{FencingToken, LockGuard};
 use crate::lockable::Lockable;
 use crate::rejection::LockedRejection;
 
-/// A lock that lasts until this is dropped: for a WebSocket or a task that continues after the
-/// response.
+/// A lock that is held until this is dropped: for a WebSocket or a task that outlives the response.
 ///
-/// **It is a guard in an argument.** An `async fn` keeps it to its end, or moves it on. A closure
-/// drops an argument that its body does not use *before* the body runs. For a lock that lasts as
-/// long as the handler take [`Locked`](crate::Locked).
+/// **It is a guard in an argument.** An `async fn` keeps it until it returns, or moves it
+/// elsewhere. A closure drops an argument that its body does not use *before* the body runs. For a
+/// lock that lasts as long as the handler, use [`Locked`](crate::Locked).
 ///
-/// An `OwnedLock` shares a lock that the request has already from a layer or a
-/// [`Locked`](crate::Locked). A lock that the request asks for later does not share its hold, and
-/// waits for its end.
+/// An `OwnedLock` shares a lock that the request already has from a layer or a
+/// [`Locked`](crate::Locked). The reverse is not true: the same lock requested after the
+/// `OwnedLock` waits until it is released.
 ///
-/// The layer does not watch for its loss: the [`guards`](Self::guards) report it.
+/// The layer does not watch this hold for loss: the [`guards`](Self::guards) report it.
 ///
 /// ```
 /// # use axum::extract::Path;
@@ -42,28 +41,28 @@ use crate::rejection::LockedRejection;
 #[must_use = "the lock is released when this is dropped"]
 pub struct OwnedLock<E: Lockable> {
     source: E,
-    /// The guards in the order in which the locks were acquired; never empty.
+    /// The guards in the order of acquisition; never empty.
     guards: Vec<LockGuard>,
 }
 
 impl<E: Lockable> OwnedLock<E> {
-    /// The extractor that gave the key.
+    /// The extractor that provided the key.
     pub fn source(&self) -> &E {
         &self.source
     }
 
-    /// The guards, in the order of their names: a tuple has several.
+    /// The guards, in name order: a tuple has several.
     pub fn guards(&self) -> &[LockGuard] {
         &self.guards
     }
 
-    /// The number that proves this hold to the resource it protects. Of several
+    /// The fencing token of this hold, checked by the protected resource. With several
     /// [`guards`](Self::guards), this is the token of the last.
     pub fn fencing_token(&self) -> FencingToken {
         self.guards.last().expect("there is at least one").fencing_token()
     }
 
-    /// The extractor that gave the key, and the guards.
+    /// The extractor that provided the key, and the guards.
     pub fn into_parts(self) -> (E, Vec<LockGuard>) {
         (self.source, self.guards)
     }
@@ -71,7 +70,7 @@ impl<E: Lockable> OwnedLock<E> {
     /// Releases the lock, and reports whether the hold lasted until then.
     ///
     /// # Errors
-    /// The errors of [`LockGuard::release`]. Of several guards, all are released, and the first
+    /// The errors of [`LockGuard::release`]. With several guards, all are released, and the first
     /// error is returned.
     ///
     /// # Panics
@@ -111,8 +110,7 @@ where
     }
 }
 
-/// Locks by a body that names the lock. The body is read first, so a slow client holds nothing
-/// meanwhile.
+/// Locks by a key in the body. The body is read first, so a slow client holds nothing meanwhile.
 impl<S, E> FromRequest<S> for OwnedLock<E>
 where
     S: Send + Sync,

@@ -1,13 +1,13 @@
-//! Keys for layers, from parts of a request that axum alone can read.
+//! Keys for layers, from request data that only axum provides.
 
 use axum::extract::{MatchedPath, OriginalUri};
 use http::Request;
 use lock_tower::{ByPath, ExtractKey, KeyError, Keys};
 
-/// Makes a [`ByPath`] of the path that the client sent, for an
+/// Returns a [`ByPath`] over the path sent by the client, for an
 /// [`HttpLockLayer`](crate::HttpLockLayer) anywhere in a router.
 ///
-/// A nested router sees only the rest of the path, where `/orders/42` and `/users/42` would both be
+/// A nested router sees only the rest of the path: both `/orders/42` and `/users/42` would be
 /// `/42`.
 ///
 /// ```
@@ -28,17 +28,17 @@ pub fn by_path() -> ByPath {
 
 /// One lock for all requests of a route, with any parameters. For an
 /// [`HttpLockLayer`](crate::HttpLockLayer) on [`Router::route_layer`](axum::Router::route_layer).
-/// The key is `:route:` and the path of the route, which no request's path can be.
+/// The key is `:route:` followed by the route path, which cannot be the path of a request.
 ///
-/// A request that no route has matched is refused. Put the layer where routing is done, not around
-/// the router.
+/// A request without a matched route is refused. Put the layer after routing, not around the
+/// router.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ByMatchedPath {
     _private: (),
 }
 
 impl ByMatchedPath {
-    /// Makes the extractor.
+    /// Creates the extractor.
     pub fn new() -> Self {
         Self::default()
     }
@@ -53,8 +53,8 @@ impl<B> ExtractKey<Request<B>> for ByMatchedPath {
     }
 }
 
-/// The key of a route. No path begins like this, and no [prefix](crate::ExtractKeyExt::prefix) has
-/// colons, so no name that a client chooses is the key of a route.
+/// The key of a route. No path and no [prefix](crate::ExtractKeyExt::prefix) starts with a colon,
+/// so a client cannot choose a name equal to a route key.
 pub(crate) fn by_route(path: &MatchedPath) -> Keys {
     Keys::one(format!(":route:{}", path.as_str()))
 }

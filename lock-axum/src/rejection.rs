@@ -1,4 +1,4 @@
-//! The rejections of extractors: the lock's, or the inner extractor's.
+//! The rejections of extractors, by the lock or by the inner extractor.
 
 use std::error::Error;
 use std::fmt;
@@ -10,7 +10,7 @@ use lock_tower::LockError;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LockedRejection<K> {
-    /// The inner extractor refuses the request.
+    /// The inner extractor rejected the request.
     Key(K),
     /// The lock was not acquired.
     Lock(LockError),
@@ -20,7 +20,7 @@ pub enum LockedRejection<K> {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LockedBodyRejection<K, E> {
-    /// The inner extractor refuses the request.
+    /// The inner extractor rejected the request.
     Key(K),
     /// The body cannot be read.
     Body(E),
