@@ -1,4 +1,4 @@
-//! The parts of a request, refused in the form of the answer that it asks for.
+//! Extractors whose rejections use the response format of the request.
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::response::Response;
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use super::form::Form;
 use super::refusal::Refusal;
 
-/// The options behind the `?` of a path.
+/// The query parameters of a request.
 #[derive(Debug)]
 pub(super) struct Query<T>(pub(super) T);
 
@@ -25,7 +25,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Query<T> {
     }
 }
 
-/// The fields of a form that was sent.
+/// The fields of a submitted form.
 #[derive(Debug)]
 pub(super) struct Fields<T>(pub(super) T);
 
@@ -46,13 +46,13 @@ fn unreadable(status: StatusCode, sentence: String, form: Form) -> Response {
     Refusal::new(status, "request-unreadable", sentence).into_response(form)
 }
 
-/// The answer at a path where there is no page.
+/// The response for a path without a page.
 pub(super) async fn no_page(form: Form) -> Response {
     let sentence = "The dashboard has no page at this path.";
     Refusal::new(StatusCode::NOT_FOUND, "page-unknown", sentence).into_response(form)
 }
 
-/// The answer to another method than that of a path.
+/// The response for an unsupported method.
 pub(super) async fn no_method(form: Form) -> Response {
     let sentence = "The page is not asked for by this method.";
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method-unknown", sentence).into_response(form)

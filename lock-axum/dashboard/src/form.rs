@@ -1,4 +1,4 @@
-//! The form of an answer, which its request asks for.
+//! The response format, from the `Accept` header.
 
 use std::convert::Infallible;
 
@@ -6,7 +6,7 @@ use axum::extract::FromRequestParts;
 use http::header::ACCEPT;
 use http::request::Parts;
 
-/// The form of an answer.
+/// A response format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     Html,

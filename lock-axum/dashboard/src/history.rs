@@ -1,10 +1,10 @@
-//! The last minutes of this process by class: its waits, holds and refusals each five seconds.
+//! The last ten minutes of this process by class: waits, holds and refusals, every five seconds.
 //!
 //! # Implementation notes
 //!
-//! - One task takes the samples, whether a page is open or not: what was before an operator looked
-//!   is what they look for. It ends with the dashboard, whose drop aborts it, and with its runtime;
-//!   the next look starts it again in the runtime of that look.
+//! - A single task takes the samples, whether or not a page is open, because operators look for
+//!   what happened before they opened one. The task ends with the dashboard, which aborts it on
+//!   drop, or with its runtime. The next page view restarts it in the current runtime.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,16 +16,16 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-/// The time between two samples.
+/// The sampling interval.
 const EVERY: Duration = Duration::from_secs(5);
-/// The samples of ten minutes.
+/// The number of samples in ten minutes.
 pub(super) const KEPT: usize = 120;
-/// The most classes of a sample: those with the most waits, holds and refusals.
+/// The maximum number of classes in a sample: those with the most waits, holds and refusals.
 const MOST_SAMPLED: usize = 32;
-/// The most classes that are shown.
+/// The maximum number of classes shown.
 const MOST_SHOWN: usize = 8;
 
-/// Samples, and the task that takes them.
+/// The samples, and the task that takes them.
 #[derive(Debug, Default)]
 pub(super) struct History {
     samples: Arc<Mutex<Samples>>,
@@ -34,12 +34,12 @@ pub(super) struct History {
 
 #[derive(Debug, Default)]
 struct Samples {
-    /// The newest is the last.
+    /// Oldest first.
     kept: VecDeque<BTreeMap<Arc<str>, Sample>>,
     refused: BTreeMap<Arc<str>, u64>,
 }
 
-/// The waits and holds of a class at one time, and its refusals since the last sample.
+/// The current waits and holds of a class, and the refusals since the last sample.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sample {
     waiting: u64,
@@ -53,19 +53,19 @@ impl Sample {
     }
 }
 
-/// The samples of one class, the newest last.
+/// The samples of a class, oldest first.
 #[derive(Debug, Serialize)]
 pub(super) struct Past {
     pub(super) class: String,
     pub(super) waiting: Vec<u64>,
     pub(super) holding: Vec<u64>,
-    /// Those of each five seconds.
+    /// Refusals in each five-second interval.
     pub(super) refused: Vec<u64>,
 }
 
 impl History {
-    /// Begins to take samples, if that has not begun in a runtime that is still there. Outside of a
-    /// runtime it begins with the first look.
+    /// Starts sampling, unless a task is already running. Outside a runtime, the first page view
+    /// starts it.
     pub(super) fn begin(&self, locks: &Locks) {
         let Ok(runtime) = Handle::try_current() else { return };
         let mut sampler = self.sampler.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,7 +80,7 @@ impl History {
         }
     }
 
-    /// The samples of the classes that had the most waits, holds and refusals.
+    /// Returns the samples of the classes with the most waits, holds and refusals.
     pub(super) fn by_class(&self) -> Vec<Past> {
         let samples = read(&self.samples);
         let mut sums: BTreeMap<&Arc<str>, u64> = BTreeMap::new();

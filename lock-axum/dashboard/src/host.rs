@@ -1,11 +1,11 @@
-//! The names by which the dashboard may be asked for.
+//! The host names of the dashboard.
 //!
 //! # Implementation notes
 //!
-//! A site of another may have its name resolve to the address of the dashboard (DNS rebinding). For
-//! the browser of an operator, the dashboard is then that very site: it may read its pages, with
-//! the token of the form. Only the name in the request tells. An address is not a name that
-//! somebody else can own, and neither is `localhost`.
+//! An attacker can make the name of a foreign site resolve to the dashboard's address (DNS
+//! rebinding). An operator's browser then treats the dashboard as part of that site, which can read
+//! the pages and the form token. Only the host name in the request gives the attack away. Nobody
+//! else can own an IP address or `localhost`.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use super::Board;
 use super::form::Form;
 use super::refusal::Refusal;
 
-/// A name of the dashboard, with a port if it has to be that one.
+/// A host name of the dashboard, with a port if the port must match.
 #[derive(Debug, Clone)]
 pub(super) struct Host(Authority);
 
 impl Host {
     /// # Panics
-    /// It is no name with or without a port.
+    /// If the text is not a host name with an optional port.
     #[track_caller]
     pub(super) fn new(text: &str) -> Self {
         let host = text.parse().ok().filter(is_plain);
@@ -43,7 +43,7 @@ impl Host {
     }
 }
 
-/// Whether it is a host with or without a port, and nothing else.
+/// Whether the authority is a host with an optional port, and nothing else.
 fn is_plain(authority: &Authority) -> bool {
     let has_port = authority.port().is_some() && authority.port_u16().is_some();
     !authority.host().is_empty()
@@ -51,7 +51,7 @@ fn is_plain(authority: &Authority) -> bool {
         && (has_port || authority.port().is_none() && !authority.as_str().ends_with(':'))
 }
 
-/// Without the dot of a name that is complete.
+/// Returns the host without the trailing dot of a fully qualified name.
 fn name(authority: &Authority) -> &str {
     let host = authority.host();
     host.strip_suffix('.').unwrap_or(host)
@@ -66,8 +66,8 @@ fn is_nobody_else_s(asked: &Authority) -> bool {
         || inner.is_some_and(|inner| inner.parse::<Ipv6Addr>().is_ok())
 }
 
-/// The texts by which a request names its host: that of HTTP/2 in the URI, and the header of
-/// HTTP/1. There may be both, or none in a request of a program.
+/// Returns the host names in a request: the HTTP/2 authority in the URI, and the HTTP/1 `Host`
+/// header. A request may have both, or neither if a program sent it.
 fn named<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> impl Iterator<Item = &'a [u8]> {
     let authority = uri.authority().map(|authority| authority.as_str().as_bytes());
     authority.into_iter().chain(headers.get_all(HOST).iter().map(|host| host.as_bytes()))
@@ -77,7 +77,7 @@ fn read(text: &[u8]) -> Option<Authority> {
     Authority::try_from(text).ok().filter(is_plain)
 }
 
-/// Refuses a request by a name that may be another site's.
+/// Refuses a request for a name that may belong to another site.
 pub(super) async fn check(
     State(board): State<Arc<Board>>,
     form: Form,
@@ -102,8 +102,8 @@ pub(super) async fn check(
     Refusal::new(StatusCode::MISDIRECTED_REQUEST, "host-unknown", sentence).into_response(form)
 }
 
-/// Whether the browser says that the request comes from a page of this very origin. A program sends
-/// neither header: then the token alone decides.
+/// Whether the browser reports that the request comes from a page of the same origin. Programs send
+/// neither header, so that only the token protects against them.
 pub(super) fn is_from_here(uri: &Uri, headers: &HeaderMap) -> bool {
     if let Some(site) = headers.get("sec-fetch-site") {
         return site == "same-origin";
@@ -114,7 +114,7 @@ pub(super) fn is_from_here(uri: &Uri, headers: &HeaderMap) -> bool {
     let (Some(authority), Some(scheme)) = (origin.authority(), origin.scheme_str()) else {
         return false;
     };
-    // A browser leaves out the port of its scheme, and a proxy may add it.
+    // Browsers omit the default port of a scheme, and a proxy may add it.
     let port = |authority: &Authority| {
         authority.port_u16().or(match scheme {
             "http" => Some(80),

@@ -1,10 +1,10 @@
-//! Pages that show the locks of a [`Locks`] to operators, to be nested into a router of yours.
+//! Pages for operators that show the locks of a [`Locks`], to nest into your router.
 //!
-//! **They have no authentication of their own.** They show the names of locks and the labels of all
-//! requests to each visitor. Nest them only behind the authentication that your
-//! service has for its operators, or on a listener of their own that only operators reach. They are
-//! served at IP addresses and `localhost`, and at the [names that you give](Dashboard::hosts): any
-//! other one may be a site's that wants to be taken for the dashboard.
+//! **The pages have no authentication of their own.** They show lock names and the labels of all
+//! requests to every visitor. Nest them behind your operators' authentication, or serve them on a
+//! separate listener that only operators can reach. They are served at IP addresses, `localhost`
+//! and the [names you add](Dashboard::hosts): any other name could be a site posing as the
+//! dashboard.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -44,26 +44,26 @@
 //!
 //! | path | shows | costs |
 //! |---|---|---|
-//! | `node` | this process: its connections, its waits and holds, by class and one by one; the last ten minutes as a picture, and the hottest names of the last 24 hours | the server nothing |
-//! | `lock?name=order:42` | one lock: its holders, and its queue with positions, ages and the time until each turn; where the name is free, the locks that may be meant | the server as much as it shows, however many wait; where the name is free, a survey, as `overview` |
-//! | `overview?has=order` | all locks of the namespace that are held or waited for, or those with a text in their name or the label of their holder: first those with the longest queue, the oldest wait or the holder that asked first | a [survey](lockcore::operate::Survey::next_page) of at most 1 000 locks or 2 seconds; one at a time, at most one in 2 seconds, and for a fifth of the time at most |
-//! | `release` | by POST, if it is [switched on](Dashboard::allow_release): releases all holds of a lock | |
+//! | `node` | this process: connections, waits and holds, by class and individually; the last ten minutes as a graph, and the hottest names of the last 24 hours | no server load |
+//! | `lock?name=order:42` | a lock: holders, and queue with positions, ages and the time until each turn; for a free name, similar busy locks | as much server load as it shows, regardless of the number of waiters; for a free name, a survey, as `overview` |
+//! | `overview?has=order` | all held or awaited locks of the namespace, or only those with a given text in their name or their holder's label; sorted by longest queue, oldest wait or oldest holder | a [survey](lockcore::operate::Survey::next_page) of at most 1 000 locks or 2 seconds; at most one every 2 seconds, never two at once, and at most a fifth of the time |
+//! | `release` | by POST, if [enabled](Dashboard::allow_release): releases all holds of a lock | |
 //!
-//! The path at which the dashboard is nested leads to `node`, also with a slash at its end if it is
-//! nested by [`nest_service`](Router::nest_service). `from` and `most` choose a part of a
-//! list: 100 entries by default, at most 1 000. A page that does not show all says so.
+//! The path where the dashboard is nested redirects to `node`; with
+//! [`nest_service`](Router::nest_service) also with a trailing slash. `from` and `most` select a
+//! part of a list: 100 entries by default, at most 1 000. A page with a partial list says so.
 //!
-//! Each path answers with JSON to `Accept: application/json`, and to `Accept: text/event-stream`
-//! with the events by which an open page changes each second. However many
-//! pages are open, one task serves them, and ends with the last of them. At most 16 *different*
-//! pages change at a time; the events of one more are refused (503), and it stands still. Such a
-//! response ends after 10 seconds, and the browser asks again: a graceful shutdown of your server
-//! waits that long at most, and not at all with [a token](Dashboard::until).
+//! Each path responds with JSON to `Accept: application/json`, and to `Accept: text/event-stream`
+//! with events that update an open page every second. A single task serves all open pages and ends
+//! when the last page closes. At most 16 *different* pages update at a time; further event streams
+//! are refused (503), and their pages do not update. An event stream ends after 10 seconds and the
+//! browser reconnects: a graceful shutdown of your server waits at most that long, or not at all
+//! with [a token](Dashboard::until).
 //!
-//! The pages can be read without JavaScript, load nothing from elsewhere, and say so to the browser
-//! by a content security policy. With [`redact_names`](lockcore::LocksBuilder::redact_names) they
-//! name no lock. The name of a lock that an operator looks at is in the address of its page, which
-//! access logs may have.
+//! The pages work without JavaScript and load nothing from elsewhere, enforced by a content
+//! security policy. With [`redact_names`](lockcore::LocksBuilder::redact_names) they show no lock
+//! names. The name of a lock an operator looks up is part of the page's URL, which access logs may
+//! record.
 
 mod accept;
 mod form;
@@ -99,12 +99,12 @@ use live::Live;
 use overview::{LastSurvey, Which};
 use turns::Queues;
 
-/// Most bytes of the form that releases a lock.
+/// Maximum size of the release form, in bytes.
 const MAX_FORM: usize = 8 << 10;
 
 /// The pages that show the locks of a [`Locks`], and of its store.
 ///
-/// They have no authentication: see [the crate](self).
+/// They have no authentication: see [the crate documentation](self).
 #[derive(Debug, Clone)]
 pub struct Dashboard {
     locks: Locks,
@@ -114,36 +114,36 @@ pub struct Dashboard {
 }
 
 impl Dashboard {
-    /// Pages that only show.
+    /// Creates read-only pages.
     pub fn new(locks: Locks) -> Self {
         let end = CancellationToken::new();
         Self { locks, allows_release: false, hosts: Vec::new(), end }
     }
 
-    /// Lets operators release a lock by force, as [`Locks::force_release`] does it: its holders are
-    /// not stopped, and only a resource that checks fencing tokens refuses their writes. Off by
-    /// default: then the answer is 403.
+    /// Lets operators release a lock by force, with [`Locks::force_release`]: its holders keep
+    /// running, and only a resource that checks fencing tokens refuses their writes. Off by
+    /// default: the response is then 403.
     ///
-    /// Each release that found a hold is an event of `tracing` at `warn`: with the name of the
-    /// lock, unless names are redacted, the labels of its holders, and the address of the browser,
-    /// if the router is served [with it](Router::into_make_service_with_connect_info). Which
-    /// operator it was is for your authentication to log.
+    /// Each release of a hold is a `tracing` event at `warn`, with the lock name (unless names are
+    /// redacted), the holders' labels, and the browser's address if the router is served [with
+    /// it](Router::into_make_service_with_connect_info). Your authentication has to log which
+    /// operator it was.
     ///
-    /// The form has a token that is also in a cookie, so that no other site can send it for an
-    /// operator who is signed in; a request that the browser says is from another site is refused,
-    /// and so is one by a [name](Self::hosts) that is not the dashboard's.
+    /// The form contains a token that is also in a cookie, so that no other site can submit it for
+    /// a signed-in operator. A request is also refused if the browser reports another site as its
+    /// origin, or if the [host name](Self::hosts) is not the dashboard's.
     pub fn allow_release(mut self, allow: bool) -> Self {
         self.allows_release = allow;
         self
     }
 
-    /// The names by which the dashboard is asked for, each with or without a port. A request by
-    /// another name is refused (421): another site could have its name resolve to the address of
-    /// the dashboard, and a browser would let it read the pages and send the form. IP addresses and
-    /// `localhost` are always accepted, and by default nothing else.
+    /// Adds host names of the dashboard, each with or without a port. A request for another name is
+    /// refused (421): another site could make its name resolve to the dashboard's address, and a
+    /// browser would then let that site read the pages and submit the form. IP addresses and
+    /// `localhost` are always accepted; by default nothing else is.
     ///
-    /// The name is that of the request, by its header `Host` or, in HTTP/2, its authority: behind a
-    /// proxy it may be one that the proxy sets. Called again, it adds names.
+    /// The name is taken from the `Host` header or, in HTTP/2, from the authority: behind a proxy,
+    /// it may be a name set by the proxy. Repeated calls add names.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
@@ -157,7 +157,7 @@ impl Dashboard {
     /// ```
     ///
     /// # Panics
-    /// One of them is no name with or without a port.
+    /// If an item is not a host name with an optional port.
     #[track_caller]
     pub fn hosts<S: AsRef<str>>(mut self, hosts: impl IntoIterator<Item = S>) -> Self {
         for host in hosts {
@@ -167,7 +167,7 @@ impl Dashboard {
     }
 
     /// Ends the events of open pages when the token is cancelled, so that a graceful shutdown does
-    /// not wait for them: cancel it where the shutdown begins.
+    /// not wait for them: cancel it when the shutdown starts.
     ///
     /// ```
     /// # async fn example(listener: tokio::net::TcpListener) -> std::io::Result<()> {
@@ -191,10 +191,10 @@ impl Dashboard {
         self
     }
 
-    /// The routes, to [nest](Router::nest_service) at a path of their own.
+    /// Returns the routes, to [nest](Router::nest_service) at a path of their own.
     ///
-    /// Within a runtime of tokio it starts the task that samples the last minutes, which ends with
-    /// the routes; outside of one, the first visit does.
+    /// Within a tokio runtime, this starts the task that samples the last ten minutes, which ends
+    /// with the routes; outside a runtime, the first page view starts it.
     pub fn into_router<S: Clone + Send + Sync + 'static>(self) -> Router<S> {
         let Self { locks, allows_release, hosts, end } = self;
         let (live, survey, queues) = (Live::default(), LastSurvey::default(), Queues::default());
@@ -218,13 +218,13 @@ impl Dashboard {
     }
 }
 
-/// The state of all pages.
+/// The state shared by all pages.
 #[derive(Debug)]
 struct Board {
     locks: Locks,
     allows_release: bool,
     hosts: Vec<Host>,
-    /// When it is cancelled, the events of open pages end.
+    /// Cancellation ends the events of open pages.
     end: CancellationToken,
     live: Live,
     survey: LastSurvey,
@@ -232,7 +232,7 @@ struct Board {
     history: History,
 }
 
-/// A part of a page that changes.
+/// A live part of a page.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Topic {
     Node,
@@ -241,7 +241,7 @@ enum Topic {
 }
 
 impl Board {
-    /// The present markup of a part of a page that changes.
+    /// Renders the current markup of a live part.
     async fn render(&self, topic: &Topic) -> Arc<str> {
         match topic {
             Topic::Node => node::fragment(self),
@@ -253,7 +253,7 @@ impl Board {
     }
 }
 
-/// The part of a list that is shown.
+/// The part of a list to show.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(default)]
 struct Part {
@@ -268,13 +268,13 @@ impl Default for Part {
 }
 
 impl Part {
-    /// The most entries of an answer.
+    /// The maximum number of entries in a response.
     fn most(self) -> u32 {
         self.most.clamp(1, 1_000)
     }
 }
 
-/// `GET /`: relative, as all links are, so that the pages work behind a proxy that changes paths.
+/// `GET /`: relative, as all links are, so that the pages work behind a proxy that rewrites paths.
 async fn to_node(OriginalUri(uri): OriginalUri) -> Response {
     let folder = uri.path().rsplit('/').next().unwrap_or_default();
     let node = if folder.is_empty() { "node".to_owned() } else { format!("{folder}/node") };

@@ -1,11 +1,11 @@
-//! The events by which open pages change.
+//! Events that update open pages.
 //!
 //! # Implementation notes
 //!
-//! - One task renders each topic once a second, however many pages show it, and ends when no page
-//!   is open. It decides that under the mutex under which a page opens: so no page is left without
-//!   it.
-//! - A page that reads slowly skips events: there is only ever the last one.
+//! - A single task renders each topic once a second, however many pages show it, and ends when no
+//!   page is open. It decides that under the mutex that a page takes to open, so no page is left
+//!   without a task.
+//! - A page that reads slowly skips events: only the last event is kept.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -28,13 +28,13 @@ use super::{Board, Topic};
 
 /// The time between two events.
 const PERIOD: Duration = Duration::from_secs(1);
-/// The time between empty events, which find closed pages.
+/// The interval of keep-alive events, which detect closed pages.
 const ALIVE: Duration = Duration::from_secs(5);
-/// The life of a response: a graceful shutdown of the server waits for it.
+/// The lifetime of a response: a graceful shutdown of the server waits for it.
 const LIFE: Duration = Duration::from_secs(10);
-/// The pause after which a browser asks again.
+/// The pause before a browser reconnects.
 const RETRY: Duration = Duration::from_millis(500);
-/// Most topics at a time.
+/// Maximum number of topics at a time.
 const MAX_TOPICS: usize = 16;
 
 /// The topics of open pages.
@@ -53,7 +53,7 @@ impl Live {
     }
 }
 
-/// The events of a topic.
+/// Returns the events of a topic.
 pub(super) fn events(board: &Arc<Board>, topic: Topic) -> Response {
     let mut topics = board.live.topics();
     topics.watched.retain(|_, sender| sender.receiver_count() > 0);
@@ -64,7 +64,7 @@ pub(super) fn events(board: &Arc<Board>, topic: Topic) -> Response {
     }
     let new = || watch::Sender::new(Arc::from(""));
     let receiver = topics.watched.entry(topic).or_insert_with(new).subscribe();
-    // A task that has panicked is finished, too.
+    // A panicked task counts as finished, too.
     if topics.ticker.as_ref().is_none_or(JoinHandle::is_finished) {
         topics.ticker = Some(tokio::spawn(tick(Arc::clone(board))));
     }
@@ -82,7 +82,7 @@ fn changes(
         let changed = timeout_at(last, receiver.changed());
         end.run_until_cancelled(changed).await?.ok()?.ok()?;
         let markup = Arc::clone(&receiver.borrow_and_update());
-        // As JSON: the markup may have any character, and an event may not.
+        // JSON, because the markup may have any character, and an event may not.
         let event = Event::default().retry(RETRY).data(serde_json::to_string(&*markup).ok()?);
         Some((Ok(event), (receiver, last, end)))
     })

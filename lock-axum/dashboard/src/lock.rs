@@ -25,7 +25,7 @@ use super::{Board, Part, Topic};
 #[derive(Debug, Deserialize)]
 pub(super) struct Which {
     name: String,
-    /// Whether it was just released from here.
+    /// Whether the lock was just released from this page.
     released: Option<bool>,
     #[serde(default)]
     from: u32,
@@ -69,7 +69,7 @@ pub(super) async fn show(
     release::with_cookie(frame(Page::Lock, &title, parts), token)
 }
 
-/// The present view as a part of the page.
+/// Renders the current view as a part of the page.
 pub(super) async fn fragment(board: &Board, name: &str, part: (u32, u32)) -> Markup {
     match LockView::read(board, name.to_owned(), part).await {
         Ok(view) => view.markup(),
@@ -79,7 +79,7 @@ pub(super) async fn fragment(board: &Board, name: &str, part: (u32, u32)) -> Mar
 
 #[derive(Debug, Serialize)]
 struct LockView {
-    /// The name by which this process acquires it.
+    /// The name as this process acquires it.
     name: String,
     /// The name in the store.
     lock: String,
@@ -89,12 +89,12 @@ struct LockView {
     waiting: u64,
     from: u32,
     waiters: Vec<Member>,
-    /// Locks that may be meant, where this one is free.
+    /// Similar busy locks, if this lock is free.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     meant: Vec<String>,
     #[serde(skip)]
     most: u32,
-    /// The token of the form that releases it, where that is allowed.
+    /// The token of the release form, if releases are allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     release_token: Option<String>,
 }
@@ -105,19 +105,19 @@ struct Member {
     member: String,
     label: Option<String>,
     node: Option<String>,
-    /// `host:pid` of the node, where it is known.
+    /// `host:pid` of the node, if known.
     process: Option<String>,
     demand: String,
-    /// The time since it was first asked for.
+    /// The time since the first request for the lock.
     age_ms: Option<u64>,
-    /// The rest of the lease; 0 for a waiter.
+    /// The remaining lease; 0 for a waiter.
     lease_ms: u64,
     is_claim: bool,
-    /// The time until the turn of a waiter, if the queue goes on as it was seen to.
+    /// The estimated time until a waiter's turn, at the observed rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     turn_in_ms: Option<u64>,
-    /// The number of primaries of a quorum at which it holds, and of all. Left out for a waiter,
-    /// and where there is no quorum.
+    /// The number of quorum primaries where it holds, and of all. Omitted for a waiter, and without
+    /// a quorum.
     #[serde(skip_serializing_if = "Option::is_none")]
     primaries: Option<[usize; 2]>,
 }
@@ -142,7 +142,7 @@ impl LockView {
             turn_in_ms: turn.map(|turn| ms(turn.saturating_mul(ahead.saturating_add(1)))),
             ..member(waiter)
         };
-        // Permits share none, although the store has it for the reads and locks behind them.
+        // Permits have no token, although the store keeps one for the reads and locks behind them.
         let has_token = found.holders.iter().any(|holder| !holder.demand.is_permits());
         Ok(Self {
             name,
@@ -196,7 +196,7 @@ impl LockView {
         }
     }
 
-    /// Says which part of the queue is shown, and leads to the others.
+    /// Shows which part of the queue is listed, and links to the others.
     fn pages(&self) -> Markup {
         let (from, most) = (u64::from(self.from), u64::from(self.most));
         let last = from + self.waiters.len() as u64;
@@ -222,7 +222,7 @@ impl LockView {
 }
 
 impl Member {
-    /// The label, or the whole text of a member of another program, and its process.
+    /// The label (for a member of another program, the whole member text) and the process.
     fn name(&self) -> Markup {
         let label = self.label.as_deref().unwrap_or(&self.member);
         html! {

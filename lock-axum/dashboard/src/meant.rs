@@ -1,17 +1,17 @@
-//! The locks that may be meant, where the name that was looked up is free: a name that is copied
-//! from a log has the namespace in front, and a name from the code of a service has none.
+//! Suggestions when the requested name is free: a name copied from a log includes the namespace,
+//! and a name copied from a service's code lacks it.
 //!
-//! They are only named: nothing is done to a lock whose own name was not given.
+//! The page only suggests names: it never acts on a lock that was not named explicitly.
 
 use maud::{Markup, html};
 
 use super::Board;
 use super::page::{lock_path, text};
 
-/// The most names that are shown.
+/// The maximum number of suggestions.
 const MOST: usize = 5;
 
-/// The locks that may be meant by a name that is free: those that are held or waited for now.
+/// Returns suggestions for a free name: similar locks that are held or awaited now.
 pub(super) async fn by(board: &Board, name: &str) -> Vec<String> {
     if let Some(short) = board.locks.key_of(name).filter(|short| short != name)
         && let Ok(found) = board.locks.inspect_part(short.as_str(), 0, 1).await
@@ -26,7 +26,7 @@ pub(super) async fn by(board: &Board, name: &str) -> Vec<String> {
     names.filter(ends_so).take(MOST).map(str::to_owned).collect()
 }
 
-/// The question, or nothing.
+/// Renders the question, or nothing.
 pub(super) fn question(meant: &[String]) -> Markup {
     html! {
         @if !meant.is_empty() {

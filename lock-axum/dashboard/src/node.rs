@@ -1,4 +1,4 @@
-//! The page of this process: its connections, its waits and holds.
+//! The page of this process: connections, waits and holds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use super::page::{
 use super::plot::plot;
 use super::{Board, Part, Topic};
 
-/// The most names of an hour on the page; as JSON there are all.
+/// The maximum number of names per hour on the page; JSON lists all.
 const MOST_HOT: usize = 5;
 
 /// `GET /node`
@@ -41,7 +41,7 @@ pub(super) async fn show(
     }
 }
 
-/// The present view as a part of the page.
+/// Renders the current view as a part of the page.
 pub(super) fn fragment(board: &Board) -> Markup {
     NodeView::of(board, Part::default()).markup()
 }
@@ -57,14 +57,14 @@ struct NodeView {
     places_lost: u64,
     servers: Vec<Server>,
     classes: Vec<Class>,
-    /// The last minutes of the busiest classes: a sample each five seconds.
+    /// The last ten minutes of the busiest classes: a sample every five seconds.
     past: Vec<Past>,
     hottest: Vec<Hour>,
     from: u32,
     activity: Vec<One>,
 }
 
-/// A connection: null while it is up, and else the reason why it is down.
+/// A connection: null while up, otherwise the reason why it is down.
 #[derive(Debug, Serialize)]
 struct Link {
     down: Option<String>,
@@ -113,7 +113,7 @@ struct Hot {
 struct One {
     /// The name in the store; null where names are redacted.
     lock: Option<String>,
-    /// The name by which this process acquires it.
+    /// The name as this process acquires it.
     name: Option<String>,
     label: String,
     demand: String,
@@ -248,7 +248,7 @@ impl One {
     }
 }
 
-/// The last minutes of a class.
+/// Renders the last ten minutes of a class.
 fn row(past: &Past) -> Markup {
     let Past { class, waiting, holding, refused } = past;
     let times: u64 = refused.iter().sum();

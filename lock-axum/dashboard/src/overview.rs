@@ -1,4 +1,4 @@
-//! The page of all locks that are held or waited for.
+//! The page of all held or awaited locks.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -23,24 +23,24 @@ use super::refusal::Refusal;
 use super::turns::Queues;
 use super::{Board, Part, Topic};
 
-/// The bounds of a survey.
+/// The limits of a survey.
 const MOST_LOCKS: usize = 1_000;
 const LONGEST: Duration = Duration::from_secs(2);
-/// The age up to which a survey is shown again, and that as a multiple of its length: the servers
-/// are asked for a fifth of the time at most, however many pages are open.
+/// How long a survey is reused, at least, and as a multiple of its duration: however many pages are
+/// open, surveys take at most a fifth of the servers' time.
 const FRESH: Duration = Duration::from_secs(2);
 const PAUSE: u32 = 4;
-/// The longest text by which locks are chosen.
+/// Maximum length of the filter text, in bytes.
 const MAX_TEXT: usize = 512;
 
-/// The last survey. One runs at a time, and requests that come meanwhile are shown the same.
+/// The last survey. Only one survey runs at a time, and concurrent requests share its result.
 #[derive(Debug, Default)]
 pub(super) struct LastSurvey {
     last: Mutex<Option<(Instant, Arc<Overview>)>>,
     queues: Queues,
 }
 
-/// The order in which locks are shown.
+/// The sort order of the locks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum By {
@@ -66,12 +66,12 @@ impl By {
     }
 }
 
-/// The locks that are asked for.
+/// The selection of locks.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default)]
 pub(super) struct Which {
     by: By,
-    /// A text in the name of the lock, or in the label of its holder, in any case.
+    /// A text in the name of the lock or in its holder's label, case-insensitive.
     has: String,
     from: u32,
     most: u32,
@@ -107,13 +107,13 @@ pub(super) async fn show(
     frame(Page::Overview, "All locks", parts)
 }
 
-/// The present view as a part of the page.
+/// Renders the current view as a part of the page.
 pub(super) async fn fragment(board: &Board, which: &Which) -> Markup {
     View::of(&*board.survey.read(&board.locks).await, which).markup()
 }
 
 impl Which {
-    /// The forms by which others are chosen.
+    /// Renders the forms that change the selection.
     fn choices(&self) -> Markup {
         html! {
             form.look.filter action="overview" method="get" {
@@ -144,17 +144,17 @@ impl Which {
     }
 }
 
-/// The outcome of a survey.
+/// The result of a survey.
 #[derive(Debug, Serialize)]
 pub(super) struct Overview {
     #[serde(skip)]
     locks: Vec<Busy>,
-    /// Whether all keys were looked at.
+    /// Whether all keys were visited.
     is_complete: bool,
-    /// The steps that it took, and their time.
+    /// The number of steps, and their duration.
     steps: u32,
     took_ms: u64,
-    /// Servers that did not answer.
+    /// Servers that did not respond.
     errors: Vec<String>,
     #[serde(skip)]
     failure: Option<LockError>,
@@ -166,7 +166,7 @@ struct View<'a> {
     overview: &'a Overview,
     /// The number of locks found.
     found: usize,
-    /// The number of locks with the text.
+    /// The number of locks that match the text.
     matching: usize,
     by: By,
     has: &'a str,
@@ -174,23 +174,22 @@ struct View<'a> {
     locks: Vec<&'a Busy>,
 }
 
-/// A lock that is held or waited for.
+/// A held or awaited lock.
 #[derive(Debug, Serialize)]
 struct Busy {
     /// The name in the store; null where names are redacted.
     lock: Option<String>,
-    /// The name by which this process acquires it.
+    /// The name as this process acquires it.
     name: Option<String>,
     holding: u64,
-    /// The holder whose lease ends first: its label, the time since it was first asked for, and
-    /// its lease.
+    /// The holder whose lease ends first: its label, the time since its request, and its lease.
     holder: Option<String>,
     age_ms: Option<u64>,
     lease_ms: Option<u64>,
     waiting: u64,
-    /// The time for which the next waiter has waited.
+    /// How long the next waiter has waited.
     next_waits_ms: Option<u64>,
-    /// The bound of the next waiter's turn, if the queue goes on as it was seen to.
+    /// An upper bound of the time until the next waiter's turn, at the observed rate.
     turn_in_ms: Option<u64>,
 }
 
@@ -209,8 +208,8 @@ impl LastSurvey {
 }
 
 impl Overview {
-    /// The names of the locks: those by which this process acquires them, and others as they are in
-    /// the store.
+    /// Returns the names of the locks as this process acquires them, or as they are in the store if
+    /// this process cannot.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.locks.iter().filter_map(|lock| lock.name.as_deref().or(lock.lock.as_deref()))
     }
@@ -298,8 +297,7 @@ impl By {
 
 impl Busy {
     fn of(locks: &Locks, queues: &Queues, BusyLock { lock, inspection, .. }: BusyLock) -> Self {
-        // Only the next waiter is known: turns that are shorter than the time between two surveys
-        // count as one.
+        // Only the next waiter is known: several turns between two surveys count as one.
         let turn = match lock.as_deref() {
             Some(lock) => queues.note(lock, 0, inspection.waiters.get(..1).unwrap_or_default()),
             None => None,
@@ -319,7 +317,7 @@ impl Busy {
         }
     }
 
-    /// Whether it has this text, which is in lower case.
+    /// Whether the lock matches this text, given in lower case.
     fn has(&self, text: &str) -> bool {
         let texts = [&self.name, &self.lock, &self.holder];
         text.is_empty() || texts.into_iter().flatten().any(|of| of.to_lowercase().contains(text))

@@ -1,4 +1,4 @@
-//! The frame of each page, its style and its script, and how times and texts of others are shown.
+//! The frame, style and script of each page, and how times and foreign texts are displayed.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use lockcore::Demand;
 use maud::{DOCTYPE, Markup, html};
 use serde::Serialize;
 
-/// The page loads only from here, and has nothing inline: a label that were taken for markup could
-/// do nothing.
+/// The page loads only from its own origin and has nothing inline: a label mistaken for markup
+/// could do nothing.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                       img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
@@ -26,17 +26,17 @@ pub(super) enum Page {
     Refusal,
 }
 
-/// The parts of a page, in their order.
+/// The parts of a page, in order.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
-    /// What was so when the page was opened.
+    /// The state when the page was opened.
     pub(super) notes: Option<Markup>,
-    /// The part that changes while the page is open.
+    /// The part that updates while the page is open.
     pub(super) live: Option<Markup>,
     pub(super) rest: Option<Markup>,
 }
 
-/// A whole page.
+/// Returns a whole page.
 pub(super) fn frame(page: Page, title: &str, Parts { notes, live, rest }: Parts) -> Response {
     let link = |of: Page, path: &str, text: &str| {
         html! { a href=(path) aria-current=[(of == page).then_some("page")] { (text) } }
@@ -90,7 +90,7 @@ pub(super) fn frame(page: Page, title: &str, Parts { notes, live, rest }: Parts)
     (secured("text/html; charset=utf-8", "no-store"), whole.into_string()).into_response()
 }
 
-/// The same for programs.
+/// Returns a JSON response.
 pub(super) fn json(value: &impl Serialize) -> Response {
     let text = serde_json::to_string(value).unwrap_or_default();
     (secured("application/json", "no-store"), text).into_response()
@@ -108,20 +108,20 @@ pub(super) async fn js() -> Response {
     (secured("text/javascript; charset=utf-8", "no-cache"), text).into_response()
 }
 
-/// The headers of each answer.
+/// The headers of each response.
 pub(super) fn secured(kind: &'static str, cached: &'static str) -> HeaderMap {
     let headers: [(HeaderName, &str); 6] = [
         (CONTENT_TYPE, kind),
         (CACHE_CONTROL, cached),
         (CONTENT_SECURITY_POLICY, POLICY),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (REFERRER_POLICY, "same-origin"), // with less, the form would have no origin
+        (REFERRER_POLICY, "same-origin"), // with a stricter policy, the form would have no origin
         (VARY, "accept"),
     ];
     headers.into_iter().map(|(name, value)| (name, HeaderValue::from_static(value))).collect()
 }
 
-/// A table that can be scrolled by itself, also with the keyboard.
+/// A table that scrolls independently, also with the keyboard.
 pub(super) fn table(id: &str, title: &str, heads: &[&str], rows: Markup) -> Markup {
     html! {
         section aria-labelledby=(id) {
@@ -136,8 +136,8 @@ pub(super) fn table(id: &str, title: &str, heads: &[&str], rows: Markup) -> Mark
     }
 }
 
-/// A link to the page of a lock, with the name by which this process acquires it, and beside that
-/// the name in the store, where it is another one.
+/// Links to the page of a lock by the name this process acquires, followed by the name in the store
+/// if it differs.
 pub(super) fn lock_link(lock: Option<&str>, name: Option<&str>) -> Markup {
     match (lock, name) {
         (None, _) => html! { span.soft { "hidden" } },
@@ -157,7 +157,7 @@ pub(super) fn lock_path(name: &str, from: u64) -> String {
     path
 }
 
-/// A text as a value behind the `?` of a path: each byte can pass.
+/// Percent-encodes a text as a query value.
 pub(super) fn encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -171,7 +171,8 @@ pub(super) fn encoded(text: &str) -> String {
     encoded
 }
 
-/// A text of others: control characters are visible, and it changes the direction of no other text.
+/// Renders a foreign text: control characters are visible, and cannot change the direction of other
+/// text.
 pub(super) fn text(text: &str) -> Markup {
     html! { bdi { (visible(text)) } }
 }
@@ -180,7 +181,7 @@ pub(super) fn visible(text: &str) -> String {
     let mut visible = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
-            // Also marks that change the direction of the text behind them.
+            // Also marks that change the direction of the following text.
             '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => {
                 visible.extend(character.escape_unicode());
             }
@@ -191,7 +192,7 @@ pub(super) fn visible(text: &str) -> String {
     visible
 }
 
-/// A demand as programs and people know it: `lock`, `read`, or `3/10` for three of ten permits.
+/// Returns a demand for programs and people: `lock`, `read`, or `3/10` for three of ten permits.
 pub(super) fn demand(demand: Demand) -> String {
     match demand {
         Demand::EXCLUSIVE => "lock".to_owned(),
@@ -204,7 +205,7 @@ pub(super) fn ms(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A time for people, with two figures or so.
+/// Returns a time for people, with about two significant units.
 pub(super) fn age(ms: u64) -> String {
     match (ms / 1_000, ms) {
         (0, ms) => format!("{ms} ms"),
@@ -221,12 +222,12 @@ pub(super) fn optional_age(ms: Option<u64>) -> String {
     ms.map_or_else(|| "–".to_owned(), age)
 }
 
-/// The time since a holder asked: its wait is a part of it.
+/// Returns the time since a holder's request, including the wait.
 pub(super) fn ago(ms: Option<u64>) -> String {
     ms.map_or_else(|| "–".to_owned(), |ms| format!("{} ago", age(ms)))
 }
 
-/// A number with its thousands apart.
+/// Formats a number with thousands separators.
 pub(super) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut spaced = String::with_capacity(digits.len() + digits.len() / 3);

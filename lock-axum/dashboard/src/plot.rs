@@ -1,4 +1,4 @@
-//! A small picture of numbers over time, drawn as SVG: no script has to run.
+//! A small graph of numbers over time, drawn as SVG: no script has to run.
 
 use std::fmt::Write as _;
 
@@ -9,8 +9,8 @@ use super::page::count;
 
 const HEIGHT: u64 = 28;
 
-/// The numbers of the last minutes, the newest on the right, with the highest and the last in
-/// words. A stair, as they are what was seen at one time each.
+/// Draws the numbers of the last ten minutes, newest on the right, with the highest and the last in
+/// words. The graph is a step function, because each number is a sample at one moment.
 pub(super) fn plot(of: &str, numbers: &[u64], kind: &str) -> Markup {
     let highest = numbers.iter().copied().max().unwrap_or_default();
     let last = numbers.last().copied().unwrap_or_default();
@@ -25,7 +25,7 @@ pub(super) fn plot(of: &str, numbers: &[u64], kind: &str) -> Markup {
     }
 }
 
-/// The area under the numbers. Neighbours that are the same are one step.
+/// Returns the path of the area under the numbers. Equal neighbours share a step.
 fn stair(numbers: &[u64], highest: u64) -> String {
     let from = KEPT.saturating_sub(numbers.len());
     let mut path = format!("M{from} {HEIGHT}");
@@ -33,7 +33,7 @@ fn stair(numbers: &[u64], highest: u64) -> String {
         let is_new = at == from || numbers.get(at - from - 1) != Some(number);
         if is_new {
             let y = HEIGHT - number.saturating_mul(HEIGHT - 1).div_ceil(highest);
-            // Memory takes all that is written.
+            // Writing to a `String` cannot fail.
             let _ = write!(path, "H{at}V{y}");
         }
     }
@@ -51,7 +51,7 @@ mod tests {
         let drawn = plot("pay, waiting", &[], "waiting").into_string();
         assert!(!drawn.contains("<path"), "{drawn}");
         assert!(drawn.contains("aria-label=\"pay, waiting: at most 0, 0 at the end\""), "{drawn}");
-        // A number that is not zero is seen beside a high one.
+        // A number other than zero is visible beside a high one.
         assert!(stair(&[1, 1_000_000], 1_000_000).contains("V27"));
     }
 }

@@ -23,15 +23,15 @@ impl Refusal {
         Self { status, code, sentence: sentence.into() }
     }
 
-    /// The refusal of an error of the store or of a bad name, with the status and the code that the
-    /// lock layers give it.
+    /// Converts a store error or an invalid name, with the status and code used by the lock layers.
     pub(super) fn of_lock(error: LockError) -> Self {
         let sentence = error.to_string();
         let error = lock_tower::LockError::from(error);
         Self { status: error.status(), code: error.cause().code(), sentence }
     }
 
-    /// The response in this form. Events do not begin: their reader asks again later.
+    /// Returns the response in this format. An event stream is refused as well: its client retries
+    /// later.
     pub(super) fn into_response(self, form: Form) -> Response {
         let Self { status, code, sentence } = self;
         if form == Form::Html {

@@ -2,11 +2,10 @@
 //!
 //! # Implementation notes
 //!
-//! - The token stands in the form and in a cookie that other sites cannot set or read. It is not
-//!   kept here: behind a balancer, the form may be of another process than the one that it is sent
-//!   to.
-//! - Browsers say where a request comes from. That alone would do for those of today; the token is
-//!   for the others.
+//! - The token is in the form and in a cookie that other sites cannot set or read. It is not kept
+//!   here: behind a load balancer, another process may receive the form.
+//! - Current browsers report the origin of a request, which would be enough; the token protects the
+//!   others.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -29,7 +28,7 @@ use super::host::is_from_here;
 use super::page::{self, lock_path};
 use super::refusal::Refusal;
 
-/// The most holders whose labels are logged.
+/// The maximum number of holders with logged labels.
 const MOST_LOGGED: u32 = 10;
 const NAME: &str = "lock-dashboard";
 /// The length of a token: 128 bits.
@@ -39,16 +38,16 @@ const DIGITS: usize = 32;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Token {
     text: String,
-    /// Whether the browser has it already.
+    /// Whether the browser already has it.
     is_known: bool,
 }
 
 impl Token {
-    /// The token that the browser has, or a new one.
+    /// Returns the token of the browser, or a new one.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         Self::read(headers).unwrap_or_else(|| {
             let mut text = String::with_capacity(DIGITS);
-            // Memory takes all that is written.
+            // Writing to a `String` cannot fail.
             let _ = write!(text, "{:032x}", rand::random::<u128>());
             Self { text, is_known: false }
         })
@@ -67,7 +66,7 @@ impl Token {
     }
 }
 
-/// Lets the browser keep the token, if it is new.
+/// Sets the cookie for a new token.
 pub(super) fn with_cookie(mut response: Response, token: Option<Token>) -> Response {
     if let Some(Token { text, is_known: false }) = token
         && let Ok(cookie) =
@@ -78,7 +77,7 @@ pub(super) fn with_cookie(mut response: Response, token: Option<Token>) -> Respo
     response
 }
 
-/// The form. It is sent only after a second step, also without JavaScript.
+/// Renders the form. Submitting takes a second step, also without JavaScript.
 pub(super) fn form(name: &str, token: &Token) -> Markup {
     html! {
         details.release {
@@ -126,20 +125,20 @@ pub(super) async fn release(
     }
 }
 
-/// Releases all holds of a lock. Returns whether there was one.
+/// Releases all holds of a lock. Returns whether there was a hold.
 async fn release_all(
     board: &Board,
     name: &str,
     remote: Option<SocketAddr>,
 ) -> Result<bool, LockError> {
-    // Before the release: after it, the server has forgotten the holders.
+    // Read before the release, which deletes the holders from the server.
     let holders = board.locks.inspect_part(name, 0, MOST_LOGGED).await?.holders;
     let released = board.locks.force_release(name).await?;
     if released {
         let lock = if board.locks.redacts_names() { "(redacted)" } else { name };
         let labels = holders.iter().map(|holder| holder.label.as_deref().unwrap_or_default());
         let holders = labels.collect::<Vec<_>>().join(" ");
-        // Escaped: both may hold characters that make a line of the log read as another.
+        // Escaped, because both may contain characters that forge log lines.
         let (lock, holders) = (lock.escape_debug(), holders.escape_debug());
         let remote = remote.map(tracing::field::display);
         tracing::warn!(%lock, %holders, remote, "an operator released the lock by force");

@@ -1,5 +1,5 @@
-//! The turns of queues, as they were seen: they tell how long a waiter has still to wait, if its
-//! queue goes on so.
+//! Observed queue turns, which estimate how long a waiter still has to wait if the queue keeps
+//! moving at the same rate.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -8,16 +8,16 @@ use std::time::Duration;
 use lockcore::operate::Participant;
 use tokio::time::Instant;
 
-/// The time after which a queue that nobody has looked at is forgotten.
+/// How long an unwatched queue is kept.
 const FORGOTTEN: Duration = Duration::from_secs(30);
 
-/// The queues that are looked at, by the name of the lock and the first place that is shown.
+/// The watched queues, by lock name and first position shown.
 #[derive(Debug, Default)]
 pub(super) struct Queues(Mutex<HashMap<(String, u32), Turns>>);
 
 impl Queues {
-    /// Notes the waiters from this place on. Returns the length of a turn, once two were seen: the
-    /// first of them was seen in part.
+    /// Records the waiters from this position on. Returns the length of a turn after at least two
+    /// turns: the first turn was seen only in part.
     pub(super) fn note(&self, name: &str, from: u32, waiters: &[Participant]) -> Option<Duration> {
         let now = Instant::now();
         let mut queues = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -41,7 +41,7 @@ impl Queues {
 #[derive(Debug)]
 struct Turns {
     began: Instant,
-    /// The last turn, and the last look.
+    /// The time of the last turn, and of the last look.
     last: Instant,
     seen: Instant,
     count: u32,
@@ -53,7 +53,7 @@ impl Turns {
         Self { began: now, last: now, seen: now, count: 0, waiters: Vec::new() }
     }
 
-    /// The waiters in front of the first that still waits have had their turns, or have left.
+    /// Counts the waiters ahead of the new first waiter as turns: each had its turn, or has left.
     fn note(&mut self, waiters: Vec<String>, now: Instant) {
         let first = waiters.first();
         let still = self.waiters.iter().position(|waiter| Some(waiter) == first);
