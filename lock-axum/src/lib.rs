@@ -2,7 +2,7 @@
 //!
 //! A handler with a [`Locked`] argument serves one request at a time per key (an order, a seat, a
 //! wallet), in order of arrival, on any number of machines. The locks come from [lockcore], on
-//! Redis or in memory. A watchdog renews each lease until its handler ends.
+//! Redis or in memory. A watchdog renews each lease until the handler ends.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -122,15 +122,15 @@
 //! # Two locks
 //!
 //! Two `Locked` arguments acquire their locks in argument order. They can deadlock with a handler
-//! that acquires them in the opposite order, until one of the waits times out. Use a single
-//! argument: `Locked<(A, B)>` sorts them.
+//! that acquires them in the opposite order, until a wait times out. Use a single argument:
+//! `Locked<(A, B)>` sorts them.
 //!
 //! A key that occurs twice in a request (from an outer lock layer, another extractor or a tuple) is
 //! held once. There are two exceptions. After an `OwnedLock`, the same key waits, because the layer
 //! does not know when the `OwnedLock` is released. A lock that the handler acquires through a
 //! `Locks` is not shared either and waits for this hold: use [`reenter`](Locked::reenter). Two
-//! requests would wait for themselves and are refused at once: more permits of a name under a
-//! permit of that name, and a [`WriteLocked`] of a name under a read lock.
+//! cases are refused at once, because the request would wait for itself: further permits under a
+//! permit for the same name, and a [`WriteLocked`] under a read lock for the same name.
 //!
 //! # In the handler
 //!
@@ -140,7 +140,7 @@
 //! - If the hold is lost while the handler runs, the handler is dropped and the response is 500,
 //!   unless the layer is set to [`OnLost::Continue`]. [`lost`](Locked::lost) and
 //!   [`deadline`](Locked::deadline) report the loss to the handler.
-//! - If the client disconnects, servers drop the handler at its current await point, and the lock
+//! - If the client disconnects, servers drop the handler at the current await point, and the lock
 //!   is released. Use [`detach`](Locked::detach) for work that must finish once started.
 //! - [`release`](Locked::release) releases the lock before the response.
 //! - All of these work with `?` in a handler that returns `Result<_, LockError>`: a [`LockError`]
@@ -172,7 +172,7 @@
 //! | on HTTP/2, the body is too large to be [read while the request waits](LockScopeLayer::read_ahead) | 413, with `Retry-After` |
 //! | on HTTP/2, the bodies of waiting requests fill [the layer's buffer](LockScopeLayer::read_ahead_total) | 503, with `Retry-After` |
 //! | the body [fails while the request waits](LockScopeLayer::read_ahead), mostly because the client has disconnected | 400 |
-//! | the HTTP/2 connection has reached its [limit of waiting requests](LockScopeLayer::waiting_per_connection) | 503, with `Retry-After` |
+//! | the HTTP/2 connection has reached the [limit of waiting requests](LockScopeLayer::waiting_per_connection) | 503, with `Retry-After` |
 //! | the request is [refused early](LockScopeLayer::refuse_early) | 503, with `Retry-After` |
 //! | a newer request [waits instead](LockScopeLayer::when_busy) | 409 |
 //! | Redis is unavailable or refuses to serve | 503, with `Retry-After` if the cause can be temporary |
@@ -180,7 +180,7 @@
 //! | a hold is lost while the request waits for another lock | 503 |
 //! | the key is not a valid lock name | 400 |
 //! | the key is a path with a number not in [canonical form](lock_tower::key::canonical_path), such as `/orders/07` | 400, with the code `lock-key-spelling` |
-//! | no layer; a write of a name that the same request reads; an option or a number of permits out of range | 500 |
+//! | no layer; a write lock for a name the same request has read-locked; an option or a number of permits out of range | 500 |
 //! | the extractor `E` rejects the request | the status set by `E` |
 //!
 //! Response bodies are problem+json. [`Refusals`] and the layer's methods change them. Rejections

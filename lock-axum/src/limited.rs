@@ -1,4 +1,4 @@
-//! The permit limit of an extractor.
+//! Permit limits, from extractors.
 
 use axum::Extension;
 use axum::extract::Path;
@@ -6,10 +6,10 @@ use serde_core::de::DeserializeOwned;
 
 use crate::lockable::Lockable;
 
-/// The permit limit of a name: how many requests may hold a permit at a time, for a
+/// Provides the permit limit for a name: how many requests may hold a permit at a time, for a
 /// [`PermitLocked`](crate::PermitLocked).
 ///
-/// [`Path`], `Query`, `Json`, `Form` and [`Extension`] use the limit of the value inside. Your own
+/// [`Path`], `Query`, `Json`, `Form` and [`Extension`] delegate to the value inside. Your own
 /// extractor can read the limit from anywhere: a tenant's plan, a session, the state.
 ///
 /// ```

@@ -46,7 +46,7 @@ use tower::{Layer, Service};
 ///
 /// The closure takes one to four extractors that do not read the body, and returns an [`IntoKeys`]
 /// type: a `String`, [`Keys`], or an `Option` or `Result` of these. With `None` the request passes
-/// without a lock. A rejection of an extractor becomes the response. The
+/// without a lock. An extractor's rejection becomes the response. The
 /// [`LockScopeLayer`](crate::LockScopeLayer) outside keeps the lock; without that layer the
 /// response is 500. Waiting, refusals and the end of the hold are the same as with
 /// [`Locked`](crate::Locked).

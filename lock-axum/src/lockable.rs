@@ -10,9 +10,9 @@ use crate::path::by_route;
 
 /// Provides the lock name of a request: from the parameters of a route, a body, a session.
 ///
-/// [`Path`], `Query`, `Json`, `Form` and [`Extension`] use the key of the value inside. A tuple has
+/// [`Path`], `Query`, `Json`, `Form` and [`Extension`] delegate to the value inside. A tuple has
 /// the locks of all its parts. [`OriginalUri`] locks the whole path in [canonical
-/// form](canonical_path). [`MatchedPath`] is one lock for all requests of a route.
+/// form](canonical_path). [`MatchedPath`] is one lock for a whole route.
 ///
 /// ```
 /// use lock_axum::{Keys, Lockable};
@@ -119,7 +119,7 @@ impl Lockable for OriginalUri {
     }
 }
 
-/// One lock for all requests of a route, with any parameters: `:route:/orders/{id}`.
+/// One lock for a whole route, with any parameters: `:route:/orders/{id}`.
 impl Lockable for MatchedPath {
     fn lock_key(&self) -> Keys {
         by_route(self)

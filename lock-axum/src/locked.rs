@@ -1,4 +1,4 @@
-//! The extractor for a lock that is held until the response.
+//! The extractor for a lock held until the response.
 
 use std::fmt;
 use std::future::Future;
@@ -131,7 +131,7 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
         Self { source, handles, locks, mode: PhantomData }
     }
 
-    /// The extractor that provided the key.
+    /// Returns the extractor with the key.
     pub fn source(&self) -> &E {
         &self.source
     }
@@ -141,12 +141,12 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
         self.source
     }
 
-    /// The handle of the hold. With several holds, the last in name order.
+    /// Returns the hold's handle. With several holds, the last in name order.
     pub fn handle(&self) -> &LockHandle {
         self.handles.last().expect("there is at least one")
     }
 
-    /// The handles of the holds, in name order: a tuple has several.
+    /// Returns all handles, in name order: a tuple has several.
     pub fn handles(&self) -> &[LockHandle] {
         &self.handles
     }
@@ -209,7 +209,7 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
     }
 
     /// Returns guards on the same holds, for work that continues after the response. A lock is
-    /// released when its last guard is dropped.
+    /// released when the last guard is dropped.
     ///
     /// # Errors
     /// [`Lost`](lockcore::LockErrorKind::Lost) if a hold was lost or has been released.

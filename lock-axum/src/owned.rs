@@ -1,4 +1,4 @@
-//! An extractor that owns its guard, for work that outlives the response.
+//! An extractor that owns the guard, for work that outlives the response.
 
 use std::fmt;
 use std::ops::Deref;
@@ -11,11 +11,11 @@ use lockcore::{FencingToken, LockGuard};
 use crate::lockable::Lockable;
 use crate::rejection::LockedRejection;
 
-/// A lock that is held until this is dropped: for a WebSocket or a task that outlives the response.
+/// A lock held until this is dropped: for a WebSocket or a task that outlives the response.
 ///
 /// **It is a guard in an argument.** An `async fn` keeps it until it returns, or moves it
-/// elsewhere. A closure drops an argument that its body does not use *before* the body runs. For a
-/// lock that lasts as long as the handler, use [`Locked`](crate::Locked).
+/// elsewhere. A closure drops an unused argument *before* the body runs. For a lock for the
+/// duration of the handler, use [`Locked`](crate::Locked).
 ///
 /// An `OwnedLock` shares a lock that the request already has from a layer or a
 /// [`Locked`](crate::Locked). The reverse is not true: the same lock requested after the
@@ -46,7 +46,7 @@ pub struct OwnedLock<E: Lockable> {
 }
 
 impl<E: Lockable> OwnedLock<E> {
-    /// The extractor that provided the key.
+    /// Returns the extractor with the key.
     pub fn source(&self) -> &E {
         &self.source
     }

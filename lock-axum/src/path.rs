@@ -26,9 +26,9 @@ pub fn by_path() -> ByPath {
     ByPath::new().original(|extensions| extensions.get::<OriginalUri>().map(|uri| &uri.0))
 }
 
-/// One lock for all requests of a route, with any parameters. For an
-/// [`HttpLockLayer`](crate::HttpLockLayer) on [`Router::route_layer`](axum::Router::route_layer).
-/// The key is `:route:` followed by the route path, which cannot be the path of a request.
+/// One lock for a whole route, with any parameters. For an [`HttpLockLayer`](crate::HttpLockLayer)
+/// on [`Router::route_layer`](axum::Router::route_layer). The key is `:route:` followed by the
+/// route path, which cannot be a request path.
 ///
 /// A request without a matched route is refused. Put the layer after routing, not around the
 /// router.

@@ -6,7 +6,7 @@ use std::fmt;
 use axum::response::{IntoResponse, Response};
 use lock_tower::LockError;
 
-/// The rejection of a [`Locked`](crate::Locked) or an [`OwnedLock`](crate::OwnedLock).
+/// Rejection from [`Locked`](crate::Locked) or [`OwnedLock`](crate::OwnedLock).
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LockedRejection<K> {
@@ -16,7 +16,7 @@ pub enum LockedRejection<K> {
     Lock(LockError),
 }
 
-/// The rejection of a [`LockedBody`](crate::LockedBody).
+/// Rejection from [`LockedBody`](crate::LockedBody).
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LockedBodyRejection<K, E> {

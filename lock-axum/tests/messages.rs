@@ -1,10 +1,10 @@
-//! The compiler's messages where something of ours is missing: they name the code to write.
+//! Compiler messages for missing implementations, which name the code to write.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Programs that do not compile, and the sentences of ours that are part of the compiler's message.
+/// Programs that do not compile, and the sentences expected in the compiler's message.
 const FIXTURES: [(&str, &str, &[&str]); 9] = [
     (
         "number",
@@ -57,7 +57,8 @@ const FIXTURES: [(&str, &str, &[&str]); 9] = [
     ),
 ];
 
-/// A package of the fixtures, in the folder of the build: it has to find our dependencies there.
+/// Creates a package for the fixtures inside the build folder, where the compiler finds our
+/// dependencies.
 fn package(folder: &Path) {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let path = |name: &str| crates.join(name).display().to_string();

@@ -1,4 +1,4 @@
-//! Extractors whose rejections use the response format of the request.
+//! Extractors whose rejections use the requested format.
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::response::Response;
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use super::form::Form;
 use super::refusal::Refusal;
 
-/// The query parameters of a request.
+/// Query parameters.
 #[derive(Debug)]
 pub(super) struct Query<T>(pub(super) T);
 

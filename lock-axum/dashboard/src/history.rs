@@ -39,7 +39,7 @@ struct Samples {
     refused: BTreeMap<Arc<str>, u64>,
 }
 
-/// The current waits and holds of a class, and the refusals since the last sample.
+/// Current waits and holds by class, and refusals since the last sample.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sample {
     waiting: u64,
@@ -53,7 +53,7 @@ impl Sample {
     }
 }
 
-/// The samples of a class, oldest first.
+/// The samples per class, oldest first.
 #[derive(Debug, Serialize)]
 pub(super) struct Past {
     pub(super) class: String,

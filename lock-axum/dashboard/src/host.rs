@@ -1,11 +1,11 @@
-//! The host names of the dashboard.
+//! The dashboard's host names.
 //!
 //! # Implementation notes
 //!
-//! An attacker can make the name of a foreign site resolve to the dashboard's address (DNS
-//! rebinding). An operator's browser then treats the dashboard as part of that site, which can read
-//! the pages and the form token. Only the host name in the request gives the attack away. Nobody
-//! else can own an IP address or `localhost`.
+//! An attacker can make a foreign site's name resolve to the dashboard's address (DNS rebinding).
+//! An operator's browser then treats the dashboard as part of that site, which can read the pages
+//! and the form token. Only the host name in the request gives the attack away. Nobody else can own
+//! an IP address or `localhost`.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use super::Board;
 use super::form::Form;
 use super::refusal::Refusal;
 
-/// A host name of the dashboard, with a port if the port must match.
+/// A dashboard host name, with a port if the port must match.
 #[derive(Debug, Clone)]
 pub(super) struct Host(Authority);
 
@@ -51,7 +51,7 @@ fn is_plain(authority: &Authority) -> bool {
         && (has_port || authority.port().is_none() && !authority.as_str().ends_with(':'))
 }
 
-/// Returns the host without the trailing dot of a fully qualified name.
+/// Returns the host without a trailing dot.
 fn name(authority: &Authority) -> &str {
     let host = authority.host();
     host.strip_suffix('.').unwrap_or(host)
@@ -102,7 +102,7 @@ pub(super) async fn check(
     Refusal::new(StatusCode::MISDIRECTED_REQUEST, "host-unknown", sentence).into_response(form)
 }
 
-/// Whether the browser reports that the request comes from a page of the same origin. Programs send
+/// Whether the browser reports that the request comes from a page of its own origin. Programs send
 /// neither header, so that only the token protects against them.
 pub(super) fn is_from_here(uri: &Uri, headers: &HeaderMap) -> bool {
     if let Some(site) = headers.get("sec-fetch-site") {
@@ -114,7 +114,7 @@ pub(super) fn is_from_here(uri: &Uri, headers: &HeaderMap) -> bool {
     let (Some(authority), Some(scheme)) = (origin.authority(), origin.scheme_str()) else {
         return false;
     };
-    // Browsers omit the default port of a scheme, and a proxy may add it.
+    // Browsers omit a scheme's default port, and a proxy may add it.
     let port = |authority: &Authority| {
         authority.port_u16().or(match scheme {
             "http" => Some(80),

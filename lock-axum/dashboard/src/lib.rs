@@ -1,4 +1,4 @@
-//! Pages for operators that show the locks of a [`Locks`], to nest into your router.
+//! Pages for operators that show all locks in a [`Locks`] store, to nest into your router.
 //!
 //! **The pages have no authentication of their own.** They show lock names and the labels of all
 //! requests to every visitor. Nest them behind your operators' authentication, or serve them on a
@@ -46,8 +46,8 @@
 //! |---|---|---|
 //! | `node` | this process: connections, waits and holds, by class and individually; the last ten minutes as a graph, and the hottest names of the last 24 hours | no server load |
 //! | `lock?name=order:42` | a lock: holders, and queue with positions, ages and the time until each turn; for a free name, similar busy locks | as much server load as it shows, regardless of the number of waiters; for a free name, a survey, as `overview` |
-//! | `overview?has=order` | all held or awaited locks of the namespace, or only those with a given text in their name or their holder's label; sorted by longest queue, oldest wait or oldest holder | a [survey](lockcore::operate::Survey::next_page) of at most 1 000 locks or 2 seconds; at most one every 2 seconds, never two at once, and at most a fifth of the time |
-//! | `release` | by POST, if [enabled](Dashboard::allow_release): releases all holds of a lock | |
+//! | `overview?has=order` | all held or awaited locks in the namespace, or only those with a given text in their name or their holder's label; sorted by longest queue, oldest wait or oldest holder | a [survey](lockcore::operate::Survey::next_page) of at most 1 000 locks or 2 seconds; at most one every 2 seconds, never two at once, and at most 20 % of the time |
+//! | `release` | by POST, if [enabled](Dashboard::allow_release): releases all holds on a lock | |
 //!
 //! The path where the dashboard is nested redirects to `node`; with
 //! [`nest_service`](Router::nest_service) also with a trailing slash. `from` and `most` select a
@@ -99,10 +99,10 @@ use live::Live;
 use overview::{LastSurvey, Which};
 use turns::Queues;
 
-/// Maximum size of the release form, in bytes.
+/// Maximum form size in bytes.
 const MAX_FORM: usize = 8 << 10;
 
-/// The pages that show the locks of a [`Locks`], and of its store.
+/// Pages that show the locks in a [`Locks`] store.
 ///
 /// They have no authentication: see [the crate documentation](self).
 #[derive(Debug, Clone)]
@@ -124,14 +124,14 @@ impl Dashboard {
     /// running, and only a resource that checks fencing tokens refuses their writes. Off by
     /// default: the response is then 403.
     ///
-    /// Each release of a hold is a `tracing` event at `warn`, with the lock name (unless names are
+    /// Each successful release is a `tracing` event at `warn`, with the lock name (unless names are
     /// redacted), the holders' labels, and the browser's address if the router is served [with
     /// it](Router::into_make_service_with_connect_info). Your authentication has to log which
     /// operator it was.
     ///
     /// The form contains a token that is also in a cookie, so that no other site can submit it for
-    /// a signed-in operator. A request is also refused if the browser reports another site as its
-    /// origin, or if the [host name](Self::hosts) is not the dashboard's.
+    /// a signed-in operator. A request is also refused if the browser reports a foreign origin, or
+    /// if the [host name](Self::hosts) is not the dashboard's.
     pub fn allow_release(mut self, allow: bool) -> Self {
         self.allows_release = allow;
         self
@@ -232,7 +232,7 @@ struct Board {
     history: History,
 }
 
-/// A live part of a page.
+/// A live page part.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Topic {
     Node,
@@ -241,7 +241,7 @@ enum Topic {
 }
 
 impl Board {
-    /// Renders the current markup of a live part.
+    /// Renders the current markup.
     async fn render(&self, topic: &Topic) -> Arc<str> {
         match topic {
             Topic::Node => node::fragment(self),

@@ -30,7 +30,7 @@ use super::{Board, Topic};
 const PERIOD: Duration = Duration::from_secs(1);
 /// The interval of keep-alive events, which detect closed pages.
 const ALIVE: Duration = Duration::from_secs(5);
-/// The lifetime of a response: a graceful shutdown of the server waits for it.
+/// The response lifetime: a graceful shutdown of the server waits for it.
 const LIFE: Duration = Duration::from_secs(10);
 /// The pause before a browser reconnects.
 const RETRY: Duration = Duration::from_millis(500);
@@ -53,7 +53,7 @@ impl Live {
     }
 }
 
-/// Returns the events of a topic.
+/// Streams a topic's events.
 pub(super) fn events(board: &Arc<Board>, topic: Topic) -> Response {
     let mut topics = board.live.topics();
     topics.watched.retain(|_, sender| sender.receiver_count() > 0);

@@ -1,4 +1,4 @@
-//! The page of one lock: its holders and its queue.
+//! The lock page: holders and queue.
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ pub(super) async fn show(
     release::with_cookie(frame(Page::Lock, &title, parts), token)
 }
 
-/// Renders the current view as a part of the page.
+/// Renders the live part.
 pub(super) async fn fragment(board: &Board, name: &str, part: (u32, u32)) -> Markup {
     match LockView::read(board, name.to_owned(), part).await {
         Ok(view) => view.markup(),
@@ -94,7 +94,7 @@ struct LockView {
     meant: Vec<String>,
     #[serde(skip)]
     most: u32,
-    /// The token of the release form, if releases are allowed.
+    /// The release form's token, if releases are allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     release_token: Option<String>,
 }
@@ -196,7 +196,7 @@ impl LockView {
         }
     }
 
-    /// Shows which part of the queue is listed, and links to the others.
+    /// Shows which positions are listed, and links to the others.
     fn pages(&self) -> Markup {
         let (from, most) = (u64::from(self.from), u64::from(self.most));
         let last = from + self.waiters.len() as u64;

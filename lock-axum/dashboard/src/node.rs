@@ -41,7 +41,7 @@ pub(super) async fn show(
     }
 }
 
-/// Renders the current view as a part of the page.
+/// Renders the live part.
 pub(super) fn fragment(board: &Board) -> Markup {
     NodeView::of(board, Part::default()).markup()
 }
@@ -57,7 +57,7 @@ struct NodeView {
     places_lost: u64,
     servers: Vec<Server>,
     classes: Vec<Class>,
-    /// The last ten minutes of the busiest classes: a sample every five seconds.
+    /// The last ten minutes in the busiest classes: a sample every five seconds.
     past: Vec<Past>,
     hottest: Vec<Hour>,
     from: u32,
@@ -89,7 +89,7 @@ struct Class {
     oldest_hold_ms: Option<u64>,
 }
 
-/// The hottest names of an hour.
+/// The hottest names in one hour.
 #[derive(Debug, Serialize)]
 struct Hour {
     began_ms: u64,
@@ -248,7 +248,7 @@ impl One {
     }
 }
 
-/// Renders the last ten minutes of a class.
+/// Renders a class's last ten minutes.
 fn row(past: &Past) -> Markup {
     let Past { class, waiting, holding, refused } = past;
     let times: u64 = refused.iter().sum();

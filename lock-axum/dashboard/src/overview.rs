@@ -23,24 +23,24 @@ use super::refusal::Refusal;
 use super::turns::Queues;
 use super::{Board, Part, Topic};
 
-/// The limits of a survey.
+/// Survey limits.
 const MOST_LOCKS: usize = 1_000;
 const LONGEST: Duration = Duration::from_secs(2);
 /// How long a survey is reused, at least, and as a multiple of its duration: however many pages are
-/// open, surveys take at most a fifth of the servers' time.
+/// open, surveys take at most 20 % of server time.
 const FRESH: Duration = Duration::from_secs(2);
 const PAUSE: u32 = 4;
-/// Maximum length of the filter text, in bytes.
+/// Maximum filter length in bytes.
 const MAX_TEXT: usize = 512;
 
-/// The last survey. Only one survey runs at a time, and concurrent requests share its result.
+/// The last survey. Only one survey runs at a time, and concurrent requests share the result.
 #[derive(Debug, Default)]
 pub(super) struct LastSurvey {
     last: Mutex<Option<(Instant, Arc<Overview>)>>,
     queues: Queues,
 }
 
-/// The sort order of the locks.
+/// The sort order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum By {
@@ -71,7 +71,7 @@ impl By {
 #[serde(default)]
 pub(super) struct Which {
     by: By,
-    /// A text in the name of the lock or in its holder's label, case-insensitive.
+    /// A text in the lock name or the holder's label, case-insensitive.
     has: String,
     from: u32,
     most: u32,
@@ -107,7 +107,7 @@ pub(super) async fn show(
     frame(Page::Overview, "All locks", parts)
 }
 
-/// Renders the current view as a part of the page.
+/// Renders the live part.
 pub(super) async fn fragment(board: &Board, which: &Which) -> Markup {
     View::of(&*board.survey.read(&board.locks).await, which).markup()
 }
@@ -144,7 +144,7 @@ impl Which {
     }
 }
 
-/// The result of a survey.
+/// A survey result.
 #[derive(Debug, Serialize)]
 pub(super) struct Overview {
     #[serde(skip)]
@@ -182,14 +182,14 @@ struct Busy {
     /// The name as this process acquires it.
     name: Option<String>,
     holding: u64,
-    /// The holder whose lease ends first: its label, the time since its request, and its lease.
+    /// The holder whose lease ends first: label, time since the request, lease.
     holder: Option<String>,
     age_ms: Option<u64>,
     lease_ms: Option<u64>,
     waiting: u64,
     /// How long the next waiter has waited.
     next_waits_ms: Option<u64>,
-    /// An upper bound of the time until the next waiter's turn, at the observed rate.
+    /// Upper bound for the time until the next waiter's turn, at the observed rate.
     turn_in_ms: Option<u64>,
 }
 

@@ -12,7 +12,7 @@ use lockcore::Demand;
 use maud::{DOCTYPE, Markup, html};
 use serde::Serialize;
 
-/// The page loads only from its own origin and has nothing inline: a label mistaken for markup
+/// The page loads only from the same origin and has nothing inline: a label mistaken for markup
 /// could do nothing.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                       img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
@@ -26,7 +26,7 @@ pub(super) enum Page {
     Refusal,
 }
 
-/// The parts of a page, in order.
+/// Page parts, in order.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     /// The state when the page was opened.
@@ -136,8 +136,8 @@ pub(super) fn table(id: &str, title: &str, heads: &[&str], rows: Markup) -> Mark
     }
 }
 
-/// Links to the page of a lock by the name this process acquires, followed by the name in the store
-/// if it differs.
+/// Links to a lock's page by the name this process acquires, followed by the name in the store if
+/// it differs.
 pub(super) fn lock_link(lock: Option<&str>, name: Option<&str>) -> Markup {
     match (lock, name) {
         (None, _) => html! { span.soft { "hidden" } },
@@ -181,7 +181,7 @@ pub(super) fn visible(text: &str) -> String {
     let mut visible = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
-            // Also marks that change the direction of the following text.
+            // Also marks that change the direction of what follows.
             '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => {
                 visible.extend(character.escape_unicode());
             }

@@ -25,7 +25,7 @@ pub(super) fn plot(of: &str, numbers: &[u64], kind: &str) -> Markup {
     }
 }
 
-/// Returns the path of the area under the numbers. Equal neighbours share a step.
+/// Returns the SVG path for the area under the numbers. Equal neighbours share a step.
 fn stair(numbers: &[u64], highest: u64) -> String {
     let from = KEPT.saturating_sub(numbers.len());
     let mut path = format!("M{from} {HEIGHT}");

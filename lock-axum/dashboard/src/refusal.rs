@@ -1,4 +1,4 @@
-//! Refusals of the dashboard, as a page or as problem+json.
+//! Dashboard refusals, as a page or as problem+json.
 
 use axum::response::{IntoResponse as _, Response};
 use http::header::CONTENT_TYPE;

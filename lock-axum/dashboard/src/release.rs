@@ -4,7 +4,7 @@
 //!
 //! - The token is in the form and in a cookie that other sites cannot set or read. It is not kept
 //!   here: behind a load balancer, another process may receive the form.
-//! - Current browsers report the origin of a request, which would be enough; the token protects the
+//! - Current browsers report a request's origin, which would be enough; the token protects the
 //!   others.
 
 use std::fmt::Write as _;
@@ -31,10 +31,10 @@ use super::refusal::Refusal;
 /// The maximum number of holders with logged labels.
 const MOST_LOGGED: u32 = 10;
 const NAME: &str = "lock-dashboard";
-/// The length of a token: 128 bits.
+/// Token length in hexadecimal digits: 128 bits.
 const DIGITS: usize = 32;
 
-/// The token of a browser.
+/// A browser's token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Token {
     text: String,
@@ -43,7 +43,7 @@ pub(super) struct Token {
 }
 
 impl Token {
-    /// Returns the token of the browser, or a new one.
+    /// Returns the browser's token, or a new token.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         Self::read(headers).unwrap_or_else(|| {
             let mut text = String::with_capacity(DIGITS);
@@ -125,7 +125,7 @@ pub(super) async fn release(
     }
 }
 
-/// Releases all holds of a lock. Returns whether there was a hold.
+/// Releases all holds on a lock. Returns whether there was any.
 async fn release_all(
     board: &Board,
     name: &str,

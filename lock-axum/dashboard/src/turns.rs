@@ -41,7 +41,7 @@ impl Queues {
 #[derive(Debug)]
 struct Turns {
     began: Instant,
-    /// The time of the last turn, and of the last look.
+    /// When the last turn and the last look were.
     last: Instant,
     seen: Instant,
     count: u32,

@@ -1,4 +1,4 @@
-//! Bodies that are read before the lock is acquired, or under it.
+//! Bodies read before the lock is acquired, or under it.
 
 use axum::extract::{FromRequest, Path, Query, Request};
 use axum::response::{IntoResponse as _, Response};
@@ -50,7 +50,7 @@ async fn so_does_a_form() {
     assert_eq!(ask(&app, request).await.body, "account:1,account:2");
 }
 
-/// A transfer to the account of the route, from that of the body.
+/// A transfer from the account in the body to the account in the route.
 struct Move {
     from: u64,
     to: u64,

@@ -1,4 +1,4 @@
-//! Clients that hang up.
+//! Clients that disconnect.
 
 use std::net::SocketAddr;
 use std::time::Duration;

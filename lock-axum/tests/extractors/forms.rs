@@ -97,7 +97,7 @@ async fn no_more_run_than_a_type_says_and_the_next_gets_429() {
     let (gate, mut keeper) = gate();
     let call = async move |document: PermitLocked<ByDocument>| {
         gate.pass().await;
-        document.detach(async {}).await?; // the calls of a handler work under permits, too
+        document.detach(async {}).await?; // the handler methods work under permits, too
         Ok::<_, LockError>(document.is_lost().to_string())
     };
     let app = Router::new().route("/{id}", route_get(call)).layer(layer(&locks));
@@ -119,7 +119,7 @@ async fn no_more_run_than_a_type_says_and_the_next_gets_429() {
     assert_eq!(locks.status().holding, 0);
 }
 
-// T3: the status was 423, as if one other request had the lock.
+// T3: the status was 423, as if another request held the lock.
 #[tokio::test]
 async fn permits_that_a_handler_waits_for_in_vain_are_429_through_its_error() {
     let locks = Locks::in_memory();
@@ -173,7 +173,7 @@ async fn a_write_covers_a_read_of_the_same_request() {
 
 #[tokio::test]
 async fn a_type_that_says_its_form_itself_has_it_in_a_plain_argument_and_no_other_in_others() {
-    /// A type whose key has the demand of a read.
+    /// A type whose key demands a read lock.
     #[derive(Deserialize)]
     struct Rates {
         _id: u32,

@@ -1,4 +1,4 @@
-//! The sources of keys, and the options that a key may have.
+//! Sources of keys, and options of keys.
 
 use std::time::Duration;
 
@@ -160,7 +160,7 @@ async fn a_request_may_have_its_own_wait_lease_label_and_queue_limit() {
     free(&locks, "choosy").await;
 }
 
-/// Answers with the key that the layer has locked.
+/// Responds with the key that the layer has locked.
 async fn layered(request: axum::extract::Request) -> String {
     request.extensions().get::<LockHandle>().unwrap().key().into_owned()
 }

@@ -72,7 +72,7 @@ async fn every_kind_of_handler_runs_under_its_lock_until_it_has_answered() {
     }
 }
 
-/// The trap is real: `Locked` would end like this if it owned its guard.
+/// The trap is real: this is how `Locked` would fail if it owned its guard.
 #[tokio::test]
 async fn a_closure_drops_the_guard_that_it_does_not_use_before_its_body_runs() {
     let locks = Locks::in_memory();
@@ -116,7 +116,7 @@ async fn a_panic_in_the_handler_frees_the_lock() {
 
 #[tokio::test]
 async fn the_lock_lasts_while_the_answer_is_made_into_a_response() {
-    /// A response that looks at the lock when axum makes it.
+    /// A response that inspects the lock when axum builds it.
     struct Late(Locks, tokio::runtime::Handle);
 
     impl IntoResponse for Late {

@@ -1,4 +1,4 @@
-//! A lock around a route, named by a closure.
+//! A lock around a route, with a key from a closure.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The extractors in routers: called directly and behind real sockets, on a store in memory and on
+//! The extractors in routers, called directly and over real sockets, on an in-memory store and on
 //! Redis.
 #![allow(clippy::unwrap_used, reason = "tests")]
 

@@ -1,4 +1,4 @@
-//! Routers on nodes of their own, on one Redis.
+//! Routers on separate nodes, on one Redis.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use lockcore::MemoryStore;
 
 use crate::support::{ByOrder, get, send};
 
-/// A witness that sees handlers overlap, and tokens that do not rise.
+/// A witness that detects overlapping handlers and tokens that do not rise.
 #[derive(Default)]
 struct Witness {
     inside: AtomicUsize,
@@ -69,7 +69,7 @@ async fn on_a_cluster_two_routers_serve_one_at_a_time_for_each_name() {
         let is_there = |id: &u64| clustered.primary_of(&format!("order:{id}")) == primary;
         (1..).find(is_there).unwrap()
     });
-    // Tokens rise for each name: a witness each.
+    // Tokens rise per name, so each name has a witness.
     let witnesses = [(); 3].map(|()| Arc::new(Witness::default()));
     let mut answers = Vec::new();
     let mut nodes = Vec::new();
@@ -117,7 +117,7 @@ async fn the_watchdog_renews_a_handler_that_takes_longer_than_its_lease() {
     keeper.entered().await;
     let second = send(&other, get("/7"));
     queued(&locks, "order:7", 1).await;
-    tokio::time::sleep(3 * lease).await; // the test is about this time
+    tokio::time::sleep(3 * lease).await; // longer than the lease, which must be renewed
     assert!(other_keeper.is_alone());
     keeper.let_one_on();
     assert_eq!(first.await.unwrap().status, 200);

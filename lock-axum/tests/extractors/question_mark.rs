@@ -1,4 +1,4 @@
-//! The errors of all calls of a handler pass through `?`, and are answered as the layer refuses.
+//! The errors of all handler methods pass through `?`, and become the layer's refusals.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use lockcore::{LockKey, LockOptions};
 
 use crate::support::{ByOrder, ask, get};
 
-/// Ends the hold of a lock by force.
+/// Releases a lock by force.
 async fn lose(locks: &Locks, key: &str) {
     assert!(locks.force_release(key).await.unwrap());
 }

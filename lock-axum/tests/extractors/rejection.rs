@@ -1,4 +1,4 @@
-//! The responses in place of the handler's answer.
+//! Rejections.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ fn app(locks: &Locks, change: impl FnOnce(LockScopeLayer) -> LockScopeLayer) -> 
     routes().layer(change(LockScopeLayer::new(locks.clone()).wait(SHORT)))
 }
 
-/// The three kinds of extractors, asking for the lock of order 7.
+/// The three kinds of extractors, each requesting the lock of order 7.
 fn asking() -> [impl Fn() -> axum::extract::Request; 3] {
     let number = |number| {
         move || match number {
@@ -75,7 +75,7 @@ fn asking() -> [impl Fn() -> axum::extract::Request; 3] {
     [number(0), number(1), number(2)]
 }
 
-/// Asserts the refusal of every kind of extractor, called directly and over a socket.
+/// Asserts that every kind of extractor is refused, called directly and over a socket.
 async fn refuse(app: &Router, status: u16, cause: Cause, waits: bool) {
     for request in asking() {
         let answers = both(app, request).await;

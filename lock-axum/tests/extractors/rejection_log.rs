@@ -1,4 +1,4 @@
-//! The log events of rejections.
+//! Log events for rejections.
 
 use std::fmt::Debug;
 use std::sync::{Arc, LazyLock, Mutex};
@@ -23,12 +23,12 @@ use crate::support::{ByOrder, ask, get};
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
-/// A subscriber that lives on: of a single one tracing asks the thread that first comes to an
-/// event, which may have none.
+/// A second live subscriber: with a single subscriber, tracing asks the thread that first reaches
+/// an event, which may have no subscriber.
 static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Log::default()));
 
 impl Log {
-    /// Starts a log of this thread, which lasts while the guard lives.
+    /// Starts a log for this thread, until the guard is dropped.
     fn here() -> (Self, DefaultGuard) {
         LazyLock::force(&ANOTHER);
         let log = Self::default();
@@ -129,7 +129,7 @@ async fn what_only_the_developer_can_mend_is_an_error_of_the_log() {
     assert!(errors[0].contains(".layer(LockScopeLayer::new(locks))"), "{errors:?}");
 }
 
-// L11: each request was logged as if the server were set up wrongly.
+// L11: each request was logged as a server configuration error.
 #[tokio::test]
 async fn a_name_that_another_program_has_is_one_warning_a_minute() {
     let (log, _here) = Log::here();

@@ -1,4 +1,4 @@
-//! Releases: early, before the answer, in the background.
+//! Releases: early, before the response, in the background.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ async fn after_an_early_release_the_next_comes_in_while_the_handler_goes_on() {
     drop(guard);
     keeper.entered().await;
     let next = next.await.unwrap().unwrap();
-    // The end of that lock concerns the next request only.
+    // The end of that lock concerns only the next request.
     assert!(locks.force_release("order:7").await.unwrap());
     next.lost().await;
     keeper.let_one_on();
@@ -56,7 +56,7 @@ async fn what_is_lost_after_an_early_release_is_no_business_of_the_handler_that_
     let locks = Locks::in_memory();
     let (gate, mut keeper) = gate();
     let handler = async move |order: Locked<ByOrder>| {
-        gate.pass().await; // the layer watches now
+        gate.pass().await; // the layer is watching now
         let kept = order.reenter().unwrap();
         order.release().await.unwrap();
         gate.pass().await;
@@ -69,7 +69,7 @@ async fn what_is_lost_after_an_early_release_is_no_business_of_the_handler_that_
     keeper.finished().await;
     keeper.entered().await;
     assert!(locks.force_release("order:7").await.unwrap());
-    tokio::time::sleep(Duration::from_millis(50)).await; // it may not be stopped meanwhile
+    tokio::time::sleep(Duration::from_millis(50)).await; // it must not be stopped meanwhile
     keeper.let_one_on();
     assert_eq!(answer.await.unwrap().status, 200);
 }
@@ -134,7 +134,7 @@ async fn in_the_background_the_answer_waits_for_nothing() {
         let begun = Instant::now();
         keeper.let_one_on();
         assert_eq!(answer.await.unwrap().status, 200);
-        // Without a word from Redis the answer goes out after half a second in any case.
+        // Without a reply from Redis, the response is sent after half a second in any case.
         assert_eq!(begun.elapsed() < Duration::from_millis(400), in_background);
         proxy.release_replies();
         free(&locks, "order:7").await;

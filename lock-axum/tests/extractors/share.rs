@@ -14,7 +14,7 @@ use lock_tests::{free, is_held, queued};
 
 use crate::support::{ask, get, post, send};
 
-/// The route's first and second name, as a lock.
+/// The lock of the first and second name in the route.
 struct First(String);
 struct Second(String);
 
@@ -51,7 +51,7 @@ impl Lockable for Second {
     }
 }
 
-/// A layer without waits: a request that meets its own lock is refused.
+/// A layer without waits: a request that conflicts with its own lock is refused.
 fn layer(locks: &Locks) -> LockScopeLayer {
     LockScopeLayer::new(locks.clone()).wait(Duration::ZERO)
 }

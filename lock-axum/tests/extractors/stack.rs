@@ -1,4 +1,4 @@
-//! The requests that a layer locks, by its place in the router.
+//! Which requests a layer locks, by its position in the router.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,7 +18,7 @@ use tokio::time::sleep;
 
 use crate::support::{ByOrder, ask};
 
-/// The statuses of: the handler, another method of its path, a CORS preflight, an unknown path.
+/// The statuses of the handler, another method of its path, a CORS preflight, an unknown path.
 async fn statuses(app: &Router) -> [u16; 4] {
     let request = |method, path| {
         let request = Request::builder().method(method).uri(path);
@@ -80,7 +80,7 @@ async fn a_layer_locks_what_it_sees_and_that_depends_on_where_it_stands() {
     assert_eq!(statuses(&methods).await, [423, 405, 405, 404]);
 }
 
-/// The statuses of requests of one order that come together.
+/// The statuses of concurrent requests for one order.
 async fn together(app: &Router, requests: usize) -> Vec<u16> {
     let send = || async {
         let request = Request::post("/orders/7").body(Body::empty()).unwrap();
@@ -97,7 +97,7 @@ fn by_order(wait: Duration) -> HttpLockLayer<impl Fn(&Request) -> &'static str +
 #[derive(Debug, Clone, Default)]
 struct Pending(Arc<AtomicU32>);
 
-// B10: with the order in which people add layers, 16 of 20 updates were lost.
+// B10: with the usual order of layers, 16 of 20 updates were lost.
 #[tokio::test(start_paused = true)]
 async fn a_transaction_is_committed_under_the_lock_where_its_layer_stands_inside() {
     for is_inside in [true, false] {

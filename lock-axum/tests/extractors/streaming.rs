@@ -1,4 +1,4 @@
-//! Locks that last until the body has gone out.
+//! Locks held until the body has been sent.
 
 use std::convert::Infallible;
 
@@ -18,7 +18,7 @@ use crate::support::{ByOrder, ask, get, serve};
 
 type Pieces = mpsc::UnboundedSender<&'static str>;
 
-/// Answers with a body of the pieces that are sent to its senders.
+/// Responds with a body made of the pieces sent by the test.
 fn app(locks: &Locks, until_body_end: bool) -> (Router, mpsc::UnboundedReceiver<Pieces>) {
     let (streams, started) = mpsc::unbounded_channel();
     let stream = |State(streams): State<mpsc::UnboundedSender<Pieces>>, _: Locked<ByOrder>| async move {

@@ -1,4 +1,4 @@
-//! A lock that lasts as long as a socket.
+//! A lock held as long as a socket is open.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
 use crate::support::{ByOrder, serve};
 
-/// Echoes until the client ends it or has gone.
+/// Echoes until the client closes the socket or disappears.
 async fn echo(mut socket: WebSocket) {
     while let Some(Ok(message)) = socket.recv().await {
         if matches!(message, Message::Text(_)) && socket.send(message).await.is_err() {
@@ -58,11 +58,11 @@ async fn an_owned_lock_lasts_as_long_as_the_sockets_task() {
     let mut socket = connect(address, "/owned/7").await;
     assert!(is_held(&locks, "order:7").await);
     let next = tokio::spawn(async move { connect(address, "/owned/7").await });
-    queued(&locks, "order:7", 1).await; // the next has no 101 yet
+    queued(&locks, "order:7", 1).await; // the next client has no 101 yet
     socket.close(None).await.unwrap();
     let next = next.await.unwrap();
     assert!(is_held(&locks, "order:7").await);
-    drop(next); // a client that vanishes without a word
+    drop(next); // a client that vanishes without closing
     free(&locks, "order:7").await;
 }
 

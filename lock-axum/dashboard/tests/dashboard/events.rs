@@ -1,4 +1,4 @@
-//! The events by which open pages change.
+//! Events that update open pages.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::support::{Pages, SOON, read, wait};
 
 const EVENTS: &str = "text/event-stream";
 
-/// The markup of events, one after the other.
+/// Reads the markup from events, in order.
 struct Events(BodyDataStream);
 
 impl Events {
@@ -25,7 +25,7 @@ impl Events {
         Self(response.into_body().into_data_stream())
     }
 
-    /// The next event; nothing once the response has ended.
+    /// Returns the next event; `None` once the response has ended.
     async fn next(&mut self) -> Option<String> {
         loop {
             let chunk = self.0.next().await?.unwrap();
@@ -33,7 +33,7 @@ impl Events {
             let data: Vec<_> =
                 text.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
             match data.as_slice() {
-                [] => {} // an empty event finds a page that was closed
+                [] => {} // an empty event detects a closed page
                 [data] => return Some(serde_json::from_str(data).unwrap()),
                 _ => panic!("one line an event: {text}"),
             }
@@ -125,7 +125,7 @@ async fn many_open_pages_cost_the_server_as_much_as_one_and_closed_ones_nothing(
         calls(&CommandStats::read(&mut redis).await.since(&before)) == 0
     })
     .await;
-    // And begins anew.
+    // And starts again.
     let mut again = Events::of(pages.get("lock?name=key", EVENTS).await);
     assert!(again.next().await.unwrap().contains("Nobody."));
 }
@@ -146,7 +146,7 @@ async fn the_task_of_open_pages_ends_with_the_last_of_them() {
     eventually("it has ended", SOON, async || tasks() == before).await;
 }
 
-// N15: it stood still.
+// N15: the overview did not update.
 #[tokio::test(start_paused = true)]
 async fn an_open_overview_is_told_how_it_looks_now() {
     let locks = Locks::in_memory();

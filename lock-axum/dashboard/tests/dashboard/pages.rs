@@ -1,4 +1,4 @@
-//! The pages, and the same as JSON.
+//! The pages, as HTML and as JSON.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ async fn the_page_of_a_lock_shows_its_holders_and_its_queue_in_order() {
     assert!(pages.html("lock?name=free").await.contains("Nobody."));
 }
 
-// N3: the label was all that was known of the process to be restarted.
+// N3: only the label identified the process to restart.
 #[tokio::test]
 async fn the_page_of_a_lock_shows_the_process_of_holder_and_waiter_beside_the_label() {
     let server = RedisServer::start();
@@ -209,7 +209,7 @@ async fn names_that_are_to_be_redacted_are_on_no_page() {
 #[tokio::test]
 async fn the_root_leads_to_the_first_page_wherever_the_dashboard_is_nested() {
     let pages = Pages::of(&Locks::in_memory());
-    // U5: with the slash it was 404.
+    // U5: a trailing slash gave 404.
     for (path, node) in [("/admin/locks", "locks/node"), ("/admin/locks/", "node")] {
         let root = Request::get(path).body(Body::empty()).unwrap();
         let response = pages.ask(root).await;
@@ -295,7 +295,7 @@ async fn those_who_ask_for_the_overview_at_the_same_time_share_a_survey() {
     assert_eq!(sent.calls("scan"), 1);
 }
 
-// D2, U4: they were a line of plain text, without the headers of all other answers.
+// D2, U4: refusals were a line of plain text, without the headers of all other responses.
 #[tokio::test]
 async fn a_request_that_cannot_be_read_is_refused_in_the_form_that_it_asks_for() {
     let locks = Locks::in_memory();
@@ -333,7 +333,7 @@ async fn a_request_that_cannot_be_read_is_refused_in_the_form_that_it_asks_for()
     assert!(page.starts_with("<!DOCTYPE html>") && !page.contains("<b>"), "{page}");
 }
 
-// N2: a name that was copied from the overview or a log was held by nobody.
+// N2: a name copied from the overview or a log was shown as free.
 #[tokio::test]
 async fn a_name_that_is_free_is_asked_about_where_a_lock_of_that_name_is_held() {
     let store = MemoryStore::new();
@@ -341,15 +341,15 @@ async fn a_name_that_is_free_is_asked_about_where_a_lock_of_that_name_is_held() 
     let all = Locks::builder().on_memory(&store).unwrap();
     let _guard = office.lock("seat:14").await.unwrap();
 
-    // With the namespace, where it is known.
+    // With the namespace, which this process knows.
     let pages = Pages::of(&office);
     let page = pages.html("lock?name=office%3Aseat%3A14").await;
     assert!(page.contains("Nobody.") && page.contains("Did you mean"), "{page}");
     assert!(page.contains("href=\"lock?name=seat%3A14\""), "{page}");
     assert_eq!(pages.json("lock?name=office%3Aseat%3A14").await["meant"], json!(["seat:14"]));
-    // Without a part of the name.
+    // Without part of the name.
     assert_eq!(pages.json("lock?name=14").await["meant"], json!(["seat:14"]));
-    // Without the namespace, where it is not known.
+    // Without the namespace, which this process does not know.
     let pages = Pages::of(&all);
     assert_eq!(pages.json("lock?name=seat%3A14").await["meant"], json!(["office:seat:14"]));
 
@@ -386,7 +386,7 @@ async fn pages_have_the_name_by_which_a_lock_is_acquired_and_beside_it_the_name_
     }
 }
 
-// N15: the overview stood still, and had neither a filter nor the time until the next turn.
+// N15: the overview did not update, and had neither a filter nor the time until the next turn.
 #[tokio::test]
 async fn the_overview_shows_only_locks_with_a_text_in_their_name_or_in_their_holder() {
     let locks = Locks::builder().namespace("shop").in_memory().expect("in range");
@@ -443,7 +443,7 @@ async fn permits_have_no_token_on_the_page_of_their_lock() {
     assert_eq!(Pages::of(&locks).json("lock?name=pool").await["token"], Value::Null);
 }
 
-// N9: ten minutes after a storm nothing said which lock it was.
+// N9: ten minutes after a storm, nothing showed which lock was affected.
 #[tokio::test(start_paused = true)]
 async fn the_last_minutes_are_seen_by_who_looks_afterwards() {
     let (log, _here) = Log::listen();
@@ -518,7 +518,7 @@ fn a_dashboard_that_is_built_outside_of_a_runtime_takes_samples_from_the_first_l
         .await;
     });
     drop(lasting);
-    // And again in another runtime: the task of the first has ended with it.
+    // And again in another runtime: the first runtime has ended its task.
     runtime().block_on(async {
         eventually("there is another sample", SOON, async || {
             pages.json("node").await["past"][0]["holding"].as_array().unwrap().len() > 1

@@ -20,7 +20,7 @@ fn switched_on(locks: &Locks) -> Pages {
     Pages::with(Dashboard::new(locks.clone()).hosts(["ops.example"]).allow_release(true))
 }
 
-/// The token in the form, and the cookie with it.
+/// Returns the token in the form, and the matching cookie.
 async fn opened(pages: &Pages) -> (String, String) {
     let response = pages.get("lock?name=key", "text/html").await;
     let cookie = response.headers()["set-cookie"].to_str().unwrap().to_owned();
@@ -31,7 +31,7 @@ async fn opened(pages: &Pages) -> (String, String) {
     (rest.split('"').next().unwrap().to_owned(), cookie)
 }
 
-/// Sends the form, with these headers.
+/// Submits the form with these headers.
 async fn send(pages: &Pages, token: &str, headers: &[(&str, &str)]) -> Response {
     let mut request = Request::post("/admin/locks/release")
         .header("host", "ops.example")
@@ -51,7 +51,7 @@ async fn a_dashboard_releases_nothing_unless_it_is_switched_on() {
     let response = pages.get("lock?name=key", "text/html").await;
     assert!(!response.headers().contains_key("set-cookie"));
     assert!(!read(response).await.1.contains("Release"));
-    // Also with a token that fits.
+    // Even with a valid token.
     let token = "0".repeat(32);
     let cookie = format!("lock-dashboard={token}");
     let (status, text) = read(send(&pages, &token, &[("cookie", &cookie)]).await).await;
@@ -92,7 +92,7 @@ async fn a_form_of_this_browser_releases_the_lock_and_leads_back_to_its_page() {
     guard.lost().await;
     assert!(pages.html(&back).await.contains("released by force"));
 
-    // A browser that has the cookie keeps it; a lock that is free has nothing to release.
+    // A browser keeps its cookie, and a free lock has nothing to release.
     let request = Request::get("/admin/locks/lock?name=key").header("cookie", &cookie);
     let response = pages.ask(request.body(Body::empty()).unwrap()).await;
     assert!(!response.headers().contains_key("set-cookie"));
@@ -100,7 +100,7 @@ async fn a_form_of_this_browser_releases_the_lock_and_leads_back_to_its_page() {
     let headers = [("cookie", &*cookie), ("accept", "application/json")];
     let (status, text) = read(send(&pages, &token, &headers).await).await;
     assert_eq!((status.as_u16(), &*text), (200, r#"{"released":false}"#));
-    // Behind a balancer the form may be of another process.
+    // Behind a load balancer, the form may come from another process.
     let elsewhere = switched_on(&locks);
     assert_eq!(send(&elsewhere, &token, &[("cookie", &cookie)]).await.status(), 303);
     let seen = pages.json("lock?name=key").await;
@@ -147,7 +147,7 @@ async fn a_form_of_another_site_or_without_its_token_releases_nothing() {
     guard.lost().await;
 }
 
-// D1: the site's name resolved to the address of the dashboard, so its forms were of "this" origin.
+// D1: the site's name resolved to the dashboard's address, so its forms had "this" origin.
 #[tokio::test]
 async fn another_site_that_has_its_name_lead_here_reads_and_releases_nothing() {
     let locks = Locks::in_memory();
@@ -181,7 +181,7 @@ async fn another_site_that_has_its_name_lead_here_reads_and_releases_nothing() {
         form().header("host", "ops.example").header("host", "evil.example"),
         form().header("host", "ops.example@evil.example"),
         form().header("host", ""),
-        // HTTP/2 has it in the URI.
+        // HTTP/2 has the name in the URI.
         form().uri("http://evil.example/admin/locks/release"),
         form().uri("http://evil.example/admin/locks/release").header("host", "ops.example"),
     ] {
@@ -209,7 +209,7 @@ async fn addresses_and_localhost_are_served_and_by_default_no_other_name() {
     }
 }
 
-// U6: HTTP/2 has no header `Host`, and a proxy may add the port that a browser leaves out.
+// U6: HTTP/2 has no `Host` header, and a proxy may add the port a browser omits.
 #[tokio::test]
 async fn the_origin_is_compared_with_the_host_wherever_the_request_has_it() {
     let form = |uri: &str, host: Option<&str>, origin: &str| {
@@ -245,7 +245,7 @@ async fn the_origin_is_compared_with_the_host_wherever_the_request_has_it() {
     }
 }
 
-/// A subscriber that keeps the fields of the events of the dashboard.
+/// A subscriber that keeps the fields of the dashboard's events.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -283,7 +283,8 @@ impl Subscriber for Log {
 
 /// The events of two forced releases of a lock, of which only the first finds a hold.
 async fn logged(locks: Locks, connects: bool) -> Vec<String> {
-    // Of a single one tracing asks the thread that first comes to an event, which may have none.
+    // With a single subscriber, tracing asks the thread that first reaches an event, which may have
+    // no subscriber.
     static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Log::default()));
     LazyLock::force(&ANOTHER);
     let log = Log::default();
