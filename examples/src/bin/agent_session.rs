@@ -1,8 +1,8 @@
-//! `cargo run -p lock-examples --bin agent_session`: a chat whose turns queue, each until its
-//! stream has ended.
+//! `cargo run -p lock-examples --bin agent_session`: a chat with queued turns; each turn lasts
+//! until the response stream has ended.
 //!
-//! Then, twice at once: `curl -N -d hello localhost:3000/sessions/7/turns`. Another session does
-//! not wait.
+//! Then run this twice at once: `curl -N -d hello localhost:3000/sessions/7/turns`. Other sessions
+//! do not wait.
 #![allow(clippy::print_stdout)]
 
 use std::collections::HashMap;
@@ -20,14 +20,14 @@ use futures_util::stream::{self, Stream, StreamExt as _};
 use lock_axum::{FencingToken, LockHandle, LockScopeLayer, Locks, lock_by};
 use tokio::net::TcpListener;
 
-/// Stands for your database.
+/// Replace this with your database.
 #[derive(Clone, Default)]
 struct Transcripts(Arc<Mutex<HashMap<u64, Transcript>>>);
 
 #[derive(Default)]
 struct Transcript {
     turns: Vec<String>,
-    /// The token of the last hold that began.
+    /// The token of the last hold that started.
     token: Option<FencingToken>,
 }
 
@@ -40,8 +40,9 @@ async fn turn(
     prompt: String,
 ) -> Result<Sse<impl Stream<Item = Result<Event, axum::Error>>>, (StatusCode, &'static str)> {
     let token = lock.fencing_token();
-    // No other turn of this session runs until the last event is out; and if this hold is lost, its
-    // turn is not saved. So the turns that are read here are still all when this turn is saved.
+    // No other turn of this session runs until the last event has been sent, and if this hold is
+    // lost, the turn is not saved. So the turns read here are still complete when this turn is
+    // saved.
     let earlier = transcripts.begin(session, token).map_err(|why| (StatusCode::CONFLICT, why))?;
     let answer = format!("{prompt} came after {earlier} earlier turns");
     let words: Vec<_> = answer.split(' ').map(str::to_owned).collect();
@@ -57,8 +58,8 @@ async fn turn(
 }
 
 impl Transcripts {
-    /// Raises the token, and then reads how many turns there are: in SQL `UPDATE … SET token = $1
-    /// … AND token < $1`, before the `SELECT`.
+    /// Raises the token, and then counts the turns: in SQL `UPDATE … SET token = $1 … AND token <
+    /// $1` before the `SELECT`.
     fn begin(&self, session: u64, token: FencingToken) -> Result<usize, &'static str> {
         let mut all = self.all();
         let transcript = all.entry(session).or_default();
@@ -69,7 +70,7 @@ impl Transcripts {
         Ok(transcript.turns.len())
     }
 
-    /// Adds a turn, unless a later hold has begun: in SQL `… WHERE token = $1`.
+    /// Adds a turn, unless a later hold has started: in SQL `… WHERE token = $1`.
     fn append(&self, session: u64, turn: String, token: FencingToken) -> Result<(), &'static str> {
         let mut all = self.all();
         let transcript = all.entry(session).or_default();
@@ -88,13 +89,13 @@ impl Transcripts {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let locks = Locks::builder().namespace("chat").in_memory()?; // or .connect("redis://127.0.0.1/").await?
-    // The key is made of the parsed value: as text, `7` and `07` would be two keys of one session.
+    // The key uses the parsed value: as text, `7` and `07` would be two keys for one session.
     let by_session = lock_by(|Path(session): Path<u64>| format!("session:{session}"));
     let layer = LockScopeLayer::new(locks)
         .hold_until_body_end(true)
-        .max_hold(Duration::from_secs(120)) // a client that stops reading does not keep the session
+        .max_hold(Duration::from_secs(120)) // even if the client stops reading
         .wait(Duration::from_secs(60))
-        .queue_limit(2); // two turns may wait; one more is refused with 429
+        .queue_limit(2); // two turns may wait; a third is refused with 429
     let app = Router::new()
         .route("/sessions/{id}/turns", post(turn).route_layer(by_session))
         .layer(layer)

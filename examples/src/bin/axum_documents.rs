@@ -1,9 +1,9 @@
-//! `cargo run -p lock-examples --bin axum_documents`: documents that many read at a time and one
-//! writes, in the order in which the requests come.
+//! `cargo run -p lock-examples --bin axum_documents`: documents with many concurrent readers or a
+//! single writer, in order of arrival.
 //!
-//! Then, as parallel as you like: `curl localhost:3000/documents/7` and `curl -X PUT -d words
-//! localhost:3000/documents/7`. With a URL of Redis as the second argument, several of these serve
-//! the same documents.
+//! Then run as many of these in parallel as you like: `curl localhost:3000/documents/7` and `curl
+//! -X PUT -d words localhost:3000/documents/7`. With a Redis URL as the second argument, several of
+//! these servers share the documents.
 #![allow(clippy::print_stdout)]
 
 use std::collections::HashMap;
@@ -29,12 +29,12 @@ impl Lockable for Document {
     }
 }
 
-/// Others read it at the same time, none writes it.
+/// Other requests may read the document at the same time, but not write it.
 async fn show(document: ReadLocked<Path<Document>>, State(files): State<Files>) -> String {
     files.read(document.id).await
 }
 
-/// The body is read first, so a slow upload keeps no reader out.
+/// The body is read first, so a slow upload does not block readers.
 async fn replace(
     State(files): State<Files>,
     put: LockedBody<Path<Document>, String, mode::Write>,
@@ -43,8 +43,8 @@ async fn replace(
     format!("written under token {}\n", put.lock.fencing_token())
 }
 
-/// Stands for files: each has two halves, one after the other, and a read while one of them is
-/// written would see half of the old text.
+/// Replace this with your storage. A document has two halves, written in sequence: a read during a
+/// write would see half of the old text.
 #[derive(Clone, Default)]
 struct Files(Arc<Mutex<HashMap<(u64, bool), String>>>);
 

@@ -1,8 +1,8 @@
 //! `cargo run -p lock-examples --bin axum_extractor`: handlers that lock an account from the path,
-//! or two from the body.
+//! or two accounts from the body.
 //!
-//! Then `curl localhost:3000/accounts/1`, and `curl --json '{"from": 1, "to": 2, "cents": 500}'
-//! localhost:3000/transfers`, as often and as parallel as you like.
+//! Then run `curl localhost:3000/accounts/1` and `curl --json '{"from": 1, "to": 2, "cents": 500}'
+//! localhost:3000/transfers`, as often and in parallel as you like.
 #![allow(clippy::print_stdout)]
 
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use lock_axum::{Keys, LockError, LockScopeLayer, Lockable, Locked, Locks};
 use serde::Deserialize;
 use tokio::net::TcpListener;
 
-/// Stands for another service: each call takes a while, and knows nothing of the others.
+/// Replace this with your service: calls take a while, and are not aware of each other.
 #[derive(Clone, Default)]
 struct Bank(Arc<Mutex<HashMap<u64, i64>>>);
 
@@ -44,8 +44,7 @@ struct Transfer {
 }
 
 impl Lockable for Transfer {
-    /// Locks both accounts, in any order: two transfers that go opposite ways do not wait for each
-    /// other for ever.
+    /// Locks both accounts, in any order: opposite transfers do not deadlock.
     fn lock_key(&self) -> Keys {
         Keys::one(format!("account:{}", self.from)).and(format!("account:{}", self.to))
     }
@@ -60,8 +59,7 @@ async fn transfer(
         bank.set(from, bank.get(from).await - cents).await;
         bank.set(to, bank.get(to).await + cents).await;
     };
-    // The money that has left one account arrives at the other, also if the client hangs up in
-    // between.
+    // Money withdrawn from one account reaches the other even if the client disconnects in between.
     transfer.detach(work).await?;
     Ok(format!("done under token {}\n", transfer.fencing_token()))
 }

@@ -1,7 +1,8 @@
-//! `cargo run -p lock-examples --bin axum_layer`: an axum route that serves one request of a path
-//! at a time.
+//! `cargo run -p lock-examples --bin axum_layer`: an axum route that serves one request per path at
+//! a time.
 //!
-//! Then, twice at once: `curl -X POST localhost:3000/orders/42/pay`. Another order does not wait.
+//! Then run this twice at once: `curl -X POST localhost:3000/orders/42/pay`. Other orders do not
+//! wait.
 #![allow(clippy::print_stdout)]
 
 use std::error::Error;
@@ -25,7 +26,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .wait(Duration::from_secs(5))
         .queue_limit(10)
         .status(Cause::Busy, axum::http::StatusCode::CONFLICT);
-    // First the lock, then a payment that finishes even if its client hangs up.
+    // First the lock, then a payment that finishes even if the client disconnects.
     let stack = ServiceBuilder::new().layer(layer).layer(DetachLayer::new());
     let app = Router::new()
         .route("/orders/{id}/pay", post(pay).route_layer(stack))

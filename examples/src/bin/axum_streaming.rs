@@ -1,8 +1,8 @@
-//! `cargo run -p lock-examples --bin axum_streaming`: an export that is made, line by line, under
-//! the lock.
+//! `cargo run -p lock-examples --bin axum_streaming`: an export generated line by line under the
+//! lock.
 //!
-//! Then, twice at once: `curl -N localhost:3000/exports/march`. The second begins when the first
-//! has its last line.
+//! Then run this twice at once: `curl -N localhost:3000/exports/march`. The second starts after the
+//! first has received its last line.
 #![allow(clippy::print_stdout)]
 
 use std::convert::Infallible;
@@ -28,7 +28,7 @@ impl Lockable for Export {
     }
 }
 
-/// Returns at once, with a body that is still being made.
+/// Returns at once; the body is generated afterwards.
 async fn export(export: Locked<Path<Export>>) -> Body {
     let token = export.fencing_token();
     Body::from_stream(stream::unfold(1, move |line| async move {
@@ -44,7 +44,7 @@ async fn export(export: Locked<Path<Export>>) -> Body {
 async fn main() -> Result<(), Box<dyn Error>> {
     let locks = Locks::builder().namespace("example").in_memory()?; // or .connect("redis://127.0.0.1/").await?
     let layer =
-        LockScopeLayer::new(locks).hold_until_body_end(true).max_hold(Duration::from_secs(20)); // a client that stops reading does not keep it for ever
+        LockScopeLayer::new(locks).hold_until_body_end(true).max_hold(Duration::from_secs(20)); // even if the client stops reading
     let app = Router::new().route("/exports/{month}", get(export)).layer(layer);
 
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".to_owned());

@@ -1,9 +1,9 @@
-//! `cargo run -p lock-examples --bin axum_upstream`: a slow upstream that each tenant may use so
-//! many times at once as its plan says, with answers that stream.
+//! `cargo run -p lock-examples --bin axum_upstream`: a slow upstream with streamed responses, and a
+//! limit of concurrent calls per tenant, by plan.
 //!
-//! Then, several at once: `curl -N -H 'x-tenant: acme' 'localhost:3000/words?count=10'`. A paying
-//! tenant, whose name begins with `a`, has two streams at a time, all others one. The next waits
-//! for a second, then it gets 429.
+//! Then run several at once: `curl -N -H 'x-tenant: acme' 'localhost:3000/words?count=10'`. A
+//! paying tenant (with a name starting with `a`) may have two streams at a time, any other tenant
+//! one. Further requests wait for a second and then receive 429.
 #![allow(clippy::print_stdout)]
 
 use std::collections::HashMap;
@@ -25,15 +25,15 @@ use lock_tower::ByExtension;
 use serde::Deserialize;
 use tokio::net::TcpListener;
 
-/// A client that has been authenticated.
+/// An authenticated client.
 #[derive(Clone)]
 struct Tenant {
     name: String,
-    /// The number of streams that its plan allows at a time.
+    /// How many concurrent streams the tenant's plan allows.
     streams: u32,
 }
 
-/// Stands for authentication, which knows the tenant's plan.
+/// Replace this with authentication that looks up the tenant's plan.
 async fn authenticate(mut request: Request, next: Next) -> Result<Response, StatusCode> {
     let name = request.headers().get("x-tenant").and_then(|name| name.to_str().ok());
     let name = name.ok_or(StatusCode::UNAUTHORIZED)?.to_owned();
@@ -62,11 +62,11 @@ async fn words(
     Body::from_stream(words)
 }
 
-/// Stands for a service that counts the open calls of each tenant.
+/// Replace this with your upstream: it counts each tenant's open calls.
 #[derive(Clone, Default)]
 struct Upstream(Arc<Mutex<HashMap<String, u32>>>);
 
-/// An open call; dropped, it is closed.
+/// An open call, closed on drop.
 struct Call {
     upstream: Upstream,
     tenant: String,
@@ -104,7 +104,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         |request: &Request| request.extensions().get().map_or(1, |tenant: &Tenant| tenant.streams);
     let permits = HttpLockLayer::permits(locks, key, limit)
         .wait(Duration::from_secs(1))
-        .max_hold(Duration::from_secs(60)); // a client that stops reading does not keep it for ever
+        .max_hold(Duration::from_secs(60)); // even if the client stops reading
     let app = Router::new()
         .route("/words", get(words).route_layer(permits))
         .layer(from_fn(authenticate))

@@ -1,8 +1,8 @@
-//! `cargo run -p lock-examples --bin axum_websocket`: one editor per document, for as long as the
+//! `cargo run -p lock-examples --bin axum_websocket`: one editor per document, as long as the
 //! socket is open.
 //!
-//! Then, in two terminals: `npx wscat -c ws://localhost:3000/documents/7`. The second connects when
-//! the first has ended, in any way.
+//! Then run this in two terminals: `npx wscat -c ws://localhost:3000/documents/7`. The second
+//! connects when the first has disconnected, in any way.
 #![allow(clippy::print_stdout)]
 
 use std::error::Error;
@@ -23,12 +23,12 @@ struct Document {
 
 impl Lockable for Document {
     fn lock_key(&self) -> Keys {
-        // The queue limit is for a person: one may wait, a third is refused at once.
+        // A human waits: at most one editor may queue, a third is refused at once.
         Keys::one(format!("document:{}", self.id)).queue_limit(1)
     }
 }
 
-/// Acquires the lock before the socket, so that a refusal is an ordinary response.
+/// Acquires the lock before the upgrade, so that a refusal is an ordinary response.
 async fn edit(document: OwnedLock<Path<Document>>, upgrade: WebSocketUpgrade) -> Response {
     upgrade.on_upgrade(|socket| session(socket, document))
 }
@@ -49,7 +49,7 @@ async fn session(mut socket: WebSocket, document: OwnedLock<Path<Document>>) {
                 Some(Ok(_)) => ping(),
                 Some(Err(_)) | None => break,
             },
-            // Finds a client that vanished without closing.
+            // Detects a client that vanished without closing.
             () = tokio::time::sleep(Duration::from_secs(5)) => ping(),
         };
     }

@@ -1,8 +1,8 @@
-//! `cargo run -p lock-examples --bin hyper_server`: a server on hyper; requests that change one
-//! path go one at a time.
+//! `cargo run -p lock-examples --bin hyper_server`: a hyper server; requests that change the same
+//! path are served one at a time.
 //!
-//! Then, twice at once: `curl -i -X POST http://127.0.0.1:3000/orders/42`. With the URL of a Redis
-//! as its argument, also between several such servers; the second argument is the address.
+//! Then run this twice at once: `curl -i -X POST http://127.0.0.1:3000/orders/42`. With a Redis URL
+//! as the first argument, several such servers share the locks; the second argument is the address.
 #![allow(clippy::print_stdout)]
 
 use std::convert::Infallible;

@@ -1,8 +1,9 @@
-//! `cargo run -p lock-examples --bin moving -- redis://127.0.0.1/ new`: a process that has moved
-//! here from a loop of `SET NX`, beside some that have not.
+//! `cargo run -p lock-examples --bin moving -- redis://127.0.0.1/ new`: a process migrated from a
+//! `SET NX` loop, running beside processes not yet migrated.
 //!
-//! At the same time, in another terminal, the same with `old` in place of `new`. Each process pays
-//! five times. A payment that overlaps with another is lost: `redis-cli get paid:42` counts them.
+//! At the same time, run the same command in another terminal with `old` instead of `new`. Each
+//! process pays five times. An overlapping payment would be lost: `redis-cli get paid:42` counts
+//! them.
 #![allow(clippy::print_stdout)]
 
 use std::error::Error;
@@ -16,7 +17,7 @@ const LOCK: &str = "order:42";
 const PAID: &str = "paid:42";
 const TURNS: u32 = 5;
 
-/// Acquires the old lock by asking again and again. `value` differs for each hold.
+/// Acquires the old lock by polling. `value` is unique per hold.
 async fn set_nx(redis: &mut MultiplexedConnection, value: &str) -> RedisResult<()> {
     let mut set = cmd("SET");
     set.arg(LOCK).arg(value).arg("NX").arg("PX").arg(30_000);
@@ -26,28 +27,28 @@ async fn set_nx(redis: &mut MultiplexedConnection, value: &str) -> RedisResult<(
     Ok(())
 }
 
-/// Releases the old lock if it is still this hold's.
+/// Releases the old lock if this hold still owns it.
 async fn compare_and_delete(redis: &mut MultiplexedConnection, value: &str) -> RedisResult<()> {
     let script = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end";
     cmd("EVAL").arg(script).arg(1).arg(LOCK).arg(value).query_async(redis).await
 }
 
-/// Does the work: reads, waits, writes.
+/// The work: reads, waits, writes.
 async fn pay(redis: &mut MultiplexedConnection) -> RedisResult<()> {
     let paid: Option<u32> = cmd("GET").arg(PAID).query_async(redis).await?;
     tokio::time::sleep(Duration::from_millis(50)).await;
     cmd("SET").arg(PAID).arg(paid.unwrap_or(0) + 1).query_async(redis).await
 }
 
-/// The turn of all processes before the move, and of the old ones still.
+/// A turn with the old lock: all processes before the migration, and old processes during it.
 async fn old_turn(redis: &mut MultiplexedConnection, value: &str) -> RedisResult<()> {
     set_nx(redis, value).await?;
     pay(redis).await?;
     compare_and_delete(redis, value).await
 }
 
-/// The middle step: the new lock, in which the new processes queue, and inside it the old one. When
-/// the last old process is gone, `pay` takes the place of `old_turn`.
+/// The intermediate step: the new lock, with a queue for new processes, and inside it the old lock.
+/// After the last old process has stopped, call `pay` instead of `old_turn`.
 async fn new_turn(
     redis: &mut MultiplexedConnection,
     value: &str,
@@ -66,7 +67,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let url = arguments.next().unwrap_or_else(|| "redis://127.0.0.1/".to_owned());
     let has_moved = arguments.next().as_deref() != Some("old");
     let mut redis = redis::Client::open(url.as_str())?.get_multiplexed_async_connection().await?;
-    // The namespace keeps the new lock from the old one's key.
+    // The namespace separates the new lock from the old lock's key.
     let locks = Locks::builder().namespace("shop").connect(url.as_str()).await?;
     for turn in 1..=TURNS {
         let value = format!("{}-{turn}", std::process::id());

@@ -1,9 +1,9 @@
-//! `cargo run -p lock-examples --bin tonic_health --features tonic`: a gRPC server whose calls of
-//! one name queue.
+//! `cargo run -p lock-examples --bin tonic_health --features tonic`: a gRPC server that queues
+//! calls with the same name.
 //!
 //! The key comes from the message, so the method acquires the lock; the layer around the server
-//! keeps it until the answer, or the stream, has ended. A client in the same process is refused as
-//! gRPC does while another request has the lock.
+//! keeps it until the response or the stream has ended. A client in the same process receives the
+//! gRPC refusal while another request holds the lock.
 #![allow(clippy::print_stdout)]
 
 use std::error::Error;
@@ -21,15 +21,15 @@ use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-/// Stands for a service of yours; this one needs no code generation.
+/// Replace this with your service; this example needs no code generation.
 struct Checks;
 
-/// The code, the sentence, and as metadata `lock-code` and a hint when to try again.
+/// The code, the sentence, and as metadata `lock-code` and a retry hint.
 fn refused(error: LockError) -> Status {
     Status::from_header_map(&error.grpc_trailers()).expect("it has a status")
 }
 
-/// Waits for the lock that the message names, and leaves it with the layer.
+/// Acquires the lock named in the message; the layer keeps it.
 async fn locked(request: &Request<HealthCheckRequest>) -> Result<(), Status> {
     let locks = RequestLocks::of(request.extensions()).map_err(refused)?;
     let key = format!("service:{}", request.get_ref().service);
@@ -46,7 +46,7 @@ impl Health for Checks {
     type WatchStream =
         std::pin::Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
 
-    /// The lock is held until the answer is out.
+    /// The lock is held until the response has been sent.
     async fn check(
         &self,
         request: Request<HealthCheckRequest>,
@@ -55,8 +55,8 @@ impl Health for Checks {
         Ok(Response::new(healthy()))
     }
 
-    /// The lock is held until the stream has ended. If it is lost before, the stream ends with
-    /// ABORTED.
+    /// The lock is held until the stream has ended. If the lock is lost earlier, the stream ends
+    /// with ABORTED.
     async fn watch(
         &self,
         request: Request<HealthCheckRequest>,
@@ -78,8 +78,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
-    // tonic's own `concurrency_limit_per_connection` stands outside this layer: calls that wait
-    // would fill it.
+    // tonic's own `concurrency_limit_per_connection` applies outside this layer: waiting calls
+    // would use it up.
     let server = Server::builder().layer(layer).add_service(HealthServer::new(Checks));
     tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
 
@@ -100,7 +100,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             );
         }
     }
-    locks.force_release("service:orders").await?; // an operator takes it away
+    locks.force_release("service:orders").await?; // an operator releases it by force
     let ended = loop {
         if let Err(status) = watch.message().await {
             break status;

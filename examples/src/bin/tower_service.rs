@@ -1,7 +1,7 @@
 //! `cargo run -p lock-examples --bin tower_service`: a service without HTTP; transfers lock both
-//! their accounts.
+//! accounts.
 //!
-//! With the URL of a Redis as its argument, it shares the accounts with others.
+//! With a Redis URL as the argument, several processes share the accounts.
 #![allow(clippy::print_stdout)]
 
 use std::time::Duration;
@@ -40,7 +40,7 @@ async fn main() -> Result<(), BoxError> {
     let mut service =
         ServiceBuilder::new().layer(layer).concurrency_limit(2).service(service_fn(transfer));
 
-    // The first three share account 1 and go one after the other; the last one goes at once.
+    // The first three share account 1 and run in sequence; the last runs at once.
     let pairs = [(1, 2), (2, 1), (1, 3), (4, 5)];
     let mut running = Vec::new();
     for (from, to) in pairs {

@@ -1,7 +1,7 @@
-//! `cargo run -p lock-examples --bin two_nodes -- redis://127.0.0.1/`: two nodes, as two processes
-//! would be, in a queue.
+//! `cargo run -p lock-examples --bin two_nodes -- redis://127.0.0.1/`: two nodes in one queue, as
+//! in two processes.
 //!
-//! Each has connections, a watchdog and an identity of its own. Start it twice, and the four share
+//! Each has its own connections, watchdog and identity. Start it twice, and all four nodes share
 //! the queue.
 #![allow(clippy::print_stdout)]
 
@@ -33,7 +33,7 @@ async fn main() -> Result<(), LockError> {
         let locks = Locks::builder().namespace("example").connect(url.as_str()).await?;
         nodes.spawn(work(name, locks));
     }
-    // They take turns: after its release, each queues again, behind the others.
+    // They alternate: after a release, each node queues again, behind the others.
     while let Some(ended) = nodes.join_next().await {
         ended.expect("a node does not panic")?;
     }

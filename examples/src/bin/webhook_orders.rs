@@ -1,7 +1,7 @@
-//! `cargo run -p lock-examples --bin webhook_orders`: webhooks of one order are handled one at a
-//! time; a busy one gets 409.
+//! `cargo run -p lock-examples --bin webhook_orders`: webhooks for the same order are handled one
+//! at a time; a busy order is refused with 409.
 //!
-//! Then, in two terminals: `curl -i --json '{"id": "e1", "order": 42, "version": 1}'
+//! Then run this in two terminals: `curl -i --json '{"id": "e1", "order": 42, "version": 1}'
 //! localhost:3000/webhooks`.
 #![allow(clippy::print_stdout)]
 
@@ -21,13 +21,13 @@ use tokio::net::TcpListener;
 
 #[derive(Deserialize)]
 struct Event {
-    /// The sender's own name of the event: the same when it is sent again.
+    /// The sender's id for the event, unchanged when it is sent again.
     id: String,
     order: u64,
     version: u64,
 }
 
-/// Stands for your database.
+/// Replace this with your database.
 #[derive(Clone, Default)]
 struct Orders(Arc<Mutex<Tables>>);
 
@@ -39,7 +39,7 @@ struct Tables {
 
 #[derive(Default)]
 struct Order {
-    /// The token of the last hold that began.
+    /// The token of the last hold that started.
     token: Option<FencingToken>,
     version: Option<u64>,
 }
@@ -52,10 +52,10 @@ async fn webhook(
     extensions: Extensions,
     Json(event): Json<Event>,
 ) -> Result<Response, LockError> {
-    // The layer keeps the lock until the answer is sent; the key was in the body.
+    // The layer keeps the lock until the response has been sent; the key was in the body.
     let order = Keys::one(format!("order:{}", event.order)).label(event.id.as_str());
     let token = RequestLocks::of(&extensions)?.lock(order).await?[0].fencing_token();
-    // Under the lock: a copy of this event that came at the same time is handled by now.
+    // Under the lock, so a concurrent copy of this event has been handled by now.
     match orders.begin(&event, token) {
         Ok(None) => {}
         Ok(Some(nothing_to_do)) => return Ok(nothing_to_do.into_response()),
@@ -69,7 +69,7 @@ async fn webhook(
 }
 
 impl Orders {
-    /// Raises the order's token, then reads whether the event is known or older than the last one.
+    /// Raises the order's token, then checks whether the event is known or outdated.
     fn begin(&self, event: &Event, token: FencingToken) -> Result<Option<Answer>, Answer> {
         let tables = &mut *self.tables(); // one transaction, as in `apply`
         let order = tables.orders.entry(event.order).or_default();
@@ -83,7 +83,7 @@ impl Orders {
         Ok((order.version >= Some(event.version)).then_some("older than the known version\n"))
     }
 
-    /// Writes both tables, unless a later hold of the order has begun.
+    /// Writes both tables, unless a later hold on the order has started.
     fn apply(&self, event: &Event, token: FencingToken) -> Result<(), Answer> {
         let tables = &mut *self.tables();
         let order = tables.orders.entry(event.order).or_default();
@@ -104,7 +104,7 @@ impl Orders {
 async fn main() -> Result<(), Box<dyn Error>> {
     let locks = Locks::builder().namespace("shop").in_memory()?; // or .connect("redis://127.0.0.1/").await?
     let layer = LockScopeLayer::new(locks)
-        .wait(Duration::from_secs(1)) // with the work's 3 s less than the 5 s for which this sender waits
+        .wait(Duration::from_secs(1)) // plus the 3 s of work, below the sender's timeout of 5 s
         .status(Cause::Busy, StatusCode::CONFLICT)
         .status(Cause::QueueFull, StatusCode::CONFLICT);
     let app =
@@ -130,7 +130,7 @@ mod tests {
         let new = event("e2", 2);
         assert_eq!(orders.begin(&new, earlier), Ok(None));
         assert_eq!(orders.begin(&old, later), Ok(None));
-        // Were this accepted, version 1 would be written over version 2.
+        // If this were accepted, version 1 would overwrite version 2.
         assert_eq!(orders.apply(&new, earlier), Err(OVERTAKEN));
         assert_eq!(orders.apply(&old, later), Ok(()));
         assert_eq!(orders.begin(&new, earlier), Err(OVERTAKEN));

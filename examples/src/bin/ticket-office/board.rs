@@ -1,5 +1,5 @@
-//! The board: one task looks at the seats and their queues for all watchers of the page. It asks as
-//! often for many as for one, and asks nothing while no page is open.
+//! The board: a single task polls the seats and their queues for all watchers of the page. The
+//! number of requests does not depend on the number of watchers, and is zero while no page is open.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,24 +15,23 @@ use crate::office;
 use crate::seats::Seats;
 use crate::status::Line;
 
-/// The time after which the page shows a change of another process; a change of this one it shows
-/// at once.
+/// The delay before the page shows a change by another process; its own changes show at once.
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// The time between a stir and the look: changes at one time are shown together, and a buyer that
-/// has just joined the queue is there.
+/// The delay between a stir and the poll: simultaneous changes are shown together, and a buyer who
+/// just joined the queue is included.
 const GATHER: Duration = Duration::from_millis(25);
 
-/// The longest look: after it the page shows that the server is away.
+/// The maximum duration of a poll: after it, the page shows that the server is unavailable.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The most queues that one look reads; more of them take turns.
+/// The maximum number of queues per poll; further queues take turns.
 const LINES: usize = 64;
 
-/// The most watchers, each of which keeps a connection.
+/// The maximum number of watchers, each of which keeps a connection open.
 const WATCHERS: usize = 1_000;
 
-/// One seat with its queue, as the page shows it.
+/// A seat with its queue, as the page shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct View {
     seat: u32,
@@ -42,18 +41,18 @@ pub(crate) struct View {
     line: Line,
 }
 
-/// All seats at one time.
+/// All seats at a moment in time.
 #[derive(Debug, Clone)]
 struct Hall {
     seats: Vec<Arc<View>>,
-    /// The time at which the last look at each queue began.
+    /// When the last poll of each queue began.
     looked: Vec<Instant>,
-    /// The reason why no seat can be bought now, for people.
+    /// Why no seat can be bought now, for people.
     trouble: Option<&'static str>,
     at: Instant,
 }
 
-/// The changes for one watcher.
+/// The changes to send to a watcher.
 #[derive(Debug, Serialize)]
 pub(crate) struct Change {
     trouble: Option<&'static str>,
@@ -69,7 +68,7 @@ pub(crate) struct Board {
 }
 
 struct Shared {
-    /// Seats at which this process has just done something.
+    /// Seats just changed by this process.
     stirred: Mutex<BTreeSet<u32>>,
     wake: Notify,
     watchers: Arc<Semaphore>,
@@ -91,13 +90,13 @@ impl Board {
         Self { shared, hall: receiver, task }
     }
 
-    /// Something happens at this seat: the pages show it soon.
+    /// Marks a seat as changing: the pages show it soon.
     pub(crate) fn stir(&self, seat: u32) {
         self.shared.stirred().insert(seat);
         self.shared.wake.notify_one();
     }
 
-    /// A stir now, and another one when this is dropped.
+    /// Stirs now, and again when the returned value is dropped.
     pub(crate) fn stirring(&self, seat: u32) -> Stirring {
         self.stir(seat);
         Stirring { board: self.clone(), seat }
@@ -114,13 +113,13 @@ impl Board {
         Some(Watcher { hall, known: None, waits: is_old, _permit: permit })
     }
 
-    /// Adds a watcher of one seat's queue; `None` if there are too many.
+    /// Adds a watcher for a seat's queue; `None` if there are too many.
     pub(crate) fn queue(&self, seat: u32) -> Option<Queue> {
         let permit = Arc::clone(&self.shared.watchers).try_acquire_owned().ok()?;
         Some(Queue { hall: self.hall.clone(), seat, _permit: permit })
     }
 
-    /// Ends the board, and the streams of all watchers.
+    /// Closes the board, and the streams of all watchers.
     pub(crate) fn close(&self) {
         self.task.abort();
     }
@@ -132,7 +131,7 @@ impl Shared {
     }
 }
 
-/// Stirs its seat when it is dropped: also when a buyer hangs up.
+/// Stirs a seat on drop, also when a buyer disconnects.
 pub(crate) struct Stirring {
     board: Board,
     seat: u32,
@@ -148,13 +147,14 @@ impl Drop for Stirring {
 pub(crate) struct Watcher {
     hall: watch::Receiver<Arc<Hall>>,
     known: Option<Arc<Hall>>,
-    /// The board is old: the first look is still to come.
+    /// Whether the board is outdated because the first poll has not happened yet.
     waits: bool,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Watcher {
-    /// The changes since the last call; everything at first. `None` when the board has ended.
+    /// Returns the changes since the last call, initially everything. `None` when the board has
+    /// closed.
     pub(crate) async fn next(&mut self) -> Option<Change> {
         loop {
             if self.waits {
@@ -171,7 +171,7 @@ impl Watcher {
     }
 }
 
-/// A watcher of one seat's queue.
+/// A watcher for a seat's queue.
 pub(crate) struct Queue {
     hall: watch::Receiver<Arc<Hall>>,
     seat: u32,
@@ -179,13 +179,13 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// Waits until the board has looked again; `false` when it has ended.
+    /// Waits for the next poll; `false` when the board has closed.
     pub(crate) async fn changed(&mut self) -> bool {
         self.hall.changed().await.is_ok()
     }
 
-    /// The number of waiters ahead of this one, in a look that began after `since`; `None` if it
-    /// was not seen. The most, if several have its name.
+    /// The number of waiters ahead of this waiter, from a poll that began after `since`; `None` if
+    /// the waiter was not found. With several waiters of that name, the largest number.
     pub(crate) fn ahead(&self, waiter: &str, since: Instant) -> Option<u64> {
         let hall = self.hall.borrow();
         let index = self.seat as usize - 1;
@@ -202,7 +202,7 @@ impl Hall {
             return Some(Change { trouble, seats });
         };
         let pairs = self.seats.iter().zip(&known.seats);
-        // An unchanged seat is the same piece of memory.
+        // An unchanged seat is the same allocation.
         let changed = pairs.filter(|(now, then)| !Arc::ptr_eq(now, then));
         let seats: Vec<_> = changed.map(|(now, _)| View::clone(now)).collect();
         let is_same = seats.is_empty() && trouble == known.trouble;
@@ -210,13 +210,13 @@ impl Hall {
     }
 }
 
-/// The task that looks at the seats.
+/// The task that polls the seats.
 struct Watch {
     locks: Locks,
     seats: Seats,
     shared: Arc<Shared>,
     sender: watch::Sender<Arc<Hall>>,
-    /// The seat from which the next round goes on.
+    /// The seat where the next round continues.
     turn: u32,
 }
 
@@ -245,7 +245,7 @@ impl Watch {
         }
     }
 
-    /// The seats at which this process has done something, as many as one look reads.
+    /// Returns the seats changed by this process, as many as fit into a poll.
     fn stirred(&self) -> BTreeSet<u32> {
         let mut stirred = self.shared.stirred();
         let mut lines = std::mem::take(&mut *stirred);
@@ -256,7 +256,8 @@ impl Watch {
         lines
     }
 
-    /// Adds where others may have done something: queues with waiters, and the rest in turns.
+    /// Adds seats that other processes may have changed: queues with waiters, and the rest in
+    /// turns.
     fn others(&mut self, lines: &mut BTreeSet<u32>) {
         let hall = Arc::clone(&self.sender.borrow());
         let busy = hall.seats.iter().filter(|view| !view.line.is_empty()).map(|view| view.seat);
@@ -316,7 +317,7 @@ fn change(view: &mut Arc<View>, now: View) {
     }
 }
 
-/// A time longer ago than any look.
+/// Returns a time before any poll.
 fn long_ago() -> Instant {
     Instant::now().checked_sub(10 * INTERVAL).unwrap_or_else(Instant::now)
 }

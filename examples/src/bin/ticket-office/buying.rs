@@ -1,4 +1,4 @@
-//! `POST /seats/{id}/buy`: checked, then queued, then served.
+//! `POST /seats/{id}/buy`: checks, queues, serves.
 
 use axum::extract::{FromRequest, Request, State};
 use axum::middleware::Next;
@@ -13,7 +13,7 @@ use crate::sale;
 use crate::seat::SeatId;
 use crate::told::Told;
 
-/// The seat of the path, and the order of the body.
+/// The seat in the path, and the order in the body.
 pub(crate) struct Purchase {
     pub(crate) seat: SeatId,
     pub(crate) order: Order,
@@ -35,8 +35,8 @@ impl Lockable for Purchase {
     }
 }
 
-/// Waits for the buyer's turn. A buyer who hangs up before is not served; from there on the sale is
-/// finished in a task of its own.
+/// Waits for the buyer's turn. A buyer who disconnects earlier is not served; afterwards, a
+/// separate task finishes the sale.
 pub(crate) async fn buy(
     State(office): State<Office>,
     Extension(told): Extension<Told>,
@@ -65,7 +65,7 @@ pub(crate) async fn buy(
     }
 }
 
-/// Shows on the board which buyers join the queue and leave it, and tells the purchase.
+/// Shows on the board which buyers join and leave the queue, and reports the purchase.
 pub(crate) async fn stir(
     State(office): State<Office>,
     seat: SeatId,

@@ -1,4 +1,4 @@
-//! The SQLite database: one file that several processes share, or one in memory for this process.
+//! The SQLite database: a file shared by several processes, or in memory for this process.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,10 @@ use deadpool_sqlite::{
 };
 use tokio::task::JoinError;
 
-/// The longest wait of a write for other connections' writes, and of a query for a connection.
+/// The maximum wait of a write for writes on other connections, and of a query for a connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// `token` is the highest fencing token that the seat has seen; once it is sold, the one of the
-/// sale.
+/// `token` is the highest fencing token seen for the seat; once sold, the token of the sale.
 const SCHEMA: &str = "\
 CREATE TABLE IF NOT EXISTS seats (
     seat  INTEGER PRIMARY KEY,
@@ -27,16 +26,16 @@ const SEATS: &str = "\
 WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < ?1)
 INSERT OR IGNORE INTO seats (seat) SELECT n FROM numbers;";
 
-/// Connections to the database, on threads that may block.
+/// A pool of connections, on threads that may block.
 #[derive(Clone)]
 pub(crate) struct Database {
     pool: Pool,
 }
 
 impl Database {
-    /// Opens the database, and makes it and its seats if they are not there.
+    /// Opens the database, and creates it and the seats if missing.
     pub(crate) async fn open(path: Option<PathBuf>, seats: u32) -> Result<Self, DatabaseError> {
-        // Every connection to `:memory:` has a database of its own, so there may be only one.
+        // Every connection to `:memory:` opens a separate database, so only one is allowed.
         let (path, connections) = match path {
             Some(path) => (path, 4),
             None => (PathBuf::from(":memory:"), 1),
@@ -65,9 +64,9 @@ impl Database {
         Ok(database)
     }
 
-    /// Runs `work` on a connection; once polled, to its end, also if this future is dropped. A pool
-    /// gives up a connection whose check is cut short, and with that one a database in memory would
-    /// be gone.
+    /// Runs `work` on a connection; once polled, `work` runs to completion, even if this future is
+    /// dropped. A pool discards a connection whose check is interrupted, and an in-memory database
+    /// would be lost with it.
     pub(crate) async fn run<T, F>(&self, work: F) -> Result<T, DatabaseError>
     where
         F: FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -84,8 +83,9 @@ impl Database {
 
 fn prepare(connection: &mut Connection, seats: u32) -> rusqlite::Result<()> {
     let deadline = Instant::now() + PATIENCE;
-    // Readers and a writer do not wait for each other. SQLite does not wait where two processes
-    // make this change at once, in spite of the busy timeout. The change stays in the file.
+    // In WAL mode, readers and a writer do not wait for each other. Despite the busy timeout,
+    // SQLite does not wait if two processes change the mode at once. The change is stored in the
+    // file.
     while let Err(error) = connection.pragma_update(None, "journal_mode", "wal") {
         if error.sqlite_error_code() != Some(ErrorCode::DatabaseBusy) || Instant::now() > deadline {
             return Err(error);
@@ -97,12 +97,12 @@ fn prepare(connection: &mut Connection, seats: u32) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// The error of the database, or of the way to it.
+/// A database error, or an error on the way to the database.
 #[derive(Debug)]
 pub(crate) struct DatabaseError(String);
 
 impl DatabaseError {
-    /// The error as a sentence about the flag.
+    /// Describes the error in terms of the flag.
     pub(crate) fn about(&self, path: Option<&Path>) -> String {
         let path = path.map_or("in memory".into(), Path::to_string_lossy);
         format!("--database {path}: {self}")
@@ -139,7 +139,7 @@ mod tests {
         let count = |connection: &mut Connection| {
             connection.query_one("SELECT count(*) FROM seats", [], |row| row.get::<_, u32>(0))
         };
-        // Each is dropped at another point of its way.
+        // Each future is dropped at a different point.
         for polls in 0..200 {
             let mut query = Box::pin(database.run(count));
             for _ in 0..polls % 20 {

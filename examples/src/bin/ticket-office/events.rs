@@ -1,4 +1,4 @@
-//! `GET /events`: the board as server-sent events, everything first and then the changes; with
+//! `GET /events`: the board as server-sent events, first everything and then the changes; with
 //! `--faults` also the panel.
 
 use std::future::pending;
@@ -15,11 +15,11 @@ use crate::faults::{Crew, Panel, PanelWatcher};
 use crate::office::Office;
 use crate::problem::Problem;
 
-/// The time after which a browser comes back.
+/// The delay before a browser reconnects.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// The time between two empty events: they find closed pages, and keep proxies from closing open
-/// ones.
+/// The interval of keep-alive events: they detect closed pages, and prevent proxies from closing
+/// open connections.
 pub(crate) const ALIVE: Duration = Duration::from_secs(10);
 
 pub(crate) async fn events(State(office): State<Office>) -> Response {
@@ -33,14 +33,14 @@ pub(crate) async fn events(State(office): State<Office>) -> Response {
     Sse::new(events).keep_alive(KeepAlive::new().interval(ALIVE)).into_response()
 }
 
-/// The changes for one page.
+/// The changes for a page.
 struct Changes {
     board: Watcher,
     faults: Option<PanelWatcher>,
 }
 
 impl Changes {
-    /// The next event; `None` when the board has ended.
+    /// Returns the next event; `None` when the board has closed.
     async fn next(mut self) -> Option<(Result<Event, axum::Error>, Self)> {
         let event = tokio::select! {
             change = self.board.next() => Event::default().event("hall").json_data(change?),

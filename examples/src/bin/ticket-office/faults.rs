@@ -1,6 +1,6 @@
-//! The fault panel, behind `--faults`: buyers as processes of their own, which a visitor kills,
-//! freezes and cuts off from Redis. They take turns at the last seat: each buys it, hands it back
-//! and queues again, until a visitor buys it for good.
+//! The fault panel, behind `--faults`: buyers in separate processes, which a visitor kills, freezes
+//! and disconnects from Redis. They take turns at the last seat: each buys it, returns it and
+//! queues again, until a visitor buys it for good.
 
 mod buyer;
 mod crew;
@@ -23,11 +23,12 @@ pub(crate) use relay::split as split_url;
 use crate::office::Office;
 use crate::problem::Problem;
 
-/// The variables that make a process of this program a buyer: its name, and the way to Redis.
+/// The environment variables that turn a process of this program into a buyer: the buyer's name,
+/// and the URL of its relay to Redis.
 pub(crate) const NAME: &str = "TICKET_OFFICE_FAULTS_BUYER";
 pub(crate) const REDIS: &str = "TICKET_OFFICE_FAULTS_REDIS";
 
-/// A fault of a buyer, and its end.
+/// A fault, or its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Fault {
@@ -64,7 +65,7 @@ async fn start(State(office): State<Office>) -> Result<(StatusCode, Json<Panel>)
     Ok((StatusCode::CREATED, Json(crew.panel())))
 }
 
-/// `POST /faults/buyers/{number}/{fault}`: in effect when it is answered.
+/// `POST /faults/buyers/{number}/{fault}`: in effect before the response.
 async fn fault(
     State(office): State<Office>,
     Path((number, fault)): Path<(u32, Fault)>,

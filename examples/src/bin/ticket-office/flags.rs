@@ -8,13 +8,13 @@ use crate::faults;
 use clap::Parser;
 use lockcore::LockOptions;
 
-/// The longest payment: while it lasts, the seat's queue stands still.
+/// The maximum length of a payment: meanwhile, the seat's queue does not move.
 pub(crate) const MAX_PAY: Duration = Duration::from_secs(30);
 
-/// The longest wait that a browser may be asked for, in seconds.
+/// The maximum wait of a browser request, in seconds.
 const MAX_WAIT: f64 = 3_600.0;
 
-/// SQLite's name for a database that is in no file.
+/// SQLite's name for an in-memory database.
 const IN_MEMORY: &str = ":memory:";
 
 /// Sells numbered seats, one buyer at a time and in the order of arrival
@@ -94,7 +94,7 @@ pub(crate) struct Flags {
     )]
     queue_limit: u32,
 
-    // A help text and no doc comment, where brackets would be links.
+    // A help text instead of a doc comment, where brackets would be links.
     #[arg(
         help = "The Redis that holds the locks of several processes: \
                 redis://[user[:password]@]host[:port][/db], or where its sentinels are: \
@@ -106,7 +106,7 @@ pub(crate) struct Flags {
         long,
         value_name = "URL",
         env = "REDIS_URL",
-        hide_env_values = true // it may hold a password
+        hide_env_values = true // it may contain a password
     )]
     redis: Option<String>,
 
@@ -125,15 +125,15 @@ pub(crate) struct Flags {
 }
 
 impl Flags {
-    /// The Redis to use; `REDIS_URL=` is none.
+    /// The Redis to use; `REDIS_URL=` means none.
     pub(crate) fn redis(&self) -> Option<&str> {
         self.faults_redis.as_deref().or(self.redis.as_deref()).filter(|url| !url.is_empty())
     }
 
-    /// The Redis of the fault panel, if that is on.
+    /// The Redis for the fault panel, if the panel is on.
     ///
     /// # Errors
-    /// A sentence, if it must not be on.
+    /// A sentence, if the panel must not be on.
     pub(crate) fn faults(&self) -> Result<Option<&str>, String> {
         if !self.faults {
             return Ok(None);
@@ -148,12 +148,13 @@ impl Flags {
         redis.map(Some).ok_or_else(|| "--faults: its buyers need a redis:// URL".into())
     }
 
-    /// Whether it has the pages of the locks, which name all buyers: for visitors of this machine.
+    /// Whether to serve the lock pages, which show all buyers' names: only to visitors on this
+    /// machine.
     pub(crate) fn shows_locks(&self) -> bool {
         self.listen.ip().is_loopback()
     }
 
-    /// The name of the buyer that this process is.
+    /// The buyer's name, if this process is a buyer.
     pub(crate) fn buyer(&self) -> Option<&str> {
         self.faults_buyer.as_deref()
     }
@@ -162,7 +163,7 @@ impl Flags {
         self.lease
     }
 
-    /// The database's file; none for one in memory.
+    /// The database file; `None` for an in-memory database.
     pub(crate) fn database(&self) -> Option<PathBuf> {
         match &self.database {
             Some(path) if path == IN_MEMORY => None,
@@ -171,12 +172,12 @@ impl Flags {
         }
     }
 
-    /// The options of each seat's lock.
+    /// The lock options for each seat.
     pub(crate) fn options(&self) -> LockOptions {
         LockOptions::new().wait(self.max_wait).lease(self.lease).queue_limit(self.queue_limit)
     }
 
-    /// The length of a payment unless the order sets another.
+    /// The length of a payment unless the order overrides it.
     pub(crate) fn pay(&self) -> Duration {
         Duration::from_millis(self.pay_ms)
     }

@@ -1,8 +1,8 @@
-//! `ticket-office`: sells numbered seats over HTTP, each under its own fair lock, to people in the
-//! order in which they came; one process on its own, or several that share a Redis and a database.
+//! `ticket-office`: sells numbered seats over HTTP, each under a fair lock, in order of arrival; as
+//! a single process, or as several processes that share a Redis and a database.
 //!
-//! Run with `cargo run -p lock-examples --bin ticket-office` and open the page that it names.
-//! `--help` is its manual.
+//! Run with `cargo run -p lock-examples --bin ticket-office` and open the printed URL. For the
+//! manual, use `--help`.
 
 mod board;
 mod buying;
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         Err(error) => return start::Failure::new(format!("no runtime: {error}")).report(),
     };
     let outcome = runtime.block_on(start::run(flags));
-    // A name server that does not answer keeps a blocking thread busy: nothing waits for it.
+    // A name server that does not respond keeps a blocking thread busy: do not wait for it.
     runtime.shutdown_background();
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! The office's counters, and `GET /metrics`: these and the counters of the locks, for Prometheus.
+//! The office's counters, and `GET /metrics`: the office and lock metrics, for Prometheus.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 
 use crate::office::{self, Office};
 
-/// A free lock takes a round trip, which is less than a millisecond.
+/// A free lock takes a round trip, less than a millisecond.
 const SECONDS: [f64; 17] = [
     0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
     10.0, 30.0,
 ];
-/// Below 0, a request waited for longer than was predicted.
+/// Below 0, a request waited longer than predicted.
 const ERRORS: [f64; 13] =
     [-10.0, -5.0, -1.0, -0.5, -0.1, -0.02, 0.0, 0.02, 0.1, 0.5, 1.0, 5.0, 10.0];
 const PLACES: [f64; 10] = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0];
 
-/// The time between two rounds in which samples become buckets; they are kept until then.
+/// How often samples are moved into buckets; they are kept until then.
 const UPKEEP: Duration = Duration::from_secs(5);
 
 pub(crate) struct Metrics {
@@ -32,7 +32,7 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Counts everything from now on.
+    /// Installs the recorder, which counts from now on.
     pub(crate) fn install() -> Result<Arc<Self>, BuildError> {
         let recorder = builder()?.install_recorder()?;
         let upkeep = recorder.clone();
@@ -50,7 +50,7 @@ impl Metrics {
         self.sold.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts an old token that the database refused.
+    /// Counts an outdated token refused by the database.
     pub(crate) fn fenced(&self) {
         self.fenced.fetch_add(1, Ordering::Relaxed);
     }
@@ -58,7 +58,7 @@ impl Metrics {
     fn render(&self, office: &Office) -> String {
         let mut text = self.recorder.render();
         let status = office.locks.status();
-        // The locks of idempotency keys are in a class of their own.
+        // The locks for idempotency keys have a separate class.
         let classes = office.locks.status_by_class();
         let seats = classes.iter().find(|class| &*class.class == office::CLASS);
         let (waiting, serving) = seats.map_or((0, 0), |seats| (seats.waiting, seats.holding));

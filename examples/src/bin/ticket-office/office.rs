@@ -1,4 +1,4 @@
-//! The state that all requests share.
+//! The state shared by all requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,14 +18,14 @@ pub(crate) struct Office {
     pub(crate) locks: Locks,
     pub(crate) seats: Seats,
     pub(crate) board: Board,
-    /// Whether it has the pages of the locks: on a loopback address alone.
+    /// Whether to serve the lock pages: only on a loopback address.
     pub(crate) shows_locks: bool,
     pub(crate) metrics: Arc<Metrics>,
-    /// The buyers of the fault panel; `None` where that is off.
+    /// The fault panel's buyers; `None` if the panel is off.
     pub(crate) faults: Option<Crew>,
-    /// The wait, the lease and the queue limit of each seat's lock.
+    /// Wait, lease and queue limit of each seat's lock.
     pub(crate) options: LockOptions,
-    /// The length of a payment unless the order sets another.
+    /// The length of a payment unless the order overrides it.
     pub(crate) pay: Duration,
 }
 
@@ -35,15 +35,15 @@ impl FromRef<Office> for Locks {
     }
 }
 
-/// The class of the locks of seats.
+/// The class of seat locks.
 pub(crate) const CLASS: &str = "seats";
 
-/// The lock of a seat.
+/// Returns the lock name for a seat.
 pub(crate) fn key(seat: u32) -> String {
     format!("seat:{seat}")
 }
 
-/// The holder of a seat's lock and its waiters.
+/// Returns the holder and the waiters of a seat's lock.
 pub(crate) async fn line(locks: &Locks, seat: u32) -> Result<LockInspection, LockError> {
     locks.inspect(key(seat)).await
 }

@@ -13,13 +13,13 @@ use crate::flags::MAX_PAY;
 use crate::office::Office;
 use crate::problem::Problem;
 
-/// The longest order.
+/// Maximum size of an order, in bytes.
 pub(crate) const MAX_BYTES: usize = 16 << 10;
 
-/// The longest name, in characters.
+/// Maximum length of a name, in characters.
 const MAX_NAME: usize = 40;
 
-/// The time for a body to arrive: a client that needs longer only keeps a connection.
+/// The maximum time for a body to arrive: slower clients only keep a connection busy.
 const BODY: Duration = Duration::from_secs(10);
 
 #[derive(Deserialize)]
@@ -28,12 +28,12 @@ struct Body {
     pay_ms: Option<u64>,
 }
 
-/// The buyer, and the time that paying takes.
+/// The buyer, and the length of the payment.
 #[derive(Debug, Clone)]
 pub(crate) struct Order {
     pub(crate) buyer: String,
     pub(crate) pay: Duration,
-    /// The time at which the wait began.
+    /// When the wait began.
     pub(crate) asked: Instant,
 }
 
@@ -54,8 +54,8 @@ impl FromRequest<Office> for Order {
     }
 }
 
-/// The refusal of a body: one that is too long or of another type has a status of its own, any
-/// other is 422.
+/// The refusal for a bad body: an oversized body and a wrong content type have specific statuses,
+/// all other errors are 422.
 fn unreadable(rejection: &JsonRejection) -> Problem {
     match rejection.status() {
         StatusCode::BAD_REQUEST => Problem::bad_order(rejection.body_text()),
@@ -63,7 +63,7 @@ fn unreadable(rejection: &JsonRejection) -> Problem {
     }
 }
 
-/// Checks the order. A time that is too long is cut, since others wait.
+/// Checks the payment length. An excessive length is cut, because others wait.
 fn pay(asked_ms: Option<u64>, usual: Duration) -> Duration {
     asked_ms.map_or(usual, Duration::from_millis).min(MAX_PAY)
 }

@@ -1,4 +1,4 @@
-//! The page: four files in the program itself, so there is nothing to build and nothing to
+//! The page: four files built into the program, so there is nothing to build and nothing to
 //! install.
 
 use axum::extract::State;
@@ -7,12 +7,12 @@ use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, X_CONTE
 
 use crate::office::Office;
 
-/// The page loads only from here, and has nothing inline: a name that were taken for markup could
-/// do nothing.
+/// The page loads only from the same origin and has nothing inline: a name mistaken for markup
+/// could do nothing.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
                       img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// The link to the pages of the locks, where they are.
+/// The link to the lock pages, if they are served.
 const LOCKS: &str = "  <p><a href=\"/locks\">All locks, their holders and queues</a></p>\n";
 
 /// `GET /`

@@ -1,5 +1,4 @@
-//! Refusals of the office's own, in the shape that those of the locks have:
-//! `application/problem+json`.
+//! The office's own refusals, in the same format as lock refusals: `application/problem+json`.
 
 use axum::body::to_bytes;
 use axum::response::{IntoResponse, Response};
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 use crate::database::DatabaseError;
 use crate::say;
 
-/// More than any refusal or ticket has, in bytes.
+/// More than the size of any refusal or ticket, in bytes.
 const MAX_BODY: usize = 64 << 10;
 
 /// A refusal, with a code for programs and a sentence for people.
@@ -60,13 +59,13 @@ impl IntoResponse for Problem {
     }
 }
 
-/// The response to an error of the locks, as the lock layer itself answers it.
+/// The response for a lock error, rendered by the lock layer.
 pub(crate) fn of_locks(error: impl Into<LockError>) -> Response {
     error.into().into_response()
 }
 
-/// The body of a response as JSON, with its `Retry-After` as `retry_after`, in seconds: for an
-/// event in place of the response.
+/// Returns a response body as JSON, with `Retry-After` as `retry_after` in seconds: for an event
+/// that replaces the response.
 pub(crate) async fn body_of(response: Response) -> Value {
     let after = response.headers().get(RETRY_AFTER).and_then(|seconds| seconds.to_str().ok());
     let after: Option<u64> = after.and_then(|seconds| seconds.parse().ok());

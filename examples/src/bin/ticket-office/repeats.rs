@@ -1,5 +1,5 @@
-//! Repeats: a purchase that comes again with the same `Idempotency-Key`, as after a cut connection,
-//! gets the answer of the first one, and nothing is sold twice.
+//! Repeats: a purchase sent again with the same `Idempotency-Key`, such as after a cut connection,
+//! receives the first response, and nothing is sold twice.
 
 use std::time::Duration;
 
@@ -11,10 +11,11 @@ use lockcore::Locks;
 use crate::flags::{Flags, MAX_PAY};
 use crate::order::MAX_BYTES;
 
-/// The time for the rest of a purchase besides waiting and paying.
+/// The time for everything in a purchase except waiting and paying.
 const REST: Duration = Duration::from_secs(5);
 
-/// The layer around a purchase. The answers are kept where the locks are, if that is one Redis.
+/// The layer around a purchase. It stores responses beside the locks, if they are on a single
+/// Redis.
 pub(crate) fn layer(flags: &Flags, locks: &Locks) -> Result<IdempotencyLayer, CreatePoolError> {
     let once = match flags.redis() {
         None => IdempotencyLayer::new(locks.clone(), MemoryReplays::new(), scope),
@@ -23,7 +24,8 @@ pub(crate) fn layer(flags: &Flags, locks: &Locks) -> Result<IdempotencyLayer, Cr
             let replays = RedisReplays::new(pool).prefix("ticket-office:replay");
             IdempotencyLayer::new(locks.clone(), replays, scope)
         }
-        // A pool does not know these URLs: each process keeps the answers of its own purchases.
+        // The pool does not support these URLs: each process stores the responses to its own
+        // purchases.
         Some(_) => IdempotencyLayer::new(Locks::in_memory(), MemoryReplays::new(), scope),
     };
     let longest = flags.max_wait + MAX_PAY + REST;
@@ -31,7 +33,7 @@ pub(crate) fn layer(flags: &Flags, locks: &Locks) -> Result<IdempotencyLayer, Cr
     Ok(once.locking(|line| line.options(options)).max_run(longest).body_limit(MAX_BYTES))
 }
 
-/// The office has no logins: a key is a random number, which only its buyer knows.
+/// The office has no logins: a key is a random number known only to its buyer.
 fn scope(_: &Parts) -> Result<Scope, Refusal> {
     Ok(Scope::new("buyers"))
 }

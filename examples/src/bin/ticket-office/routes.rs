@@ -13,17 +13,17 @@ use crate::office::{self, Office};
 use crate::order::MAX_BYTES;
 use crate::{buying, events, faults, metrics, page, status, waiting};
 
-/// The routes of the office. The pages of its locks are at `/locks`, for visitors of this machine:
-/// they name each buyer. Their events end with `end`. A purchase is served `once`.
+/// The office's routes. The lock pages are at `/locks`, for visitors on this machine, because they
+/// show all buyers' names. Event streams end with `end`. A purchase is served `once`.
 pub(crate) fn routes(office: Office, once: IdempotencyLayer, end: CancellationToken) -> Router {
     let shows_locks = office.shows_locks;
     let locks = Dashboard::new(office.locks.clone()).until(end);
     let scope = LockScopeLayer::new(office.locks.clone())
         .class(office::CLASS)
         .options(office.options)
-        // A buyer has paid: the database decides by the token which one may still write.
+        // A buyer may have paid: the database decides by the token who may still write.
         .on_lost(OnLost::Continue);
-    // `once` is outside of the seat's lock: a repeat does not queue for it.
+    // `once` is outside the seat's lock: a repeat does not queue for the seat.
     let buying = Router::new()
         .route("/seats/{id}/buy", post(buying::buy))
         .route_layer(scope)

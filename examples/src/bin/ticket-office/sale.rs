@@ -1,4 +1,4 @@
-//! One sale: read, wait for the payment, write. It runs under the seat's lock, but the database
+//! A sale: read, wait for the payment, write. It runs under the seat's lock, but the database
 //! decides by the fencing token which writes count.
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::order::Order;
 use crate::problem::Problem;
 use crate::seats::Begun;
 
-/// The answer for the buyer.
+/// The response for the buyer.
 #[derive(Debug, Serialize)]
 pub(crate) struct Ticket {
     seat: u32,
@@ -22,7 +22,7 @@ pub(crate) struct Ticket {
     waited_ms: u64,
 }
 
-/// Sells `seat` under the hold that `token` stands for.
+/// Sells `seat` under the hold with the fencing token `token`.
 pub(crate) async fn sell(
     office: Office,
     seat: u32,
@@ -39,8 +39,7 @@ pub(crate) async fn sell(
         Begun::Overtaken => return Err(overtaken(&office, seat)),
     }
     sleep(order.pay).await;
-    // Whether the hold was lost meanwhile is not asked: the answer could be old by the time of the
-    // write.
+    // Does not check for a lost hold: the result could be outdated by the time of the write.
     if !office.seats.sell(seat, token, order.buyer.clone()).await? {
         return Err(overtaken(&office, seat));
     }

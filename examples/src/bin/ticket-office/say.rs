@@ -1,11 +1,11 @@
-//! Lines for the operator of the office. A closed pipe is no reason to end.
+//! Output for the office's operator. A closed pipe does not end the process.
 
 use std::fmt;
 use std::io::{self, Write as _};
 
 use tracing_subscriber::filter::LevelFilter;
 
-/// Prints news on stdout.
+/// Prints a message on stdout.
 pub(crate) fn news(text: impl fmt::Display) {
     let _ = writeln!(io::stdout(), "ticket-office: {text}");
 }
@@ -15,7 +15,7 @@ pub(crate) fn trouble(text: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "ticket-office: {text}");
 }
 
-/// Prints events on stderr from now on: among them outages of Redis, their ends, and lost holds.
+/// Starts to print events on stderr: among them Redis outages, their ends, and lost holds.
 pub(crate) fn events() {
     let log = tracing_subscriber::fmt().with_max_level(LevelFilter::INFO);
     log.with_writer(io::stderr).log_internal_errors(false).init();

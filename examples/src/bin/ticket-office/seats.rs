@@ -6,27 +6,26 @@ use serde::Serialize;
 
 use crate::database::{Database, DatabaseError};
 
-/// Raising the token when a purchase *begins* makes the write safe: were it raised by the write
-/// alone, a holder that lost its lock could still write between the new holder's read and the new
-/// holder's write.
+/// Raising the token when a purchase *begins* makes the write safe: if only the write raised it, a
+/// holder without its lock could still write between the new holder's read and write.
 const BEGIN: &str = "UPDATE seats SET token = ?2 WHERE seat = ?1 AND buyer IS NULL AND token < ?2";
 
 const BUYER: &str = "SELECT buyer FROM seats WHERE seat = ?1";
 
-/// Sells the seat only while no buyer with a newer token has begun.
+/// Sells the seat unless a buyer with a newer token has begun.
 const SELL: &str = "UPDATE seats SET buyer = ?3 WHERE seat = ?1 AND token = ?2";
 
-/// Makes the seat free again, while no newer holder has begun.
+/// Frees the seat unless a newer holder has begun.
 const HAND_BACK: &str = "UPDATE seats SET buyer = NULL WHERE seat = ?1 AND token = ?2";
 
 const ALL: &str = "SELECT seat, buyer, token FROM seats WHERE seat <= ?1 ORDER BY seat";
 
-/// One seat as the public may see it.
+/// The public view of a seat.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Seat {
     pub(crate) seat: u32,
     pub(crate) buyer: Option<String>,
-    /// The token of the sale.
+    /// The sale's token.
     pub(crate) token: Option<i64>,
 }
 
@@ -37,7 +36,7 @@ pub(crate) enum Begun {
     Sold {
         buyer: String,
     },
-    /// A newer holder has begun: this one has lost its lock.
+    /// A newer holder has begun: this holder has lost its lock.
     Overtaken,
 }
 
@@ -80,7 +79,7 @@ impl Seats {
             .await
     }
 
-    /// Reads whether the seat is free; if so, no older holder can sell it any more.
+    /// Checks whether the seat is free; if so, no older holder can sell it afterwards.
     pub(crate) async fn begin(
         &self,
         seat: u32,
@@ -88,7 +87,7 @@ impl Seats {
     ) -> Result<Begun, DatabaseError> {
         self.database
             .run(move |connection| {
-                // Immediate: a read that becomes a write would not wait for its turn.
+                // Immediate, because a read transaction that becomes a write would not wait.
                 let write = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
                 let begun = match write.execute(BEGIN, (seat, i64::from(token)))? {
                     0 => match write.query_row(BUYER, [seat], |row| row.get(0)).optional()? {
@@ -103,7 +102,7 @@ impl Seats {
             .await
     }
 
-    /// Sells it; `false`, and nothing written, if a newer holder has begun since.
+    /// Sells the seat; returns `false` without a write if a newer holder has begun since.
     pub(crate) async fn sell(
         &self,
         seat: u32,
@@ -114,7 +113,7 @@ impl Seats {
         Ok(self.database.run(move |connection| connection.execute(SELL, values)).await? == 1)
     }
 
-    /// Hands a seat back that was sold by this token.
+    /// Returns a seat sold with this token.
     pub(crate) async fn hand_back(
         &self,
         seat: u32,

@@ -1,5 +1,5 @@
-//! The end: new and waiting buyers are refused, and paying buyers are served. Then the process
-//! ends.
+//! Shutdown: new and waiting buyers are refused, and paying buyers are served. Then the process
+//! exits.
 
 use std::io;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::flags::MAX_PAY;
 use crate::office::Office;
 use crate::say;
 
-/// The time for the rest of a purchase besides paying, and for answers that are still on their way.
+/// The time for everything in a purchase except paying, and for responses still being sent.
 const LAST: Duration = Duration::from_secs(5);
 
-/// SIGTERM and Ctrl-C; one that comes while no task waits for it is not forgotten.
+/// SIGTERM and Ctrl-C; a signal that arrives while no task waits for it is kept.
 pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
@@ -31,7 +31,7 @@ impl Signals {
         })
     }
 
-    /// The number of the next signal.
+    /// Returns the number of the next signal.
     async fn next(&mut self) -> i32 {
         tokio::select! {
             _ = self.interrupt.recv() => SignalKind::interrupt().as_raw_value(),
@@ -40,8 +40,8 @@ impl Signals {
     }
 }
 
-/// Serves until a signal comes, which cancels the token, and then only requests that have begun. A
-/// second signal ends the process at once.
+/// Serves until a signal arrives; then cancels the token and serves only requests already started.
+/// A second signal ends the process at once.
 pub(crate) async fn serve(
     listener: TcpListener,
     routes: Router,
@@ -60,7 +60,7 @@ pub(crate) async fn serve(
             faults.end();
         }
         office.locks.shutdown(MAX_PAY + LAST).await;
-        // A client that does not take its answer, or sends half a request, is not waited for.
+        // Does not wait for a client that does not read its response, or sends half a request.
         let _ = timeout(LAST, server).await;
     };
     tokio::select! {

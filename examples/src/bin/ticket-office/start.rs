@@ -1,4 +1,4 @@
-//! The start of the office, from its flags.
+//! The office's startup, from its flags.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ use crate::shutdown::{self, Signals};
 /// clap's exit code for a bad value.
 const USAGE: u8 = 2;
 
-/// The reason why there is no office.
+/// Why the office cannot open.
 pub(crate) struct Failure {
     code: u8,
     message: String,
@@ -100,9 +100,9 @@ async fn seats(flags: &Flags) -> Result<Seats, Failure> {
     Ok(Seats::new(database, flags.seats))
 }
 
-/// Makes the locks, on Redis if one is named, else in memory.
+/// Creates the locks, on Redis if configured, otherwise in memory.
 async fn locks(flags: &Flags) -> Result<Locks, Failure> {
-    // Names come from requests: none of them reaches a key outside.
+    // Names come from requests: the namespace confines them.
     let builder = Locks::builder().namespace("ticket-office");
     let locks = match flags.redis() {
         Some(url) => builder.connect(url).await,
@@ -110,7 +110,7 @@ async fn locks(flags: &Flags) -> Result<Locks, Failure> {
     };
     locks.map_err(|error| Failure {
         code: if error.kind() == LockErrorKind::InvalidOption { USAGE } else { 1 },
-        // The URL is not shown: it may hold a password.
+        // The URL is not shown: it may contain a password.
         message: format!("--redis (or REDIS_URL): {error}"),
     })
 }
@@ -127,7 +127,7 @@ fn description(flags: &Flags) -> String {
     format!("{} seats, {locks}, {database}", flags.seats)
 }
 
-/// An address that a browser on this machine can open.
+/// Returns an address for a browser on this machine.
 fn reachable(address: SocketAddr) -> String {
     match address.ip().is_unspecified() {
         true => format!("localhost:{}", address.port()),

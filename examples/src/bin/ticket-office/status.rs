@@ -1,4 +1,4 @@
-//! Requests that buy nothing: the seats, one seat's queue, and whether the office can sell at all.
+//! Requests that do not buy: the seats, a seat's queue, and whether the office can sell at all.
 
 use axum::Json;
 use axum::extract::State;
@@ -12,7 +12,7 @@ use crate::problem::{self, Problem};
 use crate::seat::SeatId;
 use crate::seats::Seat;
 
-/// The holder of a seat's lock and its waiters, next first, by their labels.
+/// The labels of the holder of a seat's lock and of its waiters, next first.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Line {
     holder: Option<String>,
@@ -24,7 +24,7 @@ impl Line {
         self.holder.is_none() && self.waiters.is_empty()
     }
 
-    /// The number of waiters ahead of the last one with this name.
+    /// The number of waiters ahead of the last waiter with this name.
     pub(crate) fn ahead(&self, waiter: &str) -> Option<u64> {
         self.waiters.iter().rposition(|name| name == waiter).map(|place| place as u64)
     }
@@ -39,7 +39,7 @@ impl From<LockInspection> for Line {
     }
 }
 
-/// The label is the buyer's name.
+/// The buyer's name, stored as the label.
 fn name(participant: &Participant) -> String {
     participant.label.as_deref().unwrap_or(&participant.member).to_owned()
 }

@@ -1,7 +1,7 @@
-//! What a buyer is told before the answer: the stages of a purchase.
+//! What a buyer receives before the response: the stages of a purchase.
 //!
-//! With an idempotency key a purchase runs on without its client. By this it learns whether the
-//! buyer is still there: nobody is served who has left the queue.
+//! With an idempotency key, a purchase continues without its client. This channel reports whether
+//! the buyer is still there: nobody who has left the queue is served.
 
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::problem::Problem;
 
-/// The stage of a purchase.
+/// A stage of a purchase.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Stage {
     Begun,
@@ -19,19 +19,19 @@ pub(crate) enum Stage {
     Paying(FencingToken),
 }
 
-/// The place of a buyer who waits.
+/// The position of a waiting buyer.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Place {
     pub(crate) ahead: u64,
     pub(crate) waited_ms: u64,
 }
 
-/// The end of a purchase that tells, in the extensions of the request.
+/// The purchase's end of the channel, in the request extensions.
 #[derive(Debug, Clone)]
 pub(crate) struct Told(watch::Sender<Stage>);
 
 impl Told {
-    /// Returns both ends. The buyer's is dropped when the buyer hangs up.
+    /// Returns both ends. The buyer's end is dropped when the buyer disconnects.
     pub(crate) fn new() -> (Self, watch::Receiver<Stage>) {
         let (told, stages) = watch::channel(Stage::Begun);
         (Self(told), stages)
@@ -41,8 +41,8 @@ impl Told {
         self.0.send_replace(stage);
     }
 
-    /// Waits until the buyer has hung up; returns the answer, which nobody reads. It says that
-    /// nothing was done: a repeat with the same key queues anew.
+    /// Waits until the buyer has disconnected, and returns a response that nobody reads. Its status
+    /// shows that nothing was done: a repeat with the same key queues again.
     pub(crate) async fn gone(&self) -> Response {
         self.0.closed().await;
         let detail = "The buyer has left the queue.";

@@ -1,14 +1,14 @@
-//! `POST /seats/{id}/buy/events`: buys, and tells the buyer's place meanwhile, as server-sent
-//! events. They are some of `place`, at most one `turn`, and at the end a `ticket` or a `problem`.
-//! An answer that comes before the buyer is queued, as that to a bad order or to a repeat, has no
-//! events.
+//! `POST /seats/{id}/buy/events`: buys, and meanwhile reports the buyer's position, as server-sent
+//! events: any number of `place`, at most one `turn`, and finally a `ticket` or a `problem`. A
+//! response before the buyer is queued, such as to a bad order or to a repeat, has no events.
 //!
 //! # Implementation notes
-//! - The response owns the request inside of it: where the client hangs up, the response is
-//!   dropped, and the wait ends. From its turn on the sale is a task of its own, as in `buying`.
-//! - The server tells a place when it queues the buyer. Those ahead that leave since are seen in
-//!   the queue that the board reads, of which only a look that has begun afterwards counts: an
-//!   earlier one may not have this buyer.
+//! - The response owns the inner request: when the client disconnects, the response is dropped, and
+//!   the wait ends. When the buyer's turn comes, the sale continues in a separate task, as in
+//!   `buying`.
+//! - The server reports the position when it queues the buyer. Later departures ahead are derived
+//!   from the queue polled by the board. Only polls that began after the report count: earlier
+//!   polls may not include this buyer.
 
 use std::future::pending;
 use std::pin::Pin;
@@ -34,15 +34,15 @@ use crate::problem::{self, Problem};
 use crate::sale::{self, Ticket};
 use crate::told::{Place, Stage, Told};
 
-/// A buyer that waits. Leaves the queue when it is dropped, and then shows it.
+/// A waiting buyer. On drop, leaves the queue and updates the board.
 struct Waiting {
     acquire: Pin<Box<Acquire>>,
     places: watch::Receiver<Option<u64>>,
-    /// The queue as the board sees it; `None` if there are too many watchers.
+    /// The queue as polled by the board; `None` if there are too many watchers.
     queue: Option<Queue>,
-    /// The number of buyers ahead, at most.
+    /// Upper bound for the number of buyers ahead.
     ahead: Option<u64>,
-    /// The time at which the server told the place.
+    /// When the server reported the position.
     told: Instant,
     seat: u32,
     order: Order,
@@ -50,7 +50,7 @@ struct Waiting {
     stirring: Stirring,
 }
 
-/// A middleware around [`buy`] that sends the stages and the answer as events, once the purchase
+/// A middleware around [`buy`] that sends the stages and the response as events once the purchase
 /// has begun.
 pub(crate) async fn tell(mut request: Request, next: Next) -> Response {
     let (told, mut stages) = Told::new();
@@ -61,7 +61,7 @@ pub(crate) async fn tell(mut request: Request, next: Next) -> Response {
         Ok(()) = stages.changed() => {}
         answer = &mut answer => return answer,
     }
-    stages.mark_changed(); // it may be a later stage already, which has an event
+    stages.mark_changed(); // a later stage may already be set, which has an event
     let events = stream::unfold(Some((stages, answer)), async |purchase| {
         let (mut stages, mut answer) = purchase?;
         let told = async {
@@ -85,7 +85,7 @@ pub(crate) async fn tell(mut request: Request, next: Next) -> Response {
     Sse::new(events).keep_alive(KeepAlive::new().interval(ALIVE)).into_response()
 }
 
-/// The event that shows a stage; `None` for a purchase that has just begun.
+/// The event for a stage; `None` for a purchase that has just begun.
 fn event(stage: &Stage) -> Option<Result<Event, axum::Error>> {
     let event = Event::default();
     match stage {
@@ -104,7 +104,7 @@ pub(crate) async fn buy(
     purchase: Purchase,
 ) -> Response {
     told.tell(Stage::Begun);
-    yield_now().await; // the events begin, also if the first one is a refusal
+    yield_now().await; // lets the events start, even if the first is a refusal
     let mut waiting = Waiting::new(office, purchase);
     let guard = loop {
         let step = tokio::select! {
@@ -125,7 +125,7 @@ pub(crate) async fn buy(
     }
 }
 
-/// A change for one that waits.
+/// A change for a waiting buyer.
 enum Step {
     Place(Place),
     Turn(LockGuard),
@@ -151,7 +151,7 @@ impl Waiting {
         }
     }
 
-    /// Waits until the place changes, or for the turn.
+    /// Waits until the position changes, or for the turn.
     async fn next(&mut self) -> Result<Step, Response> {
         loop {
             let shown = self.ahead;
@@ -163,7 +163,7 @@ impl Waiting {
                 Ok(()) = self.places.changed() => {
                     self.ahead = *self.places.borrow_and_update();
                     self.told = Instant::now();
-                    // The board is to look again: this buyer is queued now.
+                    // This buyer is queued now, so the board must poll again.
                     self.office.board.stir(self.seat);
                 }
                 () = changed(&mut self.queue) => {
@@ -180,21 +180,21 @@ impl Waiting {
         }
     }
 
-    /// Sells the seat in a task of its own.
+    /// Sells the seat in a separate task.
     fn pay(self, guard: LockGuard) -> JoinHandle<Result<Ticket, Problem>> {
         let Self { seat, order, office, stirring, .. } = self;
         let (token, waited) = (guard.fencing_token(), order.asked.elapsed());
         tokio::spawn(async move {
             let _stirring = stirring;
             let outcome = sale::sell(office, seat, token, order, waited).await;
-            // Whether the hold was lost meanwhile, the database has decided already.
+            // The database has already decided, whether or not the hold was lost.
             let _ = guard.release().await;
             outcome
         })
     }
 }
 
-/// Waits until the board has looked again.
+/// Waits for the board's next poll.
 async fn changed(queue: &mut Option<Queue>) {
     if let Some(open) = queue {
         if open.changed().await {

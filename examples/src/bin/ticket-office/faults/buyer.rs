@@ -1,4 +1,4 @@
-//! A buyer's process: it takes turns at one seat, and reports on stdout.
+//! A buyer's process: takes turns at a seat, and reports on stdout.
 
 use std::io::{self, Write as _};
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::flags::Flags;
 use crate::office;
 use crate::seats::{Begun, Seats};
 
-/// The pause of a buyer that was not served.
+/// The pause after a refusal.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Takes turns until the seat is sold for good, or the office has ended.
+/// Takes turns until the seat is sold for good, or the office has exited.
 pub(crate) async fn run(name: &str, locks: Locks, seats: Seats, flags: &Flags) {
     let turns = async {
         loop {
@@ -49,7 +49,7 @@ async fn turn(name: &str, locks: &Locks, seats: &Seats, flags: &Flags) -> Result
         Begun::Overtaken => Report::Refused { token: token.get() },
         Begun::Free => {
             sleep(flags.pay()).await;
-            // As in a sale, whether the hold was lost is not asked: the database decides.
+            // As in a sale, does not check for a lost hold: the database decides.
             let sold = seats.sell(seat, token, name.to_owned()).await;
             match sold.map_err(|error| error.to_string())? {
                 true => {

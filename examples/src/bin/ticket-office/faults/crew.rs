@@ -1,12 +1,12 @@
-//! The processes of the buyers.
+//! The buyers' processes.
 //!
 //! # Implementation notes
-//! - A process is waited for only once it is out of `running`. So a signal that is sent to one that
-//!   is found there, under the mutex, goes to this process and to no later one with its number.
-//! - A buyer is frozen while this process holds the write lock of the database: one that were
-//!   frozen within a write would keep all others from writing.
-//! - A buyer ends with the office, however that ends: its stdin ends then, and a frozen one is
-//!   alone in its process group, which the kernel continues once no parent is left.
+//! - A process is reaped only after its removal from `running`. So a signal to a process found
+//!   there, under the mutex, cannot reach a later process with the same id.
+//! - A buyer is frozen while this process holds the database write lock: a process frozen during a
+//!   write would block all other writers.
+//! - A buyer ends with the office, however the office ends: its stdin is closed, and a frozen
+//!   process is alone in an orphaned process group, which the kernel continues.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -29,7 +29,7 @@ use crate::metrics::Metrics;
 use crate::problem::Problem;
 use crate::say;
 
-/// The most buyers that run at once.
+/// The maximum number of concurrent buyers.
 const MOST_RUNNING: usize = 8;
 
 /// The time for the kernel to stop a process.
@@ -42,7 +42,7 @@ pub(crate) struct Crew {
 }
 
 struct Shared {
-    /// The office's own URL of Redis.
+    /// The office's own Redis URL.
     url: String,
     metrics: Arc<Metrics>,
     running: Mutex<Running>,
@@ -76,7 +76,7 @@ impl Crew {
         PanelWatcher(panel)
     }
 
-    /// Starts one more buyer, with the command line of this process.
+    /// Starts another buyer, with this process's command line.
     pub(crate) async fn start(&self) -> Result<(), Problem> {
         let (before, server, rest) = split(&self.shared.url).ok_or_else(|| failed("no server"))?;
         let relay = Relay::start(server).await.map_err(failed)?;
@@ -97,7 +97,7 @@ impl Crew {
         Ok(())
     }
 
-    /// Puts a fault into effect.
+    /// Applies a fault.
     pub(crate) async fn fault(
         &self,
         number: u32,
@@ -159,7 +159,7 @@ impl Shared {
         Some(done)
     }
 
-    /// Takes the reports of a buyer, until it has ended.
+    /// Receives the reports of a buyer until its process has ended.
     async fn follow(self: Arc<Self>, number: u32, stdout: ChildStdout) {
         let mut lines = BufReader::new(stdout).lines();
         while let Ok(Some(line)) = lines.next_line().await {
@@ -172,7 +172,7 @@ impl Shared {
         }
         let process = self.running().buyers.remove(&number);
         if let Some(mut process) = process {
-            let _ = process.child.kill().await; // and waits for it
+            let _ = process.child.kill().await; // and reaps it
         }
         self.panel.send_modify(|panel| panel.end(number));
     }
@@ -188,7 +188,7 @@ impl Process {
         Ok(kill_process(self.pid()?, signal)?)
     }
 
-    /// Stops it, and waits until it has stopped: the kernel does so some time after the signal.
+    /// Stops the process, and waits until the kernel has stopped it, some time after the signal.
     fn freeze(&self) -> io::Result<()> {
         self.signal(Signal::STOP)?;
         let deadline = Instant::now() + STOP;

@@ -1,5 +1,5 @@
-//! The protection of the panel against pages of other sites: a browser sends the site of a page
-//! with each POST, and a name that was made to lead to this machine stays in `Host`.
+//! Protects the panel against pages of other sites: a browser sends the page's site with each POST,
+//! and a foreign name that resolves to this machine is visible in `Host`.
 
 use std::net::IpAddr;
 
@@ -20,7 +20,7 @@ pub(super) async fn check(request: Request, next: Next) -> Response {
     Problem::new(StatusCode::FORBIDDEN, "cross-site", detail).into_response()
 }
 
-/// Whether the host is this machine, by its address, and the page, if there is one, is from it.
+/// Whether the host is this machine, by address, and the page, if any, comes from it.
 fn is_ours(headers: &HeaderMap) -> bool {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     let Some(host) = text(HOST) else { return false };

@@ -1,4 +1,4 @@
-//! The panel as a page shows it.
+//! The panel, as a page shows it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,25 +9,25 @@ use tokio::sync::watch;
 use super::Fault;
 use crate::sale;
 
-/// The most reports that are kept.
+/// The maximum number of reports kept.
 const MOST_REPORTS: usize = 12;
 
-/// The most buyers that are shown; those that have ended first make room.
+/// The maximum number of buyers shown; buyers that ended first are removed first.
 const MOST_SHOWN: usize = 12;
 
-/// A report of a buyer's process: a line of JSON on its stdout.
+/// A report from a buyer's process: a line of JSON on stdout.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "stage", rename_all = "kebab-case")]
 pub(super) enum Report {
-    /// Has not reported yet.
+    /// No report yet.
     Starting,
-    /// Asks for the seat.
+    /// Waits for the seat.
     Waiting,
     /// Holds the seat's lock, and pays.
     Paying { token: u64 },
-    /// Has written, and has handed the seat back.
+    /// Has written, and returned the seat.
     Written { token: u64 },
-    /// The database has refused the write: a holder with a newer token was there.
+    /// The database refused the write: a holder with a newer token was there.
     Refused { token: u64 },
     /// Was not served.
     NotServed { detail: String },
@@ -48,7 +48,7 @@ struct Buyer {
     last: Report,
 }
 
-/// A report, and its buyer.
+/// A report, with its buyer.
 #[derive(Debug, Clone, Serialize)]
 struct Entry {
     name: String,
@@ -61,12 +61,12 @@ struct Entry {
 pub(crate) struct Panel {
     seat: u32,
     lease_ms: u64,
-    /// The number of writes that the database has taken.
+    /// The number of writes accepted by the database.
     written: u64,
-    /// The number of stale writes that it has refused.
+    /// The number of stale writes refused by the database.
     refused: u64,
     buyers: Vec<Buyer>,
-    /// The latest writes and refusals, the newest first.
+    /// The latest reports except `Waiting` and `Paying`, newest first.
     reports: VecDeque<Entry>,
 }
 
@@ -141,7 +141,7 @@ impl Panel {
 pub(crate) struct PanelWatcher(pub(super) watch::Receiver<Panel>);
 
 impl PanelWatcher {
-    /// The panel, at once and then after each change; `None` when it has ended.
+    /// Returns the panel, at once and then after each change; `None` when the panel has closed.
     pub(crate) async fn next(&mut self) -> Option<Panel> {
         self.0.changed().await.ok()?;
         Some(self.0.borrow_and_update().clone())

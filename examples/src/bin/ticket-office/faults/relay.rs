@@ -1,4 +1,4 @@
-//! The way of one buyer to Redis: a TCP relay on a port of its own, which can be cut.
+//! A buyer's connection to Redis: a TCP relay on its own port, which can be cut.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -7,7 +7,7 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// A relay; it ends, with all its connections, when it is dropped.
+/// A relay; closes all connections on drop.
 pub(super) struct Relay {
     address: SocketAddr,
     is_cut: watch::Sender<bool>,
@@ -26,7 +26,7 @@ impl Relay {
         self.address
     }
 
-    /// Closes all connections, and each new one at once; or lets them pass again.
+    /// Closes all connections and every new connection, or lets them pass again.
     pub(super) fn cut(&self, is_cut: bool) {
         self.is_cut.send_replace(is_cut);
     }
@@ -56,8 +56,8 @@ async fn forward(mut client: TcpStream, server: String, mut cut: watch::Receiver
     }
 }
 
-/// The parts of a `redis://` URL before its server, its server with the port, and the rest; `None`
-/// for any other URL.
+/// Splits a `redis://` URL into the part before the server, the server with port, and the rest;
+/// `None` for any other URL.
 pub(crate) fn split(url: &str) -> Option<(&str, String, &str)> {
     let begin = "redis://".len();
     let rest = url.strip_prefix("redis://")?;
