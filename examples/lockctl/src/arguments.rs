@@ -1,4 +1,4 @@
-//! The arguments of the command line.
+//! Command line arguments.
 
 use std::error::Error as _;
 use std::ffi::{OsStr, OsString};
@@ -13,7 +13,7 @@ use lockcore::{Demand, LockKey, LockOptions};
 use crate::exit::{self, Failure};
 use crate::top::Order;
 
-/// The longest wait, a year in seconds: a longer one is a slip of the finger.
+/// The maximum wait, a year in seconds: a longer wait is a typing error.
 const MAX_WAIT: f64 = 365.0 * 24.0 * 60.0 * 60.0;
 
 const EXEC_CODES: &str = "\
@@ -103,7 +103,7 @@ pub(crate) struct Arguments {
 /// The servers of the locks, and the part of them that is meant.
 #[derive(Args)]
 pub(crate) struct Server {
-    // A help text and no doc comment, where brackets would be links.
+    // A help text instead of a doc comment, where brackets would be links.
     #[arg(
         help = "The URL of Redis: redis://[user[:password]@]host[:port][/db], of a Unix socket: \
                 redis+unix:///path, of its sentinels: \
@@ -117,7 +117,7 @@ pub(crate) struct Server {
         global = true,
         value_name = "URL",
         env = "REDIS_URL",
-        hide_env_values = true, // it may hold a password
+        hide_env_values = true, // it may contain a password
         default_value = "redis://127.0.0.1/",
         value_parser = OsStringValueParser::new().try_map(|url| utf8(&url).map(str::to_owned))
     )]
@@ -299,7 +299,7 @@ pub(crate) struct Become {
     pub(crate) command: Vec<OsString>,
 }
 
-/// The reason to do nothing: wrong usage, or a request for help.
+/// Why there is nothing to do: wrong usage, or a request for help.
 pub(crate) struct NotUsable(clap::Error);
 
 impl Arguments {
@@ -309,7 +309,7 @@ impl Arguments {
 }
 
 impl NotUsable {
-    /// Prints help on stdout, or one line on stderr.
+    /// Prints help on stdout, or a line on stderr.
     pub(crate) fn report(&self) -> ExitCode {
         if matches!(self.0.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
             let _ = self.0.print();
@@ -347,11 +347,11 @@ impl NotUsable {
         }
     }
 
-    /// The mistake, and a tip if there is one.
+    /// Returns the mistake, and a tip if available.
     fn mistake(&self) -> String {
         let text = self.0.render().to_string();
         let text = text.strip_prefix("error: ").unwrap_or(&text);
-        // The first paragraph names the mistake; the others are tips and the usage.
+        // The first paragraph describes the mistake; the others are tips and the usage.
         let mut paragraphs = text.split("\n\n");
         let mistake = paragraphs.next().unwrap_or_default();
         let tip = paragraphs.next().filter(|next| next.trim_start().starts_with("tip: "));
@@ -364,14 +364,14 @@ impl NotUsable {
         }
     }
 
-    /// Whether the usage that it shows is that of this command.
+    /// Whether the error shows the usage of this command.
     fn is_of(&self, command: &str) -> bool {
         let text = self.0.render().to_string();
         text.lines().any(|line| line.starts_with("Usage: ") && line.contains(command))
     }
 }
 
-/// The usage of commands that are often written without their names.
+/// The usage of commands often written without their name.
 const USAGES: [(&str, &str); 4] = [
     ("lockctl exec", "[OPTIONS] KEY -- CMD ARGS"),
     ("lockctl holders", "[--json] [--all] [KEY...]"),
@@ -389,7 +389,7 @@ fn key(text: &OsStr) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// Parses seconds and fractions of them.
+/// Parses seconds, with an optional fraction.
 fn seconds(text: &OsStr) -> Result<f64, String> {
     let not_a_number = || format!("'{}' is not a number of seconds", text.to_string_lossy());
     let seconds: f64 = utf8(text)?.parse().map_err(|_| not_a_number())?;
@@ -425,7 +425,7 @@ fn queue_limit(text: &OsStr) -> Result<u32, String> {
     }
 }
 
-/// Parses permits such as `3/10`, or `10` for one of ten.
+/// Parses permits such as `3/10`, or `10` for a single permit out of ten.
 fn permits(text: &OsStr) -> Result<Demand, String> {
     let text = utf8(text)?;
     let (count, limit) = text.split_once('/').unwrap_or(("1", text));

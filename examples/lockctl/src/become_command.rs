@@ -1,7 +1,7 @@
-//! `lockctl become`: turns into CMD, and lets the kernel kill it when `lockctl exec` ends first.
+//! `lockctl become`: becomes CMD, which the kernel kills if `lockctl exec` ends first.
 //!
-//! The kernel accepts the setting only from the process that is to be killed. A child between
-//! `fork` and `exec` could make it as well, but only in unsafe code.
+//! Only the process to be killed can set this up. A child could also do so between `fork` and
+//! `exec`, but only in unsafe code.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -12,10 +12,10 @@ use std::process::Command;
 use crate::arguments::Become;
 use crate::exit::{self, Failure};
 
-/// The path of this program, also after its file has been replaced.
+/// The path of this program, valid even if its file has been replaced.
 const ITSELF: &str = "/proc/self/exe";
 
-/// The command that becomes CMD; CMD itself, where the kernel has no such setting.
+/// Returns the command that becomes CMD, or CMD itself if the kernel lacks the setting.
 pub(crate) fn command(program: &OsStr, arguments: &[OsString]) -> Command {
     if cfg!(target_os = "linux") && Path::new(ITSELF).exists() {
         let mut command = Command::new(ITSELF);
@@ -28,7 +28,7 @@ pub(crate) fn command(program: &OsStr, arguments: &[OsString]) -> Command {
     command
 }
 
-/// Executes CMD, and returns only if CMD does not start.
+/// Executes CMD; returns only if CMD does not start.
 pub(crate) fn run(Become { parent, command }: &Become) -> Failure {
     let [program, arguments @ ..] = &command[..] else {
         return Failure::new(exit::USAGE, "CMD is missing");
@@ -40,7 +40,7 @@ pub(crate) fn run(Become { parent, command }: &Become) -> Failure {
         if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
             return Failure::new(exit::FAILED, format!("CMD cannot be tied to lockctl: {error}"));
         }
-        // `lockctl` may have ended before the kernel had the setting.
+        // `lockctl` may have exited before the setting took effect.
         if getppid() != Pid::from_raw(*parent) {
             return Failure::new(exit::LOST, "lockctl ended before CMD started");
         }
@@ -48,7 +48,7 @@ pub(crate) fn run(Become { parent, command }: &Become) -> Failure {
     not_started(program, &Command::new(program).args(arguments).exec())
 }
 
-/// The failure of a CMD that cannot be executed, or was not found.
+/// Returns the failure for a CMD that was not found or cannot be executed.
 pub(crate) fn not_started(program: &OsStr, error: &io::Error) -> Failure {
     let code = match error.kind() {
         io::ErrorKind::NotFound => exit::NOT_FOUND,

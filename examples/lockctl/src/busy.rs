@@ -1,4 +1,4 @@
-//! A look at all locks that are held or waited for.
+//! A survey of all held or awaited locks.
 
 use std::time::Duration;
 
@@ -6,16 +6,17 @@ use lockcore::operate::BusyLock;
 use lockcore::{LockError, Locks};
 use tokio::time::Instant;
 
-/// Most locks of one look. Each costs the servers an inspection of its first holder and waiter.
+/// The maximum number of locks in a survey. For each lock, the servers inspect the first holder and
+/// the first waiter.
 const MOST: usize = 20_000;
 
-/// The busy locks at one time.
+/// The busy locks at a moment in time.
 #[derive(Debug)]
 pub(crate) struct Look {
     pub(crate) locks: Vec<BusyLock>,
-    /// There are more locks than one look takes in.
+    /// Whether there are more locks than a survey includes.
     pub(crate) is_cut: bool,
-    /// The first error: some locks, or all of them, are missing then.
+    /// The first error: some or all locks are missing then.
     pub(crate) trouble: Option<LockError>,
     /// A round trip to the server.
     pub(crate) ping: Option<Duration>,
@@ -24,10 +25,11 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// Looks at the locks of all servers. One that cannot answer does not hide those of the others.
+    /// Surveys the locks on all servers. A server that cannot respond does not hide the locks of
+    /// the others.
     pub(crate) async fn at(locks: &Locks) -> Self {
         let began = Instant::now();
-        // An error for each server, and not one for each page of it.
+        // One error per server, not one per page.
         let mut errors = locks.status().servers.len().max(1);
         let (ping, trouble) = match locks.ping().await {
             Ok(()) => (Some(began.elapsed()), None),
@@ -61,20 +63,20 @@ impl Look {
         look
     }
 
-    /// The number of all that wait.
+    /// Returns the total number of waiters.
     pub(crate) fn waiting(&self) -> u64 {
         self.locks.iter().map(|lock| lock.inspection.waiting).sum()
     }
 }
 
-/// The lock with the name by which commands acquire it, in place of that in the store.
+/// Replaces the name in the store with the name used by commands.
 fn named(locks: &Locks, mut lock: BusyLock) -> BusyLock {
     let name = lock.lock.as_deref().and_then(|stored| locks.key_of(stored));
     lock.lock = name.or(lock.lock);
     lock
 }
 
-/// The name by which commands acquire the lock; that in the store if no name has it.
+/// Returns the name used by commands, or the name in the store if commands cannot name the lock.
 pub(crate) fn name(lock: &BusyLock) -> &str {
     lock.lock.as_deref().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! CMD, while it runs under the lock.
+//! CMD, running under the lock.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,32 +17,32 @@ use crate::exit::{self, Failure};
 use crate::process_tree;
 use crate::signals::{self, Signals};
 
-/// The time from the SIGTERM after a loss to the SIGKILL.
+/// The time from SIGTERM after a loss to SIGKILL.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The time between two looks at the process table after a loss.
+/// The interval for reading the process table after a loss.
 const LOOK: Duration = Duration::from_millis(20);
 
 pub(crate) struct Child {
     process: tokio::process::Child,
-    /// The name of the lock, for messages.
+    /// The lock name, for messages.
     key: String,
-    /// TSTP has come, and CMD has not stopped yet.
+    /// TSTP has arrived, and CMD has not stopped yet.
     is_to_stop: bool,
 }
 
-/// The end of CMD.
+/// How CMD ended.
 #[derive(Clone, Copy)]
 pub(crate) struct End {
-    /// The exit code of `lockctl`, if the lock was held throughout.
+    /// The exit code of `lockctl` if the lock was held throughout.
     pub(crate) code: u8,
-    /// The hold ended before CMD did.
+    /// Whether the hold ended before CMD did.
     pub(crate) lost: bool,
 }
 
 impl Child {
-    /// Starts CMD with `LOCK_KEY` and `LOCK_TOKEN` in its environment, in our process group, so
-    /// that it keeps the terminal.
+    /// Starts CMD with `LOCK_KEY` and `LOCK_TOKEN` in the environment, in our process group, so
+    /// that CMD keeps the terminal.
     pub(crate) fn start(
         command: &[OsString],
         key: &str,
@@ -52,7 +52,7 @@ impl Child {
         let [program, arguments @ ..] = command else {
             return Err(Failure::new(exit::USAGE, "CMD is missing"));
         };
-        // Before CMD runs: a TSTP that stopped `lockctl` alone would leave CMD without renewals.
+        // Before CMD runs: a TSTP that stopped only `lockctl` would leave CMD without renewals.
         signals
             .listen_for_command()
             .map_err(|error| Failure::new(exit::FAILED, format!("catching signals: {error}")))?;
@@ -61,7 +61,7 @@ impl Child {
         process.env("LOCK_KEY", key);
         match held.demand().is_permits() {
             false => process.env("LOCK_TOKEN", held.fencing_token().to_string()),
-            // Without the token of another hold, further outside.
+            // Removes the token of an enclosing hold.
             true => process.env_remove("LOCK_TOKEN"),
         };
         process
@@ -70,7 +70,7 @@ impl Child {
             .map_err(|error| become_command::not_started(program, &error))
     }
 
-    /// Waits for the end of CMD; passes signals on, and stops CMD when the hold is lost.
+    /// Waits for the end of CMD; forwards signals, and stops CMD if the hold is lost.
     pub(crate) async fn end(mut self, held: &LockGuard, signals: &mut Signals) -> io::Result<End> {
         let mut child_ended = signal(SignalKind::child())?;
         loop {
@@ -92,8 +92,8 @@ impl Child {
         Ok(End { code: code(status), lost: true })
     }
 
-    /// Stops CMD and all that it has started: with SIGTERM, and after five seconds with SIGKILL,
-    /// until none is left.
+    /// Stops CMD and all its descendants: sends SIGTERM, after five seconds SIGKILL, until no
+    /// process is left.
     async fn stop(&mut self, signals: &mut Signals) -> io::Result<ExitStatus> {
         let kill_at = Instant::now() + PATIENCE;
         process_tree::send(&self.running(), Signal::TERM);
@@ -113,7 +113,7 @@ impl Child {
         }
     }
 
-    /// CMD and the processes that it has started; CMD alone, where they are not listed.
+    /// CMD and its descendants, or CMD alone if they cannot be listed.
     fn running(&self) -> Vec<Pid> {
         let mut running = process_tree::descendants();
         running.extend(self.id().filter(|_| running.is_empty()));
@@ -129,9 +129,9 @@ impl Child {
         self.stop_beside_command();
     }
 
-    /// Stops `lockctl` once a TSTP has stopped CMD: `lockctl` has caught the signal, and a shell
-    /// waits for both. Where CMD catches TSTP, too, or no shell could continue its process group,
-    /// CMD runs on, and so do renewals.
+    /// Stops `lockctl` after TSTP has stopped CMD: `lockctl` has caught the signal, and a shell
+    /// waits for both. If CMD also catches TSTP, or if no shell could continue the process group,
+    /// CMD and the renewals continue.
     fn stop_beside_command(&mut self) {
         let Some(id) = self.id().filter(|_| self.is_to_stop) else { return };
         let stopped = waitid(WaitId::Pid(id), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
@@ -146,7 +146,7 @@ impl Child {
         match Signal::from_named_raw(number) {
             // A process that has changed its user is not ours to stop.
             Some(signal) => drop(kill_process(id, signal)),
-            // rustix sends real-time signals in unsafe code only.
+            // rustix can send real-time signals only in unsafe code.
             None => {
                 let id = id.as_raw_nonzero().to_string();
                 let number = format!("-{number}");
@@ -157,7 +157,7 @@ impl Child {
         }
     }
 
-    /// The id of CMD. It stays CMD's until the process has been waited for, which only `end` does.
+    /// The id of CMD, valid until the process has been reaped, which only `end` does.
     fn id(&self) -> Option<Pid> {
         self.process.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
     }

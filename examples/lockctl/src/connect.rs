@@ -12,11 +12,11 @@ use crate::text;
 /// The time between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The least time to connect, also under the shortest wait for the lock.
+/// The minimum time to connect, even with the shortest wait for the lock.
 const LEAST: Duration = Duration::from_millis(500);
 
 impl Server {
-    /// The builder of the locks that are meant.
+    /// Returns a builder with the requested namespace.
     pub(crate) fn builder(&self) -> LocksBuilder {
         match &self.namespace {
             Some(namespace) => Locks::builder().namespace(namespace),
@@ -25,7 +25,7 @@ impl Server {
     }
 }
 
-/// Tries once to connect.
+/// Tries to connect once.
 pub(crate) async fn once(server: &Server) -> Result<Locks, Failure> {
     connect(&server.redis, server.builder()).await
 }
@@ -34,7 +34,7 @@ async fn connect(url: &str, builder: LocksBuilder) -> Result<Locks, Failure> {
     builder.connect(url).await.map_err(|error| failure(url, &error))
 }
 
-/// Tries to connect until `wait` has passed since `started`; once, if there is no such time.
+/// Tries to connect until `wait` has passed since `started`; only once if `wait` is `None`.
 pub(crate) async fn within(
     url: &str,
     builder: LocksBuilder,
@@ -53,7 +53,7 @@ pub(crate) async fn within(
                 return Err(failure(url, &error));
             }
             Ok(Err(error)) => failure(url, &error),
-            // The error of the attempt before says more than that this one did not end.
+            // The previous attempt's error explains more than the timeout of this attempt.
             Err(_) => last.unwrap_or_else(|| unavailable(url, "it did not answer in time")),
         };
         let next = Instant::now() + PAUSE;

@@ -1,4 +1,4 @@
-//! `lockctl exec`: runs CMD while it holds the lock.
+//! `lockctl exec`: runs CMD while holding the lock.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use crate::exit::{self, Failure};
 use crate::progress::Progress;
 use crate::signals::Signals;
 
-/// The time for Redis to answer a check whether it is available.
+/// How long to wait for a Redis ping.
 const PING: Duration = Duration::from_secs(1);
 
-/// The time for the last releases while Redis is available.
+/// How long to wait for the last releases while Redis is available.
 const RELEASES: Duration = Duration::from_secs(5);
 
-/// The time for the last releases while Redis is unavailable.
+/// How long to wait for the last releases while Redis is unavailable.
 const RELEASES_UNAVAILABLE: Duration = Duration::from_millis(500);
 
-/// The end of the wait for the lock.
+/// How the wait for the lock ended.
 enum Waited {
     Held(LockGuard),
-    /// The signal of this number.
+    /// Ended by this signal.
     Stopped(i32),
 }
 
@@ -51,7 +51,7 @@ pub(crate) async fn run(server: &Server, exec: Exec) -> Result<u8, Failure> {
 }
 
 fn builder(server: &Server, exec: &Exec) -> lockcore::LocksBuilder {
-    // One answer that takes longer than a third of the lease can cost the hold.
+    // A response slower than a third of the lease can cost the hold.
     let request_timeout =
         (exec.lease / 3).clamp(Duration::from_millis(250), Duration::from_secs(2));
     let builder = server.builder().request_timeout(request_timeout);
@@ -61,7 +61,8 @@ fn builder(server: &Server, exec: &Exec) -> lockcore::LocksBuilder {
     }
 }
 
-/// Runs from the queue to the release. `release_failed` is set if that did not reach the server.
+/// Runs from the queue to the release. Sets `release_failed` if the release did not reach the
+/// server.
 async fn hold(
     locks: &Locks,
     exec: &Exec,
@@ -95,7 +96,7 @@ async fn hold(
         Err(error) if error.kind() == LockErrorKind::Lost => {
             Err(Failure::new(exit::LOST, format!("{}: {error}; CMD has ended", exec.key)))
         }
-        // The lease had not expired when CMD ended.
+        // The lease was still valid when CMD ended.
         Err(_) => {
             *release_failed = true;
             Ok(end.code)

@@ -1,4 +1,4 @@
-//! The exit codes, named as in `sysexits.h`, and the one line on stderr.
+//! Exit codes, with `sysexits.h` names, and the error line on stderr.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -9,7 +9,7 @@ use crate::text;
 
 /// Success.
 pub(crate) const OK: u8 = 0;
-/// Nothing to do, or a failure that has no code of its own.
+/// Nothing to do, or a failure without a specific code.
 pub(crate) const FAILED: u8 = 1;
 /// Bad usage.
 pub(crate) const USAGE: u8 = 64;
@@ -19,17 +19,17 @@ pub(crate) const UNAVAILABLE: u8 = 69;
 pub(crate) const LOST: u8 = 74;
 /// Timed out waiting for the lock, or its queue is full.
 pub(crate) const NOT_ACQUIRED: u8 = 75;
-/// The command was found and cannot be executed.
+/// The command was found but cannot be executed.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// The command was not found.
 pub(crate) const NOT_FOUND: u8 = 127;
 
-/// The code of a process that signal `number` ended, as in shells.
+/// Returns the exit code for a process killed by signal `number`, as in shells.
 pub(crate) fn by_signal(number: i32) -> u8 {
     u8::try_from(number).map_or(u8::MAX, |number| number.saturating_add(128))
 }
 
-/// The code for an error of the lock itself.
+/// Returns the exit code for a lock error.
 pub(crate) fn code(kind: LockErrorKind) -> u8 {
     match kind {
         LockErrorKind::InvalidKey | LockErrorKind::InvalidOption => USAGE,
@@ -39,7 +39,7 @@ pub(crate) fn code(kind: LockErrorKind) -> u8 {
     }
 }
 
-/// A failure that ends `lockctl` with a code of its own.
+/// A failure that ends `lockctl`, with an exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
@@ -58,9 +58,9 @@ impl Failure {
     }
 }
 
-/// Prints one line on stderr, without the control characters and passwords of the message.
+/// Prints a line on stderr, with control characters escaped and passwords removed.
 pub(crate) fn warn(message: &str) {
     let line = text::one_line(&text::without_passwords(message));
-    // A caller that closed stderr does not want to read it.
+    // A caller that closed stderr does not want to read the message.
     let _ = writeln!(io::stderr().lock(), "lockctl: {line}");
 }

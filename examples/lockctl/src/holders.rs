@@ -1,4 +1,4 @@
-//! `lockctl holders`: the holders of some names, or of all locks that are held.
+//! `lockctl holders`: the holders of some names, or of all held locks.
 
 use std::fmt::Write as _;
 
@@ -36,7 +36,7 @@ pub(crate) async fn run(server: &Server, holders: Holders) -> Result<u8, Failure
     let of_first = Processes::of_these(&locks, first).await;
     for lock in &look.locks {
         let name = busy::name(lock);
-        // The look has only the first of several holders.
+        // The survey includes only the first of several holders.
         let all = match lock.inspection.holding {
             1 => None,
             _ => Some(inspect(&locks, name).await?),
@@ -61,7 +61,7 @@ pub(crate) async fn run(server: &Server, holders: Holders) -> Result<u8, Failure
 async fn inspect(locks: &Locks, key: &str) -> Result<LockInspection, Failure> {
     let failed =
         |error: LockError| Failure::new(exit::code(error.kind()), format!("{key}: {error}"));
-    // Of the waiters only the number is shown.
+    // For waiters, only the number is shown.
     locks.inspect_part(key, u32::MAX, u32::MAX).await.map_err(failed)
 }
 
@@ -80,7 +80,7 @@ fn people(key: &str, found: &LockInspection, processes: &Processes) -> Result<St
     Ok(shown)
 }
 
-/// The JSON that programs rely on.
+/// JSON output; programs depend on its format.
 #[derive(Serialize)]
 struct Shape<'a> {
     lock: &'a str,

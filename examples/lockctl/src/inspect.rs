@@ -30,7 +30,7 @@ pub(crate) async fn run(server: &Server, inspect: Inspect) -> Result<u8, Failure
     Ok(exit::OK)
 }
 
-/// The JSON that programs rely on.
+/// JSON output; programs depend on its format.
 #[derive(Serialize)]
 struct Shape<'a> {
     holders: Vec<Who<'a>>,
@@ -46,7 +46,7 @@ fn json(found: &LockInspection, processes: &Processes) -> Result<String, Failure
     })
 }
 
-/// The token, but for permits, which share none.
+/// Returns the token; `None` for permits, which have no token.
 fn token(found: &LockInspection) -> Option<u64> {
     let has_one = found.holders.iter().any(|holder| !holder.demand.is_permits());
     found.token.filter(|_| has_one).map(u64::from)
@@ -72,7 +72,7 @@ fn people(key: &str, found: &LockInspection, processes: &Processes) -> String {
     shown
 }
 
-/// The waiters with their places, the next one first.
+/// Lists the waiters with their positions, next first.
 fn queue(waiters: &[Participant], processes: &Processes) -> String {
     if waiters.is_empty() {
         return "\nno waiters".to_owned();

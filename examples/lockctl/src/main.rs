@@ -1,7 +1,7 @@
-//! `lockctl`: runs a command while it holds a fair lock on Redis, and shows such locks or ends
-//! their holds.
+//! `lockctl`: runs a command while holding a fair lock on Redis; also shows such locks and releases
+//! them by force.
 //!
-//! The counterpart of `flock(1)` for several machines. `lockctl --help` is its manual.
+//! The counterpart of `flock(1)` for several machines. For the manual, use `lockctl --help`.
 
 mod arguments;
 mod become_command;
@@ -34,12 +34,12 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return error.report(),
     };
-    // Before there is a second thread.
+    // Must run before a second thread exists.
     if let Command::Become(command) = &arguments.command {
         return become_command::run(command).report();
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread()
-        // The lease is renewed on this one, also while the main thread is stuck writing to a
+        // The renewal thread, which keeps running when the main thread is blocked writing to a
         // terminal.
         .worker_threads(1)
         .enable_all()
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
         Err(error) => return Failure::new(exit::FAILED, format!("no runtime: {error}")).report(),
     };
     let outcome = runtime.block_on(run(arguments));
-    // A name server that does not answer keeps a blocking thread busy; it is not waited for.
+    // A name server that does not respond keeps a blocking thread busy: do not wait for it.
     runtime.shutdown_background();
     match outcome {
         Ok(code) => ExitCode::from(code),

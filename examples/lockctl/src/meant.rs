@@ -1,5 +1,5 @@
-//! The lock that may be meant, where the name that was given is free: a name copied from a log has
-//! the namespace in front, and one copied from the service has none.
+//! Suggestions when the given name is free: a name copied from a log includes the namespace, and a
+//! name copied from the service lacks it.
 
 use std::io::{self, IsTerminal as _};
 
@@ -9,18 +9,18 @@ use crate::arguments::Server;
 use crate::busy::{self, Look};
 use crate::exit;
 
-/// Says which lock may be meant.
+/// Prints the suggestion.
 pub(crate) async fn warn(server: &Server, locks: &Locks, key: &str) {
     if let Some(question) = question(server, locks, key).await {
         exit::warn(&format!("{key}: {question}"));
     }
 }
 
-/// Asks whether another lock is meant. Nothing is done to it.
+/// Returns a suggestion as a question. Nothing is done to the suggested lock.
 pub(crate) async fn question(server: &Server, locks: &Locks, key: &str) -> Option<String> {
     let meant = match &server.namespace {
         Some(namespace) => without_namespace(locks, key, namespace).await,
-        // It looks at all names, which a script in a loop would have done each time.
+        // This visits all names, too expensive for a script that runs it in a loop.
         None if io::stderr().is_terminal() => in_a_namespace(locks, key).await,
         None => None,
     };

@@ -10,12 +10,12 @@ use serde::Serialize;
 use crate::progress::name;
 use crate::text;
 
-/// The processes of nodes that have said where they run.
+/// The processes of nodes, if reported by the nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Processes(HashMap<String, String>);
 
 impl Processes {
-    /// The processes of all holders and waiters, holders first.
+    /// Returns the processes of all holders and waiters, holders first.
     pub(crate) async fn of(locks: &Locks, found: &LockInspection) -> Self {
         Self::of_these(locks, found.holders.iter().chain(&found.waiters)).await
     }
@@ -27,7 +27,7 @@ impl Processes {
         Self(locks.processes(participants.filter_map(|one| one.node.as_deref())).await)
     }
 
-    /// `host:pid` of a holder or waiter, if its node has said so.
+    /// Returns `host:pid` of a holder or waiter, if its node has reported it.
     pub(crate) fn get(&self, participant: &Participant) -> Option<&str> {
         self.0.get(participant.node.as_deref()?).map(String::as_str)
     }
@@ -36,7 +36,7 @@ impl Processes {
         Who { process: self.get(participant), ..Who::from(participant) }
     }
 
-    /// The label and, where it is another text, the process.
+    /// Returns the label, and the process if it differs from the label.
     pub(crate) fn described(&self, participant: &Participant) -> String {
         let described = described(participant);
         match self.get(participant).filter(|process| *process != name(participant)) {
@@ -46,23 +46,23 @@ impl Processes {
     }
 }
 
-/// The JSON that programs rely on.
+/// JSON output; programs depend on its format.
 #[derive(Serialize)]
 pub(crate) struct Who<'a> {
     member: &'a str,
     label: Option<&'a str>,
-    /// `host:pid`, where it is known.
+    /// `host:pid`, if known.
     process: Option<&'a str>,
-    /// The demand: `lock`, `read`, or, for three of ten permits, `3/10`.
+    /// The demand: `lock`, `read`, or `3/10` for three of ten permits.
     demand: String,
-    /// The time since it was first asked for; null for members of other programs.
+    /// The time since the first request for the lock; null for members of other programs.
     age_ms: Option<u64>,
-    /// The rest of the lease; 0 for a waiter.
+    /// The remaining lease; 0 for a waiter.
     lease_ms: u64,
     /// Whether the lease is not confirmed.
     is_claim: bool,
-    /// The number of primaries of a quorum at which it holds, and of all. Left out for a waiter,
-    /// and on one server.
+    /// The number of quorum primaries that granted the hold, and of all quorum primaries. Omitted
+    /// for a waiter, and on a single server.
     #[serde(skip_serializing_if = "Option::is_none")]
     primaries: Option<[usize; 2]>,
 }
@@ -94,7 +94,7 @@ pub(crate) fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The lease of a holder, its age, and its primaries of a quorum.
+/// Returns a holder's lease, age and quorum primaries.
 pub(crate) fn left(holder: &Participant) -> String {
     let lease = if holder.is_claim { "claim" } else { "lease" };
     let primaries = holder.primaries.map(|at| format!(", at {} of {} primaries", at.held, at.all));
@@ -102,13 +102,13 @@ pub(crate) fn left(holder: &Participant) -> String {
     format!("{lease} {:.1} s{}{primaries}", holder.lease_left.as_secs_f64(), asked(holder))
 }
 
-/// The time since it was asked for.
+/// Returns the time since the request.
 pub(crate) fn asked(participant: &Participant) -> String {
     let age = participant.age.map(|age| format!(", asked {:.1} s ago", age.as_secs_f64()));
     age.unwrap_or_default()
 }
 
-/// The label, after the demand if it is no lock.
+/// Returns the label, after the demand unless that is an exclusive lock.
 pub(crate) fn described(participant: &Participant) -> String {
     let name = name(participant);
     text::one_line(&match participant.demand {

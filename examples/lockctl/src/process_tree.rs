@@ -1,27 +1,27 @@
-//! CMD and the processes that it has started, as Linux lists them in `/proc`.
+//! CMD and its descendants, as Linux lists them in `/proc`.
 
 use std::fs;
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, test_kill_process, waitpid};
 
-/// One line of the process table.
+/// An entry of the process table.
 struct Process {
     id: Pid,
     parent: Option<Pid>,
     has_ended: bool,
 }
 
-/// Makes this process the new parent of each process below it whose own parent ends: `descendants`
-/// finds also those that went to the background or into a session of their own.
+/// Makes this process the new parent of orphaned descendants: `descendants` then also finds
+/// processes in the background or in a separate session.
 pub(crate) fn adopt() {
     #[cfg(target_os = "linux")]
     {
-        // Where this is not allowed, a loss stops only the processes that still have their parents.
+        // If this is not allowed, a loss stops only processes that still have their parents.
         let _ = rustix::process::set_child_subreaper(Some(getpid()));
     }
 }
 
-/// All processes below this one that it may send signals to. Empty where there is no `/proc`.
+/// Returns all descendants to which this process may send signals. Empty without `/proc`.
 pub(crate) fn descendants() -> Vec<Pid> {
     let all = table();
     let mut found = vec![getpid()];
@@ -40,16 +40,16 @@ pub(crate) fn descendants() -> Vec<Pid> {
     found
 }
 
-/// Sends a signal to each process. One that has ended meanwhile gets none: its id is not used again
-/// so soon.
+/// Sends a signal to each process. A process that has ended meanwhile receives nothing: its id is
+/// not reused that quickly.
 pub(crate) fn send(all: &[Pid], signal: Signal) {
     for id in all {
         let _ = kill_process(*id, signal);
     }
 }
 
-/// Forgets adopted processes that have ended, as their parent has to. `command` is CMD's, whose
-/// status is still needed.
+/// Reaps adopted processes that have ended, as their parent must. Skips `command`, the id of CMD,
+/// whose status is still needed.
 pub(crate) fn reap(command: Option<Pid>) {
     let own = Some(getpid());
     for process in table() {
@@ -64,7 +64,7 @@ fn table() -> Vec<Process> {
     entries.filter_map(|entry| process(entry.file_name().to_str()?)).collect()
 }
 
-/// `stat` is `ID (NAME) STATE PARENT …`, and the name may hold anything.
+/// Parses `stat`, which is `ID (NAME) STATE PARENT …`; the name may contain any character.
 fn process(id: &str) -> Option<Process> {
     let id: i32 = id.parse().ok()?;
     let stat = fs::read(format!("/proc/{id}/stat")).ok()?;

@@ -1,4 +1,4 @@
-//! The place in the queue, shown on a terminal while waiting.
+//! The queue position, shown on a terminal during a wait.
 
 use std::convert::Infallible;
 use std::io::{self, IsTerminal as _, Write};
@@ -11,24 +11,24 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::text;
 
-/// The time before the first look: a lock that is granted at once shows nothing.
+/// The delay before the first inspection: a lock granted at once shows nothing.
 const FIRST: Duration = Duration::from_millis(250);
-/// The time between two looks.
+/// The interval between inspections.
 const PERIOD: Duration = Duration::from_secs(1);
-/// The waiters and holders that a look reads: were it all, a queue would cost its server the square
-/// of its length each second.
+/// The maximum number of waiters and holders read per inspection: if each waiter read the whole
+/// queue, the server's work per second would grow with the square of the queue length.
 const SEEN: u32 = 100;
 
-/// A line that is rewritten in place; nothing if stderr is no terminal.
+/// A line that is rewritten in place; prints nothing if stderr is not a terminal.
 pub(crate) struct Progress {
     on: bool,
     shown: bool,
 }
 
-/// The state of a queue, as the line shows it.
+/// The queue state shown in the line.
 struct Place<'a> {
     key: &'a str,
-    /// Our place, from 1, if we are among the waiters that were read.
+    /// Our position, from 1, if among the waiters read.
     place: Option<usize>,
     waiting: u64,
     holding: u64,
@@ -41,7 +41,7 @@ impl Progress {
         Self { on: io::stderr().is_terminal() && !dumb, shown: false }
     }
 
-    /// Shows the queue until it is dropped.
+    /// Shows the queue until this future is dropped.
     pub(crate) async fn follow(&mut self, locks: &Locks, key: &str) -> Infallible {
         if !self.on {
             return std::future::pending().await;
@@ -113,7 +113,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// The name for people.
+/// Returns a name for people.
 pub(crate) fn name(participant: &Participant) -> &str {
     participant.label.as_deref().filter(|label| !label.is_empty()).unwrap_or(&participant.member)
 }
@@ -122,12 +122,12 @@ fn unavailable(key: &str, error: &LockError) -> String {
     text::one_line(&format!("waiting for {key}: {error}"))
 }
 
-/// Cuts a line that would wrap, since only one line can be rewritten. A terminal that does not know
-/// its width reports 0 columns.
+/// Cuts a line that would wrap, since only one line can be rewritten. A terminal of unknown width
+/// reports 0 columns.
 fn fitted(line: &str, columns: usize) -> String {
     match columns {
         0 => line.to_owned(),
-        // The last column stays free: some terminals wrap when it is written.
+        // The last column stays free: some terminals wrap after writing it.
         columns => line.chars().take(columns - 1).collect(),
     }
 }

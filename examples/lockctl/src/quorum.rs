@@ -1,4 +1,4 @@
-//! `lockctl quorum init`: marks the new primaries of a quorum.
+//! `lockctl quorum init`: initializes new quorum primaries.
 
 use lockcore::Quorum;
 

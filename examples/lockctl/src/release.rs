@@ -1,4 +1,4 @@
-//! `lockctl release --force`: releases all holds of a name.
+//! `lockctl release --force`: releases all holds on a name.
 
 use crate::arguments::{Release, Server};
 use crate::connect;

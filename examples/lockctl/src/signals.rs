@@ -1,4 +1,4 @@
-//! The signals that `lockctl` passes on to CMD.
+//! Signals that `lockctl` forwards to CMD.
 
 use std::fs::{self, File};
 use std::future::poll_fn;
@@ -9,45 +9,45 @@ use rustix::process::{Signal, getpgrp};
 use rustix::termios::tcgetpgrp;
 use tokio::signal::unix::{self, SignalKind};
 
-/// The number of the last signal. The signals from 34 on are Linux's real-time signals.
+/// The number of the last signal. Signals from 34 on are Linux real-time signals.
 const LAST: i32 = if cfg!(target_os = "linux") { 64 } else { 31 };
 
-/// The signals of the C library for its threads; musl has one more.
+/// Signals reserved by the C library for its threads; musl reserves one more.
 const RESERVED: std::ops::RangeInclusive<i32> =
     32..=if cfg!(target_env = "musl") { 34 } else { 33 };
 
-/// The signals that are not caught.
+/// Signals that are not caught.
 const LEFT_ALONE: [Signal; 12] = [
     // They cannot be caught.
     Signal::KILL,
     Signal::STOP,
-    // They mean a fault of this program, which cannot go on after it.
+    // These report a fault in this program, which cannot continue afterwards.
     Signal::ILL,
     Signal::TRAP,
     Signal::BUS,
     Signal::FPE,
     Signal::SEGV,
     Signal::SYS,
-    // They are about the children and the output of this process, which also ignores SIGPIPE.
+    // These concern the children and the output of this process, which also ignores SIGPIPE.
     Signal::CHILD,
     Signal::PIPE,
-    // The terminal sends them to a process that may not use it now, and has to stop it.
+    // The terminal sends these to a process that may not use it now, in order to stop the process.
     Signal::TTIN,
     Signal::TTOU,
 ];
 
-/// The signals that do not end a process that leaves them alone. Only CMD needs them.
+/// Signals whose default action does not end a process. Only CMD needs them.
 const HARMLESS: [Signal; 4] = [Signal::CONT, Signal::TSTP, Signal::URG, Signal::WINCH];
 
-/// Receives signals from its making on; a signal that comes between two calls is kept.
+/// Receives signals from its creation on; a signal between two calls is kept.
 pub(crate) struct Signals {
     heard: Vec<(i32, unix::Signal)>,
     ignored: u64,
 }
 
 impl Signals {
-    /// All signals that would end `lockctl`, but for those that our parent wants ignored (`nohup`,
-    /// or a shell's `&`): CMD inherits that only if we leave them alone.
+    /// Catches all signals that would end `lockctl`, except those ignored by our parent (`nohup`,
+    /// or a shell's `&`): CMD inherits an ignored signal only if we do not catch it.
     pub(crate) fn listen() -> io::Result<Self> {
         let mut signals = Self { heard: Vec::new(), ignored: ignored() };
         for number in (1..=LAST).filter(|number| !RESERVED.contains(number)) {
@@ -59,7 +59,7 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Receives also the signals that leave a waiting `lockctl` as it is, or stop it.
+    /// Also catches signals that stop a waiting `lockctl` or have no effect on it.
     pub(crate) fn listen_for_command(&mut self) -> io::Result<()> {
         HARMLESS.iter().try_for_each(|signal| self.hear(signal.as_raw()))
     }
@@ -71,12 +71,12 @@ impl Signals {
         Ok(())
     }
 
-    /// The number of the next signal.
+    /// Returns the number of the next signal.
     pub(crate) async fn next(&mut self) -> i32 {
         poll_fn(|cx| self.poll(cx)).await
     }
 
-    /// The number of a signal that has already come.
+    /// Returns the number of a signal that has already arrived.
     pub(crate) fn pending(&mut self) -> Option<i32> {
         match self.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(number) => Some(number),
@@ -94,18 +94,17 @@ impl Signals {
     }
 }
 
-/// Whether the terminal has sent this signal to our children as well: a Ctrl-C goes to the whole
-/// foreground group. A `kill -INT` looks the same; in the foreground of a terminal it is taken for
-/// a Ctrl-C, because a command that gets two often takes the second for "at once, without cleaning
-/// up".
+/// Whether the terminal has sent this signal to our children as well: Ctrl-C reaches the whole
+/// foreground group. A `kill -INT` looks the same; in the foreground of a terminal it is treated as
+/// Ctrl-C, because a command that receives the signal twice often takes the second as "at once,
+/// without cleanup".
 pub(crate) fn came_from_terminal(number: i32) -> bool {
     [Signal::INT, Signal::QUIT, Signal::TSTP, Signal::WINCH].iter().any(|it| it.as_raw() == number)
         && File::open("/dev/tty")
             .is_ok_and(|terminal| tcgetpgrp(&terminal).is_ok_and(|group| group == getpgrp()))
 }
 
-/// The signals that are ignored in this process, bit n-1 for signal n. None, where there is no
-/// `/proc`.
+/// The signals ignored in this process, bit n-1 for signal n. 0 without `/proc`.
 fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,4 +1,4 @@
-//! `lockctl status`: the servers that locks are on.
+//! `lockctl status`: the lock servers.
 
 use std::fmt::Write as _;
 

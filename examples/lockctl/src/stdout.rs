@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::exit::{self, Failure};
 
-/// Prints these lines. Returns whether they are read: a reader that has seen enough closes the
+/// Prints these lines. Returns whether anyone reads them: a reader that has seen enough closes the
 /// pipe.
 pub(crate) fn print(lines: &str) -> Result<bool, Failure> {
     let mut stdout = io::stdout().lock();
@@ -17,7 +17,7 @@ pub(crate) fn print(lines: &str) -> Result<bool, Failure> {
     }
 }
 
-/// The value as one line of JSON.
+/// Serializes the value as a line of JSON.
 pub(crate) fn json(value: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string(value)
         .map_err(|error| Failure::new(exit::FAILED, format!("writing JSON: {error}")))

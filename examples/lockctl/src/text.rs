@@ -1,21 +1,21 @@
-//! Text of other programs, made fit for one line on a terminal.
+//! Foreign text, made safe for a single terminal line.
 
-/// Escapes characters that are not printed: a line break would fake a second message, others steer
-/// the terminal, or make a name read as another one.
+/// Escapes unprintable characters: a line break would fake a second message, and others control the
+/// terminal or disguise a name.
 pub(crate) fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
-            // For these only Rust's literals need an escape.
+            // Only Rust literals need an escape for these.
             '"' | '\'' | '\\' => line.push(c),
-            // Behind a letter, an accent that belongs to it stays.
+            // An accent stays with the letter before it.
             _ => line.extend(String::from_iter(['x', c]).escape_debug().skip(1)),
         }
     }
     line
 }
 
-/// Removes the passwords from all URLs in a message.
+/// Removes passwords from all URLs in a message.
 pub(crate) fn without_passwords(message: &str) -> String {
     let words: Vec<_> = message.split(' ').map(without_password).collect();
     words.join(" ")
@@ -26,10 +26,10 @@ pub(crate) fn without_password(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return url.to_owned();
     };
-    // The last one: a password that should have been escaped may hold others.
+    // The last `@`: a password that should have been escaped may contain others.
     let rest = match rest.rsplit_once('@') {
         Some((user, host)) => match user.split_once(':') {
-            // Help, not a URL.
+            // Help text, not a URL.
             Some(("[user[", "password]")) => return url.to_owned(),
             Some((name, _)) => format!("{name}:***@{host}"),
             None => format!("{user}@{host}"),
@@ -45,7 +45,7 @@ pub(crate) fn without_password(url: &str) -> String {
     shown
 }
 
-/// Unix sockets have the password in the query: `redis+unix:///path?pass=secret`.
+/// Unix socket URLs have the password in the query: `redis+unix:///path?pass=secret`.
 fn without_value(parameter: &str) -> String {
     match parameter.find("pass=") {
         Some(at) => format!("{}***", &parameter[..at + "pass=".len()]),

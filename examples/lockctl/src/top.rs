@@ -25,14 +25,14 @@ use crate::signals::Signals;
 pub(crate) use order::Order;
 use view::View;
 
-/// The time between two looks.
+/// The interval between surveys.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The pause after a look, as a multiple of its length: the servers are asked for a fifth of the
-/// time at most.
+/// The pause after a survey, as a multiple of its duration: surveys take at most 20 % of server
+/// time.
 const PAUSE: u32 = 4;
 
-/// The most waiters of one lock that are looked at.
+/// The maximum number of waiters shown for a lock.
 const WAITERS: u32 = 500;
 
 pub(crate) async fn run(server: &Server, top: Top) -> Result<u8, Failure> {
@@ -59,17 +59,17 @@ fn failed(error: &io::Error) -> Failure {
     Failure::new(exit::FAILED, format!("top: {error}"))
 }
 
-/// The pause after a look of this length.
+/// Returns the pause after this survey.
 fn pause(look: &Look) -> Duration {
     match look.trouble {
-        // Its length was that of a time-out.
+        // The duration was a timeout.
         Some(_) => PERIOD,
         None => PERIOD.max(PAUSE * look.took),
     }
 }
 
-/// The terminal, which is put back as it was on drop. Its own drop would print an error, and panic
-/// where the terminal is gone.
+/// The terminal, restored on drop. The drop of `DefaultTerminal` would print an error, or panic if
+/// the terminal is closed.
 struct Screen(ManuallyDrop<DefaultTerminal>);
 
 impl Screen {
@@ -85,7 +85,7 @@ impl Drop for Screen {
     }
 }
 
-/// News for the screen.
+/// An update for the screen.
 enum Sight {
     All(Look),
     One(one::Look),
@@ -101,12 +101,12 @@ async fn on_screen(
     let (sender, mut sights) = mpsc::channel(1);
     tokio::spawn(look(locks.clone(), wants, sender));
     let mut keys = keys::listen();
-    // Ages go on between two looks.
+    // Redraw between surveys, because ages increase.
     let mut ticks = interval(PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         if let Err(error) = terminal.draw(|frame| screen::draw(frame, &view, Instant::now())) {
-            // The terminal is gone.
+            // The terminal is closed.
             let is_gone = error.kind() == io::ErrorKind::BrokenPipe || error.raw_os_error() == EIO;
             return if is_gone { Ok(exit::OK) } else { Err(error) };
         }
@@ -130,10 +130,10 @@ async fn on_screen(
     }
 }
 
-/// The error of a terminal that was closed.
+/// The error from a closed terminal.
 const EIO: Option<i32> = Some(rustix::io::Errno::IO.raw_os_error());
 
-/// Looks at all locks, or at the one that is wanted, until the receiver is dropped.
+/// Surveys all locks, or inspects the selected lock, until the receiver is dropped.
 async fn look(
     locks: Locks,
     mut wants: watch::Receiver<Option<String>>,

@@ -1,4 +1,4 @@
-//! The locks as lines of JSON, one for each look.
+//! Lock surveys as lines of JSON.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,25 +14,25 @@ use crate::exit::{self, Failure};
 use crate::participant::{Processes, Who, milliseconds};
 use crate::{stdout, text};
 
-/// The most locks of a line.
+/// The maximum number of locks per line.
 const LOCKS: usize = 100;
 
-/// The JSON that programs rely on.
+/// JSON output; programs depend on its format.
 #[derive(Serialize)]
 struct Line<'a> {
-    /// Since 1970.
+    /// Milliseconds since 1970.
     time_ms: u64,
     took_ms: u64,
     /// A round trip to the server.
     ping_ms: Option<f64>,
-    /// The number of locks that are held or waited for.
+    /// The number of held or awaited locks.
     busy: usize,
     waiting: u64,
-    /// There are more than these.
+    /// Whether there are more.
     is_cut: bool,
-    /// The reason why locks are missing, or all of them.
+    /// Why some or all locks are missing.
     error: Option<String>,
-    /// The first of them, by the order that was asked for.
+    /// The first locks, in the requested order.
     locks: Vec<Busy<'a>>,
 }
 
@@ -46,7 +46,7 @@ struct Busy<'a> {
     next: Option<Who<'a>>,
 }
 
-/// Prints a line after each look, until the reader has closed its end.
+/// Prints a line after each survey, until the reader closes the pipe.
 pub(super) async fn run(locks: &Locks, order: Order) -> Result<u8, Failure> {
     loop {
         let mut look = Look::at(locks).await;

@@ -1,14 +1,15 @@
-//! The keys that are pressed.
+//! Keyboard input.
 
 use std::thread;
 
 use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 use tokio::sync::mpsc;
 
-/// A key, or `None` for a terminal that has another size now. The channel ends with the terminal.
+/// Returns pressed keys, and `None` when the terminal was resized. The channel closes with the
+/// terminal.
 pub(super) fn listen() -> mpsc::UnboundedReceiver<Option<KeyEvent>> {
     let (sender, receiver) = mpsc::unbounded_channel();
-    // It waits in the system for the next key, and ends with the process.
+    // The thread blocks in a system call for the next key, and ends with the process.
     thread::spawn(move || {
         while let Ok(event) = event::read() {
             let key = match event {

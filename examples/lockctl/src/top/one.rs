@@ -1,4 +1,4 @@
-//! One lock, looked into.
+//! A single lock, inspected.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::WAITERS;
 use crate::participant::Processes;
 
-/// The holders of a lock and its waiters at one time.
+/// The holders and waiters of a lock at a moment in time.
 #[derive(Debug)]
 pub(super) struct Look {
     name: String,
@@ -32,17 +32,17 @@ impl Look {
     }
 }
 
-/// A lock that is looked into.
+/// An inspected lock.
 #[derive(Debug)]
 pub(super) struct One {
     pub(super) name: String,
-    /// The last inspection, with its time and length.
+    /// The last inspection, with its time and duration.
     pub(super) last: Option<(LockInspection, Instant, Duration)>,
     pub(super) processes: Processes,
-    /// The reason why there is no later one.
+    /// Why there is no later inspection.
     pub(super) trouble: Option<LockError>,
     turns: Turns,
-    /// The first waiter that is shown.
+    /// The index of the first waiter shown.
     pub(super) from: usize,
 }
 
@@ -54,7 +54,7 @@ impl One {
 
     pub(super) fn take(&mut self, look: Look) {
         if look.name != self.name {
-            return; // it was on its way when another one was chosen
+            return; // an earlier selection's inspection
         }
         match look.found {
             Ok(found) => {
@@ -67,15 +67,14 @@ impl One {
         }
     }
 
-    /// The time until the turn of the waiter behind `ahead` others, if the queue goes on as it was
-    /// seen to.
+    /// Estimates the time until the turn of the waiter behind `ahead` others, at the observed rate.
     pub(super) fn turn_in(&self, ahead: usize) -> Option<Duration> {
         let turns = u32::try_from(ahead).ok()?.saturating_add(1);
         Some(self.turns.each()? * turns)
     }
 }
 
-/// The turns of a queue that were seen.
+/// The observed turns of a queue.
 #[derive(Debug, Default)]
 struct Turns {
     began: Option<Instant>,
@@ -85,7 +84,7 @@ struct Turns {
 }
 
 impl Turns {
-    /// The waiters in front of the first that still waits have had their turns, or have left.
+    /// Counts the waiters ahead of the new first waiter as turns: each had its turn, or has left.
     fn note(&mut self, found: &LockInspection, at: Instant) {
         let waiters: Vec<_> = found.waiters.iter().map(|waiter| waiter.member.clone()).collect();
         let turns = match waiters.first() {
@@ -101,7 +100,7 @@ impl Turns {
         self.waiters = waiters;
     }
 
-    /// The length of a turn. Two turns at least: the first one was seen in part.
+    /// Returns the length of a turn, after at least two turns: the first was observed only in part.
     fn each(&self) -> Option<Duration> {
         let (began, last) = (self.began?, self.last?);
         (self.count >= 2).then(|| last.duration_since(began) / self.count)

@@ -1,4 +1,4 @@
-//! The order of locks: the busiest first.
+//! The sort order of locks: busiest first.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use lockcore::operate::{BusyLock, Participant};
 
-/// The measure of how busy a lock is.
+/// The measure by which locks are sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Order {
     /// The longest queue

@@ -1,4 +1,4 @@
-//! The peaks of the locks that were seen since `top` began: the list itself shows this moment.
+//! Peaks since `top` started: the list itself shows only the current state.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -11,16 +11,16 @@ use crate::busy::{self, Look};
 /// Maximum number of remembered locks, by the longest queues.
 const MOST: usize = 1_000;
 
-/// The locks that had waiters, by name.
+/// Locks seen with waiters, by name.
 #[derive(Debug, Default)]
 pub(super) struct Peaks(HashMap<String, Peak>);
 
-/// The longest queue of a lock and the longest wait of a next waiter that were seen.
+/// The longest queue of a lock, and the longest wait of a next waiter.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Peak {
     pub(super) waiting: u64,
     pub(super) wait: Duration,
-    /// The last time at which it had waiters.
+    /// When the lock last had waiters.
     pub(super) at: Instant,
 }
 
@@ -51,7 +51,7 @@ impl Peaks {
         }
     }
 
-    /// The hottest first.
+    /// Returns the peaks, hottest first.
     pub(super) fn sorted(&self) -> Vec<(&str, Peak)> {
         let mut sorted: Vec<_> = self.0.iter().map(|(name, peak)| (name.as_str(), *peak)).collect();
         sorted.sort_by_key(|(name, peak)| (Reverse(peak.heat()), *name));

@@ -75,7 +75,7 @@ fn draw_list(frame: &mut Frame<'_>, view: &View, now: Instant, [title, state, bo
     frame.render_widget(table, body);
 }
 
-/// What was seen since `top` began.
+/// Draws the peaks since `top` started.
 fn draw_peaks(frame: &mut Frame<'_>, view: &View, now: Instant, [title, state, body]: [Rect; 3]) {
     let line = "the longest queues since this began";
     frame.render_widget(Line::from(line).bold(), title);
@@ -119,8 +119,8 @@ enum Column {
 }
 
 impl Column {
-    /// In their order, each with the width of the terminal from which on it is shown: the name of
-    /// the lock is the last to go.
+    /// All columns in order, each with the minimum terminal width at which it is shown: the lock
+    /// name is the last to be hidden.
     const ALL: [(Self, u16); 7] = [
         (Self::Lock, 0),
         (Self::Waiting, 24),
@@ -172,7 +172,7 @@ impl Column {
     }
 }
 
-/// The text, or its beginning and its end around a sign that it is cut: names of one service begin
+/// Shortens a text to its start and end around an ellipsis, because names in a service often start
 /// alike.
 fn cut(text: &str, width: u16) -> String {
     let width = usize::from(width);
@@ -212,7 +212,7 @@ fn draw_one(frame: &mut Frame<'_>, one: &One, now: Instant, [title, state, body]
     };
     frame.render_widget(Line::from(line).bold(), title);
 
-    // Half of the screen for the holders at most, if others wait.
+    // With waiters present, holders take at most half of the screen.
     let holders = u16::try_from(found.holders.len()).unwrap_or(u16::MAX).saturating_add(1);
     let [above, below] = Layout::vertical([
         Constraint::Length(holders.min(body.height.div_ceil(2)).max(2)),
@@ -253,8 +253,7 @@ fn draw_one(frame: &mut Frame<'_>, one: &One, now: Instant, [title, state, body]
     frame.render_widget(Table::new(rows, widths).header(Row::new(names).bold()), below);
 }
 
-/// The age of the last look and the round trip to the server, or the reason why there is no later
-/// one.
+/// The age of the last survey and the round trip to the server, or why there is no later survey.
 fn state_line(
     trouble: Option<&str>,
     last: Option<(Instant, Option<Duration>)>,
@@ -278,7 +277,7 @@ fn age(participant: &Participant) -> String {
     participant.age.map(short).unwrap_or_default()
 }
 
-/// The time since a holder asked, which includes its wait.
+/// Returns the time since a holder's request, including the wait.
 fn asked(holder: &Participant) -> String {
     holder.age.map(|age| format!("{} ago", short(age))).unwrap_or_default()
 }
@@ -287,7 +286,7 @@ fn lease(holder: &Participant) -> String {
     format!("{}{}", short(holder.lease_left), if holder.is_claim { " claim" } else { "" })
 }
 
-/// A time in two numbers at most.
+/// Formats a time with at most two numbers.
 fn short(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
@@ -307,7 +306,7 @@ mod tests {
     use crate::busy::Look;
     use crate::top::order::Order;
 
-    /// The lines of the list of these locks, on a terminal that is so wide.
+    /// Renders the list of these locks for a terminal of this width.
     async fn lines(locks: &lockcore::Locks, width: u16) -> Vec<String> {
         let mut view = View::new(Order::Queue, None);
         view.take(Look::at(locks).await);
@@ -322,7 +321,7 @@ mod tests {
         (0..8).map(row).collect()
     }
 
-    // N5: they were cut at the end and without a sign, so that two locks had one look.
+    // N5: long names were cut at the end without a sign, so that two locks looked alike.
     #[tokio::test]
     async fn names_that_differ_at_their_end_differ_on_each_width_and_what_is_cut_has_a_sign() {
         let locks = lockcore::Locks::in_memory();
@@ -348,7 +347,7 @@ mod tests {
         drop(one);
     }
 
-    // N9: the list shows this second, and after a storm nothing.
+    // N9: the list shows only this second, and nothing after a storm.
     #[tokio::test]
     async fn what_was_hot_since_it_began_is_shown_when_it_is_over() {
         let locks = lockcore::Locks::in_memory();

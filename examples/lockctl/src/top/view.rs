@@ -1,4 +1,4 @@
-//! The state of the screen, and its changes by keys and looks.
+//! The screen state, and how keys and surveys change it.
 
 use lockcore::LockKey;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -8,24 +8,24 @@ use super::order::Order;
 use super::peaks::Peaks;
 use crate::busy::{self, Look};
 
-/// The rows that a key for a page moves by.
+/// The number of rows per page key.
 const PAGE: usize = 10;
 
-/// The state of the screen.
+/// The screen state.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) order: Order,
-    /// The last look that saw locks, in order.
+    /// The last survey that did not fail completely, sorted.
     pub(super) look: Option<Look>,
-    /// The reason why there is no later one.
+    /// Why there is no later survey.
     pub(super) trouble: Option<String>,
     pub(super) selected: usize,
-    /// What was seen since `top` began, and whether that is shown in place of the last look.
+    /// The peaks since `top` started, and whether they are shown instead of the last survey.
     pub(super) peaks: Peaks,
     pub(super) shows_peaks: bool,
-    /// The lock that is looked into.
+    /// The inspected lock.
     pub(super) one: Option<One>,
-    /// The name of a lock that is being typed.
+    /// The lock name being typed.
     pub(super) typed: Option<String>,
 }
 
@@ -37,7 +37,7 @@ impl View {
         Self { order, look, trouble, selected: 0, peaks, shows_peaks, one, typed }
     }
 
-    /// The lock to look into.
+    /// Returns the lock to inspect.
     pub(super) fn wanted(&self) -> Option<String> {
         self.one.as_ref().map(|one| one.name.clone())
     }
@@ -45,7 +45,7 @@ impl View {
     pub(super) fn take(&mut self, mut look: Look) {
         self.trouble = look.trouble.as_ref().map(ToString::to_string);
         if self.trouble.is_some() && look.locks.is_empty() {
-            // Those of before tell more than that none can be seen now.
+            // The earlier locks are more informative than an empty list.
             return;
         }
         let selected = self.selected_name();
@@ -61,7 +61,7 @@ impl View {
         }
     }
 
-    /// Whether to go on after this key.
+    /// Handles a key; returns whether to continue.
     pub(super) fn press(&mut self, key: Option<KeyEvent>) -> bool {
         let Some(key) = key else { return true };
         if key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL) {
@@ -121,7 +121,7 @@ impl View {
         true
     }
 
-    /// The names in the list that is shown.
+    /// Returns the names in the current list.
     fn names(&self) -> Vec<&str> {
         match self.shows_peaks {
             true => self.peaks.sorted().into_iter().map(|(name, _)| name).collect(),
@@ -133,10 +133,10 @@ impl View {
         self.names().get(self.selected).map(|name| (*name).to_owned())
     }
 
-    /// Follows a lock to its new row.
+    /// Moves the selection to a lock's new row.
     fn select(&mut self, name: Option<String>) {
         let names = self.names();
-        // The first row stays: it is the busiest lock, whichever that is.
+        // The first row stays selected: it is the busiest lock, whatever its name.
         let row = match (self.selected, name) {
             (0, _) | (_, None) => None,
             (_, Some(name)) => names.iter().position(|other| *other == name),
@@ -145,7 +145,7 @@ impl View {
     }
 }
 
-/// The row after a key that moves.
+/// Returns the row after a movement key.
 fn moved(row: usize, last: usize, key: KeyCode) -> usize {
     let row = match key {
         KeyCode::Down | KeyCode::Char('j') => row.saturating_add(1),
