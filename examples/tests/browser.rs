@@ -1,9 +1,8 @@
-//! The pages of the ticket office and of the dashboard in a real Chromium, as a person sees and
-//! clicks them.
+//! The pages of the ticket office and of the dashboard in a real Chromium, as a person uses them.
 //!
-//! It needs Debian's `chromium` and `chromium-driver`, or the like of other systems; `scripts/test
-//! --browser` sees to it. Screenshots are left in the target directory, `ticket-office-*.png`
-//! and `dashboard-*.png`.
+//! These tests need Debian's `chromium` and `chromium-driver`, or equivalents on other systems;
+//! `scripts/test --browser` installs them. Screenshots are written to the target directory, as
+//! `ticket-office-*.png` and `dashboard-*.png`.
 
 mod browser {
     mod dashboard;
@@ -33,7 +32,7 @@ async fn a_seat_is_bought_by_clicking() {
     tab.until_text("#link", "Live").await;
     tab.until_text("#free", "20").await;
 
-    // Nothing is bought without a name.
+    // Without a name, nothing is bought.
     tab.click("#seat-7 button").await;
     tab.until_text("#missing", "Enter your name first.").await;
     tab.type_into("#buyer", "Ann").await;
@@ -70,7 +69,7 @@ async fn two_buyers_see_the_line_appear_and_go_and_a_refusal_in_words() {
     bob.until_text("#seat-3 button", "Leave queue").await;
     bob.until_text_has("#seat-3 .place", "You: next, ").await;
     ann.until_text("#seat-3 .line .count", "1 waiting").await;
-    // A name is text, also if it looks like markup.
+    // A name is text, even if it looks like markup.
     ann.until_text("#seat-3 .line li", "<img src=x onerror=alert(1)>").await;
     ann.until_text("#waiting", "1").await;
 
@@ -81,7 +80,7 @@ async fn two_buyers_see_the_line_appear_and_go_and_a_refusal_in_words() {
         .await;
     bob.until_text("#seat-3 .who", "to Ann").await;
 
-    // A buyer that leaves the queue is not in it any more.
+    // A buyer who leaves the queue is removed from it.
     ann.click("#seat-4 button").await;
     bob.until_text("#seat-4 button", "Join queue").await;
     bob.click("#seat-4 button").await;
@@ -109,7 +108,7 @@ async fn a_double_click_buys_once() {
     until_bought_once(&tab, &office).await;
     tab.assert_no_errors().await;
 
-    // In line the second click does not leave the queue either.
+    // In the queue, the second click does not leave it either.
     let paying = tokio::spawn(office.buy(8, "Bob", 20_000));
     tab.until_text("#seat-8 button", "Join queue").await;
     tab.double_click("#seat-8 button").await;
@@ -135,7 +134,7 @@ async fn a_purchase_whose_connection_is_cut_goes_on_and_the_buyer_sees_one() {
     office.until_counted("lock_idempotency_served_total{outcome=\"replayed\"} 1").await;
     tab.until_text("#seat-7 .who", "to Ann").await;
 
-    // Who was cut off in line has left the queue, and joins it again.
+    // A buyer disconnected while queued has left the queue, and rejoins.
     let paying = tokio::spawn(office.buy(8, "Bob", 30_000));
     tab.until_text("#seat-8 button", "Join queue").await;
     tab.click("#seat-8 button").await;
@@ -173,7 +172,7 @@ async fn who_clicks_again_after_the_last_try_gets_the_first_answer() {
     driver.end().await;
 }
 
-/// Opens the page of an office at this URL, and enters the name of its buyer.
+/// Opens an office's page at this URL, and enters the buyer's name.
 async fn enter(driver: &Driver, url: &str, buyer: &str) -> Tab {
     let tab = driver.open(url, 1280, 900).await;
     tab.until_text("#link", "Live").await;
@@ -181,14 +180,15 @@ async fn enter(driver: &Driver, url: &str, buyer: &str) -> Tab {
     tab
 }
 
-/// Waits until the buyer is told of a purchase of seat 7; it is the only one, and the only news.
+/// Waits for the notice of a purchase of seat 7, which must be the only purchase and the only
+/// notice.
 async fn until_bought_once(tab: &Tab, office: &Office) {
     tab.until_text_has("#news li:first-child", "Seat 7 is yours, Ann.").await;
     assert_eq!(tab.number("document.querySelectorAll('#news li').length").await, 1);
     office.until_counted("ticket_office_sold_total 1").await;
 }
 
-/// The address of an office, to stand in front of it.
+/// Returns the address of an office, for a proxy in front of it.
 fn address(office: &Office) -> SocketAddr {
     office.url("").trim_start_matches("http://").parse().expect("an address")
 }
@@ -322,7 +322,7 @@ async fn a_visitor_freezes_a_buyer_and_sees_its_late_write_refused() {
     driver.end().await;
 }
 
-/// Finds controls without a name, or that the keyboard cannot reach.
+/// Finds controls without a name or without keyboard access.
 const UNNAMED: &str = r#"[...document.querySelectorAll("button, input, [role=alert], section")].filter((part) => {
     const label = part.labels?.[0]?.textContent ?? part.getAttribute("aria-label")
         ?? document.getElementById(part.getAttribute("aria-labelledby"))?.textContent
@@ -331,7 +331,7 @@ const UNNAMED: &str = r#"[...document.querySelectorAll("button, input, [role=ale
     return !named || part.tabIndex > 0;
 }).map((part) => part.outerHTML)"#;
 
-/// Finds buttons that a finger misses.
+/// Finds buttons too small for a finger.
 const SMALL: &str = r#"[...document.querySelectorAll("button")].filter((button) => {
     const { width, height } = button.getBoundingClientRect();
     return button.checkVisibility() && (width < 44 || height < 44);

@@ -1,4 +1,4 @@
-//! `scripts/demo-failover` comes to its end, finds every seat sold once, and leaves nothing behind.
+//! `scripts/demo-failover` completes, finds every seat sold once, and leaves nothing behind.
 
 use std::fs;
 use std::net::TcpStream;
@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use lock_tests::eventually;
 
-/// The bound of a demo, which takes half a minute on a machine with other work.
+/// The time limit of a demo, which takes half a minute on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/demo-failover");
 
-/// The ports that it has printed.
+/// Returns the ports in the output.
 fn ports(said: &str) -> Vec<u16> {
     let after = said.split("127.0.0.1:").skip(1);
     let mut ports: Vec<u16> = after

@@ -1,5 +1,5 @@
-//! The statements that the documentation shows do fence: run on a real database, in every order in
-//! which two holders whose leases overlap can run them.
+//! The fencing statements in the documentation work: run on a real database, in every order
+//! possible for two holders with overlapping leases.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use deadpool_sqlite::rusqlite::Connection;
@@ -16,14 +16,15 @@ const SHOWN: [(&str, &str); 9] = [
     ("migrating.md", include_str!("../../docs/recipes/migrating.md")),
 ];
 
-/// A form that was shown earlier: it checks the token at the write and not at the read.
+/// An earlier version in the documentation, which checks the token at the write but not at the
+/// read.
 const WRITE_ALONE: &str = "UPDATE orders SET paid = true, token = $1 WHERE id = $2 AND token < $1";
 
 const ORDER: i64 = 42;
 const EARLIER: i64 = 5;
 const LATER: i64 = 9;
 
-/// Every statement on the table of orders, in pairs: one raises the token, the other one writes.
+/// Returns all statements on the orders table, in pairs: one raises the token, the other writes.
 fn pairs(place: &str, text: &'static str) -> Vec<[&'static str; 2]> {
     let found: Vec<_> = text
         .match_indices("UPDATE orders")
@@ -34,7 +35,7 @@ fn pairs(place: &str, text: &'static str) -> Vec<[&'static str; 2]> {
     found.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect()
 }
 
-/// One order, and the number of writes of its row.
+/// A table with one order, and the number of writes to its row.
 struct Orders(Connection);
 
 impl Orders {
@@ -53,7 +54,7 @@ impl Orders {
 
     /// Whether the statement changed the row.
     fn run(&self, sql: &str, token: i64) -> bool {
-        // The values go by name: SQLite numbers `$1` and `$2` in the order in which they occur.
+        // Bound by name: SQLite numbers `$1` and `$2` in order of occurrence.
         self.0.execute(sql, &[("$1", &token), ("$2", &ORDER)]).expect(sql) == 1
     }
 
@@ -62,13 +63,13 @@ impl Orders {
     }
 }
 
-/// A hold that reads the row, and writes a value made of it.
+/// A hold that reads the row, and writes a value derived from it.
 struct Hold {
     token: i64,
     step: usize,
-    /// The number of writes when it read.
+    /// The number of writes at the time of the read.
     read: Option<i64>,
-    /// Whether it was told that a later holder is there.
+    /// Whether a statement has reported a later holder.
     is_stopped: bool,
 }
 
@@ -77,8 +78,8 @@ impl Hold {
         Self { token, step: 0, read: None, is_stopped: false }
     }
 
-    /// Takes the next step of: raise, read, write. Returns whether a write was accepted that was
-    /// made of a row which another hold has written since.
+    /// Takes the next step of: raise, read, write. Returns whether a stale write was accepted,
+    /// based on a row that another hold has written since.
     fn next(&mut self, orders: &Orders, raise: Option<&str>, write: &str) -> bool {
         self.step += 1;
         match self.step {
@@ -94,14 +95,14 @@ impl Hold {
     }
 }
 
-/// All orders of three steps of each of two holds: `true` is a step of the later one.
+/// All interleavings of three steps for each of two holds: `true` is a step of the later hold.
 fn orders_of_steps() -> impl Iterator<Item = [bool; 6]> {
     (0..1_u32 << 6)
         .filter(|bits| bits.count_ones() == 3)
         .map(|bits| std::array::from_fn(|step| bits & (1 << step) != 0))
 }
 
-/// The orders of steps in which an update is lost.
+/// Returns the interleavings with a lost update.
 fn lost(raise: Option<&str>, write: &str) -> Vec<[bool; 6]> {
     let loses = |steps: &[bool; 6]| {
         let orders = Orders::new();
@@ -129,7 +130,7 @@ fn no_update_is_lost_by_the_statements_that_are_shown_in_whatever_order_two_hold
 
 #[test]
 fn an_update_is_lost_where_the_token_is_checked_at_the_write_alone() {
-    // The steps are read, read, write, write: the first is none.
+    // The steps are read, read, write, write: the raise does nothing.
     let steps = [false, true, false, true, false, true];
     assert!(lost(None, WRITE_ALONE).contains(&steps));
 }

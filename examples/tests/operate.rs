@@ -1,6 +1,6 @@
-//! The board and the alert rules of `docs/operate`, beside two running offices.
+//! The board and the alert rules in `docs/operate`, against two running offices.
 //!
-//! Those that are ignored need Prometheus; `scripts/test --prometheus` sees to it.
+//! Ignored tests need Prometheus; `scripts/test --prometheus` installs it.
 
 mod operate {
     pub(crate) mod expressions;
@@ -25,7 +25,7 @@ use operate::offices::Offices;
 use operate::prometheus::Prometheus;
 use operate::scrape::Scrape;
 
-/// The page of the alerts, once lockcore is published.
+/// The alerts page, once lockcore is published.
 const MANUAL: &str = "https://docs.rs/lockcore/latest/lockcore/guide/alerts/index.html";
 
 #[tokio::test]
@@ -57,7 +57,7 @@ fn every_alert_has_a_section_in_the_manual() {
     let all = |field| rules.lines().filter_map(move |line| line.trim().strip_prefix(field));
     let alerts: Vec<_> = all("- alert: ").collect();
     assert_eq!(sections, alerts.iter().copied().collect());
-    // Rustdoc makes an anchor of a heading in this way.
+    // How rustdoc creates an anchor from a heading.
     let goals = alerts.iter().map(|alert| format!("{MANUAL}#{}", alert.to_ascii_lowercase()));
     assert_eq!(all("runbook_url: ").collect::<Vec<_>>(), goals.collect::<Vec<_>>());
 }
@@ -79,7 +79,7 @@ fn the_rules_are_well_formed_and_fire_when_they_should() {
 async fn a_prometheus_that_scrapes_two_offices_in_trouble_answers_each_query_and_raises_alerts() {
     let mut offices = Offices::open().await;
     let prometheus = Prometheus::start(&[&offices.one, &offices.two]).await;
-    // Nothing is lost yet, and all of it is known: an alert needs the change.
+    // Nothing is lost yet, and all series exist: an alert needs the change.
     prometheus.until_up(2).await;
     offices.trouble().await;
     let alerts = ["LockLost", "LockPlacesLost", "LockRenewalsFail"];

@@ -1,4 +1,4 @@
-//! The dashboard of `lock_dashboard` in a real Chromium, with the mouse and with the keyboard
+//! The dashboard of `lock_dashboard` in a real Chromium, with the mouse, and with the keyboard
 //! alone.
 
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ struct Service {
     here: Locks,
     there: Locks,
     address: SocketAddr,
-    /// The runtime of the server alone: with it, all connections end.
+    /// A separate runtime for the server: dropping it closes all connections.
     runtime: Option<Runtime>,
 }
 
@@ -64,7 +64,7 @@ impl Service {
         format!("http://{}/admin/locks{path}", self.address)
     }
 
-    /// Locks that are held and waited for, here and in another process.
+    /// Creates held and awaited locks, here and in another process.
     async fn busy(&self) -> Vec<LockGuard> {
         let mut guards = Vec::new();
         for (key, label, class) in [
@@ -104,7 +104,7 @@ impl Drop for Service {
     }
 }
 
-/// A request that waits until it is dropped.
+/// A request that waits until dropped.
 struct Waiting(JoinHandle<Result<LockGuard, LockError>>);
 
 impl Drop for Waiting {
@@ -137,18 +137,18 @@ async fn an_operator_finds_the_hottest_lock_its_holder_and_its_line_and_releases
     tab.until_text("#waiters-rows tbody tr:nth-child(5) th", "web-6:8080").await;
     tab.until_text("#link", "Live").await;
 
-    // It changes while it is open, and not while it is paused.
+    // The page updates while open, but not while paused.
     drop(waiting);
     tab.until_text("#waiters-rows tbody", "Nobody.").await;
     tab.click("#pause").await;
     tab.until_text("#link", "Paused").await;
     let _next = service.waiting("order:42", 1).await;
-    tokio::time::sleep(Duration::from_millis(2_500)).await; // no event may come meanwhile
+    tokio::time::sleep(Duration::from_millis(2_500)).await; // no event may arrive meanwhile
     tab.until_text("#waiters-rows tbody", "Nobody.").await;
     tab.click("#pause").await;
     tab.until_text("#waiters-rows tbody th", "web-2:8080").await;
 
-    // A label is text, also if it looks like markup.
+    // A label is text, even if it looks like markup.
     tab.open(&service.url("/lock?name=wallet%3A7")).await;
     tab.until_text("#holders-rows tbody th", HOSTILE).await;
     tab.until_text("#link", "Live").await;
@@ -174,7 +174,7 @@ async fn the_keyboard_alone_reaches_everything_and_keeps_its_place_while_the_pag
     {
         tab.tab_to(part).await;
     }
-    // The table changes around the link that has the focus.
+    // The table changes around the focused link.
     let first = service.waiting("wallet:7", 1).await;
     tab.until_text("#activity-rows tbody tr:nth-child(4) td", "waiting 0 ahead").await;
     tab.tab_to("wallet:7").await;
@@ -244,7 +244,7 @@ async fn it_fits_a_phone_and_a_desk_with_ten_thousand_waiters() {
         }
         tab.open(&service.url("/lock?name=order%3A42")).await;
         tab.until_text_has("#live .note", "Places 1 to 100 of 10\u{202f}000.").await;
-        // Also a slow click counts: the page changes each second.
+        // Also a slow click counts: the page updates every second.
         tab.click_for("#behind", Duration::from_millis(2_500)).await;
         tab.until_text_has("#live .note", "Places 101 to 200 of 10\u{202f}000.").await;
         tab.assert_no_errors().await;

@@ -1,4 +1,4 @@
-//! `chromedriver`, and the browsers that it opens.
+//! `chromedriver`, and its browsers.
 
 use std::process::Stdio;
 
@@ -11,8 +11,7 @@ use tokio::sync::Mutex;
 use super::tab::Tab;
 use crate::office::SOON;
 
-/// The arguments of Chromium: a fresh profile by default; nothing that talks to anybody but us, or
-/// waits for a person.
+/// Chromium's arguments: a fresh profile by default, no outside connections, no prompts.
 const CHROMIUM: [&str; 10] = [
     "--headless",
     "--no-sandbox",
@@ -26,7 +25,7 @@ const CHROMIUM: [&str; 10] = [
     "--no-proxy-server",
 ];
 
-/// A running `chromedriver`, killed with its browsers on drop, and if the tests are killed.
+/// A running `chromedriver`, killed with its browsers on drop and if the tests are killed.
 pub(crate) struct Driver {
     process: Child,
     leash: Option<Leash>,
@@ -56,11 +55,11 @@ impl Driver {
         Self { process, leash, _port: port, url, tabs: Mutex::default() }
     }
 
-    /// Opens a browser of its own, with a viewport of this size.
+    /// Opens a new browser, with a viewport of this size.
     pub(crate) async fn open(&self, url: &str, width: u32, height: u32) -> Tab {
         let mut options = json!({
             "args": CHROMIUM,
-            // A window cannot be as narrow as a phone; its viewport can.
+            // A window cannot be as narrow as a phone; an emulated viewport can.
             "mobileEmulation": { "deviceMetrics": { "width": width, "height": height, "pixelRatio": 1.0, "touch": width < 600 } },
         });
         if let Ok(program) = std::env::var("CHROMIUM") {
@@ -82,7 +81,7 @@ impl Driver {
         Tab::new(client, &self.url).await
     }
 
-    /// Closes all browsers: a killed chromedriver would leave them behind.
+    /// Closes all browsers, which would survive a killed chromedriver.
     pub(crate) async fn end(mut self) {
         for client in self.tabs.lock().await.drain(..) {
             client.close().await.expect("it closes");

@@ -1,4 +1,4 @@
-//! One browser with the page, and the actions of a person.
+//! A browser tab, and a person's actions.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::office::SOON;
 
 pub(crate) struct Tab {
     client: Client,
-    /// The address of the session, for questions that WebDriver itself does not have.
+    /// The session URL, for requests outside WebDriver.
     session: String,
 }
 
@@ -40,7 +40,7 @@ impl Tab {
         self.client.refresh().await.expect("it loads again");
     }
 
-    /// The text of the element; `None` if it is not there or not shown.
+    /// Returns the element's text; `None` if missing or hidden.
     async fn text(&self, selector: &str) -> Option<String> {
         let element = self.client.find(Locator::Css(selector)).await.ok()?;
         element.text().await.ok()
@@ -90,7 +90,7 @@ impl Tab {
         std::fs::write(target.join(name), image).expect("the target directory can be written");
     }
 
-    /// Asks chromedriver for something that other browsers do not have.
+    /// Sends a chromedriver request not supported by other browsers.
     async fn ask(&self, path: &str, body: Value) -> Value {
         let client = reqwest::Client::builder().no_proxy().build().expect("a client");
         let answer = client.post(format!("{}/{path}", self.session)).json(&body).send().await;
@@ -98,7 +98,7 @@ impl Tab {
         answer["value"].take()
     }
 
-    /// The roles and names of all parts of the page, as a screen reader finds them.
+    /// Returns the roles and names of all page parts, as a screen reader sees them.
     pub(crate) async fn accessibility_tree(&self) -> Vec<(String, String)> {
         let command = json!({ "cmd": "Accessibility.getFullAXTree", "params": {} });
         let tree = self.ask("goog/cdp/execute", command).await;
@@ -112,16 +112,16 @@ impl Tab {
         self.client.goto(url).await.expect("it opens the page");
     }
 
-    /// Presses keys, on the part that has the focus.
+    /// Presses keys on the focused element.
     pub(crate) async fn press(&self, key: Key) {
-        // The part itself may be replaced meanwhile.
+        // The element itself may be replaced meanwhile.
         let value = char::from(key);
         let keys = KeyActions::new("keyboard".to_owned());
         let keys = keys.then(KeyAction::Down { value }).then(KeyAction::Up { value });
         self.client.perform_actions(keys).await.expect("it can be pressed");
     }
 
-    /// Clicks an element with a press that lasts so long.
+    /// Clicks an element, holding the button for this duration.
     pub(crate) async fn click_for(&self, selector: &str, duration: Duration) {
         let element = self.client.wait().at_most(SOON).for_element(Locator::Css(selector)).await;
         let (x, y) = (0.0, 0.0);
@@ -139,8 +139,7 @@ impl Tab {
         self.client.perform_actions(mouse).await.expect("it can be clicked");
     }
 
-    /// Clicks an element that was clicked a moment ago, and not as a double click: somewhere else
-    /// in between.
+    /// Clicks a recently clicked element again without a double click: clicks elsewhere in between.
     pub(crate) async fn click_again(&self, selector: &str) {
         self.click("h1").await;
         self.click(selector).await;
@@ -160,7 +159,7 @@ impl Tab {
         self.client.perform_actions(mouse).await.expect("it can be clicked");
     }
 
-    /// Presses Tab until the focus is on a part with this id or text.
+    /// Presses Tab until an element with this id or text has the focus.
     pub(crate) async fn tab_to(&self, part: &str) {
         let mut seen = Vec::new();
         for _ in 0..40 {
@@ -174,15 +173,15 @@ impl Tab {
         panic!("the keyboard does not reach {part:?}: {seen:?}");
     }
 
-    /// The id of the part that has the focus, or else its text.
+    /// Returns the focused element's id, or its text without an id.
     pub(crate) async fn focused(&self) -> String {
         let part = "document.activeElement";
         let mut named = self.strings(&format!("[{part}.id || {part}.textContent.trim()]")).await;
         named.pop().unwrap_or_default()
     }
 
-    /// The errors and warnings of the console, among them all that the browser did not load or
-    /// allow.
+    /// Returns the console's errors and warnings, including everything the browser failed to load
+    /// or blocked.
     async fn errors(&self) -> Vec<String> {
         let log = self.ask("se/log", json!({ "type": "browser" })).await;
         let log = log.as_array().expect("it has a log");

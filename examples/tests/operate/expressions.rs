@@ -1,25 +1,25 @@
-//! The expressions of the board and the alert rules.
+//! The expressions in the board and the alert rules.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// The folder with the files for operators.
+/// Returns the folder with the operator files.
 pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operate")
 }
 
-/// A query of the board.
+/// A query on the board.
 pub(crate) struct Query {
     /// The title of its panel.
     pub(crate) title: String,
     pub(crate) expression: String,
-    /// The labels that its legend shows.
+    /// The labels in its legend.
     pub(crate) legend: Vec<String>,
 }
 
-/// All queries of the board's panels.
+/// Returns all queries of the board's panels.
 pub(crate) fn board() -> Vec<Query> {
     let text = std::fs::read_to_string(folder().join("grafana.json")).expect("it is there");
     let board: Value = serde_json::from_str(&text).expect("it is JSON");
@@ -40,13 +40,13 @@ pub(crate) fn board() -> Vec<Query> {
     queries
 }
 
-/// The alert rules, without the comments.
+/// Returns the alert rules without comments.
 pub(crate) fn rules() -> String {
     let text = std::fs::read_to_string(folder().join("alerts.yml")).expect("it is there");
     text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
 }
 
-/// A metric in an expression, with the labels that it has to have; a value where it is one text.
+/// A metric in an expression, with required labels; with a value if the label must equal a text.
 pub(crate) struct Selector {
     pub(crate) metric: String,
     pub(crate) labels: BTreeMap<String, Option<String>>,
@@ -64,7 +64,7 @@ pub(crate) fn selectors(text: &str) -> Vec<Selector> {
         let labels = labels.filter_map(|label| {
             let (name, value) = label.split_once('=')?;
             let value = value.strip_prefix('"').map(|value| value.trim_matches('"').to_owned());
-            // Of `!=`, any value.
+            // `!=` allows any value.
             match name.strip_suffix('!') {
                 Some(name) => Some((name.to_owned(), None)),
                 None => Some((name.to_owned(), value)),
@@ -75,7 +75,7 @@ pub(crate) fn selectors(text: &str) -> Vec<Selector> {
     named.map(selector).collect()
 }
 
-/// The labels by which an expression groups.
+/// Returns the grouping labels of an expression.
 pub(crate) fn groupings(text: &str) -> Vec<String> {
     let lists = text.split("by (").skip(1).filter_map(|rest| rest.split_once(')'));
     lists.flat_map(|(list, _)| list.split(',')).map(|label| label.trim().to_owned()).collect()

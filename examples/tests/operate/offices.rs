@@ -1,4 +1,4 @@
-//! Two offices on one Redis, and everything that the board shows.
+//! Two offices on one Redis, with activity for every panel of the board.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) struct Offices {
     server: RedisServer,
     pub(crate) one: Office,
     pub(crate) two: Office,
-    /// The last scrape of the second, which is killed.
+    /// The last scrape of the second office, which is killed.
     last: String,
     _scratch: Scratch,
 }
@@ -37,22 +37,22 @@ impl Offices {
         Self { server, one, two, last: String::new(), _scratch: scratch }
     }
 
-    /// Lets each event happen that the board counts. In the end the first office is in business,
-    /// with a holder and a waiter, and the second is dead.
+    /// Triggers every event counted by the board. At the end, the first office is running, with a
+    /// holder and a waiter, and the second is dead.
     pub(crate) async fn trouble(&mut self) {
         let url = self.server.url();
         let locks = Locks::builder().namespace("ticket-office");
         let locks = locks.connect(&url).await.expect("the server is up");
         let mut redis = Raw::connect(&url).await;
 
-        // Handed over from one to the other.
+        // Handed off between the offices.
         let first = buy(&self.one, 1, "first", 500);
         self.one.until_line(1, Some("first"), &[]).await;
         let second = buy(&self.two, 1, "second", 0);
         first.await.expect("no panic");
         second.await.expect("no panic");
 
-        // Three wait too long, and a fourth is one too many.
+        // Three time out, and a fourth exceeds the queue limit.
         buy(&self.one, 2, "slow", LONG_MS);
         self.one.until_line(2, Some("slow"), &[]).await;
         for number in 1..=3 {
@@ -66,7 +66,7 @@ impl Offices {
         .await;
         self.two.buy(2, "one too many", 0).await.refuses(429, "lock-queue-full");
 
-        // A hold is ended by force, and a queue deleted.
+        // A hold is released by force, and a queue deleted.
         buy(&self.one, 3, "forced", LONG_MS);
         buy(&self.one, 4, "holder", LONG_MS);
         self.one.until_line(3, Some("forced"), &[]).await;
@@ -79,11 +79,11 @@ impl Offices {
         redis.ask::<()>(&delete).await;
         until(&self.one, "lockcore_lost_total{class=\"seats\"}").await;
         until(&self.one, "lockcore_places_lost_total").await;
-        waiter.abort(); // hangs up
+        waiter.abort(); // disconnects
         until(&self.one, "lockcore_cancelled_total{class=\"seats\"}").await;
         until_all(&self.two, "lockcore_refused_total", "cause=\"timeout\"").await;
 
-        // The server does not answer.
+        // The server stops responding.
         self.server.freeze();
         until_all(&self.one, "lockcore_renewals_total", "outcome=\"failed\"").await;
         self.server.thaw();
@@ -92,7 +92,7 @@ impl Offices {
         })
         .await;
 
-        // The second office is killed, with a waiter in front.
+        // The second office is killed, with a waiter at the front.
         buy(&self.one, 6, "front", 3_000);
         self.one.until_line(6, Some("front"), &[]).await;
         buy(&self.two, 6, "dead", 0);
@@ -110,13 +110,13 @@ impl Offices {
         until_all(&self.one, "lockcore_waiting", " 1").await;
     }
 
-    /// The scrapes of both.
+    /// Returns the scrapes of both offices.
     pub(crate) async fn scrape(&self) -> String {
         self.last.clone() + &self.one.get("/metrics").await.text
     }
 }
 
-/// Sends an order; the answer does not matter, nor whether there is one.
+/// Sends an order; its response, if any, does not matter.
 fn buy(office: &Office, seat: u32, buyer: &str, pay_ms: u64) -> JoinHandle<()> {
     let order = office.order(seat, buyer, pay_ms).timeout(Duration::from_secs(60));
     tokio::spawn(async move { drop(try_answer(order).await) })
@@ -126,7 +126,7 @@ async fn until(office: &Office, series: &str) {
     until_all(office, series, "").await;
 }
 
-/// Waits until the office has counted something in a series that has both texts.
+/// Waits until the office reports a nonzero count in a series with both texts.
 async fn until_all(office: &Office, series: &str, part: &str) {
     eventually(&format!("{series} {part} is counted"), SOON, async || {
         let text = office.get("/metrics").await.text;

@@ -1,4 +1,4 @@
-//! A Prometheus of the test's own.
+//! A Prometheus server for the test.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::office::{Office, SOON};
 use crate::operate::expressions::folder;
 
-/// A running Prometheus with the alert rules, killed on drop, and if the tests are killed.
+/// A Prometheus server with the alert rules, killed on drop and if the tests are killed.
 pub(crate) struct Prometheus {
     process: Child,
     leash: Option<Leash>,
@@ -22,7 +22,7 @@ pub(crate) struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts one that scrapes these offices once a second.
+    /// Starts a server that scrapes these offices once a second.
     pub(crate) async fn start(offices: &[&Office]) -> Self {
         let port = Port::free();
         let name = format!("prometheus-{}", std::process::id());
@@ -30,7 +30,7 @@ impl Prometheus {
         std::fs::create_dir_all(&directory).expect("the target directory can be written");
         let urls = offices.iter().map(|office| office.url(""));
         let targets: Vec<_> = urls.map(|url| url.replace("http://", "")).collect();
-        // JSON is YAML.
+        // JSON is valid YAML.
         let configuration = json!({
             "global": { "scrape_interval": "1s", "evaluation_interval": "1s" },
             "rule_files": [folder().join("alerts.yml")],
@@ -68,11 +68,11 @@ impl Prometheus {
         eventually("all offices are scraped", SOON, up).await;
     }
 
-    /// The names of the labels of each series that an expression gives.
+    /// Returns the label names of each series in the result of an expression.
     ///
     /// # Panics
     ///
-    /// If it is no expression.
+    /// If the expression is invalid.
     pub(crate) async fn ask(&self, expression: &str) -> Vec<BTreeSet<String>> {
         let encoded: String = expression.bytes().map(|byte| format!("%{byte:02X}")).collect();
         let answer = self.get(&format!("query?query={encoded}")).await;
@@ -82,7 +82,7 @@ impl Prometheus {
         labels.map(|labels| labels.keys().cloned().collect()).collect()
     }
 
-    /// The names of the alerts that are raised.
+    /// Returns the names of firing alerts.
     pub(crate) async fn alerts(&self) -> BTreeSet<String> {
         let answer = self.get("alerts").await;
         let alerts = answer["data"]["alerts"].as_array().expect("a list").iter();

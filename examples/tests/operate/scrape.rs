@@ -1,12 +1,12 @@
-//! The series of a scrape, in Prometheus's text.
+//! The series in a scrape, in Prometheus text format.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// The names and values of the labels of a series.
+/// The label names and values of a series.
 pub(crate) type Labels = BTreeMap<String, String>;
 
-/// A metric's name with the labels of each of its series.
+/// Metric names, with the labels of each series.
 pub(crate) struct Scrape(BTreeMap<String, Vec<Labels>>);
 
 impl Scrape {
@@ -23,7 +23,7 @@ impl Scrape {
         Self(series)
     }
 
-    /// Whether the metric has a series with all these labels; one without a value may have any.
+    /// Whether the metric has a series with all these labels; a label without a value may have any.
     pub(crate) fn has(&self, metric: &str, labels: &BTreeMap<String, Option<String>>) -> bool {
         let of_scraper = |name: &str| ["job", "instance"].contains(&name);
         self.0.get(metric).is_some_and(|all| {

@@ -1,4 +1,4 @@
-//! Documents that are read together and written alone, and an upstream with a limit per tenant.
+//! Documents with concurrent readers or a single writer, and an upstream with a limit per tenant.
 
 use lock_tests::{LIMIT, RedisServer, eventually};
 use lockcore::Locks;
@@ -26,7 +26,7 @@ async fn two_gets_of_a_document_run_together_and_a_put_excludes_both_in_order() 
     let put = |words: &'static str| client.put(&url).body(words).send();
     assert_eq!(put("old.old.").await.unwrap().status(), 200);
 
-    // The requests wait for this hold, in the order in which they come.
+    // The requests wait for this hold, in order of arrival.
     let first = locks.write("doc:7").await.unwrap();
     let mut calls = Vec::new();
     for (place, is_put) in [false, false, true, false].into_iter().enumerate() {
@@ -50,13 +50,13 @@ async fn two_gets_of_a_document_run_together_and_a_put_excludes_both_in_order() 
     assert_eq!(said[8..], ["reads 7", "has read 7"]);
 }
 
-/// Opens a stream of so many words.
+/// Opens a stream of this many words.
 async fn open(address: &str, tenant: &str, count: u32) -> Response {
     let url = format!("http://{address}/words?count={count}");
     Client::new().get(url).header("x-tenant", tenant).send().await.unwrap()
 }
 
-/// The number of the tenant's calls at the upstream, at the next word of this one.
+/// Returns the number of the tenant's calls at the upstream, at the next word of this stream.
 async fn at_once(stream: &mut Response) -> u32 {
     let chunk = timeout(SOON, stream.chunk()).await.unwrap().unwrap().expect("a word");
     let text = String::from_utf8(chunk.to_vec()).unwrap();
@@ -79,16 +79,16 @@ async fn a_tenant_has_no_more_streams_than_its_plan_until_their_end_and_then_429
     assert_eq!(problem["code"], "lock-limit-reached");
     let mut most = 0;
     for _ in 0..20 {
-        most = most.max(at_once(&mut one).await); // from the first word to past the third's wait
+        most = most.max(at_once(&mut one).await); // from the first word to past the third wait
     }
     assert_eq!(most, 2, "the third never got there");
 
-    // Another tenant has its own, and fewer.
+    // Another tenant has its own, smaller limit.
     let mut other = open(&address, "free", LONG).await;
     assert_eq!(at_once(&mut other).await, 1);
     assert_eq!(open(&address, "free", 1).await.status(), 429);
 
-    // With the end of a stream its permit is free, be it cut or complete.
+    // A permit is released at the end of its stream, whether complete or interrupted.
     drop(two);
     two = open(&address, "acme", 3).await;
     assert_eq!(two.status(), 200);

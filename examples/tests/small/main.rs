@@ -1,5 +1,4 @@
-//! Each small example keeps the promise of its first lines, started as the program that its command
-//! builds.
+//! Each small example does what its first lines promise, run as the program built by its command.
 #![allow(clippy::unwrap_used, reason = "the harness of tests is a test")]
 
 mod forms;
@@ -18,7 +17,7 @@ use tokio::time::timeout;
 use tokio_tungstenite::connect_async;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-/// A bound for events that come at once on an idle machine.
+/// A time limit for events that are immediate on an idle machine.
 const SOON: Duration = Duration::from_secs(30);
 
 struct Example {
@@ -37,12 +36,12 @@ impl Example {
         Self { lines, _leash: leash, child }
     }
 
-    /// Starts an example on a port of its own; returns also the address that it prints.
+    /// Starts an example on a free port; also returns the printed address.
     async fn serve(program: &str) -> (Self, String) {
         Self::serve_with(program, &[]).await
     }
 
-    /// Starts an example with more arguments, as `serve` does.
+    /// Starts an example with additional arguments, like `serve`.
     async fn serve_with(program: &str, arguments: &[&str]) -> (Self, String) {
         let arguments: Vec<_> = [&"127.0.0.1:0"].into_iter().chain(arguments).copied().collect();
         let mut example = Self::start(program, &arguments);
@@ -55,7 +54,7 @@ impl Example {
         timeout(SOON, self.lines.next_line()).await.expect("a line in time").unwrap()
     }
 
-    /// All that the example prints, once it has ended well.
+    /// Returns the whole output, after a successful exit.
     async fn output(mut self) -> Vec<String> {
         let mut output = Vec::new();
         while let Some(line) = self.line().await {
@@ -66,7 +65,7 @@ impl Example {
     }
 }
 
-/// The token at the end of a line.
+/// Returns the token at the end of a line.
 fn token(line: &str) -> u64 {
     line.trim_end().rsplit(' ').next().unwrap().parse().unwrap_or_else(|_| panic!("{line}"))
 }
@@ -138,7 +137,7 @@ async fn the_streaming_example_holds_to_the_last_line() {
     if two.0 < one.0 {
         std::mem::swap(&mut one, &mut two);
     }
-    // The head of the second comes when it has the lock, which is when the first has its last line.
+    // The head of the second arrives with the lock, after the first has its last line.
     assert!(two.0 + Duration::from_millis(500) > one.1, "they follow each other");
     assert!(two.1 - one.0 >= Duration::from_secs(4), "five lines each, half a second a line");
 }
@@ -153,7 +152,7 @@ async fn a_document_has_one_editor_while_the_socket_is_open() {
     first.send(Message::text("words")).await.unwrap();
     assert_eq!(first.next().await.unwrap().unwrap().into_text().unwrap(), "saved 5 bytes");
 
-    // One may wait; the other is told at once, by an ordinary response.
+    // One waits; the other is refused at once, by an ordinary response.
     let mut one = Box::pin(connect_async(&url));
     let mut other = Box::pin(connect_async(&url));
     let (refused, waiting) = tokio::select! {
@@ -164,7 +163,7 @@ async fn a_document_has_one_editor_while_the_socket_is_open() {
         Err(Error::Http(response)) => assert_eq!(response.status(), 429),
         other => panic!("connected beside the first: {other:?}"),
     }
-    drop(first); // it closes without a word
+    drop(first); // disconnects without a close frame
     let (mut second, _) = timeout(SOON, waiting).await.unwrap().unwrap();
     let hello = second.next().await.unwrap().unwrap().into_text().unwrap();
     assert!(hello.starts_with("document 7 is yours"), "{hello}");

@@ -1,4 +1,4 @@
-//! The recipes of `docs/recipes` keep their promises, with real clients.
+//! The recipes in `docs/recipes` keep their promises, with real clients.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ async fn say(address: &str, session: u32) -> Response {
     Client::new().post(url).body("hello").send().await.unwrap()
 }
 
-/// The number of turns that the model knew of, once the stream has ended well.
+/// Returns the number of turns known to the model, after a complete stream.
 async fn earlier(turn: Response) -> u32 {
     assert_eq!(turn.status(), 200);
     let text = turn.text().await.unwrap();
@@ -65,7 +65,7 @@ async fn deliver(address: &str, id: &str, order: u32, version: u32) -> Response 
 #[tokio::test]
 async fn a_webhook_sent_twice_at_once_is_handled_once_and_the_sender_comes_again_after_a_409() {
     let (_example, address) = Example::serve(env!("CARGO_BIN_EXE_webhook_orders")).await;
-    // Three seconds of work, and no delivery waits longer than one.
+    // Three seconds of work, and no delivery waits longer than one second.
     let (one, two, other) = tokio::join!(
         deliver(&address, "e1", 42, 1),
         deliver(&address, "e1", 42, 1),
@@ -87,7 +87,7 @@ async fn a_webhook_sent_twice_at_once_is_handled_once_and_the_sender_comes_again
     assert_eq!(late, "older than the known version\n", "the sender's order is in its versions");
 }
 
-/// Runs the command of a process that has not moved yet.
+/// Runs the command of a process not yet migrated.
 async fn set_nx(redis: &mut Raw, name: &str) -> bool {
     let set: Option<String> =
         redis.ask(cmd("SET").arg(name).arg("old").arg("NX").arg("PX").arg(30_000)).await;
@@ -105,7 +105,7 @@ async fn an_old_set_nx_and_a_new_lock_of_one_name_never_meet() {
     guard.release().await.unwrap();
     let again = locks.try_lock("order:42").await.unwrap();
     assert!(again.is_some(), "the old lock is another key");
-    // New processes acquire both because of this.
+    // This is why new processes acquire both.
     assert!(!set_nx(&mut redis, "order:42").await, "its holder still has the old lock");
 }
 

@@ -11,7 +11,7 @@ use tokio_tungstenite::tungstenite::Error;
 
 use super::{Example, SOON};
 
-/// Other spellings of a number below ten, which a handler parses to the same value.
+/// Other spellings of a number below ten, parsed to the same value by a handler.
 fn spellings(number: u32) -> [String; 4] {
     [format!("0{number}"), format!("+{number}"), format!("%2B{number}"), format!("%30%3{number}")]
 }
@@ -29,7 +29,7 @@ fn uuids() -> [String; 5] {
     ]
 }
 
-/// Sends both at once; the server tells when each began to be served.
+/// Sends both at once; the server reports when each request started.
 async fn both(one: RequestBuilder, other: RequestBuilder) -> [(Response, Instant); 2] {
     let send = async |request: RequestBuilder| {
         let answer = request.timeout(SOON).send().await.unwrap();
@@ -53,7 +53,7 @@ async fn turns_of_one_session_queue_however_it_is_spelled() {
         Client::new().post(format!("http://{address}/sessions/{session}/turns")).body("hello")
     };
     let pairs = (6..=9).flat_map(|session| {
-        // Each spelling runs beside the number itself, of a session of its own.
+        // Each spelling runs beside the canonical number, in a separate session.
         spellings(session)
             .into_iter()
             .skip(session as usize - 6)
@@ -77,14 +77,14 @@ async fn turns_of_one_session_queue_however_it_is_spelled() {
     }
 }
 
-/// Checks an example whose key is the path, which it does not parse.
+/// Checks an example whose key is the unparsed path.
 async fn serves_one_path_at_a_time(request: impl Fn(&str) -> RequestBuilder, work: Duration) {
     for other in spellings(7).iter().map(String::as_str).chain(["-0", "00", "-07"]) {
         is_refused_for_its_spelling(request(other).send().await.unwrap()).await;
     }
     assert_eq!(request("0").send().await.unwrap().status(), 200);
     join_all(uuids().iter().enumerate().map(async |(index, other)| {
-        // Each pair has a UUID of its own, so that the pairs do not wait for each other.
+        // Each pair has its own UUID, so that the pairs do not wait for each other.
         let digit = char::from_digit(index as u32, 10).unwrap().to_string();
         let [one, other] = [UUID, other].map(|uuid| {
             uuid.replace("67e", &format!("{digit}7e")).replace("67E", &format!("{digit}7E"))
@@ -147,7 +147,7 @@ async fn a_document_has_one_editor_however_it_is_spelled() {
         async move { connect_async(url).await.map(drop) }
     });
     for other in ["+7", "%2B7", "%30%37"] {
-        // One may wait, so that of all others each but one is refused at once.
+        // One may wait, so all others but one are refused at once.
         let tries =
             join_all([other; 2].map(|other| {
                 tokio::time::timeout(Duration::from_secs(3), connect_async(url(other)))

@@ -1,5 +1,5 @@
-//! The end on a signal: paying buyers are served, waiting ones are sent away, no client gets in any
-//! more.
+//! Shutdown by a signal: paying buyers are served, waiting buyers are refused, new clients cannot
+//! connect.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ async fn on_sigterm_who_pays_is_served_and_who_waits_is_sent_away() {
     assert_eq!(office.end().await.code(), Some(0));
     assert_eq!(other.buyer(1).await, "Ann");
     assert_eq!(other.buyer(2).await, "Gone");
-    // The lock was released, not left to expire.
+    // The lock was released rather than left to expire.
     let mut redis = Raw::connect(&server.url()).await;
     for door in redis.keys("lock:{*}").await {
         let text = redis.get(&door).await;

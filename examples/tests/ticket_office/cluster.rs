@@ -5,7 +5,7 @@ use lock_tests::Clustered;
 use crate::office::Office;
 use crate::scratch::Scratch;
 
-/// The number of buyers behind the first one of each of three seats.
+/// The number of buyers behind the first buyer of each of three seats.
 const BUYERS: usize = 7;
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! The whole of it at once: a crowd, two processes, clients that hang up, and one process killed in
-//! the midst.
+//! Everything together: a crowd, two processes, clients that disconnect, and a process killed in
+//! the middle.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,12 +16,12 @@ const SEATS: u32 = 20;
 const BUYERS: u32 = 300;
 const LEASE: Duration = Duration::from_secs(3);
 const PAY_MS: u64 = 1_500;
-/// The number of seats whose first buyers pay so slowly at the process to be killed that it dies
-/// over them, however fast or slow the machine is.
+/// The number of seats whose first buyers pay so slowly at the doomed process that it dies
+/// meanwhile, regardless of machine speed.
 const ORPHANS: u32 = 3;
 const SLOW_PAY_MS: u64 = 30_000;
 
-/// The trigger that records every single sale, also one that is overwritten.
+/// A trigger that records every sale, including overwritten sales.
 pub(crate) const LEDGER: &str = "\
 CREATE TABLE ledger (seat INTEGER, buyer TEXT, token INTEGER);
 CREATE TRIGGER sale AFTER UPDATE OF buyer ON seats
@@ -49,7 +49,7 @@ async fn line(locks: &Locks, seat: u32) -> LockInspection {
     locks.inspect(format!("seat:{seat}")).await.expect("the server is up")
 }
 
-/// The seats that are held by buyers of the process that is going to be killed.
+/// Returns the seats held by buyers of the doomed process.
 async fn held_by_doomed(locks: &Locks) -> Vec<u32> {
     let mut held = Vec::new();
     for seat in 1..=SEATS {
@@ -98,7 +98,8 @@ async fn a_crowd_buys_every_seat_once_although_clients_hang_up_and_a_process_die
     let counter = redis.get("lock:tokens").await.expect("tokens were drawn");
     let last_token: u64 = counter.parse().expect("it is a number");
     for number in 0..BUYERS {
-        // Buyers ask for each seat at both processes in turns, and the first is at either.
+        // For each seat, buyers alternate between the processes, and the first buyer may be at
+        // either.
         let seat = number % SEATS + 1;
         let (office, name) = match (number + number / SEATS) % 2 {
             0 => (&safe, "safe"),
@@ -134,9 +135,9 @@ async fn a_crowd_buys_every_seat_once_although_clients_hang_up_and_a_process_die
         async || Some(sales(&seats, "seats")).filter(|sold| sold.len() == SEATS as usize);
     let sold = eventually_some("every seat is sold", SOON, all_sold).await;
 
-    // Every seat was sold once, and never a second time over the first.
+    // Every seat was sold once, and never a second time.
     assert_eq!(sales(&seats, "ledger"), sold);
-    // Each buyer that was told so has bought, with this token; no other was told so.
+    // Every buyer with a ticket has bought, with this token; no other buyer has a ticket.
     let mut told = HashMap::new();
     for (seat, name, answer) in &answers {
         match answer.status {
@@ -149,20 +150,20 @@ async fn a_crowd_buys_every_seat_once_although_clients_hang_up_and_a_process_die
             _ => answer.refuses(409, "seat-sold"),
         }
     }
-    // A sale that no client was told of has a client that hung up, or the process that was killed.
+    // A sale without a ticket belongs to a client that disconnected, or to the killed process.
     for sale in &sold {
         let is_untold = sale.buyer.starts_with("doomed") || sale.buyer.ends_with("hangs up");
         assert!(told.contains_key(&sale.seat) || is_untold, "{sale:?}");
     }
 
-    // The seats that the dead process held are sold, with tokens above the earlier ones.
+    // The seats held by the dead process are sold, with tokens above the earlier tokens.
     for seat in &orphans {
         let sale = &sold[*seat as usize - 1];
         let is_above = sale.token > last_token;
         assert!(is_above && sale.buyer.starts_with("safe"), "{sale:?} after {last_token}");
     }
 
-    // Nothing is held any more, and the members of the dead process leave the queues by themselves.
+    // Nothing is held, and the members of the dead process leave the queues without help.
     for seat in 1..=SEATS {
         eventually("nothing is held", LEASE + SOON, async || {
             line(&locks, seat).await.holders.is_empty()

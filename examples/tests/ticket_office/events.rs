@@ -10,7 +10,7 @@ use crate::office::{Office, SOON};
 use crate::scratch::Scratch;
 use crate::sse::Events;
 
-/// A watcher of the page, and the board that it has seen so far.
+/// A watcher of the page, with the board seen so far.
 struct Watcher {
     events: Events,
     seats: Vec<Value>,
@@ -23,7 +23,7 @@ impl Watcher {
         Self { events, seats: Vec::new(), trouble: Value::Null }
     }
 
-    /// Takes one event in, and returns the numbers of the seats in it.
+    /// Applies an event, and returns its seat numbers.
     async fn next(&mut self) -> Vec<u64> {
         let change = self.events.expect("hall").await;
         self.trouble = change["trouble"].clone();
@@ -44,7 +44,7 @@ impl Watcher {
         }
     }
 
-    /// Waits until a seat is shown so.
+    /// Waits until a seat is shown in this state.
     async fn until_seat(&mut self, seat: usize, buyer: Value, holder: Value, waiters: Value) {
         let all = async {
             self.until(|seen| {
@@ -119,7 +119,7 @@ async fn that_redis_is_away_is_told_and_that_it_is_back() {
     timeout(SOON, watcher.until(|seen| seen.trouble.is_null())).await.expect("it is told");
 }
 
-/// Scripts that the server runs in three seconds.
+/// Returns how many scripts the server runs in three seconds.
 async fn scripts(redis: &mut Raw) -> u64 {
     let before = CommandStats::read(redis).await;
     tokio::time::sleep(Duration::from_secs(3)).await;

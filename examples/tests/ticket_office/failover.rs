@@ -1,4 +1,4 @@
-//! The crowd over Sentinel: the primary is killed in the midst, and another takes its place.
+//! The crowd over Sentinel: the primary is killed in the middle, and another takes over.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use crate::office::{Office, SOON, try_answer};
 use crate::scratch::Scratch;
 
 const SEATS: u32 = 12;
-/// The number of buyers of each seat, in turns at both offices.
+/// The number of buyers per seat, alternating between the offices.
 const BUYERS: u32 = 10;
 const PAY_MS: u64 = 1_500;
-/// The time between the first buyers of two seats: some pay, some wait and some come while no
-/// primary is there.
+/// The delay between the first buyers of two seats: some pay, some wait and some arrive while there
+/// is no primary.
 const STAGGER: Duration = Duration::from_millis(250);
-/// A lease that is longer than the failover.
+/// A lease longer than the failover.
 const LEASE: &str = "8";
 
 #[tokio::test]
@@ -68,13 +68,13 @@ async fn a_crowd_buys_every_seat_once_although_the_primary_is_killed() {
                 let sale = Sale { seat, buyer: name, token };
                 assert_eq!(told.insert(seat, sale), None, "seat {seat} was sold twice");
             }
-            // Two had the lock: the database lets one of them write.
+            // Two had the lock: the database accepts only one write.
             409 if answer.body["code"] == "seat-overtaken" => {}
             503 => answer.refuses(503, "lock-unavailable"),
             _ => answer.refuses(409, "seat-sold"),
         }
     }
-    // All buyers of a seat may have been refused while no primary was there.
+    // Without a primary, all buyers of a seat may have been refused.
     for seat in (1..=SEATS).filter(|seat| !told.contains_key(seat)).collect::<Vec<_>>() {
         let name = format!("late buyer of {seat}");
         let answer = one.buy(seat, &name, 0).await;
@@ -83,8 +83,7 @@ async fn a_crowd_buys_every_seat_once_although_the_primary_is_killed() {
         told.insert(seat, Sale { seat, buyer: name, token });
     }
 
-    // Every seat was sold once, to the buyer that was told so, and never a second time over the
-    // first.
+    // Every seat was sold once, to the buyer with the ticket, and never a second time.
     let sold = sales(&database, "seats");
     assert_eq!(sold.len(), SEATS as usize);
     assert_eq!(sales(&database, "ledger").len(), sold.len());

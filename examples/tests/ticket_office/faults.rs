@@ -1,4 +1,4 @@
-//! The fault panel: buyers' processes that are killed, frozen and cut off.
+//! The fault panel: buyers' processes are killed, frozen and disconnected.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::office::{Answer, Office, SOON, answer, command};
 use crate::scratch::Scratch;
 use crate::sse::Events;
 
-/// The seat at which the buyers take turns: the last one.
+/// The seat at which the buyers take turns: the last.
 const SEAT: u32 = 3;
 
 /// An office with the panel, and buyers that wait for each other.
@@ -21,7 +21,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// Pays for `pay_ms`, on a lease of 2 s.
+    /// Opens an office whose payments take `pay_ms`, with a lease of 2 s.
     async fn open(pay_ms: u64) -> Self {
         let (server, scratch) = (RedisServer::start(), Scratch::new());
         let (url, database, pay) = (server.url(), scratch.database(), pay_ms.to_string());
@@ -35,7 +35,7 @@ impl Stage {
         answer(self.office.post(&format!("/faults/buyers{path}"), "text/plain", "")).await
     }
 
-    /// Starts a buyer, and waits until the queue has it.
+    /// Starts a buyer, and waits until it is queued.
     async fn start(&self, number: u32) {
         let started = self.post("").await;
         assert_eq!(started.status, 201, "{started:?}");
@@ -57,7 +57,7 @@ impl Stage {
         self.office.get("/faults").await.body
     }
 
-    /// Waits until a buyer is at this stage, with a token above `after`; returns that token.
+    /// Waits until a buyer reaches this stage, with a token above `after`; returns the token.
     async fn until(&self, number: u32, stage: &str, after: u64) -> u64 {
         eventually_some(&format!("buyer {number}: {stage}"), 2 * SOON, async || {
             let panel = self.panel().await;
@@ -69,7 +69,7 @@ impl Stage {
         .await
     }
 
-    /// Waits until the panel has this report of a write.
+    /// Waits until the panel has this write report.
     async fn until_reported(&self, number: u32, stage: &str, token: u64) {
         let what = format!("buyer {number} reports {stage} of {token}");
         eventually(&what, 2 * SOON, async || {
@@ -144,7 +144,7 @@ async fn a_holder_that_is_cut_off_loses_its_lock_and_comes_back() {
     let old = stage.until(1, "paying", 0).await;
     stage.fault(1, "cut-off").await;
     stage.start(2).await;
-    // Its lease of 2 s ends before its payment does.
+    // The lease of 2 s expires before the payment ends.
     let new = stage.until(2, "paying", old).await;
     stage.until_reported(1, "refused", old).await;
     stage.until_reported(2, "written", new).await;
@@ -183,7 +183,7 @@ async fn buyers_end_with_their_office_also_frozen_ones() {
     }
 }
 
-/// Whether a process is gone, or waits only for its new parent to take notice.
+/// Whether a process has exited, even if not yet reaped by its new parent.
 fn has_ended(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with(['Z', 'X']))

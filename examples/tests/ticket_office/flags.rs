@@ -1,4 +1,4 @@
-//! The command line and its environment variables.
+//! Command line and environment variables.
 
 use std::process::Output;
 
@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use crate::office::{Office, SOON, command};
 
-/// The variables of flags that a test may leave out, so that it uses nothing of this machine.
+/// The variables of flags that a test may leave out, isolated from this machine.
 const ELSEWHERE: [(&str, &str); 2] =
     [("TICKET_OFFICE_LISTEN", "127.0.0.1:0"), ("TICKET_OFFICE_DATABASE", ":memory:")];
 

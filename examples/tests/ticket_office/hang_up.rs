@@ -1,4 +1,4 @@
-//! Buyers that hang up: waiting ones are gone, and paying ones are served.
+//! Buyers that disconnect: waiting buyers are removed, and paying buyers are served.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ async fn who_hangs_up_while_paying_has_bought() {
     let paying = tokio::spawn(office.buy(1, "Ann", 1_000));
     office.until_line(1, Some("Ann"), &[]).await;
     paying.abort();
-    // The sale goes on under its lock: the next in line waits for it.
+    // The sale continues under the lock: the next buyer waits for it.
     let next = tokio::spawn(office.buy(1, "Bob", 0));
     office.until_line(1, Some("Ann"), &["Bob"]).await;
     next.await.expect("it does not panic").refuses(409, "seat-sold");
@@ -54,7 +54,7 @@ async fn a_client_that_sends_half_an_order_holds_nothing() {
     let slow =
         office.post("/seats/1/buy", "application/json", "").body(reqwest::Body::wrap_stream(body));
     let slow = tokio::spawn(slow.send());
-    // It has begun: more fits into the channel only once the first part was taken.
+    // The request has begun: the channel has room only after the first part was read.
     half.send(Ok(",")).await.expect("it is sent");
     half.send(Ok(r#""pay_ms":"#)).await.expect("it is sent");
     assert_eq!(office.buy(1, "Ann", 0).await.status, 200);
@@ -74,15 +74,15 @@ async fn many_that_hang_up_leave_nothing_in_redis() {
         .map(|number| tokio::spawn(office.buy(number % 4 + 1, &format!("buyer {number}"), 200)))
         .collect();
     for (number, buyer) in buyers.iter().enumerate() {
-        // The client hangs up in all stages: before the request is sent, in line, paying, and
-        // after.
+        // The client disconnects in all stages: before the request is sent, in the queue, paying,
+        // and afterwards.
         tokio::time::sleep(Duration::from_millis(number as u64 % 20)).await;
         buyer.abort();
     }
     let mut redis = lock_tests::Raw::connect(&server.url()).await;
     eventually("no hold and no place is left", SOON, async || {
-        // Besides the counter there are tombstones, doors that say so, and the patience for the
-        // office.
+        // Besides the counter there are tombstones, lock keys that record them, and the office's
+        // liveness deadline.
         for key in redis.keys("*").await {
             let expires = key == lock_tests::COUNTER
                 || key.ends_with(":gone")

@@ -1,4 +1,4 @@
-//! Buyers that wait: in order, not for ever, and not too many.
+//! Waiting buyers: in order, not for ever, and not too many.
 
 use tokio::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ async fn the_line_shows_who_pays_and_who_waits_and_serves_them_in_order() {
     office.until_line(4, Some("Ann"), &["Bob: 50% {off}"]).await;
     let third = tokio::spawn(office.buy(4, "Zoë", 0));
     office.until_line(4, Some("Ann"), &["Bob: 50% {off}", "Zoë"]).await;
-    // Another seat has a line of its own.
+    // Another seat has its own queue.
     assert_eq!(office.buy(5, "Dan", 0).await.status, 200);
 
     let first = first.await.expect("it does not panic");

@@ -1,5 +1,5 @@
-//! The ticket office as its users meet it: the built program, over HTTP, with a real Redis where
-//! there is one.
+//! The ticket office from the outside: the built program, over HTTP, with a real Redis if
+//! available.
 
 mod closing;
 mod cluster;

@@ -1,4 +1,4 @@
-//! A running `ticket-office`, and the requests of its clients.
+//! A running `ticket-office`, and its clients' requests.
 
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use tokio::time::timeout;
 
 use crate::scratch::Scratch;
 
-/// A bound for events that come at once on an idle machine.
+/// A time limit for events that are immediate on an idle machine.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// Makes the command without the variables of the tests' environment, and with its signals as
-/// usual: a shell that runs the tests in the background (`&`, `nohup`) ignores some, which it would
-/// inherit.
+/// Creates the command without the tests' environment variables, and with default signal handling:
+/// a shell that runs the tests in the background (`&`, `nohup`) ignores some signals, and the
+/// command would inherit this.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new("env");
     command
@@ -33,7 +33,7 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// One process, killed on drop, and if the tests are killed.
+/// A process, killed on drop and if the tests are killed.
 pub(crate) struct Office {
     process: Child,
     leash: Option<Leash>,
@@ -43,12 +43,12 @@ pub(crate) struct Office {
 }
 
 impl Office {
-    /// Opens an office on a port of its own; returns once it is open.
+    /// Opens an office on a free port; returns once it is open.
     pub(crate) async fn open(arguments: &[&str]) -> Self {
         Self::run(command(arguments).env("TICKET_OFFICE_LISTEN", "127.0.0.1:0")).await
     }
 
-    /// Opens two offices that sell the same seats, with these options.
+    /// Opens two offices for the same seats, with these options.
     pub(crate) async fn two(
         server: &RedisServer,
         scratch: &Scratch,
@@ -95,7 +95,7 @@ impl Office {
         self.client.post(self.url(path)).header("content-type", kind).body(body.to_owned())
     }
 
-    /// Buys a seat. The order is sent at the first poll; dropping the future hangs up.
+    /// Buys a seat. The order is sent at the first poll; dropping the future disconnects.
     pub(crate) fn buy(
         &self,
         seat: u32,
@@ -110,7 +110,7 @@ impl Office {
         self.post(&format!("/seats/{seat}/buy"), "application/json", &order)
     }
 
-    /// An order with an idempotency key, for this path.
+    /// Returns an order with an idempotency key, for this path.
     pub(crate) fn keyed(&self, path: &str, buyer: &str, pay_ms: u64, key: &str) -> RequestBuilder {
         let order = json!({ "buyer": buyer, "pay_ms": pay_ms }).to_string();
         self.post(path, "application/json", &order).header("idempotency-key", key)
@@ -124,7 +124,7 @@ impl Office {
         .await;
     }
 
-    /// Asks for the seat's buyer.
+    /// Requests the seat's buyer.
     pub(crate) async fn buyer(&self, seat: u32) -> Value {
         let seats = self.get("/seats").await;
         assert_eq!(seats.status, 200, "{seats:?}");
@@ -141,7 +141,7 @@ impl Office {
         .await;
     }
 
-    /// Waits until the office has ended by itself.
+    /// Waits until the office has exited.
     pub(crate) async fn end(mut self) -> ExitStatus {
         self.leash = None; // before it is reaped
         timeout(SOON, self.process.wait()).await.expect("it ends").expect("it can be waited for")
@@ -161,21 +161,21 @@ impl Office {
     }
 }
 
-/// The answer that a client got.
+/// A response received by a client.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) kind: String,
     pub(crate) retry_after: Option<u64>,
-    /// Whether it is the answer to an earlier request with its key.
+    /// Whether this is the stored response to an earlier request with the same key.
     pub(crate) is_replayed: bool,
-    /// The body; `null`, if it is no JSON.
+    /// The body; `null` if it is not JSON.
     pub(crate) body: Value,
     pub(crate) text: String,
 }
 
 impl Answer {
-    /// Asserts that the answer is a refusal, in the one shape of all refusals.
+    /// Asserts that the response is a refusal, in the common format.
     #[track_caller]
     pub(crate) fn refuses(&self, status: u16, code: &str) {
         assert_eq!((self.status, &self.body["code"]), (status, &json!(code)), "{self:?}");
@@ -189,7 +189,7 @@ pub(crate) async fn answer(request: RequestBuilder) -> Answer {
     try_answer(request).await.expect("it answers")
 }
 
-/// Sends a request; an error, if the process goes before it has answered.
+/// Sends a request; an error if the process exits before responding.
 pub(crate) async fn try_answer(request: RequestBuilder) -> reqwest::Result<Answer> {
     let response: Response = request.send().await?;
     let header = |name| response.headers().get(name).and_then(|value| value.to_str().ok());

@@ -1,4 +1,4 @@
-//! Redis away, and back; and several processes on one database.
+//! Redis outages and recoveries; and several processes on one database.
 
 use lock_tests::{Port, RedisServer, eventually};
 
@@ -19,7 +19,7 @@ async fn while_redis_is_away_nothing_is_sold_and_then_it_goes_on() {
     refused.refuses(503, "lock-unavailable");
     assert!(refused.retry_after.is_some(), "{refused:?}");
     office.get("/seats/2/line").await.refuses(503, "lock-unavailable");
-    // Requests without a lock go on.
+    // Requests without a lock continue.
     assert_eq!(office.buyer(1).await, "Ann");
     assert_eq!(office.buyer(2).await, serde_json::Value::Null);
 

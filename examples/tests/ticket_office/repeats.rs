@@ -13,7 +13,7 @@ const FOLLOW: &str = "/seats/1/buy/events";
 const SOLD_ONCE: &str = "ticket_office_sold_total 1";
 const REPLAYED_ONCE: &str = "lock_idempotency_served_total{outcome=\"replayed\"} 1";
 
-/// Waits until a request waits for the answer of another.
+/// Waits until a request waits for another request's response.
 async fn until_one_waits(office: &Office) {
     eventually("a repeat waits", SOON, async || {
         let locks = answer(office.ask("/locks").header("accept", "application/json")).await.body;
@@ -24,13 +24,13 @@ async fn until_one_waits(office: &Office) {
     .await;
 }
 
-/// Sends one purchase to both offices at once, which may be the same.
+/// Sends a purchase to both offices at once; they may be the same office.
 async fn buy_at_once(here: &Office, there: &Office) {
     let first = tokio::spawn(answer(here.keyed(BUY, "Ann", 4_000, "k1")));
     here.until_line(1, Some("Ann"), &[]).await;
     let second = tokio::spawn(answer(there.keyed(BUY, "Ann", 4_000, "k1")));
     until_one_waits(there).await;
-    // It does not queue for the seat: others do not wait behind it.
+    // A repeat does not queue for the seat: others do not wait behind it.
     here.until_line(1, Some("Ann"), &[]).await;
     assert!(!first.is_finished(), "it still pays");
     let first = first.await.expect("no panic");

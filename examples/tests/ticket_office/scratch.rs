@@ -7,7 +7,7 @@ use deadpool_sqlite::rusqlite::Connection;
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// A directory, which is removed on drop.
+/// A directory, removed on drop.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
@@ -29,7 +29,7 @@ impl Scratch {
         self.path("seats.sqlite").to_str().expect("its name is UTF-8").to_owned()
     }
 
-    /// Opens a connection of the test's own.
+    /// Opens a separate connection for the test.
     pub(crate) fn connect(&self) -> Connection {
         let connection = Connection::open(self.database()).expect("it can be opened");
         connection.busy_timeout(std::time::Duration::from_secs(10)).expect("it can be set");

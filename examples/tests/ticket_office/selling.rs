@@ -1,4 +1,4 @@
-//! Buying and looking, in one process with locks in memory: each endpoint, each status.
+//! Buying and looking, in a single process with in-memory locks: every endpoint, every status.
 
 use serde_json::{Value, json};
 use tokio::time::{Duration, Instant};
@@ -50,7 +50,7 @@ async fn a_seat_that_is_not_there_is_404() {
     }
 }
 
-// N8: nobody saw the dashboard without writing a program.
+// N8: the dashboard was visible only in a program written for it.
 #[tokio::test]
 async fn the_page_of_the_office_leads_to_the_pages_of_its_locks() {
     let office = Office::open(&[]).await;
@@ -89,7 +89,7 @@ async fn a_bad_order_is_refused_at_once_and_never_gets_in_line() {
             .await
             .refuses(422, "order-invalid");
     }
-    // A form of another site could send this one without being asked.
+    // A foreign site's form could send this without preflight.
     answer(office.post("/seats/1/buy", "text/plain", r#"{"buyer":"Bob"}"#))
         .await
         .refuses(415, "order-invalid");

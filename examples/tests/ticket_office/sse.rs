@@ -1,4 +1,4 @@
-//! Server-sent events, as a client reads them from its socket.
+//! Server-sent events, as a client reads them from a socket.
 
 use reqwest::{RequestBuilder, Response};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use crate::office::SOON;
 
-/// A response that brings events. Dropping it closes its connection.
+/// An event stream. Dropping it closes the connection.
 pub(crate) struct Events {
     response: Response,
     unread: String,
@@ -20,7 +20,7 @@ impl Events {
         Self { response, unread: String::new() }
     }
 
-    /// The name and the data of the next event; `None` at the end.
+    /// Returns the name and the data of the next event; `None` at the end.
     pub(crate) async fn next(&mut self) -> Option<(String, Value)> {
         loop {
             while let Some((event, rest)) = self.unread.split_once("\n\n") {
@@ -30,7 +30,7 @@ impl Events {
                 };
                 let (name, data) = (field("event:"), field("data:"));
                 self.unread = rest.to_owned();
-                // Others are only signs of life.
+                // Other events are keep-alives.
                 if let Some((name, data)) = name.zip(data) {
                     return Some((name, serde_json::from_str(&data).expect("it is JSON")));
                 }

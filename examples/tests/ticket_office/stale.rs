@@ -1,4 +1,4 @@
-//! A process that sleeps past its lease: the database refuses its write then.
+//! A process suspended past its lease: the database refuses its write.
 
 use deadpool_sqlite::rusqlite::Connection;
 use lock_tests::{RedisServer, eventually_some, signal};
@@ -6,16 +6,16 @@ use lock_tests::{RedisServer, eventually_some, signal};
 use crate::office::{Office, SOON};
 use crate::scratch::Scratch;
 
-/// Waits until a purchase of seat 1 with a newer token than `after` waits for its payment; returns
-/// that token.
+/// Waits until a purchase of seat 1 with a token above `after` waits for payment; returns the
+/// token.
 async fn begun(seats: &Connection, after: i64) -> i64 {
     let query = "SELECT token FROM seats WHERE seat = 1 AND token > ?1";
     let token = eventually_some("it has begun", SOON, async || {
         seats.query_row(query, [after], |row| row.get(0)).ok()
     })
     .await;
-    // Frozen within a write it would keep the file locked: if this process can write, the other is
-    // out of it.
+    // A process frozen during a write would keep the file locked: if this process can write, the
+    // other is not writing.
     seats.execute_batch("BEGIN IMMEDIATE; COMMIT").expect("no other process writes");
     token
 }

@@ -1,4 +1,4 @@
-//! A buyer that follows its place in the queue.
+//! A buyer that follows its queue position.
 
 use lock_tests::{Raw, RedisServer, eventually};
 use lockcore::Locks;
@@ -8,7 +8,7 @@ use crate::office::{Office, SOON};
 use crate::scratch::Scratch;
 use crate::sse::Events;
 
-/// Buys a seat, and follows the events of that.
+/// Buys a seat, and follows the events.
 async fn follow(office: &Office, seat: u32, buyer: &str) -> Events {
     let order = json!({ "buyer": buyer, "pay_ms": 0 }).to_string();
     Events::of(office.post(&format!("/seats/{seat}/buy/events"), "application/json", &order)).await
@@ -33,7 +33,7 @@ async fn a_buyer_sees_its_place_fall_its_turn_and_its_ticket() {
     let mut ann = follow(&here, 1, "Ann").await;
     let place = ann.expect("place").await;
     assert_eq!(place["ahead"], 2);
-    // Nobody tells this process that a buyer of the other one has left: the board looks.
+    // This process is not notified that the other process's buyer has left: the board polls.
     second.abort();
     let next = ann.expect("place").await;
     assert_eq!(next["ahead"], 1);
@@ -53,7 +53,7 @@ async fn a_buyer_sees_its_place_fall_its_turn_and_its_ticket() {
 #[tokio::test]
 async fn a_buyer_whose_connection_drops_is_gone_and_leaves_nothing_behind() {
     let server = RedisServer::start();
-    // Its wait would not end by itself while this test looks.
+    // The wait does not end during this test.
     let url = server.url();
     let arguments = ["--redis", &url, "--database", ":memory:", "--max-wait", "3600"];
     let office = Office::open(&arguments).await;

@@ -1,4 +1,4 @@
-//! The same on a Redis Cluster.
+//! The same tests on a Redis Cluster.
 
 use lock_tests::{Clustered, queued};
 use lockcore::Locks;
@@ -44,7 +44,7 @@ async fn on_a_cluster_waiters_of_three_primaries_are_shown_and_served_in_order()
     for holder in holders {
         holder.finish().await.is(0);
     }
-    // A later waiter of a lock has a greater token.
+    // A later waiter for a lock has a greater token.
     let mut last = [0; 3];
     for (key, waiter) in waiters {
         let ended = timeout(SOON, waiter.wait_with_output()).await.expect("it ends").expect("read");

@@ -1,4 +1,4 @@
-//! The environment and arguments of CMD, and the report of its end.
+//! CMD's environment and arguments, and how its end is reported.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt as _;
@@ -60,7 +60,8 @@ async fn a_command_keeps_its_lock_and_a_waiter_its_place_when_sentinels_replace_
     let waiter = lockctl(&url, ["exec", "k", "--", "true"]).output();
     let waiter = tokio::spawn(waiter);
     waiting(&url, "k", 1).await;
-    // Replication is asynchronous: the hold and the place have to be there first to survive.
+    // Replication is asynchronous: the hold and the queue entry must be replicated first to
+    // survive.
     watched.in_step().await;
     watched.server(0).kill();
     watched.promoted(0).await;

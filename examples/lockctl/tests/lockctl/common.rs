@@ -1,4 +1,4 @@
-//! `lockctl` as its users meet it: the built program against a real `redis-server`.
+//! `lockctl` from the outside: the built program against a real `redis-server`.
 
 use std::ffi::OsStr;
 use std::process::{ExitStatus, Stdio};
@@ -11,18 +11,18 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-/// A bound for events that come at once on an idle machine.
+/// A time limit for events that are immediate on an idle machine.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// The server of all tests that leave it as it is; each has a key of its own.
+/// The server shared by tests that do not change it; each test has its own key.
 pub(crate) fn server() -> &'static RedisServer {
     static SERVER: OnceLock<RedisServer> = OnceLock::new();
     SERVER.get_or_init(RedisServer::start)
 }
 
-/// Starts `lockctl` in a process group of its own: a signal to it is one to it alone, and never a
-/// Ctrl-C. A shell that runs the tests in the background (`&`, `nohup`) ignores signals, which
-/// `lockctl` would inherit.
+/// Starts `lockctl` in its own process group: a signal reaches `lockctl` alone, unlike Ctrl-C. A
+/// shell that runs the tests in the background (`&`, `nohup`) ignores signals, and `lockctl` would
+/// inherit this.
 pub(crate) fn lockctl<A: AsRef<OsStr>>(
     url: &str,
     arguments: impl IntoIterator<Item = A>,
@@ -41,7 +41,7 @@ pub(crate) fn lockctl<A: AsRef<OsStr>>(
     command
 }
 
-/// The end of a run.
+/// How a run ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: Option<i32>,
@@ -50,14 +50,14 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// Asserts that there is exactly one line on stderr, and that it has this text.
+    /// Asserts that stderr has exactly one line, with this text.
     pub(crate) fn says(&self, code: i32, named: &str) {
         assert_eq!(self.code, Some(code), "{self:?}");
         assert_eq!(self.stderr.lines().count(), 1, "{self:?}");
         assert!(self.stderr.starts_with("lockctl: ") && self.stderr.contains(named), "{self:?}");
     }
 
-    /// Asserts that the run ended with this code, without a word on stderr.
+    /// Asserts that the run exited with this code and an empty stderr.
     pub(crate) fn is(&self, code: i32) {
         assert_eq!((self.code, self.stderr.as_str()), (Some(code), ""), "{self:?}");
     }
@@ -76,17 +76,17 @@ pub(crate) async fn run<A: AsRef<OsStr>>(
     }
 }
 
-/// A `lockctl exec` whose CMD has said on stdout that it runs.
+/// A `lockctl exec` whose CMD has reported on stdout that it runs.
 pub(crate) struct Running {
     pub(crate) process: Child,
     pub(crate) stdout: Lines<BufReader<ChildStdout>>,
     pub(crate) stderr: ChildStderr,
-    /// The input of CMD, whose end ends CMD, also when a test fails and `lockctl` is killed.
+    /// CMD's input: closing it ends CMD, also when a test fails and `lockctl` is killed.
     pub(crate) stdin: Option<ChildStdin>,
 }
 
 impl Running {
-    /// Starts `script`, which has to print a line when it is ready.
+    /// Starts `script`, which must print a line when ready.
     pub(crate) async fn start(url: &str, options: &[&str], key: &str, script: &str) -> Self {
         let command = [key, "--", "sh", "-c", script];
         let arguments = ["exec"].iter().chain(options).chain(&command);
@@ -110,7 +110,7 @@ impl Running {
         line.expect("stdout can be read").expect("CMD has not ended")
     }
 
-    /// Lets a CMD that reads to the end of its input come to its end.
+    /// Ends a CMD that reads to the end of its input.
     pub(crate) async fn finish(mut self) -> Ended {
         self.stdin = None;
         self.end().await
@@ -147,7 +147,7 @@ pub(crate) async fn assert_free(url: &str, key: &str) {
     assert_eq!(inspect(url, key).await["holders"], Value::Array(Vec::new()));
 }
 
-/// Whether no process of this id is at work; one that has not been waited for yet is not.
+/// Whether no process with this id is running; a zombie does not count.
 pub(crate) fn is_gone(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_none_or(|(_, fields)| fields.starts_with('Z'))

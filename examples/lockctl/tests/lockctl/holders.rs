@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::common::{run, server};
 use crate::terminal::Terminal;
 
-/// A label that would clear the screen, and begin a line.
+/// A label that would clear the screen and start a new line.
 const HOSTILE: &str = "\u{1b}[2J\nroot";
 
 #[tokio::test]
@@ -64,10 +64,10 @@ async fn all_locks_of_a_server_are_found_by_the_names_that_commands_take_and_not
     assert!(shown.stderr.contains("did you mean b, without the namespace?"), "{shown:?}");
     let other = run(&url, ["--namespace", "shop", "release", "--force", "shop:b"]).await;
     other.says(1, "did you mean b");
-    // The other one is told of, and not acted on.
+    // The other lock is suggested, and not touched.
     let shown = run(&url, ["--namespace", "shop", "inspect", "b"]).await;
     assert!(shown.stdout.starts_with("b is held by web"), "{shown:?}");
-    // A look at all names is for people.
+    // Only people get a search of all names.
     let shown = run(&url, ["holders", "b"]).await;
     assert_eq!((shown.stdout.as_str(), shown.stderr.as_str()), ("b  free\n", ""), "{shown:?}");
     let terminal = Terminal::start(&url, &["holders", "b"]);

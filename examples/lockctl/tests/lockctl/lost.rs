@@ -1,4 +1,4 @@
-//! Holds that are lost while CMD runs.
+//! Holds lost while CMD runs.
 
 use std::time::Duration;
 
@@ -41,22 +41,22 @@ async fn a_loss_found_at_the_release_is_74() {
     let url = server().url();
     let mut holder = Running::start(&url, &[], "late", "echo; echo $$; exec cat").await;
     let command = holder.line().await.parse().expect("a process id");
-    // CMD has ended by the time lockctl can hear of the loss.
+    // CMD has exited before lockctl can notice the loss.
     signal::stop(holder.pid());
     run(&url, ["release", "--force", "late"]).await.is(0);
     signal::kill(command);
-    // It may end at once: then there is no continued child to wait for, as `signal::resume` does.
+    // It may exit at once: then there is no continued child to wait for, as in `signal::resume`.
     let id = Pid::from_raw(holder.pid().cast_signed()).expect("not zero");
     kill_process(id, Signal::CONT).expect("it is ours");
     holder.end().await.says(74, "lost");
 }
 
-// M4: only CMD got the signals.
+// M4: only CMD received the signals.
 #[tokio::test]
 async fn after_a_loss_nothing_of_what_the_command_has_started_is_at_work() {
     let url = server().url();
-    // The script starts a child that does not heed SIGTERM, below a shell that waits for it; one in
-    // a session of its own; and one whose parent has ended.
+    // The script starts a child that ignores SIGTERM, below a shell that waits for it; a child in a
+    // separate session; and a child whose parent has exited.
     let script = "export WORK='trap \"\" TERM; echo $$; while :; do sleep 0.05; done'; echo; \
                   sh -c 'sh -c \"$WORK\"; true' & \
                   setsid sh -c 'sh -c \"$WORK\"; true' & \

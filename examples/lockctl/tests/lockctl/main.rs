@@ -1,4 +1,4 @@
-//! `lockctl` as its users meet it: the built program against a real `redis-server`.
+//! `lockctl` from the outside: the built program against a real `redis-server`.
 
 mod cluster;
 mod command;

@@ -1,10 +1,10 @@
-//! The primaries of a quorum.
+//! Quorum primaries.
 
 use lock_tests::{RedisServer, eventually};
 
 use crate::common::{Running, SOON, inspect, run};
 
-/// The URL of the quorum of these servers in this order.
+/// Returns a quorum URL for these servers in this order.
 fn url_of(order: [usize; 3], servers: &[RedisServer; 3]) -> String {
     let address = |at: usize| servers[at].address().to_string();
     format!("redis+quorum://{}", order.map(address).join(","))
@@ -41,7 +41,7 @@ async fn a_new_server_beside_one_that_has_granted_something_is_not_initialised()
     let url = url_of([0, 1, 2], &servers);
     run(&url, ["quorum", "init"]).await.is(0);
     run(&url, ["exec", "k", "--", "true"]).await.is(0);
-    // All are marked: nothing is to be done.
+    // All are initialized: nothing to do.
     run(&url, ["quorum", "init"]).await.is(0);
     servers[1].kill();
     servers[1].restart();
@@ -52,7 +52,7 @@ async fn a_new_server_beside_one_that_has_granted_something_is_not_initialised()
 async fn primaries_that_were_used_or_are_of_another_list_are_not_initialised() {
     let servers = servers();
     let url = url_of([0, 1, 2], &servers);
-    // A process that finds no mark writes one, and serves nobody for a minute.
+    // A process that finds no identity writes one, and serves nobody for a minute.
     run(&url, ["inspect", "k"]).await.says(69, "2 are needed. 3 more answer, but do");
     run(&url, ["quorum", "init"]).await.says(64, "it is not new");
     let swapped = url_of([1, 0, 2], &servers);

@@ -46,7 +46,7 @@ async fn inspect_shows_holder_token_lease_and_waiters_in_order() {
     }
 }
 
-// N3: the label was all that was known of the process to be restarted.
+// N3: only the label identified the process to restart.
 #[tokio::test]
 async fn the_process_of_a_holder_and_of_a_waiter_is_shown_beside_its_label() {
     let url = server().url();

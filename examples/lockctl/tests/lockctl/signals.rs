@@ -25,7 +25,7 @@ async fn a_signal_is_passed_on_and_the_lock_released() {
     int.end().await.is(8);
     assert_free(&url, "signal").await;
 
-    // An untrapped signal kills CMD.
+    // An unhandled signal kills CMD.
     let plain = Running::start(&url, &[], "signal", "echo; exec cat").await;
     signal::interrupt(plain.pid());
     plain.end().await.is(128 + 2);
@@ -44,12 +44,12 @@ async fn a_signal_ends_the_wait_and_the_place_is_given_up() {
     assert_eq!(waiters.as_array().map(Vec::len), Some(0));
 }
 
-/// A script that prints the name of each signal that it gets.
+/// A script that prints the name of each received signal.
 const ECHOES: &str = "for s in HUP INT QUIT USR1 USR2 ALRM TERM CONT WINCH URG IO VTALRM PROF XCPU \
                       PWR 40 64; do trap \"echo $s\" $s; done; \
                       echo $$; while kill -0 $PPID; do sleep 0.02; done";
 
-// M4: signals that lockctl did not catch ended it, and CMD worked on without the lock.
+// M4: signals not caught by lockctl ended it, and CMD continued without the lock.
 #[tokio::test]
 async fn every_signal_that_can_be_caught_reaches_the_command_and_lockctl_stays() {
     let url = server().url();
@@ -68,7 +68,7 @@ async fn every_signal_that_can_be_caught_reaches_the_command_and_lockctl_stays()
     signal::kill(running.pid());
 }
 
-// M4: the next CMD ran beside it once the lease had ended.
+// M4: the next CMD ran in parallel after the lease had expired.
 #[tokio::test]
 async fn a_killed_lockctl_takes_its_command_with_it() {
     let url = server().url();
@@ -79,11 +79,11 @@ async fn a_killed_lockctl_takes_its_command_with_it() {
     eventually("CMD is gone", SOON, async || is_gone(&command)).await;
 }
 
-// CMD may have started others, and one ends while it still runs.
+// CMD may have started children, and one exits while CMD still runs.
 #[tokio::test]
 async fn a_command_goes_on_when_another_child_of_lockctl_ends() {
     let url = server().url();
-    // The orphan becomes a child of lockctl, and ends.
+    // The orphan is reparented to lockctl, and exits.
     let script = "echo; sh -c 'sh -c \"echo orphan; exit 3\" &'; sleep 0.3; echo still; cat";
     let mut running = Running::start(&url, &[], "orphan", script).await;
     assert_eq!(running.line().await, "orphan");
@@ -130,7 +130,7 @@ async fn tstp_stops_the_command_and_lockctl_and_both_go_on() {
     assert!(test_kill_process(id).is_err() || is_gone(&lockctl));
 }
 
-// CMD would work on without renewals.
+// CMD would continue without renewals.
 #[tokio::test]
 async fn a_command_that_does_not_stop_keeps_lockctl_running() {
     let url = server().url();

@@ -1,4 +1,4 @@
-//! `lockctl` on a terminal of the test's own.
+//! `lockctl` on a pseudoterminal.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::common::{SOON, wait};
 
-/// Both ends of a new terminal: that of its user, and that of a program.
+/// Returns both ends of a new terminal: the user's, and the program's.
 pub(crate) fn pair() -> (File, File) {
     let user = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
         .expect("there are some");
@@ -35,8 +35,8 @@ pub(crate) fn pair() -> (File, File) {
 const ROWS: NonZeroU16 = NonZeroU16::new(24).expect("not zero");
 const COLUMNS: NonZeroU16 = NonZeroU16::new(120).expect("not zero");
 
-/// Starts `lockctl` on this end of a terminal. In a session of its own: else it finds the terminal
-/// in which the tests run.
+/// Starts `lockctl` on this end of a terminal, in a new session: otherwise it would use the
+/// terminal in which the tests run.
 pub(crate) fn spawn(url: &str, arguments: &[&str], program: &File) -> Child {
     let size = Winsize { ws_row: ROWS.get(), ws_col: COLUMNS.get(), ws_xpixel: 0, ws_ypixel: 0 };
     tcsetwinsize(program, size).expect("it is a terminal");
@@ -54,7 +54,7 @@ pub(crate) fn spawn(url: &str, arguments: &[&str], program: &File) -> Child {
         .expect("it starts")
 }
 
-/// A terminal with a program on its whole screen.
+/// A terminal with a full-screen program.
 pub(crate) struct Terminal {
     user: File,
     program: File,
@@ -69,7 +69,7 @@ impl Terminal {
         let screen = Arc::new(Mutex::new(vt100::Parser::new(ROWS, COLUMNS, 0)));
         let shown = Arc::clone(&screen);
         let mut output = user.try_clone().expect("it can be cloned");
-        // Ends with the terminal.
+        // The thread ends with the terminal.
         std::thread::spawn(move || {
             let mut chunk = [0; 4096];
             while let Ok(length @ 1..) = output.read(&mut chunk) {
@@ -103,7 +103,7 @@ impl Terminal {
         }
     }
 
-    /// Waits until the program has ended. The screen is that of before again.
+    /// Waits until the program has exited, and checks that the earlier screen is restored.
     pub(crate) async fn end(mut self) -> ExitStatus {
         let ended = wait(&mut self.process).await;
         eventually("the screen of before is back", SOON, async || {

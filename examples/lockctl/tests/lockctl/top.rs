@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use crate::common::{SOON, lockctl, wait};
 use crate::terminal::{Terminal, pair, spawn};
 
-/// A label that would clear the screen, and begin a line.
+/// A label that would clear the screen and start a new line.
 const HOSTILE: &str = "\u{1b}[2J\nroot";
 
 /// Two busy locks: `quiet` with a hostile label, and `hot` with two waiters.
@@ -40,7 +40,7 @@ impl Crowd {
     }
 }
 
-/// The columns of the row that begins with this text.
+/// Returns the columns of the row that starts with this text.
 fn row(terminal: &Terminal, name: &str) -> Vec<String> {
     let lines = terminal.lines();
     let line = lines.iter().find(|line| line.starts_with(name)).expect("it is shown");
@@ -230,7 +230,7 @@ async fn it_is_sorted_as_it_was_asked_to() {
     let server = RedisServer::start();
     let locks = Locks::connect(&server.url()).await.expect("the server is up");
     let _first = locks.lock("first").await.expect("it is free");
-    // Ages are told in milliseconds.
+    // Ages are in milliseconds.
     tokio::time::sleep(std::time::Duration::from_millis(50)).await;
     let _second = locks.lock("second").await.expect("it is free");
     let lone = tokio::spawn(locks.lock("first").into_future());
@@ -284,7 +284,7 @@ async fn over_sentinel_it_goes_on_with_the_next_primary() {
     watched.until_named(next).await;
     let locks = Locks::connect(&url).await.expect("there is a primary");
     let _hold = locks.lock("after").await.expect("it is free");
-    // It may have waited for the next primary in the midst of a look, without an error.
+    // It may have waited for the next primary during a survey, without an error.
     let line = looks.until(|line| line["busy"] == 1).await;
     assert_eq!(names(&line), ["after"]);
 }

@@ -1,4 +1,4 @@
-//! The command line, and servers that are not there.
+//! The command line, and missing servers.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -40,7 +40,7 @@ async fn bad_usage_ends_with_64_and_one_line_that_names_the_option() {
         (&["top", "--sort", "name"], "--sort"),
         (&["top", "--json", "k"], "--json"),
     ];
-    // No server is asked, so none has to be there.
+    // No server is contacted, so none has to exist.
     let port = Port::free();
     for (arguments, named) in cases {
         run(&format!("redis://{}/", port.address()), *arguments).await.says(64, named);
@@ -91,7 +91,7 @@ async fn a_server_that_comes_up_within_the_wait_is_found() {
     let listener = TcpListener::bind(port.address()).await.expect("the port is free");
     let late =
         tokio::spawn(async move { run(&url, ["exec", "--wait", "25", "k", "--", "true"]).await });
-    // The first attempt meets a server that hangs up.
+    // The first attempt meets a server that closes the connection.
     timeout(SOON, listener.accept()).await.expect("lockctl connects").expect("it can be accepted");
     drop(listener);
     let _server = RedisServer::options().start_on_port(port);

@@ -1,4 +1,4 @@
-//! The wait for a lock, and its end.
+//! Waiting for a lock, and how the wait ends.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -95,7 +95,7 @@ async fn on_a_terminal_the_place_and_the_holder_are_shown_and_cleared() {
         .expect("it starts");
 
     let holder_id = holder.pid();
-    // Ends when no process has the other end open any more.
+    // Ends when no process has the other end open.
     let shown = tokio::task::spawn_blocking(move || {
         let mut shown = Vec::new();
         let mut chunk = [0; 1024];
