@@ -12,7 +12,7 @@ use std::process::Command;
 use crate::arguments::Become;
 use crate::exit::{self, Failure};
 
-/// The path of this program, valid even if its file has been replaced.
+/// The path of this program, valid even after its file was replaced.
 const ITSELF: &str = "/proc/self/exe";
 
 /// Returns the command that becomes CMD, or CMD itself if the kernel lacks the setting.

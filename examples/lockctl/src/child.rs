@@ -113,7 +113,7 @@ impl Child {
         }
     }
 
-    /// CMD and its descendants, or CMD alone if they cannot be listed.
+    /// Lists CMD and all descendants, or CMD alone if they cannot be listed.
     fn running(&self) -> Vec<Pid> {
         let mut running = process_tree::descendants();
         running.extend(self.id().filter(|_| running.is_empty()));

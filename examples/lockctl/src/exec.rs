@@ -51,7 +51,7 @@ pub(crate) async fn run(server: &Server, exec: Exec) -> Result<u8, Failure> {
 }
 
 fn builder(server: &Server, exec: &Exec) -> lockcore::LocksBuilder {
-    // A response slower than a third of the lease can cost the hold.
+    // A response delayed by over a third of the lease can cost the hold.
     let request_timeout =
         (exec.lease / 3).clamp(Duration::from_millis(250), Duration::from_secs(2));
     let builder = server.builder().request_timeout(request_timeout);

@@ -17,7 +17,7 @@ pub(crate) const USAGE: u8 = 64;
 pub(crate) const UNAVAILABLE: u8 = 69;
 /// The hold was lost while the command ran.
 pub(crate) const LOST: u8 = 74;
-/// Timed out waiting for the lock, or its queue is full.
+/// Timed out waiting for the lock, or the queue is full.
 pub(crate) const NOT_ACQUIRED: u8 = 75;
 /// The command was found but cannot be executed.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;

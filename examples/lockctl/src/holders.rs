@@ -80,7 +80,7 @@ fn people(key: &str, found: &LockInspection, processes: &Processes) -> Result<St
     Ok(shown)
 }
 
-/// JSON output; programs depend on its format.
+/// JSON output, in a stable format.
 #[derive(Serialize)]
 struct Shape<'a> {
     lock: &'a str,

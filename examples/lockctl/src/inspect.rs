@@ -1,4 +1,4 @@
-//! `lockctl inspect`: the holders of a name and its waiters.
+//! `lockctl inspect`: the holders and waiters for a name.
 
 use std::fmt::Write as _;
 
@@ -30,7 +30,7 @@ pub(crate) async fn run(server: &Server, inspect: Inspect) -> Result<u8, Failure
     Ok(exit::OK)
 }
 
-/// JSON output; programs depend on its format.
+/// JSON output, in a stable format.
 #[derive(Serialize)]
 struct Shape<'a> {
     holders: Vec<Who<'a>>,

@@ -27,7 +27,7 @@ impl Processes {
         Self(locks.processes(participants.filter_map(|one| one.node.as_deref())).await)
     }
 
-    /// Returns `host:pid` of a holder or waiter, if its node has reported it.
+    /// Returns `host:pid` for a holder or waiter, if reported by the node.
     pub(crate) fn get(&self, participant: &Participant) -> Option<&str> {
         self.0.get(participant.node.as_deref()?).map(String::as_str)
     }
@@ -46,7 +46,7 @@ impl Processes {
     }
 }
 
-/// JSON output; programs depend on its format.
+/// JSON output, in a stable format.
 #[derive(Serialize)]
 pub(crate) struct Who<'a> {
     member: &'a str,

@@ -1,10 +1,10 @@
-//! CMD and its descendants, as Linux lists them in `/proc`.
+//! CMD and all descendants, as Linux lists them in `/proc`.
 
 use std::fs;
 
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, test_kill_process, waitpid};
 
-/// An entry of the process table.
+/// A process table entry.
 struct Process {
     id: Pid,
     parent: Option<Pid>,

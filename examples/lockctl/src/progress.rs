@@ -74,7 +74,7 @@ impl Progress {
 
     fn write(&self, line: &str) {
         let mut stderr = io::stderr().lock();
-        // Return to the start of the line, and erase its text.
+        // Return to the start of the line, and erase the text.
         let _ = write!(stderr, "\r\x1b[K{line}");
         let _ = stderr.flush();
     }

@@ -9,7 +9,7 @@ use rustix::process::{Signal, getpgrp};
 use rustix::termios::tcgetpgrp;
 use tokio::signal::unix::{self, SignalKind};
 
-/// The number of the last signal. Signals from 34 on are Linux real-time signals.
+/// The last signal number. Signals from 34 on are Linux real-time signals.
 const LAST: i32 = if cfg!(target_os = "linux") { 64 } else { 31 };
 
 /// Signals reserved by the C library for its threads; musl reserves one more.
@@ -39,7 +39,7 @@ const LEFT_ALONE: [Signal; 12] = [
 /// Signals whose default action does not end a process. Only CMD needs them.
 const HARMLESS: [Signal; 4] = [Signal::CONT, Signal::TSTP, Signal::URG, Signal::WINCH];
 
-/// Receives signals from its creation on; a signal between two calls is kept.
+/// Receives signals once created; a signal between two calls is kept.
 pub(crate) struct Signals {
     heard: Vec<(i32, unix::Signal)>,
     ignored: u64,
@@ -71,12 +71,12 @@ impl Signals {
         Ok(())
     }
 
-    /// Returns the number of the next signal.
+    /// Returns the next signal number.
     pub(crate) async fn next(&mut self) -> i32 {
         poll_fn(|cx| self.poll(cx)).await
     }
 
-    /// Returns the number of a signal that has already arrived.
+    /// Returns a signal number that has already arrived.
     pub(crate) fn pending(&mut self) -> Option<i32> {
         match self.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(number) => Some(number),

@@ -28,8 +28,8 @@ use view::View;
 /// The interval between surveys.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The pause after a survey, as a multiple of its duration: surveys take at most 20 % of server
-/// time.
+/// The pause after a survey, in multiples of the survey's duration: surveys take at most 20 % of
+/// server time.
 const PAUSE: u32 = 4;
 
 /// The maximum number of waiters shown for a lock.

@@ -27,7 +27,7 @@ struct Transcripts(Arc<Mutex<HashMap<u64, Transcript>>>);
 #[derive(Default)]
 struct Transcript {
     turns: Vec<String>,
-    /// The token of the last hold that started.
+    /// The last started hold's token.
     token: Option<FencingToken>,
 }
 

@@ -2,7 +2,7 @@
 //! lock.
 //!
 //! Then run this twice at once: `curl -N localhost:3000/exports/march`. The second starts after the
-//! first has received its last line.
+//! first has received the last line.
 #![allow(clippy::print_stdout)]
 
 use std::convert::Infallible;

@@ -39,7 +39,7 @@ struct Tables {
 
 #[derive(Default)]
 struct Order {
-    /// The token of the last hold that started.
+    /// The last started hold's token.
     token: Option<FencingToken>,
     version: Option<u64>,
 }

@@ -17,7 +17,7 @@ use crate::{stdout, text};
 /// The maximum number of locks per line.
 const LOCKS: usize = 100;
 
-/// JSON output; programs depend on its format.
+/// JSON output, in a stable format.
 #[derive(Serialize)]
 struct Line<'a> {
     /// Milliseconds since 1970.

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::WAITERS;
 use crate::participant::Processes;
 
-/// The holders and waiters of a lock at a moment in time.
+/// A lock's holders and waiters at a moment in time.
 #[derive(Debug)]
 pub(super) struct Look {
     name: String,
@@ -36,13 +36,13 @@ impl Look {
 #[derive(Debug)]
 pub(super) struct One {
     pub(super) name: String,
-    /// The last inspection, with its time and duration.
+    /// The last inspection, with time and duration.
     pub(super) last: Option<(LockInspection, Instant, Duration)>,
     pub(super) processes: Processes,
     /// Why there is no later inspection.
     pub(super) trouble: Option<LockError>,
     turns: Turns,
-    /// The index of the first waiter shown.
+    /// The first waiter shown, as an index.
     pub(super) from: usize,
 }
 
@@ -67,14 +67,14 @@ impl One {
         }
     }
 
-    /// Estimates the time until the turn of the waiter behind `ahead` others, at the observed rate.
+    /// Estimates the time until the turn with `ahead` waiters ahead, at the observed rate.
     pub(super) fn turn_in(&self, ahead: usize) -> Option<Duration> {
         let turns = u32::try_from(ahead).ok()?.saturating_add(1);
         Some(self.turns.each()? * turns)
     }
 }
 
-/// The observed turns of a queue.
+/// Observed queue turns.
 #[derive(Debug, Default)]
 struct Turns {
     began: Option<Instant>,

@@ -15,7 +15,7 @@ const MOST: usize = 1_000;
 #[derive(Debug, Default)]
 pub(super) struct Peaks(HashMap<String, Peak>);
 
-/// The longest queue of a lock, and the longest wait of a next waiter.
+/// A lock's longest queue, and the longest wait of any next waiter.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Peak {
     pub(super) waiting: u64,

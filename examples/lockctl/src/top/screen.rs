@@ -106,7 +106,7 @@ fn draw_peaks(frame: &mut Frame<'_>, view: &View, now: Instant, [title, state, b
     frame.render_widget(Table::new(rows, widths).header(Row::new(names).bold()), body);
 }
 
-/// A column of the list.
+/// A list column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
     Lock,
@@ -172,8 +172,8 @@ impl Column {
     }
 }
 
-/// Shortens a text to its start and end around an ellipsis, because names in a service often start
-/// alike.
+/// Shortens a text to the start and the end around an ellipsis, because names in a service often
+/// start alike.
 fn cut(text: &str, width: u16) -> String {
     let width = usize::from(width);
     if Line::from(text).width() <= width {
@@ -253,7 +253,7 @@ fn draw_one(frame: &mut Frame<'_>, one: &One, now: Instant, [title, state, body]
     frame.render_widget(Table::new(rows, widths).header(Row::new(names).bold()), below);
 }
 
-/// The age of the last survey and the round trip to the server, or why there is no later survey.
+/// The last survey's age and the round trip to the server, or why there is no later survey.
 fn state_line(
     trouble: Option<&str>,
     last: Option<(Instant, Option<Duration>)>,

@@ -136,7 +136,7 @@ impl View {
     /// Moves the selection to a lock's new row.
     fn select(&mut self, name: Option<String>) {
         let names = self.names();
-        // The first row stays selected: it is the busiest lock, whatever its name.
+        // The first row stays selected: it is the busiest lock, whatever the name.
         let row = match (self.selected, name) {
             (0, _) | (_, None) => None,
             (_, Some(name)) => names.iter().position(|other| *other == name),

@@ -1,5 +1,5 @@
-//! The board: a single task polls the seats and their queues for all watchers of the page. The
-//! number of requests does not depend on the number of watchers, and is zero while no page is open.
+//! The board: a single task polls the seats and their queues for all watchers. The number of
+//! requests does not depend on the number of watchers, and is zero while no page is open.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use crate::office;
 use crate::seats::Seats;
 use crate::status::Line;
 
-/// The delay before the page shows a change by another process; its own changes show at once.
+/// The delay before the page shows a change by another process; own changes show at once.
 const INTERVAL: Duration = Duration::from_millis(500);
 
 /// The delay between a stir and the poll: simultaneous changes are shown together, and a buyer who
@@ -143,7 +143,7 @@ impl Drop for Stirring {
     }
 }
 
-/// A watcher of the board.
+/// A board watcher.
 pub(crate) struct Watcher {
     hall: watch::Receiver<Arc<Hall>>,
     known: Option<Arc<Hall>>,

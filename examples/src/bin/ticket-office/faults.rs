@@ -24,11 +24,11 @@ use crate::office::Office;
 use crate::problem::Problem;
 
 /// The environment variables that turn a process of this program into a buyer: the buyer's name,
-/// and the URL of its relay to Redis.
+/// and the relay URL to Redis.
 pub(crate) const NAME: &str = "TICKET_OFFICE_FAULTS_BUYER";
 pub(crate) const REDIS: &str = "TICKET_OFFICE_FAULTS_REDIS";
 
-/// A fault, or its end.
+/// A fault, or the end of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Fault {
@@ -39,7 +39,7 @@ pub(crate) enum Fault {
     Reconnect,
 }
 
-/// The routes of the panel.
+/// The panel's routes.
 pub(crate) fn routes() -> Router<Office> {
     Router::new()
         .route("/faults/buyers", post(start))

@@ -1,4 +1,4 @@
-//! The flags of the command line, each with an environment variable but `--faults`.
+//! Command line flags, each with an environment variable except `--faults`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use crate::faults;
 use clap::Parser;
 use lockcore::LockOptions;
 
-/// The maximum length of a payment: meanwhile, the seat's queue does not move.
+/// The maximum payment time: meanwhile, the seat's queue does not move.
 pub(crate) const MAX_PAY: Duration = Duration::from_secs(30);
 
 /// The maximum wait of a browser request, in seconds.
@@ -177,7 +177,7 @@ impl Flags {
         LockOptions::new().wait(self.max_wait).lease(self.lease).queue_limit(self.queue_limit)
     }
 
-    /// The length of a payment unless the order overrides it.
+    /// The payment time unless the order overrides it.
     pub(crate) fn pay(&self) -> Duration {
         Duration::from_millis(self.pay_ms)
     }

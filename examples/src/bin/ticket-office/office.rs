@@ -25,7 +25,7 @@ pub(crate) struct Office {
     pub(crate) faults: Option<Crew>,
     /// Wait, lease and queue limit of each seat's lock.
     pub(crate) options: LockOptions,
-    /// The length of a payment unless the order overrides it.
+    /// The payment time unless the order overrides it.
     pub(crate) pay: Duration,
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn key(seat: u32) -> String {
     format!("seat:{seat}")
 }
 
-/// Returns the holder and the waiters of a seat's lock.
+/// Returns the holder and the waiters for a seat.
 pub(crate) async fn line(locks: &Locks, seat: u32) -> Result<LockInspection, LockError> {
     locks.inspect(key(seat)).await
 }

@@ -1,4 +1,4 @@
-//! The body of a purchase, read and checked before the buyer joins the queue.
+//! The purchase body, read and checked before the buyer joins the queue.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::flags::MAX_PAY;
 use crate::office::Office;
 use crate::problem::Problem;
 
-/// Maximum size of an order, in bytes.
+/// Maximum order size in bytes.
 pub(crate) const MAX_BYTES: usize = 16 << 10;
 
-/// Maximum length of a name, in characters.
+/// Maximum name length in characters.
 const MAX_NAME: usize = 40;
 
 /// The maximum time for a body to arrive: slower clients only keep a connection busy.
@@ -28,7 +28,7 @@ struct Body {
     pay_ms: Option<u64>,
 }
 
-/// The buyer, and the length of the payment.
+/// The buyer, and the payment time.
 #[derive(Debug, Clone)]
 pub(crate) struct Order {
     pub(crate) buyer: String,

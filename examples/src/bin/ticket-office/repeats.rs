@@ -33,7 +33,7 @@ pub(crate) fn layer(flags: &Flags, locks: &Locks) -> Result<IdempotencyLayer, Cr
     Ok(once.locking(|line| line.options(options)).max_run(longest).body_limit(MAX_BYTES))
 }
 
-/// The office has no logins: a key is a random number known only to its buyer.
+/// The office has no logins: a key is a random number known only to the buyer.
 fn scope(_: &Parts) -> Result<Scope, Refusal> {
     Ok(Scope::new("buyers"))
 }

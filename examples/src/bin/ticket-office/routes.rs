@@ -1,4 +1,4 @@
-//! The routes of the office.
+//! The office's routes.
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;

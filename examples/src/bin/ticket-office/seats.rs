@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::database::{Database, DatabaseError};
 
 /// Raising the token when a purchase *begins* makes the write safe: if only the write raised it, a
-/// holder without its lock could still write between the new holder's read and write.
+/// holder without the lock could still write between the new holder's read and write.
 const BEGIN: &str = "UPDATE seats SET token = ?2 WHERE seat = ?1 AND buyer IS NULL AND token < ?2";
 
 const BUYER: &str = "SELECT buyer FROM seats WHERE seat = ?1";
@@ -36,7 +36,7 @@ pub(crate) enum Begun {
     Sold {
         buyer: String,
     },
-    /// A newer holder has begun: this holder has lost its lock.
+    /// A newer holder has begun: this holder has lost the lock.
     Overtaken,
 }
 

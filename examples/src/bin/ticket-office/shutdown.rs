@@ -31,7 +31,7 @@ impl Signals {
         })
     }
 
-    /// Returns the number of the next signal.
+    /// Returns the next signal number.
     async fn next(&mut self) -> i32 {
         tokio::select! {
             _ = self.interrupt.recv() => SignalKind::interrupt().as_raw_value(),
@@ -60,7 +60,7 @@ pub(crate) async fn serve(
             faults.end();
         }
         office.locks.shutdown(MAX_PAY + LAST).await;
-        // Does not wait for a client that does not read its response, or sends half a request.
+        // Does not wait for a client that does not read the response, or sends half a request.
         let _ = timeout(LAST, server).await;
     };
     tokio::select! {

@@ -1,6 +1,6 @@
 //! What a buyer receives before the response: the stages of a purchase.
 //!
-//! With an idempotency key, a purchase continues without its client. This channel reports whether
+//! With an idempotency key, a purchase continues without the client. This channel reports whether
 //! the buyer is still there: nobody who has left the queue is served.
 
 use axum::response::{IntoResponse, Response};
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::problem::Problem;
 
-/// A stage of a purchase.
+/// A purchase stage.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Stage {
     Begun,
@@ -19,7 +19,7 @@ pub(crate) enum Stage {
     Paying(FencingToken),
 }
 
-/// The position of a waiting buyer.
+/// A waiting buyer's position.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Place {
     pub(crate) ahead: u64,
@@ -41,7 +41,7 @@ impl Told {
         self.0.send_replace(stage);
     }
 
-    /// Waits until the buyer has disconnected, and returns a response that nobody reads. Its status
+    /// Waits until the buyer has disconnected, and returns a response that nobody reads. The status
     /// shows that nothing was done: a repeat with the same key queues again.
     pub(crate) async fn gone(&self) -> Response {
         self.0.closed().await;

@@ -5,8 +5,8 @@
 //!   there, under the mutex, cannot reach a later process with the same id.
 //! - A buyer is frozen while this process holds the database write lock: a process frozen during a
 //!   write would block all other writers.
-//! - A buyer ends with the office, however the office ends: its stdin is closed, and a frozen
-//!   process is alone in an orphaned process group, which the kernel continues.
+//! - A buyer ends with the office, however the office ends: stdin is closed, and a frozen process
+//!   is alone in an orphaned process group, which the kernel continues.
 
 use std::collections::BTreeMap;
 use std::process::Stdio;
@@ -159,7 +159,7 @@ impl Shared {
         Some(done)
     }
 
-    /// Receives the reports of a buyer until its process has ended.
+    /// Receives a buyer's reports until the process has ended.
     async fn follow(self: Arc<Self>, number: u32, stdout: ChildStdout) {
         let mut lines = BufReader::new(stdout).lines();
         while let Ok(Some(line)) = lines.next_line().await {

@@ -48,7 +48,7 @@ struct Buyer {
     last: Report,
 }
 
-/// A report, with its buyer.
+/// A report, with the buyer.
 #[derive(Debug, Clone, Serialize)]
 struct Entry {
     name: String,
@@ -137,7 +137,7 @@ impl Panel {
     }
 }
 
-/// A watcher of the panel.
+/// A panel watcher.
 pub(crate) struct PanelWatcher(pub(super) watch::Receiver<Panel>);
 
 impl PanelWatcher {

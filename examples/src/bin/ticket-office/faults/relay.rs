@@ -1,4 +1,4 @@
-//! A buyer's connection to Redis: a TCP relay on its own port, which can be cut.
+//! A buyer's connection to Redis: a TCP relay on a separate port, which can be cut.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
