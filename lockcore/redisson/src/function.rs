@@ -1,5 +1,5 @@
-//! The rules of `docs/redisson.md` as a pure function of one lock's state. No I/O, no clock, no
-//! chance.
+//! The rules in `docs/redisson.md` as a pure function of a lock's state: no I/O, no clock, no
+//! randomness.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,19 +25,19 @@ pub(crate) use recognise::MAX_COUNT_DIGITS;
 pub use recognise::{is_hold, is_member, is_token};
 pub use step::step;
 
-/// The time left of a waiter's patience once its node was found not connected.
+/// The remaining liveness time of a waiter after its node was found disconnected.
 pub const PASSED_OVER_MS: u64 = 5_000;
-/// The number of passed deadlines that an enqueue or touch looks at.
+/// How many passed deadlines an enqueue or touch removes at most.
 pub const SWEEP: usize = 16;
-/// The least lease of a foreign hold without an end: a JVM's own lease, by default.
+/// The minimum lease set on a foreign hold without an expiry: a JVM's default lease.
 pub(crate) const FOREIGN_LEASE_MS: u64 = 30_000;
 
-/// All that a server keeps of one lock. An expiry of `None` is a key without a TTL.
+/// A lock's state on a server. An expiry of `None` means a key without a TTL.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct LockState {
-    /// The holder of the lock.
+    /// The current holder.
     pub hold: Option<Hold>,
-    /// The waiting members, the next one first.
+    /// The waiting members, next first.
     pub queue: VecDeque<Party>,
     /// The waiting members' deadlines.
     pub deadlines: SortedSet<Party>,
@@ -45,16 +45,15 @@ pub struct LockState {
     pub queue_expires_ms: Option<u64>,
     /// The last token.
     pub token: Option<LastToken>,
-    /// Tombstones, each with its end.
+    /// Tombstones, with their expiry.
     pub gone: BTreeMap<Member, u64>,
-    /// Our waiting members, with the end of the time in which each is believed alive: JVMs judge by
-    /// `deadlines`.
+    /// Our waiting members, with the liveness deadline of each: JVMs use `deadlines`.
     pub alive: SortedSet<Party>,
-    /// The same members in the order in which they came.
+    /// The same members in order of arrival.
     pub arrivals: Vec<Party>,
     /// The expiry of `alive` and `arrivals`.
     pub alive_expires_ms: Option<u64>,
-    /// The foreign members that do not hear.
+    /// Foreign members without a subscription.
     pub suspects: Suspects,
 }
 
@@ -63,11 +62,11 @@ pub struct LockState {
 pub struct Hold {
     /// The holder.
     pub member: Party,
-    /// The end of its lease.
+    /// When the lease ends.
     pub expires_ms: Option<u64>,
 }
 
-/// The last token that was given out.
+/// The last issued token.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LastToken {
     /// The token.
@@ -76,55 +75,55 @@ pub struct LastToken {
     pub expires_ms: Option<u64>,
 }
 
-/// A message that a command sends unasked.
+/// A message published by a command.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Message {
-    /// Tells a node that its member was granted the lock.
+    /// Notifies a node that its member was granted the lock.
     Grant {
         /// The node of the channel.
         node: NodeId,
         /// The new holder.
         member: Member,
-        /// The token of the hold.
+        /// The fencing token.
         token: FencingToken,
-        /// Milliseconds of its claim.
+        /// The claim in milliseconds.
         left_ms: u64,
     },
-    /// Tells a node that its member was force-released.
+    /// Notifies a node that its member was force-released.
     Revoked {
         /// The node of the channel.
         node: NodeId,
         /// The former holder.
         member: Member,
     },
-    /// Tells a foreign waiter to try again.
+    /// Wakes a foreign waiter, which then retries.
     Poke {
         /// The waiter.
         member: Party,
     },
 }
 
-/// The circumstances of one command, and the messages it causes.
+/// The context of a command, and the messages it publishes.
 pub struct Call<'a> {
     /// The calling node.
     pub node: &'a NodeId,
-    /// Whether a message to the node with this text would be received.
+    /// Whether a message to the node with this id would be received.
     pub connected: &'a dyn Fn(&str) -> bool,
     /// The server's time, µs since the epoch.
     pub now_us: u64,
-    /// The latest time that the caller has seen on a server, µs since the epoch. One that this
-    /// server has replaced may have been ahead of it.
+    /// The latest server time seen by the caller, µs since the epoch: the clock of a replaced
+    /// server may have been ahead of this server's clock.
     pub seen_us: u64,
-    /// The JVMs.
+    /// The JVM peers.
     pub peers: Peers<'a>,
     /// The published messages, in order.
     pub messages: Vec<Message>,
-    /// Members that were passed over.
+    /// The number of skipped members.
     pub passed_over: u64,
 }
 
 impl<'a> Call<'a> {
-    /// A call of `node` at `now_us`, while no JVM hears.
+    /// A call by `node` at `now_us`, with no JVM subscribed.
     pub fn new(node: &'a NodeId, connected: &'a dyn Fn(&str) -> bool, now_us: u64) -> Self {
         Self {
             node,
@@ -154,7 +153,7 @@ impl std::fmt::Debug for Call<'_> {
 }
 
 impl LockState {
-    /// Whether nothing is left to remember.
+    /// Whether no state is left.
     pub fn is_empty(&self) -> bool {
         self.hold.is_none()
             && self.token.is_none()
@@ -166,7 +165,7 @@ impl LockState {
             && self.suspects.since_ms.is_empty()
     }
 
-    /// Forgets expired keys, as Redis does before a command looks at a key.
+    /// Removes expired keys, as Redis does before a command reads a key.
     pub fn expire(&mut self, now_ms: u64) {
         let has_ended = |expiry: Option<u64>| expiry.is_some_and(|at_ms| at_ms <= now_ms);
         self.hold.take_if(|hold| has_ended(hold.expires_ms));
@@ -186,7 +185,7 @@ impl LockState {
         self.settle();
     }
 
-    /// Keys that are empty do not exist, and have no expiry.
+    /// Empty keys do not exist, and have no expiry.
     fn settle(&mut self) {
         if self.queue.is_empty() && self.deadlines.is_empty() {
             self.queue_expires_ms = None;

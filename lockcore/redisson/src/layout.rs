@@ -1,4 +1,4 @@
-//! Redisson's layout, as a node and its store have it.
+//! Redisson's layout, as a node and its store use it.
 
 use proto::layout::{Ability, Circumstances, Decide, Layout, NewMember, Rights};
 use proto::wire::{Begin, Commands, Context, Reading, Script, Value};
@@ -13,15 +13,15 @@ use crate::wire::{self, keys, reply};
 /// Redisson's layout.
 pub const REDISSON: &dyn Layout = &RedissonLayout;
 
-/// The way to the other demands beside JVMs.
+/// The message for demands that JVMs do not support.
 const NOT_WITH_PEERS: &str = "reads, permits and downgrades are not in the layout that JVMs share: \
     use a second Locks, built without redisson_peers, under other names";
 
-/// JVMs know of no waiter that leaves for a newer one.
+/// JVMs do not support waiters that leave in favor of newer waiters.
 const NEWEST_NOT_WITH_PEERS: &str = "KeepNewest is not in the layout that JVMs share: wait, or use a second Locks, built without \
     redisson_peers, under other names";
 
-/// Nothing in the keys of JVMs tells them from those of other programs until they are named.
+/// JVM keys are indistinguishable from other programs' keys until named.
 const NO_SURVEY: &str = "the keys of locks that JVMs share cannot be found: inspect them by name";
 
 /// Redisson's layout: see [`REDISSON`].
@@ -110,7 +110,8 @@ impl Layout for RedissonLayout {
 
     fn channel_rule(&self, channel: &str) -> Option<String> {
         let of_peers = keys::PEER_CHANNELS;
-        // The channels of this node's members are a pattern, and never twice the same one.
+        // The channels of this node's members are a pattern unique to this node, so no fixed rule
+        // fits.
         let rule = || format!("&{of_peers}* (redisson_peers subscribes to a pattern: allchannels)");
         channel.starts_with(of_peers).then(rule)
     }

@@ -1,11 +1,11 @@
-//! Redisson's layout for lockcore, without I/O: a lock whose queue JVMs share, by the project's
-//! `docs/redisson.md`.
+//! Redisson's layout for lockcore, without I/O: a lock with a queue shared with JVMs, as specified
+//! in the project's `docs/redisson.md`.
 //!
-//! For lockcore; no stable API. lockcore asks for exactly its own version of this crate.
+//! For lockcore; no stable API. lockcore depends on an exact version of this crate.
 //!
-//! [`REDISSON`] is the layout, as a node and its store have it. Under it are the rules of each
-//! command as one pure function of a lock's state ([`LockState::step`]), and the [`scripts`] with
-//! their calls and answers.
+//! [`REDISSON`] is the layout, as a node and its store use it. Below it are the rules of each
+//! command as a pure function of a lock's state ([`LockState::step`]), and the [`scripts`] with
+//! their calls and replies.
 
 mod function;
 mod layout;

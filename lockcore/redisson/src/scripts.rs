@@ -7,17 +7,17 @@ use crate::function::{
     PASSED_OVER_MS, SHORT_SCORE_MS, SLACK_MS, SUSPECTS_MS, SWEEP,
 };
 
-/// The parts that several scripts have in common, by the line that stands for each.
+/// Parts shared by several scripts, by the line that includes each.
 const PARTS: [(&str, &str); 3] = [
     ("--#include redisson/take\n", include_str!("lua/take.lua")),
     ("--#include redisson/common\n", include_str!("lua/common.lua")),
     ("--#include redisson/several\n", include_str!("lua/several.lua")),
 ];
 
-/// The most members behind the head that the walk reads at a time.
+/// How many members behind the head the walk reads at a time.
 const MOST_WALKED: u64 = 32;
 
-/// The numbers of the scripts, by the name that stands for each in their files.
+/// Constants for the scripts, by the name that stands for each in the Lua files.
 pub const NUMBERS: [(&str, u64); 13] = [
     ("alive_ms", ALIVE_MS),
     ("foreign_lease_ms", FOREIGN_LEASE_MS),
@@ -36,7 +36,7 @@ pub const NUMBERS: [(&str, u64); 13] = [
 ];
 
 proto::scripts!(
-    /// The scripts of a queue that JVMs share.
+    /// The scripts for a queue shared with JVMs.
     RedissonScripts in "lua/":
     acquire acquire_all release renew touch leave force_release inspect preflight
 );

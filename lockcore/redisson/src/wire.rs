@@ -1,4 +1,4 @@
-//! The commands of a queue that JVMs share, as they are written to a server.
+//! The commands on a queue shared with JVMs, as sent to a server.
 
 pub(crate) mod keys;
 pub(crate) mod reply;
@@ -8,10 +8,10 @@ use proto::{Command, LockName, Member, Mode};
 
 use crate::scripts;
 
-/// The keys of a lock that most scripts are given.
+/// The number of keys passed to most scripts.
 const KEYS: usize = 7;
 
-/// The call of the script of one command; nothing if such a queue has no such command.
+/// Writes the script call for a command; `None` if the layout has no such command.
 pub(crate) fn command(
     lock: &LockName,
     context: Context<'_>,
@@ -72,7 +72,7 @@ pub(crate) fn command(
     Some(())
 }
 
-/// The call for several renewals, or for several touches.
+/// Writes the call for several renewals, or for several touches.
 pub(crate) fn together(
     commands: &[(&LockName, &Command)],
     context: Context<'_>,
@@ -97,7 +97,7 @@ fn renewals<'a>(
     }
     call.text(context.node.as_str()).text(context.prefix);
     for (_, command) in commands {
-        // Such a lock has one holder.
+        // A lock in this layout has a single holder.
         let [member] = command.renews() else { return None };
         call.text(member.as_str()).number(member.lease_ms());
     }

@@ -1,4 +1,4 @@
-//! Granting, the walk along the queue, and the upkeep of list and sorted set.
+//! Grants, the walk along the queue, and the maintenance of list and sorted set.
 
 use proto::token;
 use proto::{FencingToken, Member, NodeId, Party};
@@ -8,19 +8,19 @@ use super::{
 };
 use super::{Grant, Reply};
 
-/// The outcome of handing over a free lock.
+/// The result of handing off a free lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AdvanceOutcome {
-    /// This member has it now.
+    /// This member now holds the lock.
     Granted(Party),
     /// A foreign member is next.
     Stopped,
-    /// There is no member that could take it.
+    /// No member can take the lock.
     End,
 }
 
 impl LockState {
-    /// Hands a free lock to the first waiter that can acquire it.
+    /// Grants a free lock to the first waiter that can acquire it.
     pub(super) fn advance(&mut self, call: &mut Call<'_>) -> AdvanceOutcome {
         let mut passed_over = Vec::new();
         let advanced = self.walk(call, &mut passed_over);
@@ -35,14 +35,14 @@ impl LockState {
     fn walk(&mut self, call: &mut Call<'_>, passed_over: &mut Vec<Party>) -> AdvanceOutcome {
         let mut not_connected: Vec<String> = Vec::new();
         let mut gone = None;
-        // Members that were passed over stay in front.
+        // Skipped members stay at the front.
         while let Some(member) = self.queue.get(passed_over.len()).cloned() {
             if self.life(&member).is_none_or(|ms| ms <= call.now_ms()) {
                 self.drop_waiting_at(passed_over.len());
                 continue;
             }
             let Some(ours) = member.ours() else {
-                // Told to come while others stand before it, a JVM would ask without a pause.
+                // If woken while others are ahead, a JVM would retry without a pause.
                 if !passed_over.is_empty() {
                     return AdvanceOutcome::Stopped;
                 }
@@ -76,31 +76,31 @@ impl LockState {
         AdvanceOutcome::End
     }
 
-    /// As [`advance`](Self::advance), if the lock is free.
+    /// Calls [`advance`](Self::advance) if the lock is free.
     pub(super) fn advance_if_free(&mut self, call: &mut Call<'_>) {
         if self.hold.is_none() {
             self.advance(call);
         }
     }
 
-    /// Gives the lock to `member` for `ms`, with a new token.
+    /// Grants the lock to `member` for `ms`, with a new token.
     pub(super) fn grant(&mut self, call: &Call<'_>, member: &Party, ms: u64) -> FencingToken {
         let expires_ms = call.now_ms() + ms;
         self.hold = Some(Hold { member: member.clone(), expires_ms: Some(expires_ms) });
         self.issue_token(call)
     }
 
-    /// A token above all before it.
+    /// Issues a token above all earlier tokens.
     fn issue_token(&mut self, call: &Call<'_>) -> FencingToken {
         let previous = self.token.as_ref().map(|token| token.value);
         let value = token::after(previous, call.seen_us, call.now_us);
-        // An RFencedLock counts on from it, whenever that may be.
+        // No TTL, because an RFencedLock may continue from it at any time.
         self.token = Some(LastToken { value, expires_ms: None });
         value
     }
 
-    /// Gives a hold that has no end the lease of `member`. A foreign holder knows nothing of that
-    /// lease, which may be short.
+    /// Gives a hold without an expiry the lease of `member`. A foreign holder is not aware of this
+    /// lease, so a short lease is raised to a minimum.
     pub(super) fn end_endless_hold(&mut self, member: &Member, now_ms: u64) {
         let Some(hold) = &mut self.hold else { return };
         if hold.expires_ms.is_none() {
@@ -109,7 +109,7 @@ impl LockState {
         }
     }
 
-    /// The outcome with the rest of an answer.
+    /// Completes a reply with this outcome.
     pub(super) fn reply<T>(&mut self, call: &Call<'_>, outcome: T) -> Reply<T> {
         let end_ms = self.hold.as_ref().map_or(0, |hold| left_ms(hold, call.now_ms()).max(1));
         Reply {
@@ -122,7 +122,7 @@ impl LockState {
         }
     }
 
-    /// The holder with its token if it is the caller's; a token that was lost is replaced.
+    /// Returns the holder and its token if it belongs to the caller; a lost token is replaced.
     fn grant_of(&mut self, call: &Call<'_>, left_ms: u64) -> Option<Grant> {
         let hold = self.hold.as_ref()?;
         let member = hold.member.ours().filter(|member| member.is_of(call.node))?.clone();
@@ -133,14 +133,14 @@ impl LockState {
         Some(Grant { member, token, left_ms, run: Vec::new() })
     }
 
-    /// The member's place in the queue: it stands in the list and has a score.
+    /// Returns the member's queue position: it must be in the list and have a score.
     pub(super) fn position(&self, member: &Party) -> Option<usize> {
-        // Newcomers, the usual case, need not walk the list.
+        // Newcomers, the usual case, skip the search.
         self.deadlines.get(member)?;
         self.queue.iter().position(|waiting| waiting == member)
     }
 
-    /// Removes a waiting member; tells whether it was there.
+    /// Removes a waiting member; returns whether it was there.
     pub(super) fn drop_waiting(&mut self, member: &Party) -> bool {
         let found = self.deadlines.remove(member) | self.alive.remove(member);
         self.arrivals.retain(|arrived| arrived != member);
@@ -160,7 +160,7 @@ impl LockState {
         self.settle();
     }
 
-    /// Leaves members whose node is away in their places, but not for long.
+    /// Leaves members of disconnected nodes in the queue, but not for long.
     fn lower(&mut self, call: &Call<'_>, passed_over: &[Party]) {
         let at_most_ms = call.now_ms() + PASSED_OVER_MS;
         for member in passed_over {
@@ -169,7 +169,7 @@ impl LockState {
         }
     }
 
-    /// Drops members of ours whose patience has ended, wherever they stand.
+    /// Drops our members with a passed liveness deadline, at any position.
     pub(super) fn sweep(&mut self, call: &Call<'_>) {
         let ghosts: Vec<Party> = self.alive.passed(call.now_ms()).take(SWEEP).cloned().collect();
         for ghost in &ghosts {
@@ -177,7 +177,7 @@ impl LockState {
         }
     }
 
-    /// A sorted set without a list is of no use.
+    /// Clears a sorted set without a list, which is a leftover.
     pub(super) fn drop_apart(&mut self) {
         if self.queue.is_empty() {
             self.deadlines.clear();
@@ -186,7 +186,7 @@ impl LockState {
     }
 }
 
-/// The rest of a hold; 0 if it has no end.
+/// Returns the remaining lease; 0 without an expiry.
 pub(super) fn left_ms(hold: &Hold, now_ms: u64) -> u64 {
     hold.expires_ms.map_or(0, |at_ms| at_ms.saturating_sub(now_ms))
 }

@@ -1,4 +1,4 @@
-//! The seven commands.
+//! The commands on a lock.
 
 use proto::{HoldView, Member, NodeId, Party};
 
@@ -11,8 +11,8 @@ use super::{
 use super::{Call, Hold, LockState, Message, TOMBSTONE_MS};
 
 impl LockState {
-    /// Takes the lock for the first member that can have it, or in [`Mode::Wait`] queues for it:
-    /// one member after the other.
+    /// Acquires the lock for the first member that can have it, or in [`Mode::Wait`] queues: one
+    /// member after the other.
     pub fn acquire(
         &mut self,
         call: &mut Call<'_>,
@@ -40,9 +40,10 @@ impl LockState {
         self.end_endless_hold(member, call.now_ms());
         self.drop_apart();
         let party = Party::from(member);
-        // One that stopped the walk for a member of this command stops it for the next, too.
+        // A foreign waiter that stopped the walk for a member of this command also stops it for the
+        // next member.
         if self.hold.is_none() && !std::mem::replace(has_walked, true) {
-            // The caller is behind all others: none ahead could take it.
+            // The caller is behind all others, and no waiter ahead could take the lock.
             if self.advance(call) == AdvanceOutcome::End {
                 self.grant(call, &party, member.lease_ms());
             }
@@ -54,14 +55,14 @@ impl LockState {
         }
     }
 
-    /// The answer of an acquire that finds the queue full, whether it is or not: for tests.
+    /// Returns the reply for a full queue, whether or not the queue is full: for tests.
     pub fn full(&mut self, call: &Call<'_>, members: usize) -> Reply<Vec<Acquired>> {
         self.expire(call.now_ms());
         let waiting = self.live(call) as u64;
         self.reply(call, vec![Acquired::Full { waiting }; members])
     }
 
-    /// The part of an acquire that did not get the lock.
+    /// The part of an acquire after the lock was not granted.
     fn wait(&mut self, call: &Call<'_>, member: &Party, mode: Mode, queue_limit: u32) -> Acquired {
         if let Some(position) = self.position(member) {
             self.raise(call, member);
@@ -70,7 +71,7 @@ impl LockState {
         if mode == Mode::Try {
             return Acquired::Busy;
         }
-        // A deadline without a place does not count.
+        // A deadline without a list entry does not count.
         let limit = queue_limit as usize;
         if self.queue.len() >= limit
             && let waiting = self.live(call)
@@ -83,7 +84,7 @@ impl LockState {
         Acquired::Queued { position: self.queue.len() as u64 - 1 }
     }
 
-    /// Gives a hold back.
+    /// Releases a hold.
     pub fn release(&mut self, call: &mut Call<'_>, member: &Member) -> Reply<Released> {
         self.expire(call.now_ms());
         let outcome = self.drop_hold_of(member);
@@ -91,7 +92,7 @@ impl LockState {
         self.reply(call, outcome)
     }
 
-    /// Extends a hold to its member's full lease.
+    /// Extends a hold to the member's full lease.
     pub fn renew(&mut self, call: &mut Call<'_>, members: &[Member]) -> Reply<Vec<Renewed>> {
         self.expire(call.now_ms());
         let outcome = members.iter().map(|member| self.renew_one(call, member)).collect();
@@ -109,7 +110,7 @@ impl LockState {
         }
     }
 
-    /// Keeps the caller's waiting members alive.
+    /// Renews the caller's waiting members.
     pub fn touch(&mut self, call: &mut Call<'_>, members: &[Member]) -> Reply<Touched> {
         let now_ms = call.now_ms();
         self.expire(now_ms);
@@ -126,7 +127,7 @@ impl LockState {
     }
 
     fn touch_one(&mut self, call: &Call<'_>, member: &Party) -> Presence {
-        // Raised only if it is there: a touch that runs after a leave revives nothing.
+        // Only an existing member is renewed: a touch after a leave must not revive it.
         if self.deadlines.get(member).is_some() {
             self.raise(call, member);
             Presence::Waiting
@@ -137,7 +138,7 @@ impl LockState {
         }
     }
 
-    /// Takes members out of the queue, or releases them if they were granted meanwhile.
+    /// Removes members from the queue, or releases members granted meanwhile.
     pub fn leave(&mut self, call: &mut Call<'_>, leaving: &[Leaving]) -> Reply<Vec<Left>> {
         self.expire(call.now_ms());
         let outcome = leaving.iter().map(|one| self.leave_one(one, call.now_ms())).collect();
@@ -157,7 +158,7 @@ impl LockState {
         }
     }
 
-    /// Drops the hold, that of `member` alone if one is meant.
+    /// Drops the hold, or only a hold by `member` if given.
     pub fn force_release(
         &mut self,
         call: &mut Call<'_>,
@@ -180,7 +181,7 @@ impl LockState {
         self.reply(call, outcome)
     }
 
-    /// Holder and queue, without changing anything but expired entries.
+    /// Returns the holder and the queue; changes nothing except expired entries.
     pub fn inspect(&mut self, now_us: u64, from: u32, most: NonZeroU32) -> Inspection {
         self.expire(now_us / 1_000);
         let hold = self.hold.as_ref().map(|hold| HoldView {

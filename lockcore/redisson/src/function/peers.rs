@@ -1,5 +1,5 @@
-//! The sorted set by which JVMs judge: how long members are believed alive beside it, their scores
-//! in it, and foreign members that are gone.
+//! The sorted set used by JVMs: scores, liveness deadlines of our members beside it, and foreign
+//! members that are gone.
 
 use proto::{Member, Party};
 
@@ -7,33 +7,32 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Call, LockState, PATIENCE_MS};
 
-/// The time that a JVM subtracts from every score behind it when it leaves the queue, by default.
+/// The time a JVM subtracts from every score behind it when it leaves the queue, by default.
 pub const JVM_STEP_MS: u64 = 300_000;
-/// The score ahead of the clock of ours that have no foreign member before them.
+/// How far the scores of our leading members, with no foreign member ahead, are in the future.
 pub const SHORT_SCORE_MS: u64 = 60_000;
-/// The most that a newcomer's score may be above a sufficient one.
+/// The maximum by which a newcomer's score may exceed a sufficient score.
 pub const SLACK_MS: u64 = 3_600_000;
-/// The number of members at the head of the queue that are searched for those without a foreign
-/// member before them.
+/// How many members at the head of the queue are searched for our leading members.
 pub const LEADING: usize = 64;
-/// The time that a foreign member has to subscribe once it was found not to hear.
+/// How long a foreign member without a subscription has to subscribe.
 pub const GRACE_MS: u64 = 8_000;
-/// The time for which suspects are remembered.
+/// How long suspects are remembered.
 pub const SUSPECTS_MS: u64 = 60_000;
-/// The number of members at the head of the queue that are searched for suspects.
+/// How many members at the head of the queue are searched for suspects.
 pub const LOOKED_AT: usize = 256;
-/// The time by which our deadlines outlive the last that was written.
+/// The expiry of our liveness deadlines after the last write.
 pub const ALIVE_MS: u64 = 75_000;
 
-/// The other side of a shared queue.
+/// The JVM side of a shared queue.
 #[derive(Clone, Copy)]
 pub struct Peers<'a> {
-    /// Whether a foreign member would hear that it is to come.
+    /// Whether a foreign member has a subscription, and so would receive a wake-up.
     pub listens: &'a dyn Fn(&str) -> bool,
 }
 
 impl Default for Peers<'_> {
-    /// None of them hears.
+    /// No JVM is subscribed.
     fn default() -> Self {
         Self { listens: &|_| false }
     }
@@ -45,31 +44,31 @@ impl std::fmt::Debug for Peers<'_> {
     }
 }
 
-/// The foreign members that do not hear.
+/// Foreign members without a subscription.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Suspects {
-    /// The time at which each was first found, by the member and its score: the same thread may
+    /// When each was first found without a subscription, by member and score: the same thread may
     /// queue again.
     pub since_ms: BTreeMap<(Party, u64), u64>,
-    /// The expiry of the record.
+    /// When the record expires.
     pub expire_ms: Option<u64>,
 }
 
 impl LockState {
-    /// The end of the time in which a waiting member is believed alive; `None` without a score.
+    /// Returns a waiting member's liveness deadline; `None` without a score.
     pub(super) fn life(&self, member: &Party) -> Option<u64> {
         let score_ms = self.deadlines.get(member)?;
         Some(self.alive.get(member).unwrap_or(score_ms))
     }
 
-    /// The number of waiters that are believed alive.
+    /// Returns the number of live waiters.
     pub(super) fn live(&self, call: &Call<'_>) -> usize {
         self.queue.len().saturating_sub(self.alive.passed(call.now_ms()).count())
     }
 
-    /// Adds a member at the end. Its score is high enough to stay in the future when every foreign
-    /// member ahead has subtracted its step; a higher one of the last, on which JVMs build theirs,
-    /// is kept for a while.
+    /// Adds a member at the end. The score is high enough to stay in the future after every foreign
+    /// member ahead has subtracted its step. If the last member's score is higher, on which JVMs
+    /// base theirs, the new score is at least as high, up to a limit.
     pub(super) fn enqueue(&mut self, call: &Call<'_>, member: &Party) {
         let now_ms = call.now_ms();
         let last_ms = self.queue.back().and_then(|last| self.deadlines.get(last)).unwrap_or(0);
@@ -84,15 +83,15 @@ impl LockState {
         self.believe_alive(call, member, now_ms + PATIENCE_MS);
     }
 
-    /// The member is the last of ours that has come.
+    /// Records the member as our latest arrival.
     fn arrive(&mut self, member: &Party) {
         self.arrivals.retain(|arrived| arrived != member);
         self.arrivals.push(member.clone());
     }
 
-    /// Renews a waiting member's patience. Its score rises with the time that has passed. Where no
-    /// foreign member stands before it, it is short: none subtracts from it any more, and a JVM
-    /// is to get past it soon if we die.
+    /// Renews a waiting member's liveness deadline. The score rises by the elapsed time. With no
+    /// foreign member ahead, the score is short: nobody subtracts from it any more, and a JVM
+    /// should soon get past it if we die.
     pub(super) fn raise(&mut self, call: &Call<'_>, member: &Party) {
         let patience_ms = call.now_ms() + PATIENCE_MS;
         let short_ms = call.now_ms() + SHORT_SCORE_MS;
@@ -109,7 +108,7 @@ impl LockState {
         self.believe_alive(call, member, patience_ms.max(lived_ms));
     }
 
-    /// The first JVM behind us has built its score on a short one of ours: it does not run out
+    /// The first JVM behind us has based its score on a short score of ours: keep it from expiring
     /// while we hold the lock.
     fn raise_next_jvm(&mut self, call: &Call<'_>) {
         let at = self.queue.iter().take(LEADING).position(|member| member.ours().is_none());
@@ -121,9 +120,9 @@ impl LockState {
         }
     }
 
-    /// A member that a JVM's clock or arithmetic has thrown out gets its place at the head back,
-    /// and all others of ours with it, in the order in which they came: were each put back by its
-    /// own node, the last node to look would be first.
+    /// Restores our members thrown out by a JVM's clock or arithmetic, at the head of the queue.
+    /// All of them are restored together, in order of arrival: if each node restored only its own
+    /// members, the last node to do so would be first.
     pub(super) fn take_back(&mut self, call: &Call<'_>, touched: &[Member]) {
         let touched = touched.iter().map(Party::from);
         let out: Vec<_> = touched.filter(|member| self.is_out(call, member)).collect();
@@ -146,14 +145,14 @@ impl LockState {
         }
     }
 
-    /// Whether a member of ours waits, but a JVM has thrown it out.
+    /// Whether a member of ours is waiting, but was thrown out by a JVM.
     fn is_out(&self, call: &Call<'_>, member: &Party) -> bool {
         self.alive.get(member).is_some_and(|ms| ms > call.now_ms())
             && self.deadlines.get(member).is_none()
             && !self.is_held_by(member)
     }
 
-    /// Writes a deadline of our own, and gives the keys the expiry that goes with it.
+    /// Sets a liveness deadline of ours, and the matching key expiries.
     pub(super) fn believe_alive(&mut self, call: &Call<'_>, member: &Party, until_ms: u64) {
         self.alive.set(member, until_ms);
         self.alive_expires_ms = Some(call.now_ms() + ALIVE_MS);
@@ -161,8 +160,8 @@ impl LockState {
         self.queue_expires_ms = None;
     }
 
-    /// Whether a foreign member that is told to come is gone: it does not hear, and has had its
-    /// time to subscribe. `gone` are those that are known to be gone in this call.
+    /// Whether a woken foreign member is gone: it has no subscription, and its time to subscribe is
+    /// over. `gone` caches the gone members found in this call.
     pub(super) fn has_gone(
         &mut self,
         call: &Call<'_>,
@@ -173,7 +172,8 @@ impl LockState {
             return gone.get_or_insert_with(|| self.look_for_gone(call)).contains(member);
         }
         self.suspects = Suspects::default();
-        // Hand-overs among ours subtract nothing. Not the last one's: newcomers build on it.
+        // Hand-offs between our members subtract nothing. The last score stays: newcomers base
+        // theirs on it.
         if self.queue.len() > 1 {
             let score_ms = self.deadlines.get(member).unwrap_or(0);
             self.deadlines.set(member, score_ms.min(call.now_ms() + JVM_STEP_MS));
@@ -181,9 +181,9 @@ impl LockState {
         false
     }
 
-    /// Suspects every foreign member that does not hear, each since it was first found so, and
-    /// returns the members whose time is over. All at once: the threads of a JVM that is gone cost
-    /// one grace, not one each.
+    /// Records every foreign member without a subscription as a suspect, since it was first found
+    /// so, and returns the members whose time is over. All at once, so that the threads of a dead
+    /// JVM cost a single grace period rather than one each.
     fn look_for_gone(&mut self, call: &Call<'_>) -> BTreeSet<Party> {
         let now_ms = call.now_ms();
         let mut gone = BTreeSet::new();

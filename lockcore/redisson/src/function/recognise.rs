@@ -1,25 +1,25 @@
-//! Recognises by content whether a key belongs to a lock or to another program. The scripts apply
-//! these rules to the keys at a lock's names, and refuse every command where one of them fails.
+//! Recognizes by content whether a key belongs to a lock or to another program. The scripts apply
+//! these rules to a lock's keys, and refuse every command if a rule fails.
 
 use proto::{Member, PLAIN_MARKER};
 
-/// The longest count of a hold, in digits.
+/// The maximum length of a hold count, in digits.
 pub(crate) const MAX_COUNT_DIGITS: usize = 15;
 
-/// Whether a text can stand in a queue or hold a lock: a member of ours, or a JVM's, which is its
-/// UUID and a thread.
+/// Whether a text can be queued or hold a lock: a member of ours, or a JVM's, consisting of UUID
+/// and thread.
 pub fn is_member(text: &str) -> bool {
     Member::parse(text).is_some_and(|member| member.as_str().starts_with(PLAIN_MARKER))
         || is_jvm(text)
 }
 
-/// Whether a hash at a lock's name is a hold: one field, a member, and how often it holds.
+/// Whether a hash at a lock name is a hold: a single field, with a member and its hold count.
 pub fn is_hold(fields: &[(String, String)]) -> bool {
     let [(member, count)] = fields else { return false };
     is_member(member) && count.len() <= MAX_COUNT_DIGITS && is_number(count)
 }
 
-/// Whether a string at the token's name is a token, or one of an `RFencedLock`.
+/// Whether a string at a token key is a token, ours or of an `RFencedLock`.
 pub fn is_token(text: &str) -> bool {
     is_number(text)
 }

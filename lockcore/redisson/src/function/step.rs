@@ -1,4 +1,4 @@
-//! All commands behind one function.
+//! All commands in a single function.
 
 use proto::NodeId;
 
@@ -6,7 +6,7 @@ use super::Message;
 use super::{Answer, Call, Command, LockState, Renewed};
 
 impl LockState {
-    /// Runs one command.
+    /// Runs a command.
     pub fn step(&mut self, call: &mut Call<'_>, command: &Command) -> Answer {
         match command {
             Command::Acquire { members, mode, queue_limit } => {
@@ -17,7 +17,7 @@ impl LockState {
             Command::Confirm { member } => {
                 Answer::Renewed(self.renew(call, std::slice::from_ref(member)))
             }
-            // A lock has no part to give back.
+            // A lock has no parts to release.
             Command::Reduce { .. } => Answer::Renewed(self.reply(call, vec![Renewed::NotHeld])),
             Command::Touch { members } => Answer::Touched(self.touch(call, members)),
             Command::Leave { leaving } => Answer::Left(self.leave(call, leaving)),
@@ -31,7 +31,7 @@ impl LockState {
     }
 }
 
-/// Runs one command of `node` at `now_us`; `connected` tells whether a node would receive a
+/// Runs a command from `node` at `now_us`; `connected` returns whether a node would receive a
 /// message.
 pub fn step(
     state: &mut LockState,

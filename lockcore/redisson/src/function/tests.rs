@@ -1,5 +1,5 @@
-//! Sequences of the rules of `docs/redisson.md`, on a lock with a clock that the test moves, and
-//! the rules that are exact to a millisecond. All others are facts of the tests `protocol`.
+//! Sequences of the rules in `docs/redisson.md`, on a lock with a manual clock, and the rules that
+//! are exact to a millisecond. All others are covered by the `protocol` tests.
 
 use super::Presence;
 use super::*;
@@ -10,7 +10,7 @@ mod exact;
 mod sequences;
 mod walk;
 
-/// The time at which each test begins, ms since the epoch.
+/// The start of each test, ms since the epoch.
 const START: u64 = 1_700_000_000_000;
 const LEASE: u64 = 30_000;
 const CLAIM: u64 = 10_000;
@@ -28,20 +28,20 @@ fn member(letter: char, number: u64) -> Party {
     member_with_lease(letter, number, LEASE)
 }
 
-/// The thread of a JVM.
+/// Returns a JVM thread.
 fn jvm(number: u64) -> Party {
     Party::from(format!("0e4a6f0c-5b0e-4a39-8a8d-3c2f5c1f1d55:{number}").as_str())
 }
 
-/// One lock on a server.
+/// A lock on a server.
 struct Bench {
     state: LockState,
     now_us: u64,
-    /// The letters of the nodes that are not connected.
+    /// The letters of disconnected nodes.
     away: String,
-    /// The threads of JVMs that hear.
+    /// Subscribed JVM threads.
     heard: Vec<Party>,
-    /// The messages that were published since they were last taken.
+    /// Published messages not yet taken.
     said: Vec<Message>,
 }
 
@@ -64,7 +64,7 @@ impl Bench {
         self.now_us += ms * 1_000;
     }
 
-    /// Runs a command of the node that `letter` stands for.
+    /// Runs a command of the node with this letter.
     fn run(&mut self, letter: char, command: Command) -> Answer {
         let connected = |node: &str| !self.away.contains(&node[..1]);
         let listens = |thread: &str| self.heard.iter().any(|member| member.as_str() == thread);
@@ -130,30 +130,30 @@ impl Bench {
         self.state.token.as_ref().map_or(0, |token| token.value.get())
     }
 
-    /// A JVM queues: it writes both keys, and without a TTL.
+    /// Queues a JVM, which writes both keys without a TTL.
     fn queue_foreign(&mut self, member: &Party, deadline_ms: u64) {
         self.state.queue.push_back(member.clone());
         self.state.deadlines.set(member, deadline_ms);
         self.state.queue_expires_ms = None;
     }
 
-    /// The members in the queue, in order.
+    /// Returns the queued members, in order.
     fn waiting(&self) -> Vec<Party> {
         self.state.queue.iter().cloned().collect()
     }
 }
 
-/// The member of ours.
+/// Returns a member of ours.
 fn ours(party: &Party) -> Member {
     party.ours().expect("a member of ours").clone()
 }
 
-/// The milliseconds left of the hold, 0 if there is none.
+/// Returns the remaining milliseconds of the hold, 0 without a hold.
 fn left<T>(reply: &Reply<T>) -> u64 {
     reply.first_end_ms.expect("a full answer")
 }
 
-/// The letter of a member's node.
+/// Returns the letter of a member's node.
 fn letter(member: &Party) -> char {
     member.as_str().chars().nth(2).expect("a member of ours")
 }

@@ -5,12 +5,12 @@ local member, lease = ARGV[3], ARGV[4]
 local found = call('EXISTS', KEYS[1], KEYS[2], KEYS[5])
 --#include clock
 
--- A short way comes first, because nearly every acquire takes it. Anything that it does not expect
--- is left to the long way, and until then nothing was written.
+-- A fast path comes first, because nearly every acquire takes it. Any unexpected state is left to
+-- the full path, and until then nothing has been written.
 if found == 0 then
-  -- Free, no queue, no tombstone. The answer is the clock, which is also the token, and the member.
-  -- SET comes first: it is refused when memory is full, and then nothing has been written. A token
-  -- or a latest time that is ahead of the clock, or no token, is left to the long way.
+  -- Free, no queue, no tombstone. The reply is the clock, which is also the token, and the member.
+  -- SET comes first: when memory is full it is refused, and then nothing has been written. If the
+  -- token is invalid, or the token or latest time is not below the clock, the full path decides.
   local now_us, previous = tonumber(clock), pcall('GET', KEYS[4])
   local is_token = type(previous) == 'string' and string.match(previous, '^%d+$')
   if (not previous or is_token and tonumber(previous) < now_us) and tonumber(ARGV[7]) < now_us then

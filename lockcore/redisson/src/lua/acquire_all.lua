@@ -1,8 +1,8 @@
--- Acquires for several members of one node, one after the other. KEYS: hold, queue, deadlines,
--- token, the tombstone of each member, alive, arrivals and suspects. ARGV: node, prefix, 'try' or
--- 'wait', queue limit, the members, latest time. The outcome is one letter a member, g(ranted),
--- q(ueued), b(usy), f(ull), r(efused). At the end: one number for each queued member (its position)
--- and for each member that found the queue full (the length of the queue then).
+-- Acquires for several members of a node, one after the other. KEYS: hold, queue, deadlines, token,
+-- a tombstone for each member, alive, arrivals and suspects. ARGV: node, prefix, 'try' or 'wait',
+-- queue limit, the members, latest time. The outcome has a letter for each member: g(ranted),
+-- q(ueued), b(usy), f(ull), r(efused). The reply ends with a number for each queued member (its
+-- position) and each member that found the queue full (the queue length).
 local call = redis.call
 
 --#include clock

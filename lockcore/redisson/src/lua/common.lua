@@ -1,33 +1,32 @@
--- Shared by the scripts that may hand a lock over.
--- KEYS: hold, queue, deadlines, token, and last alive, arrivals and suspects. ARGV: the calling
--- node, the channel prefix, the arguments that each script adds, and last the latest time that the
--- node has seen on a server. One that this server has replaced may have been ahead of it.
--- Before it: `clock`.
+-- Shared by the scripts that may hand off a lock. KEYS: hold, queue, deadlines, token,
+-- script-specific keys, and last alive, arrivals and suspects. ARGV: the calling node, the channel
+-- prefix, script-specific arguments, and last the latest server time seen by the node: the clock of
+-- a replaced server may have been ahead of this server's clock. Requires `clock` before it.
 
 local node, prefix = ARGV[1], ARGV[2]
 local now_us = tonumber(clock)
 local now = math.floor(now_us / 1000)
--- Redisson's sorted set holds the scores by which JVMs judge. Up to when ours are believed alive
--- stands apart, and so do the order in which they came and the foreign members that do not hear.
+-- Redisson's sorted set holds the scores used by JVMs. Our liveness deadlines are separate, as are
+-- our members' order of arrival and the foreign members without a subscription.
 local alive, arrivals, suspects = KEYS[#KEYS - 2], KEYS[#KEYS - 1], KEYS[#KEYS]
 local is_suspicious
--- Which foreign members are gone, once they were looked for.
+-- The gone foreign members, once searched.
 local gone
 
--- For whom it is asked: the first member, or the lock alone.
+-- The subject of the reply: the first member, or the lock alone.
 local asked = KEYS[1]
--- The content of the reply. The token is text, known once it was given out or read.
+-- The content of the reply. The token is a string, set once issued or read.
 local holder, left, token = false, 0, false
 local passed_over = 0
 -- Read before the first write: scripts are not rolled back.
 local head, previous
--- Whether the sorted set stands without a list: then it is a leftover.
+-- Whether the sorted set exists without a list: then it is a leftover.
 local leftovers
--- The answer if a key at one of our names is not a lock's. It is another program's, and nothing is
--- written.
+-- The reply if a key with one of our names is not a lock's. It belongs to another program, and
+-- nothing is written.
 local foreign_key
 
--- Node and lease of a member of ours; nothing for a foreign one.
+-- Returns node and lease of a member of ours; nothing for a foreign member.
 local function ours(member)
   local of, lease = string.match(member, '^~1([^:]*):%d+:(%d+):')
   lease = tonumber(lease)
@@ -36,7 +35,7 @@ local function ours(member)
   end
 end
 
--- Whether a text is a member's: ours, or a JVM's, which is a UUID and a thread.
+-- Whether a text is a member: ours, or a JVM's, consisting of UUID and thread.
 local function is_member(text)
   return ours(text)
     or string.match(text, '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$')
@@ -44,7 +43,7 @@ end
 
 --#include foreign_key
 
--- The last token as a number, if one is remembered that can be followed below 2^53.
+-- Returns the last token as a number, if stored and small enough for a successor below 2^53.
 local function last_token()
   local number = tonumber(previous or '')
   if number and number >= 0 and number < $greatest_token then
@@ -52,7 +51,7 @@ local function last_token()
   end
 end
 
--- A hold is a hash of one field: a member, and how often it holds. An application's hash is not.
+-- A hold is a hash with a single field: a member and its hold count. An application's hash is not.
 local function look_at_holder()
   local fields = read('hold', 'HRANDFIELD', KEYS[1], '2', 'WITHVALUES') or {}
   local member, count = fields[1], fields[2]
@@ -70,7 +69,7 @@ local function look_at_token()
   end
 end
 
--- Nothing if the member was not given up.
+-- Returns nothing if the member was not given up.
 local function look_at_tombstone(key)
   local mark = read('tombstone', 'GET', key)
   if mark and mark ~= '1' then
@@ -79,7 +78,7 @@ local function look_at_tombstone(key)
   return mark
 end
 
--- The member with the lowest score. It tells whose a sorted set is.
+-- Returns the member with the lowest score, which shows whose a sorted set is.
 local function lowest_of(which, key)
   local members = read(which, 'ZRANGEBYSCORE', key, '-inf', '+inf', 'LIMIT', '0', '1')
   return members and members[1]
@@ -115,18 +114,18 @@ local function look()
   look_at_token()
 end
 
--- On which a foreign member is told to come.
+-- Returns the channel that wakes a foreign member.
 local function channel_of(member)
   local base = string.find(KEYS[1], '{', 1, true) and KEYS[1] or '{' .. KEYS[1] .. '}'
   return 'redisson_lock__channel:' .. base .. ':' .. member
 end
 
--- Up to when a waiting member with this score is believed alive.
+-- Returns the liveness deadline of a waiting member with this score.
 local function life(member, score)
   return tonumber(score and ours(member) and call('ZSCORE', alive, member) or score or 0)
 end
 
--- Takes a waiting member out. Returns how many places it had: none, if only its score was there.
+-- Removes a waiting member. Returns how many list entries it had: none if there was only a score.
 local function drop(member)
   local places = call('LREM', KEYS[2], 1, member)
   call('ZREM', KEYS[3], member)
@@ -141,8 +140,8 @@ local function drop_leftovers()
   end
 end
 
--- A hold without an end would be for ever. A foreign holder knows nothing of our lease, which may
--- be short.
+-- Without an expiry, a hold would last for ever. A foreign holder is not aware of our lease, which
+-- may be short.
 local function end_hold_after(lease)
   if holder and call('PTTL', KEYS[1]) == -1 then
     left = math.max(tonumber(lease), ours(holder) and 0 or $foreign_lease_ms)
@@ -150,7 +149,7 @@ local function end_hold_after(lease)
   end
 end
 
--- Changes nothing, but Redis refuses it like every write on a replica or without enough replicas.
+-- Changes nothing, but Redis refuses it like every write, on a replica or without enough replicas.
 -- PUBLISH is not refused, so this comes first. Allowed when memory is full.
 local function assert_writable()
   call('HDEL', KEYS[1], '')
@@ -163,7 +162,7 @@ end
 
 local function remember_token(text)
   token = text
-  -- An RFencedLock counts on from it, whenever that may be.
+  -- No TTL, because an RFencedLock may continue from it at any time.
   call('SET', KEYS[4], text)
 end
 
@@ -182,9 +181,9 @@ local function keep_queue()
   call('PEXPIRE', arrivals, $alive_ms)
 end
 
--- The score of a newcomer: high enough to stay in the future when every foreign member ahead has
--- subtracted its five minutes. A higher one of the last, on which JVMs build theirs, is kept for an
--- hour.
+-- Returns a newcomer's score: high enough to stay in the future after every foreign member ahead
+-- has subtracted five minutes. If the last member's score is higher, on which JVMs base theirs, the
+-- new score is at least as high, up to an hour above.
 local function chained_score()
   local last = call('LINDEX', KEYS[2], -1)
   local score = last and tonumber(call('ZSCORE', KEYS[3], last) or 0) or 0
@@ -193,15 +192,15 @@ local function chained_score()
   return math.min(math.max(score, enough), enough + $slack_ms)
 end
 
--- The member is the last of ours that has come.
+-- Records the member as our latest arrival.
 local function arrive(member)
   local last = call('ZREVRANGE', arrivals, 0, 0, 'WITHSCORES')[2]
   call('ZADD', arrivals, (last or 0) + 1, member)
 end
 
--- Renews the patience of waiting members, each with its score and up to when it was believed alive.
--- A score rises with the time that has passed. Where no foreign member stands before us it is
--- short: no JVM subtracts from it any more, and a JVM is to get past us soon if we die.
+-- Renews the liveness deadlines of waiting members, given with scores and earlier liveness
+-- deadlines. A score rises by the elapsed time. With no foreign member ahead, the score is short:
+-- no JVM subtracts from it any more, and a JVM should soon get past us if we die.
 local function raise(members, scores, lives)
   local leading, next_jvm = {}, nil
   for place, member in ipairs(call('LRANGE', KEYS[2], '0', '$last_leading')) do
@@ -226,8 +225,8 @@ local function raise(members, scores, lives)
   if raised[1] then
     call('ZADD', KEYS[3], unpack(raised))
     call('ZADD', alive, 'GT', unpack(living))
-    -- A JVM behind us has built its score on a short one of ours: it does not run out while we hold
-    -- the lock.
+    -- A JVM behind us has based its score on a short score of ours: keep it from expiring while we
+    -- hold the lock.
     if next_jvm then
       call('ZADD', KEYS[3], 'XX', 'GT', now + $jvm_step_ms, next_jvm)
     end
@@ -235,16 +234,17 @@ local function raise(members, scores, lives)
   end
 end
 
--- Drops a few of ours whose deadline has passed.
+-- Drops a few of our members with a passed liveness deadline.
 local function sweep()
   for _, member in ipairs(call('ZRANGEBYSCORE', alive, '-inf', now, 'LIMIT', 0, $sweep)) do
     drop(member)
   end
 end
 
--- Suspects every foreign member that does not hear, since it was first found so, and returns those
--- that have had their time to subscribe. All at once: the threads of a JVM that is gone cost one
--- grace, not one each. Known by its score too: the same thread may queue again.
+-- Records every foreign member without a subscription as a suspect, since it was first found so,
+-- and returns the members whose time to subscribe is over. All at once, so that the threads of a
+-- dead JVM cost a single grace period rather than one each. Includes the score: the same thread may
+-- queue again.
 local function look_for_gone()
   local members, channels, names = {}, {}, {}
   for _, member in ipairs(call('LRANGE', KEYS[2], '0', '$last_looked_at')) do
@@ -274,15 +274,15 @@ local function look_for_gone()
   return gone
 end
 
--- Whether somebody has subscribed to this very channel. PUBLISH counts those with a pattern as
--- well, and a tool that watches everything would make the dead look alive.
+-- Whether anybody has subscribed to exactly this channel. PUBLISH also counts pattern
+-- subscriptions, and a tool that watches everything would make dead members look alive.
 local function listens(channel)
   return call('PUBSUB', 'NUMSUB', channel)[2] > 0
 end
 
--- Offers the free lock to a live member. Returns 'granted', 'stopped', 'dropped' if it is out of
--- the queue, or nothing if it was passed over.
--- A JVM is not told to come while others stand before it: it would ask without a pause.
+-- Offers the free lock to a live member. Returns 'granted', 'stopped', 'dropped' if the member was
+-- removed from the queue, or nothing if it was skipped. A JVM is not woken while others are ahead:
+-- it would retry without a pause.
 local function offer(member, deaf, is_behind)
   local of, lease = ours(member)
   if not of then
@@ -302,7 +302,8 @@ local function offer(member, deaf, is_behind)
         call('DEL', suspects)
         is_suspicious = false
       end
-      -- Hand-overs among ours subtract nothing. Not the last one's: newcomers build on it.
+      -- Hand-offs between our members subtract nothing. The last score stays: newcomers base theirs
+      -- on it.
       if call('LLEN', KEYS[2]) > 1 then
         call('ZADD', KEYS[3], 'XX', 'LT', now + $jvm_step_ms, member)
       end
@@ -324,7 +325,7 @@ local function offer(member, deaf, is_behind)
   return 'granted'
 end
 
--- Walks along the queue, at first no further than the head.
+-- Walks along the queue, at first only to the head.
 local function walk(deaf)
   local passed, start, further, outcome = {}, 0, 0, nil
   repeat
@@ -351,7 +352,7 @@ local function walk(deaf)
   if not passed[1] then
     return outcome or 'none'
   end
-  -- Their next touch restores it; if none comes, they are soon out of the way.
+  -- The next touch of each restores its deadline; without a touch, they are soon out of the way.
   for first = 1, #passed, $most_unpacked do
     local lowered = {}
     for i = first, math.min(first + $most_unpacked - 1, #passed) do
@@ -365,7 +366,8 @@ local function walk(deaf)
   return outcome or 'none'
 end
 
--- Hands the free lock to the first who can take it. Returns 'granted', 'stopped' or 'none'.
+-- Grants the free lock to the first waiter that can take it. Returns 'granted', 'stopped' or
+-- 'none'.
 local function advance()
   assert_writable()
   if not head then
@@ -375,7 +377,7 @@ local function advance()
   return walk({})
 end
 
--- The reply: the outcome of the command, and the state of the lock after it.
+-- Returns the reply: the outcome of the command, and the lock state after it.
 local function tell(outcome, number)
   local of = holder and ours(holder)
   if of ~= node then

@@ -1,6 +1,6 @@
 -- KEYS: hold, queue, deadlines, token, alive, arrivals and suspects. ARGV: node, prefix, how many
--- waiting members are left out, the most of them that are told, latest time. Answers the lock,
--- holder, token, ms left, the server's time, members, deadlines, and how many wait.
+-- waiting members to skip, the maximum to return, latest time. Returns the lock, holder, token, ms
+-- left, server time, members, deadlines, and the number of waiters.
 local call = redis.call
 
 --#include clock
@@ -20,6 +20,6 @@ for first = 1, #members, $most_unpacked do
     deadlines[#deadlines + 1] = deadline or '0'
   end
 end
--- A hold without an end has nothing left.
+-- A hold without an expiry has nothing left.
 left = holder and math.max(call('PTTL', KEYS[1]), 0) or 0
 return { KEYS[1], holder, previous, left, clock, members, deadlines, call('LLEN', KEYS[2]) }

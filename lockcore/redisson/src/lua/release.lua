@@ -1,12 +1,12 @@
 -- KEYS: hold, queue, deadlines, token, alive, arrivals and suspects. ARGV: node, prefix, member,
--- latest time. A short way comes first, because nearly every release takes it. Anything that it
--- does not expect, such as a key of another type, is left to the long way; until then nothing was
+-- latest time. A fast path comes first, because nearly every release takes it. Any unexpected
+-- state, such as a key of another type, is left to the full path; until then nothing has been
 -- written.
 local call, pcall = redis.call, redis.pcall
 local head = pcall('LINDEX', KEYS[2], '0')
 
 -- No waiters. The field is the caller's own, whatever else the hash may be. There is nothing to
--- tell, not even the time, which would take as long as all else.
+-- return, not even the time, which would take as long as all the rest.
 if not head and pcall('HDEL', KEYS[1], ARGV[3]) == 1 then
   return 1
 end

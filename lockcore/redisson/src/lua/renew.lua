@@ -1,8 +1,8 @@
--- KEYS: of each lock hold and token. ARGV: node, prefix, then for each lock member and lease, last
+-- KEYS: hold and token of each lock. ARGV: node, prefix, then member and lease for each lock, last
 -- the latest time.
--- Answers the clock, then for each lock: `<token><member>` if the lease was extended; `<member>` if
--- it is not held; else an answer in full, or a list with the error of a foreign key. Nothing that
--- may fail stands between a lock's first write and its last.
+-- Returns the clock, then for each lock: `<token><member>` if the lease was extended; `<member>` if
+-- not held; else a full reply, or a list with the error for a foreign key. Nothing that may fail
+-- comes between a lock's first write and last write.
 local call, pcall = redis.call, redis.pcall
 local KEYS = KEYS
 

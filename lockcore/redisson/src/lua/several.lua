@@ -1,6 +1,6 @@
--- For scripts that run on several locks, one after the other. They have a KEYS of their own.
+-- For scripts that run on several locks in sequence. They define a separate KEYS.
 
--- Selects the lock with these keys, of which nothing is known yet.
+-- Selects the lock with these keys, whose state is not known yet.
 local function select_lock(keys)
   KEYS = keys
   holder, left, token, passed_over = false, 0, false, 0
@@ -9,7 +9,7 @@ local function select_lock(keys)
   is_suspicious, gone = nil, nil
 end
 
--- The error of a foreign key as the answer for its lock: an error by itself would be the answer for
+-- Returns the error for a foreign key as a reply for this lock: a bare error would be the reply for
 -- all.
 local function error_for_lock()
   return { foreign_key.err }

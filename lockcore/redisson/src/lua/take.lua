@@ -1,6 +1,6 @@
--- The long way of an acquire. Before it: `members`, and `ARGV` with 'try' or 'wait' and the queue
--- limit as `mode` and `limit`; their tombstones are KEYS from the fifth on. After it: the outcome
--- of each member, and its position if it is queued, or how many wait if the queue is full.
+-- The full path of an acquire. Requires `members`, and from `ARGV` 'try' or 'wait' as `mode` and
+-- the queue limit as `limit`; the tombstones start at the fifth of KEYS. Sets each member's
+-- outcome, and its position if queued, or the number of waiters if the queue is full.
 
 asked = members[1]
 look()
@@ -43,7 +43,7 @@ local function take(member, lease)
     end_hold_after(lease)
     return 'granted', 0
   end
-  -- Asked again, after an answer that was lost.
+  -- A retry after a lost reply.
   local position = head and call('ZSCORE', KEYS[3], member) and call('LPOS', KEYS[2], member)
   if not position and not is_checked then
     -- Changes nothing, but is refused when memory is full, and then nothing has been written.
@@ -51,7 +51,7 @@ local function take(member, lease)
   end
   is_checked = true
   end_hold_after(lease)
-  -- One that stopped the walk for a member of this command stops it for the next, too.
+  -- A foreign waiter that stopped the walk for a member of this command also stops it for the next.
   if not holder and not has_walked then
     has_walked = true
     if advance() == 'none' then

@@ -1,9 +1,9 @@
--- KEYS: of each lock hold, queue, deadlines, token, alive, arrivals and suspects.
--- ARGV: node, prefix, then for each lock the number of its members, and these, all of this node;
+-- KEYS: hold, queue, deadlines, token, alive, arrivals and suspects of each lock.
+-- ARGV: node, prefix, then for each lock the number of members, and the members, all of this node;
 -- last the latest time.
--- Answers the clock and how many listen to the node's channel, then for each lock: an answer in
--- full, or a list with the error of a foreign key. The outcome is one letter a member: w(aiting),
--- h(olding), g(one).
+-- Returns the clock and the number of subscribers to the node's channel, then for each lock: a full
+-- reply, or a list with the error for a foreign key. The outcome has a letter for each member:
+-- w(aiting), h(olding), g(one).
 local call = redis.call
 local KEYS = KEYS
 
@@ -28,9 +28,9 @@ local function touch(members)
     drop_leftovers()
     deadlines = {}
   end
-  -- A member that a JVM's clock or arithmetic has thrown out gets its place at the head back, and
-  -- all others of ours with it, in the order in which they came: were each put back by its own
-  -- node, the last node to look would be first.
+  -- Restores our members thrown out by a JVM's clock or arithmetic, at the head of the queue. All
+  -- of them are restored together, in order of arrival: if each node restored only its own members,
+  -- the last node to do so would be first.
   local function is_out(member, score, life)
     return not score and member ~= holder and tonumber(life or 0) > now
   end
@@ -81,7 +81,7 @@ local function touch(members)
   return tell(table.concat(letters), listeners)
 end
 
--- Where the number of the next lock's members stands in ARGV.
+-- The index in ARGV of the next lock's member count.
 local at = 3
 for i = 1, #locks / width do
   select_lock({ unpack(locks, width * (i - 1) + 1, width * i) })

@@ -1,31 +1,31 @@
-//! The names of a lock's keys and channels in Redisson's layout.
+//! Names of a lock's keys and channels in Redisson's layout.
 
 use std::fmt;
 
 use proto::wire::keys::Key;
 use proto::{LockName, Member, NodeId, PLAIN_MARKER};
 
-/// The start of the names of the channels on which JVMs tell each other of a lock.
+/// The prefix of the channels on which JVMs notify each other about a lock.
 pub(crate) const PEER_CHANNELS: &str = "redisson_lock__channel:";
 
-/// The queue of the lock.
+/// Returns the queue key.
 fn queue(lock: &LockName) -> Key<'_> {
     Key::new("redisson_lock_queue", lock)
 }
 
-/// The deadlines of its waiters.
+/// Returns the key of the waiters' deadlines.
 fn deadlines(lock: &LockName) -> Key<'_> {
     Key::new("redisson_lock_timeout", lock)
 }
 
-/// The last token of the lock.
+/// Returns the key of the last token.
 pub(crate) fn token(lock: &LockName) -> Key<'_> {
     Key::new("redisson_lock_token", lock)
 }
 
-/// The keys of a lock, with the tombstones of these members. Up to when waiting members of ours are
-/// believed alive, the order in which they came, and the foreign members that do not hear stand in
-/// the last three, in the order in which the scripts know them.
+/// Returns a lock's keys, with the tombstones of these members. The last three hold our waiting
+/// members' liveness deadlines, their order of arrival, and the foreign members without a
+/// subscription, in the order expected by the scripts.
 pub(crate) fn of(lock: &LockName, tombstones: &[&str]) -> impl Iterator<Item = String> {
     let of_tombstone = |member: &&str| Tombstone { lock, member }.to_string();
     let first = [queue(lock), deadlines(lock), token(lock)].map(|key| key.to_string());
@@ -35,12 +35,12 @@ pub(crate) fn of(lock: &LockName, tombstones: &[&str]) -> impl Iterator<Item = S
     [lock.as_str().to_owned()].into_iter().chain(first).chain(gone).chain(last)
 }
 
-/// The key that says that a member was given up.
+/// The key that records that a member was given up.
 #[derive(Debug)]
 pub(crate) struct Tombstone<'a> {
     /// The lock.
     pub(crate) lock: &'a LockName,
-    /// The text of the member.
+    /// The member's text.
     pub(crate) member: &'a str,
 }
 
@@ -51,13 +51,13 @@ impl fmt::Display for Tombstone<'_> {
     }
 }
 
-/// The pattern of the channels on which a JVM's unlock wakes a node's waiting members, for all
-/// locks.
+/// Returns the pattern of the channels on which a JVM's unlock wakes a node's waiting members, for
+/// all locks.
 pub(crate) fn pokes_pattern(node: &NodeId) -> String {
     format!("{PEER_CHANNELS}*:{PLAIN_MARKER}{node}:*")
 }
 
-/// The member of a node that is told to come, by the channel.
+/// Returns the member of this node woken on a channel.
 pub(crate) fn poked_member(channel: &str, node: &NodeId) -> Option<Member> {
     let at = channel.find(&format!(":{PLAIN_MARKER}{node}:"))?;
     Member::parse(&channel[at + 1..])

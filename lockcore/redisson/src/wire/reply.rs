@@ -1,4 +1,4 @@
-//! From the answers of the scripts to typed replies.
+//! Parses script replies into typed replies.
 
 use proto::wire::{Commands, Told, Value, fencing_token, nonsense, outcome};
 use proto::{
@@ -6,14 +6,14 @@ use proto::{
     Released, Renewed, Reply, StoreError, Touched,
 };
 
-/// Reads the error of the server that stands as a text in an answer.
+/// Parses a server error embedded as text in a reply.
 type OfError<'a> = &'a dyn Fn(&str) -> StoreError;
 type ReadResult<T> = Result<T, StoreError>;
 
-/// The answer to one command.
+/// Parses the reply to a command.
 ///
 /// # Errors
-/// If the answer has no known form, is one to another request, or reports another program's key.
+/// If the reply has an unknown form, belongs to another request, or reports another program's key.
 pub(crate) fn answer(
     (lock, command): (&LockName, &Command),
     of_error: OfError<'_>,
@@ -40,10 +40,10 @@ pub(crate) fn answer(
     Told::to(asked, answer).and_then(read).ok_or_else(nonsense)
 }
 
-/// The answers to several renewals, or to several touches.
+/// Parses the replies to several renewals, or to several touches.
 ///
 /// # Errors
-/// As [`answer`], but that it reports another program's key.
+/// As [`answer`], except that another program's key is reported in its own answer.
 pub(crate) fn answers(
     commands: &Commands<'_>,
     of_error: OfError<'_>,
@@ -57,7 +57,7 @@ pub(crate) fn answers(
     read.ok_or_else(nonsense)
 }
 
-/// A clock says that the member has the full lease, with the clock as its token.
+/// A clock alone means that the member has the full lease, with the clock as the token.
 fn acquired(told: Told<'_>, member: &Member) -> Option<Reply<Vec<Acquired>>> {
     if let Told::Text(clock) = told {
         let grant = held(member, clock)?;
@@ -67,14 +67,13 @@ fn acquired(told: Told<'_>, member: &Member) -> Option<Reply<Vec<Acquired>>> {
     reply(told, |word, number| Some(vec![outcome::acquired(word, number)?]))
 }
 
-/// The member's hold for its full lease.
+/// Returns the member's hold with the full lease.
 fn held(member: &Member, token: &str) -> Option<Grant> {
     let (token, left_ms) = (fencing_token(token)?, member.lease_ms());
     Some(Grant { member: member.clone(), token, left_ms, run: Vec::new() })
 }
 
-/// An answer in full, followed by the number of each member that is queued, or finds the queue
-/// full.
+/// A full reply, followed by a number for each member that is queued or found the queue full.
 fn all_acquired(told: Told<'_>, members: usize) -> Option<Reply<Vec<Acquired>>> {
     let Told::Full(parts) = told else { return None };
     let (Value::List(numbers), rest) = parts.split_last()? else { return None };
@@ -82,7 +81,7 @@ fn all_acquired(told: Told<'_>, members: usize) -> Option<Reply<Vec<Acquired>>> 
     (reply.outcome.len() == members).then_some(reply)
 }
 
-/// A bare 1 says that the lock is free now, without the time.
+/// A bare 1 means that the lock is free, and has no time.
 fn released(told: Told<'_>) -> Option<Reply<Released>> {
     if let Told::Number(1) = told {
         return Some(usual(Released::Released, 0, None, None));
@@ -90,7 +89,7 @@ fn released(told: Told<'_>) -> Option<Reply<Released>> {
     reply(told, outcome::released)
 }
 
-/// `{ clock, then for each: its token, nothing if it is not held, or as [`one_of_several`] }`
+/// `{ clock, then for each: token, nothing if not held, or as [`one_of_several`] }`
 fn all_renewed(
     parts: &[Value<'_>],
     commands: &Commands<'_>,
@@ -132,7 +131,7 @@ fn all_touched(
     })
 }
 
-/// Reads one answer for each command.
+/// Reads a reply for each command.
 fn all(
     answers: &[Value<'_>],
     commands: &Commands<'_>,
@@ -143,7 +142,7 @@ fn all(
     read.collect::<Option<_>>().filter(|_| is_whole)
 }
 
-/// An answer in full, or a list with the server's error for this lock.
+/// A full reply, or a list with the server's error for this lock.
 fn one_of_several<T>(
     answer: &Value<'_>,
     (first, of_error): (&Member, OfError<'_>),
@@ -157,7 +156,7 @@ fn one_of_several<T>(
     reply(Told::to(first.as_str(), answer)?, outcome).map(Ok)
 }
 
-/// A reply of the short ways, beside whose outcome nothing else happened.
+/// A reply from a fast path, without side effects.
 fn usual<T>(outcome: T, left_ms: u64, grant: Option<Grant>, now_us: Option<u64>) -> Reply<T> {
     Reply {
         outcome,
@@ -175,7 +174,7 @@ fn grant(member: &Value<'_>, token: &Value<'_>, left_ms: u64) -> Option<Grant> {
     Some(Grant { member, token, left_ms, run: Vec::new() })
 }
 
-/// `{ outcome, number, ms left, holder, token, server's time, passed over }`
+/// `{ outcome, number, ms left, holder, token, server time, skipped }`
 fn reply<T>(told: Told<'_>, outcome: impl FnOnce(&str, u64) -> Option<T>) -> Option<Reply<T>> {
     let Told::Full(parts) = told else { return None };
     reply_of(parts, outcome)

@@ -1,5 +1,5 @@
-//! Rules that are exact to a millisecond or a microsecond, or that count questions. All others are
-//! facts of the tests `protocol`.
+//! Rules that are exact to a millisecond or a microsecond, or that count requests. All others are
+//! covered by the `protocol` tests.
 
 use super::*;
 
@@ -79,7 +79,7 @@ fn less_than_a_millisecond_left_of_a_hold_is_told_as_one() {
     lock.acquire(&a);
     lock.pass(LEASE - 1);
     assert_eq!(left(&lock.release(&member('b', 1))), 1);
-    // Without an end, nothing of it is known to be left.
+    // Without an expiry, no remaining time is known.
     lock.state.hold = Some(Hold { member: a, expires_ms: None });
     assert_eq!(left(&lock.release(&member('b', 1))), 1);
     assert_eq!(lock.inspect().holds[0].left_ms, 0);

@@ -35,7 +35,7 @@ fn a_member_whose_claim_has_ended_is_gone_and_a_late_push_finds_another_holder()
     lock.touch(&[&c]);
     assert!(lock.token() > first);
     assert_eq!(lock.presence(&b), Presence::Gone);
-    // The attempt goes on under a new number, at the end.
+    // The attempt continues under a new id, at the end.
     assert_eq!(lock.acquire(&member('b', 2)).outcome, queued(0));
     assert_eq!(lock.holder(), Some(&c));
 }

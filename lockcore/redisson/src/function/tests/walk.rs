@@ -1,4 +1,4 @@
-//! Long random walks, the same each time, with the laws that must hold after every step.
+//! Long random walks with a fixed seed, with the laws that must hold after every step.
 
 use std::collections::BTreeSet;
 
@@ -26,11 +26,11 @@ impl Random {
     }
 }
 
-/// The record of a walk, by which the next step is judged.
+/// The history of a walk, against which the next step is checked.
 struct Walk {
     lock: Bench,
     random: Random,
-    /// The members that were made, by their number.
+    /// The created members, by id.
     made: Vec<Party>,
     buried: BTreeSet<Party>,
     highest_token: u64,
@@ -56,7 +56,7 @@ impl Walk {
         member
     }
 
-    /// Draws a member: mostly one that is there, sometimes any that was ever made.
+    /// Draws a member: usually a present member, sometimes any ever created.
     fn somebody(&mut self) -> Party {
         let mut there = self.lock.waiting();
         there.extend(self.lock.holder().cloned());
@@ -136,7 +136,7 @@ impl Walk {
         if let Some(hold) = &after.hold {
             assert!(!listed.contains(&hold.member), "the holder does not wait");
         }
-        // A member whose patience has ended goes to the end when it asks again.
+        // A member with an expired deadline goes to the end when it retries.
         let again = match command {
             Command::Acquire { members, .. } => Some(Party::from(&members[0])),
             _ => None,
@@ -178,8 +178,8 @@ impl Walk {
             assert!(is_dropped, "one holder at a time: {old} was robbed by {command:?}");
         }
         self.handed_over += usize::from(before.queue.contains(&new));
-        // Every member ahead had passed, was away, was foreign and late or silent, or left with
-        // this command.
+        // Every member ahead had expired, was disconnected, was foreign and expired or silent, or
+        // left with this command.
         for ahead in before.queue.iter().take_while(|member| **member != new) {
             let is_late = before.life(ahead).is_none_or(|ms| ms <= self.lock.now());
             let is_silent = before.suspects.since_ms.iter().any(|((suspect, _), since_ms)| {
@@ -208,7 +208,7 @@ impl Walk {
         self.buried.extend(buried.map(|leaving| Party::from(&leaving.member)));
     }
 
-    /// Whether the member was given up less than a tombstone ago.
+    /// Whether the member was given up within the tombstone period.
     fn is_buried(&self, before: &LockState, member: &Party) -> bool {
         self.buried.contains(member) && before.gone.contains_key(&ours(member))
     }
