@@ -50,7 +50,7 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// Asserts that stderr has exactly one line, with this text.
+    /// Asserts that stderr is a single line, with this text.
     pub(crate) fn says(&self, code: i32, named: &str) {
         assert_eq!(self.code, Some(code), "{self:?}");
         assert_eq!(self.stderr.lines().count(), 1, "{self:?}");

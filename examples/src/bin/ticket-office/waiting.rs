@@ -104,7 +104,7 @@ pub(crate) async fn buy(
     purchase: Purchase,
 ) -> Response {
     told.tell(Stage::Begun);
-    yield_now().await; // lets the events start, even if the first is a refusal
+    yield_now().await; // the events begin, also if the first one is a refusal
     let mut waiting = Waiting::new(office, purchase);
     let guard = loop {
         let step = tokio::select! {
