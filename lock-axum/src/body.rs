@@ -8,7 +8,7 @@ use crate::locked::{Locked, lock};
 use crate::mode::{AsKeys, Mode};
 use crate::rejection::LockedBodyRejection;
 
-/// Reads the body as `E`, then acquires the lock of key `K`. A slow client holds nothing while it
+/// Reads the body as `E`, then acquires the lock named by `K`. A slow client holds nothing while it
 /// sends.
 ///
 /// For a key from the body itself, use [`Locked<Json<T>>`](Locked). For a key that needs both,

@@ -16,7 +16,7 @@ use crate::lockable::Lockable;
 use crate::mode::{AsKeys, Mode, Permit, Read, Write};
 use crate::rejection::LockedRejection;
 
-/// Runs the handler under the lock of key `E`, and gives the handler access to the hold.
+/// Runs the handler under the lock named by `E`, and gives the handler access to the hold.
 ///
 /// The [`LockScopeLayer`](crate::LockScopeLayer) keeps the lock until the response or the end of
 /// its body. Dropping a `Locked` does not release the lock. It derefs to `E`, which is any
@@ -54,8 +54,8 @@ pub struct Locked<E: Lockable, M: Mode<E> = AsKeys> {
     mode: PhantomData<fn() -> M>,
 }
 
-/// Runs the handler under a read lock of key `E`: together with other reads, while no request holds
-/// the lock or permits of that name. Everything else works as in [`Locked`].
+/// Runs the handler under the read lock named by `E`: together with other reads, while no request
+/// holds the lock or permits of that name. Everything else works as in [`Locked`].
 ///
 /// Reads and locks are served in order of arrival: a read does not overtake a waiting lock.
 ///
@@ -88,13 +88,14 @@ pub struct Locked<E: Lockable, M: Mode<E> = AsKeys> {
 /// at once with 500.
 pub type ReadLocked<E> = Locked<E, Read>;
 
-/// Runs the handler while no other request locks, reads or has permits of key `E`: an alias of
-/// [`Locked`] for names that are also read-locked. See [`ReadLocked`].
+/// Runs the handler while no other request locks, reads or has permits of the name in `E`: an alias
+/// of [`Locked`] for names that are also read-locked. See [`ReadLocked`].
 pub type WriteLocked<E> = Locked<E, Write>;
 
-/// Runs the handler under a permit of key `E`: at most as many requests run at a time as the limit
-/// allows ([`Limited`](crate::Limited)). It works as [`Locked`] does, with two differences: a wait
-/// that times out is refused with 429, and a permit has no [fencing token](Locked::fencing_token).
+/// Runs the handler under a permit of the name in `E`: at most as many requests run at a time as
+/// the limit allows ([`Limited`](crate::Limited)). It works as [`Locked`] does, with two
+/// differences: a wait that times out is refused with 429, and a permit has no [fencing
+/// token](Locked::fencing_token).
 ///
 /// ```
 /// use axum::Extension;

@@ -55,14 +55,14 @@ pub(crate) struct Who<'a> {
     process: Option<&'a str>,
     /// The demand: `lock`, `read`, or `3/10` for three of ten permits.
     demand: String,
-    /// The time since the first request for the lock; null for members of other programs.
+    /// The time since this member's first request; null for members of other programs.
     age_ms: Option<u64>,
     /// The remaining lease; 0 for a waiter.
     lease_ms: u64,
     /// Whether the lease is not confirmed.
     is_claim: bool,
-    /// The number of quorum primaries that granted the hold, and of all quorum primaries. Omitted
-    /// for a waiter, and on a single server.
+    /// How many quorum primaries granted the hold, and how many there are. Omitted for a waiter,
+    /// and on a single server.
     #[serde(skip_serializing_if = "Option::is_none")]
     primaries: Option<[usize; 2]>,
 }

@@ -108,7 +108,7 @@ struct Member {
     /// `host:pid` of the node, if known.
     process: Option<String>,
     demand: String,
-    /// The time since the first request for the lock.
+    /// The time since this member's first request.
     age_ms: Option<u64>,
     /// The remaining lease; 0 for a waiter.
     lease_ms: u64,
@@ -116,8 +116,8 @@ struct Member {
     /// The estimated time until a waiter's turn, at the observed rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     turn_in_ms: Option<u64>,
-    /// The number of quorum primaries where it holds, and of all. Omitted for a waiter, and without
-    /// a quorum.
+    /// How many quorum primaries granted the hold, and how many there are. Omitted for a waiter,
+    /// and without a quorum.
     #[serde(skip_serializing_if = "Option::is_none")]
     primaries: Option<[usize; 2]>,
 }

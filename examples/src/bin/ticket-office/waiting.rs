@@ -1,5 +1,5 @@
 //! `POST /seats/{id}/buy/events`: buys, and meanwhile reports the buyer's position, as server-sent
-//! events: any number of `place`, perhaps a `turn`, and finally a `ticket` or a `problem`. A
+//! events: any number of `place`, at most one `turn`, and finally a `ticket` or a `problem`. A
 //! response before the buyer is queued, such as to a bad order or to a repeat, has no events.
 //!
 //! # Implementation notes
