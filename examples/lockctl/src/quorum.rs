@@ -1,4 +1,4 @@
-//! `lockctl quorum init`: initializes new quorum primaries.
+//! `lockctl quorum init`: initialises new quorum primaries.
 
 use lockcore::Quorum;
 

@@ -28,11 +28,11 @@ use view::View;
 /// The interval between surveys.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The pause after a survey, in multiples of the survey's duration: surveys take at most 20 % of
-/// server time.
+/// The pause after a survey, in multiples of the survey's duration: surveys run at most 20 % of
+/// the time.
 const PAUSE: u32 = 4;
 
-/// The maximum number of waiters shown for a lock.
+/// The maximum number of waiters inspected per lock.
 const WAITERS: u32 = 500;
 
 pub(crate) async fn run(server: &Server, top: Top) -> Result<u8, Failure> {

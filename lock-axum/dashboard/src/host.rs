@@ -103,7 +103,7 @@ pub(super) async fn check(
 }
 
 /// Whether the browser reports that the request comes from a page of its own origin. Programs send
-/// neither header, so that only the token protects against them.
+/// neither header: then only the token decides.
 pub(super) fn is_from_here(uri: &Uri, headers: &HeaderMap) -> bool {
     if let Some(site) = headers.get("sec-fetch-site") {
         return site == "same-origin";

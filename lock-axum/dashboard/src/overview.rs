@@ -27,7 +27,7 @@ use super::{Board, Part, Topic};
 const MOST_LOCKS: usize = 1_000;
 const LONGEST: Duration = Duration::from_secs(2);
 /// How long a survey is reused, at least, and as a multiple of its duration: however many pages are
-/// open, surveys take at most 20 % of server time.
+/// open, surveys run at most 20 % of the time.
 const FRESH: Duration = Duration::from_secs(2);
 const PAUSE: u32 = 4;
 /// Maximum filter length in bytes.

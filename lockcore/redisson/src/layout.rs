@@ -17,7 +17,7 @@ pub const REDISSON: &dyn Layout = &RedissonLayout;
 const NOT_WITH_PEERS: &str = "reads, permits and downgrades are not in the layout that JVMs share: \
     use a second Locks, built without redisson_peers, under other names";
 
-/// JVMs do not support waiters that leave in favor of newer waiters.
+/// JVMs do not support waiters that leave in favour of newer waiters.
 const NEWEST_NOT_WITH_PEERS: &str = "KeepNewest is not in the layout that JVMs share: wait, or use a second Locks, built without \
     redisson_peers, under other names";
 

@@ -41,7 +41,7 @@ async fn a_new_server_beside_one_that_has_granted_something_is_not_initialised()
     let url = url_of([0, 1, 2], &servers);
     run(&url, ["quorum", "init"]).await.is(0);
     run(&url, ["exec", "k", "--", "true"]).await.is(0);
-    // All are initialized: nothing to do.
+    // All are initialised: nothing to do.
     run(&url, ["quorum", "init"]).await.is(0);
     servers[1].kill();
     servers[1].restart();

@@ -67,8 +67,8 @@ impl LockState {
     }
 
     /// Adds a member at the end. The score is high enough to stay in the future after every foreign
-    /// member ahead has subtracted its step. If the last member's score is higher, on which JVMs
-    /// base theirs, the new score is at least as high, up to a limit.
+    /// member ahead has subtracted its step. A higher score of the last member, on which JVMs base
+    /// theirs, is kept up to a limit.
     pub(super) fn enqueue(&mut self, call: &Call<'_>, member: &Party) {
         let now_ms = call.now_ms();
         let last_ms = self.queue.back().and_then(|last| self.deadlines.get(last)).unwrap_or(0);

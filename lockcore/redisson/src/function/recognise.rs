@@ -1,4 +1,4 @@
-//! Recognizes by content whether a key belongs to a lock or to another program. The scripts apply
+//! Recognises by content whether a key belongs to a lock or to another program. The scripts apply
 //! these rules to a lock's keys, and refuse every command if a rule fails.
 
 use proto::{Member, PLAIN_MARKER};

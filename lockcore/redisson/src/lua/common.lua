@@ -182,8 +182,8 @@ local function keep_queue()
 end
 
 -- Returns a newcomer's score: high enough to stay in the future after every foreign member ahead
--- has subtracted five minutes. If the last member's score is higher, on which JVMs base theirs, the
--- new score is at least as high, up to an hour above.
+-- has subtracted five minutes. A higher score of the last member, on which JVMs base theirs, is kept
+-- up to an hour above.
 local function chained_score()
   local last = call('LINDEX', KEYS[2], -1)
   local score = last and tonumber(call('ZSCORE', KEYS[3], last) or 0) or 0

@@ -1,6 +1,7 @@
 -- KEYS: hold, queue, deadlines, token, then a tombstone for each ambiguous member, then alive,
--- arrivals and suspects. ARGV: node, prefix, then for each member the member and '1' if it is
--- ambiguous, latest time. The outcome has a letter for each member: l(eft), a(bsent).
+-- arrivals and suspects.
+-- ARGV: node, prefix, then for each member the member and '1' if it is ambiguous, latest time. The
+-- outcome has a letter for each member: l(eft), a(bsent).
 local call = redis.call
 
 --#include clock

@@ -1,8 +1,9 @@
--- Runs every command used by the other scripts on separate keys, and leaves nothing behind. KEYS:
--- as acquire; or none, with the keys after the prefix: then a single key cannot make the server
--- refuse all. ARGV: node, prefix. Returns two lists: the refusals, as right, error, key or channel,
--- one after the other; and the optional rights that are present, or false before 7.0, where no
--- script can check.
+-- Runs every command used by the other scripts on separate keys, and leaves nothing behind.
+-- KEYS: as acquire; or none, with the keys after the prefix: then a single key cannot make the
+-- server refuse all.
+-- ARGV: node, prefix. Returns two lists: the refusals, as right, error, key or channel, one after
+-- the other; and the optional rights that are present, or false before 7.0, where no script can
+-- check.
 local keys = #KEYS > 0 and KEYS or { unpack(ARGV, 3) }
 local grants = ARGV[2] .. ':grants:' .. ARGV[1]
 

@@ -1,7 +1,8 @@
 -- KEYS: hold and token of each lock. ARGV: node, prefix, then member and lease for each lock, last
--- the latest time. Returns the clock, then for each lock: `<token><member>` if the lease was
--- extended; `<member>` if not held; else a full reply, or a list with the error for a foreign key.
--- Nothing that may fail comes between a lock's first write and last write.
+-- the latest time.
+-- Returns the clock, then for each lock: `<token><member>` if the lease was extended; `<member>` if
+-- not held; else a full reply, or a list with the error for a foreign key. Nothing that may fail
+-- comes between a lock's first write and last write.
 local call, pcall = redis.call, redis.pcall
 local KEYS = KEYS
 

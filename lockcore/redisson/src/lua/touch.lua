@@ -1,8 +1,9 @@
--- KEYS: hold, queue, deadlines, token, alive, arrivals and suspects of each lock. ARGV: node,
--- prefix, then for each lock the number of members, and the members, all of this node; last the
--- latest time. Returns the clock and the number of subscribers to the node's channel, then for each
--- lock: a full reply, or a list with the error for a foreign key. The outcome has a letter for each
--- member: w(aiting), h(olding), g(one).
+-- KEYS: hold, queue, deadlines, token, alive, arrivals and suspects of each lock.
+-- ARGV: node, prefix, then for each lock the number of members, and the members, all of this node;
+-- last the latest time.
+-- Returns the clock and the number of subscribers to the node's channel, then for each lock: a full
+-- reply, or a list with the error for a foreign key. The outcome has a letter for each member:
+-- w(aiting), h(olding), g(one).
 local call = redis.call
 local KEYS = KEYS
 
