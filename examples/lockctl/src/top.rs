@@ -28,8 +28,8 @@ use view::View;
 /// The interval between surveys.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The pause after a survey, in multiples of the survey's duration: surveys run at most 20 % of
-/// the time.
+/// The pause after a survey, in multiples of the survey's duration: surveys run at most 20 % of the
+/// time.
 const PAUSE: u32 = 4;
 
 /// The maximum number of waiters inspected per lock.

@@ -25,7 +25,7 @@ pub(crate) use recognise::MAX_COUNT_DIGITS;
 pub use recognise::{is_hold, is_member, is_token};
 pub use step::step;
 
-/// The remaining liveness time of a waiter after its node was found disconnected.
+/// The remaining liveness time of a waiter after the node was found disconnected.
 pub const PASSED_OVER_MS: u64 = 5_000;
 /// How many passed deadlines an enqueue or touch removes at most.
 pub const SWEEP: usize = 16;
@@ -71,14 +71,14 @@ pub struct Hold {
 pub struct LastToken {
     /// The token.
     pub value: FencingToken,
-    /// Its expiry.
+    /// The expiry of the token key.
     pub expires_ms: Option<u64>,
 }
 
 /// A message published by a command.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Message {
-    /// Notifies a node that its member was granted the lock.
+    /// Notifies a node that a member was granted the lock.
     Grant {
         /// The node of the channel.
         node: NodeId,
@@ -89,7 +89,7 @@ pub enum Message {
         /// The claim in milliseconds.
         left_ms: u64,
     },
-    /// Notifies a node that its member was force-released.
+    /// Notifies a node that a member was force-released.
     Revoked {
         /// The node of the channel.
         node: NodeId,

@@ -1,4 +1,4 @@
-//! Redisson's layout, as a node and its store use it.
+//! Redisson's layout, as nodes and stores use it.
 
 use proto::layout::{Ability, Circumstances, Decide, Layout, NewMember, Rights};
 use proto::wire::{Begin, Commands, Context, Reading, Script, Value};

@@ -3,9 +3,9 @@
 //!
 //! For lockcore; no stable API. lockcore depends on an exact version of this crate.
 //!
-//! [`REDISSON`] is the layout, as a node and its store use it. Below it are the rules of each
-//! command as a pure function of a lock's state ([`LockState::step`]), and the [`scripts`] with
-//! their calls and replies.
+//! [`REDISSON`] is the layout, as nodes and stores use it. Below it are the rules of each command
+//! as a pure function of a lock's state ([`LockState::step`]), and the [`scripts`] with their calls
+//! and replies.
 
 mod function;
 mod layout;

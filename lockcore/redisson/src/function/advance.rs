@@ -122,7 +122,7 @@ impl LockState {
         }
     }
 
-    /// Returns the holder and its token if it belongs to the caller; a lost token is replaced.
+    /// Returns the holder and the token if the caller is the holder; a lost token is replaced.
     fn grant_of(&mut self, call: &Call<'_>, left_ms: u64) -> Option<Grant> {
         let hold = self.hold.as_ref()?;
         let member = hold.member.ours().filter(|member| member.is_of(call.node))?.clone();

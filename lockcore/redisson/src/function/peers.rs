@@ -108,7 +108,7 @@ impl LockState {
         self.believe_alive(call, member, patience_ms.max(lived_ms));
     }
 
-    /// The first JVM behind us has based its score on a short score of ours: keep it from expiring
+    /// The first JVM behind us has a score based on a short score of ours: keep it from expiring
     /// while we hold the lock.
     fn raise_next_jvm(&mut self, call: &Call<'_>) {
         let at = self.queue.iter().take(LEADING).position(|member| member.ours().is_none());
@@ -121,7 +121,7 @@ impl LockState {
     }
 
     /// Restores our members thrown out by a JVM's clock or arithmetic, at the head of the queue.
-    /// All of them are restored together, in order of arrival: if each node restored only its own
+    /// All of them are restored together, in order of arrival: if each node restored only own
     /// members, the last node to do so would be first.
     pub(super) fn take_back(&mut self, call: &Call<'_>, touched: &[Member]) {
         let touched = touched.iter().map(Party::from);
@@ -156,11 +156,11 @@ impl LockState {
     pub(super) fn believe_alive(&mut self, call: &Call<'_>, member: &Party, until_ms: u64) {
         self.alive.set(member, until_ms);
         self.alive_expires_ms = Some(call.now_ms() + ALIVE_MS);
-        // A JVM expects its queue not to expire.
+        // A JVM expects a queue without an expiry.
         self.queue_expires_ms = None;
     }
 
-    /// Whether a woken foreign member is gone: it has no subscription, and its time to subscribe is
+    /// Whether a woken foreign member is gone: it has no subscription, and the time to subscribe is
     /// over. `gone` caches the gone members found in this call.
     pub(super) fn has_gone(
         &mut self,

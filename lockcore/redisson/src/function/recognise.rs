@@ -13,7 +13,7 @@ pub fn is_member(text: &str) -> bool {
         || is_jvm(text)
 }
 
-/// Whether a hash at a lock name is a hold: a single field, with a member and its hold count.
+/// Whether a hash at a lock name is a hold: a single field, with a member and the hold count.
 pub fn is_hold(fields: &[(String, String)]) -> bool {
     let [(member, count)] = fields else { return false };
     is_member(member) && count.len() <= MAX_COUNT_DIGITS && is_number(count)

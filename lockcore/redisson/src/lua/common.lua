@@ -51,7 +51,7 @@ local function last_token()
   end
 end
 
--- A hold is a hash with a single field: a member and its hold count. An application's hash is not.
+-- A hold is a hash with a single field: a member and the hold count. An application's hash is not.
 local function look_at_holder()
   local fields = read('hold', 'HRANDFIELD', KEYS[1], '2', 'WITHVALUES') or {}
   local member, count = fields[1], fields[2]
@@ -173,7 +173,7 @@ local function grant(member, text, lease)
   holder, left = member, lease
 end
 
--- A JVM expects its queue not to expire.
+-- A JVM expects a queue without an expiry.
 local function keep_queue()
   call('PERSIST', KEYS[2])
   call('PERSIST', KEYS[3])
@@ -182,8 +182,8 @@ local function keep_queue()
 end
 
 -- Returns a newcomer's score: high enough to stay in the future after every foreign member ahead
--- has subtracted five minutes. A higher score of the last member, on which JVMs base theirs, is kept
--- up to an hour above.
+-- has subtracted five minutes. A higher score of the last member, on which JVMs base theirs, is
+-- kept up to an hour above.
 local function chained_score()
   local last = call('LINDEX', KEYS[2], -1)
   local score = last and tonumber(call('ZSCORE', KEYS[3], last) or 0) or 0
@@ -225,7 +225,7 @@ local function raise(members, scores, lives)
   if raised[1] then
     call('ZADD', KEYS[3], unpack(raised))
     call('ZADD', alive, 'GT', unpack(living))
-    -- A JVM behind us has based its score on a short score of ours: keep it from expiring while we
+    -- A JVM behind us has a score based on a short score of ours: keep it from expiring while we
     -- hold the lock.
     if next_jvm then
       call('ZADD', KEYS[3], 'XX', 'GT', now + $jvm_step_ms, next_jvm)

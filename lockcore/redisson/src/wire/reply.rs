@@ -43,7 +43,7 @@ pub(crate) fn answer(
 /// Parses the replies to several renewals, or to several touches.
 ///
 /// # Errors
-/// As [`answer`], except that another program's key is reported in its own answer.
+/// As [`answer`], except that another program's key is reported in a separate answer.
 pub(crate) fn answers(
     commands: &Commands<'_>,
     of_error: OfError<'_>,
