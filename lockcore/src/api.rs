@@ -1,4 +1,4 @@
-//! What users call: the `Locks` and its builder, requests, acquisitions and guards.
+//! The API: `Locks` and its builder, requests, acquisitions and guards.
 
 pub(crate) mod acquire;
 pub(crate) mod builder;

@@ -17,21 +17,20 @@
 //! - **Fair.** Grants follow the order in which requests reached the server. No newcomer overtakes
 //!   the queue, not even with [`try_lock`](Locks::try_lock).
 //! - **One, many, or some.** [`lock`](Locks::lock) is for one at a time, [`read`](Locks::read) for
-//!   many, [`permit`](Locks::permit) for at most *n*. All of one name wait in one queue and exclude
-//!   each other.
-//! - **Fenced.** Each lock has a [token](FencingToken) that is higher than all earlier ones, except
-//!   in the cases that [`guide::fencing`] names. Reads that are held together share one, permits
-//!   have none.
-//! - **Handed over in one round trip.** The release script grants the next waiter and sends a
-//!   message to its process.
-//! - **Leased.** A holder that dies delays the others by at most its lease. A waiter whose
-//!   connection is closed does not delay them at all.
-//! - **Cancel-safe.** Drop any future or guard at any await point: no hold and no place stays
+//!   many, [`permit`](Locks::permit) for at most *n*. All requests for a name share one FIFO queue
+//!   and exclude each other.
+//! - **Fenced.** Each lock has a [token](FencingToken), higher than all earlier tokens except in
+//!   the cases listed in [`guide::fencing`]. Concurrent reads share a token; permits have none.
+//! - **Handed off in one round trip.** The release script grants the next waiter and sends the
+//!   waiter's process a message.
+//! - **Leased.** A dead holder delays the others by at most the lease. A waiter whose connection is
+//!   closed does not delay them at all.
+//! - **Cancel-safe.** Drop any future or guard at any await point: no hold and no queue entry stays
 //!   behind.
-//! - **Bounded.** The wait and the hold can be limited; the queue is, to 1 000 waiters unless
-//!   another limit is set.
-//! - **Losses are reported.** A guard has a [deadline](LockGuard::deadline), and reports before it
-//!   passes that the lock is [lost](LockGuard::lost).
+//! - **Bounded.** The wait and the hold can be limited; the queue is limited, to 1 000 waiters by
+//!   default.
+//! - **Losses are reported.** A guard has a [deadline](LockGuard::deadline), and reports a
+//!   [lost](LockGuard::lost) lock before the deadline passes.
 //!
 //! # Where to go from here
 //!
@@ -40,14 +39,14 @@
 //! | Which lock do I need? | [`guide::choosing`] |
 //! | How do I name a lock? | [`guide::keys`] |
 //! | What does a lease promise? | [`guide::leases`] |
-//! | How do I refuse the writes of a holder whose lease has expired? | [`guide::fencing`] |
+//! | How do I refuse writes after the holder's lease has expired? | [`guide::fencing`] |
 //! | What happens when a future is dropped? | [`guide::cancellation`] |
-//! | What if more requests come than can be served? | [`guide::overload`] |
+//! | What if more requests arrive than can be served? | [`guide::overload`] |
 //! | Runtimes, and ending a process | [`guide::runtimes`] |
-//! | Running it on Redis | [`guide::redis`] |
+//! | Running on Redis | [`guide::redis`] |
 //! | Several independent servers | [`guide::quorum`] |
 //! | Events and metrics | [`guide::observability`] |
-//! | An alert: its meaning and remedy | [`guide::alerts`] |
+//! | What does an alert mean, and what is the remedy? | [`guide::alerts`] |
 //! | Testing my own code | [`guide::testing`] |
 //!
 //! Start with [`Locks`]. [`Locks::with`] releases the lock after a section, and stops the section
@@ -57,16 +56,16 @@
 //!
 //! | feature | content |
 //! |---|---|
-//! | `redis` (default) | the store on Redis: [`Locks::connect`], also with a client of `redis` 1.x |
+//! | `redis` (default) | the Redis store: [`Locks::connect`], also with a client of `redis` 1.x |
 //! | `deadpool` (default) | [`Locks::connect`] with a configuration of `deadpool_redis` 0.23, [`LocksBuilder::from_pool`]; includes `redis` |
-//! | `tls` | `rediss://` by rustls; see [`guide::redis`]; includes `redis` |
-//! | `redisson` | one queue with services on the JVM: [`LocksBuilder::redisson_peers`] |
+//! | `tls` | `rediss://`, with rustls; see [`guide::redis`]; includes `redis` |
+//! | `redisson` | one queue with JVM services: [`LocksBuilder::redisson_peers`] |
 //! | `metrics` | counters and histograms through the `metrics` facade |
 //! | `serde` | [`LockOptions`] and [`FencingToken`] in configuration files and messages |
 //!
 //! [`Locks::in_memory`] needs no server and no feature. If you use nothing else, set
-//! `default-features = false`: then neither `redis` nor `deadpool-redis` is built.
-// On docs.rs, each item shows the feature that it needs.
+//! `default-features = false`, which builds neither `redis` nor `deadpool-redis`.
+// On docs.rs, each item shows the feature it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod api;

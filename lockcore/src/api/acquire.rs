@@ -1,4 +1,4 @@
-//! The futures of an acquisition: dropping one leaves the queue.
+//! The acquisition futures. Dropping an acquisition leaves the queue.
 
 use std::fmt;
 use std::future::Future;
@@ -14,33 +14,35 @@ use crate::node::Attempt;
 use crate::quorum::Climb;
 use crate::types::error::LockError;
 
-/// The reason of a request that does not wait.
+/// The error detail for requests that do not wait.
 const BUSY: &str = "it is busy, and this request does not wait";
 
 /// Waits for a lock in order of arrival; made by [`Locks::lock`](crate::Locks::lock),
 /// [`Locks::lock_timeout`](crate::Locks::lock_timeout) and
-/// [`LockRequest::lock`](crate::LockRequest::lock). Reads and permits are acquired in the same way:
+/// [`LockRequest::lock`](crate::LockRequest::lock). Also acquires reads and permits:
 /// [`Locks::read`](crate::Locks::read), [`Locks::permit`](crate::Locks::permit).
 ///
-/// Does nothing until it is polled.
+/// Does nothing until polled.
 ///
 /// # Errors
 /// [`Timeout`](LockErrorKind::Timeout), [`QueueFull`](LockErrorKind::QueueFull),
-/// [`WaitTooLong`](LockErrorKind::WaitTooLong) where it refuses early (both are told at a
-/// [pace](crate::guide::overload#a-pace-for-refusals)),
+/// [`WaitTooLong`](LockErrorKind::WaitTooLong) with early refusal (the latter two are returned at a
+/// [limited pace](crate::guide::overload#a-pace-for-refusals)),
 /// [`Superseded`](LockErrorKind::Superseded) where only [the newest](crate::WhenBusy) waits,
-/// [`Unavailable`](LockErrorKind::Unavailable) and every other [`LockErrorKind`] but `Lost`. While
-/// the store is unavailable or read-only, it asks again, and ends with that error: one that is not
-/// queued yet after its [`store_wait`](crate::LockOptions::store_wait), or at once where the store
-/// has been away for as long; one that is queued when its wait is over, or without a limit once no
-/// request of this `Locks` has succeeded for 15 s, or for the lease if that is longer.
+/// [`Unavailable`](LockErrorKind::Unavailable) and every other [`LockErrorKind`] but `Lost`.
+///
+/// While the store is unavailable or read-only, the request is retried, and finally fails with the
+/// store's error. A request not yet queued fails after the
+/// [`store_wait`](crate::LockOptions::store_wait), or at once if the store has already been away
+/// that long. A queued request fails when the wait ends or, without a limit, once no request of
+/// this `Locks` has succeeded for 15 s, or for the lease if that is longer.
 ///
 /// # Panics
 /// Outside a tokio runtime with timers.
 ///
 /// # Cancel safety
-/// Dropping it at any point leaves the queue, or releases the lock if it had just been granted.
-/// Nothing stays behind. Its place in the queue is lost: a new acquire queues at the tail.
+/// Dropping it at any point leaves the queue, or releases a lock that was just granted. Nothing
+/// stays behind. The queue position is lost: a new acquire queues at the tail.
 #[pin_project]
 #[must_use = "an acquisition does nothing until it is awaited: write `.await`, and keep the guard"]
 pub struct Acquire {
@@ -50,16 +52,16 @@ pub struct Acquire {
 }
 
 impl Acquire {
-    /// The number of waiters ahead, as the server last told it; 0 is next. `None` until the request
-    /// is queued, and for one that is granted at once. Asks nothing of the server.
+    /// The number of waiters ahead, as last reported by the server; 0 is next. `None` until the
+    /// request is queued, and if it is granted at once. Sends no request.
     ///
-    /// The server tells the number when it queues the request, and again if the request loses its
-    /// place and is queued anew. Waiters that are served since then are not subtracted: at most so
-    /// many are ahead. Those of a [run](crate::LocksBuilder::run_limit) that their process has
-    /// still to serve count. Of the run of another process, members that were served within the
-    /// last second count as well, since the server is told of them once a second. The requests that
-    /// keep a place alive do not tell the number, since a rank costs the server a look at the queue
-    /// for each waiter: [`inspect`](crate::Locks::inspect) shows the present queue.
+    /// The server reports the number when it queues the request, and again if the request loses
+    /// this position and re-enqueues. Waiters served since then are not subtracted, so the number
+    /// is an upper bound. It includes [batch](crate::LocksBuilder::run_limit) members still to be
+    /// served by their process, and up to a second longer if that is another process, because
+    /// processes report served members once a second. The requests that keep queue entries alive
+    /// return no position, because a rank costs the server a look at the queue for each waiter:
+    /// [`inspect`](crate::Locks::inspect) shows the current queue.
     pub fn position(&self) -> Option<u64> {
         match &self.way {
             Way::Node(attempt) => attempt.position(),
@@ -67,8 +69,8 @@ impl Acquire {
         }
     }
 
-    /// The [position](Self::position), and each change of it, for a task that shows it. The channel
-    /// closes when the acquisition has ended and its guard, if it has one, is dropped.
+    /// Returns a channel of the [position](Self::position), for a task that displays it. The
+    /// channel closes when the acquisition has ended and the guard, if any, is dropped.
     ///
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -115,12 +117,12 @@ impl fmt::Debug for Acquire {
 }
 
 /// Tries to acquire a lock once; made by [`Locks::try_lock`](crate::Locks::try_lock). `None` means
-/// that the lock is held, or that others wait for it.
+/// that the lock is held or has waiters.
 ///
 /// # Errors
-/// Every [`LockErrorKind`] but `Timeout` and `Lost`; it ends within the request timeout.
-/// [`QueueFull`](LockErrorKind::QueueFull) if it was not even sent by then, since this `Locks` had
-/// too many others to send.
+/// Every [`LockErrorKind`] but `Timeout` and `Lost`, within the request timeout.
+/// [`QueueFull`](LockErrorKind::QueueFull) if this `Locks` had too many other requests to send and
+/// did not send this request in time.
 ///
 /// # Panics
 /// Outside a tokio runtime with timers.
@@ -151,7 +153,7 @@ impl fmt::Debug for TryAcquire {
     }
 }
 
-/// The way of an acquisition: by one node, or by a majority.
+/// How the lock is acquired: on one node, or on a majority of primaries.
 #[pin_project(project = WayProjection)]
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "on one server no acquire is to allocate more")]

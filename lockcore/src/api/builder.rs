@@ -1,4 +1,4 @@
-//! The builder of a `Locks`.
+//! The `Locks` builder.
 
 #[cfg(feature = "deadpool")]
 mod pool;
@@ -36,18 +36,18 @@ use client::Provider;
 #[cfg(feature = "redis")]
 use client::Tls;
 
-/// Long enough for most of the gain of runs; a loss costs no more places than these.
+/// Enough for most of the benefit. A loss costs at most this many queue positions.
 const RUN_LIMIT: u32 = 32;
 
-/// Longer than a failover: of those that `docs/failures.md` counts, without a second one right
-/// after it and without `require_replicas`, the longest took 6.6 s over Sentinel and 7.1 s on a
-/// Redis Cluster.
+/// Longer than a failover: in `docs/failures.md`, without `require_replicas` and without a second
+/// failover right after, the longest failover took 6.6 s over Sentinel and 7.1 s on a Redis
+/// Cluster.
 const FAILOVER: Duration = Duration::from_secs(8);
 
-/// Makes a [`Locks`] with other settings than the defaults.
+/// Builds a [`Locks`] with custom settings.
 ///
-/// The method that finishes checks the settings. One that is out of its range is an
-/// [`InvalidOption`](crate::LockErrorKind::InvalidOption).
+/// The finishing method checks the settings, and returns
+/// [`InvalidOption`](crate::LockErrorKind::InvalidOption) for a value out of range.
 ///
 /// ```
 /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -67,9 +67,9 @@ const FAILOVER: Duration = Duration::from_secs(8);
 #[must_use = "call connect() or another of the finishing methods"]
 pub struct LocksBuilder {
     namespace: Option<Arc<str>>,
-    /// Of a primary of a quorum: its place in the list, from 1.
+    /// On a quorum primary: the index in the list, from 1.
     primary: Option<usize>,
-    /// Whether another server takes the place of one that fails.
+    /// Whether a failed server is replaced by another server.
     fails_over: bool,
     channel_prefix: Arc<str>,
     label: Option<Label>,
@@ -83,7 +83,7 @@ pub struct LocksBuilder {
     connect_timeout: Duration,
     max_waiting: u32,
     redisson_peers: bool,
-    /// None is the default, which a quorum and a queue shared with JVMs do not have.
+    /// `None` is the default limit. Quorums and queues shared with JVMs have no batches.
     run_limit: Option<u32>,
     trace_links: Option<Arc<dyn TraceLinks>>,
     #[cfg(feature = "redis")]
@@ -93,8 +93,8 @@ pub struct LocksBuilder {
 }
 
 impl Locks {
-    /// Locks within this process: the same order, leases, tokens and errors, without a server. For
-    /// tests, and for programs of one process.
+    /// Creates locks within this process: same order, leases, tokens and errors, without a server.
+    /// For tests and single-process programs.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -102,7 +102,7 @@ impl Locks {
         Self::builder().in_memory().expect("all options are as by default")
     }
 
-    /// A builder, to set a namespace, a label, default options and more.
+    /// Returns a builder, to set a namespace, a label, default options and more.
     pub fn builder() -> LocksBuilder {
         LocksBuilder::new()
     }
@@ -135,41 +135,40 @@ impl LocksBuilder {
         }
     }
 
-    /// Puts `namespace:` before every lock's name, so that no name from a request can be a key
-    /// outside of the namespace. 1 to 64 bytes, without colon, braces, percent sign or control
-    /// characters; none by default. A Redis user with few rights needs the right to all keys of its
-    /// namespace; connecting checks that.
+    /// Prefixes every lock name with `namespace:`, so that no name from a request can be a key
+    /// outside the namespace. 1 to 64 bytes, without colon, braces, percent sign or control
+    /// characters; none by default. A restricted Redis user needs access to all keys of the
+    /// namespace; connecting checks this.
     pub fn namespace(mut self, namespace: impl AsRef<str>) -> Self {
         self.namespace = Some(Arc::from(namespace.as_ref()));
         self
     }
 
-    /// The first part of the names of the channels on which grants arrive; `lockcore` by default.
-    /// All processes that share a lock must have the same. For servers where each tenant may use
-    /// only its own channels. 1 to 64 bytes, without colon, braces, percent sign or control
-    /// characters.
+    /// Sets the first part of the grant channel names; `lockcore` by default. All processes that
+    /// share a lock must use the same prefix. For servers that restrict each tenant to separate
+    /// channels. 1 to 64 bytes, without colon, braces, percent sign or control characters.
     pub fn channel_prefix(mut self, prefix: impl AsRef<str>) -> Self {
         self.channel_prefix = Arc::from(prefix.as_ref());
         self
     }
 
-    /// Names this process's holders and waiters in [`inspect`](Locks::inspect), and its connections
-    /// in `CLIENT LIST`: at most 64 bytes, longer labels are cut. `host:pid` by default; where one
-    /// is set, [`processes`](Locks::processes) tells that.
+    /// Names this process's holders and waiters in [`inspect`](Locks::inspect), and the connections
+    /// in `CLIENT LIST`; cut to 64 bytes. The default is `host:pid`, which
+    /// [`processes`](Locks::processes) still returns if a label is set.
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         self.label = Some(Label::new(label.as_ref()));
         self
     }
 
-    /// The [class](crate::LockRequest::class) of acquisitions that name none, also of
-    /// [sets](Locks::lock_all). At most 64 bytes; the rest is cut. The default is `default`.
+    /// The [class](crate::LockRequest::class) of acquisitions without a class, also in
+    /// [sets](Locks::lock_all); cut to 64 bytes. The default is `default`.
     pub fn class(mut self, class: impl AsRef<str>) -> Self {
         self.class = Some(class.as_ref().into());
         self
     }
 
-    /// The options of acquisitions that do not set their own. An option that they leave open stays
-    /// as it is.
+    /// Sets the options of acquisitions that do not set their own. Options left unset in `defaults`
+    /// keep their present values.
     pub fn defaults(mut self, defaults: LockOptions) -> Self {
         self.defaults = defaults.or(self.defaults);
         self
@@ -194,121 +193,119 @@ impl LocksBuilder {
         when_busy,
     }
 
-    /// Renews every grant that arrives as a message before its guard is returned: one round trip
-    /// more per hand-off. For servers where other programs could publish to the grants channels.
-    /// Off by default.
+    /// Renews every grant that arrives as a message before the guard is returned, for an extra
+    /// round trip per hand-off. For servers where other programs could publish to the grant
+    /// channels. Off by default.
     pub fn confirm_grants(mut self, confirm: bool) -> Self {
         self.confirm_grants = confirm;
         self
     }
 
-    /// Hands a grant out only once `count` replicas of the primary have acknowledged it, each time
+    /// Returns a grant only after `count` replicas of the primary have acknowledged it, each time
     /// within `timeout`: after a failover to one of these replicas, the new primary knows the
-    /// grant. A grant that too few replicas have is released, and refused with
-    /// [`Unavailable`](crate::LockErrorKind::Unavailable), which says how many acknowledged it.
+    /// grant. If fewer acknowledge, the grant is released, and the request fails with
+    /// [`Unavailable`](crate::LockErrorKind::Unavailable), which reports how many did.
     ///
-    /// A renewal counts in the same way: a guard's [deadline](crate::LockGuard::deadline) is that
-    /// of the last renewal that `count` replicas have. So a hold is lost when fewer than `count`
-    /// are connected for longer than its lease.
+    /// Renewals count in the same way: a guard's [deadline](crate::LockGuard::deadline) follows
+    /// from the last renewal acknowledged by `count` replicas. So a hold is lost when fewer than
+    /// `count` replicas are connected for longer than the lease.
     ///
-    /// Grants and renewals use four connections of their own, on which one `WAIT` counts for all
-    /// that are under way: two round trips more for each grant, and the time that the replicas
-    /// take. Releases wait for none. It makes a failover that forgets a grant rarer and not
-    /// impossible: the sentinels may promote a replica that is not among those that acknowledged
-    /// it, unless all replicas have to. Fence writes that must not happen twice.
+    /// Grants and renewals use four separate connections, where a single `WAIT` covers everything
+    /// in flight: each grant costs two more round trips, plus the time of the replicas. Releases do
+    /// not wait. A failover that forgets a grant becomes rarer, not impossible: the sentinels may
+    /// promote a replica that did not acknowledge it, unless all replicas have to. Fence writes
+    /// that must not happen twice.
     ///
-    /// `count` is 1 to 16; `timeout` is 1 ms to below the
+    /// `count` is 1 to 16. `timeout` is at least 1 ms and less than the
     /// [`request_timeout`](Self::request_timeout), and should be below half of the shortest claim
-    /// (a third of the lease, 2 to 10 s). The user needs `+wait`. Not for a store in memory, nor
-    /// for a quorum. No replica is asked by default.
+    /// (a third of the lease, 2 to 10 s). The user needs `+wait`. Not for in-memory stores or
+    /// quorums. Off by default.
     pub fn require_replicas(mut self, count: u32, timeout: Duration) -> Self {
         self.replicas = Some((count, timeout));
         self
     }
 
-    /// Keeps the names of locks out of the logs, of [`activity`](Locks::activity) and of
-    /// [`survey`](Locks::survey). Off by default. The guards and the keys in the store have the
-    /// names still, and so may errors.
+    /// Keeps lock names out of the logs, of [`activity`](Locks::activity) and of
+    /// [`survey`](Locks::survey). Off by default. Guards, keys in the store, and possibly errors
+    /// still contain the names.
     pub fn redact_names(mut self, redact: bool) -> Self {
         self.redact_names = redact;
         self
     }
 
-    /// The longest time of one request to the server; 2 s by default, 50 ms to a minute. A request
-    /// that takes longer fails. A PING then shows whether its connection has to be replaced. Keep
-    /// it well below a third of the shortest lease, else one slow answer can cost the hold.
+    /// Sets the time limit for a request to the server; 2 s by default, 50 ms to a minute. A slower
+    /// request fails, and a PING checks whether the connection must be replaced. Keep it well below
+    /// a third of the shortest lease, or a slow response can cost the hold.
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.request_timeout = timeout;
         self
     }
 
-    /// The most attempts of this `Locks` that may wait at the same time, for all locks together;
-    /// 100 000 by default, at least 1. A further one is refused with
-    /// [`QueueFull`](crate::LockErrorKind::QueueFull), even if its lock is free: nothing is sent to
+    /// Sets how many attempts of this `Locks` may wait at the same time, over all locks; 100 000 by
+    /// default, at least 1. Further attempts fail with
+    /// [`QueueFull`](crate::LockErrorKind::QueueFull), even if the lock is free: nothing is sent to
     /// find out. Attempts that do not wait (`try_lock`, a wait of zero) do not count.
     ///
-    /// [`queue_limit`](LockOptions::queue_limit) bounds the queue of one lock; this bounds the
-    /// memory of all waits, where names come from requests: each costs some 1.5 kB here, 1.9 kB
-    /// with a task of its own, and 200 bytes on the server.
+    /// [`queue_limit`](LockOptions::queue_limit) bounds the queue of a single lock; `max_waiting`
+    /// bounds the memory of all waits, where names come from requests: each wait costs about 1.5 kB
+    /// here, 1.9 kB with a separate task, and 200 bytes on the server.
     pub fn max_waiting(mut self, attempts: u32) -> Self {
         self.max_waiting = attempts;
         self
     }
 
-    /// The most waiters of this `Locks` that are granted a lock together, 1 to 64; 32 by default.
-    /// Waiters that are next to each other in the queue, all for the whole lock, are a *run*, up to
-    /// this number: this process serves them one after the other, without asking the server between
-    /// them. 1 grants the lock to each of them alone.
+    /// Sets the maximum batch size, 1 to 64; 32 by default. Up to this many consecutive waiters of
+    /// this `Locks`, all for the whole lock, are granted the lock together: a *batch*. This process
+    /// serves them in turn, without requests to the server in between. 1 grants the lock to each
+    /// waiter alone.
     ///
-    /// The order of a queue stays as it is, as do tokens, deadlines and losses: each guard in a run
-    /// has its own. After a [downgrade](crate::LockGuard::downgrade) or a
-    /// [leak](crate::LockGuard::leak) of a guard, the waiters of the run that were not served go
-    /// back to the head of the queue. So they do once the hold is lost or [released by
-    /// force](Locks::force_release), behind the waiters that are granted the lock in that moment.
-    /// [`inspect`](Locks::inspect) shows one of a run as the holder and the others as waiters, as
-    /// they were a second ago at most.
+    /// The queue order stays the same, and each guard in a batch has a separate token, deadline and
+    /// loss. After a [downgrade](crate::LockGuard::downgrade) or a [leak](crate::LockGuard::leak)
+    /// of a guard, the unserved batch members return to the head of the queue. They also return
+    /// when the hold is lost or [released by force](Locks::force_release), behind the waiters
+    /// granted the lock at that moment. [`inspect`](Locks::inspect) shows a single batch member as
+    /// the holder and the others as waiters, up to a second out of date.
     ///
-    /// A hold with a [fixed lease](LockOptions::fixed_lease) or a [longest
-    /// hold](LockOptions::max_hold) is in no run. There are no runs with
-    /// [`redisson_peers`](Self::redisson_peers), and none over a quorum, which refuses a limit
-    /// above 1.
+    /// Holds with a [fixed lease](LockOptions::fixed_lease) or a [longest
+    /// hold](LockOptions::max_hold) join no batch. There are no batches with
+    /// [`redisson_peers`](Self::redisson_peers), or on a quorum, which refuses a limit above 1.
     pub fn run_limit(mut self, members: u32) -> Self {
         self.run_limit = Some(members);
         self
     }
 
-    /// Labels each request with the trace context of its caller, in place of the
-    /// [label](Self::label) of this `Locks`, and links the span of each wait to the requests that
-    /// hold the lock. A request, or a layer, that sets a label keeps that one.
+    /// Labels each request with the caller's trace context, in place of the [label](Self::label) of
+    /// this `Locks`, and links the span of each wait to the requests that hold the lock. A label
+    /// set by a request or a layer is kept.
     ///
-    /// Off by default. With it [`record_holders`](crate::LockRequest::record_holders) is on for all
-    /// requests, at the cost that is told there. Trace contexts are shown to all that may inspect.
-    /// Requests that differ in their labels are in no [run](Self::run_limit) together.
+    /// Off by default. Turns on [`record_holders`](crate::LockRequest::record_holders) for all
+    /// requests, at the cost described there. Everyone who may inspect sees the trace contexts.
+    /// Requests with different labels share no [batch](Self::run_limit).
     pub fn trace_links(mut self, links: impl TraceLinks) -> Self {
         self.trace_links = Some(Arc::new(links));
         self
     }
 
     /// Shares each lock's queue with JVMs that use Redisson's `getFairLock` on the same name; off
-    /// by default. It needs the feature `redisson`, and is an
-    /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) without it.
+    /// by default. Without the feature `redisson`, it is an
+    /// [`InvalidOption`](crate::LockErrorKind::InvalidOption).
     ///
-    /// Without it, a JVM and this process do **not** exclude each other, since their keys differ.
-    /// With it, all are served in the order in which they came. There are locks alone then: reads,
-    /// permits and downgrades are [`Unsupported`](crate::LockErrorKind::Unsupported). It costs one
-    /// pattern subscription per `Locks`, a longer way for hand-offs, and two exceptions from "every
-    /// key expires": the keys of a queue live as long as it has a waiter, and each lock's fencing
-    /// token stays for good, since an `RFencedLock` continues from it.
+    /// When off, a JVM and this process do **not** exclude each other, because their keys differ.
+    /// When on, all are served in order of arrival, but only with locks: reads, permits and
+    /// downgrades are [`Unsupported`](crate::LockErrorKind::Unsupported). It costs a pattern
+    /// subscription per `Locks`, longer hand-offs, and two exceptions to "every key expires": the
+    /// keys of a queue live as long as it has a waiter, and each lock's fencing token is kept for
+    /// good, because an `RFencedLock` continues from it.
     ///
-    /// Set it alike in every process that shares a lock: with and without it are two locks. A Redis
-    /// user needs other rights, see [`guide::redis`](crate::guide::redis). The project's
-    /// `docs/redisson.md` lists the ways in which a JVM can still break a queue.
+    /// Set it alike in every process that shares a lock: on and off are two different locks. The
+    /// Redis user needs other rights: see [`guide::redis`](crate::guide::redis). The project's
+    /// `docs/redisson.md` lists how a JVM can still break a queue.
     pub fn redisson_peers(mut self, peers: bool) -> Self {
         self.redisson_peers = peers;
         self
     }
 
-    /// Makes a `Locks` within this process, without a server: see [`Locks::in_memory`].
+    /// Creates a `Locks` within this process, without a server: see [`Locks::in_memory`].
     ///
     /// # Errors
     /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) if an option is out of its range, or
@@ -320,8 +317,8 @@ impl LocksBuilder {
         self.on_memory(&MemoryStore::new())
     }
 
-    /// One more node on a store in memory, as another process would be on a server: for tests of
-    /// several processes.
+    /// Adds a node to an in-memory store, like another process on a server: for tests of several
+    /// processes.
     ///
     /// # Errors
     /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) if an option is out of its range, or
@@ -355,13 +352,13 @@ impl LocksBuilder {
         Locks::of_node(self.node(store, id, inbox))
     }
 
-    /// The builder of the primary at this place in the list of a quorum.
+    /// The builder of the quorum primary at this index.
     pub(crate) fn of_primary(&self, at: usize) -> Self {
         Self { primary: Some(at + 1), ..self.clone() }
     }
 
     pub(crate) fn node(&self, store: Arc<dyn Store>, id: NodeId, inbox: &Inbox) -> Arc<Node> {
-        // Where `usize` has 32 bits, a semaphore has fewer permits than a `u32` can say.
+        // With 32-bit `usize`, a semaphore has fewer permits than `u32::MAX`.
         let slots = (self.max_waiting as usize).min(Semaphore::MAX_PERMITS);
         let settings = Settings {
             namespace: self.namespace.clone(),
@@ -383,7 +380,7 @@ impl LocksBuilder {
         Node::start(store, id, settings, Handle::current(), inbox)
     }
 
-    /// The wait for the store of requests that set none.
+    /// The wait for the store of requests that do not set it.
     fn default_store_wait(&self) -> Duration {
         match self.fails_over {
             true => self.request_timeout.max(FAILOVER),
@@ -425,12 +422,12 @@ fn check_time(option: &'static str, time: Duration) -> Result<(), ConfigError> {
     is_in_range.then_some(()).ok_or_else(refused)
 }
 
-/// A new node: 128 bits from the operating system's generator.
+/// Returns a new node id: 128 bits from the operating system's generator.
 pub(crate) fn new_node() -> NodeId {
     NodeId::from(rand::random::<u128>())
 }
 
-/// Checks a part of a key or channel that only the developer chooses, and that a colon follows.
+/// Checks a developer-chosen part of key or channel names, which a colon follows.
 fn check_prefix(option: &'static str, value: &str) -> Result<(), ConfigError> {
     let is_bad = |c: char| c.is_control() || matches!(c, ':' | '{' | '}' | '%');
     if value.is_empty() || value.len() > 64 || value.contains(is_bad) {

@@ -1,4 +1,4 @@
-//! The guard: proof of a hold, which is released with the last guard of it.
+//! The guard: proof of a hold. The last guard releases the hold.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,27 +20,28 @@ use crate::types::error::LockError;
 use crate::types::hold_state::HoldState;
 use crate::types::key::key_of;
 
-/// A held lock, read or permits, as [`demand`](Self::demand) tells. Dropping it releases it, on any
-/// thread; [`release`](Self::release) releases it and reports whether the hold lasted until then.
+/// A held lock, read or number of permits, as [`demand`](Self::demand) returns. Dropping the guard
+/// releases the hold, on any thread; [`release`](Self::release) also reports whether the hold
+/// lasted until then.
 ///
 /// A guard is *conservative*: as long as [`is_lost`](Self::is_lost) returns `false`, the server has
-/// not granted the lock to another client. [`guide::leases`](crate::guide::leases) has the
-/// exceptions, such as a failover. A guard cannot stop work that goes on after the loss:
-/// for that, give the [fencing token](Self::fencing_token) to the resource that you write to.
+/// not granted the lock to another client. [`guide::leases`](crate::guide::leases) lists the
+/// exceptions, such as a failover. A guard cannot stop work that continues after the loss: for
+/// this, pass the [fencing token](Self::fencing_token) to the resource you write to.
 ///
-/// `let _ = locks.lock(name).await?` drops the guard at once; `let _guard = …` keeps it. The lint
-/// `let_underscore_drop` of rustc, which is off by default, finds the first.
+/// `let _ = locks.lock(name).await?` drops the guard at once; `let _guard = …` keeps it. The rustc
+/// lint `let_underscore_drop`, off by default, finds the former.
 #[must_use = "a guard that is dropped releases the lock at once: write `let guard = …`, since `_` drops it, too"]
 pub struct LockGuard(Hold);
 
-/// The hold of a guard. It is given back with the last guard of it.
+/// A hold, released with the last guard.
 enum Hold {
     Node(NodeGuard),
-    /// By most primaries of a quorum.
+    /// On most quorum primaries.
     Quorum(Arc<quorum::Hold>),
 }
 
-/// The same question to either sort of hold.
+/// Evaluates the same expression for either kind of hold.
 macro_rules! of_either {
     ($guard:expr, |$hold:ident| $answer:expr) => {
         match &$guard.0 {
@@ -59,22 +60,22 @@ impl LockGuard {
         Self(Hold::Quorum(hold))
     }
 
-    /// The demand that is held.
+    /// Returns the held demand.
     pub fn demand(&self) -> Demand {
         of_either!(self, |hold| hold.demand())
     }
 
     /// Turns a lock into a read in one step: no other lock comes in between, and the reads at the
-    /// head of the queue are granted. The read has a token of its own, above that of the lock.
+    /// head of the queue are granted. The read has a new token, above the lock's.
     ///
-    /// There is no upgrade: two reads that both want to be alone would wait for each other for
+    /// There is no upgrade: two reads that both want to become locks would wait for each other for
     /// ever.
     ///
     /// # Errors
     /// [`DowngradeError`] with the guard, which is still held unless it [is lost](Self::is_lost).
-    /// After [`Unavailable`](LockErrorKind::Unavailable) it may be a read already: ask again, or
+    /// After [`Unavailable`](LockErrorKind::Unavailable) the hold may already be a read: retry, or
     /// release it. [`InvalidOption`](LockErrorKind::InvalidOption) if other guards share the lock,
-    /// or if it is no lock. [`Unsupported`](LockErrorKind::Unsupported) with
+    /// or if the guard holds no lock. [`Unsupported`](LockErrorKind::Unsupported) with
     /// [`redisson_peers`](crate::LocksBuilder::redisson_peers), and on a quorum.
     ///
     /// # Panics
@@ -102,53 +103,54 @@ impl LockGuard {
         }
     }
 
-    /// The number that proves this hold to the resource it protects. It is higher than that of
-    /// every earlier hold of the lock, except in the cases that
-    /// [`guide::fencing`](crate::guide::fencing) names. Reads that are held together have the same,
-    /// as long as no lock is granted or downgraded and no server is replaced between them.
+    /// Returns the number that proves this hold to the protected resource. It is higher than the
+    /// token of every earlier hold of the lock, except in the cases listed in
+    /// [`guide::fencing`](crate::guide::fencing). Concurrent reads share a token, as long as no
+    /// lock is granted or downgraded and no server is replaced in between.
     ///
-    /// Permits have no token, since others hold permits at the same time: it is 0, which a resource
-    /// that checks tokens refuses. So is that of reads of a [quorum](crate::Quorum).
+    /// Permits have no token, because others hold permits at the same time: their token is 0, and
+    /// resources that check tokens refuse it. Reads on a [quorum](crate::Quorum) also have token 0.
     pub fn fencing_token(&self) -> FencingToken {
         of_either!(self, |hold| hold.fencing_token())
     }
 
-    /// The key that was given, without the namespace. It is read off the name at each call.
+    /// Returns the key as given, without the namespace. Each call derives it from the name.
     pub fn key(&self) -> Cow<'_, str> {
         let name = self.name();
         let namespace = of_either!(self, |hold| hold.namespace());
         key_of(name, namespace).unwrap_or(Cow::Borrowed(name))
     }
 
-    /// The name of the lock in the store: with its namespace, and encoded as
-    /// [`LockKey`](crate::LockKey) says.
+    /// Returns the lock's name in the store: with namespace, encoded as described for
+    /// [`LockKey`](crate::LockKey).
     pub fn name(&self) -> &str {
         of_either!(self, |hold| hold.lock().as_str())
     }
 
-    /// The time for which the acquisition waited.
+    /// Returns how long the acquisition waited.
     pub fn waited(&self) -> Duration {
         of_either!(self, |hold| hold.waited())
     }
 
-    /// The number of waiters that were ahead when the acquisition was queued, as
-    /// [`Acquire::position`](crate::Acquire::position) had it. `None` if it was granted at once.
+    /// Returns the number of waiters ahead when the acquisition was queued, as reported by
+    /// [`Acquire::position`](crate::Acquire::position). `None` if it was granted at once.
     pub fn position(&self) -> Option<u64> {
         of_either!(self, |hold| hold.position())
     }
 
-    /// The span `hold` of [`tracing`]: open until the last guard is dropped or released, and off
-    /// unless a subscriber takes spans at `debug`. For fields and links of your own.
+    /// Returns the [`tracing`] span `hold`: open until the last guard is dropped or released, and
+    /// disabled unless a subscriber accepts spans at `debug`. For your own fields and links.
     pub fn span(&self) -> &Span {
         of_either!(self, |hold| hold.span())
     }
 
-    /// Whether the hold can no longer be relied on. Once `true`, it stays `true`. The causes: its
-    /// [deadline](Self::deadline) has passed without a renewal, or it has reached its
-    /// [`max_hold`](crate::LockOptions::max_hold); the server no longer has it, or it was
-    /// [force-released](crate::Locks::force_release); another guard of it was [leaked](Self::leak);
-    /// the `Locks` was [shut down](crate::Locks::shutdown). On a [quorum](crate::guide::quorum), it
-    /// is lost once fewer than a majority of the primaries are held for certain.
+    /// Returns whether the hold can no longer be relied on. Once `true`, it stays `true`. Causes:
+    /// the [deadline](Self::deadline) has passed without a renewal; the
+    /// [`max_hold`](crate::LockOptions::max_hold) is over; the server no longer has the hold; the
+    /// lock was [force-released](crate::Locks::force_release); another guard on the hold was
+    /// [leaked](Self::leak); the `Locks` was [shut down](crate::Locks::shutdown). On a
+    /// [quorum](crate::guide::quorum), the hold is lost once fewer than a majority of primaries are
+    /// held for certain.
     pub fn is_lost(&self) -> bool {
         of_either!(self, |hold| hold.is_lost())
     }
@@ -157,7 +159,7 @@ impl LockGuard {
         of_either!(self, |hold| hold.loss())
     }
 
-    /// The state of the hold: held, uncertain or lost.
+    /// Returns the state of the hold: held, uncertain or lost.
     pub fn state(&self) -> HoldState {
         of_either!(self, |hold| hold.state())
     }
@@ -170,18 +172,17 @@ impl LockGuard {
     pub async fn lost(&self) {
         let mut told = pin!(self.loss().cancelled());
         poll_fn(|cx| match self.is_lost() {
-            // By the clock, though no task got to tell.
+            // The clock decides, even if no task got to report the loss.
             true => Poll::Ready(()),
             false => told.as_mut().poll(cx),
         })
         .await;
     }
 
-    /// Completes when this `Locks` is aware that the hold is lost, without a borrow of the guard.
-    /// Costs less than a [`cancellation_token`](Self::cancellation_token). Unlike
-    /// [`lost`](Self::lost) it does not look at the clock: ask [`is_lost`](Self::is_lost), too,
-    /// where the runtime of the `Locks` may be late. Never completes if the lock is released first,
-    /// unless the release finds that the hold is lost.
+    /// Completes when this `Locks` detects the loss, without borrowing the guard. Costs less than a
+    /// [`cancellation_token`](Self::cancellation_token). Unlike [`lost`](Self::lost), it does not
+    /// read the clock: also call [`is_lost`](Self::is_lost) where the runtime of the `Locks` may be
+    /// late. Never completes if the lock is released first, unless the release finds the hold lost.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
@@ -189,9 +190,9 @@ impl LockGuard {
         self.loss().clone().cancelled_owned()
     }
 
-    /// A token that is cancelled when the hold is lost. Pass it to work that must stop then. If the
-    /// hold is already lost, the token is already cancelled. A release does not cancel it, unless
-    /// it finds that the hold is lost.
+    /// Returns a token that is cancelled when the hold is lost. Pass it to work that must stop
+    /// then. If the hold is already lost, the token is already cancelled. A release does not cancel
+    /// the token, unless it finds the hold lost.
     pub fn cancellation_token(&self) -> CancellationToken {
         let token = self.loss().child_token();
         if self.is_lost() {
@@ -200,18 +201,18 @@ impl LockGuard {
         token
     }
 
-    /// The time until which the hold is certain if no further renewal succeeds; on a quorum, until
-    /// which a majority is. Each renewal moves it forward, at most to the end of the
-    /// [`max_hold`](crate::LockOptions::max_hold). It is earlier than the lease's end on the
-    /// server, by 1 % of the lease or 5 ms, whichever is more.
+    /// Returns until when the hold is certain if no further renewal succeeds; on a quorum, until
+    /// when a majority is. Each renewal moves the deadline forward, at most to the end of the
+    /// [`max_hold`](crate::LockOptions::max_hold). The deadline is earlier than the lease's end on
+    /// the server, by 1 % of the lease or 5 ms, whichever is more.
     pub fn deadline(&self) -> Instant {
         of_either!(self, |hold| hold.deadline())
     }
 
-    /// Another guard on the same hold; the lock is released with the last guard.
+    /// Returns another guard on the same hold; the last guard releases the lock.
     ///
     /// Re-entry is explicit: a second `lock` of the same key waits for this hold to end, like any
-    /// other.
+    /// other request.
     ///
     /// # Errors
     /// [`LockErrorKind::Lost`] if the hold is lost.
@@ -225,7 +226,7 @@ impl LockGuard {
         }))
     }
 
-    /// The number of guards that share this hold.
+    /// Returns the number of guards that share this hold.
     pub fn hold_count(&self) -> usize {
         match &self.0 {
             Hold::Node(guard) => guard.guards(),
@@ -238,15 +239,14 @@ impl LockGuard {
     /// lost.
     ///
     /// # Errors
-    /// [`LockErrorKind::Lost`] if the hold had ended before: the work under it may have overlapped
-    /// with the next holder's. [`LockErrorKind::Unavailable`] if the server did not answer, or the
-    /// kind of its refusal, such as [`LockErrorKind::ReadOnly`]: the release is repeated in the
+    /// [`LockErrorKind::Lost`] if the hold had already ended: the work under it may have overlapped
+    /// with the next holder's. [`LockErrorKind::Unavailable`] if the server did not respond, or the
+    /// kind of the refusal, such as [`LockErrorKind::ReadOnly`]: the release is repeated in the
     /// background, and if that fails, the lease expires. [`LockErrorKind::Closed`] if the runtime
     /// of the `Locks` has ended: the lease expires.
     ///
     /// # Panics
-    /// If the future is polled outside a tokio runtime with timers; the lock is released all the
-    /// same.
+    /// If the future is polled outside a tokio runtime with timers; the lock is still released.
     ///
     /// # Cancel safety
     /// The lock is released even if the future is dropped.
@@ -258,15 +258,15 @@ impl LockGuard {
     }
 
     /// Drops the guard without releasing the lock: the lock stays held, without further renewals,
-    /// until its lease expires. For "not again for a while", and for work that outlives this
+    /// until the lease expires. For "not again for a while", and for work that outlives this
     /// process. Other guards on the same hold are lost.
     ///
     /// Returns the [`deadline`](Self::deadline), until which the lock stays held for certain. While
-    /// renewals succeed, nearly two thirds of the lease are left, or more. Less may be left of a
-    /// [fixed lease](crate::LockOptions::fixed_lease), which is not renewed, and near the end of a
-    /// [`max_hold`](crate::LockOptions::max_hold). A lock that was handed over has only its
-    /// [claim](crate::guide::leases) until its first renewal, which comes after half of the claim.
-    /// Where the time matters, look at the deadline first.
+    /// renewals succeed, nearly two thirds of the lease or more are left. Less may be left with a
+    /// [fixed lease](crate::LockOptions::fixed_lease), because it is not renewed, and near the end
+    /// of a [`max_hold`](crate::LockOptions::max_hold). A handed-off lock has only a
+    /// [claim](crate::guide::leases) until the first renewal, after half of the claim. Where the
+    /// time matters, check the deadline first.
     pub fn leak(self) -> Instant {
         let deadline = self.deadline();
         match self.0 {
@@ -288,7 +288,7 @@ impl fmt::Debug for LockGuard {
     }
 }
 
-/// A lock that was not turned into a read.
+/// A failed downgrade.
 #[derive(Debug)]
 pub struct DowngradeError {
     error: LockError,
@@ -296,12 +296,12 @@ pub struct DowngradeError {
 }
 
 impl DowngradeError {
-    /// The cause.
+    /// Returns the cause.
     pub fn error(&self) -> &LockError {
         &self.error
     }
 
-    /// The guard, to ask again or to release it.
+    /// Returns the guard, to retry or to release it.
     pub fn into_guard(self) -> LockGuard {
         self.guard
     }
@@ -320,20 +320,20 @@ impl std::error::Error for DowngradeError {
 }
 
 impl From<DowngradeError> for LockError {
-    /// Drops the guard, which releases the hold.
+    /// Drops the guard, and so releases the hold.
     fn from(error: DowngradeError) -> Self {
         error.error
     }
 }
 
-/// The future of [`LockGuard::release`]. The release continues even if this is not polled.
+/// The future of [`LockGuard::release`]. The release continues even if this future is not polled.
 #[must_use = "only this future tells whether the hold lasted until the release: write `.await`"]
 #[derive(Debug)]
 pub struct Release(Progress);
 
 enum Progress {
     Node(NodeRelease),
-    /// By all primaries of a quorum.
+    /// On all quorum primaries.
     Quorum(BoxFuture<'static, Result<(), LockError>>),
 }
 

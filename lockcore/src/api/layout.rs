@@ -1,24 +1,24 @@
-//! The layout of the keys of a `Locks`: the queue's, or the layout that JVMs share.
+//! The key layout of a `Locks`: ours or Redisson's.
 
 use proto::ConfigError;
 use proto::layout::{Layout, QUEUE};
 
-/// The reason why a foreign name is refused where other programs have named no lock.
+/// Why a foreign name is refused without `redisson_peers`.
 pub(crate) const NO_FOREIGN_NAMES: &str = "a foreign name is for a lock that JVMs share: build this Locks with \
     redisson_peers(true)";
 
-/// The layout that JVMs share, if it was built in.
+/// Redisson's layout, if compiled in.
 #[cfg(feature = "redisson")]
 const SHARED: Option<&dyn Layout> = Some(redisson::REDISSON);
 #[cfg(not(feature = "redisson"))]
 const SHARED: Option<&dyn Layout> = None;
 
-/// The layout for the value of `redisson_peers`, which was [checked](check).
+/// The layout for a [checked](check) value of `redisson_peers`.
 pub(crate) fn of(peers: bool) -> &'static dyn Layout {
     SHARED.filter(|_| peers).unwrap_or(QUEUE)
 }
 
-/// Refuses `redisson_peers` where its layout was not built in.
+/// Refuses `redisson_peers` if Redisson's layout was not compiled in.
 pub(crate) fn check(peers: bool) -> Result<(), ConfigError> {
     if peers && SHARED.is_none() {
         let range = "left out: it needs the feature `redisson` of lockcore";

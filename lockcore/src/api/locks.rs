@@ -1,4 +1,4 @@
-//! `Locks`: a handle on one store, cheap to clone.
+//! `Locks`: a handle to a store, cheap to clone.
 
 use std::borrow::Cow;
 use std::num::NonZeroU32;
@@ -19,11 +19,11 @@ use crate::quorum::Primaries;
 use crate::types::error::LockError;
 use crate::types::key::{self, IntoKey};
 
-/// Fair locks on one store. Cheap to clone. All clones are one *node*: one connection for commands
-/// and one for messages, however many locks it holds and waits for. On a [Redis
-/// Cluster](crate::guide::redis) and a [quorum](crate::guide::quorum) there are two for each
-/// primary. [`require_replicas`](crate::LocksBuilder::require_replicas) adds up to four for each
-/// primary, and sentinels have one each.
+/// Fair locks on a store. Cheap to clone. All clones share a *node*, with a connection for commands
+/// and another for messages, however many locks it holds and waits for. On a [Redis
+/// Cluster](crate::guide::redis) and a [quorum](crate::guide::quorum) there are two connections to
+/// each primary. [`require_replicas`](crate::LocksBuilder::require_replicas) adds up to four to
+/// each primary, plus a connection to each sentinel.
 ///
 /// ```
 /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -39,34 +39,34 @@ use crate::types::key::{self, IntoKey};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Locks {
-    /// The node; of a quorum that of a primary, whose settings are those of all.
+    /// On a quorum: the node of a primary; all primaries have the same settings.
     pub(crate) node: Arc<Node>,
     pub(crate) quorum: Option<Arc<Primaries>>,
 }
 
 impl Locks {
     /// Acquires the lock: waits, in order of arrival among all processes, until no other lock,
-    /// [read](Self::read) or [permit](Self::permit) of the name is held. The wait has no limit
-    /// unless the [defaults](crate::LocksBuilder::defaults) of this `Locks` set one; a request sets
-    /// its own with [`key`](Self::key): `locks.key("k").wait(limit).lock()`.
+    /// [read](Self::read) or [permit](Self::permit) of the name is held. The wait is unlimited
+    /// unless the [defaults](crate::LocksBuilder::defaults) of this `Locks` limit it, or the
+    /// request does, with [`key`](Self::key): `locks.key("k").wait(limit).lock()`.
     ///
-    /// A task that holds the name waits for itself: share the hold with
-    /// [`LockGuard::reenter`](crate::LockGuard::reenter).
+    /// A task that already holds the name would wait for itself: share the hold with
+    /// [`LockGuard::reenter`](crate::LockGuard::reenter) instead.
     ///
     /// Errors, panics and cancel safety: see [`Acquire`].
     pub fn lock(&self, key: impl IntoKey) -> Acquire {
         self.key(key).lock()
     }
 
-    /// Acquires the lock if it is free and has no waiters; else `None`.
+    /// Acquires the lock if it is free and has no waiters; otherwise returns `None`.
     ///
     /// Errors, panics and cancel safety: see [`TryAcquire`].
     pub fn try_lock(&self, key: impl IntoKey) -> TryAcquire {
         self.key(key).try_lock()
     }
 
-    /// Acquires the lock, and waits for it at most for `wait`. A `wait` of zero tries once, which
-    /// takes at most the [request timeout](crate::LocksBuilder::request_timeout).
+    /// Acquires the lock, waiting at most `wait`. A `wait` of zero tries once, which takes at most
+    /// the [request timeout](crate::LocksBuilder::request_timeout).
     ///
     /// Errors, panics and cancel safety: see [`Acquire`].
     pub fn lock_timeout(&self, key: impl IntoKey, wait: Duration) -> Acquire {
@@ -74,8 +74,8 @@ impl Locks {
     }
 
     /// Acquires a read: waits until no lock of the name is held and no request waits ahead. Other
-    /// reads may be held at the same time. Reads, locks and permits of a name are served in the
-    /// order in which they came, so reads cannot starve a lock.
+    /// reads may be held at the same time. Reads, locks and permits of a name are served in order
+    /// of arrival, so reads cannot starve a lock.
     ///
     /// Permits do not keep a read out, as long as both together are at most 2^30: a read counts as
     /// one permit in use.
@@ -97,29 +97,29 @@ impl Locks {
         self.key(key).read()
     }
 
-    /// Acquires a read if it can be granted at once; else `None`.
+    /// Acquires a read if it can be granted at once; otherwise returns `None`.
     ///
     /// Errors, panics and cancel safety: see [`TryAcquire`].
     pub fn try_read(&self, key: impl IntoKey) -> TryAcquire {
         self.key(key).try_read()
     }
 
-    /// The same as [`lock`](Self::lock), for names that are read, too.
+    /// An alias of [`lock`](Self::lock), for names that are also read-locked.
     pub fn write(&self, key: impl IntoKey) -> Acquire {
         self.lock(key)
     }
 
-    /// The same as [`try_lock`](Self::try_lock), for names that are read, too.
+    /// An alias of [`try_lock`](Self::try_lock), for names that are also read-locked.
     pub fn try_write(&self, key: impl IntoKey) -> TryAcquire {
         self.try_lock(key)
     }
 
-    /// Acquires one of `limit` permits of the name, and waits for it.
+    /// Acquires one of `limit` permits for the name, and waits for it.
     ///
-    /// The limit belongs to the request: nothing is set up before. It is 1 to 2^30 - 1; any other
-    /// is an [`InvalidOption`](LockErrorKind::InvalidOption), and nothing is sent. Use one limit
-    /// for a name, from one place. A request is granted if the permits in use and its own together
-    /// do not exceed its own limit. [`LockRequest::permits`] takes several at once.
+    /// The limit belongs to the request: no setup is needed. A limit outside 1 to 2^30 - 1 is an
+    /// [`InvalidOption`](LockErrorKind::InvalidOption), and nothing is sent. Use a single limit for
+    /// each name, defined in one place. A request is granted if the limit allows it beside the
+    /// permits in use. [`LockRequest::permits`] takes several permits at once.
     ///
     /// Errors, panics and cancel safety: see [`Acquire`].
     ///
@@ -136,22 +136,22 @@ impl Locks {
         self.key(key).permits(1, limit)
     }
 
-    /// Acquires one of `limit` permits if one is free and there is no waiter; else `None`. The
-    /// limit is that of [`permit`](Self::permit).
+    /// Acquires a permit if one is free and there are no waiters; otherwise returns `None`. The
+    /// limit is as for [`permit`](Self::permit).
     ///
     /// Errors, panics and cancel safety: see [`TryAcquire`].
     pub fn try_permit(&self, key: impl IntoKey, limit: u32) -> TryAcquire {
         self.key(key).try_permits(1, limit)
     }
 
-    /// An acquisition with its own options. A bad key is an error of the `lock` or `try_lock` that
-    /// follows.
+    /// Starts an acquisition with custom options. An invalid key is reported by the `lock` or
+    /// `try_lock` that follows.
     pub fn key(&self, key: impl IntoKey) -> LockRequest {
         LockRequest::new(&self.node, self.quorum.as_ref(), self.name(key))
     }
 
-    /// Runs `section` under the lock, stops it when the hold is lost, and releases the lock after
-    /// it.
+    /// Runs `section` under the lock, stops it if the hold is lost, and releases the lock
+    /// afterwards.
     ///
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -166,19 +166,19 @@ impl Locks {
     /// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
     /// ```
     ///
-    /// Write an async closure, `async |hold| {…}`: one of the form `|hold| async {…}` does not
-    /// compile ("not general enough").
+    /// Write an async closure, `async |hold| {…}`: the form `|hold| async {…}` does not compile
+    /// ("not general enough").
     ///
     /// # Errors
-    /// Those of [`lock`](Self::lock), and [`Lost`](LockErrorKind::Lost) if the hold ended before it
-    /// was released. If `section` had finished by then, its value is dropped. Other errors of the
-    /// release are not returned: the release continues in the background.
+    /// As [`lock`](Self::lock), and [`Lost`](LockErrorKind::Lost) if the hold ended before the
+    /// release; the value of a finished `section` is then dropped. Other release errors are not
+    /// returned: the release continues in the background.
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
-    /// Dropping it drops `section` at its current await point and releases the lock.
+    /// Dropping it drops `section` at the current await point and releases the lock.
     pub async fn with<F, T>(&self, key: impl IntoKey, section: F) -> Result<T, LockError>
     where
         F: AsyncFnOnce(&LockGuard) -> T,
@@ -190,17 +190,17 @@ impl Locks {
         };
         match guard.release().await {
             Err(error) if error.kind() == LockErrorKind::Lost => Err(error),
-            // Unavailable: the lease had not expired, and the release goes on in the background.
+            // Unavailable: the lease had not expired, and the release continues in the background.
             _ => Ok(value),
         }
     }
 
-    /// Shows the holders of the name and its waiters, in order. On a
-    /// [quorum](crate::guide::quorum), the holders at each primary that is reached, and the waiters
-    /// of the lowest one that answers.
+    /// Shows the name's holders and waiters, in order. On a [quorum](crate::guide::quorum), the
+    /// holders at each reachable primary, and the waiters of the lowest primary that responds.
     ///
     /// # Errors
-    /// [`LockError`] if the key is bad or the store cannot answer; on a quorum, if no primary does.
+    /// [`LockError`] if the key is invalid or the store does not respond; on a quorum, if no
+    /// primary does.
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.
@@ -211,13 +211,14 @@ impl Locks {
         self.inspect_by(key, Command::INSPECT).await
     }
 
-    /// Shows a part of an [inspection](Self::inspect): at most `most` holders and at most `most`
-    /// waiters, of which the first `from` in the queue are left out; on a quorum, at most so many
-    /// at each primary. Its cost for the server grows with the number shown, and not with the
-    /// queue. A `most` of 0 counts as 1.
+    /// Shows part of an [inspection](Self::inspect): at most `most` holders and at most `most`
+    /// waiters, after skipping the first `from` in the queue; on a quorum, at each primary. The
+    /// cost on the server grows with the number shown, not with the queue. A `most` of 0 counts as
+    /// 1.
     ///
     /// # Errors
-    /// [`LockError`] if the key is bad or the store cannot answer; on a quorum, if no primary does.
+    /// [`LockError`] if the key is invalid or the store does not respond; on a quorum, if no
+    /// primary does.
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.
@@ -246,20 +247,20 @@ impl Locks {
         }
     }
 
-    /// Releases all holds of the name although their holders have not, and grants it to the next
-    /// waiters. Then come the waiters that were granted it in one
-    /// [run](crate::LocksBuilder::run_limit) with the holder. For operators.
+    /// Releases all holds of the name, although their holders have not, and grants it to the next
+    /// waiters. Waiters granted the name in the same [batch](crate::LocksBuilder::run_limit) as the
+    /// holder come after these. For operators.
     ///
-    /// The guards are lost, but their work is not stopped: only a resource that checks the
-    /// [fencing token](crate::guide::fencing) refuses its writes. A hold of your own is released by
-    /// its guard: [`LockGuard::release`](crate::LockGuard::release).
+    /// The guards are lost, but their work is not stopped: only a resource that checks the [fencing
+    /// token](crate::guide::fencing) refuses the writes. Release your own hold through the guard:
+    /// [`LockGuard::release`](crate::LockGuard::release).
     ///
-    /// Returns whether there was a hold. On a [quorum](crate::guide::quorum), the name is released
-    /// at all primaries that answer.
+    /// Returns whether there was a hold. On a [quorum](crate::guide::quorum), all responding
+    /// primaries release the name.
     ///
     /// # Errors
-    /// [`LockError`] if the key is bad or the store cannot answer. On a quorum, if fewer than a
-    /// majority of the primaries answer; then those that did have released the name.
+    /// [`LockError`] if the key is invalid or the store does not respond. On a quorum, if fewer
+    /// than a majority of primaries respond; those that did have released the name.
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.
@@ -278,16 +279,16 @@ impl Locks {
         Self { node, quorum: None }
     }
 
-    /// The node that answers for the store; of a quorum that of the lowest primary that is reached.
+    /// The node that speaks for the store; on a quorum, the lowest reachable primary's node.
     pub(crate) fn node_to_ask(&self) -> &Arc<Node> {
         self.quorum.as_ref().and_then(|primaries| primaries.lowest()).unwrap_or(&self.node)
     }
 
-    /// Checks that the store answers; on a [quorum](crate::guide::quorum), that a majority of the
+    /// Checks that the store responds; on a [quorum](crate::guide::quorum), that a majority of
     /// primaries do.
     ///
     /// # Errors
-    /// [`LockError`], within twice the request timeout, if it does not.
+    /// [`LockError`], within twice the request timeout, if the store does not respond.
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.
@@ -301,7 +302,7 @@ impl Locks {
         }
     }
 
-    /// The state of this node: its connections, holds and waiters. Does not ask the server.
+    /// Returns the state of this node: connections, holds and waiters. Sends no request.
     pub fn status(&self) -> Status {
         match &self.quorum {
             None => self.node.status(),
@@ -309,20 +310,20 @@ impl Locks {
         }
     }
 
-    /// The identity of this node. It is part of each of its holds and queue entries.
+    /// Returns the id of this node, as contained in all holds and queue entries of the node.
     pub fn node(&self) -> &NodeId {
         &self.node.id
     }
 
-    /// The [namespace](crate::LocksBuilder::namespace), if one is set.
+    /// Returns the [namespace](crate::LocksBuilder::namespace), if set.
     pub fn namespace(&self) -> Option<&str> {
         self.node.settings.namespace.as_deref()
     }
 
-    /// The key by which this `Locks` acquires the lock that has this name in the store, as in
-    /// [`Activity::lock`](crate::operate::Activity::lock),
-    /// [`BusyLock::lock`](crate::operate::BusyLock::lock) and [`LockGuard::name`]. `None` for a
-    /// name outside of its namespace, or one that no key has.
+    /// Returns the key with which this `Locks` acquires the lock of this name in the store, such as
+    /// an [`Activity::lock`](crate::operate::Activity::lock), a
+    /// [`BusyLock::lock`](crate::operate::BusyLock::lock) or a [`LockGuard::name`]. `None` for a
+    /// name outside the namespace, and for a name without a key.
     ///
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -339,8 +340,8 @@ impl Locks {
         key::key_of(name, self.namespace()).map(Cow::into_owned)
     }
 
-    /// The name in the store of the lock that this `Locks` acquires by a key, as
-    /// [`key_of`](Self::key_of) takes it and [`LockGuard::name`] has it.
+    /// Returns the lock's name in the store for a key: the inverse of [`key_of`](Self::key_of), and
+    /// equal to [`LockGuard::name`].
     ///
     /// ```
     /// # fn example() -> Result<(), lockcore::LockError> {
@@ -352,13 +353,13 @@ impl Locks {
     /// ```
     ///
     /// # Errors
-    /// [`LockError`] if the key is bad.
+    /// [`LockError`] if the key is invalid.
     pub fn name_of(&self, key: impl IntoKey) -> Result<String, LockError> {
         self.name(key).map(|lock| lock.as_str().to_owned())
     }
 
-    /// Whether the names of locks are kept out of logs, as
-    /// [`redact_names`](crate::LocksBuilder::redact_names) asks: for logs of your own.
+    /// Returns whether lock names are kept out of logs, as set by
+    /// [`redact_names`](crate::LocksBuilder::redact_names): for your own logs.
     pub fn redacts_names(&self) -> bool {
         self.node.settings.redact_names
     }
@@ -367,16 +368,15 @@ impl Locks {
     /// guards to be released or dropped, then releases the remaining holds, whose guards are lost.
     /// With a `timeout` of zero it does not wait for guards.
     ///
-    /// Call it before the runtime ends: it takes the answers to releases, and repeats them. It
-    /// takes at most `timeout` and the [request timeout](crate::LocksBuilder::request_timeout)
-    /// together.
+    /// Call it before the runtime ends, because it receives the responses to releases, and repeats
+    /// failed ones. It takes at most `timeout` plus the [request
+    /// timeout](crate::LocksBuilder::request_timeout).
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
-    /// Once it is polled, new acquisitions stay refused. The rest may happen in part: call it
-    /// again.
+    /// Once polled, new acquisitions stay refused. The rest may happen in part: call it again.
     pub async fn shutdown(&self, timeout: Duration) -> Shutdown {
         match &self.quorum {
             None => self.node.shut_down(timeout).await,

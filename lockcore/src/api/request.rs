@@ -1,4 +1,4 @@
-//! One acquisition with its own options, between the key and the wait.
+//! A single acquisition with custom options, between the key and the wait.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::quorum::{Ascent, Climb, Primaries};
 use crate::types::error::LockError;
 use crate::types::options::{LockOptions, Wait};
 
-/// One acquisition with its own options; made by [`Locks::key`](crate::Locks::key). Options that
-/// are not set here are the [defaults](crate::LocksBuilder::defaults) of the `Locks`.
+/// A single acquisition with custom options; made by [`Locks::key`](crate::Locks::key). Options not
+/// set here are the [defaults](crate::LocksBuilder::defaults) of the `Locks`.
 ///
 /// ```
 /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -63,18 +63,17 @@ impl LockRequest {
         Self { node, quorum, lock, options, label, class, local }
     }
 
-    /// The options of requests for several locks, each of which gets its lock
-    /// [later](Self::for_lock).
+    /// Options for requests of several locks; [`for_lock`](Self::for_lock) adds the lock.
     pub(crate) fn without_lock(node: &Arc<Node>, quorum: Option<&Arc<Primaries>>) -> Self {
         Self::new(node, quorum, Err(LockError::new(LockErrorKind::InvalidKey)))
     }
 
-    /// The same request for this lock.
+    /// Returns the same request for `lock`.
     pub(crate) fn for_lock(&self, lock: Result<LockName, LockError>) -> Self {
         Self { lock, ..self.clone() }
     }
 
-    /// The same with a wait that has begun this long ago.
+    /// Shortens the wait by the time already spent.
     pub(crate) fn less_wait(mut self, spent: Duration) -> Self {
         if let Some(Wait::AtMost(wait)) = self.options.get_wait() {
             self.options = self.options.wait(wait.saturating_sub(spent));
@@ -93,22 +92,22 @@ impl LockRequest {
         wait_forever,
         /// Sets the longest [wait for the store](LockOptions::store_wait).
         store_wait,
-        /// Sets the most waiters that the [queue](LockOptions::queue_limit) may have.
+        /// Sets the maximum length of the [queue](LockOptions::queue_limit).
         queue_limit,
         /// Sets the longest [hold](LockOptions::max_hold).
         max_hold,
-        /// Sets the course of a request whose lock is [busy](LockOptions::when_busy).
+        /// Sets [what to do](LockOptions::when_busy) when the lock is busy.
         when_busy,
     }
 
-    /// Sets several options at once. An option that they leave open stays as it is.
+    /// Sets several options at once. Options left unset in `options` keep their present values.
     pub fn options(mut self, options: LockOptions) -> Self {
         self.options = options.or(self.options);
         self
     }
 
-    /// Names this waiter or holder in [`inspect`](crate::Locks::inspect): at most 64 bytes, longer
-    /// labels are cut. A [`TraceParent`](crate::TraceParent) fits. The default is the label of the
+    /// Names this waiter or holder in [`inspect`](crate::Locks::inspect); cut to 64 bytes. A
+    /// [`TraceParent`](crate::TraceParent) fits. The default is the label of the
     /// [`Locks`](crate::LocksBuilder::label).
     pub fn label(mut self, label: impl AsRef<str>) -> Self {
         self.label = Label::new(label.as_ref());
@@ -116,61 +115,59 @@ impl LockRequest {
         self
     }
 
-    /// Sets the class of this request in [metrics](crate::guide::observability), in
-    /// [`status_by_class`](crate::Locks::status_by_class) and in
-    /// [`activity`](crate::Locks::activity). The default is that of the
-    /// [`Locks`](crate::LocksBuilder::class), or else the class `default`.
+    /// Sets the class of this request in [metrics](crate::guide::observability),
+    /// [`status_by_class`](crate::Locks::status_by_class) and [`activity`](crate::Locks::activity).
+    /// The default is the class of the [`Locks`](crate::LocksBuilder::class), or else `default`.
     ///
-    /// A class names a use of locks, such as a route or "wallet", of which there are few. Names of
-    /// locks are too many: a recorder of metrics keeps each class for good. At most 64 bytes; the
-    /// rest is cut. Requests of more than 1 000 classes of one `Locks` share the class `other`.
+    /// A class names a use of locks, such as a route or "wallet". Do not use lock names: a metrics
+    /// recorder keeps each class for good. Cut to 64 bytes. After 1 000 classes of a `Locks`,
+    /// further classes share the name `other`.
     pub fn class(mut self, class: impl AsRef<str>) -> Self {
         self.class = self.node.classes.get(class.as_ref());
         begin_class(&self.class);
         self
     }
 
-    /// Records the labels of the holders, of the first eight to end if there are more, in the span
-    /// `acquire`, as its field `holder`, when this request is queued behind them. Where labels are
-    /// trace contexts, that tells the trace of the request that it waits for: see
+    /// Records the labels of up to eight holders (the first to end) in the field `holder` of the
+    /// span `acquire` when this request is queued behind them. If labels are trace contexts, this
+    /// shows which request it waits for: see
     /// [`guide::observability`](crate::guide::observability#the-request-that-holds-the-lock).
     ///
-    /// Off by default, except with [`trace_links`](crate::LocksBuilder::trace_links), since it
-    /// costs an [inspection](crate::Locks::inspect_part) of the holders for each request that is
-    /// queued. Its price does not grow with the queue. It does nothing unless a subscriber takes
-    /// spans at `debug`.
+    /// Off by default, except with [`trace_links`](crate::LocksBuilder::trace_links), because each
+    /// queued request costs an [inspection](crate::Locks::inspect_part) of the holders. The cost
+    /// does not grow with the queue. Has no effect unless a subscriber accepts spans at `debug`.
     pub fn record_holders(mut self, records_holders: bool) -> Self {
         self.local.records_holders = records_holders;
         self
     }
 
     /// Refuses the request at once, with [`WaitTooLong`](LockErrorKind::WaitTooLong), if it would
-    /// hardly be served within its [wait](Self::wait): if the number of waiters ahead, times a
-    /// short hold (nine of ten last longer), exceeds the wait. The server decides, by the length of
-    /// its queue. The error's [`retry_after`](LockError::retry_after) is the time that the queue is
+    /// hardly be served within the [wait](Self::wait): if the number of waiters ahead, times a
+    /// short hold (nine in ten last longer), exceeds the wait. The server decides, by the queue
+    /// length. The error's [`retry_after`](LockError::retry_after) is how long the queue is
     /// expected to take.
     ///
-    /// Estimates are those of the [class](Self::class) on this `Locks`, and begin with its first
-    /// request that refuses early. Until 100 holds are known, and without a wait limit, none is
-    /// refused. [`guide::overload`](crate::guide::overload) has the limits of an estimate.
+    /// Estimates are per [class](Self::class) and `Locks`, and begin with the first request that
+    /// refuses early. Until 100 holds are known, and without a wait limit, nothing is refused.
+    /// [`guide::overload`](crate::guide::overload) describes how far estimates can be trusted.
     pub fn refuse_early(mut self, refuses_early: bool) -> Self {
         self.local.refuses_early = refuses_early;
         self
     }
 
-    /// Has a request that is queued leave the queue, too, once the store has been away for its
-    /// [`store_wait`](Self::store_wait): it ends with the error of the store. Off by default: its
-    /// place lasts as long as the server keeps it, so it may be served when the store is back. For
-    /// a caller that goes on without the lock during an outage, as `fail_open` of lock-tower's
-    /// layers does.
+    /// Also lets a queued request leave the queue once the store has been away for the
+    /// [`store_wait`](Self::store_wait), with the store's error. Off by default: a queued request
+    /// keeps its position as long as the server does, and may be served when the store is back. For
+    /// callers that go on without the lock during an outage, as with `fail_open` of lock-tower's
+    /// layers.
     pub fn leave_in_outage(mut self, leaves: bool) -> Self {
         self.local.leaves_in_outage = leaves;
         self
     }
 
-    /// Acquires the demand, and waits for it at most for the [wait](Self::wait). Permits that are
-    /// too few for it stay free meanwhile: smaller demands do not pass a larger one. Errors, panics
-    /// and cancel safety: see [`Acquire`].
+    /// Acquires the demand, waiting at most the [wait](Self::wait). Permits that are too few for it
+    /// stay free meanwhile: smaller demands do not overtake. Errors, panics and cancel safety: see
+    /// [`Acquire`].
     pub fn acquire(self, demand: Demand) -> Acquire {
         self.start(Ok(demand))
     }
@@ -202,25 +199,25 @@ impl LockRequest {
         self.try_acquire(Demand::READ)
     }
 
-    /// The same as [`lock`](Self::lock), for names that are read, too.
+    /// An alias of [`lock`](Self::lock), for names that are also read-locked.
     pub fn write(self) -> Acquire {
         self.lock()
     }
 
-    /// The same as [`try_lock`](Self::try_lock), for names that are read, too.
+    /// An alias of [`try_lock`](Self::try_lock), for names that are also read-locked.
     pub fn try_write(self) -> TryAcquire {
         self.try_lock()
     }
 
     /// Acquires `count` of `limit` permits: [`acquire`](Self::acquire) with [`Demand::permits`]. A
-    /// `count` from 1 to the limit and a `limit` of at most 2^30 - 1 are allowed; any other is an
+    /// `count` outside 1 to `limit`, or a `limit` above 2^30 - 1, is an
     /// [`InvalidOption`](LockErrorKind::InvalidOption), and nothing is sent.
     pub fn permits(self, count: u32, limit: u32) -> Acquire {
         self.start(Demand::permits(count, limit))
     }
 
     /// Tries to acquire `count` of `limit` permits once: [`try_acquire`](Self::try_acquire) with
-    /// [`Demand::permits`]. The ranges are those of [`permits`](Self::permits).
+    /// [`Demand::permits`]. The ranges are as for [`permits`](Self::permits).
     pub fn try_permits(self, count: u32, limit: u32) -> TryAcquire {
         self.try_once(Demand::permits(count, limit))
     }
@@ -261,7 +258,7 @@ impl LockRequest {
         LocalOptions { store_wait: self.options.get_store_wait(), ..self.local }
     }
 
-    /// A request that waits, unless its options say that it does not.
+    /// Builds the request, which waits if both `mode` and the options do.
     fn build(self, mode: Mode, demand: Result<Demand, ConfigError>) -> Result<Request, LockError> {
         let demand = demand?;
         let terms = self.options.checked()?;

@@ -1,4 +1,4 @@
-//! Several locks at once: sorted, one after the other.
+//! Several locks at once: sorted, acquired sequentially.
 
 use std::fmt;
 use std::future::{Future, pending};
@@ -17,17 +17,16 @@ use crate::types::error::LockError;
 use crate::types::key::{IntoKey, LockKey};
 use crate::types::options::LockOptions;
 
-/// Most locks of one set.
+/// The maximum number of locks in a set.
 const MAX_KEYS: usize = 32;
 
 impl Locks {
     /// Acquires all of these locks, and holds them together.
     ///
-    /// They are acquired one after the other, in the sorted order of their names, in whichever
-    /// order they are given. So two sets never wait for each other, and neither do a set and the
-    /// layers of `lock-tower`. The first ones are held while the later ones are waited for. A task
-    /// that already holds a lock can still block itself and others by asking for more: release it
-    /// first.
+    /// The locks are acquired sequentially, sorted by name, in whatever order the keys are given.
+    /// So two sets never wait for each other, and neither do a set and the layers of `lock-tower`.
+    /// The first locks are held while waiting for the later locks. A task that already holds a lock
+    /// can still deadlock by requesting more: release it first.
     ///
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -42,10 +41,9 @@ impl Locks {
     /// ```
     ///
     /// # Errors
-    /// Those of [`lock`](Self::lock), and then none is held.
-    /// [`InvalidOption`](LockErrorKind::InvalidOption) for no key, more than 32 keys, or two that
-    /// name one lock; nothing is sent then. [`Lost`](LockErrorKind::Lost) if one was lost while the
-    /// later ones were waited for.
+    /// As [`lock`](Self::lock), with no lock held. [`InvalidOption`](LockErrorKind::InvalidOption)
+    /// for no keys, more than 32 keys, or two keys of the same lock; nothing is sent then.
+    /// [`Lost`](LockErrorKind::Lost) if a lock was lost while waiting for the later locks.
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.
@@ -62,7 +60,7 @@ impl Locks {
         })
     }
 
-    /// The keys with their places in the call, sorted.
+    /// The keys with their indices in the call, sorted.
     fn sorted(&self, keys: Vec<LockKey>) -> Result<Vec<(LockKey, usize)>, LockError> {
         let namespace = self.node.settings.namespace.as_deref();
         let mut names: Vec<_> = keys.iter().map(|key| key.clone().resolve(namespace)).collect();
@@ -77,7 +75,7 @@ impl Locks {
             };
             return Err(ConfigError::new("keys", value, "1 to 32 keys of different locks").into());
         }
-        // By the keys and not by the names, as lock-tower sorts them.
+        // Sorted by key, not by name, as in lock-tower.
         let mut sorted: Vec<_> = keys.into_iter().zip(0..).collect();
         sorted.sort_unstable();
         Ok(sorted)
@@ -96,7 +94,7 @@ async fn acquire(
     for (key, place) in keys {
         let request = request.for_lock(locks.name(key)).less_wait(began.elapsed());
         let guard = tokio::select! {
-            // The acquisition first: one that is dropped unpolled is warned of.
+            // The acquisition first, because dropping it unpolled logs a warning.
             biased;
             guard = request.lock() => guard?,
             () = any_lost(&guards) => return Err(LockError::new(LockErrorKind::Lost)),
@@ -109,7 +107,7 @@ async fn acquire(
     Ok(LockSet { guards: placed.into_iter().map(|(_, guard)| guard).collect() })
 }
 
-/// Completes when one of them is lost.
+/// Completes when any guard is lost.
 async fn any_lost(guards: &[LockGuard]) {
     if guards.is_empty() {
         return pending().await;
@@ -117,8 +115,8 @@ async fn any_lost(guards: &[LockGuard]) {
     select_all(guards.iter().map(|guard| Box::pin(guard.lost()))).await;
 }
 
-/// Waits for several locks; made by [`Locks::lock_all`], which has its errors, panics and cancel
-/// safety. Options are those of a [`LockRequest`], and do nothing once it has been polled.
+/// Waits for several locks; made by [`Locks::lock_all`], which documents errors, panics and cancel
+/// safety. Options are as for [`LockRequest`], and have no effect after the first poll.
 ///
 /// ```
 /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -148,53 +146,53 @@ enum Course {
 
 impl AcquireAll {
     option_setters! { options:
-        /// Sets the [lease](LockOptions::lease) of each, which the watchdog renews.
+        /// Sets the [lease](LockOptions::lease) of each lock, which the watchdog renews.
         lease,
-        /// Sets a lease of each that is [never renewed](LockOptions::fixed_lease). That of the
-        /// first lock is a part over when the last one is acquired.
+        /// Sets a lease for each lock that is [never renewed](LockOptions::fixed_lease). Part of
+        /// the first lock's lease has passed when the last lock is acquired.
         fixed_lease,
-        /// Sets the longest [wait](LockOptions::wait) for all of them together. Zero tries once.
+        /// Sets the longest [wait](LockOptions::wait) for all locks together. Zero tries once.
         wait,
         /// Waits [without a limit](LockOptions::wait_forever).
         wait_forever,
-        /// Sets the longest [wait for the store](LockOptions::store_wait), for each of them.
+        /// Sets the longest [wait for the store](LockOptions::store_wait), for each lock.
         store_wait,
-        /// Sets the most waiters that each [queue](LockOptions::queue_limit) may have.
+        /// Sets the maximum length of each [queue](LockOptions::queue_limit).
         queue_limit,
-        /// Sets the longest [hold](LockOptions::max_hold) of each.
+        /// Sets the longest [hold](LockOptions::max_hold) of each lock.
         max_hold,
-        /// Sets the course of each request whose lock is [busy](LockOptions::when_busy).
+        /// Sets [what to do](LockOptions::when_busy) when a lock is busy.
         when_busy,
     }
 
-    /// Sets several options at once. An option that they leave open stays as it is.
+    /// Sets several options at once. Options left unset in `options` keep their present values.
     pub fn options(self, options: LockOptions) -> Self {
         self.with(|request| request.options(options))
     }
 
-    /// Names each waiter or holder, as [`LockRequest::label`] does.
+    /// Labels each waiter or holder, as with [`LockRequest::label`].
     pub fn label(self, label: impl AsRef<str>) -> Self {
         self.with(|request| request.label(label))
     }
 
-    /// Sets the class of each request, as [`LockRequest::class`] does.
+    /// Sets the class of each request, as with [`LockRequest::class`].
     pub fn class(self, class: impl AsRef<str>) -> Self {
         self.with(|request| request.class(class))
     }
 
-    /// Records the holders that each request waits for, as [`LockRequest::record_holders`] does.
+    /// Records the holders each request waits for, as with [`LockRequest::record_holders`].
     pub fn record_holders(self, records_holders: bool) -> Self {
         self.with(|request| request.record_holders(records_holders))
     }
 
-    /// Refuses the set as soon as one of its queues is too long for the wait that is left, as
-    /// [`LockRequest::refuse_early`] does.
+    /// Refuses the set as soon as a queue is too long for the remaining wait, as with
+    /// [`LockRequest::refuse_early`].
     pub fn refuse_early(self, refuses_early: bool) -> Self {
         self.with(|request| request.refuse_early(refuses_early))
     }
 
-    /// Leaves a queue once the store has been away for too long, as
-    /// [`LockRequest::leave_in_outage`] does.
+    /// Leaves a queue once the store has been away too long, as with
+    /// [`LockRequest::leave_in_outage`].
     pub fn leave_in_outage(self, leaves: bool) -> Self {
         self.with(|request| request.leave_in_outage(leaves))
     }
@@ -230,7 +228,7 @@ impl fmt::Debug for AcquireAll {
     }
 }
 
-/// Several held locks; acquired by [`Locks::lock_all`]. Dropping it releases them in the
+/// Several held locks; acquired by [`Locks::lock_all`]. Dropping the set releases them in the
 /// background.
 #[must_use = "locks whose guards are dropped are released at once: write `let set = …`, since `_` drops it, too"]
 #[derive(Debug)]
@@ -239,22 +237,22 @@ pub struct LockSet {
 }
 
 impl LockSet {
-    /// The guards, in the order in which their keys were given.
+    /// Returns the guards, in the order of the given keys.
     pub fn guards(&self) -> &[LockGuard] {
         &self.guards
     }
 
-    /// The guards themselves: each is released when it is dropped.
+    /// Returns the guards by value: dropping a guard releases the lock.
     pub fn into_guards(self) -> Vec<LockGuard> {
         self.guards
     }
 
-    /// Whether one of them [is lost](LockGuard::is_lost).
+    /// Returns whether any guard [is lost](LockGuard::is_lost).
     pub fn is_lost(&self) -> bool {
         self.guards.iter().any(LockGuard::is_lost)
     }
 
-    /// Completes when the first of them is lost.
+    /// Completes when the first guard is lost.
     ///
     /// # Cancel safety
     /// Can be dropped and called again.
@@ -262,17 +260,17 @@ impl LockSet {
         any_lost(&self.guards).await;
     }
 
-    /// Releases all of them, and reports whether all were held until then.
+    /// Releases all locks, and reports whether all were held until then.
     ///
     /// # Errors
-    /// As [`LockGuard::release`]: [`Lost`](LockErrorKind::Lost) if one of them was lost, else the
-    /// first other error. The others are released all the same.
+    /// As [`LockGuard::release`]: [`Lost`](LockErrorKind::Lost) if any lock was lost, else the
+    /// first other error. The other locks are still released.
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
-    /// Once polled, all of them are released even if the future is dropped.
+    /// Once polled, all locks are released even if the future is dropped.
     pub async fn release(self) -> Result<(), LockError> {
         let releases = join_all(self.guards.into_iter().map(LockGuard::release)).await;
         let mut errors: Vec<_> = releases.into_iter().filter_map(Result::err).collect();

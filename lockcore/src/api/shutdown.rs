@@ -1,4 +1,4 @@
-//! Ending a node in good order.
+//! Orderly shutdown of a node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,24 +13,24 @@ use crate::node::{Driver, HoldCell, later};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Shutdown {
-    /// Waiters that were ended with [`Closed`](LockErrorKind::Closed).
+    /// Waiters ended with [`Closed`](LockErrorKind::Closed).
     pub waiters: usize,
-    /// Holds that were ended although a guard of them still lived; these guards are lost.
+    /// Holds ended although a guard was still alive; these guards are lost.
     pub holds: usize,
-    /// Holds and places that could not be released: holds expire with their lease, places after 15
-    /// s.
+    /// Holds and queue entries that could not be released: holds expire with their lease, queue
+    /// entries after 15 s.
     pub unreleased: usize,
 }
 
 impl Driver {
     pub(crate) async fn shut_down(self: &Arc<Self>, timeout: Duration) -> Shutdown {
         let deadline = later(Instant::now(), timeout);
-        // A request that is on its way, or sent at the last moment, has the time of one request.
+        // Requests in flight, or sent at the last moment, have a full request timeout.
         let end = later(deadline, self.settings.request_timeout);
         let failed_before = self.look(Core::counts).failed;
         self.with(|core| core.close());
-        // Queues first: the other way round, a released lock would be handed to one of our own
-        // leaving waiters.
+        // Leave queues first: otherwise a released lock would be granted to a leaving waiter of
+        // ours.
         let waiters =
             self.for_all(|core, from| core.end_attempts(from, LockErrorKind::Closed)).await;
         self.until(end, |counts| counts.attempts + counts.given_back == 0).await;
@@ -47,7 +47,7 @@ impl Driver {
         Shutdown { waiters, holds, unreleased }
     }
 
-    /// A part at a time: others want the table, too. Returns how many it was done to.
+    /// Works in parts, because other tasks need the table, too. Returns the total count.
     async fn for_all(
         self: &Arc<Self>,
         part: impl Fn(&mut Core<HoldCell>, u64) -> (usize, Option<u64>),
@@ -63,7 +63,7 @@ impl Driver {
         count
     }
 
-    /// Waits until it is so, at most until `end`. Every change of a closed node is told.
+    /// Waits for the condition, at most until `end`. Every change of a closed node is notified.
     async fn until(&self, end: Instant, is_so: impl Fn(Counts) -> bool) {
         loop {
             let progress = self.progress.notified();

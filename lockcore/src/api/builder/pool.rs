@@ -7,19 +7,19 @@ use crate::api::locks::Locks;
 use crate::types::error::LockError;
 
 impl LocksBuilder {
-    /// Connects by a pool of yours, whose manager opens the connection for commands. It occupies
-    /// none of the pool's slots. A pool cannot open a subscription, so the URL of the same server
-    /// is needed as well. Pool and URL may have different users and databases.
+    /// Connects with your pool, whose manager opens the connection for commands. The connection
+    /// occupies no slot of the pool. A pool cannot open a subscription, so the server's URL is
+    /// needed as well. Pool and URL may have different users and databases.
     ///
     /// # Errors
     /// As [`Locks::connect`], and [`InvalidOption`](crate::LockErrorKind::InvalidOption) if pool
-    /// and URL lead to two servers.
+    /// and URL lead to different servers.
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
-    /// Dropping it closes the connections that it has opened.
+    /// Dropping it closes the connections it has opened.
     pub async fn from_pool(
         self,
         pool: deadpool_redis::Pool,

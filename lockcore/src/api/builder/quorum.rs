@@ -16,11 +16,11 @@ use crate::types::options::LockOptions;
 use crate::quorum::{Connect, Connected, Primaries, Terms};
 use crate::store::memory::MemoryStore;
 
-/// Most primaries.
+/// The maximum number of primaries.
 const MOST: usize = 9;
 
 impl LocksBuilder {
-    /// Locks within this process, by a majority of `n` stores in memory: see
+    /// Creates locks within this process, on a quorum of `n` in-memory stores: see
     /// [`on_memory_quorum`](Self::on_memory_quorum). For tests.
     ///
     /// # Errors
@@ -33,17 +33,17 @@ impl LocksBuilder {
         self.on_memory_quorum(&stores)
     }
 
-    /// One more process on these stores in memory, which are independent primaries. All processes
-    /// have to have them in the same order.
+    /// Adds a process to these in-memory stores, which act as independent primaries. All processes
+    /// must list them in the same order.
     ///
     /// # Errors
-    /// [`InvalidOption`](LockErrorKind::InvalidOption) if an option is out of its range or not for
-    /// a quorum, and if there are not 3, 5, 7 or 9 stores.
+    /// [`InvalidOption`](LockErrorKind::InvalidOption) if an option is out of range or does not
+    /// apply to a quorum, or if there are not 3, 5, 7 or 9 stores.
     ///
     /// # Panics
     /// Outside a tokio runtime.
     pub fn on_memory_quorum(mut self, stores: &[MemoryStore]) -> Result<Locks, LockError> {
-        // They forget nothing, so no lease is too long.
+        // Memory loses nothing, so no lease is too long.
         let terms = self.terms(stores.len(), LockOptions::MAX_LEASE, 0)?;
         let (id, seen) = (new_node(), Arc::default());
         let node = |(at, store)| -> Result<Connected, LockError> {
@@ -57,7 +57,7 @@ impl LocksBuilder {
         self.quorum_of(list?, terms)
     }
 
-    /// Checks the options of a quorum of `n` primaries, and leaves runs out.
+    /// Checks the options for a quorum with `n` primaries, and turns batches off.
     fn terms(&mut self, n: usize, max_lease: Duration, spare: usize) -> Result<Terms, LockError> {
         self.check()?;
         if n.is_multiple_of(2) || !(3..=MOST).contains(&n) {
@@ -106,7 +106,7 @@ impl LocksBuilder {
     }
 }
 
-/// The way to connect to a store in memory, which is connected from the beginning.
+/// In-memory stores are connected from the beginning, so a reconnect cannot succeed.
 fn closed() -> Connect {
     Box::new(|| async { Err(LockError::new(LockErrorKind::Closed)) }.boxed())
 }
@@ -125,7 +125,7 @@ mod on_redis {
     use crate::store::redis::{Mark, Marks, RedisStore, Used};
     use crate::store::seen::SeenTokens;
 
-    /// One primary that is to be connected.
+    /// A primary to connect to.
     #[derive(Clone)]
     struct Place {
         builder: LocksBuilder,
@@ -143,7 +143,7 @@ mod on_redis {
             builder.store(connector, id, inbox, primary).await
         }
 
-        /// Connects, and reads the mark.
+        /// Connects, and reads the server identity.
         async fn open(&self) -> Result<(RedisStore, Inbox), LockError> {
             let inbox = Inbox::default();
             let store = self.store(&inbox).await?;
@@ -151,7 +151,7 @@ mod on_redis {
             Ok((store, inbox))
         }
 
-        /// Begins its node. One that does not say when it counts is asked again later.
+        /// Starts the node. If the server's data age is unavailable, it is requested again later.
         async fn begin(
             &self,
             (store, inbox): (RedisStore, Inbox),
@@ -171,7 +171,7 @@ mod on_redis {
         }
     }
 
-    /// The error of a start on `n` primaries with these errors, if they leave no majority.
+    /// The error of a start on `n` primaries, if the failures leave no majority.
     fn check_majority(n: usize, errors: &[LockError]) -> Result<(), LockError> {
         let is_enough = |failures: usize| n - failures > n / 2;
         let is_refusal = |error: &&LockError| error.kind() != LockErrorKind::Unavailable;
@@ -187,14 +187,14 @@ mod on_redis {
     }
 
     impl LocksBuilder {
-        /// Connects to the primaries of a quorum.
+        /// Connects to the quorum primaries.
         pub(in crate::api::builder) async fn on_quorum(
             mut self,
             quorum: Quorum,
         ) -> Result<Locks, LockError> {
             let terms = self.terms(quorum.primaries.len(), quorum.max_lease, quorum.spare)?;
             let places = self.places(&quorum)?;
-            // The marks of all are read before one is written.
+            // Read every server identity before writing any.
             let mut errors = Vec::new();
             let mut opened = Vec::with_capacity(places.len());
             for one in join_all(places.iter().map(Place::open)).await {
@@ -218,23 +218,24 @@ mod on_redis {
             self.quorum_of(list, terms).map(log_connected)
         }
 
-        /// Marks the primaries as new ones, which have granted nothing yet. Without it a quorum
-        /// serves nobody for its [`max_lease`](Quorum::max_lease) after its servers have started.
+        /// Initialises the primaries as new servers, which have granted nothing yet. Otherwise a
+        /// quorum grants nothing for the [`max_lease`](Quorum::max_lease) after the servers have
+        /// started.
         ///
-        /// Call it before the first process uses them, and never for a server that replaces another
-        /// one. A primary that a process has used is refused, and so is a new one beside another
-        /// that has granted something: then none is marked. Those that are marked already stay as
-        /// they are.
+        /// Call it before the first process uses the primaries, and never for a replacement server.
+        /// It refuses a primary already used by a process, and a new primary beside another that
+        /// has granted something; then nothing is initialised. Primaries that are already
+        /// initialised stay as they are.
         ///
         /// # Errors
-        /// As [`connect`](Self::connect); all primaries have to be there.
-        /// [`InvalidOption`](LockErrorKind::InvalidOption) for one that is not new.
+        /// As [`connect`](Self::connect), but every primary must be reachable.
+        /// [`InvalidOption`](LockErrorKind::InvalidOption) if a primary is not new.
         ///
         /// # Panics
         /// Outside a tokio runtime with timers.
         ///
         /// # Cancel safety
-        /// Some of the primaries may be marked: call it again.
+        /// Some primaries may be initialised: call it again.
         pub async fn init_quorum(mut self, quorum: Quorum) -> Result<(), LockError> {
             self.terms(quorum.primaries.len(), quorum.max_lease, quorum.spare)?;
             let places = self.places(&quorum)?;
@@ -242,10 +243,11 @@ mod on_redis {
             let stores: Result<Vec<RedisStore>, LockError> =
                 join_all(connect).await.into_iter().collect();
             let stores = stores?;
-            // All of them first: a primary that is marked counts.
+            // Check all primaries first, because an initialised primary counts at once.
             let used = join_all(stores.iter().map(RedisStore::used)).await;
             let used = used.into_iter().collect::<Result<Vec<Used>, LockError>>()?;
-            // One that replaces another may not count while a guard may have the other one's grant.
+            // A replacement server must not count while a guard may still rely on its predecessor's
+            // grant.
             if used.contains(&Used::Not) && used.contains(&Used::Granted) {
                 return Err(LockError::with_detail(LockErrorKind::InvalidOption, IN_USE));
             }
@@ -255,7 +257,7 @@ mod on_redis {
         fn places(&self, quorum: &Quorum) -> Result<Vec<Place>, LockError> {
             let address = |url: &String| {
                 let info = read_url(url)?;
-                // What cannot be a primary's URL or certificate is refused, and not tried again.
+                // An invalid URL or certificate is an error now, not a primary to be retried.
                 Connector::from_url(url, &self.tls, self.timeouts())?;
                 Ok(format!("{}/{}", info.addr(), info.redis_settings().db()))
             };
@@ -284,7 +286,7 @@ mod on_redis {
         }
     }
 
-    /// The reason why no primary is marked as new.
+    /// Why no primary is initialised.
     const IN_USE: &str = "the quorum is in use: one of its servers has granted something already. \
         A new server beside it counts once it has run for the longest lease";
 }

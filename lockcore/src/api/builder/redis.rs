@@ -23,17 +23,16 @@ use crate::types::error::LockError;
 use crate::types::key::LockKey;
 
 impl LocksBuilder {
-    /// The time for the look-up of a server's name, and again that for the rest of the first
-    /// connection: TCP, TLS and the login. 5 s by default, 50 ms to a minute: a name server that
-    /// does not answer costs 5 s before the next one is asked. An attempt that takes longer fails
-    /// with [`Unavailable`](crate::LockErrorKind::Unavailable), which says the step that was not
-    /// done.
+    /// Sets the time limit for the look-up of a server's name, and, counted anew, for the rest of
+    /// the first connection: TCP, TLS and login. 5 s by default, 50 ms to a minute: an unresponsive
+    /// name server costs 5 s before the next is tried. A slower attempt fails with
+    /// [`Unavailable`](crate::LockErrorKind::Unavailable), which names the unfinished step.
     ///
-    /// A connection that broke is opened again with 1 s at first, since another server may have
-    /// taken over, and with up to 16 s where the server lets attempts in and does not get to them
-    /// in time: it may be at work for all the other clients that come back.
+    /// Reconnects have 1 s at first, because another server may have taken over, and up to 16 s if
+    /// the server accepts connections but does not serve them in time: it may be busy with all the
+    /// other clients that reconnect.
     ///
-    /// A pool opens connections in its own time (`from_pool`).
+    /// A pool keeps to the time-outs of the pool (`from_pool`).
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -43,18 +42,18 @@ impl LocksBuilder {
         Timeouts { connect: self.connect_timeout, request: self.request_timeout }
     }
 
-    /// Sets a provider of the password, and maybe the user, in place of the URL's. It is called for
-    /// each connection to the servers: for passwords that change while a process runs.
+    /// Sets a provider for the password, and optionally the user, in place of the URL's. It is
+    /// called for each connection to the servers: for passwords that change while a process runs.
     ///
-    /// Open connections stay, also when their password is removed: no hold is lost by it. A
-    /// connection that is refused because the password just changed is tried again, and the
-    /// provider called again. Sentinels have their own credentials, in their URLs. With a pool, it
-    /// is for the subscription only.
+    /// Open connections stay, even when their password is removed, so no hold is lost. A connection
+    /// refused because the password has just changed is retried with a new call to the provider.
+    /// Sentinels have their own credentials, in their URLs. With a pool, the provider serves the
+    /// subscription only.
     ///
-    /// The provider runs in a thread of its own, one call at a time, and may block there, read a
-    /// file, or use the runtime by its handle. A call that fails, panics or takes longer than a
-    /// second is an event at `error`, and the last good answer is used; without one the connection
-    /// is [`Unavailable`](crate::LockErrorKind::Unavailable).
+    /// The provider runs in a separate thread, never twice at the same time, and may block there,
+    /// read a file, or use the runtime through a handle. If a call fails, panics or takes longer
+    /// than a second, an event at `error` reports it, and the last good result is used; without
+    /// one, the connection is [`Unavailable`](crate::LockErrorKind::Unavailable).
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -83,7 +82,7 @@ impl LocksBuilder {
         self.fails_over = true;
         self.check()?;
         if self.redisson_peers {
-            // A JVM would have to hear of its turn at the primary of the slot.
+            // A JVM would have to be notified at the primary of the slot.
             let range = "left out: queues on a Redis Cluster cannot be shared with JVMs yet, which \
                          subscribe to sharded channels there";
             return Err(ConfigError::new("redisson_peers", "set", range).into());
@@ -112,7 +111,7 @@ impl LocksBuilder {
         Ok(log_connected(self.build(Arc::new(store), node, &inbox)))
     }
 
-    /// Connects to one server, as a primary of a quorum with its `mark`.
+    /// Connects to a server; `primary` is set for a quorum primary.
     pub(super) async fn store(
         &self,
         connector: Connector,
@@ -142,7 +141,7 @@ impl LocksBuilder {
     }
 }
 
-/// Logs node and process once: holders and waiters show the node, and the log has its process.
+/// Logs node and process once, because `inspect` shows holders and waiters by their node.
 pub(super) fn log_connected(locks: Locks) -> Locks {
     let status = locks.status();
     let servers: Vec<_> = status.servers.iter().map(|server| &*server.address).collect();
@@ -153,32 +152,32 @@ pub(super) fn log_connected(locks: Locks) -> Locks {
 
 #[cfg(feature = "tls")]
 impl LocksBuilder {
-    /// Trusts servers whose certificate this authority (PEM, one certificate or several) signed, in
-    /// place of the operating system's roots. The name in the URL has to be in the certificate.
+    /// Trusts servers whose certificate is signed by this authority (one or more PEM certificates),
+    /// in place of the operating system's roots. The certificate must contain the name in the URL.
     ///
-    /// A text that is no PEM, or that is given without a `rediss://` URL, is an
-    /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) of the method that connects.
+    /// The connecting method returns [`InvalidOption`](crate::LockErrorKind::InvalidOption) if the
+    /// text is not PEM, or if the URL is not `rediss://`.
     pub fn tls_ca(mut self, pem: impl AsRef<[u8]>) -> Self {
         self.tls.trust(pem.as_ref());
         self
     }
 
-    /// The certificate (PEM, with its chain) and key that a server with `tls-auth-clients` asks
-    /// for. Errors as with [`tls_ca`](Self::tls_ca). For one that is replaced while the process
-    /// runs, set a provider of [`certificates`](Self::certificates).
+    /// Sets the client certificate (PEM, with chain) and key, for a server with `tls-auth-clients`.
+    /// Errors as with [`tls_ca`](Self::tls_ca). For certificates replaced while the process runs,
+    /// set a provider of [`certificates`](Self::certificates).
     pub fn tls_identity(mut self, certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
         self.tls.identify(certificate.as_ref(), key.as_ref());
         self
     }
 
-    /// Sets a provider of the authorities and of the client's certificate, which take the place of
-    /// [`tls_ca`](Self::tls_ca) and [`tls_identity`](Self::tls_identity). It is called for each
-    /// connection, those to sentinels among them: for certificates that are replaced while a
-    /// process runs. Open connections stay.
+    /// Sets a provider for authorities and client certificate, in place of [`tls_ca`](Self::tls_ca)
+    /// and [`tls_identity`](Self::tls_identity). It is called for each connection, including
+    /// connections to sentinels: for certificates that are replaced while a process runs. Open
+    /// connections stay.
     ///
-    /// It runs as a provider of [`credentials`](Self::credentials) does, with the same bound.
-    /// Certificates that cannot be used, as a key of another certificate, count as a failed call.
-    /// It needs a `rediss://` URL.
+    /// It runs like a provider of [`credentials`](Self::credentials), with the same time limit.
+    /// Unusable certificates, such as a key that does not match, count as a failed call. Needs a
+    /// `rediss://` URL.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), lockcore::LockError> {

@@ -1,4 +1,4 @@
-//! The servers that a `Locks` connects to.
+//! The servers a `Locks` connects to.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::api::locks::Locks;
 use crate::quorum::Quorum;
 use crate::types::error::LockError;
 
-/// The servers that [`Locks::connect`] connects to: Redis 6.2 or newer, or Valkey. Made of a URL, a
+/// The servers for [`Locks::connect`]: Redis 6.2 or newer, or Valkey. Made from a URL, a
 /// [`Sentinels`], a [`Cluster`], a [`Quorum`], a `redis::Client` or a `deadpool_redis::Config`.
 ///
 /// # URLs
@@ -17,22 +17,22 @@ use crate::types::error::LockError;
 /// | URL | servers |
 /// |---|---|
 /// | `redis://[user[:password]@]host[:port][/db]` | one server |
-/// | `redis+unix:///path[?user=…&pass=…&db=…]`, or `unix://` | one server, by a Unix socket |
-/// | `redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/primary-name[/db]` | the primary that these sentinels watch; user, password and database are the primary's |
+/// | `redis+unix:///path[?user=…&pass=…&db=…]`, or `unix://` | one server, over a Unix socket |
+/// | `redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/primary-name[/db]` | the primary watched by these sentinels; user, password and database are the primary's |
 /// | `redis+cluster://[user[:password]@]host[:port][,host[:port]]…` | a Redis Cluster |
 /// | `redis+quorum://[user[:password]@]host[:port],host[:port],host[:port]…[/db]` | the primaries of a quorum |
 ///
-/// With `rediss` in place of `redis` the connections use TLS, which needs the feature `tls`; not by
-/// a Unix socket. The port is 6379 unless it is given, that of sentinels 26379.
+/// `rediss` in place of `redis` uses TLS, with the feature `tls`; not over a Unix socket. The
+/// default port is 6379, and 26379 for sentinels.
 ///
-/// Options stand behind a `?`, with `&` between them: `protocol=resp3`, where RESP2 is the default;
-/// `db`, `user` and `pass` as another way to write these; and for a quorum `max_lease_ms=N`, its
-/// [`max_lease`](Quorum::max_lease) in milliseconds. All that a URL says is followed: another
-/// option, a `#`, and something that is given twice are an
-/// [`InvalidOption`](crate::LockErrorKind::InvalidOption). A user without a password is that user,
-/// with an empty password.
+/// Options follow a `?`, separated by `&`: `protocol=resp3`, where RESP2 is the default; `db`,
+/// `user` and `pass` as an alternative form; and for a quorum `max_lease_ms=N`, the
+/// [`max_lease`](Quorum::max_lease) in milliseconds. Nothing in a URL is ignored: an unknown
+/// option, a `#`, and a repeated option are an
+/// [`InvalidOption`](crate::LockErrorKind::InvalidOption). A user without a password logs in with
+/// an empty password.
 ///
-/// Percent-encode special characters of user and password: `#` is `%23`, `/` is `%2F`, `?` is
+/// Percent-encode special characters in user and password: `#` is `%23`, `/` is `%2F`, `?` is
 /// `%3F`, `@` is `%40`, `%` is `%25`.
 ///
 /// # Sentinels
@@ -52,15 +52,16 @@ use crate::types::error::LockError;
 /// # }
 /// ```
 ///
-/// Commands and subscription go to the primary that the newest configuration among the sentinels
-/// names, and only if it says itself that it is the primary. When a connection breaks, the server
-/// refuses a write as a replica does, or the sentinels name another primary (looked at every two
-/// seconds), the primary is looked for anew: holds are renewed there at once, and waiters keep
-/// their places if the new primary knows them, else they go on at the tail. Sentinels that know no
-/// primary of that name are an [`InvalidOption`](crate::LockErrorKind::InvalidOption).
+/// Commands and subscription use the primary named by the newest configuration among the sentinels,
+/// provided that server reports itself as the primary. The primary is resolved again when a
+/// connection breaks, when the server refuses a write as a replica does, and when the sentinels
+/// name another primary, checked every two seconds. At the new primary, holds are renewed at once,
+/// and waiters keep their positions if it knows them, or continue at the tail. If the sentinels
+/// know no primary of that name, the error is
+/// [`InvalidOption`](crate::LockErrorKind::InvalidOption).
 ///
-/// Replication is asynchronous: grants and releases of the old primary's last moments may be
-/// unknown to the new one. A second holder is then possible until the first one's lease ends; see
+/// Replication is asynchronous: the new primary may not have the old primary's last grants and
+/// releases. A second holder is then possible until the first lease ends; see
 /// [`guide::fencing`](crate::guide::fencing).
 ///
 /// # Redis Cluster
@@ -75,12 +76,12 @@ use crate::types::error::LockError;
 /// # }
 /// ```
 ///
-/// Each lock lives on the primary that serves the slot of its name; the order of its waiters, its
-/// tokens and its leases are those of that primary. A primary that fails costs its own locks only.
-/// While a slot moves, its locks are refused for some milliseconds, and the requests are sent again
-/// within their time. After a failover, holds are renewed and waiters ask again, as with sentinels,
-/// and grants may be lost in the same way. There are two connections for each primary. Errors are
-/// those of the first primary that cannot be used, with its address.
+/// Each lock lives on the primary that serves the slot of the lock name, together with the queue,
+/// tokens and leases. A failed primary affects no locks of other primaries. While a slot moves,
+/// requests for the slot's locks are refused for some milliseconds and retried within their time
+/// limit. After a failover, holds are renewed and waiters re-enqueue, as with sentinels, and grants
+/// may be lost in the same way. There are two connections to each primary. Errors name the address
+/// of the first unusable primary.
 ///
 /// # Quorum
 ///
@@ -94,15 +95,16 @@ use crate::types::error::LockError;
 /// # }
 /// ```
 ///
-/// A lock has to be held on most of several independent servers: [`guide::quorum`] has its uses and
-/// its promises. Locks and reads have the same methods as on one server; permits are
-/// [`Unsupported`](crate::LockErrorKind::Unsupported). There are two connections for each primary.
-/// Primaries that cannot be reached, or refuse, are tried again later, as long as a majority can be
-/// used: a warning tells of each, once a minute.
+/// A lock must be held on a majority of independent servers: see [`guide::quorum`] for uses and
+/// guarantees. Locks and reads have the same methods as on one server; permits are
+/// [`Unsupported`](crate::LockErrorKind::Unsupported). There are two connections to each primary.
+/// As long as a majority is usable, unreachable or refusing primaries are retried later, with a
+/// warning for each, once a minute.
 ///
-/// Connecting fails if fewer than a majority can be used, with the error of a primary that refuses,
-/// if so many refuse; else of one that cannot be reached. A primary that belongs to another list is
-/// [`InvalidOption`](crate::LockErrorKind::InvalidOption), and one that has replicas or was one is
+/// Connecting fails if fewer than a majority are usable: with the error of a refusing primary, if
+/// the refusals alone leave no majority, and otherwise with an unreachable primary's error. A
+/// primary that belongs to another list is [`InvalidOption`](crate::LockErrorKind::InvalidOption);
+/// a server with replicas, a replica, or a promoted replica is
 /// [`Unsupported`](crate::LockErrorKind::Unsupported).
 ///
 /// # A client or a configuration of yours
@@ -117,12 +119,12 @@ use crate::types::error::LockError;
 /// # }
 /// ```
 ///
-/// A client says the address, the user and the database, the protocol, the socket settings, and
-/// with TLS the certificates; `tls_ca` and `tls_identity`, if given, replace these. A configuration
-/// of `deadpool_redis` says the same by its `url` or its `connection`, of which it may not have
-/// both; without either it is `127.0.0.1:6379`. The connections are the `Locks`' own: those that
-/// the client has opened are not used, and the settings of the pool have no effect. To use a pool's
-/// connections, see [`LocksBuilder::from_pool`](crate::LocksBuilder::from_pool).
+/// A client provides the address, user, database, protocol, socket settings and, with TLS, the
+/// certificates, unless `tls_ca` and `tls_identity` replace these. A `deadpool_redis` configuration
+/// provides the same by `url` or `connection`, not both; the default is `127.0.0.1:6379`. The
+/// `Locks` opens new connections: existing connections of the client are not used, and the pool
+/// settings have no effect. To use a pool's connections, see
+/// [`LocksBuilder::from_pool`](crate::LocksBuilder::from_pool).
 ///
 /// [`guide::quorum`]: crate::guide::quorum
 #[derive(Clone)]
@@ -204,34 +206,33 @@ impl fmt::Debug for Servers {
 }
 
 impl Locks {
-    /// Connects to these [servers](Servers); with options, by [`LocksBuilder::connect`].
+    /// Connects to `servers`. To set options, use [`LocksBuilder::connect`].
     ///
     /// # Errors
     /// [`Unavailable`](crate::LockErrorKind::Unavailable),
     /// [`Denied`](crate::LockErrorKind::Denied), [`ReadOnly`](crate::LockErrorKind::ReadOnly) or
     /// [`Unsupported`](crate::LockErrorKind::Unsupported), each naming the change to make;
-    /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) if the URL cannot be read or an
-    /// option is out of its range. Each connection may take the [time to
-    /// connect](crate::LocksBuilder::connect_timeout) twice, for the look-up of the name and for
-    /// the rest, each check of the server one [request
-    /// timeout](crate::LocksBuilder::request_timeout).
+    /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) if the URL is invalid or an option is
+    /// out of range. Each connection may take twice the [connect
+    /// timeout](crate::LocksBuilder::connect_timeout), for the name look-up and for the rest, and
+    /// each check of the server one [request timeout](crate::LocksBuilder::request_timeout).
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
-    /// Dropping it closes the connections that it has opened.
+    /// Dropping it closes the connections it has opened.
     pub async fn connect(servers: impl Into<Servers>) -> Result<Self, LockError> {
         Self::builder().connect(servers).await
     }
 }
 
 impl LocksBuilder {
-    /// Connects to these [servers](Servers).
+    /// Connects to `servers`.
     ///
     /// # Errors
-    /// As [`Locks::connect`]. [`InvalidOption`](crate::LockErrorKind::InvalidOption), too, for an
-    /// option that the servers cannot have: [`redisson_peers`](Self::redisson_peers) on a Redis
+    /// As [`Locks::connect`]. Also [`InvalidOption`](crate::LockErrorKind::InvalidOption) for an
+    /// option unavailable on these servers: [`redisson_peers`](Self::redisson_peers) on a Redis
     /// Cluster; on a quorum `redisson_peers`, [`require_replicas`](Self::require_replicas), a
     /// [`run_limit`](Self::run_limit) above 1, and a default lease above the
     /// [`max_lease`](Quorum::max_lease).
@@ -240,7 +241,7 @@ impl LocksBuilder {
     /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
-    /// Dropping it closes the connections that it has opened.
+    /// Dropping it closes the connections it has opened.
     pub async fn connect(self, servers: impl Into<Servers>) -> Result<Locks, LockError> {
         let (tls, timeouts) = (&self.tls, self.timeouts());
         let connector = match servers.into().0 {
