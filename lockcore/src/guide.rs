@@ -1,8 +1,7 @@
 //! The manual: one page for each question that comes up before the first lock is in production.
 //!
-//! In the order in which to read them: [`choosing`], [`keys`], [`leases`], [`fencing`],
-//! [`cancellation`], [`overload`], [`runtimes`], [`redis`], [`quorum`], [`observability`],
-//! [`alerts`], [`testing`].
+//! In reading order: [`choosing`], [`keys`], [`leases`], [`fencing`], [`cancellation`],
+//! [`overload`], [`runtimes`], [`redis`], [`quorum`], [`observability`], [`alerts`], [`testing`].
 
 #[doc = include_str!("guide/choosing.md")]
 pub mod choosing {}

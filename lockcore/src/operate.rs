@@ -1,13 +1,13 @@
-//! What operators ask of a `Locks`: who holds and waits, on this node and on the servers, and how
-//! the connections are.
+//! For operators of a `Locks`: holders and waiters, on this node and on the servers, and connection
+//! states.
 //!
-//! | question | answered by | asks the server |
+//! | question | answered by | sends requests |
 //! |---|---|---|
-//! | Who holds and waits for this lock? | [`Locks::inspect`](crate::Locks::inspect): [`LockInspection`] | yes |
+//! | Who holds this lock, and who waits? | [`Locks::inspect`](crate::Locks::inspect): [`LockInspection`] | yes |
 //! | Which locks are held or waited for? | [`Locks::survey`](crate::Locks::survey): [`BusyLock`] | yes |
 //! | What does this process hold and wait for? | [`Locks::activity`](crate::Locks::activity), [`Locks::status_by_class`](crate::Locks::status_by_class): [`Activity`], [`ClassStatus`] | no |
 //! | Which names were hot? | [`Locks::hottest`](crate::Locks::hottest): [`HotHour`] | no |
-//! | Are the servers there? | [`Locks::status`](crate::Locks::status), [`Locks::ping`](crate::Locks::ping): [`Status`] | `ping` alone |
+//! | Are the servers up? | [`Locks::status`](crate::Locks::status), [`Locks::ping`](crate::Locks::ping): [`Status`] | only `ping` |
 //! | In which process is a holder? | [`Locks::processes`](crate::Locks::processes) | yes |
 
 pub(crate) mod activity;

@@ -1,4 +1,4 @@
-//! The types of values that users give and get.
+//! API value types.
 
 pub(crate) mod error;
 pub(crate) mod hold_state;

@@ -23,7 +23,7 @@ use crate::types::key::{self, IntoKey};
 /// and another for messages, however many locks it holds and waits for. On a [Redis
 /// Cluster](crate::guide::redis) and a [quorum](crate::guide::quorum) there are two connections to
 /// each primary. [`require_replicas`](crate::LocksBuilder::require_replicas) adds up to four to
-/// each primary, plus a connection to each sentinel.
+/// each primary. Each sentinel has a further connection.
 ///
 /// ```
 /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -118,8 +118,9 @@ impl Locks {
     ///
     /// The limit belongs to the request: no setup is needed. A limit outside 1 to 2^30 - 1 is an
     /// [`InvalidOption`](LockErrorKind::InvalidOption), and nothing is sent. Use a single limit for
-    /// each name, defined in one place. A request is granted if the limit allows it beside the
-    /// permits in use. [`LockRequest::permits`] takes several permits at once.
+    /// each name, defined in one place. A request is granted if the permits in use plus the
+    /// requested number do not exceed its limit. [`LockRequest::permits`] takes several permits at
+    /// once.
     ///
     /// Errors, panics and cancel safety: see [`Acquire`].
     ///

@@ -1,4 +1,4 @@
-//! The waits and holds of this node, one by one and by class.
+//! The waits and holds of this node, individually and by class.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::iter::FusedIterator;
@@ -15,19 +15,19 @@ use crate::node::{Driver, HoldCell, Node};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Activity {
-    /// The name of the lock in the store, as [`LockGuard::key`](crate::LockGuard::key) has it.
-    /// `None` where [`redact_names`](crate::LocksBuilder::redact_names) is set.
+    /// The lock's name in the store, as in [`LockGuard::name`](crate::LockGuard::name). `None` with
+    /// [`redact_names`](crate::LocksBuilder::redact_names).
     pub lock: Option<String>,
-    /// The label, for people, exactly as it was set: escape control characters before you print it.
+    /// The label, for people, exactly as set: escape control characters before printing.
     pub label: String,
-    /// The demand that it holds or waits for. A lock that was made a read is a read.
+    /// The demand held or waited for. A downgraded lock is a read.
     pub demand: Demand,
     /// The [class](crate::LockRequest::class).
     pub class: Arc<str>,
-    /// Whether it waits or holds.
+    /// Whether this is a wait or a hold.
     pub state: ActivityState,
-    /// The time for which it has waited, or has held. The age of a hold does not include its wait,
-    /// unlike [`Participant::age`](crate::operate::Participant::age).
+    /// How long the wait or the hold has lasted. Unlike
+    /// [`Participant::age`](crate::operate::Participant::age), a hold's age excludes the wait.
     pub age: Duration,
 }
 
@@ -36,12 +36,12 @@ pub struct Activity {
 pub enum ActivityState {
     /// A wait.
     Waiting {
-        /// The number of waiters ahead, as [`Acquire::position`](crate::Acquire::position) has it.
+        /// The number of waiters ahead, as in [`Acquire::position`](crate::Acquire::position).
         position: Option<u64>,
     },
-    /// A hold, or a grant that its caller has still to receive.
+    /// A hold, or a grant not yet received by the caller.
     Holding,
-    /// A lost hold whose guard is not dropped yet.
+    /// A lost hold whose guard is not yet dropped.
     Lost,
 }
 
@@ -55,8 +55,7 @@ impl ActivityState {
     }
 }
 
-/// The waits and holds of one class of requests on this node; made by
-/// [`Locks::status_by_class`].
+/// The waits and holds of a request class on this node; made by [`Locks::status_by_class`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClassStatus {
@@ -64,11 +63,11 @@ pub struct ClassStatus {
     pub class: Arc<str>,
     /// Acquisitions that wait.
     pub waiting: usize,
-    /// Holds that have a guard; also lost ones.
+    /// Holds with a guard, including lost holds.
     pub holding: usize,
-    /// The age of the oldest wait, if there is one.
+    /// The age of the oldest wait, if any.
     pub oldest_wait: Option<Duration>,
-    /// The age of the oldest hold, if there is one.
+    /// The age of the oldest hold, if any.
     pub oldest_hold: Option<Duration>,
 }
 
@@ -111,14 +110,13 @@ impl Iterator for Activities {
 impl FusedIterator for Activities {}
 
 impl Locks {
-    /// The waits and holds of this node, in the order in which they were asked for; other processes
-    /// have their own. On a [quorum](crate::guide::quorum), those at the lowest primary that is
-    /// reached. Does not ask the server.
+    /// Returns the waits and holds of this node, not of other processes, in request order. On a
+    /// [quorum](crate::guide::quorum), at the lowest reachable primary. Sends no request.
     ///
-    /// Reads them in parts of at most 256, so that acquires and releases go on meanwhile: each was
-    /// there when its part was read, and one that begins or ends meanwhile may be left out. Each
-    /// item costs some 0.3 µs. Where there may be ten thousands, take the first ones, or yield in
-    /// between.
+    /// The iterator reads up to 256 items at a time, so that acquires and releases continue in
+    /// between: each item existed when it was read, and items that begin or end meanwhile may be
+    /// left out. Each item costs about 0.3 µs. If there may be tens of thousands, take only the
+    /// first, or yield in between.
     ///
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -136,12 +134,12 @@ impl Locks {
         Activities { node: Arc::clone(self.node_to_ask()), part: VecDeque::new(), from: Some(0) }
     }
 
-    /// The waits and holds of this node by their [class](crate::LockRequest::class): those classes
-    /// that have any now, in the order of their names. On a [quorum](crate::guide::quorum), those
-    /// at the lowest primary that is reached. Does not ask the server.
+    /// Returns the waits and holds of this node by [class](crate::LockRequest::class), for classes
+    /// that have any now, sorted by name. On a [quorum](crate::guide::quorum), at the lowest
+    /// reachable primary. Sends no request.
     ///
-    /// Looks at each wait and hold, which costs some 20 ns each, in parts as
-    /// [`activity`](Self::activity) does. The totals of [`status`](Self::status) cost nothing.
+    /// Reads all waits and holds, at about 20 ns each, in parts like [`activity`](Self::activity).
+    /// The totals in [`status`](Self::status) cost nothing.
     pub fn status_by_class(&self) -> Vec<ClassStatus> {
         self.node_to_ask().status_by_class()
     }

@@ -1,13 +1,13 @@
-//! The names that were hottest on this node in the last hours: a survey shows this moment, and
+//! The hottest names on this node in the last hours, because a survey shows only this moment, and
 //! metrics have no names.
 //!
 //! # Implementation notes
 //!
-//! - Only refusals, and waits in a queue of 10 ms or more that have ended, come here: a lock that
-//!   is free costs nothing.
-//! - The longest waits are exact: a name that has fallen out of them comes back with its next
-//!   longer one. The most refusals are those of the algorithm *Space-Saving*: a new name takes the
-//!   place of the one that was refused least, and its count.
+//! - Only refusals, and finished queue waits of 10 ms or more, are recorded: a free lock costs
+//!   nothing.
+//! - The longest waits are exact: a name dropped from the list returns with its next longer wait.
+//!   The most refusals are counted by the *Space-Saving* algorithm: a new name replaces the least
+//!   refused name, and inherits the count.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -17,39 +17,39 @@ use std::time::Duration;
 use proto::LockName;
 use tokio::time::Instant;
 
-/// The length of an hour, and how many are kept.
+/// The length of an hour, and how many hours are kept.
 const HOUR: Duration = Duration::from_secs(3_600);
 const HOURS: u64 = 24;
-/// The names that are shown of each hour.
+/// The number of names shown for each hour.
 const SHOWN: usize = 32;
-/// The names that are counted in the present hour.
+/// The number of names counted in the present hour.
 const COUNTED: usize = 256;
-/// The shortest wait that may be a long one.
+/// The shortest recorded wait.
 const SHORTEST: Duration = Duration::from_millis(10);
-/// The time between two warnings of full queues.
+/// The time between two warnings about full queues.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The hottest names of an hour on one node; made by [`Locks::hottest`](crate::Locks::hottest).
+/// The hottest names on a node in an hour; made by [`Locks::hottest`](crate::Locks::hottest).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HotHour {
-    /// The time since the hour began. The last one may not be over.
+    /// The time since the hour began. The latest hour may not be over.
     pub began: Duration,
-    /// The names that were refused most often, at most 32, the first one most.
+    /// The most refused names, at most 32, most refused first.
     pub refused: Vec<RefusedLock>,
-    /// The names with the longest waits, at most 32, the longest first.
+    /// The names with the longest waits, at most 32, longest first.
     pub waited: Vec<WaitedLock>,
 }
 
-/// A name that was refused; part of [`HotHour`].
+/// A refused name; part of [`HotHour`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RefusedLock {
-    /// The name of the lock in the store, as [`Activity::lock`](crate::operate::Activity::lock) has
-    /// it. `None` where [`redact_names`](crate::LocksBuilder::redact_names) is set.
+    /// The lock's name in the store, as in [`Activity::lock`](crate::operate::Activity::lock).
+    /// `None` with [`redact_names`](crate::LocksBuilder::redact_names).
     pub lock: Option<String>,
-    /// The number of refusals. If more than 256 names are refused in one hour, it is up to a 256th
-    /// of all refusals too high.
+    /// The number of refusals. If more than 256 names are refused in an hour, it may be too high,
+    /// by up to 1/256 of all refusals.
     pub times: u64,
 }
 
@@ -57,13 +57,13 @@ pub struct RefusedLock {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WaitedLock {
-    /// The name of the lock in the store, as [`RefusedLock::lock`].
+    /// The lock's name in the store, as in [`RefusedLock::lock`].
     pub lock: Option<String>,
-    /// The longest wait that ended in this hour: with the lock, by its time or by its caller.
+    /// The longest wait that ended in this hour: granted, timed out or cancelled.
     pub longest: Duration,
 }
 
-/// Counts what makes names hot.
+/// Counts refusals and long waits by name.
 #[derive(Debug)]
 pub(crate) struct Heat {
     began: Instant,
@@ -72,7 +72,7 @@ pub(crate) struct Heat {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// The newest is the last.
+    /// Newest last.
     hours: VecDeque<Hour>,
     refused_by_class: BTreeMap<Arc<str>, u64>,
     full: Full,
@@ -80,7 +80,7 @@ struct Table {
 
 #[derive(Debug)]
 struct Hour {
-    /// The number of whole hours before it.
+    /// The number of whole hours before this hour.
     number: u64,
     refused: Counts,
     waited: HashMap<LockName, Duration>,
@@ -94,7 +94,7 @@ struct Full {
     names: Counts,
 }
 
-/// Full queues to warn of.
+/// Full queues to warn about.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct FullQueues {
     /// The name whose queue was full most often, and how often.
@@ -115,7 +115,7 @@ impl Heat {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a refusal with this cause. Returns the full queues when it is time to warn of them.
+    /// Counts a refusal with this cause. Returns the full queues if a warning is due.
     pub(crate) fn refused(
         &self,
         lock: &LockName,
@@ -124,7 +124,7 @@ impl Heat {
     ) -> Option<FullQueues> {
         let mut table = self.table();
         *table.refused_by_class.entry(class).or_default() += 1;
-        // Not those of an outage, of which any name may be.
+        // Not outages, where any name may be refused.
         let is_hot =
             matches!(cause, "busy" | "timeout" | "queue_full" | "wait_too_long" | "superseded");
         if !is_hot {
@@ -135,7 +135,7 @@ impl Heat {
         if cause == "queue_full" { table.full.add(lock, now) } else { None }
     }
 
-    /// Notes a wait that has ended.
+    /// Records a finished wait.
     pub(crate) fn waited(&self, lock: &LockName, waited: Duration) {
         if waited < SHORTEST {
             return;
@@ -202,7 +202,7 @@ impl Table {
         self.hours.back_mut().expect("there is one, or it was added")
     }
 
-    /// Forgets the hours that began more than a day ago.
+    /// Drops the hours that began more than a day ago.
     fn forget(&mut self, now: Duration) {
         let number = now.as_secs() / HOUR.as_secs();
         self.hours.retain(|hour| hour.number + HOURS > number);
@@ -224,7 +224,7 @@ impl Full {
     }
 }
 
-/// The numbers of the names that were counted most often.
+/// The counts of names, limited to the highest.
 #[derive(Debug, Default)]
 struct Counts(HashMap<LockName, u64>);
 

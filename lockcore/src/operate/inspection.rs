@@ -1,71 +1,68 @@
-//! A lock as an operator sees it.
+//! The operator's view of a lock.
 
 use std::time::Duration;
 
 use proto::{Demand, FencingToken, Inspection, Label, Member, Party};
 
-/// The holders of one name and its waiters; made by [`Locks::inspect`](crate::Locks::inspect).
+/// The holders and waiters of a name; made by [`Locks::inspect`](crate::Locks::inspect).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LockInspection {
-    /// The holders, in the order in which their leases end: one lock, or reads and permits. On a
-    /// [quorum](crate::guide::quorum), those of the lowest primary come first, then those that only
-    /// others have.
+    /// The holders, sorted by the end of their leases: one lock, or reads and permits. On a
+    /// [quorum](crate::guide::quorum), the lowest primary's holders come first, then holders known
+    /// only to other primaries.
     pub holders: Vec<Participant>,
-    /// The waiters, the next one first; on a quorum, those of the lowest primary. Without those
-    /// whose process has been silent for 15 s.
+    /// The waiters, next first; on a quorum, at the lowest primary. Waiters whose process has been
+    /// silent for 15 s are left out.
     pub waiters: Vec<Participant>,
-    /// The number of holds, also of those that are not shown. Reads and permits whose leases have
-    /// ended count until another request needs their room.
+    /// The number of holds, including holds not shown. Expired reads and permits count until
+    /// another request needs their room.
     pub holding: u64,
-    /// The number of waiters, also of those that are not shown. Those whose process has ended count
+    /// The number of waiters, including waiters not shown. Waiters whose process has ended count
     /// until a command meets them.
     pub waiting: u64,
-    /// The token that the holders share. `None` for a lock, whose token only its holder knows,
-    /// unless JVMs share its queue; `None` on a quorum.
+    /// The token shared by the holders. `None` for a lock, because only the holder knows the token,
+    /// unless JVMs share the queue; `None` on a quorum.
     pub token: Option<FencingToken>,
 }
 
-/// A holder of a name, or a waiter.
+/// A holder or waiter of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Participant {
-    /// The text that names it in the store, unique to one acquisition.
+    /// The member's text in the store, unique to one acquisition.
     pub member: String,
-    /// The label, for people, exactly as it was set: escape control characters before you print it.
-    /// `None` for members of other programs, such as a JVM service.
+    /// The label, for people, exactly as set: escape control characters before printing. `None` for
+    /// other programs, such as a JVM service.
     pub label: Option<String>,
-    /// The node that it belongs to; `None` for members of other programs. See
-    /// [`Locks::node`](crate::Locks::node).
+    /// The member's node; `None` for other programs. See [`Locks::node`](crate::Locks::node).
     pub node: Option<String>,
-    /// The demand that it holds or waits for. A lock that was made a read is a read.
+    /// The demand held or waited for. A downgraded lock is a read.
     pub demand: Demand,
-    /// The time since it was first asked for: since its acquisition began, also if that has lost
-    /// its place since. So the age of a holder includes its wait, unlike
-    /// [`Activity::age`](crate::operate::Activity::age): no store notes when a hold begins, and a
-    /// holder has held for no longer than this. By the server's clock, as its node knew it when it
-    /// connected. `None` for members of other programs.
+    /// The time since the acquisition began, even if the position was lost since. Unlike
+    /// [`Activity::age`](crate::operate::Activity::age), a holder's age includes the wait: no store
+    /// records when a hold begins, so this is an upper bound for the hold. Measured by the server's
+    /// clock, as known to the member's node since it connected. `None` for other programs.
     pub age: Option<Duration>,
-    /// The time left of its lease; zero if it waits.
+    /// The remaining lease; zero for a waiter.
     pub lease_left: Duration,
-    /// Whether no more is left of the lease than a claim: a third of the lease, 2 to 10 s, and at
-    /// most the lease. So it is `true` of a hold that was handed over and is not renewed yet, of
-    /// one whose renewal is late, and always of a lease of 2 s or less. `false` for a waiter and
-    /// for members of other programs.
+    /// Whether the remaining lease is no longer than a claim: a third of the lease, 2 to 10 s, and
+    /// at most the lease. So it is `true` for a handed-off hold before the first renewal, for a
+    /// late renewal, and always for a lease of 2 s or less. `false` for waiters and other programs.
     pub is_claim: bool,
-    /// The primaries of a [quorum](crate::guide::quorum) at which its process holds the name.
-    /// `None` for a waiter, and on a store that is no quorum.
+    /// The [quorum](crate::guide::quorum) primaries where the process holds the name. `None` for a
+    /// waiter, and without a quorum.
     pub primaries: Option<HeldPrimaries>,
 }
 
-/// The part of a quorum's primaries at which a process holds a name. Fewer than a majority are
-/// those of an acquisition on its way, or of a hold that is lost.
+/// How many quorum primaries a process holds. Less than a majority belongs to an acquisition in
+/// progress, or to a lost hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HeldPrimaries {
-    /// The primaries that say so.
+    /// The number of primaries that report the hold.
     pub held: usize,
-    /// All primaries, also those that did not answer.
+    /// The number of all primaries, including those without a response.
     pub all: usize,
 }
 
@@ -88,17 +85,17 @@ impl LockInspection {
         }
     }
 
-    /// Joins the inspections of the `all` primaries of a quorum that have answered: the holders of
-    /// each, and the waiters of the first.
+    /// Joins the inspections from responding primaries, out of `all` quorum primaries: the holders
+    /// of each, and the first primary's waiters.
     pub(crate) fn of_quorum(each: Vec<Self>, all: usize) -> Option<Self> {
         let of = |process: &Option<String>, found: &Self| {
             found.holders.iter().any(|holder| holder.node == *process)
         };
         let mut joined = each.first()?.clone();
-        // Reads that are held together share none.
+        // Concurrent reads on a quorum share no token.
         joined.token = None;
         for found in &each {
-            // All holds of a process that no lower primary has shown.
+            // All holds of processes that no lower primary has shown.
             let is_new = |holder: &&Participant| !of(&holder.node, &joined);
             let new: Vec<_> = found.holders.iter().filter(is_new).cloned().collect();
             joined.holding += new.len() as u64;
@@ -123,7 +120,7 @@ impl Participant {
             member: party.to_string(),
             label: ours.map(|member| Label::unescape(member.label())),
             node: ours.map(|member| member.node().to_owned()),
-            // A hold that was reduced keeps the text of its member.
+            // A downgraded hold keeps its member text.
             demand: match demand {
                 Demand::EXCLUSIVE if weight < demand.weight() => Demand::READ,
                 demand => demand,

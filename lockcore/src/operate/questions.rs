@@ -1,4 +1,4 @@
-//! The questions of operators that a [`Locks`] answers.
+//! [`Locks`] methods for operators.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -8,17 +8,16 @@ use futures_util::future::join_all;
 use crate::api::locks::Locks;
 use crate::operate::hottest::{Heat, HotHour};
 
-/// The maximum number of nodes of one look.
+/// The maximum number of nodes per call.
 const MOST: usize = 256;
 
 impl Locks {
-    /// The names that were hottest on this node in each of the last 24 hours, the newest first:
-    /// those that were refused most often (because they were busy, their queue was full, the wait
-    /// was over or would have been too long, or a newer request came) and those with the longest
-    /// waits. Hours without any are left out. Does not ask the server.
+    /// Returns the hottest names on this node, for each hour in the last 24, newest first: the most
+    /// refused names (busy lock, full queue, wait over or too long, or a newer request) and the
+    /// names with the longest waits. Hours without any are left out. Sends no request.
     ///
-    /// They are counted from when the `Locks` was built. Waits below 10 ms are not looked at, and
-    /// neither are waits for the server alone, except on a quorum.
+    /// Counting begins when the `Locks` is built. Waits below 10 ms are ignored, and so are waits
+    /// for the server alone, except on a quorum.
     ///
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {
@@ -37,8 +36,8 @@ impl Locks {
         self.heat().hottest(self.redacts_names())
     }
 
-    /// The number of refusals by class, whatever their reason, since this `Locks` was built. Does
-    /// not ask the server.
+    /// Returns the number of refusals by class, for any reason, since this `Locks` was built. Sends
+    /// no request.
     pub fn refused_by_class(&self) -> BTreeMap<Arc<str>, u64> {
         self.heat().refused_by_class()
     }
@@ -50,18 +49,18 @@ impl Locks {
         }
     }
 
-    /// Tells in which process each of these [nodes](crate::operate::Participant::node) runs, as
-    /// `host:pid`, whatever the labels of its requests are. For operators.
+    /// Returns the process of each [node](crate::operate::Participant::node), as `host:pid`,
+    /// whatever the request labels. For operators.
     ///
-    /// A node says so once it has held or waited for a second, and every 20 s while it does; the
-    /// store forgets it after a minute. Left out are nodes that have not said it, nodes whose user
-    /// lacks the [right](crate::guide::redis), nodes whose server cannot answer, and all nodes but
-    /// the first 256. In memory no node says it: all run in this process. On a
-    /// [quorum](crate::guide::quorum), each primary that is reached is asked.
+    /// A node publishes the process once it has held or waited for a second, and every 20 s while
+    /// it does; the record expires after a minute. Left out are nodes without a record, nodes whose
+    /// user lacks the [right](crate::guide::redis), nodes whose server does not respond, and all
+    /// but the first 256. The in-memory store has no records: all nodes run in this process. On a
+    /// [quorum](crate::guide::quorum), all reachable primaries are queried.
     ///
-    /// Host names are shown also where [`redact_names`](crate::LocksBuilder::redact_names) is set,
-    /// which is about names of locks. Escape control characters before you print one: any client
-    /// with the right may have written it.
+    /// [`redact_names`](crate::LocksBuilder::redact_names) applies to lock names, not to host
+    /// names. Escape control characters before printing: any client with the right may have written
+    /// the record.
     ///
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {

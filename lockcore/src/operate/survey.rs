@@ -1,4 +1,4 @@
-//! All locks of the store that are held or waited for, found page by page.
+//! Finds all locks that are held or waited for, page by page.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -14,39 +14,39 @@ use crate::operate::inspection::LockInspection;
 use crate::store::Search;
 use crate::types::error::LockError;
 
-/// Most locks of a page, which are inspected at the same time.
+/// The maximum number of locks on a page, which are inspected concurrently.
 const PAGE: usize = 64;
 
-/// The holders and waiters of a lock that are inspected.
+/// The number of holders, and of waiters, inspected per lock.
 const MOST: NonZeroU32 = NonZeroU32::MIN;
 
 /// A lock that is held or waited for; found by [`Locks::survey`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BusyLock {
-    /// The name of the lock in the store, as [`LockGuard::key`](crate::LockGuard::key) has it.
-    /// `None` where [`redact_names`](crate::LocksBuilder::redact_names) is set.
+    /// The lock's name in the store, as in [`LockGuard::name`](crate::LockGuard::name). `None` with
+    /// [`redact_names`](crate::LocksBuilder::redact_names).
     pub lock: Option<String>,
-    /// The numbers of its holders and waiters, and of each the first: the holder whose lease ends
-    /// first, and the waiter that is next.
+    /// The numbers of holders and waiters, and the first of each: the holder whose lease ends
+    /// first, and the next waiter.
     pub inspection: LockInspection,
 }
 
 /// The search of [`Locks::survey`].
 pub struct Survey {
     locks: Locks,
-    /// The servers that are still to be searched, the first of them from this cursor on.
+    /// The servers still to be searched, the first from this cursor on.
     searches: VecDeque<Arc<dyn Search>>,
     cursor: u64,
-    /// The names that are still to be inspected.
+    /// The names still to be inspected.
     names: Vec<LockName>,
-    /// All names that were found: a server may tell a key twice.
+    /// All names found, because a server may return a key twice.
     found: HashSet<LockName>,
 }
 
 impl Locks {
     /// Finds the locks of this namespace that are held or waited for, by any process; on a
-    /// [quorum](crate::guide::quorum), at the lowest primary that is reached. For operators: see
+    /// [quorum](crate::guide::quorum), at the lowest reachable primary. For operators: see
     /// [`Survey::next_page`].
     ///
     /// ```
@@ -80,30 +80,30 @@ impl Locks {
 }
 
 impl Survey {
-    /// The next locks, at most 64 and in no order; `None` at the end. A page may be empty: other
-    /// programs have many keys.
+    /// Returns the next locks, at most 64 and unordered; `None` at the end. A page may be empty,
+    /// because other programs have many keys.
     ///
-    /// Each page is one `SCAN` of a server, over some 1 000 keys of its database, or an inspection
-    /// of each of up to 64 locks. On Redis 7.0 the server takes 7 ms for 10 000 keys, and 25 µs for
-    /// each lock that is found. Stop when you have seen enough. Each lock was held or waited for
-    /// when its page was read, and is told once; one that begins or ends meanwhile may be left out.
-    /// The names that were found are kept until the survey is dropped.
+    /// Each page is a `SCAN` on a server, over about 1 000 keys, or an inspection of up to 64
+    /// locks. On Redis 7.0 the server takes 7 ms for 10 000 keys, and 25 µs for each lock found.
+    /// Stop when you have seen enough. Each lock was held or waited for when the page was read, and
+    /// is returned once; locks that become busy or free meanwhile may be left out. The names found
+    /// are kept until the survey is dropped.
     ///
-    /// The store is searched on each server of a Redis Cluster, one after the other. Keys of other
-    /// programs are skipped, also those at which a lock could be.
+    /// On a Redis Cluster, the servers are searched in turn. Keys of other programs are skipped,
+    /// even if named like a lock key.
     ///
     /// # Errors
-    /// [`LockError`] if a server cannot answer. The next call then goes on behind that page, or
-    /// with the next server. [`Denied`](LockErrorKind::Denied) if the user lacks the right `+scan`;
+    /// [`LockError`] if a server does not respond. The next call continues after that page, or with
+    /// the next server. [`Denied`](LockErrorKind::Denied) if the user lacks the right `+scan`;
     /// [`Unsupported`](LockErrorKind::Unsupported) with
-    /// [`redisson_peers`](crate::LocksBuilder::redisson_peers): nothing in the keys of JVMs tells
-    /// them from those of other programs until they are named.
+    /// [`redisson_peers`](crate::LocksBuilder::redisson_peers), because the keys of unnamed JVM
+    /// locks cannot be distinguished from other programs' keys.
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.
     ///
     /// # Cancel safety
-    /// Changes nothing. A page whose future is dropped is read again by the next call.
+    /// Changes nothing. If the future is dropped, the next call reads the page again.
     pub async fn next_page(&mut self) -> Result<Option<Vec<BusyLock>>, LockError> {
         if !self.searches.is_empty() {
             let can = self.locks.node.settings.can(Ability::Survey);
@@ -135,7 +135,7 @@ impl Survey {
 }
 
 impl Locks {
-    /// The lock, if it is one and is busy.
+    /// Returns the lock if it is a lock and busy.
     async fn look_at(&self, name: LockName) -> Result<Option<BusyLock>, LockError> {
         let is_redacted = self.node.settings.redact_names;
         let lock = (!is_redacted).then(|| name.as_str().to_owned());
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
     use crate::store::StoreFuture;
 
-    /// A server with one key, which every step tells.
+    /// A server with a single key, returned by every step.
     #[derive(Debug)]
     struct TellsItAgain(LockName);
 
@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    /// A server that does not answer.
+    /// A server that does not respond.
     #[derive(Debug)]
     struct Silent;
 

@@ -1,4 +1,4 @@
-//! One error type for everything that can go wrong with a lock, and its kinds.
+//! The error type for everything that can go wrong with a lock.
 
 use std::error::Error;
 use std::fmt;
@@ -9,21 +9,21 @@ use proto::{ConfigError, LockErrorKind, StoreError};
 
 use crate::types::key::KeyError;
 
-/// The reason why a lock was not acquired, was lost or could not be released.
+/// Why a lock was not acquired, was lost or could not be released.
 ///
-/// Branch on [`kind`](Self::kind); the text is for people, and names the remedy where there is one.
+/// Branch on [`kind`](Self::kind); the text is for people, and names the remedy if there is one.
 #[derive(Clone)]
 pub struct LockError {
     kind: LockErrorKind,
     detail: Option<Arc<str>>,
     is_of_permits: bool,
-    /// The connection is down, whatever the kind says.
+    /// Whether the connection is down, for any kind.
     is_of_outage: bool,
-    /// The hint, where the queue is known.
+    /// The hint, if the queue is known.
     retry_after: Option<Duration>,
 }
 
-/// The longest hint: a queue that is longer than this may be another one by then.
+/// Upper bound of the hint: a longer estimate would be stale before it is used.
 const LONGEST_HINT: Duration = Duration::from_secs(30);
 
 impl LockError {
@@ -41,7 +41,7 @@ impl LockError {
         Self { detail: Some(detail.into()), ..Self::new(kind) }
     }
 
-    /// The same error of the server at this address.
+    /// Adds the server's address.
     #[cfg(feature = "redis")]
     pub(crate) fn at(self, address: impl fmt::Display) -> Self {
         let detail = match self.detail {
@@ -52,12 +52,12 @@ impl LockError {
         Self { detail: Some(detail), ..self }
     }
 
-    /// An error of the store as a caller sees it.
+    /// Converts a store error for the caller.
     pub(crate) fn of_store(error: StoreError) -> Self {
         Self::with_detail(error.kind, error.detail)
     }
 
-    /// The kind of the error.
+    /// Returns the error kind.
     pub fn kind(&self) -> LockErrorKind {
         self.kind
     }
@@ -66,39 +66,40 @@ impl LockError {
         Self { is_of_permits, ..self }
     }
 
-    /// The same of a connection that is down.
+    /// Marks the error as caused by a connection that is down.
     pub(crate) fn of_outage(self) -> Self {
         Self { is_of_outage: true, ..self }
     }
 
-    /// Whether no request reaches the store, of this lock or another: it is
+    /// Returns whether no request, for this lock or another, reaches the store: the store is
     /// [`Unavailable`](LockErrorKind::Unavailable), or the connection is down and the server
-    /// refuses the login of each new one, which is [`Denied`](LockErrorKind::Denied).
+    /// refuses each new login ([`Denied`](LockErrorKind::Denied)).
     pub fn is_outage(&self) -> bool {
         self.is_of_outage
     }
 
-    /// Whether permits were asked for. A [`Timeout`](LockErrorKind::Timeout) then says that too few
-    /// permits became free within the wait, and not that another request holds the lock.
+    /// Returns whether the request was for permits. A [`Timeout`](LockErrorKind::Timeout) then
+    /// means that too few permits became free within the wait, not that another request holds the
+    /// lock.
     pub fn is_of_permits(&self) -> bool {
         self.is_of_permits
     }
 
-    /// Whether the same call may succeed later although nothing is changed: the lock was busy, its
+    /// Returns whether the same call may succeed later without any change: the lock was busy, its
     /// queue was full, or the store was unavailable, read-only or out of memory.
     pub fn is_retryable(&self) -> bool {
         self.retry_after().is_some()
     }
 
-    /// The same error, with the time that the queue is expected to take.
+    /// Adds how long the queue is expected to take.
     pub(crate) fn retry_after_queue(self, queue: Option<Duration>) -> Self {
         let retry_after = queue.map(|queue| queue.clamp(Duration::from_secs(1), LONGEST_HINT));
         Self { retry_after, ..self }
     }
 
-    /// The time to wait before trying again, as a hint; `None` if trying again does not help. The
-    /// time that the queue is expected to take, 30 s at most, where the request [refuses
-    /// early](crate::LockRequest::refuse_early); else a second or two.
+    /// Returns how long to wait before a retry, as a hint; `None` if a retry does not help. With
+    /// [early refusal](crate::LockRequest::refuse_early), this is how long the queue is expected to
+    /// take, at most 30 s; otherwise it is a second or two.
     pub fn retry_after(&self) -> Option<Duration> {
         match self.kind {
             LockErrorKind::Timeout | LockErrorKind::QueueFull | LockErrorKind::WaitTooLong => {
@@ -128,12 +129,12 @@ impl fmt::Display for LockError {
 
 impl fmt::Debug for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // With the remedy: a `main` that returns the error shows it in this form.
+        // With the remedy, because a `main` that returns the error prints this form.
         write!(f, "LockError({:?}: {self})", self.kind)
     }
 }
 
-// It has no source: its text has all that there is to say, and a chain would say it twice.
+// No source: the text is complete, and an error chain would repeat it.
 impl Error for LockError {}
 
 impl From<KeyError> for LockError {
@@ -152,7 +153,7 @@ impl From<ConfigError> for LockError {
 mod tests {
     use super::*;
 
-    // U3: a chain of errors, as anyhow's `{:#}` shows it, said each sentence twice.
+    // U3: an error chain, as printed by anyhow's `{:#}`, repeated each sentence.
     #[test]
     fn a_chain_of_errors_says_each_thing_once() {
         let bad = ConfigError::new("lease", "1ms", "100 ms to 24 h");

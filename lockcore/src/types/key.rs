@@ -1,18 +1,17 @@
-//! The name of a lock: validated, encoded so that distinct names never share a key, and kept inside
-//! its namespace.
+//! Lock names: validated, encoded so that distinct names never share a key, and kept inside their
+//! namespace.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use proto::LockName;
 
-/// The validated name of a lock.
+/// A validated lock name.
 ///
-/// Methods that take a key take any [`IntoKey`]. A plain name such as `order:42` stands in the key
-/// in Redis as it is: `lock:{order:42}`. Braces and the percent sign are percent-encoded, because
-/// Redis Cluster reads `{…}` as "this part chooses the slot". So a name from a request can neither
-/// choose the slot nor leave the namespace of the [`Locks`](crate::Locks), and distinct names have
-/// distinct keys.
+/// Methods with a key argument take any [`IntoKey`]. The Redis key contains a plain name such as
+/// `order:42` unchanged: `lock:{order:42}`. Braces and percent signs are percent-encoded, because
+/// Redis Cluster chooses the slot by the part in `{…}`. So a name from a request can neither choose
+/// the slot nor leave the [`Locks`](crate::Locks) namespace, and distinct names have distinct keys.
 ///
 /// ```
 /// use lockcore::LockKey;
@@ -24,19 +23,19 @@ use proto::LockName;
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LockKey {
-    /// The full name, where there is no namespace.
+    /// The full name, if there is no namespace.
     encoded: LockName,
     foreign: bool,
 }
 
 impl LockKey {
-    /// The longest name that a lock may have, in bytes of UTF-8.
+    /// The maximum length of a lock name, in bytes of UTF-8.
     pub const MAX_BYTES: usize = 512;
 
-    /// A lock's name, inside the namespace of the [`Locks`](crate::Locks) that uses it.
+    /// Creates a lock name inside the [`Locks`](crate::Locks) namespace.
     ///
     /// # Errors
-    /// [`KeyError`] if the name is empty, longer than [`LockKey::MAX_BYTES`], or has a control
+    /// [`KeyError`] if the name is empty, longer than [`LockKey::MAX_BYTES`], or contains a control
     /// character.
     pub fn new(name: impl AsRef<str>) -> Result<Self, KeyError> {
         let name = name.as_ref();
@@ -47,12 +46,12 @@ impl LockKey {
         Ok(Self { encoded: LockName::from(name), foreign: false })
     }
 
-    /// The name of a lock that another program uses, taken as it is: no encoding and no namespace.
+    /// Creates the name of another program's lock, unchanged: no encoding and no namespace.
     ///
-    /// For a lock shared with a service on Redisson whose name has braces or a percent sign: only
-    /// with [`redisson_peers`](crate::LocksBuilder::redisson_peers), else it is
-    /// [`Unsupported`](crate::LockErrorKind::Unsupported) where it is used. The name must not come
-    /// from a request, since it is outside of every namespace.
+    /// For a lock shared with a Redisson service, if the name contains braces or percent signs.
+    /// Only with [`redisson_peers`](crate::LocksBuilder::redisson_peers); otherwise any use is
+    /// [`Unsupported`](crate::LockErrorKind::Unsupported). Never build it from a request, because
+    /// it is outside every namespace.
     ///
     /// # Errors
     /// As [`LockKey::new`].
@@ -62,23 +61,23 @@ impl LockKey {
         Ok(Self { encoded: LockName::from(name), foreign: true })
     }
 
-    /// The name as it stands in Redis between the braces, without the namespace.
+    /// Returns the name between the braces of the Redis key, without the namespace.
     pub fn as_str(&self) -> &str {
         self.encoded.as_str()
     }
 
-    /// The key as it was given, before it was encoded.
+    /// Returns the key as given, before encoding.
     pub fn given(&self) -> Cow<'_, str> {
         let text = self.as_str();
         if self.foreign { text.into() } else { decode(text) }
     }
 
-    /// Whether it is taken as it is.
+    /// Whether the name is used unchanged.
     pub(crate) fn is_foreign(&self) -> bool {
         self.foreign
     }
 
-    /// The full name of the lock in `namespace`.
+    /// Returns the lock's full name in `namespace`.
     pub(crate) fn resolve(&self, namespace: Option<&str>) -> LockName {
         match namespace {
             Some(namespace) if !self.foreign => {
@@ -89,8 +88,8 @@ impl LockKey {
     }
 }
 
-/// The key that was given for the lock with this name in the store; nothing for a name outside of
-/// the namespace, or one that no key has.
+/// Returns the key given for the lock with this name in the store; `None` for a name outside the
+/// namespace, and for a name without a key.
 pub(crate) fn key_of<'a>(name: &'a str, namespace: Option<&str>) -> Option<Cow<'a, str>> {
     let encoded = match namespace {
         Some(namespace) => name.strip_prefix(namespace)?.strip_prefix(':')?,
@@ -106,7 +105,7 @@ impl fmt::Debug for LockKey {
     }
 }
 
-/// A type that names a lock: a `&str`, a `String` or a [`LockKey`], and types of your own.
+/// A type that names a lock: `&str`, `String`, [`LockKey`], and your own types.
 ///
 /// ```
 /// use lockcore::{IntoKey, KeyError, LockKey};
@@ -131,10 +130,10 @@ impl fmt::Debug for LockKey {
     note = "write `format!(\"order:{{id}}\")`, or implement `IntoKey` for a type of your own"
 )]
 pub trait IntoKey {
-    /// Converts the value into the name of a lock.
+    /// Converts the value into a lock name.
     ///
     /// # Errors
-    /// [`KeyError`] if it cannot name one.
+    /// [`KeyError`] if the value cannot name a lock.
     fn into_key(self) -> Result<LockKey, KeyError>;
 }
 
@@ -168,7 +167,7 @@ impl IntoKey for &LockKey {
     }
 }
 
-/// The reason why a name cannot name a lock.
+/// Why a text cannot name a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KeyError {
@@ -176,12 +175,12 @@ pub enum KeyError {
     Empty,
     /// The name is longer than [`LockKey::MAX_BYTES`].
     TooLong {
-        /// The length of the name in bytes.
+        /// The name's length in bytes.
         bytes: usize,
     },
-    /// The name has a control character.
+    /// The name contains a control character.
     ControlCharacter {
-        /// The position of the first one, in bytes.
+        /// The position of the first control character, in bytes.
         at: usize,
     },
 }
@@ -205,7 +204,7 @@ impl fmt::Display for KeyError {
 
 impl std::error::Error for KeyError {}
 
-/// Whether it is surely valid, and its own encoding: most names are, and one look tells.
+/// Whether the name is certainly valid and needs no encoding, as most names: a single fast check.
 fn is_plain(name: &str) -> bool {
     let is_plain = |byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'{' | b'}' | b'%');
     (1..=LockKey::MAX_BYTES).contains(&name.len()) && name.bytes().all(is_plain)
@@ -224,7 +223,7 @@ fn validate(name: &str) -> Result<(), KeyError> {
     }
 }
 
-/// Percent-encodes braces, and the percent sign itself so that the encoding stays injective.
+/// Percent-encodes braces, and percent signs to keep the encoding injective.
 fn encode(name: &str) -> Cow<'_, str> {
     if !name.contains(['{', '}', '%']) {
         return Cow::Borrowed(name);
@@ -241,7 +240,7 @@ fn encode(name: &str) -> Cow<'_, str> {
     Cow::Owned(encoded)
 }
 
-/// The key of an encoded one; of another text, anything.
+/// Decodes an encoded key; the result for other texts is arbitrary.
 fn decode(encoded: &str) -> Cow<'_, str> {
     if !encoded.contains('%') {
         return Cow::Borrowed(encoded);

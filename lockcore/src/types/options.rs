@@ -1,4 +1,4 @@
-//! The options of one acquire, and their ranges.
+//! Acquisition options, and their ranges.
 
 mod setters;
 mod terms;
@@ -9,25 +9,24 @@ use std::time::Duration;
 
 use proto::{ConfigError, Renewal, WhenBusy};
 
-/// The options of an acquisition. An option that a request does not set is that of the
-/// [defaults](crate::LocksBuilder::defaults) of its `Locks`; one that these do not set has the
-/// default below.
+/// Acquisition options. An option not set by a request is taken from the `Locks`
+/// [defaults](crate::LocksBuilder::defaults), and then from this table.
 ///
 /// | option | default |
 /// |---|---|
-/// | [`lease`](Self::lease) | 30 s, renewed by the watchdog; the [`max_hold`](Self::max_hold) if that is shorter |
-/// | [`wait`](Self::wait) | without a limit |
-/// | [`store_wait`](Self::store_wait) | the [request timeout](crate::LocksBuilder::request_timeout); over Sentinel and on a Redis Cluster 8 s, if that is longer |
+/// | [`lease`](Self::lease) | 30 s, renewed by the watchdog; the [`max_hold`](Self::max_hold) if shorter |
+/// | [`wait`](Self::wait) | unlimited |
+/// | [`store_wait`](Self::store_wait) | the [request timeout](crate::LocksBuilder::request_timeout); at least 8 s over Sentinel and on a Redis Cluster |
 /// | [`queue_limit`](Self::queue_limit) | 1 000 |
-/// | [`max_hold`](Self::max_hold) | no limit |
+/// | [`max_hold`](Self::max_hold) | unlimited |
 /// | [`when_busy`](Self::when_busy) | [`WhenBusy::Wait`] |
 ///
 /// Ranges are checked when the options are used, or by [`check`](Self::check).
 ///
-/// With the feature `serde`, a configuration file has the options by these names, with times in
-/// milliseconds. `renew` is `false` for a fixed lease, `wait_forever` stands in place of `wait_ms`,
-/// and `when_busy` is `"wait"`, `"refuse"` or `"keep_newest"`. An option that is left out stays
-/// unset. Other names, and values out of their range, are errors:
+/// With the feature `serde`, a configuration file uses these names, with times in milliseconds.
+/// `renew` is `false` for a fixed lease, `wait_forever` replaces `wait_ms`, and `when_busy` is
+/// `"wait"`, `"refuse"` or `"keep_newest"`. Omitted options stay unset. Unknown names and values
+/// out of range are errors:
 ///
 /// ```json
 /// { "lease_ms": 10000, "renew": true, "wait_ms": 5000, "store_wait_ms": 2000, "queue_limit": 100, "max_hold_ms": 60000 }
@@ -74,8 +73,8 @@ impl LockOptions {
     /// The longest lease: a day.
     pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
-    /// Options of which none is set: all are left to the defaults of the `Locks`, and in the end to
-    /// those [above](Self).
+    /// Creates options with nothing set. Unset options take the `Locks` defaults, and finally the
+    /// defaults [above](Self).
     pub const fn new() -> Self {
         Self {
             lease: None,
@@ -88,7 +87,7 @@ impl LockOptions {
         }
     }
 
-    /// Fills the unset options from `other`.
+    /// Takes unset options from `other`.
     pub fn or(self, other: Self) -> Self {
         Self {
             lease: self.lease.or(other.lease),
@@ -101,18 +100,18 @@ impl LockOptions {
         }
     }
 
-    /// Sets the lease, the time for which the lock stays held after this process has died, and
-    /// switches the watchdog on, which renews the lease while the guard lives. 100 ms to a day; a
-    /// fraction of a millisecond is dropped.
+    /// Sets the lease, which is how long the lock stays held after this process dies, and turns on
+    /// the watchdog, which renews the lease while the guard lives. 100 ms to a day; fractions of a
+    /// millisecond are dropped.
     pub const fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self.renewal = Some(Renewal::Watchdog);
         self
     }
 
-    /// Sets the lease and switches the watchdog off: the hold expires after `lease` even if the
-    /// guard still lives. A waiter has its [claim](crate::guide::leases) first, then the lease. The
-    /// range is that of [`lease`](Self::lease), and the one that is set later counts.
+    /// Sets the lease and turns off the watchdog: the hold expires after `lease` even if the guard
+    /// still lives. After a wait, the lease is preceded by a [claim](crate::guide::leases). The
+    /// range is as for [`lease`](Self::lease); the last call wins.
     pub const fn fixed_lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self.renewal = Some(Renewal::Fixed);
@@ -131,66 +130,68 @@ impl LockOptions {
         self
     }
 
-    /// Sets the longest wait for the store: of a request that is not queued yet, since the store
-    /// has not answered it. After it the request ends with the error of the store,
-    /// [`Unavailable`](crate::LockErrorKind::Unavailable) as a rule. Once the store has been away
-    /// for as long, further requests end so at once, until it is back: this is looked for once a
-    /// second at least. A server counts as away while it is not connected, or has left a request
-    /// without an answer for the [request timeout](crate::LocksBuilder::request_timeout) and has
-    /// answered nothing since. One that answers, but refuses for now, is asked for as long for each
-    /// request. While it answers others, a request that has not failed yet waits for its turn, and
-    /// that time does not count.
+    /// Sets the longest wait for the store: how long an unqueued request waits for a store that
+    /// does not respond. After that, the request fails with the store's error, usually
+    /// [`Unavailable`](crate::LockErrorKind::Unavailable). Once the store has been away that long,
+    /// further requests fail at once until the store is back, which is checked at least once a
+    /// second.
     ///
-    /// A request that is queued keeps its place until its [`wait`](Self::wait) ends, however long
-    /// the store is away, unless it [leaves](crate::LockRequest::leave_in_outage).
+    /// A server is away while it is disconnected, or after it has left a request without a response
+    /// for the [request timeout](crate::LocksBuilder::request_timeout) and has sent nothing since.
+    /// If a server responds with a temporary refusal, each request is retried for its `store_wait`.
+    /// While the server responds to other requests, an unfailed request waits in turn, and this
+    /// time does not count.
     ///
-    /// At least 1 ms. No request waits for longer than its `wait`, so a longer time, such as
-    /// [`Duration::MAX`], leaves the store as long as the lock. A request that does not wait asks
-    /// once: for the request timeout at most. A store in memory is never away.
+    /// A queued request keeps its position until the [`wait`](Self::wait) ends, however long the
+    /// store is away, unless it [leaves](crate::LockRequest::leave_in_outage).
+    ///
+    /// At least 1 ms. No request waits for longer than the `wait`, so a longer time, such as
+    /// [`Duration::MAX`], gives the store as long as the lock. A request that does not wait is sent
+    /// once, and takes at most the request timeout. An in-memory store is never away.
     pub const fn store_wait(mut self, store_wait: Duration) -> Self {
         self.store_wait = Some(store_wait);
         self
     }
 
-    /// Sets the most waiters that the queue may have, this one included. At least 1.
+    /// Sets the maximum queue length, including this waiter. At least 1.
     ///
-    /// Waiters of a [run](crate::LocksBuilder::run_limit) count until the server knows that they
-    /// were served: after a second, or with the end of the run.
+    /// Members of a [batch](crate::LocksBuilder::run_limit) count until the server knows that they
+    /// were served: after a second, or when the batch ends.
     pub const fn queue_limit(mut self, queue_limit: u32) -> Self {
         self.queue_limit = Some(queue_limit);
         self
     }
 
-    /// Sets the longest hold. After it the guard is lost, the lease is no longer renewed, and the
-    /// next waiter is granted the lock once the guard is dropped or the lease has expired. At least
-    /// the lease; [`Duration::MAX`] is no limit.
+    /// Sets the longest hold. After that, the guard is lost, the lease is no longer renewed, and
+    /// the next waiter is granted the lock once the guard is dropped or the lease has expired. At
+    /// least the lease; [`Duration::MAX`] is unlimited.
     pub const fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
     }
 
-    /// Sets the course of a request whose lock is busy: it waits, ends at once, or waits only while
-    /// no newer one does. [`guide::overload`](crate::guide::overload#a-busy-lock) compares them.
+    /// Sets what to do when the lock is busy: wait, fail, or wait only while no newer request does.
+    /// See [`guide::overload`](crate::guide::overload#a-busy-lock) for a comparison.
     pub const fn when_busy(mut self, when_busy: WhenBusy) -> Self {
         self.when_busy = Some(when_busy);
         self
     }
 
-    /// The wait, if it is set. For lock-tower.
+    /// Returns the wait, if set. For lock-tower.
     #[doc(hidden)]
     pub const fn get_wait(&self) -> Option<Wait> {
         self.wait
     }
 
-    /// The wait for the store, if it is set.
+    /// Returns the wait for the store, if set.
     pub(crate) const fn get_store_wait(&self) -> Option<Duration> {
         self.store_wait
     }
 
-    /// Checks the ranges, with the defaults for unset options.
+    /// Checks the ranges, with defaults for unset options.
     ///
     /// # Errors
-    /// [`ConfigError`] names the first option that is out of its range, and the range.
+    /// [`ConfigError`] names the first option out of range, and the range.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.checked().map(drop)
     }

@@ -1,16 +1,15 @@
-//! The trace context of a request, as a text.
+//! Trace contexts as text.
 
 use std::fmt;
 use std::str::FromStr;
 
 use proto::{ConfigError, Label};
 
-/// The trace and the span of a request, as version 00 of [W3C Trace
-/// Context](https://www.w3.org/TR/trace-context/#traceparent-header) writes them into the header
-/// `traceparent`: 55 characters.
+/// The trace id and span id of a request, as in the header `traceparent` of [W3C Trace
+/// Context](https://www.w3.org/TR/trace-context/#traceparent-header), version 00: 55 characters.
 ///
-/// As a [label](crate::LockRequest::label) it tells those that wait which request holds the lock:
-/// see [`guide::observability`](crate::guide::observability#the-request-that-holds-the-lock).
+/// As a [label](crate::LockRequest::label), it shows waiters which request holds the lock: see
+/// [`guide::observability`](crate::guide::observability#the-request-that-holds-the-lock).
 ///
 /// ```
 /// # fn example() -> Result<(), lockcore::LockError> {
@@ -29,9 +28,9 @@ use proto::{ConfigError, Label};
 pub struct TraceParent(Box<str>);
 
 /// # Errors
-/// [`ConfigError`] for any text but `00-`, a trace of 32, a span of 16 and flags of 2 hexadecimal
-/// digits, with `-` between them: lower-case digits only, and neither id may be zero. A later
-/// version is refused, too.
+/// [`ConfigError`] unless the text is `00-`, a trace id of 32, a span id of 16 and flags of 2
+/// hexadecimal digits, separated by `-`. Only lower-case digits and non-zero ids are allowed. Later
+/// versions are refused, too.
 impl FromStr for TraceParent {
     type Err = ConfigError;
 

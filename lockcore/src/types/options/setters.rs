@@ -1,6 +1,6 @@
-//! The setters of [`LockOptions`](super::LockOptions), for every type that takes such options.
+//! The setters of [`LockOptions`](super::LockOptions), for every type with such options.
 
-/// Makes the named setters, each with its documentation, out of the method that takes options.
+/// Generates the named setters, with their documentation, from the method that takes options.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! option_setters {

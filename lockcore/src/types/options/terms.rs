@@ -1,4 +1,4 @@
-//! From options to the terms of an acquisition.
+//! From options to acquisition terms.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use proto::{ConfigError, Terms};
 use super::{LockOptions, Wait};
 
 impl LockOptions {
-    /// Terms of these options, with the defaults for those that are unset.
+    /// The terms of these options, with defaults for unset options.
     pub(crate) fn terms(self) -> Terms {
         let defaults = Terms::default();
         let max_hold = self.max_hold.or(defaults.max_hold);
@@ -28,7 +28,7 @@ impl LockOptions {
         }
     }
 
-    /// The terms of these options, if each is within its range.
+    /// The terms of these options, if all are within range.
     pub(crate) fn checked(self) -> Result<Terms, ConfigError> {
         let terms = self.terms();
         if terms.lease < LockOptions::MIN_LEASE || terms.lease > LockOptions::MAX_LEASE {

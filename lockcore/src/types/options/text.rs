@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{LockOptions, Wait};
 
-/// Options in a file. An option that it leaves out stays unset.
+/// Options in a file. Omitted options stay unset.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Text {
