@@ -139,8 +139,8 @@ impl LockOptions {
     /// A server is away while it is disconnected, or after it has left a request without a response
     /// for the [request timeout](crate::LocksBuilder::request_timeout) and has sent nothing since.
     /// If a server responds with a temporary refusal, each request is retried for its `store_wait`.
-    /// While the server responds to other requests, an unfailed request waits in turn, and this
-    /// time does not count.
+    /// While the server responds to other requests, a request that has not failed yet waits for a
+    /// turn, and this time does not count.
     ///
     /// A queued request keeps its position until the [`wait`](Self::wait) ends, however long the
     /// store is away, unless it [leaves](crate::LockRequest::leave_in_outage).
