@@ -52,7 +52,7 @@ impl Locks {
     /// Returns the process of each [node](crate::operate::Participant::node), as `host:pid`,
     /// whatever the request labels. For operators.
     ///
-    /// A node publishes the process once it has held or waited for a second, and every 20 s while
+    /// A node publishes its process once it has held or waited for a second, and every 20 s while
     /// it does; the record expires after a minute. Left out are nodes without a record, nodes whose
     /// user lacks the [right](crate::guide::redis), nodes whose server does not respond, and all
     /// but the first 256. The in-memory store has no records: all nodes run in this process. On a

@@ -111,7 +111,7 @@ impl LockOptions {
 
     /// Sets the lease and turns off the watchdog: the hold expires after `lease` even if the guard
     /// still lives. After a wait, the lease is preceded by a [claim](crate::guide::leases). The
-    /// range is as for [`lease`](Self::lease); the last call wins.
+    /// range is as for [`lease`](Self::lease); the last call of either wins.
     pub const fn fixed_lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self.renewal = Some(Renewal::Fixed);
@@ -145,8 +145,8 @@ impl LockOptions {
     /// A queued request keeps its position until the [`wait`](Self::wait) ends, however long the
     /// store is away, unless it [leaves](crate::LockRequest::leave_in_outage).
     ///
-    /// At least 1 ms. No request waits for longer than the `wait`, so a longer time, such as
-    /// [`Duration::MAX`], gives the store as long as the lock. A request that does not wait is sent
+    /// At least 1 ms. No request waits for longer than the `wait`, so with a longer `store_wait`,
+    /// such as [`Duration::MAX`], only the `wait` counts. A request that does not wait is sent
     /// once, and takes at most the request timeout. An in-memory store is never away.
     pub const fn store_wait(mut self, store_wait: Duration) -> Self {
         self.store_wait = Some(store_wait);
