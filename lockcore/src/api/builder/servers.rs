@@ -206,7 +206,7 @@ impl fmt::Debug for Servers {
 }
 
 impl Locks {
-    /// Connects to `servers`. To set options, use [`LocksBuilder::connect`].
+    /// Connects to the [servers](Servers). To set options, use [`LocksBuilder::connect`].
     ///
     /// # Errors
     /// [`Unavailable`](crate::LockErrorKind::Unavailable),
@@ -228,7 +228,7 @@ impl Locks {
 }
 
 impl LocksBuilder {
-    /// Connects to `servers`.
+    /// Connects to the [servers](Servers).
     ///
     /// # Errors
     /// As [`Locks::connect`]. Also [`InvalidOption`](crate::LockErrorKind::InvalidOption) for an
