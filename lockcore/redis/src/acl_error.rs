@@ -1,41 +1,42 @@
-//! The server's error for a missing right. The words depend on its version, and on whether a script
-//! asked.
+//! The server's error for a missing right. The wording depends on the server version, and on
+//! whether a script sent the command.
 
-/// The first words of the refusal of a command that a script runs.
+/// How servers begin the refusal of a script's command.
 const INSIDE_A_SCRIPT: [&str; 2] = [
     "The user executing the script can't", // 6.2 and 7.0
     "ACL failure in script",               // from 7.2, and the forks
 ];
 
-/// A refusal for want of a right.
+/// A refusal for lack of a right.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AclError {
-    /// The right.
+    /// The missing right.
     pub missing: MissingRight,
-    /// Whether a script met it, which may have run half.
+    /// Whether a script was refused, possibly halfway.
     pub inside_a_script: bool,
 }
 
 /// The right that is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MissingRight {
-    /// A command, `pubsub|numsub` for one; inside scripts the server names it from 7.2 on.
+    /// A command, such as `pubsub|numsub`; inside scripts, servers name the command from 7.2 on.
     Command(Option<String>),
-    /// A key, by its name.
+    /// A key, by name.
     Key,
-    /// A channel, by its name.
+    /// A channel, by name.
     Channel,
 }
 
 impl AclError {
-    /// Parses a server's error, if it is a refusal of this kind.
+    /// Parses a server error; `None` if no right is missing.
     pub fn read(text: &str) -> Option<Self> {
         let inside_a_script = INSIDE_A_SCRIPT.iter().any(|words| text.contains(words));
-        let outside = ["NOPERM", "no permissions to", "No permissions to"]; // some come without a code
+        let outside = ["NOPERM", "no permissions to", "No permissions to"]; // some have no code
         if !inside_a_script && !outside.iter().any(|words| text.contains(words)) {
             return None;
         }
-        // The name of the user stands before the command, so it is looked for first.
+        // The text contains the user name, which may contain `key` or `channel`: look for the
+        // command first.
         let missing = if let Some((_, after)) = text.split_once("permissions to run the '") {
             MissingRight::Command(after.split_once('\'').map(|(name, _)| name.to_owned()))
         } else if text.contains("run this command") {
@@ -50,8 +51,8 @@ impl AclError {
         Some(Self { missing, inside_a_script })
     }
 
-    /// The remedy where a command is missing. Which keys and channels a user needs, its program
-    /// knows.
+    /// Returns the remedy for a missing command. Only the calling program knows the keys and
+    /// channels that a user needs.
     pub(crate) fn advice(&self) -> Option<String> {
         match &self.missing {
             MissingRight::Command(Some(name)) => Some(format!("allow +{name}")),
@@ -67,7 +68,7 @@ impl AclError {
 mod tests {
     use super::*;
 
-    /// As 6.2.14, 7.0.15, 8.2.3 and Valkey 9.1.2 said them.
+    /// Wording of 6.2.14, 7.0.15, 8.2.3 and Valkey 9.1.2.
     #[test]
     fn every_version_is_understood() {
         let named = |name: &str| MissingRight::Command(Some(name.to_owned()));
@@ -123,7 +124,7 @@ mod tests {
                 false,
             ),
             ("NOPERM No permissions to access a channel", MissingRight::Channel, false),
-            // As redis-rs shows it.
+            // As displayed by redis-rs.
             ("NoPerm: No permissions to access a key", MissingRight::Key, false),
         ];
         for (text, missing, inside_a_script) in cases {

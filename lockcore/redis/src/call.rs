@@ -1,29 +1,29 @@
-//! Commands and calls of scripts as they go over the wire.
+//! Commands and script calls in wire format.
 
 use std::fmt;
 use std::io::Write as _;
 
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
-/// The bytes around a word, with its length.
+/// The bytes around a word: length prefix and line ends.
 const AROUND: usize = 24;
 
-/// A command as it goes over the wire, or several of which the last answer counts.
+/// A command in wire format, or several commands of which the last reply counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packed {
-    /// The number of its words; 0 if the bytes are whole commands.
+    /// The number of words; 0 if `bytes` holds whole commands.
     words: usize,
-    /// The words, each with its length in front and a line's end behind; or the whole commands.
+    /// The words, each with a length prefix and a line end; or the whole commands.
     bytes: Vec<u8>,
-    /// The number of its answers.
+    /// The number of replies.
     pub answers: usize,
 }
 
-/// The call of a script by its digest.
+/// A script call by digest.
 #[derive(Debug)]
 pub struct ScriptCall {
     source: &'static str,
-    /// The call by the digest.
+    /// The call by digest.
     pub command: Packed,
 }
 
@@ -32,20 +32,20 @@ impl Packed {
         Self { words: 0, bytes: Vec::with_capacity(size), answers: 1 }
     }
 
-    /// Whole commands with so many answers, of about this size.
+    /// Creates whole commands with this number of replies and about this size.
     pub fn whole(answers: usize, size: usize) -> Self {
         Self { answers, ..Self::with_capacity(size) }
     }
 
-    /// Adds to whole commands as it is.
+    /// Appends bytes to whole commands, unchanged.
     pub fn append(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Adds a word to whole commands.
+    /// Appends a word to whole commands.
     pub fn word(&mut self, word: &[u8]) {
         self.bytes.reserve(word.len() + AROUND);
-        // Nearly all have two digits.
+        // Nearly all words have a length of two digits.
         if let length @ 10..=99 = word.len() {
             let [tens, ones] = [length / 10, length % 10].map(|digit| b'0' + digit as u8);
             self.append(&[b'$', tens, ones, b'\r', b'\n']);
@@ -63,7 +63,7 @@ impl Packed {
         self.word(word);
     }
 
-    /// Writes the whole command.
+    /// Appends the whole command to `to`.
     pub fn write(&self, to: &mut Vec<u8>) {
         if self.words > 0 {
             to.push(b'*');
@@ -110,7 +110,7 @@ impl From<&Packed> for Cmd {
 }
 
 impl ScriptCall {
-    /// Begins a call of the script with this source and digest, with so many keys.
+    /// Begins a call by digest, for this number of keys.
     pub fn begin(source: &'static str, digest: &str, keys: usize) -> Self {
         let mut command = Packed::with_capacity(512 + 64 * keys);
         command.words = 2;
@@ -131,15 +131,15 @@ impl ScriptCall {
         self.command.add(itoa::Buffer::new().format(number).as_bytes());
     }
 
-    /// Adds a key or an argument as it is displayed.
+    /// Adds a key or an argument by its `Display` form.
     pub fn display(&mut self, argument: impl fmt::Display) {
         let mut word = Vec::new();
-        // Memory takes all that is written.
+        // Writing to memory cannot fail.
         let _ = write!(word, "{argument}");
         self.command.add(&word);
     }
 
-    /// The same call with the whole source, for a server that has forgotten the script.
+    /// Returns the same call with the whole source, for a server without the script.
     pub fn by_source(&self) -> Packed {
         let mut by_source = Packed::with_capacity(self.source.len() + 512);
         by_source.add(b"EVAL");
@@ -149,14 +149,14 @@ impl ScriptCall {
     }
 }
 
-/// The command that has the server remember a script.
+/// Returns the command that loads a script into the server.
 pub(crate) fn load(script: &str) -> Cmd {
     let mut command = redis::cmd("SCRIPT");
     command.arg("LOAD").arg(script);
     command
 }
 
-/// Whether the server has forgotten the script, and is to be given its source.
+/// Whether the server lacks the script, so that the source has to be sent.
 pub fn is_unknown(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }

@@ -1,9 +1,9 @@
-//! The certificates and keys of a `Locks` that speaks TLS.
+//! The certificates and keys of a `Locks` that uses TLS.
 
 use std::fmt;
 
-/// The authorities that are trusted, and the certificate by which servers know this client, from
-/// the provider of `LocksBuilder::certificates`. All are PEM.
+/// Trusted authorities, and the certificate that identifies this client to servers, from the
+/// provider of `LocksBuilder::certificates`. All in PEM format.
 #[derive(Clone, Default)]
 #[cfg_attr(not(feature = "tls"), expect(unreachable_pub, reason = "without TLS it is empty"))]
 pub struct Certificates {
@@ -15,19 +15,19 @@ pub struct Certificates {
 
 #[cfg(feature = "tls")]
 impl Certificates {
-    /// Neither: the roots of the operating system are trusted, and no certificate is shown.
+    /// Creates an empty set: trusts the system roots, and sends no certificate.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Trusts this authority, as `LocksBuilder::tls_ca` does; several where it is called again.
+    /// Trusts this authority, as `LocksBuilder::tls_ca` does; each further call adds another.
     #[must_use]
     pub fn ca(mut self, pem: impl AsRef<[u8]>) -> Self {
         self.trust(pem.as_ref());
         self
     }
 
-    /// Shows this certificate, with its chain, as `LocksBuilder::tls_identity` does.
+    /// Sends this certificate and chain to servers, as `LocksBuilder::tls_identity` does.
     #[must_use]
     pub fn identity(mut self, certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
         self.identify(certificate.as_ref(), key.as_ref());
@@ -45,7 +45,7 @@ impl Certificates {
         });
     }
 
-    /// The same, with the parts of `others` where it has none.
+    /// Fills missing parts from `others`.
     pub(crate) fn or(self, others: &Self) -> Self {
         Self {
             ca: self.ca.or_else(|| others.ca.clone()),
@@ -56,7 +56,7 @@ impl Certificates {
 
 impl fmt::Debug for Certificates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Keys are secret, and nobody reads PEM.
+        // Keys are secret, and PEM is not readable anyway.
         f.write_str("Certificates(..)")
     }
 }

@@ -1,4 +1,4 @@
-//! The addresses of the nodes of a Redis Cluster, with user, password and TLS.
+//! Redis Cluster node addresses, with user, password and TLS.
 
 use std::fmt;
 
@@ -8,27 +8,27 @@ use crate::error::ClientError;
 use crate::server_url;
 use crate::servers_url::{ServersUrl, invalid};
 
-/// The default port of a Cluster's nodes.
+/// The default port of Cluster nodes.
 const PORT: u16 = 6379;
 
-/// Nodes of a Redis Cluster, through which all others are found.
+/// Some Redis Cluster nodes, from which all others are discovered.
 ///
-/// `redis+cluster://` and `rediss+cluster://` URLs say the same.
+/// Equivalent to `redis+cluster://` and `rediss+cluster://` URLs.
 #[derive(Clone)]
 pub struct Cluster {
     pub(crate) nodes: Vec<String>,
 }
 
 impl Cluster {
-    /// Names some nodes of the Cluster, a URL each without a database. All nodes of the Cluster are
-    /// connected to with one user and password, and all with TLS or none, so the URLs have to agree
-    /// in these. Name several: while one can be reached, the others are found.
+    /// Names some Cluster nodes, as a URL each, without a database. All nodes are connected to with
+    /// the same user and password, and all with TLS or all without, so the URLs must agree on
+    /// these. Name several: while any of them is reachable, the others are discovered.
     pub fn new<S: AsRef<str>>(nodes: impl IntoIterator<Item = S>) -> Self {
         Self { nodes: nodes.into_iter().map(|url| url.as_ref().to_owned()).collect() }
     }
 
-    /// Reads `redis+cluster://[user[:password]@]host[:port][,host[:port]]…`; nothing if it is a URL
-    /// of another kind.
+    /// Reads `redis+cluster://[user[:password]@]host[:port][,host[:port]]…`; `None` for a URL of
+    /// another kind.
     pub(crate) fn read(url: &str) -> Option<Result<Self, ClientError>> {
         let servers = ServersUrl::read(url, "cluster", PORT)?;
         let nodes = servers.map(|servers| Self { nodes: servers.each(servers.path) });
@@ -36,15 +36,15 @@ impl Cluster {
     }
 }
 
-/// Reads the URL of a Cluster: see [`Cluster`]. Nothing if it is a URL of another kind.
+/// Reads a Cluster URL: see [`Cluster`]. `None` for a URL of another kind.
 pub fn read_cluster(url: &str) -> Option<Result<Cluster, ClientError>> {
     Cluster::read(url)
 }
 
-/// The way to each of these nodes.
+/// Returns the connection settings of each node.
 ///
 /// # Errors
-/// A URL that is not that of one server.
+/// A URL does not name a single server.
 pub fn nodes_of(cluster: &Cluster) -> Result<Vec<ConnectionInfo>, ClientError> {
     cluster.nodes.iter().map(|url| server_url::read(url)).collect()
 }

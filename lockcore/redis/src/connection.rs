@@ -1,7 +1,7 @@
-//! A connection for commands: our own, or that of redis-rs where the connection is the user's.
+//! A command connection: our multiplexed connection, or a redis-rs connection.
 //!
-//! Our own is for servers that a URL names. A client of the user's, a pool, the newer protocol and
-//! TLS without a check of the certificate are matters of redis-rs.
+//! Ours serves servers named by a URL. The user's client or pool, RESP3, and TLS without
+//! certificate verification need redis-rs.
 
 pub(crate) mod decoder;
 mod own;
@@ -26,12 +26,12 @@ use crate::task::Begin;
 use redis_rs::TheirConnection;
 pub(crate) use socket::subscription;
 
-/// The answer of the server, or the error that it is or that stands in its place.
+/// The server's reply, or an error instead.
 pub type Answered = Result<Value, RedisError>;
 
-/// Takes the answer to a command. It is dropped without one if the runtime ends.
+/// Receives the reply to a command. Dropped without a reply if the runtime ends.
 pub trait Recipient: Send + 'static {
-    /// Takes the answer.
+    /// Receives the reply.
     fn take(self: Box<Self>, answer: Answered);
 }
 
@@ -41,7 +41,7 @@ impl<F: FnOnce(Answered) + Send + 'static> Recipient for F {
     }
 }
 
-/// A way to send commands to one server.
+/// Sends commands to one server.
 trait Transport: Send + Sync {
     /// As [`Connection::ask`].
     fn ask<'a>(&'a self, command: &'a Packed) -> BoxFuture<'a, Answered>;
@@ -69,13 +69,13 @@ trait Transport: Send + Sync {
     }
 }
 
-/// A connection for commands; clones are the same one.
+/// A command connection; clones share it.
 #[derive(Clone)]
 pub struct Connection(Arc<dyn Transport>);
 
 impl Connection {
-    /// Opens a connection: our own if these are all the certificates that it needs. A request may
-    /// take as long as the attempt at first, and this `timeout` once the connection is
+    /// Opens a connection: our multiplexed connection if `certificates` are complete. At first, a
+    /// request may take as long as the attempt, and `timeout` once the connection is
     /// [settled](Self::settle).
     pub(crate) async fn open(
         info: ConnectionInfo,
@@ -88,26 +88,26 @@ impl Connection {
             let own = socket::open(&info, certificates, timeout, attempt).await?;
             return Ok(Self(Arc::new(own)));
         }
-        // redis-rs tells no step: such an attempt is never taken for one that was let in.
+        // redis-rs reports no step: such an attempt never counts as accepted by the server.
         Ok(Self(Arc::new(TheirConnection::open(info, timeout, attempt).await?)))
     }
 
-    /// One of redis-rs, on which a request may take so long.
+    /// Wraps a redis-rs connection with this response timeout.
     #[cfg(feature = "deadpool")]
     pub(crate) fn theirs(connection: MultiplexedConnection, timeout: Duration) -> Self {
         Self(Arc::new(TheirConnection::new(connection, timeout)))
     }
 
-    /// Sends a command, and waits for its answer. Commands of one task are sent in the order in
+    /// Sends a command, and waits for the reply. Commands of one task are sent in the order in
     /// which these futures are first polled.
     ///
     /// # Errors
-    /// The server's, also one that stands within the answer; that there was none in time; or that
-    /// the connection broke.
+    /// The server returned an error, at the top level or within the reply; the request timed out;
+    /// or the connection broke.
     ///
     /// # Cancel safety
-    /// A command whose future was polled runs, whether or not the future is dropped. Its answer is
-    /// not taken for that of another.
+    /// Once its future was polled, a command runs, even if the future is dropped. The reply is
+    /// discarded, and not delivered to another request.
     pub async fn send(&self, command: &Cmd) -> Answered {
         self.ask(&command.into()).await
     }
@@ -117,7 +117,7 @@ impl Connection {
         self.0.ask(command).await
     }
 
-    /// Sends a command at once, and has its answer taken: by a task of this runtime, or before this
+    /// Sends a command at once. The reply is delivered by a task of this runtime, or before this
     /// returns.
     pub(crate) fn give(
         &self,
@@ -128,29 +128,29 @@ impl Connection {
         self.0.give(runtime, command, recipient);
     }
 
-    /// The connection is set up, with no request on its way: each may take so long from now on.
+    /// Sets the timeout of each request. The connection is set up, and no request is pending.
     pub fn settle(&self, timeout: Duration) {
         self.0.settle(timeout);
     }
 
-    /// Whether several commands can be sent as one request, of which the last answer counts.
+    /// Whether several commands can be sent as one request, of which the last reply counts.
     pub(crate) fn takes_transactions(&self) -> bool {
         self.0.takes_transactions()
     }
 
-    /// Ends our own: the requests that are on their way fail. One of redis-rs ends with its last
-    /// clone.
+    /// Closes our multiplexed connection: pending requests fail. A redis-rs connection closes with
+    /// its last clone.
     pub(crate) fn end(&self) {
         self.0.end();
     }
 
-    /// The number of requests whose answers are still to come; redis-rs does not tell it.
+    /// Returns the number of pending requests; unknown with redis-rs.
     pub(crate) fn unanswered(&self) -> Option<usize> {
         self.0.unanswered()
     }
 
-    /// The reason why nothing that is sent from now on goes out; nothing if it may. The server has
-    /// last answered at this moment.
+    /// Returns why nothing can be sent any more; `None` if sending may work. `last_success` is when
+    /// the server last replied.
     pub(crate) fn why_closed(&self, last_success: Instant) -> Option<RedisError> {
         self.0.why_closed(last_success)
     }
@@ -162,7 +162,7 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// The answer, or the error that stands within it. redis-rs makes a list anew to look into it.
+/// Returns the reply, or the error within. redis-rs rebuilds a list to search it for errors.
 fn checked(answer: Value) -> Answered {
     if has_error(&answer) { answer.extract_error() } else { Ok(answer) }
 }
@@ -172,7 +172,7 @@ fn has_error(answer: &Value) -> bool {
         Value::Nil | Value::Okay | Value::Int(_) => false,
         Value::BulkString(_) | Value::SimpleString(_) => false,
         Value::Array(parts) => parts.iter().any(has_error),
-        // An error, or a form of the newer protocol, which has more of them.
+        // An error, or a RESP3 type, some of which may contain errors.
         _ => true,
     }
 }

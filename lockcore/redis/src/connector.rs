@@ -1,4 +1,4 @@
-//! The source of connections: a URL, or a client, a configuration or a pool that the user has.
+//! The source of connections: a URL, or the user's client, configuration or pool.
 
 #[cfg(feature = "deadpool")]
 mod pool;
@@ -27,60 +27,61 @@ use crate::tls::{self, Tls};
 pub(crate) use sentinel::Primary;
 use sentinel::SentinelClients;
 
-/// The time after which the sentinels are asked again whether the primary is still the primary.
+/// How often the sentinels are asked whether the primary has changed.
 const FOLLOW: Duration = Duration::from_secs(2);
-/// The time after which the kernel notices an idle peer that is gone.
+/// Idle time after which the kernel notices a dead peer.
 const KEEPALIVE: Duration = Duration::from_secs(10);
-/// The time after which it gives up a peer that does not acknowledge data.
+/// Time after which the kernel gives up a peer that does not acknowledge data.
 #[cfg(target_os = "linux")]
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The name of this library, for CLIENT SETINFO (7.2).
+/// The library name for CLIENT SETINFO (7.2).
 pub(crate) const LIBRARY: (&str, &str) = ("lockcore", env!("CARGO_PKG_VERSION"));
 
-/// Opens both kinds of connections to one server.
+/// Opens command connections and subscriptions to one server.
 pub struct Connector {
     source: ServerSource,
     tls: Tls,
-    /// Whether we know all that is needed to connect ourselves; else only the user's client does.
+    /// Whether we have all settings needed to connect ourselves; otherwise only the user's client
+    /// can.
     is_known: bool,
     timeouts: Timeouts,
-    /// The credentials in place of those that the source has.
+    /// Replaces the source's credentials.
     credentials: Provider<Credentials>,
-    /// The name of connections for messages in CLIENT LIST.
+    /// The name of subscriptions in CLIENT LIST.
     name: String,
 }
 
-/// A new connection for commands, on which the server has answered.
+/// A new command connection, on which the server has replied.
 #[derive(Debug)]
 pub struct Opened {
     /// The connection.
     pub connection: Connection,
-    /// The server's answer to HELLO, if it knows that command.
+    /// The reply to HELLO, if the server has this command.
     pub hello: Option<Hello>,
 }
 
 /// A new connection for messages.
 pub(crate) struct Subscribed {
     pub(crate) connection: PubSub,
-    /// The server that it leads to, if sentinels said so.
+    /// The server that the connection leads to, if named by sentinels.
     pub(crate) primary: Option<Primary>,
 }
 
-/// The way to find the server.
+/// How to find the server.
 enum ServerSource {
     One(Box<Client>),
-    /// Commands by a pool's manager, messages by a URL.
+    /// Commands through a pool manager, messages through a URL.
     #[cfg(feature = "deadpool")]
     Pool(deadpool_redis::Pool, Box<ConnectionInfo>),
     Sentinels(Box<SentinelClients>),
 }
 
 impl Connector {
-    /// The servers of a URL: one, or those that sentinels watch.
+    /// Creates a connector for a URL, either of a server or of sentinels.
     ///
     /// # Errors
-    /// Something in it is not followed, or cannot be used.
+    /// The URL contains something unsupported, or cannot be used.
     pub fn from_url(url: &str, tls: &Tls, timeouts: Timeouts) -> Result<Self, ClientError> {
         if let Some(sentinels) = Sentinels::read(url) {
             return Self::from_sentinels(&sentinels?, tls, timeouts);
@@ -88,7 +89,7 @@ impl Connector {
         Self::new(read_url(url)?, tls, timeouts)
     }
 
-    /// The primary that these sentinels watch.
+    /// Creates a connector for the primary of these sentinels.
     ///
     /// # Errors
     /// A URL or a certificate cannot be used.
@@ -108,7 +109,7 @@ impl Connector {
         })
     }
 
-    /// One server, with these settings.
+    /// Creates a connector for one server, with these settings.
     ///
     /// # Errors
     /// A setting or a certificate cannot be used.
@@ -125,8 +126,8 @@ impl Connector {
         })
     }
 
-    /// A server to which only this client's settings lead: it may have certificates that it does
-    /// not tell.
+    /// Creates a connector for a server that only this client can reach: it may have certificates
+    /// that it does not expose.
     pub fn from_client(
         client: &Client,
         tls: &Tls,
@@ -136,27 +137,27 @@ impl Connector {
         Ok(Self { is_known: false, ..Self::new(info, tls, timeouts)? })
     }
 
-    /// The same with these credentials in place of its own; a pool's connections keep theirs.
+    /// Replaces the source's credentials; pool connections keep theirs.
     pub fn with_credentials(self, credentials: Provider<Credentials>) -> Self {
         Self { credentials, ..self }
     }
 
-    /// The same, with a name for connections for messages; the others get theirs once they stand.
+    /// Names the subscriptions; command connections get a name during setup.
     pub fn named(self, name: String) -> Self {
         Self { name, ..self }
     }
 
-    /// The times of connections and requests.
+    /// Returns the timeouts of connections and requests.
     pub fn timeouts(&self) -> Timeouts {
         self.timeouts
     }
 
-    /// Whether sentinels say where the server is.
+    /// Whether sentinels name the server.
     pub fn is_watched(&self) -> bool {
         matches!(self.source, ServerSource::Sentinels(_))
     }
 
-    /// Completes when the sentinels name another primary than the one that commands go to, with its
+    /// Completes when the sentinels name another primary than the current one, and returns the
     /// address.
     pub(crate) async fn moved(&self) -> String {
         let ServerSource::Sentinels(sentinels) = &self.source else {
@@ -170,7 +171,7 @@ impl Connector {
         }
     }
 
-    /// A new connection for commands, on which each may take so long once it has settled.
+    /// Opens a command connection, with this timeout for each request once it is settled.
     pub async fn commands(
         &self,
         timeout: Duration,
@@ -207,7 +208,7 @@ impl Connector {
         }
     }
 
-    /// Opens a connection, with the credentials and certificates of now.
+    /// Opens a connection, with the current credentials and certificates.
     async fn open(
         &self,
         info: ConnectionInfo,
@@ -222,7 +223,7 @@ impl Connector {
         })
     }
 
-    /// `info` with the credentials and certificates of now, and these certificates.
+    /// Returns `info` with the current credentials and certificates, and the certificates.
     async fn now(
         &self,
         info: ConnectionInfo,
@@ -235,7 +236,7 @@ impl Connector {
         Ok((info, certificates))
     }
 
-    /// A new connection for messages. With `introduce` the user may name itself.
+    /// Opens a connection for messages. With `introduce` the user may set the library name.
     pub(crate) async fn subscription(
         &self,
         introduce: bool,
@@ -247,7 +248,7 @@ impl Connector {
             #[cfg(feature = "deadpool")]
             ServerSource::Pool(_, info) => ConnectionInfo::clone(info),
             ServerSource::Sentinels(sentinels) => {
-                // Where commands go: their messages are told there.
+                // The command server: messages are published there.
                 let found = match sentinels.current()? {
                     Some(primary) => primary,
                     None => sentinels.locate(attempt).await?,
@@ -267,7 +268,7 @@ impl Connector {
         Ok(Subscribed { connection, primary })
     }
 
-    /// Completes when commands go to another server than this connection for messages.
+    /// Completes when commands go to another server than this subscription.
     pub(crate) async fn switched_server(&self, primary: Option<&Primary>) {
         match (&self.source, primary) {
             (ServerSource::Sentinels(sentinels), Some(primary)) => {
@@ -277,7 +278,7 @@ impl Connector {
         }
     }
 
-    /// The address by which the server is spoken to; that of a watched one means nothing.
+    /// Returns the server address; a placeholder with sentinels.
     fn address(&self) -> &ConnectionAddr {
         match &self.source {
             ServerSource::One(client) => client.get_connection_info().addr(),
@@ -287,7 +288,7 @@ impl Connector {
         }
     }
 
-    /// The address of the server that commands go to.
+    /// Returns the address of the server that commands are sent to.
     pub fn server(&self) -> String {
         match &self.source {
             ServerSource::Sentinels(sentinels) => sentinels.last_primary(),
@@ -295,14 +296,14 @@ impl Connector {
         }
     }
 
-    /// Opens a connection within a time; the error names the address.
+    /// Opens a connection within a timeout; the error names the address.
     async fn bounded<T>(
         &self,
         address: impl fmt::Display,
         attempt: &ConnectAttempt,
         opening: impl Future<Output = Result<T, RedisError>>,
     ) -> Result<T, ClientError> {
-        // The first answer has the time of a request, or of the attempt, of its own.
+        // The first reply may take as long as a request or the attempt, in addition.
         let answer = attempt.limit.max(self.timeouts.request);
         let limit = attempt.look_up + attempt.limit + answer;
         let (mut refused, advice) = match tokio::time::timeout(limit, opening).await {
@@ -324,32 +325,32 @@ impl Connector {
     }
 }
 
-/// The remedy where a certificate is of a name, and the sentinels tell an address.
+/// The remedy where a certificate is for a name, and the sentinels return an address.
 const SENTINELS_TELL_NAMES: &str = ". The sentinels told it: for names in place of addresses, set \
     `sentinel resolve-hostnames yes` and `sentinel announce-hostnames yes` at each of them";
 
-/// A connection with the server's answer to HELLO.
+/// Opens a connection, and sends HELLO.
 async fn with_hello(
     opening: impl Future<Output = Result<Connection, RedisError>>,
 ) -> Result<Opened, RedisError> {
     let connection = opening.await?;
     let hello = match connection.send(&Hello::ask()).await {
         Ok(answer) => Hello::read(&answer),
-        // It does not stand, or leads to no Redis.
+        // The connection is broken, or the peer is not Redis.
         Err(error) if failure::breaks_connection(&error) => return Err(error),
         Err(_) => None,
     };
     Ok(Opened { connection, hello })
 }
 
-/// The error for settings that redis-rs does not open.
+/// Returns the error for settings that redis-rs rejects.
 fn invalid(error: &RedisError) -> ClientError {
     let advice = tls::advice_on_url(error).unwrap_or_else(|| error.category());
     ClientError::refused(ClientErrorKind::InvalidOption, advice)
 }
 
-/// Small writes go out at once, a peer that is gone is noticed, and no command is tried that the
-/// user may not be allowed: none of it is redis-rs' default. Settings of a client's owner stay.
+/// Sends small writes at once, detects dead peers, and skips commands that the user may lack the
+/// right for, unlike redis-rs by default. Settings of the client's owner are kept.
 fn tuned(info: ConnectionInfo) -> ConnectionInfo {
     let settings = info.tcp_settings().clone().set_nodelay(true);
     let keepalive = settings.keepalive().cloned().unwrap_or_else(|| {

@@ -1,10 +1,10 @@
-//! The user and password of a `Locks`, where they change while it runs.
+//! User and password, where they change at run time.
 
 use std::fmt;
 
 use redis::ConnectionInfo;
 
-/// A password, and the user that has it, from the provider of `LocksBuilder::credentials`.
+/// A password and user, from the provider of `LocksBuilder::credentials`.
 #[derive(Clone)]
 pub struct Credentials {
     user: Option<String>,
@@ -12,19 +12,19 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// A user, and its password.
+    /// A user and password.
     pub fn new(user: impl AsRef<str>, password: impl AsRef<str>) -> Self {
         Self { user: Some(user.as_ref().to_owned()), ..Self::password(password) }
     }
 
-    /// The password of the user in the URL, or of the default user if the URL names none.
+    /// The password for the URL's user, or for the default user if the URL names none.
     pub fn password(password: impl AsRef<str>) -> Self {
         Self { user: None, password: password.as_ref().to_owned() }
     }
 }
 
 impl Credentials {
-    /// `info` with these credentials.
+    /// Returns `info` with these credentials.
     pub(crate) fn apply(self, info: ConnectionInfo) -> ConnectionInfo {
         let Self { user, password } = self;
         let mut settings = info.redis_settings().clone().set_password(password);

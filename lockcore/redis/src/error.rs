@@ -1,15 +1,15 @@
-//! The error of the client, and its kinds.
+//! The client error and its kinds.
 
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-/// The kinds of the errors of the client.
+/// The kinds of client errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ClientErrorKind {
     /// A URL, a setting or a certificate cannot be used.
     InvalidOption,
-    /// The server cannot be reached, did not answer in time, or cannot serve for now.
+    /// The server is unreachable, did not reply in time, or cannot serve for now.
     Unavailable,
     /// The server refuses writes.
     ReadOnly,
@@ -19,20 +19,20 @@ pub enum ClientErrorKind {
     OutOfMemory,
     /// A key holds another type.
     WrongType,
-    /// The server does not know a command, or is in another mode.
+    /// The server lacks a command, or runs in another mode.
     Unsupported,
-    /// The connection was closed for good, or its runtime has ended.
+    /// The connection was closed by the client, or its runtime has ended.
     Closed,
-    /// The server's answer cannot be understood.
+    /// The server's reply cannot be parsed.
     Protocol,
 }
 
-/// The reason why there is no answer to a command.
+/// Why a command has no reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientError {
     /// The kind.
     pub kind: ClientErrorKind,
-    /// The error of the server or the connection, for people.
+    /// The error in readable form.
     pub detail: Arc<str>,
     /// The command may have run, or may still run: its outcome is unknown.
     pub may_have_run: bool,
@@ -57,5 +57,5 @@ impl fmt::Display for ClientError {
     }
 }
 
-// It has no source: its text has all that there is to say.
+// No source: `detail` is complete.
 impl Error for ClientError {}

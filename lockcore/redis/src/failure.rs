@@ -1,11 +1,11 @@
-//! The translation of redis-rs' errors into this client's errors.
+//! Translates redis-rs errors into client errors.
 
 use redis::{ErrorKind, RedisError, ServerError, ServerErrorKind};
 
 use crate::acl_error::{AclError, MissingRight};
 use crate::error::{ClientError, ClientErrorKind};
 
-/// The error for an error of a command.
+/// Translates a command's error.
 pub fn of_command(error: &RedisError) -> ClientError {
     if let Some(said) = of_slot(error) {
         let kind = kind(error).unwrap_or(ClientErrorKind::Unavailable);
@@ -16,7 +16,7 @@ pub fn of_command(error: &RedisError) -> ClientError {
         return ClientError::ambiguous(said);
     }
     if said.contains("non local key") {
-        // The slot moves, and the script was stopped where a key was absent.
+        // The slot is migrating, and the script stopped at a key that was absent.
         return ClientError::ambiguous(said);
     }
     match kind(error) {
@@ -35,48 +35,48 @@ pub fn of_command(error: &RedisError) -> ClientError {
     }
 }
 
-/// The words of a server of a Redis Cluster that does not serve the slot of a command now, or sends
-/// to another. The command did not run.
+/// Returns the error text if a Cluster server cannot serve a command's slot now, or redirects it.
+/// The command did not run.
 fn of_slot(error: &RedisError) -> Option<String> {
     let code = error.code()?;
     let is_of_slot = matches!(code, "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN");
     is_of_slot.then(|| format!("{code} {}", error.detail().unwrap_or_default()))
 }
 
-/// The error for a connection that was not opened: nothing was sent.
+/// Translates the error when connecting failed: nothing was sent.
 pub(crate) fn of_connecting(error: &RedisError) -> ClientError {
     let kind = kind(error).unwrap_or(ClientErrorKind::Unavailable);
     ClientError::refused(kind, advised(text(error)))
 }
 
-/// The error of a request that our own connection did not send.
+/// Returns the error for a request that our multiplexed connection did not send.
 pub fn unsent(why: &str) -> RedisError {
     redis::make_extension_error(UNSENT.to_owned(), Some(why.to_owned()))
 }
 
-/// Stands where a server's error has its code.
+/// In place of a server's error code.
 const UNSENT: &str = "UNSENT";
 
-/// The error of a connection that the server has ended, in the words that it has said last.
+/// Returns the error for a connection closed by the server, with the server's last error.
 pub(crate) fn ended(words: &ServerError) -> RedisError {
     let said = format!("{} {}", words.code(), words.details().unwrap_or_default());
     let said = format!("the server hung up: {}", said.trim_end());
     redis::make_extension_error(ENDED.to_owned(), Some(said))
 }
 
-/// The error of a connection whose answers are out of step.
+/// Returns the error for a connection with replies out of step.
 pub(crate) fn unasked() -> RedisError {
     let said = "the server sent an answer without a request".to_owned();
     redis::make_extension_error(ENDED.to_owned(), Some(said))
 }
 
-/// Stands where a server's error has its code.
+/// In place of a server's error code.
 const ENDED: &str = "ENDED";
 
-/// The words of a server that takes no more clients, before it hangs up.
+/// What a server sends before closing a connection because of `maxclients`.
 const NO_ROOM: &str = "max number of clients reached";
 
-/// The error for an error of a subscription; `channel` is the channel that the user needs.
+/// Translates a subscription error; `channel` is the channel the user needs.
 pub(crate) fn of_subscribing(error: &RedisError, channel: &str) -> ClientError {
     let said = text(error);
     match AclError::read(&said) {
@@ -95,7 +95,7 @@ pub(crate) fn of_subscribing(error: &RedisError, channel: &str) -> ClientError {
 const A_PROXY: &str = ": a proxy hangs up so at a command that it does not know, and grants arrive by \
                        SUBSCRIBE: connect to the server itself";
 
-/// The words of the server, and the next step.
+/// Returns the server's error, and the next step for the user.
 fn advised(said: String) -> String {
     let next = match AclError::read(&said) {
         Some(error) => match error.advice() {
@@ -111,13 +111,13 @@ fn advised(said: String) -> String {
     format!("{said}: {next}")
 }
 
-/// The words of a member of a Redis Cluster, which has one database.
+/// What a Cluster node replies to SELECT: a Cluster has one database.
 const NO_SELECT: &str = "SELECT is not allowed in cluster mode";
 
 /// Whether the connection is of no further use after this error.
 pub fn breaks_connection(error: &RedisError) -> bool {
-    // A response timeout may be a peer that is half gone, and redis-rs would keep it for ever.
-    // A replica may have been the primary a moment ago.
+    // After a response timeout the peer may be half gone, and redis-rs would keep the connection
+    // for ever. A replica may have been the primary a moment ago.
     error.is_io_error()
         || error.is_unrecoverable_error()
         || matches!(error.kind(), ErrorKind::Parse)
@@ -126,7 +126,7 @@ pub fn breaks_connection(error: &RedisError) -> bool {
         || kind(error) == Some(ClientErrorKind::ReadOnly) && error.code() == Some("READONLY")
 }
 
-/// The server's error, if it is one that we know.
+/// Returns the kind, if the server error is known.
 fn kind(error: &RedisError) -> Option<ClientErrorKind> {
     match error.kind() {
         ErrorKind::AuthenticationFailed => return Some(ClientErrorKind::Denied),
@@ -163,8 +163,8 @@ fn kind(error: &RedisError) -> Option<ClientErrorKind> {
     })
 }
 
-/// Whether the server says that it does not know a command, alone or in a script. A service may
-/// have switched it off, and a proxy may not pass it on.
+/// Whether the server lacks a command, sent directly or by a script. A hosted service may have
+/// disabled the command, and a proxy may not forward it.
 pub fn is_unknown_command(said: &str) -> bool {
     let said = said.to_ascii_lowercase();
     // "unknown command 'X'", "Unknown Redis command called from script", "unknown subcommand", and
@@ -176,7 +176,7 @@ pub fn is_unknown_command(said: &str) -> bool {
 
 fn by_code(code: &str) -> Option<ClientErrorKind> {
     Some(match code {
-        // Protected mode: a server without a password, and a client from elsewhere.
+        // Protected mode: a server without a password, and a client from another host.
         "NOPERM" | "NOAUTH" | "WRONGPASS" | "DENIED" => ClientErrorKind::Denied,
         "READONLY" | "NOREPLICAS" | "MISCONF" => ClientErrorKind::ReadOnly,
         "LOADING" | "MASTERDOWN" | "BUSY" | "CLUSTERDOWN" | "TRYAGAIN" | UNSENT => {
@@ -189,7 +189,7 @@ fn by_code(code: &str) -> Option<ClientErrorKind> {
     })
 }
 
-/// One line for people. redis-rs puts no credentials into its errors.
+/// Returns the error in a readable line. redis-rs puts no credentials into errors.
 fn text(error: &RedisError) -> String {
     let text = match (error.code(), error.detail()) {
         (Some(UNSENT | ENDED), Some(said)) => said.to_owned(),

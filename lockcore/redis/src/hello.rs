@@ -1,29 +1,29 @@
-//! The answer of a server to HELLO. Any user may ask, and no refusal is logged.
+//! A server's reply to HELLO. Every user may send HELLO, and no refusal is logged.
 
 use std::collections::HashMap;
 
 use redis::{Cmd, Value};
 
-/// The answer to HELLO.
+/// The reply to HELLO.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// The version of the server.
+    /// The server version.
     pub version: String,
     /// `standalone`, `cluster` or `sentinel`.
     pub mode: String,
     /// `master` or `replica`.
     pub role: String,
-    /// The version of the protocol that the connection speaks.
+    /// The connection's protocol version.
     protocol: u8,
 }
 
 impl Hello {
-    /// The question.
+    /// Returns the command.
     pub fn ask() -> Cmd {
         redis::cmd("HELLO")
     }
 
-    /// Reads the answer; nothing if it is another one.
+    /// Parses the reply; `None` if it has another form.
     pub fn read(answer: &Value) -> Option<Self> {
         let told: HashMap<String, Value> = redis::from_redis_value_ref(answer).ok()?;
         let text = |name: &str| redis::from_redis_value_ref(told.get(name)?).ok();
@@ -35,14 +35,13 @@ impl Hello {
         })
     }
 
-    /// Whether a script stays with the server that was sent it. Before 7.0 its replicas get it,
-    /// too.
+    /// Whether scripts stay with the server that received them. Before 7.0 they are replicated.
     pub fn keeps_scripts(&self) -> bool {
         let major = self.version.split('.').next().and_then(|major| major.parse().ok());
         major.is_some_and(|major: u32| major >= 7)
     }
 
-    /// Gives the connection a name: unlike CLIENT SETNAME, without a right.
+    /// Returns the command that names the connection: unlike CLIENT SETNAME, it needs no right.
     pub fn name(&self, name: &str) -> Cmd {
         let mut hello = redis::cmd("HELLO");
         hello.arg(self.protocol).arg("SETNAME").arg(name);

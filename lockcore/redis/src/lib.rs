@@ -1,33 +1,30 @@
-//! The client of Redis under lockcore: connections that come back, and errors by kind. It knows no
-//! lock.
+//! The Redis client of lockcore: connections that reconnect, and errors by kind. No lock logic.
 //!
-//! For lockcore; no stable API. lockcore asks for exactly its own version of this crate. To speak
-//! to a server use `redis`, to lock something `lockcore`.
+//! The API is not stable: lockcore depends on an exact version of this crate. To talk to a server
+//! use `redis`, to lock something `lockcore`.
 //!
 //! # The parts
 //!
 //! - [`Connector`] opens connections to one server: from a URL, from the user's client,
-//!   configuration or pool, or to the primary that [`Sentinels`] name. With [`Tls`], and with
+//!   configuration or pool, or to the primary behind [`Sentinels`]. It applies [`Tls`], and the
 //!   [`Credentials`] that a [`Provider`] returns for each connection.
-//! - [`Connection`] sends commands and takes their answers. Servers that a URL names have our own,
-//!   many requests on one socket; else it is one of redis-rs. Both are behind one trait, which the
-//!   rest of the crate sees nothing of.
-//! - [`CommandLink`] keeps a connection for commands: it replaces a failed connection, at a pace
-//!   that a crowd of processes and a slow server can live with, and counts the servers to which
-//!   connections have led. [`Subscription`] does the same for messages.
-//! - [`topology`] reads the primaries of a Redis Cluster and their slots, as one of its nodes tells
-//!   them.
-//! - [`failure`] reads the errors of servers and sockets: a [`ClientError`] has a kind, a sentence
-//!   for people with the remedy where there is one, and whether the command may have run.
+//! - [`Connection`] sends commands and receives their replies. For servers named by a URL it is our
+//!   multiplexed connection, otherwise a redis-rs connection. A private trait hides the difference.
+//! - [`CommandLink`] keeps a command connection open: it replaces a failed connection, at a rate
+//!   suited to many processes at once and slow servers, and counts the servers seen so far.
+//!   [`Subscription`] does the same for messages.
+//! - [`topology`] reads the primaries and slots of a Redis Cluster, as reported by a node.
+//! - [`failure`] reads the errors of servers and sockets: a [`ClientError`] has a kind, a readable
+//!   sentence with the remedy where there is one, and whether the command may have run.
 //!
-//! # What its user gives
+//! # What the user of this crate provides
 //!
-//! - The texts of the scripts that each server is to know.
-//! - A [`LinkListener`], which is told of the state of the connection, and of each server and its
-//!   time before a command goes there; a [`Listener`], which hears messages.
-//! - The meaning of a server's error: an answer of the link is the server's own, error or not, and
-//!   only its user knows what its scripts say.
-//! - The way to [begin](Begin) a task, where a connection of redis-rs needs one.
+//! - The script sources to load into each server.
+//! - A [`LinkListener`], notified of the connection state, and of each server and server time
+//!   before a command is sent there; a [`Listener`] for messages.
+//! - The meaning of server errors: the link returns each server reply, error or not, and only the
+//!   user knows the script errors.
+//! - How to [begin](Begin) a task, where a redis-rs connection needs one.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod acl_error;

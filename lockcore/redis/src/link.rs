@@ -1,25 +1,23 @@
-//! A connection for commands that is replaced when it fails.
+//! A command connection that is replaced when it fails.
 //!
 //! # Implementation notes
 //!
-//! - A time-out is only a suspicion: it ends its request and has a PING sent. The connection is
-//!   replaced when the PING is not answered either, when the server closed it, or when the
-//!   sentinels name another primary. So one slow answer does not fail all requests that are on
-//!   their way.
-//! - A connection that is given up ends with its requests; whether they ran is unknown. A server
-//!   that was replaced may stand still, and its answers would not count on the new one. On one that
-//!   broke, answers that still come do count: each says why its own request failed.
-//! - Answers have no names: if one goes missing on the way, all later ones go to requests that are
-//!   not theirs. So the PING has a text of its own, and a connection that answers anything else, or
-//!   on which an answer has an unexpected form, is distrusted: it is replaced, and no answer that
-//!   is still to come on it counts.
-//! - An idle connection is looked at before a request is sent on it. A request that finds it closed
-//!   was not sent, and waits for the next connection.
-//! - Nothing is sent twice blindly. The caller decides which request is repeated; the only
-//!   repetition here is a script that the server did not know, and so did not run.
-//! - Connections are counted, so that many requests that fail on one connection replace it once.
-//!   The state says that a connection broke before it is replaced, and that the new one is up
-//!   before a request can use it.
+//! - A timeout is only a suspicion: it fails the request, and triggers a PING. The connection is
+//!   replaced when the PING times out as well, when the server closes the connection, or when the
+//!   sentinels name another primary. So one slow reply does not fail all pending requests.
+//! - Giving up a connection fails all pending requests; whether they ran is unknown. A replaced
+//!   server may be frozen, and late replies would not be valid for the new server. On a broken
+//!   connection, late replies are valid: each explains why a request failed.
+//! - Replies have no ids: if a reply is lost on the way, all later ones go to the wrong requests.
+//!   So each PING has a unique text. A connection with any other reply to the PING, or with a reply
+//!   of unexpected form, is out of step: it is replaced, and outstanding replies are discarded.
+//! - An idle connection is checked before a request is sent on it. A request that finds the
+//!   connection closed was not sent, and waits for the next connection.
+//! - Nothing is blindly sent twice. The caller decides which requests to retry; the only retry here
+//!   is a script that the server lacked, and so did not run.
+//! - Connections are numbered, so that many failed requests on a connection cause a single
+//!   replacement. The state reports a broken connection before the replacement, and the new
+//!   connection before a request can use it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,28 +42,29 @@ use crate::pace::{ConnectAttempt, Pace};
 use crate::setup::{self, Compare, ConnectionSetup, Extras, Identity};
 use crate::task::{Begin, answer_to};
 
-/// The time without a success after which a PING shows whether the connection still stands.
+/// Time without a successful reply before a PING checks the connection.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// The time between two looks whether the connection was closed.
+/// Interval of the checks for a closed connection.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A connection that broke after less than this is replaced with a pause.
+/// A connection that broke sooner than this is replaced after a pause.
 pub(crate) const LASTED: Duration = Duration::from_millis(100);
 
-/// Hooks for what happens to a [`CommandLink`]. Called under its mutex: they may neither block nor
-/// use the link.
+/// Hooks for [`CommandLink`] events. Called under the link's mutex: they must neither block nor use
+/// the link.
 pub trait LinkListener: Send + Sync + 'static {
-    /// The next connection leads to the server with this number, whose time is `now_us`, µs since
-    /// the epoch. Told before a command goes there.
+    /// The next connection leads to the server with this number, whose time is `now_us`, in µs
+    /// since the epoch. Called before a command is sent there.
     fn on_server(&self, now_us: u64, number: u64);
 
-    /// Its state, after each change and where there is reason to look again: the error that broke
-    /// it, or that of the last attempt to connect; nothing while it is up.
+    /// The connection state, after each change and where there is reason to check again: the error
+    /// that broke the connection or that the last connection attempt failed with; `None` while
+    /// connected.
     fn on_state(&self, down: Option<&ClientError>);
 }
 
-/// The shared connection; clones are the same one.
+/// The shared connection; clones share it.
 #[derive(Clone)]
 pub struct CommandLink(Arc<SharedLink>);
 
@@ -73,51 +72,51 @@ struct SharedLink {
     connector: Arc<Connector>,
     setup: ConnectionSetup,
     request_timeout: Duration,
-    /// The runtime of the connections, and the way to begin a task there.
+    /// The connections' runtime, and how to begin a task there.
     runtime: Handle,
     begin: Begin,
     current: Mutex<Current>,
     state: LinkState,
-    /// Counts the servers that connections have led to.
+    /// The number of servers seen so far.
     servers: AtomicU64,
     listener: Arc<dyn LinkListener>,
-    /// Answers of connections with lower numbers do not count.
+    /// Replies of connections with lower numbers are discarded.
     trusted: AtomicU64,
-    /// Wakes the supervisor: a connection broke, or there is reason to look.
+    /// Wakes the supervisor: a connection broke, or needs a check.
     suspicion: Arc<Notify>,
     closed: CancellationToken,
 }
 
 struct Current {
-    /// Gone while it is being replaced, and once it is closed.
+    /// `None` during a replacement, and once the link is closed.
     connection: Option<Connection>,
-    /// Counts connections, so that many failures of one cause one replacement.
+    /// Numbers connections, so that many failures on a connection cause a single replacement.
     generation: u64,
-    /// The number of its server.
+    /// The connected server's number.
     server: u64,
     opened: Instant,
     last_success: Instant,
-    /// The moment since which requests have had no answer in time, and none at all.
+    /// Since when requests have timed out without any reply in between.
     silent: Option<Instant>,
     hello: Option<Hello>,
     identity: Identity,
 }
 
-/// An answer on the connection. The outer error: it does not count.
+/// A reply on the connection. The outer error: the reply must be discarded.
 pub type Judged = Result<Result<Value, RedisError>, ClientError>;
 
-/// A connection as one request uses it.
+/// A connection as used by a request.
 #[derive(Debug, Clone)]
 pub struct Sender {
     connection: Connection,
-    /// The number of the connection: that of its replacement is higher.
+    /// The connection number: a replacement has a higher number.
     pub generation: u64,
-    /// The number of its server.
+    /// The connected server's number.
     pub server: u64,
 }
 
 impl CommandLink {
-    /// Opens the connection, and keeps it until `closed`.
+    /// Opens the connection, and keeps it open until `closed`.
     pub async fn connect(
         connector: Arc<Connector>,
         request_timeout: Duration,
@@ -152,7 +151,7 @@ impl CommandLink {
         Ok((Self(shared), hello))
     }
 
-    /// Prepares the connection, and from now on each one that replaces it, as far as the user may.
+    /// Sets up the connection, and each later replacement, as far as the user's rights allow.
     pub async fn settle(&self, extras: Extras) -> Result<(), ClientError> {
         self.0.setup.allow(extras);
         let sender = self.sender().await?;
@@ -169,38 +168,38 @@ impl CommandLink {
         Ok(())
     }
 
-    /// The number of the connection: that of its replacement is higher.
+    /// Returns the connection number: a replacement has a higher number.
     pub fn generation(&self) -> u64 {
         self.0.current().generation
     }
 
-    /// Counts the servers that connections have led to. Before 7.0, one whose user may not know the
-    /// server's run counts each connection.
+    /// Returns the number of servers seen so far. Before 7.0, without the right to read the run id,
+    /// each connection counts as another server.
     pub fn servers(&self) -> u64 {
         self.0.servers.load(Ordering::Acquire)
     }
 
-    /// Counts the server as another one from now on, for it was emptied.
+    /// Counts the server as another server from now on, because it was emptied.
     pub fn count_as_another(&self) {
         let mut current = self.0.current();
         current.server += 1;
         self.0.servers.store(current.server, Ordering::Release);
-        // Those that follow it look at the count.
+        // Wake the tasks that watch the state; they re-read the server count.
         self.0.state.touch();
     }
 
-    /// The address of the server that commands go to.
+    /// Returns the address of the server that commands are sent to.
     pub fn address(&self) -> String {
         self.0.connector.server()
     }
 
-    /// The time since the server last answered.
+    /// Returns the time since the server's last reply.
     pub fn silent_for(&self) -> Duration {
         self.0.current().last_success.elapsed()
     }
 
-    /// The outage of the server: it is not connected, or it has not answered since a request that
-    /// was not answered in time.
+    /// Returns the server's outage: the server is not connected, or has sent nothing since a
+    /// request that timed out.
     pub fn outage(&self) -> Option<Outage> {
         let down = self.0.state.outage();
         let Some(silent) = self.0.current().silent else { return down };
@@ -209,23 +208,23 @@ impl CommandLink {
         Some(Outage { since, error })
     }
 
-    /// The moment at which it last connected.
+    /// Returns when the connection was last established.
     pub fn up_since(&self) -> Instant {
         self.0.state.up_since()
     }
 
-    /// The number of requests on their way; not known without a connection of our own.
+    /// Returns the number of pending requests; known only for our multiplexed connection.
     pub fn unanswered(&self) -> Option<usize> {
         let connection = self.0.current().connection.clone();
         connection?.unanswered()
     }
 
-    /// Notify it when something else suggests that the server is gone.
+    /// Returns a handle to notify when something else suggests that the server is gone.
     pub fn suspicion(&self) -> Arc<Notify> {
         Arc::clone(&self.0.suspicion)
     }
 
-    /// Calls `then` with the connection: at once, or in a task that waits for one.
+    /// Calls `then` with the connection: at once, or in a task that waits for a connection.
     pub fn with_sender(&self, then: impl FnOnce(Result<Sender, ClientError>) + Send + 'static) {
         if let Some(sender) = self.0.usable() {
             return then(Ok(sender));
@@ -234,8 +233,8 @@ impl CommandLink {
         self.0.runtime.spawn(async move { then(link.sender().await) });
     }
 
-    /// Runs a script by its digest, or by its source where the server has forgotten it. Nothing
-    /// else is ever sent twice.
+    /// Runs a script by digest, or by source if the server lacks the script. Nothing else is ever
+    /// sent twice.
     pub async fn ask_script(&self, call: ScriptCall) -> Judged {
         match self.ask(call.command.clone()).await? {
             Err(error) if is_unknown(&error) => self.ask(call.by_source()).await,
@@ -243,7 +242,7 @@ impl CommandLink {
         }
     }
 
-    /// Whether a transaction can be sent: its commands go together, and have an answer each.
+    /// Whether transactions can be sent: all commands together, with a reply each.
     pub fn may_transact(&self, sender: &Sender) -> bool {
         sender.connection.takes_transactions() && self.0.setup.may_transact()
     }
@@ -254,7 +253,7 @@ impl CommandLink {
         self.0.setup.may_transact() && self.0.current().connection.as_ref().is_some_and(takes)
     }
 
-    /// The command that deletes a key if it has a value, if it can be sent.
+    /// Returns the command that deletes a key with a given value, if usable.
     pub fn may_compare(&self, sender: &Sender) -> Option<Compare> {
         self.0.setup.may_compare().filter(|_| sender.connection.takes_transactions())
     }
@@ -265,7 +264,7 @@ impl CommandLink {
         self.ask_on(sender, &command).await
     }
 
-    /// Runs a command on this very connection.
+    /// Runs a command on exactly this connection.
     pub async fn ask_on(&self, sender: Sender, command: &Packed) -> Judged {
         let answer = answer_to(|then| {
             let (link, by) = (self.clone(), sender.clone());
@@ -276,20 +275,21 @@ impl CommandLink {
         answer.await.unwrap_or_else(|| Err(ended()))
     }
 
-    /// Sends a command at once, or a transaction, of which the last answer is taken. The recipient
-    /// keeps the sender, so that its connection stays, and has the answer judged.
+    /// Sends a command at once, or a transaction, of which the last reply is delivered. The
+    /// recipient keeps the sender, so that the connection stays open, and passes the reply to
+    /// [`judge`](Self::judge).
     pub fn send(&self, sender: &Sender, command: &Packed, recipient: Box<dyn Recipient>) {
         sender.connection.give((self.0.begin, &self.0.runtime), command, recipient);
     }
 
-    /// Draws the conclusions from an answer for its connection.
+    /// Updates the connection state after a reply, and decides whether the reply is valid.
     pub fn judge(&self, sender: &Sender, answer: Answered) -> Judged {
         let generation = sender.generation;
         if generation < self.0.trusted.load(Ordering::Acquire) {
             return Err(ClientError::ambiguous("the answers on its connection were out of step"));
         }
         match &answer {
-            // The server may be slow, or the peer half gone: a PING tells.
+            // The server may be slow, or the peer half gone: a PING shows which.
             Err(error) if error.is_timeout() => {
                 self.0.current().note_silence(self.0.request_timeout);
                 self.0.suspicion.notify_one();
@@ -302,8 +302,8 @@ impl CommandLink {
         Ok(answer)
     }
 
-    /// Whether the connection still stands, and answers a PING. The PING has a time of its own:
-    /// earlier requests may be slow.
+    /// Checks whether the connection is open and a PING is answered. The PING has a separate
+    /// timeout: earlier requests may be slow.
     async fn check(&self) {
         let Some(sender) = self.0.usable() else { return };
         let Sender { connection, generation, .. } = sender;
@@ -319,19 +319,19 @@ impl CommandLink {
         }
     }
 
-    /// Replaces the connection with this number, and has no answer count that is still to come on
-    /// it: one had an unexpected form.
+    /// Replaces the connection with this number, and discards outstanding replies: a reply had an
+    /// unexpected form.
     pub fn distrust(&self, generation: u64) {
         self.0.trusted.fetch_max(generation + 1, Ordering::AcqRel);
         self.0.broke(generation, &unavailable("its answers were out of step"));
     }
 
-    /// Replaces the connection: another server has taken the place of its own.
+    /// Replaces the connection: another server has taken the server's place.
     pub fn give_up(&self, reason: &str) {
         self.0.give_up(self.generation(), reason);
     }
 
-    /// The connection, waited for as long as one request may take.
+    /// Returns the connection, waiting at most for the request timeout.
     pub async fn sender(&self) -> Result<Sender, ClientError> {
         if let Some(sender) = self.0.usable() {
             return Ok(sender);
@@ -377,10 +377,10 @@ impl Current {
         (self.last_success, self.silent) = (Instant::now(), None);
     }
 
-    /// Notes that a request of this length had no answer.
+    /// Records that a request that timed out after `length` had no reply.
     fn note_silence(&mut self, length: Duration) {
         let sent = Instant::now().checked_sub(length);
-        // One that was sent before the last answer shows nothing but a slow script.
+        // A request sent before the last reply shows nothing but a slow script.
         if self.silent.is_none() && sent > Some(self.last_success) {
             self.silent = sent;
         }
@@ -392,8 +392,8 @@ impl SharedLink {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection, if it was not closed. A request that finds it closed was not sent, and can
-    /// wait for the next one.
+    /// Returns the connection unless it was closed. A request that finds it closed was not sent,
+    /// and can wait for the next connection.
     fn usable(&self) -> Option<Sender> {
         if self.closed.is_cancelled() {
             return None;
@@ -410,14 +410,14 @@ impl SharedLink {
         Some(Sender { connection, generation, server })
     }
 
-    /// Has the connection with this number replaced, and returns it if it was not yet.
+    /// Starts replacing the connection with this number, and returns it on the first call.
     fn broke(&self, generation: u64, error: &ClientError) -> Option<Connection> {
         let mut current = self.current();
         if current.generation != generation {
             return None;
         }
         let connection = current.connection.take()?;
-        // Told before the connection can be replaced.
+        // Reported before the connection can be replaced.
         self.state.broke(error);
         drop(current);
         let server = self.connector.server();
@@ -426,8 +426,8 @@ impl SharedLink {
         Some(connection)
     }
 
-    /// As [`broke`](Self::broke), where another server has taken the place of its own: its requests
-    /// end, for its server may stand still.
+    /// As [`broke`](Self::broke), where another server has taken the server's place. Fails the
+    /// pending requests, because the old server may be frozen.
     fn give_up(&self, generation: u64, reason: &str) {
         if let Some(connection) = self.broke(generation, &unavailable(reason)) {
             connection.end();
@@ -443,7 +443,7 @@ fn unavailable(reason: impl Into<Arc<str>>) -> ClientError {
     ClientError::refused(ClientErrorKind::Unavailable, reason)
 }
 
-/// Keeps the connection until it is closed.
+/// Keeps the connection open until the link is closed.
 async fn supervise(shared: Arc<SharedLink>) {
     let work = async {
         let mut pace = Pace::new(shared.connector.timeouts());
@@ -469,8 +469,8 @@ async fn supervise(shared: Arc<SharedLink>) {
     shared.state.end("closed");
 }
 
-/// Has the connection replaced when the sentinels name another primary. The old one may still
-/// answer, cut off from its replicas, and what it answers does not count on the new one.
+/// Replaces the connection when the sentinels name another primary. The old primary may still
+/// reply, cut off from all replicas, and such replies are not valid for the new primary.
 async fn follow(shared: &SharedLink) {
     loop {
         let place = shared.connector.moved().await;
@@ -489,8 +489,8 @@ async fn replace(shared: &SharedLink, pace: &mut Pace) {
     if opened.elapsed() > LASTED {
         *pace = pace.anew();
     } else {
-        // It broke as soon as it stood: a replica that refuses every write, or a server that hangs
-        // up.
+        // The connection broke right after it was opened: a replica that refuses every write, or a
+        // server that closes connections.
         pace.after_refusal().await;
     }
     loop {
@@ -505,7 +505,7 @@ async fn replace(shared: &SharedLink, pace: &mut Pace) {
         match open.await {
             Ok((opened, identity, now_us)) => {
                 opened.connection.settle(shared.request_timeout);
-                // Told before a caller can find it broken again.
+                // Reported before a caller can find the connection broken again.
                 let mut current = shared.current();
                 let is_another = !identity.is_on_server_of(&current.identity);
                 let server = current.server + u64::from(is_another);

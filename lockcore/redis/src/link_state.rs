@@ -1,4 +1,4 @@
-//! The state of one connection, with the moment at which it broke.
+//! A connection's state, and when it broke.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,41 +7,41 @@ use tokio::time::Instant;
 
 use crate::error::{ClientError, ClientErrorKind};
 
-/// Is told of each change of the state of a connection: the error that broke it, or that of the
-/// last attempt to connect; nothing while it is up.
+/// Receives each state change of a connection: the error that broke the connection or that the last
+/// connection attempt failed with; `None` while connected.
 pub(crate) type Tell = Box<dyn Fn(Option<&ClientError>) + Send + Sync>;
 
-/// A time in which a server cannot answer.
+/// A period in which a server cannot reply.
 #[derive(Debug, Clone)]
 pub struct Outage {
-    /// Its beginning.
+    /// When the outage began.
     pub since: Instant,
-    /// The error of requests meanwhile.
+    /// The error of requests during the outage.
     pub error: ClientError,
 }
 
-/// The state of one connection; clones are the same one.
+/// A connection's state, shared by all clones.
 #[derive(Clone)]
 pub(crate) struct LinkState(Arc<State>);
 
 struct State {
-    /// The error that broke it; nothing while it is up.
+    /// The error that broke the connection; `None` while connected.
     down: watch::Sender<Option<ClientError>>,
     changed: Mutex<Changed>,
     tell: Tell,
 }
 
-/// The moments of the last changes.
+/// When the state last changed.
 #[derive(Debug, Clone, Copy)]
 struct Changed {
-    /// The moment at which it last came up.
+    /// When the connection was last established.
     up: Instant,
-    /// The moment at which it broke; nothing while it is up.
+    /// When the connection broke; `None` while connected.
     down: Option<Instant>,
 }
 
 impl LinkState {
-    /// A connection that stands.
+    /// Creates the state for an open connection.
     pub(crate) fn up(tell: Tell) -> Self {
         let changed = Mutex::new(Changed { up: Instant::now(), down: None });
         Self(Arc::new(State { down: watch::Sender::new(None), changed, tell }))
@@ -51,12 +51,12 @@ impl LinkState {
         self.set(None);
     }
 
-    /// Disconnected by this error.
+    /// Sets the state to disconnected, with this error.
     pub(crate) fn broke(&self, error: &ClientError) {
         self.set(Some(ClientError { may_have_run: false, ..error.clone() }));
     }
 
-    /// Disconnected, and no error of a server says why.
+    /// Sets the state to disconnected, for a reason other than a server error.
     pub(crate) fn end(&self, reason: impl Into<Arc<str>>) {
         self.set(Some(ClientError::refused(ClientErrorKind::Unavailable, reason)));
     }
@@ -69,12 +69,12 @@ impl LinkState {
             (Some(_), None) => changed.down = Some(now),
             _ => {}
         }
-        // With the mutex: all are told of two changes in one order.
+        // Under the mutex: all watchers see changes in the same order.
         (self.0.tell)(down.as_ref());
         self.0.down.send_replace(down);
     }
 
-    /// Tells its state again: who follows it is to look.
+    /// Publishes the state again, to wake the watchers.
     pub(crate) fn touch(&self) {
         let _changed = self.changed();
         (self.0.tell)(self.0.down.borrow().as_ref());
@@ -84,20 +84,20 @@ impl LinkState {
         self.0.down.borrow().is_none()
     }
 
-    /// Completes when it is up.
+    /// Completes when connected.
     pub(crate) async fn until_up(&self) {
-        // Never closed: the sender is ours.
+        // Never closed: this type owns the sender.
         let _ = self.0.down.subscribe().wait_for(Option::is_none).await;
     }
 
-    /// The outage, while it is down.
+    /// Returns the outage, while disconnected.
     pub(crate) fn outage(&self) -> Option<Outage> {
         let since = self.changed().down?;
         let error = self.why_down()?;
         Some(Outage { since, error })
     }
 
-    /// The moment at which it last came up.
+    /// Returns when the connection was last established.
     pub(crate) fn up_since(&self) -> Instant {
         self.changed().up
     }
@@ -106,8 +106,8 @@ impl LinkState {
         self.0.changed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The error of a command that cannot be sent meanwhile. A lasting error, such as a password
-    /// that was replaced, is `Unavailable`: the next connection may be accepted.
+    /// Returns the error of commands that cannot be sent during an outage. A lasting error, such as
+    /// a replaced password, becomes `Unavailable`: the next connection may be accepted.
     pub(crate) fn why_down(&self) -> Option<ClientError> {
         let mut why = self.0.down.borrow().clone()?;
         if why.kind != ClientErrorKind::ReadOnly {

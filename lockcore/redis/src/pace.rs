@@ -1,16 +1,16 @@
-//! Attempts to connect: the time that each has, and the pause before the next one.
+//! Connection attempts: the timeout of each, and the pause before the next.
 //!
 //! # Implementation notes
 //!
-//! - A server works for attempts that were given up, too: with TLS it finds the first bytes of a
-//!   handshake in its buffer, signs, and only then learns that nobody is there. Where attempts end
-//!   sooner than it gets to them, it does nothing else, for ever. So an attempt that was let in and
-//!   ended by time gives the next one more time, after a pause that is drawn anew each time.
-//! - An attempt that was refused, or that no server let in, costs no server anything. The next one
-//!   comes soon, and has no more time than the one before: a packet may be lost again, and the
-//!   kernel repeats the first one after ever longer pauses.
-//! - The look-up of a name has a time of its own. A name server that does not answer costs 5 s
-//!   before the next one is asked (`resolv.conf(5)`), at each look-up of each program.
+//! - A server also spends time on abandoned attempts: with TLS it reads the beginning of a
+//!   handshake, signs, and only then notices that the client is gone. Where attempts time out
+//!   sooner than the server gets to them, it does nothing else, for ever. So after an attempt that
+//!   was accepted and timed out, the next attempt has a longer timeout, after a random pause.
+//! - An attempt that was refused, or not accepted by any server, costs servers nothing. The next
+//!   attempt comes soon, with the same timeout: a packet may be lost again, and the kernel
+//!   retransmits the first packet after ever longer pauses.
+//! - Name lookups have a timeout of their own. A name server that does not reply costs 5 s before
+//!   the next one is tried (`resolv.conf(5)`), at each lookup of each program.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -18,33 +18,33 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The times of connections and requests, as the user has set them.
+/// The timeouts of connections and requests, as set by the user.
 #[derive(Debug, Clone, Copy)]
 pub struct Timeouts {
-    /// The time of a look-up, and of the first connection to a server.
+    /// The timeout for a name lookup, and for the first connection to a server.
     pub connect: Duration,
-    /// The time of each request.
+    /// The timeout of each request.
     pub request: Duration,
 }
 
-/// The time of the first attempt to connect again. Another server may have taken over meanwhile.
+/// The first reconnect's timeout. Another server may have taken over meanwhile.
 const FIRST: Duration = Duration::from_secs(1);
-/// The next attempt has so many timeouts the time of one that ended by time: with twice the time, a
-/// server that needs 10 s for all of its clients has them back only after 45 s.
+/// How much longer the next attempt may take after a timeout: with a factor of 2, a server that
+/// needs 10 s for all clients has them back only after 45 s.
 const GROWTH: u32 = 4;
-/// The longest time of an attempt. A proxy may let it in for a server that is gone.
+/// The longest timeout. A proxy may accept connections for a dead server.
 const LONGEST: Duration = Duration::from_secs(16);
 
-/// The first pause after an attempt that was refused, the bound of those, and the longest pause
-/// after one that ended by time.
+/// The first pause after a refused attempt, the upper bound of such pauses, and the longest pause
+/// after an attempt that timed out.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
 const LATE_PAUSE: Duration = Duration::from_secs(4);
 
-/// A step of an attempt to connect.
+/// A connection step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Step {
-    /// The look-up of the name.
+    /// The name lookup.
     LookUp,
     /// The TCP connection.
     Tcp,
@@ -67,23 +67,23 @@ impl fmt::Display for Step {
     }
 }
 
-/// An attempt to connect: how much time it has, and how far it has come.
+/// A connection attempt: timeout and progress.
 #[derive(Debug)]
 pub struct ConnectAttempt {
-    /// The time of the look-up.
+    /// The lookup timeout.
     pub(crate) look_up: Duration,
-    /// The time of all other steps.
+    /// The timeout of all other steps together.
     pub(crate) limit: Duration,
     progress: Mutex<(Step, Instant)>,
 }
 
 impl ConnectAttempt {
-    /// The first connection to a server.
+    /// Creates the attempt for the first connection to a server.
     pub fn first(timeouts: Timeouts) -> Self {
         Self::new(timeouts.connect, timeouts.connect)
     }
 
-    /// A question to one of several servers.
+    /// Creates the attempt for a request to a server among several.
     pub fn brief(timeouts: Timeouts) -> Self {
         Self::new(timeouts.connect, timeouts.connect.min(FIRST))
     }
@@ -92,7 +92,7 @@ impl ConnectAttempt {
         Self { look_up, limit, progress: Mutex::new((Step::LookUp, Instant::now())) }
     }
 
-    /// Notes that a step begins.
+    /// Records that a step begins.
     pub(crate) fn begins(&self, step: Step) {
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = (step, Instant::now());
     }
@@ -101,31 +101,31 @@ impl ConnectAttempt {
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why an attempt that has ended by time has taken so long.
+    /// Describes the step in which an attempt timed out.
     pub(crate) fn why_late(&self) -> String {
         let (step, began) = self.progress();
         format!("no connection in time: {step} was not done after {:.1?}", began.elapsed())
     }
 }
 
-/// The pace of the attempts to connect to one server again.
+/// The pace of reconnects to a server.
 #[derive(Debug, Clone)]
 pub(crate) struct Pace {
     timeouts: Timeouts,
-    /// The time of the first attempt.
+    /// The first attempt's timeout.
     first: Duration,
-    /// The time of the next attempt.
+    /// The next attempt's timeout.
     limit: Duration,
     pause: Duration,
 }
 
 impl Pace {
-    /// The pace for the only server.
+    /// Creates the pace for the only server.
     pub(crate) fn new(timeouts: Timeouts) -> Self {
         Self::starting(timeouts, timeouts.connect.min(FIRST))
     }
 
-    /// The pace for one of several servers that are asked at a time: none waits for another.
+    /// Creates the pace for servers that are tried concurrently: none waits for another.
     pub(crate) fn among_others(timeouts: Timeouts) -> Self {
         Self::starting(timeouts, timeouts.connect)
     }
@@ -134,17 +134,17 @@ impl Pace {
         Self { timeouts, first, limit: first, pause: SHORTEST_PAUSE }
     }
 
-    /// The same anew, after a success.
+    /// Returns a fresh pace, after a success.
     pub(crate) fn anew(&self) -> Self {
         Self::starting(self.timeouts, self.first)
     }
 
-    /// The next attempt.
+    /// Returns the next attempt.
     pub(crate) fn attempt(&self) -> ConnectAttempt {
         ConnectAttempt::new(self.timeouts.connect, self.limit)
     }
 
-    /// Pauses after an attempt that failed.
+    /// Pauses after a failed attempt.
     pub(crate) async fn after(&mut self, attempt: &ConnectAttempt) {
         let (step, began) = attempt.progress();
         let was_let_in = step > Step::Tcp;
@@ -153,14 +153,14 @@ impl Pace {
         tokio::time::sleep(pause).await;
     }
 
-    /// Pauses after a connection that broke as soon as it stood: the server refuses every write, or
-    /// hangs up.
+    /// Pauses after a connection that broke right after it was opened: the server refuses every
+    /// write, or closes connections.
     pub(crate) async fn after_refusal(&mut self) {
         let pause = self.pause_after(false, rand::random());
         tokio::time::sleep(pause).await;
     }
 
-    /// The pause, by a number from 0 to 1 that is drawn: never all at once.
+    /// Returns the pause for a random number from 0 to 1, so that clients do not retry all at once.
     fn pause_after(&mut self, is_late: bool, drawn: f64) -> Duration {
         if is_late {
             self.limit = (self.limit * GROWTH).min(LONGEST.max(self.limit));
@@ -186,12 +186,12 @@ mod tests {
     const TIMEOUTS: Timeouts =
         Timeouts { connect: Duration::from_secs(5), request: Duration::from_secs(2) };
 
-    /// The time until all of so many clients are connected again to a server that handles one after
-    /// the other, each for so long, and also those that have given up.
+    /// Returns the time until all `clients` are reconnected to a server that handles handshakes one
+    /// by one, including handshakes of abandoned attempts.
     fn all_back_after(clients: usize, handshake: Duration, seed: u64) -> Duration {
         let mut dice = StdRng::seed_from_u64(seed);
         let mut paces: Vec<_> = (0..clients).map(|_| Pace::new(TIMEOUTS)).collect();
-        // The connections of all broke at the same time.
+        // All connections broke at the same time.
         let mut attempts: BinaryHeap<_> =
             (0..clients).map(|client| Reverse((Duration::ZERO, client))).collect();
         let mut server_is_free = Duration::ZERO;

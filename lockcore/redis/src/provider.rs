@@ -1,10 +1,11 @@
-//! A provider: something of the user's that tells a secret of now, asked for each connection.
+//! A provider: a user callback that returns the current secret, called for each connection.
 //!
 //! # Implementation notes
 //!
-//! It reads files or asks other services, so it may fail, panic, or never come back. It runs in a
-//! thread of its own: one of the runtime would stand still meanwhile, and one of its blocking pool
-//! would keep the runtime from ending. At most one call is under way, and its time is bounded.
+//! A provider reads files or calls other services, so it may fail, panic, or never return. It runs
+//! in a dedicated thread: in a runtime thread it would block the runtime, and in the blocking pool
+//! it would keep the runtime from shutting down. At most one call is in progress, and the wait for
+//! it is bounded.
 
 use std::error::Error;
 use std::fmt;
@@ -19,34 +20,34 @@ use tracing::{error, info};
 
 use crate::error::{ClientError, ClientErrorKind};
 
-/// The time after which a call is not waited for.
+/// How long to wait for a call.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// The answer of a provider.
+/// A provider's result.
 pub type Provided<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// Asked for each connection; `None` where there is no provider.
+/// A callback for each connection; `None` without a provider.
 pub struct Provider<T>(Option<Arc<Asked<T>>>);
 
 struct Asked<T> {
-    /// The name of the thing that is provided.
+    /// What is provided, for messages.
     noun: &'static str,
     provide: Box<dyn Fn() -> Provided<T> + Send + Sync>,
     state: Mutex<State<T>>,
 }
 
 struct State<T> {
-    /// The call that is under way.
+    /// The call in progress.
     call: Option<Call>,
-    /// The last good answer.
+    /// The last value.
     last: Option<T>,
-    /// The reason why the last call gave none.
+    /// Why the last call failed.
     failure: Option<Arc<str>>,
     /// The failure was logged.
     is_known_to_fail: bool,
 }
 
-/// A call, over once its sender is gone.
+/// A call, complete when the sender is dropped.
 #[derive(Clone)]
 struct Call {
     until: Instant,
@@ -54,7 +55,7 @@ struct Call {
 }
 
 impl<T: Clone + Send + 'static> Provider<T> {
-    /// Asks this for each connection.
+    /// Creates a provider that calls `provide` for each connection.
     pub fn new(
         noun: &'static str,
         provide: impl Fn() -> Provided<T> + Send + Sync + 'static,
@@ -69,14 +70,14 @@ impl<T: Clone + Send + 'static> Provider<T> {
         self.0.is_some()
     }
 
-    /// The answer of now, or the last good one.
+    /// Returns the current value, or else the last.
     ///
     /// # Errors
-    /// There was no good one yet.
+    /// No call has returned a value yet.
     pub(crate) async fn ask(&self) -> Result<Option<T>, ClientError> {
         let Some(asked) = &self.0 else { return Ok(None) };
         let Call { until, mut over } = asked.begin();
-        // An error: the sender is gone, so it is over.
+        // An error means that the sender was dropped, so the call is complete.
         let _ = timeout_at(until, over.changed()).await;
         asked.take().map(Some)
     }
@@ -87,7 +88,7 @@ impl<T: Clone + Send + 'static> Asked<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The call that is under way, or a new one.
+    /// Returns the call in progress, or starts a new one.
     fn begin(self: &Arc<Self>) -> Call {
         let mut state = self.state();
         if let Some(call) = &state.call {
@@ -121,7 +122,7 @@ impl<T: Clone + Send + 'static> Asked<T> {
         }
     }
 
-    /// The last good answer, and a word in the log if it is not that of the last call.
+    /// Returns the last value, and logs when calls begin or cease to fail.
     fn take(&self) -> Result<T, ClientError> {
         let mut state = self.state();
         let is_late = state.call.is_some();
@@ -173,7 +174,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives the answers in turn, and nothing after them.
+    /// Returns these results in turn, and an error after them.
     fn of(answers: Vec<fn() -> Provided<u32>>) -> Provider<u32> {
         let calls = AtomicUsize::new(0);
         Provider::new("numbers", move || {
@@ -216,7 +217,7 @@ mod tests {
         let counted = Arc::clone(&calls);
         let provider = Provider::new("numbers", move || {
             counted.fetch_add(1, Ordering::Relaxed);
-            // Fails once the sender is gone: the test is over.
+            // Fails once the test has dropped the sender.
             let _ = gone.lock().expect("whole").recv();
             Ok(7)
         });
@@ -236,7 +237,7 @@ mod tests {
         .await
         .expect("it ends");
         assert_eq!(calls.load(Ordering::Relaxed), 1);
-        // The late answer is its last one while the next call hangs.
+        // The late result is the last value while the next call hangs.
         assert_eq!(provider.ask().await, Ok(Some(7)));
     }
 

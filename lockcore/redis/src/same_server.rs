@@ -1,5 +1,5 @@
-//! Commands and messages have to reach one server: it tells a message to those alone that listen
-//! there.
+//! Commands and messages must reach the same server, because a server delivers messages only to
+//! local subscribers.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use crate::failure;
 use crate::link::CommandLink;
 use crate::subscription::Subscription;
 
-/// The number of times that a count of zero is asked for, and the pause between: the subscription
-/// may just have broken.
+/// The number of attempts while the count is zero, and the pause between: the subscription may just
+/// have broken.
 const ASKED: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Refuses a pool and a URL that lead to two servers, and a balancer that sends each connection
-/// elsewhere: the server that commands go to has to count a listener of this channel.
+/// Refuses a pool and a URL that lead to two servers, and a load balancer that spreads connections
+/// over servers: the command server must count a subscriber of this channel.
 ///
 /// # Errors
-/// It counts none, or does not answer.
+/// The server counts no subscriber, or does not reply.
 pub async fn check_same_server(
     link: &CommandLink,
     subscription: &Subscription,

@@ -1,4 +1,4 @@
-//! The addresses of the sentinels of a primary, with user, password and TLS of both.
+//! The addresses of a primary's sentinels, with user, password and TLS of both.
 
 use std::fmt;
 
@@ -8,9 +8,9 @@ use crate::servers_url::{ServersUrl, invalid};
 /// The default port of sentinels.
 const PORT: u16 = 26379;
 
-/// The sentinels that watch a primary, with user, password and TLS of both.
+/// A primary's sentinels, with user, password and TLS of both.
 ///
-/// `redis+sentinel://` URLs say the same for sentinels without credentials of their own.
+/// Equivalent to `redis+sentinel://` URLs, for sentinels without credentials of their own.
 #[derive(Clone)]
 pub struct Sentinels {
     pub(crate) name: String,
@@ -19,9 +19,9 @@ pub struct Sentinels {
 }
 
 impl Sentinels {
-    /// Names the primary as its sentinels know it, and the sentinels: a URL each, with their user
-    /// and password if they have any, `rediss://` if they speak TLS. Name all of them:
-    /// to connect, a majority has to answer; from then on one that can be reached is enough.
+    /// Names the primary as in Sentinel, and the sentinels by a URL each, with user and password if
+    /// they have any, and `rediss://` if they use TLS. Name all of them: to connect, a majority
+    /// must reply; from then on, one reachable sentinel is enough.
     pub fn new<S: AsRef<str>>(
         primary_name: impl AsRef<str>,
         sentinels: impl IntoIterator<Item = S>,
@@ -33,16 +33,16 @@ impl Sentinels {
         }
     }
 
-    /// Sets user, password and database of the primary, and TLS if the URL is `rediss://`. Its host
-    /// and port have no effect. Without this: no credentials, database 0, no TLS.
+    /// Sets the primary's user, password and database, and TLS if the URL is `rediss://`. Host and
+    /// port have no effect. The default: no credentials, database 0, no TLS.
     #[must_use]
     pub fn primary(mut self, url: impl AsRef<str>) -> Self {
         url.as_ref().clone_into(&mut self.primary);
         self
     }
 
-    /// Reads `redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db]`; nothing
-    /// if it is a URL of another kind.
+    /// Reads `redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db]`; `None` for
+    /// a URL of another kind.
     pub(crate) fn read(url: &str) -> Option<Result<Self, ClientError>> {
         let servers = ServersUrl::read(url, "sentinel", PORT)?;
         Some(servers.and_then(Self::of).ok_or_else(|| invalid("as that of sentinels")))

@@ -1,5 +1,5 @@
-//! The URL of one server. All of it is followed, or it is refused: two processes that read one URL
-//! differently would be at two databases.
+//! The URL of a single server. Each part is applied, or the URL is refused: two processes that read
+//! the same URL differently would use two databases.
 
 use redis::{ConnectionInfo, IntoConnectionInfo as _, ProtocolVersion};
 
@@ -7,7 +7,7 @@ use crate::error::{ClientError, ClientErrorKind};
 use crate::servers_url;
 use crate::tls;
 
-/// The options of a URL of one server.
+/// The options in a URL.
 #[derive(Default)]
 struct Options {
     db: Option<String>,
@@ -17,7 +17,7 @@ struct Options {
 }
 
 impl Options {
-    /// Takes an option; false if it is given twice, and nothing if it is not followed.
+    /// Stores an option; `false` if it is given twice, `None` if it is not supported.
     fn take(&mut self, name: &str, value: String) -> Option<bool> {
         let option = match name {
             "db" => &mut self.db,
@@ -34,7 +34,8 @@ impl Options {
 /// `rediss`, `valkey` and `unix`.
 ///
 /// # Errors
-/// Something in it is not followed. The error does not repeat the URL: it may hold a password.
+/// The URL contains something unsupported. The error does not repeat the URL, which may hold a
+/// password.
 pub fn read(url: &str) -> Result<ConnectionInfo, ClientError> {
     if servers_url::is_of_several(url) {
         return Err(refused(
@@ -61,7 +62,7 @@ pub fn read(url: &str) -> Result<ConnectionInfo, ClientError> {
         match options.take(&name, value.into_owned()) {
             Some(true) => {}
             Some(false) => return Err(twice(&name)),
-            // Behind a ? in a password stands the rest of it.
+            // A password that contains a `?` continues behind it.
             None if !is_socket && parsed.query().is_some_and(|rest| rest.contains('@')) => {
                 return Err(not_valid("a part of it is no option"));
             }
@@ -104,8 +105,8 @@ pub fn read(url: &str) -> Result<ConnectionInfo, ClientError> {
     Ok(of_its_user(info.set_redis_settings(settings)))
 }
 
-/// The same, with an empty password where a user has none: without a login, the connection would be
-/// the default user's.
+/// Adds an empty password where a user has none: without a login, the connection would belong to
+/// the default user.
 pub(crate) fn of_its_user(info: ConnectionInfo) -> ConnectionInfo {
     let settings = info.redis_settings();
     if settings.username().is_none() || settings.password().is_some() {
@@ -129,7 +130,7 @@ mod tests {
 
     use super::*;
 
-    /// User, password and database.
+    /// Returns user, password and database.
     fn login(url: &str) -> (Option<String>, Option<String>, i64) {
         let info = read(url).unwrap_or_else(|error| panic!("{url}: {error}"));
         let settings = info.redis_settings();

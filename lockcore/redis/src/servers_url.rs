@@ -3,8 +3,8 @@
 
 use crate::error::{ClientError, ClientErrorKind};
 
-/// Names the fault of a URL without repeating it, since it may hold a password, and the form of
-/// each kind.
+/// Returns the error for an invalid URL: the fault, and the form of each kind. The URL is not
+/// repeated, since it may hold a password.
 pub fn invalid(fault: &str) -> ClientError {
     let detail = format!(
         "the URL is not valid ({fault}): write redis://[user[:password]@]host[:port][/db] or \
@@ -16,7 +16,7 @@ pub fn invalid(fault: &str) -> ClientError {
     ClientError::refused(ClientErrorKind::InvalidOption, detail)
 }
 
-/// Names an option that is not followed, and those that are.
+/// Returns the error for an unsupported option, with a list of supported options.
 pub(crate) fn not_followed(option: &str) -> ClientError {
     let instead = match option {
         "ssl" | "tls" => ". For TLS, write rediss:// in place of redis://",
@@ -29,7 +29,7 @@ pub(crate) fn not_followed(option: &str) -> ClientError {
     ClientError::refused(ClientErrorKind::InvalidOption, detail)
 }
 
-/// Whether the URL is of one of these kinds.
+/// Whether the URL has the scheme of several servers.
 pub(crate) fn is_of_several(url: &str) -> bool {
     let kind = url.strip_prefix("rediss+").or_else(|| url.strip_prefix("redis+"));
     let kind = kind.and_then(|rest| rest.split_once("://")).map(|(kind, _)| kind);
@@ -39,21 +39,20 @@ pub(crate) fn is_of_several(url: &str) -> bool {
 /// The parts of a URL of several servers.
 #[allow(missing_debug_implementations, reason = "it may hold a password")]
 pub struct ServersUrl<'a> {
-    /// The kind of each connection: `redis` or `rediss`.
+    /// The scheme of each connection: `redis` or `rediss`.
     pub scheme: &'static str,
-    /// Each with its port.
+    /// The hosts, each with a port.
     pub hosts: Vec<String>,
-    /// The path, without the slash in front.
+    /// The path, without the leading slash.
     pub path: &'a str,
-    /// The options, as they stand behind the `?`.
+    /// The options behind the `?`, unparsed.
     pub options: Vec<&'a str>,
-    /// With their `@`, if there are any.
+    /// The credentials with their `@`, or nothing.
     credentials: &'a str,
 }
 
 impl<'a> ServersUrl<'a> {
-    /// Reads a URL of this kind of servers. Nothing if it is a URL of another kind; nothing in it
-    /// if a host is empty.
+    /// Reads a URL of this kind. `None` for a URL of another kind; `Some(None)` if a host is empty.
     pub fn read(url: &'a str, kind: &str, port: u16) -> Option<Option<Self>> {
         let of_scheme = |scheme: &'static str| {
             let rest = url.strip_prefix(scheme)?.strip_prefix('+')?.strip_prefix(kind)?;
@@ -62,14 +61,14 @@ impl<'a> ServersUrl<'a> {
         let (scheme, rest) = ["redis", "rediss"].into_iter().find_map(of_scheme)?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let options = query.split('&').filter(|option| !option.is_empty()).collect();
-        // Passwords may have a slash, too.
+        // Passwords may contain a slash, too.
         let (credentials, rest) = rest.split_at(rest.rfind('@').map_or(0, |at| at + 1));
         let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
         let hosts: Option<_> = hosts.split(',').map(|host| with_port(host, port)).collect();
         Some(hosts.map(|hosts| Self { scheme, hosts, path, options, credentials }))
     }
 
-    /// The URL of one server, with the credentials and options of all.
+    /// Returns the URL of a single server, with the shared credentials and options.
     pub(crate) fn of_host(&self, host: &str, path: &str) -> String {
         let Self { scheme, credentials, .. } = self;
         let mark = if self.options.is_empty() { "" } else { "?" };
@@ -77,13 +76,13 @@ impl<'a> ServersUrl<'a> {
         format!("{scheme}://{credentials}{host}/{path}{mark}{query}")
     }
 
-    /// The URL of each server.
+    /// Returns the URL of each server.
     pub fn each(&self, path: &str) -> Vec<String> {
         self.hosts.iter().map(|host| self.of_host(host, path)).collect()
     }
 }
 
-/// The host with its port, or with this one; nothing if there is no host.
+/// Returns the host, with this port if it has none; `None` if the host is empty.
 fn with_port(host: &str, port: u16) -> Option<String> {
     let has_port = host.rsplit_once(':').is_some_and(|(_, port)| !port.ends_with(']'));
     match (host.is_empty(), has_port) {

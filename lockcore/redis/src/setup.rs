@@ -1,10 +1,10 @@
-//! The setup of each new command connection, as far as its user may.
+//! The setup of each new command connection, as far as the user's rights allow.
 //!
 //! # Implementation notes
 //!
-//! - A server is recognised by its run, which INFO tells. A user without that right leaves a script
-//!   there that nothing else has: a server that still knows it by its digest has run since, and is
-//!   no replica that took over, since scripts are neither replicated nor persisted from 7.0 on.
+//! - A server is recognised by the run id in INFO. A user without that right loads a unique script:
+//!   a server that still has the script by digest has not restarted, and is not a promoted replica,
+//!   since scripts are neither replicated nor persisted from 7.0 on.
 
 use std::sync::OnceLock;
 
@@ -18,36 +18,35 @@ use crate::error::{ClientError, ClientErrorKind};
 use crate::failure;
 use crate::hello::Hello;
 
-/// The same for each connection of a link.
+/// The setup shared by all connections.
 pub(crate) struct ConnectionSetup {
     /// The name in CLIENT LIST.
     name: String,
     scripts: Vec<&'static str>,
-    /// Unset until the user's rights are known: then nothing beyond the least is tried.
+    /// Unset until the user's rights are known: until then, nothing optional is tried.
     extras: OnceLock<Extras>,
 }
 
-/// Rights that are worth having. A command that is not allowed is not tried: the server would log
-/// each attempt.
+/// Optional rights. A command without the right is not tried: the server would log each attempt.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Extras {
-    /// INFO, for the server's run.
+    /// INFO, for the server's run id.
     pub info: bool,
-    /// SCRIPT LOAD, so that no script goes by its source.
+    /// SCRIPT LOAD, so that no script is sent by source.
     pub load: bool,
-    /// CLIENT INFO, for the id of a connection.
+    /// CLIENT INFO, for the connection id.
     pub identity: bool,
-    /// CLIENT KILL, to end the connection that was replaced.
+    /// CLIENT KILL, to close the replaced connection.
     pub kill: bool,
     /// CLIENT SETINFO, with the name of this library.
     pub introduce: bool,
     /// MULTI and EXEC.
     pub transact: bool,
-    /// The command that deletes a key if it has a value.
+    /// The command that deletes a key with a given value.
     pub compare: Option<Compare>,
 }
 
-/// The command that deletes a key if it has a value. Both return the number of deleted keys.
+/// The command that deletes a key with a given value. Both return the number of deleted keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compare {
     /// `DELIFEQ key value`, of Valkey 9 and newer.
@@ -56,25 +55,27 @@ pub enum Compare {
     Delex,
 }
 
-/// A connection as its server knows it. The id alone is another's after a restart or a failover.
+/// A connection's identity on the server. After a restart or a failover, the id alone may be
+/// another client's.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// The id of the connection, where the user may know it.
+    /// The connection id, where the user may read it.
     id: Option<String>,
-    /// The server's run, which is another one after each restart, where the user may know it.
+    /// The server's run id, new after each restart, where the user may read it.
     run: Option<String>,
-    /// The script that this client has left there, where the user may not.
+    /// The unique script of this client, where the user may not read the run id.
     mark: Option<String>,
 }
 
 impl Identity {
-    /// Whether this is known to be a connection to the same run of the same server.
+    /// Whether both connections are known to lead to the same server run.
     pub(crate) fn is_on_server_of(&self, other: &Self) -> bool {
         let is_same = |ours: &Option<String>, theirs| ours.is_some() && ours == theirs;
         is_same(&self.run, &other.run) || is_same(&self.mark, &other.mark)
     }
 
-    /// The id of the predecessor, if it is that of no other client on the server of this run.
+    /// Returns the predecessor's connection id if valid on this run, so that it is not another
+    /// client's.
     fn id_on(&self, run: Option<&str>) -> Option<&str> {
         self.id.as_deref().filter(|_| run.is_some() && self.run.as_deref() == run)
     }
@@ -85,28 +86,28 @@ impl ConnectionSetup {
         Self { name, scripts, extras: OnceLock::new() }
     }
 
-    /// The rights of the user beyond the least, once for all connections.
+    /// Sets the user's optional rights, once for all connections.
     pub(crate) fn allow(&self, extras: Extras) {
         let _ = self.extras.set(extras);
     }
 
-    /// Whether the user may send a transaction.
+    /// Whether the user may send transactions.
     pub(crate) fn may_transact(&self) -> bool {
         self.extras.get().is_some_and(|extras| extras.transact)
     }
 
-    /// The command that compares, if the user may send it.
+    /// Returns the compare-and-delete command, if the user may send it.
     pub(crate) fn may_compare(&self) -> Option<Compare> {
         self.extras.get()?.compare
     }
 
-    /// Ends the `old` connection, so that each of its requests has run by then or never will; names
-    /// the new one and loads the scripts into its server.
+    /// Closes the `old` connection, so that each of its requests has run by then or never will;
+    /// names the new one and loads the scripts into the server.
     ///
-    /// Without the rights for that, or on another run of the server, nothing is ended: there, an
-    /// earlier request cannot run, and lockcore's scripts do without it. On the same run nothing is
+    /// Without the necessary rights, or on another server run, nothing is closed: there, an earlier
+    /// request cannot run, and lockcore's scripts do not depend on it. On the same run nothing is
     /// loaded: the scripts are there, and loading them would keep the server busy when a hundred
-    /// processes come back at the same time.
+    /// processes reconnect at the same time.
     pub(crate) async fn apply(
         &self,
         connection: &Connection,
@@ -133,14 +134,14 @@ impl ConnectionSetup {
             .map(|(field, value)| client(&["SETINFO", field, value]));
         let loads = extras.load && !identity.is_on_server_of(old);
         let scripts = self.scripts.iter().filter(|_| loads);
-        // All on their way at once. Whether the server keeps the names changes nothing.
+        // All sent together. It does not matter whether the server accepts the names.
         let (_, loaded) = tokio::join!(
             join_all(name.into_iter().chain(library).map(send)),
             join_all(scripts.map(|script| send(load(script)))),
         );
         for loaded in loaded {
             if let Err(error) = loaded.map_err(|error| failure::of_connecting(&error)) {
-                // Without that right, each script goes by its source the first time.
+                // Without this right, each script is sent by source the first time.
                 if error.kind != ClientErrorKind::Denied {
                     return Err(error);
                 }
@@ -163,14 +164,14 @@ impl ConnectionSetup {
             Ok(answer) => {
                 Ok(redis::from_redis_value::<String>(answer).ok().as_deref().and_then(read_run))
             }
-            // Taken for a run that is not known, it would make the same server another one.
+            // As an unknown run id, this error would make the server count as another.
             Err(error) if failure::breaks_connection(&error) => Err(failure::of_connecting(&error)),
             Err(_) => Ok(None),
         }
     }
 }
 
-/// The script of this client on the server: the old one, if the server knows it still.
+/// Returns the unique script of this client on the server: the old one, if the server still has it.
 async fn mark(connection: &Connection, old: &Identity) -> Result<Option<String>, ClientError> {
     let is_known = async |command: &Cmd| match connection.send(command).await {
         Ok(_) => Ok(true),
@@ -190,10 +191,10 @@ async fn mark(connection: &Connection, old: &Identity) -> Result<Option<String>,
     Ok(is_there.then_some(mark))
 }
 
-/// The server's time, µs since the epoch.
+/// Returns the server's time, in µs since the epoch.
 ///
 /// # Errors
-/// There is no answer, or it tells no time.
+/// There is no reply, or it is not a time.
 pub async fn time(connection: &Connection) -> Result<u64, ClientError> {
     let answer = connection.send(&redis::cmd("TIME")).await;
     let answer = answer.map_err(|error| failure::of_connecting(&error))?;

@@ -2,12 +2,12 @@
 //!
 //! # Implementation notes
 //!
-//! - After each reconnect its listener is told, and asks for messages that it may have missed:
+//! - After each reconnect the listener is notified, and requests messages that it may have missed:
 //!   nothing is repeated here.
-//! - Both connections have to reach the same server. A subscription that the server of the commands
-//!   does not count, or that is at another primary than the commands, is closed and opened again.
-//! - When the subscription breaks, the connection for commands is looked at too, since it probably
-//!   broke as well.
+//! - Both connections must reach the same server. A subscription that the command server does not
+//!   count, or that leads to another primary than the commands, is closed and reopened.
+//! - When the subscription breaks, the command connection is checked too, since it probably broke
+//!   as well.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,15 +28,16 @@ use crate::link::LASTED;
 use crate::link_state::{LinkState, Outage};
 use crate::pace::{ConnectAttempt, Pace};
 
-/// The time between two PINGs, which show that the connection still stands.
+/// The interval of PINGs, which check the connection.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// The channels of a subscription.
+/// A subscription's channels.
 #[derive(Debug)]
 pub struct Channels {
     /// The channel.
     pub channel: String,
-    /// A pattern of channels besides, and the rule that allows it, for a user that may not.
+    /// An additional channel pattern, and the ACL rule to suggest if the user may not subscribe to
+    /// it.
     pub pattern: Option<(String, &'static str)>,
 }
 
@@ -53,16 +54,16 @@ impl Channels {
     }
 }
 
-/// Hears what comes on a [`Subscription`]. Called from its task: it may not block.
+/// Receives [`Subscription`] events. Called from the subscription's task: it must not block.
 pub trait Listener: Send + Sync + 'static {
-    /// A message.
+    /// A message arrived.
     fn hear(&self, message: &Msg);
 
-    /// The subscription is new: messages may have been missed.
+    /// The subscription was reopened: messages may have been missed.
     fn resubscribed(&self);
 
-    /// Its state, after each change: the error that broke it, or that of the last attempt to
-    /// connect; nothing while it is up.
+    /// The connection state, after each change: the error that broke the connection or that the
+    /// last connection attempt failed with; `None` while connected.
     fn on_state(&self, down: Option<&ClientError>);
 }
 
@@ -75,18 +76,18 @@ pub struct Subscription {
 struct Task {
     connector: Arc<Connector>,
     channels: Channels,
-    /// Whether the user may name itself.
+    /// Whether the user may set the library name.
     introduce: bool,
     request_timeout: Duration,
     listener: Arc<dyn Listener>,
     state: LinkState,
     reopen: Arc<Notify>,
-    /// Notified when this connection goes: the other one probably went too.
+    /// Notified when this connection breaks: the command connection probably broke too.
     suspicion: Arc<Notify>,
 }
 
 impl Subscription {
-    /// Subscribed when this returns, and kept so until `closed`.
+    /// Subscribes before it returns, and stays subscribed until `closed`.
     pub async fn connect(
         connector: Arc<Connector>,
         channels: Channels,
@@ -121,17 +122,17 @@ impl Subscription {
         Ok(Self { state, reopen })
     }
 
-    /// Whether it stands.
+    /// Whether the subscription is connected.
     pub fn is_up(&self) -> bool {
         self.state.is_up()
     }
 
-    /// The outage, while it is not connected.
+    /// Returns the outage, while disconnected.
     pub fn outage(&self) -> Option<Outage> {
         self.state.outage()
     }
 
-    /// Opens it anew: the server does not count it.
+    /// Reopens the subscription: the server does not count it.
     pub fn reopen(&self) {
         self.reopen.notify_one();
     }
@@ -194,14 +195,14 @@ impl Task {
         }
     }
 
-    /// Passes messages on until the connection goes. Returns why it did.
+    /// Delivers messages until the connection breaks. Returns why it broke.
     async fn serve(
         &self,
         sink: PubSubSink,
         mut stream: PubSubStream,
         primary: Option<&Primary>,
     ) -> Arc<str> {
-        // This connection answers all that asked for one while there was none.
+        // This new connection satisfies all earlier requests to reopen.
         let _ = self.reopen.notified().now_or_never();
         let heartbeat = heartbeat(sink, self.request_timeout);
         tokio::pin!(heartbeat);

@@ -1,4 +1,4 @@
-//! TLS: which servers are trusted, and as which client we connect.
+//! TLS: trusted servers, and the client identity.
 
 use redis::{ConnectionAddr, ConnectionInfo, RedisError};
 #[cfg(feature = "tls")]
@@ -13,8 +13,8 @@ use crate::error::ClientErrorKind;
 #[cfg(feature = "tls")]
 use crate::provider::{Provided, Provider};
 
-/// The certificates of connections over TLS: those that are given once, and a provider of those of
-/// now, which take the place of these.
+/// The certificates of TLS connections: fixed certificates, and a provider of current certificates,
+/// which replace the fixed ones.
 #[derive(Debug, Clone, Default)]
 pub struct Tls {
     #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "TLS alone has certificates"))]
@@ -25,17 +25,17 @@ pub struct Tls {
 
 #[cfg(feature = "tls")]
 impl Tls {
-    /// Trusts this authority; several where it is called again.
+    /// Trusts this authority; each further call adds another.
     pub fn trust(&mut self, ca: &[u8]) {
         self.given.trust(ca);
     }
 
-    /// Shows this certificate, with its chain.
+    /// Sends this certificate and chain to servers.
     pub fn identify(&mut self, certificate: &[u8], key: &[u8]) {
         self.given.identify(certificate, key);
     }
 
-    /// The provider of a user, whose certificates can be used, or it has failed.
+    /// Sets the user's provider. Unusable certificates count as a failed call.
     pub fn provide(
         &mut self,
         provide: impl Fn() -> Provided<Certificates> + Send + Sync + 'static,
@@ -47,7 +47,7 @@ impl Tls {
         });
     }
 
-    /// `info` with the certificates that are given.
+    /// Returns `info` with the fixed certificates.
     pub(crate) fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, ClientError> {
         if self.provider.is_set() && !is_tls(info.addr()) {
             return Err(invalid(WITHOUT_TLS));
@@ -55,7 +55,7 @@ impl Tls {
         self.given.apply(info)
     }
 
-    /// `info` with the certificates of now, and these.
+    /// Returns `info` with the current certificates, and the certificates.
     pub(crate) async fn now(
         &self,
         info: ConnectionInfo,
@@ -73,7 +73,7 @@ impl Tls {
 
 #[cfg(feature = "tls")]
 impl Certificates {
-    /// Whether connections can be opened with these.
+    /// Checks that connections can be opened with these certificates.
     fn check(&self) -> Provided<()> {
         if self.ca.as_ref().is_some_and(|pem| !holds_certificate(pem)) {
             return Err(NO_CERTIFICATE.into());
@@ -83,7 +83,7 @@ impl Certificates {
         Ok(())
     }
 
-    /// Opens connections with these certificates, whose form [`apply`](Self::apply) has checked.
+    /// Returns a connector with these certificates, whose form [`apply`](Self::apply) has checked.
     pub(crate) fn connector(&self) -> Result<tokio_rustls::TlsConnector, RedisError> {
         let refused = |error: pem::Error| unusable(&error);
         let mut roots = rustls::RootCertStore::empty();
@@ -107,14 +107,14 @@ impl Certificates {
                 let chain = CertificateDer::pem_slice_iter(client_cert).collect::<Result<_, _>>();
                 let key = PrivateKeyDer::from_pem_slice(client_key).map_err(refused)?;
                 let chain = chain.map_err(refused)?;
-                // Key and certificate may be of two pairs.
+                // Key and certificate may not match.
                 config.with_client_auth_cert(chain, key).map_err(|error| unusable(&error))?
             }
         };
         Ok(std::sync::Arc::new(config).into())
     }
 
-    /// `info` with these certificates.
+    /// Returns `info` with these certificates.
     pub(crate) fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, ClientError> {
         let is_tls = is_tls(info.addr());
         if is_tls {
@@ -156,7 +156,7 @@ impl Tls {
     }
 }
 
-/// Without TLS they would have no effect, and nothing would tell.
+/// Without TLS, certificates would silently have no effect.
 #[cfg(feature = "tls")]
 const WITHOUT_TLS: &str = "certificates are given, but not a rediss:// URL";
 #[cfg(feature = "tls")]
@@ -166,11 +166,12 @@ pub(crate) fn is_tls(address: &ConnectionAddr) -> bool {
     matches!(address, ConnectionAddr::TcpTls { .. })
 }
 
-/// rustls panics if an application builds several kinds of cryptography in and has chosen none.
+/// rustls panics if an application enables several cryptography providers and installs none as the
+/// default.
 #[cfg(feature = "tls")]
 fn choose_provider() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // An error: another thread has chosen meanwhile.
+        // An error: another thread has installed one meanwhile.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
 }
@@ -192,7 +193,7 @@ fn invalid(detail: &str) -> ClientError {
     ClientError::refused(ClientErrorKind::InvalidOption, detail)
 }
 
-/// The remedy for a URL that cannot be used as it is.
+/// Returns the remedy for a URL that cannot be used.
 pub(crate) fn advice_on_url(error: &RedisError) -> Option<&'static str> {
     if cfg!(feature = "tls") {
         return None;
@@ -202,20 +203,20 @@ pub(crate) fn advice_on_url(error: &RedisError) -> Option<&'static str> {
     names_tls.then_some(NEEDS_FEATURE)
 }
 
-/// The remedy for a failed connection to `address`, if TLS may be the cause.
+/// Returns the remedy for a failed connection to `address`, if TLS may be the cause.
 pub(crate) fn advice(error: &RedisError, address: &ConnectionAddr) -> Option<&'static str> {
     match address {
         ConnectionAddr::TcpTls { .. } if error.is_timeout() => Some(PERHAPS_PLAIN),
         ConnectionAddr::TcpTls { .. } => {
-            // With TLS 1.3 the client is done before the server looks at its certificate: the
+            // With TLS 1.3 the client is done before the server checks the client certificate: the
             // first write may fail before the server's alert is read.
             let hung_up = error.is_connection_dropped() && !error.is_connection_refusal();
             (advice_on_url(error).or_else(|| of_handshake(error)))
                 .or_else(|| hung_up.then_some(PERHAPS_CLIENT_CERTIFICATE))
         }
-        // An alert is no reply.
+        // A TLS alert is no Redis reply.
         ConnectionAddr::Tcp(..) if error.kind() == redis::ErrorKind::Parse => Some(PERHAPS_TLS),
-        // A server that speaks TLS may also hang up on the first plain word, and say none.
+        // A TLS server may also close the connection on the first plain bytes, without a reply.
         ConnectionAddr::Tcp(..) => {
             let hung_up = error.is_connection_dropped() && !error.is_connection_refusal();
             hung_up.then_some(PERHAPS_TLS_OR_A_PROXY)
@@ -228,8 +229,8 @@ const PERHAPS_CLIENT_CERTIFICATE: &str = "if the server wants a client certifica
                                           refuses our client certificate: \
                                           LocksBuilder::tls_identity";
 
-/// The remedy where nothing was answered at all: a plain server waits for the end of a supposed
-/// line.
+/// Returns the remedy where the server sent nothing: a plain server takes the handshake for an
+/// incomplete line.
 pub(crate) fn advice_if_silent(address: &ConnectionAddr) -> Option<&'static str> {
     matches!(address, ConnectionAddr::TcpTls { .. }).then_some(PERHAPS_PLAIN)
 }
@@ -244,7 +245,7 @@ fn of_handshake(_: &RedisError) -> Option<&'static str> {
     None
 }
 
-/// rustls names the fault, but neither the owner of the certificate nor the remedy.
+/// rustls names the fault, but neither whose certificate it is nor the remedy.
 #[cfg(feature = "tls")]
 fn of_handshake(error: &RedisError) -> Option<&'static str> {
     use std::error::Error as StdError;
@@ -252,7 +253,7 @@ fn of_handshake(error: &RedisError) -> Option<&'static str> {
 
     use rustls::{AlertDescription as Alert, CertificateError as Theirs, Error};
 
-    // redis-rs shares the error of the socket, which carries that of rustls.
+    // redis-rs shares the socket error, which wraps the rustls error.
     let shared = StdError::source(error)?.downcast_ref::<Arc<dyn StdError + Send + Sync>>()?;
     let source = shared.downcast_ref::<std::io::Error>()?.get_ref()?;
     match source.downcast_ref::<Error>()? {
@@ -270,7 +271,7 @@ fn of_handshake(error: &RedisError) -> Option<&'static str> {
             }
             _ => Some("that is the server's certificate"),
         },
-        // The server's refusal of this client comes as an alert.
+        // The server refuses this client with an alert.
         Error::AlertReceived(alert) => match alert {
             Alert::CertificateRequired | Alert::HandshakeFailure => {
                 Some("the server may want a client certificate: LocksBuilder::tls_identity")
@@ -297,7 +298,7 @@ fn of_handshake(error: &RedisError) -> Option<&'static str> {
     }
 }
 
-/// The certificate does not have the name that stands in the URL, or that the sentinels tell.
+/// The certificate is not for the name in the URL, or for the name from the sentinels.
 pub(crate) const ANOTHER_NAME: &str =
     "the server's certificate is for another name than that of this host";
 

@@ -1,12 +1,13 @@
-//! The primaries of a Redis Cluster and their slots, as one of its nodes tells them.
+//! The primaries and slots of a Redis Cluster, as reported by a node.
 //!
 //! # Implementation notes
 //!
-//! - CLUSTER SLOTS tells the slots, on every version. CLUSTER SHARDS is asked besides for primaries
-//!   that have no slots yet, and for nothing else: a server of 7.2 or later that came up with the
-//!   file of an older one (no `shard-id` in it) leaves itself out of that answer.
-//! - A node may know less than others, or be cut off. Its answer says only where to ask: each
-//!   server itself refuses a command for a slot that it does not serve.
+//! - CLUSTER SLOTS reports the slots, on every version. CLUSTER SHARDS is requested only to find
+//!   primaries without slots: a server of 7.2 or later that started with an older version's cluster
+//!   file (no `shard-id` in it) is missing from that reply.
+//! - A node may be outdated or isolated. So the reply is only a hint where to send commands: each
+//!   server refuses a command for a slot that it does not serve. server itself refuses a command
+//!   for a slot that it does not serve.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,14 +21,14 @@ use crate::error::{ClientError, ClientErrorKind};
 use crate::failure;
 use crate::link::CommandLink;
 
-/// The number of slots of a Cluster.
+/// The number of Cluster slots.
 const SLOTS: u16 = 16_384;
-/// Most primaries that are read: a Cluster is made for a thousand nodes.
+/// Maximum number of primaries: a Cluster is designed for up to a thousand nodes.
 const MAX_PRIMARIES: usize = 1_024;
-/// Most ranges of slots: each slot alone.
+/// Maximum number of slot ranges: each slot alone.
 const MAX_RANGES: usize = SLOTS as usize;
 
-/// The address of a server.
+/// A server address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
     /// The host, by name or address.
@@ -42,46 +43,46 @@ impl fmt::Display for Address {
     }
 }
 
-/// One primary of a Cluster.
+/// A Cluster primary.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Primary {
-    /// The name of the server within the Cluster.
+    /// The server's node id in the Cluster.
     pub id: String,
-    /// The place at which it is reached.
+    /// The address to connect to.
     pub place: Address,
-    /// The place by which a redirect names it: with TLS it may be the address, and not the name.
+    /// The address in redirects: with TLS it may be an IP address instead of a name.
     pub redirects: Address,
-    /// The slots that it serves.
+    /// The slots served by this primary.
     pub slots: Vec<RangeInclusive<u16>>,
 }
 
 impl Primary {
-    /// One whose slots are not known yet, by the place and the name that its Cluster tells.
+    /// Creates a primary without slots, from the address and host name in a reply.
     fn new(id: String, (endpoint, port): (&str, u16), hostname: &str, asked: Asked<'_>) -> Self {
-        // Certificates are of names.
+        // Certificates are for names.
         let host = if asked.is_tls && !hostname.is_empty() { hostname } else { endpoint };
-        // A host that the server does not know is the one that was asked.
+        // An unknown host is the host that was asked.
         let known = |host| if ["", "?"].contains(&host) { asked.host } else { host };
         let at = |host| Address { host: known(host).to_owned(), port };
         Self { id, place: at(host), redirects: at(endpoint), slots: Vec::new() }
     }
 }
 
-/// The way in which a server was asked.
+/// How a server was asked.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
     /// The host.
     pub host: &'a str,
-    /// Whether by TLS.
+    /// Whether over TLS.
     pub is_tls: bool,
 }
 
-/// A connection to the server that is asked.
+/// A connection to the server to ask.
 #[derive(Debug)]
 pub enum Source {
-    /// A connection that comes back by itself.
+    /// A connection that reconnects by itself.
     Link(CommandLink),
-    /// One of its own.
+    /// A dedicated connection.
     Own(Connection),
 }
 
@@ -95,10 +96,10 @@ impl Source {
     }
 }
 
-/// Asks a server for the primaries of its Cluster.
+/// Requests the Cluster primaries from a server.
 ///
 /// # Errors
-/// It has no Cluster, or one that serves no slots; or it does not answer.
+/// The server is in no Cluster, the Cluster serves no slots, or the server does not reply.
 pub async fn primaries(source: &Source, asked: Asked<'_>) -> Result<Vec<Primary>, ClientError> {
     let command = |name: &str| redis::cmd("CLUSTER").arg(name).to_owned();
     let slots = source.run(command("SLOTS")).await.map_err(advised)?;
@@ -123,8 +124,8 @@ pub async fn primaries(source: &Source, asked: Asked<'_>) -> Result<Vec<Primary>
     Ok(primaries)
 }
 
-/// A server before 7.0 does not know the command, and a user may lack the right: then a primary is
-/// known once it has slots.
+/// Servers before 7.0 lack the command, and a user may lack the right: then a primary is discovered
+/// once it has slots.
 fn is_optional(error: &ClientError) -> bool {
     matches!(error.kind, ClientErrorKind::Unsupported | ClientErrorKind::Denied)
 }
@@ -146,7 +147,7 @@ fn read<T: FromRedisValue>(value: &Value) -> Option<T> {
     redis::from_redis_value_ref(value).ok()
 }
 
-/// The fields of an answer by their names, in both protocols.
+/// Returns a reply's fields by name, in both protocols.
 fn fields(value: &Value) -> Option<HashMap<String, Value>> {
     read(value)
 }
@@ -158,7 +159,7 @@ fn list(value: &Value) -> Option<&[Value]> {
     }
 }
 
-/// The text of a field; empty where it is absent.
+/// Returns a field's text; empty if absent.
 fn text(fields: &HashMap<String, Value>, name: &str) -> Option<String> {
     match fields.get(name) {
         None | Some(Value::Nil) => Some(String::new()),
@@ -170,7 +171,7 @@ fn range(first: u16, last: u16) -> Option<RangeInclusive<u16>> {
     (first <= last && last < SLOTS).then_some(first..=last)
 }
 
-/// The primaries without slots in an answer to CLUSTER SHARDS.
+/// Returns the primaries without slots in a CLUSTER SHARDS reply.
 fn idle(answer: &Value, asked: Asked<'_>) -> Option<Vec<Primary>> {
     let shards = list(answer).filter(|shards| shards.len() <= MAX_PRIMARIES)?;
     let mut primaries = Vec::new();
@@ -196,7 +197,7 @@ fn primary_of(node: &HashMap<String, Value>, asked: Asked<'_>) -> Option<Primary
     Some(Primary::new(read(node.get("id")?)?, (&endpoint, port), &hostname, asked))
 }
 
-/// The primaries in an answer to CLUSTER SLOTS.
+/// Returns the primaries in a CLUSTER SLOTS reply.
 fn serving(answer: &Value, asked: Asked<'_>) -> Option<Vec<Primary>> {
     let ranges = list(answer).filter(|ranges| ranges.len() <= MAX_RANGES)?;
     let mut primaries: Vec<Primary> = Vec::new();

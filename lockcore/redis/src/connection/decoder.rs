@@ -1,32 +1,32 @@
-//! Answers of a server (RESP2), decoded from its bytes as they come.
+//! Server replies (RESP2), decoded incrementally.
 //!
 //! # Implementation notes
 //!
-//! - Each byte is decoded once, however an answer is cut: only the line or the string at the end
-//!   that is not whole yet is looked at again. The codecs that others keep begin a list anew with
-//!   each read, or bound neither its depth nor its size; that of redis-rs is private to it.
-//! - An answer is bounded before it is there: its length counts as soon as it is said.
+//! - Each byte is decoded once, however a reply is split: only an incomplete line or string at the
+//!   end is scanned again. Other available codecs restart a list at each read, or limit neither
+//!   depth nor size; the redis-rs codec is private.
+//! - Limits apply before a reply is complete: a length counts as soon as it is announced.
 
 use redis::{ErrorKind, RedisError, Value};
 
-/// Most bytes of one answer, with those that its parts take in memory.
+/// Maximum reply size in bytes, including the memory for list entries.
 const MAX_ANSWER: usize = 64 << 20;
-/// The bytes that a part takes in memory.
+/// The memory per list entry, in bytes.
 const PART: usize = 64;
-/// Most lists within each other.
+/// Maximum nesting of lists.
 const MAX_DEPTH: usize = 32;
-/// Most bytes of a line: a number, a status or an error.
+/// Maximum line length in bytes: a number, a status or an error.
 const MAX_LINE: usize = 16 << 10;
-/// Most digits that are a number without an overflow.
+/// With at most this many digits, numbers cannot overflow.
 const MAX_DIGITS: usize = 18;
-/// The answer to a command of a transaction.
+/// The reply to each queued command in a transaction.
 const QUEUED: &[u8] = b"+QUEUED\r\n";
 
-/// The state between two reads: the lists that are not whole yet, the outermost first.
+/// The state between two reads: the incomplete lists, the outermost first.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     open: Vec<OpenList>,
-    /// The size of the answer so far.
+    /// The reply size so far.
     size: usize,
 }
 
@@ -36,21 +36,21 @@ struct OpenList {
     parts: Vec<Value>,
 }
 
-/// The front of some bytes.
+/// A decoded part.
 enum Part {
     Whole(Value),
-    /// The head of a list of so many parts.
+    /// A list header with this number of parts.
     List(usize),
 }
 
 impl Decoder {
-    /// Takes an answer off the front of `bytes`; nothing if more bytes are needed. Of those that
-    /// are left then, the decoder wants to see all again.
+    /// Takes a reply off the front of `bytes`; `None` if more bytes are needed. The bytes left over
+    /// must then be passed again.
     ///
     /// # Errors
-    /// The bytes are no answer, or that of no end. Nothing that follows can be decoded.
+    /// The bytes are no reply, or exceed a limit. Nothing behind them can be decoded.
     pub(crate) fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<Value>, RedisError> {
-        // Four of five answers of a transaction. These are of no use, and not worth an allocation.
+        // Four of five replies in a transaction. Unused, and not worth an allocation.
         if self.open.is_empty() && bytes.starts_with(QUEUED) {
             *bytes = &bytes[QUEUED.len()..];
             return Ok(Some(Value::Nil));
@@ -68,13 +68,13 @@ impl Decoder {
                     if self.open.len() == MAX_DEPTH || length > (MAX_ANSWER - self.size) / PART {
                         return Err(malformed("lists that are too deep or too long"));
                     }
-                    // Most are short; the length alone reserves nothing.
+                    // Most lists are short; an announced length alone reserves nothing.
                     let parts = Vec::with_capacity(length.min(8));
                     self.open.push(OpenList { length, parts });
                     continue;
                 }
             };
-            // Fills the innermost list, and the one around it if that is whole with it.
+            // Append to the innermost list, and to the list around it when complete.
             loop {
                 let Some(mut list) = self.open.pop() else {
                     self.size = 0;
@@ -97,7 +97,7 @@ impl Decoder {
     }
 }
 
-/// The part at the front of the bytes, and how many it takes; at most `room`.
+/// Returns the part at the front of the bytes, and the number of bytes it takes; at most `room`.
 fn part(bytes: &[u8], room: usize) -> Result<Option<(Part, usize)>, RedisError> {
     let Some((kind, rest)) = bytes.split_first() else { return Ok(None) };
     let Some(length) = line(rest)? else { return Ok(None) };
@@ -107,7 +107,7 @@ fn part(bytes: &[u8], room: usize) -> Result<Option<(Part, usize)>, RedisError> 
         b':' => Value::Int(number(text)?),
         b'+' if text == b"OK" => Value::Okay,
         b'+' => Value::SimpleString(utf8(text)?.to_owned()),
-        // Rare, and redis-rs has the names of errors.
+        // Rare, and redis-rs has the error names.
         b'-' => redis::parse_redis_value(&bytes[..taken])?,
         b'$' | b'*' => match (kind, usize::try_from(number(text)?)) {
             (_, Err(_)) if text == b"-1" => Value::Nil,
@@ -136,7 +136,7 @@ fn string(bytes: &[u8], from: usize, length: usize) -> Result<Option<(Part, usiz
     }
 }
 
-/// The length of the line at the front, without its end.
+/// Returns the first line's length, without the line end.
 fn line(bytes: &[u8]) -> Result<Option<usize>, RedisError> {
     let mut from = 0;
     while let Some(at) = bytes[from..].iter().position(|byte| *byte == b'\r') {
@@ -171,7 +171,7 @@ mod tests {
 
     use super::*;
 
-    /// All that the decoder makes of the bytes, which come in these pieces.
+    /// Returns the decoder's result for bytes that arrive in these pieces.
     fn decoded<'a>(
         pieces: impl IntoIterator<Item = &'a [u8]>,
     ) -> Result<(Vec<Value>, usize), RedisError> {

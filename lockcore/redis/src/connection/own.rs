@@ -1,17 +1,17 @@
-//! Our own connection: many requests on one socket, each with the next answer.
+//! Our multiplexed connection: many requests on one socket, answered in order.
 //!
 //! # Implementation notes
 //!
-//! - A request is written by its caller if nothing is on its way, so that no task has to be woken
-//!   for it. Else the reader writes it: it has just woken those whose answers came together, and
-//!   writes once for all that they send.
-//! - A request whose time is over keeps its place: its answer, if there is one, is dropped in its
-//!   order, and never given to the next. So are the answers of a transaction but for the last.
-//! - The requests of one connection have the same time each, so they end in the order in which they
-//!   were sent, and the reader needs one timer for all.
-//! - Answers are handed out by the reader alone, and without the mutex: a recipient may send, drop
-//!   the connection, or wake foreign tasks.
-//! - The end of the runtime drops the reader, and with it the recipients, without an answer.
+//! - A caller writes the request itself if none is pending, so that no task has to be woken.
+//!   Otherwise the reader writes it: the reader has just woken several callers for replies read
+//!   together, and sends all their new requests in a single write.
+//! - A timed-out request stays in the queue: its reply, if any, is discarded in order, and never
+//!   delivered to the next request. So are all but the last reply to a transaction.
+//! - All requests on a connection have the same timeout, so they expire in the order of sending,
+//!   and the reader needs a single timer.
+//! - Only the reader delivers replies, and without the mutex: a recipient may send, drop the
+//!   connection, or wake application tasks.
+//! - When the runtime ends, it drops the reader and with it the recipients, without a reply.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -33,16 +33,16 @@ use crate::call::Packed;
 use crate::failure;
 use crate::task::Begin;
 
-/// Most bytes that wait for the socket. A peer that leaves so many unread is given up.
+/// Maximum bytes that wait for the socket. A peer that leaves more unread is given up.
 const MAX_UNWRITTEN: usize = 16 << 20;
-/// The bytes that are read at once, and kept for the next read.
+/// The read buffer size, also kept for the next read.
 const READ: usize = 16 << 10;
 
-/// A connection of which clones are the same one. It ends with the last of them.
+/// A connection shared by all clones, and closed with the last.
 #[derive(Clone)]
 pub(super) struct OwnConnection(Arc<Handle>);
 
-/// The connection as its users hold it; the reader has only the part that is shared.
+/// The connection as held by users; the reader holds only the shared part.
 struct Handle(Arc<Shared>);
 
 struct Shared {
@@ -50,35 +50,35 @@ struct Shared {
 }
 
 struct State {
-    /// The time that each request may take.
+    /// The timeout of each request.
     timeout: Duration,
-    /// The way out, or the reason why the connection is of no more use.
+    /// The write half, or why the connection is closed.
     outgoing: Result<Outgoing, RedisError>,
-    /// The requests whose answers are still to come, in their order.
+    /// The requests without a reply, in order.
     pending: VecDeque<Pending>,
-    /// Wakes the reader; none before it has run.
+    /// Wakes the reader; `None` before the first run.
     reader: Option<Waker>,
-    /// The reader comes anyway, and writes all that is sent until then.
+    /// The reader is about to run, and writes everything sent until then.
     reader_comes: bool,
 }
 
 struct Outgoing {
     socket: Box<dyn AsyncWrite + Send + Unpin>,
-    /// Requests, of which the first `written` bytes are written.
+    /// Encoded requests, of which the first `written` bytes are written.
     requests: Vec<u8>,
     written: usize,
 }
 
 struct Pending {
     deadline: Instant,
-    /// The number of answers that are still to come. The last one is the recipient's.
+    /// The number of replies still to come. The recipient gets the last.
     answers: usize,
-    /// Gone once the time of the request is over.
+    /// `None` once the request has timed out.
     recipient: Option<Box<dyn Recipient>>,
 }
 
 impl OwnConnection {
-    /// Runs on a connected socket. Each request may take so long.
+    /// Starts a connection on a connected socket, with this timeout for each request.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -119,8 +119,8 @@ impl Transport for OwnConnection {
         Box::pin(self.ask(command))
     }
 
-    /// Its recipient has the answer from the reader, or before this returns if the command cannot
-    /// be sent.
+    /// The reader delivers the reply; if the command cannot be sent, the recipient gets the error
+    /// before this returns.
     fn give(
         &self,
         _: (Begin, &tokio::runtime::Handle),
@@ -130,7 +130,7 @@ impl Transport for OwnConnection {
         self.give(command, recipient);
     }
 
-    // It is told for nothing.
+    // This costs nothing here.
     fn why_closed(&self, _last_success: Instant) -> Option<RedisError> {
         self.0.0.state().outgoing.as_ref().err().cloned()
     }
@@ -139,8 +139,8 @@ impl Transport for OwnConnection {
         true
     }
 
-    /// Gives each request from now on less time than before. None is on its way: the requests of a
-    /// connection end in the order in which they were sent.
+    /// Shortens the timeout of all later requests. No request is pending, because requests must
+    /// expire in the order of sending.
     fn settle(&self, timeout: Duration) {
         let mut state = self.0.0.state();
         debug_assert!(state.pending.is_empty() && timeout <= state.timeout, "{timeout:?}");
@@ -165,7 +165,7 @@ impl OwnConnection {
     /// As [`Connection::send`](super::Connection::send).
     pub(super) async fn ask(&self, command: &Packed) -> Answered {
         let (answer, answered) = oneshot::channel();
-        // Without a receiver, nothing is left of the caller.
+        // If the receiver was dropped, the caller is gone.
         self.give(command, Box::new(move |told: Answered| drop(answer.send(told))));
         answered.await.unwrap_or_else(|_| Err(closed()))
     }
@@ -190,7 +190,7 @@ impl OwnConnection {
 }
 
 impl Handle {
-    /// Has the reader end.
+    /// Closes the connection and wakes the reader, which then ends.
     fn end(&self) {
         let mut state = self.0.state();
         state.end(closed());
@@ -213,7 +213,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the connection, and takes the recipients of all requests that are on their way.
+    /// Closes the connection, and takes the recipients of all pending requests.
     fn end(&self, why: RedisError) -> Vec<Box<dyn Recipient>> {
         let mut state = self.state();
         state.end(why);
@@ -224,8 +224,8 @@ impl Shared {
 }
 
 impl State {
-    /// Writes a command, or leaves that to the reader: then it may have to be woken. Its answer is
-    /// for the next that is pending, until the deadline.
+    /// Writes a command, or leaves that to the reader, which may then need the returned waker. The
+    /// caller must append a pending entry with the returned deadline.
     fn send(&mut self, command: &Packed) -> Result<(Instant, Option<Waker>), RedisError> {
         let outgoing = self.outgoing.as_mut().map_err(|why| why.clone())?;
         if outgoing.requests.len() - outgoing.written > MAX_UNWRITTEN {
@@ -237,7 +237,7 @@ impl State {
         let Some(reader) = self.reader.as_ref().filter(|_| !self.reader_comes) else {
             return Ok((deadline, None));
         };
-        // Whatever is left over is for the reader: the socket wakes it.
+        // The reader writes the rest: the socket wakes it.
         if is_idle && outgoing.write(&mut Context::from_waker(reader)).is_ok() {
             return Ok((deadline, None));
         }
@@ -253,7 +253,7 @@ impl State {
 }
 
 impl Outgoing {
-    /// Writes as much as the socket takes; it wakes when it takes more.
+    /// Writes as much as the socket accepts; the socket wakes the task when it accepts more.
     fn write(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         while self.written < self.requests.len() {
             let left = &self.requests[self.written..];
@@ -261,7 +261,7 @@ impl Outgoing {
                 Poll::Ready(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Poll::Ready(written) => self.written += written,
                 Poll::Pending => {
-                    // So each byte is moved once at most.
+                    // This way each byte is moved at most once.
                     if self.written > self.requests.len() / 2 {
                         self.requests.drain(..self.written);
                         self.written = 0;
@@ -273,7 +273,7 @@ impl Outgoing {
         self.requests.clear();
         self.requests.shrink_to(READ);
         self.written = 0;
-        // TLS keeps the bytes that the socket did not take.
+        // TLS buffers bytes that the socket did not accept.
         match Pin::new(&mut self.socket).poll_flush(cx) {
             Poll::Ready(flushed) => flushed,
             Poll::Pending => Ok(()),
@@ -281,24 +281,24 @@ impl Outgoing {
     }
 }
 
-/// The task that reads answers, and writes the requests that their callers do not write.
+/// The task that reads replies, and writes requests that their callers do not write.
 struct Reader<S> {
     shared: Arc<Shared>,
     socket: ReadHalf<S>,
     decoder: Decoder,
-    /// Room to read into; the first `filled` bytes are read and not decoded.
+    /// The read buffer; the first `filled` bytes are read and not decoded.
     bytes: Vec<u8>,
     filled: usize,
-    /// Decoded, and not handed out; empty between two reads, as the next one.
+    /// Decoded, and not delivered; both lists are empty between two reads.
     values: Vec<Value>,
     answered: Vec<(Box<dyn Recipient>, Value)>,
-    /// The last answer, if it was an error: a server that hangs up after it has said why.
+    /// The last reply, if it was an error: servers send an error before they close a connection.
     last_words: Option<ServerError>,
-    /// It let others go first when it ran last.
+    /// Whether the reader yielded to other tasks in the last run.
     lets_go: bool,
-    /// Never later than the end of the first request's time.
-    /// The time of each request, by which the timer was set.
+    /// The request timeout that the timer was set by.
     timeout: Duration,
+    /// Fires no later than the first request's deadline.
     timer: Pin<Box<Sleep>>,
 }
 
@@ -325,7 +325,7 @@ impl<S> Drop for Reader<S> {
 }
 
 impl<S: AsyncRead> Reader<S> {
-    /// Reads and writes as far as it goes; an error ends the connection.
+    /// Reads and writes as far as possible; an error closes the connection.
     fn run(&mut self, cx: &mut Context<'_>) -> Result<(), RedisError> {
         let mut state = self.shared.state();
         if let Err(why) = &state.outgoing {
@@ -376,7 +376,7 @@ impl<S: AsyncRead> Reader<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Hands out the answers that are whole, and counts those that were taken.
+    /// Delivers complete replies, and returns how many.
     fn hand_out(&mut self) -> Result<usize, RedisError> {
         let mut left = &self.bytes[..self.filled];
         let decoded = loop {
@@ -406,7 +406,7 @@ impl<S: AsyncRead> Reader<S> {
             match state.pending.front_mut() {
                 Some(pending) if pending.answers > 1 => pending.answers -= 1,
                 Some(_) => {
-                    // Without a recipient, its time is over.
+                    // A request without a recipient has timed out.
                     let recipient = state.pending.pop_front().and_then(|asked| asked.recipient);
                     self.answered.extend(recipient.map(|recipient| (recipient, value)));
                 }
@@ -414,14 +414,14 @@ impl<S: AsyncRead> Reader<S> {
             }
         }
         let answers = self.answered.len();
-        // Several wake several: they send before this writes for all.
+        // Several replies wake several tasks: they send before the reader writes for all.
         state.reader_comes |= answers > 1;
         drop(state);
         for (recipient, value) in self.answered.drain(..) {
             recipient.take(checked(value));
         }
         decoded?;
-        // A server that does not take this client says so before it is asked.
+        // A server that refuses this client reports the error before any request.
         match self.last_words.take_if(|_| is_unasked) {
             Some(words) => Err(failure::ended(&words)),
             None if is_unasked => Err(failure::unasked()),
@@ -429,7 +429,7 @@ impl<S: AsyncRead> Reader<S> {
         }
     }
 
-    /// Ends the requests whose time is over.
+    /// Fails the requests that have timed out.
     fn expire(&mut self, cx: &mut Context<'_>) {
         while self.timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();

@@ -1,4 +1,5 @@
-//! A connection of redis-rs: from the user's client or pool, and where our own does not do.
+//! A redis-rs connection: from the user's client or pool, and where our multiplexed connection does
+//! not suffice.
 
 use std::time::Duration;
 
@@ -14,11 +15,11 @@ use crate::call::Packed;
 use crate::pace::ConnectAttempt;
 use crate::task::Begin;
 
-/// Commands that may wait for the socket of redis-rs. More than lockcore sends at once: those for
-/// which there is no room are written in any order, and each wakes its task once more.
+/// The send buffer of redis-rs, in commands. More than lockcore sends at once: commands beyond it
+/// are written in any order, and each wakes its task once more.
 const BUFFERED: usize = 1_024;
 
-/// The time without a success after which it is looked at before something is sent.
+/// Time without a success after which the connection is checked before a send.
 const IDLE: Duration = Duration::from_millis(10);
 
 /// A connection of redis-rs.
@@ -39,7 +40,7 @@ impl TheirConnection {
         Ok(Self(connection))
     }
 
-    /// A connection on which a request may take so long.
+    /// Wraps a connection, with this response timeout.
     #[cfg(feature = "deadpool")]
     pub(super) fn new(mut connection: MultiplexedConnection, timeout: Duration) -> Self {
         connection.set_response_timeout(timeout);
@@ -66,7 +67,7 @@ impl Transport for TheirConnection {
         if last_success.elapsed() < IDLE {
             return None;
         }
-        // It says so only to one that sends: the PING is taken back before it goes out.
+        // redis-rs reports it only on a send: the PING is cancelled before it goes out.
         let mut connection = self.0.clone();
         connection.send_packed_command(&redis::cmd("PING")).now_or_never()?.err()
     }

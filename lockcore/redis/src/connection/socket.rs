@@ -21,17 +21,17 @@ use crate::certificates::Certificates;
 use crate::failure;
 use crate::pace::{ConnectAttempt, Step};
 
-/// Bytes both ways.
+/// A bidirectional byte stream.
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Duplex for S {}
 
-/// Whether our own connection does for this server.
+/// Whether our multiplexed connection suffices for this server.
 pub(super) fn is_ours(info: &ConnectionInfo) -> bool {
     is_reached(info) && info.redis_settings().protocol() == ProtocolVersion::RESP2
 }
 
-/// Whether we reach the server by ourselves.
+/// Whether we can connect to the server ourselves.
 fn is_reached(info: &ConnectionInfo) -> bool {
     match info.addr() {
         ConnectionAddr::Tcp(..) => true,
@@ -41,7 +41,7 @@ fn is_reached(info: &ConnectionInfo) -> bool {
     }
 }
 
-/// Connects, and logs in. Each request may take so long.
+/// Connects, and logs in. Each request has this timeout.
 pub(super) async fn open(
     info: &ConnectionInfo,
     certificates: &Certificates,
@@ -56,7 +56,7 @@ pub(super) async fn open(
     reach(info, certificates, attempt, log_in).await
 }
 
-/// Connects for messages, and logs in. It has a name in CLIENT LIST where we reach the server by
+/// Connects for messages, and logs in. The connection has a name in CLIENT LIST where we connect
 /// ourselves.
 pub(crate) async fn subscription(
     info: ConnectionInfo,
@@ -80,7 +80,7 @@ pub(crate) async fn subscription(
     }
 }
 
-/// Connects within the times of an attempt; `then` is a part of it.
+/// Connects within an attempt's timeouts, and runs `then` as the login step.
 #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "TLS alone has certificates"))]
 async fn reach<T, F: Future<Output = Result<T, RedisError>>>(
     info: &ConnectionInfo,
@@ -121,7 +121,7 @@ async fn reach<T, F: Future<Output = Result<T, RedisError>>>(
     timeout(attempt.limit, reaching).await.map_err(io::Error::from)?
 }
 
-/// The first of these addresses that answers.
+/// Returns the first connection that succeeds.
 async fn connect(addresses: Vec<SocketAddr>, settings: &TcpSettings) -> io::Result<TcpStream> {
     let streams: Vec<_> =
         addresses.into_iter().map(|address| Box::pin(TcpStream::connect(address))).collect();
@@ -146,7 +146,7 @@ async fn log_in(
     if let Some(password) = settings.password() {
         let mut command = redis::cmd("AUTH");
         command.arg(settings.username()).arg(password);
-        // Whatever the server says against it, this user is not let in.
+        // Whatever the server's reason, this user is not let in.
         let kind = ErrorKind::AuthenticationFailed;
         accepted(connection, &command, kind, "the server refused the login").await?;
     }
@@ -158,8 +158,8 @@ async fn log_in(
     Ok(())
 }
 
-/// Gives a connection its name before redis-rs has it, whose subscriptions cannot be named. HELLO
-/// needs no right, but the login. A refusal of that is read off the login that follows.
+/// Names a connection before redis-rs takes it over, because its subscriptions cannot be named.
+/// HELLO needs no right except the login. A refused login shows in the login that follows.
 async fn introduce(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     settings: &RedisConnectionInfo,
@@ -187,7 +187,7 @@ async fn introduce(
     }
 }
 
-/// Sends a command; a refusal is said to be of this kind.
+/// Sends a command; a refusal is returned as an error of this kind.
 async fn accepted(
     connection: &OwnConnection,
     command: &Cmd,
@@ -195,13 +195,13 @@ async fn accepted(
     refusal: &'static str,
 ) -> Result<(), RedisError> {
     connection.ask(&command.into()).await.map(drop).map_err(|error| match error.code() {
-        // The server takes no client now, of any user.
+        // The server refuses all clients for now, of any user.
         Some(_) if failure::breaks_connection(&error) => error,
         Some(_) => {
             let said = error.detail().unwrap_or_default().to_owned();
             RedisError::from((kind, refusal, said))
         }
-        // It is not the server's.
+        // Not a server error.
         None => error,
     })
 }

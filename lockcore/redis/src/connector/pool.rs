@@ -1,4 +1,4 @@
-//! Connections by `deadpool_redis`: its configuration, and the manager of a pool.
+//! Connections by `deadpool_redis`, from a configuration or a pool manager.
 
 use deadpool::managed::Manager as _;
 use deadpool_redis::Pool;
@@ -13,10 +13,10 @@ use crate::server_url::of_its_user;
 use crate::tls::Tls;
 
 impl Connector {
-    /// The server that a configuration names, by its `url` or its `connection`.
+    /// Creates a connector from a configuration: from `url` or `connection`.
     ///
     /// # Errors
-    /// It has both, or one that cannot be used.
+    /// Both are set, or the value cannot be used.
     pub fn from_config(
         config: deadpool_redis::Config,
         tls: &Tls,
@@ -38,7 +38,7 @@ impl Connector {
         Self::new(info, tls, timeouts)
     }
 
-    /// Commands by a pool's manager, messages by the URL of the same server.
+    /// Creates a connector with commands through a pool manager, and messages through a URL.
     ///
     /// # Errors
     /// The URL cannot be used.
@@ -61,7 +61,7 @@ impl Connector {
     }
 }
 
-/// A connection that takes no slot of the pool, and no check before each command.
+/// Opens a connection outside the pool's slots, without a check before each command.
 pub(super) async fn connection(pool: &Pool) -> Result<MultiplexedConnection, RedisError> {
     pool.manager().create().await
 }

@@ -1,12 +1,12 @@
-//! The address of the primary, according to its sentinels.
+//! The primary's address, according to the sentinels.
 //!
 //! # Implementation notes
 //!
-//! redis-rs has a client for this. It believes the first sentinel that answers, and a sentinel that
-//! was cut off still names the old primary; it opens a connection to the primary for each look-up,
-//! and asks for the role with a command for which a user needs no right otherwise. Here all
-//! sentinels are asked at once, and the newest configuration counts, also against all later
-//! answers: see [`known`]. The HELLO of the connection that is opened anyway says the role.
+//! redis-rs has a client for this. It trusts the first sentinel that replies, even though an
+//! isolated sentinel still names the old primary; it opens a connection to the primary for each
+//! lookup; and it checks the role with a command for which users otherwise need no right. Here all
+//! sentinels are asked concurrently, and the newest configuration wins, also against all later
+//! replies: see [`known`]. The role comes with HELLO on the connection that is opened anyway.
 
 mod known;
 
@@ -32,47 +32,47 @@ use crate::pace::{ConnectAttempt, Pace, Timeouts};
 use crate::sentinels::Sentinels as Settings;
 use crate::tls::{self, Tls, is_tls};
 
-/// After a majority has answered, or one that knows more than this node, the others have this long
-/// to say something newer.
+/// After a majority of replies, or a reply newer than this node's configuration, the other
+/// sentinels have this long to report something newer.
 const SETTLE: Duration = Duration::from_millis(200);
-/// The time for the sentinels to answer, once a primary is known.
+/// The timeout of sentinel requests, once a primary is known.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The sentinels of one primary.
 pub(super) struct SentinelClients {
     sentinels: Vec<Sentinel>,
-    /// The sentinels' name for the primary.
+    /// The primary's name in Sentinel.
     name: String,
     tls: Tls,
-    /// The way to speak to the primary; its address is for the sentinels to say.
+    /// The primary's connection settings; the sentinels supply the address.
     primary: ConnectionInfo,
-    /// The primary that commands go to.
+    /// The primary that commands are sent to.
     current: watch::Sender<Option<Primary>>,
-    /// The newest configuration, by which their answers are judged.
+    /// The newest configuration, by which replies are judged.
     known: std::sync::Mutex<Known>,
 }
 
-/// One sentinel, and the way to it.
+/// A sentinel and the connection to it.
 struct Sentinel {
     info: ConnectionInfo,
     way: Mutex<SentinelWay>,
 }
 
 struct SentinelWay {
-    /// The connection while it stands.
+    /// The connection, while open.
     open: Option<Connection>,
     opening: Option<Opening>,
     pace: Pace,
 }
 
-/// An attempt to connect. It goes on when a look ends: a sentinel may need longer than that until
-/// it has let in all of its clients again.
+/// A connection attempt. It outlives the lookup that started it: a sentinel may need longer until
+/// it has accepted all of its clients again.
 struct Opening {
     attempt: Arc<ConnectAttempt>,
     task: AbortOnDropHandle<(Pace, Result<Connection, ClientError>)>,
 }
 
-/// The address of the primary, and the number of the configuration that named it.
+/// The primary's address, and the configuration epoch in which it was named.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Primary {
     host: String,
@@ -106,7 +106,7 @@ impl SentinelClients {
         let primary = if sentinels.iter().any(|sentinel| is_tls(sentinel.address())) {
             with_certificates(tls, primary)?
         } else {
-            // Certificates that none of them looks at are refused.
+            // Certificates without any TLS connection are refused.
             tls.apply(primary)?
         };
         let primary = tuned(primary);
@@ -120,12 +120,12 @@ impl SentinelClients {
         })
     }
 
-    /// The way to speak to the primary, at an address that means nothing.
+    /// Returns the primary's connection settings, with a placeholder address.
     pub(super) fn template(&self) -> &ConnectionInfo {
         &self.primary
     }
 
-    /// The way to reach this primary.
+    /// Returns the connection settings for this primary.
     pub(super) fn reach(&self, primary: &Primary) -> ConnectionInfo {
         let Primary { host, port, .. } = primary;
         let address = match self.primary.addr() {
@@ -144,10 +144,10 @@ impl SentinelClients {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Commands go there from now on, and the subscription follows.
+    /// Sends commands to this primary from now on; the subscription follows.
     ///
     /// # Errors
-    /// Another look has seen a newer configuration since the primary was found.
+    /// Another lookup has returned a newer configuration since the primary was found.
     pub(super) fn settle(&self, primary: Primary) -> Result<(), ClientError> {
         self.check(&primary)?;
         self.current.send_replace(Some(primary));
@@ -163,29 +163,29 @@ impl SentinelClients {
         Ok(())
     }
 
-    /// The primary that commands go to; an error if it is none any more.
+    /// Returns the primary that commands are sent to; an error if it is outdated.
     pub(super) fn current(&self) -> Result<Option<Primary>, ClientError> {
         let current = self.current.borrow().clone();
         current.iter().try_for_each(|current| self.check(current))?;
         Ok(current)
     }
 
-    /// The address of the primary that commands went to last; empty before the first one.
+    /// Returns the address that commands were last sent to; empty at first.
     pub(super) fn last_primary(&self) -> String {
         self.current.borrow().as_ref().map_or(String::new(), Primary::to_string)
     }
 
-    /// Completes when commands go to another server than this primary.
+    /// Completes when commands are sent to another server than this primary.
     pub(super) async fn switched_server(&self, primary: &Primary) {
         let is_elsewhere = |current: &Option<Primary>| {
             current.as_ref().is_some_and(|current| !current.is_at(primary))
         };
-        // Never closed: the sender is ours.
+        // Never closed: this type owns the sender.
         let _ = self.current.subscribe().wait_for(is_elsewhere).await;
     }
 
-    /// Completes when the sentinels name another primary, with the error for the attempt to connect
-    /// to this one: it may be a long attempt, at a server that is gone.
+    /// Completes when the sentinels name another primary, with the error for the connection attempt
+    /// to this primary, which may take long if the server is gone.
     pub(super) async fn another_than(&self, primary: &Primary) -> ClientError {
         loop {
             tokio::time::sleep(LOOK).await;
@@ -198,20 +198,20 @@ impl SentinelClients {
         }
     }
 
-    /// Another primary than the one that commands go to.
+    /// Returns the primary that the sentinels name, if it differs from the current one.
     pub(super) async fn moved(&self) -> Option<Primary> {
         let current = self.current.borrow().clone()?;
         let found = self.look(LOOK).await.ok()?;
         (!found.is_at(&current)).then_some(found)
     }
 
-    /// Where the primary is. The first answers may take as long as the attempt.
+    /// Finds the primary. The first replies may take as long as the attempt.
     pub(super) async fn locate(&self, attempt: &ConnectAttempt) -> Result<Primary, ClientError> {
         let is_known = self.current.borrow().is_some();
         self.look(if is_known { LOOK } else { attempt.limit }).await
     }
 
-    /// Asks all sentinels; the newest configuration counts, if it is believed.
+    /// Asks all sentinels; the newest configuration wins, if it is trusted.
     async fn look(&self, patience: Duration) -> Result<Primary, ClientError> {
         let ask = |sentinel| async move {
             (sentinel, Sentinel::ask(sentinel, &self.name, &self.tls).await)
@@ -240,9 +240,9 @@ impl SentinelClients {
         })
     }
 
-    /// The reason why no sentinel told where the primary is.
+    /// Returns the error if no sentinel named the primary.
     fn nowhere(&self, refusals: &[(&Sentinel, ClientError)]) -> ClientError {
-        // First an error that a person can mend: an unavailable sentinel may be one of several.
+        // Prefer an error that a person can fix: an unavailable sentinel may be one of several.
         let lasting = refusals.iter().find(|(_, why)| why.kind != ClientErrorKind::Unavailable);
         let kind = lasting.map_or(ClientErrorKind::Unavailable, |(_, why)| why.kind);
         let each: Vec<_> = refusals
@@ -254,7 +254,7 @@ impl SentinelClients {
         ClientError::refused(kind, detail)
     }
 
-    /// The reason why none of them has answered anything.
+    /// Describes why no sentinel has replied.
     fn silent(&self) -> String {
         let each: Vec<_> = self.sentinels.iter().map(Sentinel::why_silent).collect();
         let advice = self.sentinels.iter().find_map(|each| tls::advice_if_silent(each.address()));
@@ -270,7 +270,7 @@ impl Sentinel {
 
     async fn ask(&self, name: &str, tls: &Tls) -> Result<Primary, ClientError> {
         let mut way = self.way.lock().await;
-        // Taken out while it is used: dropped half way, the next look opens another.
+        // Taken out during use: if this future is dropped halfway, the next lookup opens another.
         let connection = match way.open.take() {
             Some(connection) => connection,
             None => self.opened(&mut way, name, tls).await?,
@@ -298,7 +298,7 @@ impl Sentinel {
         };
         let ended = (&mut opening.task).await;
         way.opening = None;
-        // It ends early with its runtime alone, as does this.
+        // The task ends early only with its runtime, which also ends this future.
         let gone =
             |error: JoinError| ClientError::refused(ClientErrorKind::Closed, error.to_string());
         let (pace, opened) = ended.map_err(gone)?;
@@ -306,7 +306,7 @@ impl Sentinel {
         opened
     }
 
-    /// Begins to connect.
+    /// Starts a connection attempt.
     async fn begin(&self, pace: &Pace, name: &str, tls: &Tls) -> Result<Opening, ClientError> {
         let (info, certificates) = tls.now(self.info.clone()).await?;
         let attempt = Arc::new(pace.attempt());
@@ -323,7 +323,7 @@ impl Sentinel {
                     pace.after(&own).await;
                     (pace, Err(why))
                 }
-                // The looks themselves are seldom.
+                // No pause: lookups are rare.
                 Err(error) => (pace, Err(refusal(&error, &address, &name))),
             }
         };
@@ -344,7 +344,7 @@ impl SentinelWay {
     }
 }
 
-/// The error for an error of the sentinel at this address.
+/// Translates an error from the sentinel at this address.
 fn refusal(error: &RedisError, address: &ConnectionAddr, name: &str) -> ClientError {
     let refused = of_sentinel(error, name);
     match tls::advice(error, address) {
@@ -356,14 +356,14 @@ fn refusal(error: &RedisError, address: &ConnectionAddr, name: &str) -> ClientEr
     }
 }
 
-/// The configuration, then the address: a failover between the two makes the address the newer one.
-/// While a failover is finished, only the second command names the new primary.
+/// Requests the configuration, then the address: after a failover between the two, the address is
+/// the newer one. As a failover ends, only the second command names the new primary.
 async fn query(connection: &Connection, name: &str) -> Result<Vec<Value>, RedisError> {
     let mut configuration = redis::cmd("SENTINEL");
     configuration.arg("MASTER").arg(name);
     let mut address = redis::cmd("SENTINEL");
     address.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-    // Sent in the order in which they are polled.
+    // Sent in the order of polling.
     let (configuration, address) =
         join(connection.send(&configuration), connection.send(&address)).await;
     Ok(vec![configuration?, address?])
@@ -374,7 +374,7 @@ impl Primary {
         (&self.host, self.port) == (&other.host, other.port)
     }
 
-    /// The answers to SENTINEL MASTER, which are names and values in turn, and to
+    /// Parses the replies to SENTINEL MASTER, a list of names and values in turn, and to
     /// GET-MASTER-ADDR-BY-NAME.
     fn read(answers: &[Value]) -> Option<Self> {
         let [configuration, address] = answers else { return None };
@@ -391,7 +391,7 @@ impl std::fmt::Display for Primary {
     }
 }
 
-/// The error for an error of a sentinel.
+/// Translates a sentinel's error.
 fn of_sentinel(error: &RedisError, name: &str) -> ClientError {
     let said = error.detail().unwrap_or_default().to_ascii_lowercase();
     let refused = |detail: String| ClientError::refused(ClientErrorKind::InvalidOption, detail);
@@ -404,7 +404,7 @@ fn of_sentinel(error: &RedisError, name: &str) -> ClientError {
     failure::of_connecting(error)
 }
 
-/// Certificates are for those of both that speak TLS.
+/// Applies the certificates if the address uses TLS.
 fn with_certificates(tls: &Tls, info: ConnectionInfo) -> Result<ConnectionInfo, ClientError> {
     if is_tls(info.addr()) { tls.apply(info) } else { Ok(info) }
 }

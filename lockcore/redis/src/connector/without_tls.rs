@@ -1,4 +1,4 @@
-//! What a user without the feature `tls` is told who asks for TLS.
+//! Errors for users who request TLS without the feature `tls`.
 
 use redis::IntoConnectionInfo as _;
 

@@ -12,7 +12,7 @@ use crate::error::ClientErrorKind;
 
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A connection, and the server's end of it, with so much room in between.
+/// Returns a connection and the server's end, with a buffer of `room` bytes between.
 fn pair(room: usize) -> (Connection, DuplexStream) {
     let (ours, theirs) = duplex(room);
     (connection(OwnConnection::start(ours, TIMEOUT)), theirs)
@@ -37,7 +37,7 @@ fn sent(connection: &Connection, text: &str) -> JoinHandle<Answered> {
     tokio::spawn(async move { connection.send(&command).await })
 }
 
-/// The end of something that takes no longer than this, however busy the machine is.
+/// Awaits something that ends within this time, however busy the machine is.
 async fn soon<T>(work: impl IntoFuture<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), work).await.expect("it ends")
 }
@@ -134,7 +134,7 @@ async fn a_request_is_written_by_its_caller_if_nothing_is_on_its_way() {
     }
 }
 
-/// A socket that counts how often it is written to.
+/// A socket that counts writes.
 struct Counted(DuplexStream, Arc<AtomicUsize>);
 
 impl AsyncRead for Counted {
@@ -191,7 +191,7 @@ async fn tasks_that_are_answered_together_send_together() {
     for done in soon(join_all(tasks)).await {
         done.expect("no panic");
     }
-    // The first request of all may have been written alone.
+    // The very first request may have been written alone.
     assert!(writes.load(Ordering::Relaxed) <= 4, "{writes:?} writes");
 }
 

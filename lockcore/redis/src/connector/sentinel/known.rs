@@ -1,8 +1,8 @@
-//! The newest configuration that a node has seen, and whether it believes its sentinels.
+//! The newest configuration that a node has seen, and whether the node trusts the sentinels.
 //!
-//! A sentinel that was cut off names the primary of an older configuration, and names it as long as
-//! it is cut off. A node that went back there would act on what is no longer so. So no node
-//! goes back: the newest configuration binds it, whichever sentinels answer later.
+//! An isolated sentinel keeps naming the primary from an older configuration. A node that returned
+//! to the old primary would act on outdated state. So no node ever returns: the newest
+//! configuration binds the node, whichever sentinels reply later.
 
 use std::time::Duration;
 
@@ -10,31 +10,30 @@ use tokio::time::Instant;
 
 use super::Primary;
 
-/// Sentinels that were set up anew count their configurations from zero again. They are believed
-/// once a majority has named one other primary for so long: longer than sentinels that can reach
-/// each other take to agree.
+/// Re-created sentinels count configurations from zero again. They are trusted once a majority has
+/// named the same other primary for this long: longer than connected sentinels take to agree.
 const SET_UP_ANEW: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// The primary of the newest configuration.
+    /// The primary in the newest configuration.
     newest: Option<Primary>,
-    /// An older one that a majority names, and since when.
+    /// An older configuration's primary, if named by a majority, and since when.
     behind: Option<(Primary, Instant)>,
 }
 
 impl Known {
-    /// Whether the primary is of a newer configuration than all that were seen.
+    /// Whether the primary belongs to a newer configuration than any seen so far.
     pub(super) fn is_older_than(&self, primary: &Primary) -> bool {
         self.newest.as_ref().is_some_and(|newest| newest.epoch < primary.epoch)
     }
 
-    /// Whether the primary is still the newest.
+    /// Whether the primary belongs to an older configuration than the newest seen.
     pub(super) fn is_newer_than(&self, primary: &Primary) -> bool {
         self.newest.as_ref().is_some_and(|newest| primary.epoch < newest.epoch)
     }
 
-    /// The primary, by the answers of some of so many sentinels; or why none of them is believed.
+    /// Returns the primary, given replies from some sentinels; or why the replies are not trusted.
     pub(super) fn judge(
         &mut self,
         now: Instant,
@@ -48,19 +47,20 @@ impl Known {
         let is_majority = answers.len() >= majority(sentinels);
         let Some(newest) = &self.newest else {
             if !is_majority {
-                // One of them alone may be the one that was cut off.
+                // A single reply may come from an isolated sentinel.
                 return Err(format!("{of_each}, a first look needs {}", majority(sentinels)));
             }
             return Ok(self.newest.insert(found.clone()).clone());
         };
-        // As often as the sentinels are asked they are set up anew, but the primary stays.
+        // Sentinels may be re-created any number of times while the primary stays.
         if found.epoch > newest.epoch || found.is_at(newest) {
             self.behind = None;
             let epoch = found.epoch.max(newest.epoch);
             return Ok(self.newest.insert(Primary { epoch, ..found.clone() }).clone());
         }
         if found.epoch == newest.epoch {
-            // Between the sentinels' two answers, a failover ended: the next look sees all of it.
+            // A failover ended between the sentinel's two replies: the next lookup sees all
+            // changes.
             self.behind = None;
         } else if is_majority {
             let since = match &self.behind {
@@ -81,7 +81,7 @@ impl Known {
     }
 }
 
-/// The number of sentinels that is a majority of them.
+/// Returns how many sentinels are a majority.
 pub(super) fn majority(sentinels: usize) -> usize {
     sentinels / 2 + 1
 }
@@ -94,7 +94,7 @@ mod tests {
         Primary { host: host.to_owned(), port: 6379, epoch }
     }
 
-    /// The judgement of these answers.
+    /// Returns the state after these replies.
     fn seen(answers: &[(&str, u64)]) -> (Known, Instant) {
         let mut known = Known::default();
         let now = Instant::now();
@@ -140,7 +140,7 @@ mod tests {
         let other = [("other", 0), ("other", 0)];
         assert!(judge(&mut known, now, &other).is_err());
         let later = now + SET_UP_ANEW;
-        // One of them that was not set up anew, or one alone: it begins again.
+        // A sentinel that was not reset contradicts, or there is only one: start over.
         assert!(judge(&mut known, later, &other[..1]).is_err());
         assert_eq!(judge(&mut known, later, &[("other", 0), ("one", 7)]).as_deref(), Ok("one"));
         assert!(judge(&mut known, later, &other).is_err());
