@@ -1,23 +1,23 @@
-//! A fair lock over several independent primaries, held where most of them are held.
+//! A fair lock over several independent primaries, held while a majority of them is held.
 //!
-//! A [`climb`] acquires one primary after the other, in the order of the list that all processes
-//! share, until it has a majority; a [`hold`] keeps them; a [`primary`] says when it counts. Each
-//! of the primaries has a node of its own, which does the rest as for a lock on one server.
+//! A [`climb`] acquires the primaries in list order, which all processes share, until it holds a
+//! majority; a [`hold`] keeps them; a [`primary`] decides when a server counts. Each primary has a
+//! node, which does everything else as for a lock on a single server.
 //!
 //! # Implementation notes
 //!
-//! - *Exclusion.* A guard is valid while most primaries are held for certain. Two majorities share
-//!   a primary, and that grants to one at a time.
-//! - *Order.* A climb waits without an end only below all that it holds, and elsewhere for a few
-//!   hops, so none waits for one that waits for it. The queue of the lowest primary orders all of
-//!   them; where some do not reach it, that of the lowest one at which all of them meet.
-//! - *Forgetting.* A primary that has restarted, or was emptied, is another server, and counts once
-//!   all leases that it may have forgotten are over. A hold counts while its server is the one that
-//!   was known before the acquire was sent.
-//! - *Tokens.* The token of a guard is the greatest of its holds. Before the guard is handed out,
-//!   the counter of each of these primaries has drawn that number or a greater one: so every later
-//!   guard, which has one of them, has a greater token. Each is asked for one more number while the
-//!   last one is acquired, which is enough unless the counter of the last one was ahead.
+//! - *Exclusion.* A guard is valid while a majority of primaries is certainly held. Any two
+//!   majorities share a primary, which grants the lock to one holder at a time.
+//! - *Order.* An acquisition waits without a timeout only below all that it holds, and elsewhere
+//!   for a few hops, so waits are never circular. The lowest primary's queue orders all requests;
+//!   where some processes cannot reach it, the queue at the lowest primary common to all does.
+//! - *Lost data.* A primary that has restarted, or was emptied, is another server, and counts once
+//!   all leases it may have lost are over. A hold counts only on the server known before the
+//!   acquire was sent.
+//! - *Tokens.* A guard's token is the greatest among its holds. Before the guard is created, the
+//!   token counter of each held primary has drawn that number or a greater number: so every later
+//!   guard, which shares a primary, has a greater token. Each counter draws one more number while
+//!   the last primary is acquired. That is enough unless the last primary's counter was ahead.
 
 mod climb;
 mod hold;
@@ -54,25 +54,25 @@ pub use self::list::Quorum;
 use self::primary::Primary;
 pub(crate) use self::primary::{Connect, Connected};
 
-/// The reason why permits are refused.
+/// Why permits are refused.
 const NO_PERMITS: &str = "permits cannot be had by a majority: of two, three holders could have \
     one each, on two primaries of three";
 
-/// The reason why a wait of the newest alone is refused.
+/// Why `KeepNewest` waits are refused.
 const NO_NEWEST: &str = "KeepNewest is not had by a majority: requests may wait at two primaries, \
     and neither knows which one came last";
 
-/// The settings that all processes of a quorum share, and how many primaries a guard has.
+/// Settings shared by all processes of a quorum, and the number of primaries a guard needs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Terms {
     /// The longest lease.
     pub(crate) max_lease: Duration,
-    /// A guard is handed out with so many more than a majority.
+    /// How many primaries beyond a majority a new guard needs.
     pub(crate) spare: usize,
     pub(crate) request_timeout: Duration,
 }
 
-/// The primaries of one process, in the order of the list.
+/// The primaries as seen by this process, in list order.
 #[derive(Debug)]
 pub(crate) struct Primaries {
     members: Vec<Primary>,
@@ -83,25 +83,25 @@ pub(crate) struct Primaries {
     pub(crate) observer: Observer,
     refusals: RefusalPace,
     runtime: Handle,
-    /// Climbs under way, and holds: each has a clone.
+    /// Clones count the acquisitions in progress (`waiting`) and the holds (`holding`).
     waiting: Arc<()>,
     holding: Arc<()>,
 }
 
-/// The primaries at which locks are waited for first, in place of the lowest one: others who do not
-/// reach the lowest one wait there.
+/// The lead of each lock: the primary at which to queue first, instead of the lowest. Processes
+/// that do not reach the lowest primary queue there.
 pub(crate) type Leads = HashMap<LockName, usize>;
 
-/// Most locks of which that is known.
+/// Maximum number of locks with a lead.
 const MOST_LEADS: usize = 1_000;
 
-/// The numbers of the servers of primaries that are reached and count.
+/// The server numbers of the primaries that are reachable and count.
 #[derive(Debug, Clone)]
 pub(crate) struct View {
     servers: Vec<Option<u64>>,
-    /// The number of primaries that a guard needs.
+    /// The number of primaries a new guard needs.
     wanted: usize,
-    /// The moment since which fewer are reached.
+    /// Since when fewer are reachable.
     lacking: Option<Instant>,
     is_closed: bool,
 }
@@ -112,7 +112,7 @@ impl View {
         Self { servers: vec![None; n], wanted, lacking, is_closed: false }
     }
 
-    /// Notes the number of the server at this place, if it is reached and counts.
+    /// Sets this primary's server number; `None` if it is unreachable or does not count.
     fn set(&mut self, at: usize, server: Option<u64>) {
         self.servers[at] = server;
         self.lacking = match self.reached() >= self.wanted {
@@ -172,27 +172,27 @@ impl Primaries {
         self.members.len() / 2 + 1
     }
 
-    /// The primaries with which a guard is handed out.
+    /// Returns the number of primaries a new guard needs.
     fn wanted(&self) -> usize {
         self.view.borrow().wanted
     }
 
-    /// Whether a guard can be handed out at all.
+    /// Whether enough primaries for a guard are reachable.
     fn are_reached(&self) -> bool {
         self.view.borrow().lacking.is_none()
     }
 
-    /// The namespace, which all of them have.
+    /// Returns the namespace, shared by all primaries.
     fn namespace(&self) -> Option<&str> {
         self.nodes().next()?.settings.namespace.as_deref()
     }
 
-    /// The number of the server of this primary, if it is reached.
+    /// Returns this primary's server number, if reachable.
     fn server(&self, at: usize) -> Option<u64> {
         self.view.borrow().servers[at]
     }
 
-    /// The primary at which this lock is waited for first, in place of the lowest one.
+    /// Returns the lead: the primary at which to queue first for this lock, instead of the lowest.
     fn lead(&self, lock: &LockName) -> Option<usize> {
         let lead = self.leads.borrow().get(lock).copied();
         lead.filter(|at| self.server(*at).is_some())
@@ -207,13 +207,13 @@ impl Primaries {
         });
     }
 
-    /// Takes back that this lock is waited for first at this primary.
+    /// Removes this lock's lead, if it is this primary.
     fn follow_no_lead(&self, lock: &LockName, at: usize) {
         self.leads
             .send_if_modified(|leads| leads.get(lock) == Some(&at) && leads.remove(lock).is_some());
     }
 
-    /// The order in which primaries are tried by one that holds none.
+    /// Returns the order in which to try primaries while none is held.
     fn order(&self, lock: &LockName) -> Vec<usize> {
         let reached = (0..self.members.len()).filter(|at| self.server(*at).is_some());
         let mut order: Vec<usize> = reached.collect();
@@ -227,14 +227,14 @@ impl Primaries {
         self.members.iter().filter_map(Primary::node)
     }
 
-    /// The nodes of the primaries that are reached.
+    /// Returns the nodes of reachable primaries.
     pub(crate) fn reached(&self) -> impl Iterator<Item = &Arc<Node>> {
         let servers = self.view.borrow().servers.clone();
         let reached = self.members.iter().zip(servers).filter(|(_, server)| server.is_some());
         reached.filter_map(|(primary, _)| primary.node())
     }
 
-    /// The node of the lowest primary that is reached.
+    /// Returns the lowest reachable primary's node.
     pub(crate) fn lowest(&self) -> Option<&Arc<Node>> {
         self.reached().next()
     }
@@ -255,7 +255,7 @@ impl Primaries {
                 let _ = write!(detail, ". Primary {place} refuses: {error}");
             }
         }
-        // Within a second of a change, one that is reached may not be connected any more.
+        // Within a second of a disconnect, a primary still counts as reachable.
         let connected = self.nodes().filter(|node| Links::of(&*node.store).is_up()).count();
         let connected = connected.saturating_sub(refusing);
         if let Some(young @ 1..) = connected.checked_sub(reached) {
@@ -270,7 +270,7 @@ impl Primaries {
         LockError::with_detail(LockErrorKind::Unavailable, detail)
     }
 
-    /// The answers of all primaries, at once; an error if fewer than a majority answer.
+    /// Sends a request to all primaries concurrently; an error if fewer than a majority respond.
     async fn ask_all<T, F: Future<Output = Result<T, LockError>>>(
         &self,
         ask: impl Fn(Arc<Node>) -> F,
@@ -291,7 +291,7 @@ impl Primaries {
         Ok(released.await?.contains(&true))
     }
 
-    /// The holders at all primaries that are reached, and the waiters of the lowest one.
+    /// Returns the holders at all reachable primaries, and the waiters at the lowest.
     pub(crate) async fn inspect(
         &self,
         lock: LockName,
@@ -303,7 +303,7 @@ impl Primaries {
         joined.ok_or_else(|| failure.unwrap_or_else(|| self.unreached()))
     }
 
-    /// The state of all primaries together: up while a majority is reached.
+    /// Returns the combined state of all primaries: up while enough are reachable for a guard.
     pub(crate) fn status(&self) -> Status {
         let link = match self.are_reached() {
             true => Connection::Up,
@@ -325,7 +325,7 @@ impl Primaries {
         self.view.send_modify(|view| view.is_closed = true);
         let holding = Arc::strong_count(&self.holding) - 1;
         let each = join_all(self.nodes().map(|node| node.shut_down(timeout))).await;
-        // Each climb waits at one primary, and each hold is at several of them.
+        // Each acquisition waits at a single primary, and each hold covers several.
         let waiters = each.iter().map(|one| one.waiters).sum();
         let holds = each.iter().map(|one| one.holds).max().unwrap_or(0).min(holding);
         let unreleased = each.iter().map(|one| one.unreleased).sum();
@@ -333,7 +333,7 @@ impl Primaries {
     }
 }
 
-/// The answers of these primaries, at once, and the last error of one that has none.
+/// Sends a request to each node concurrently. Returns the responses, and the last error.
 async fn ask_each<'a, T, F: Future<Output = Result<T, LockError>>>(
     nodes: impl Iterator<Item = &'a Arc<Node>>,
     ask: impl Fn(Arc<Node>) -> F,
@@ -350,7 +350,7 @@ async fn ask_each<'a, T, F: Future<Output = Result<T, LockError>>>(
 }
 
 impl Terms {
-    /// Refuses a lease that a primary which restarts does not wait for.
+    /// Refuses a lease longer than restarted primaries wait for.
     pub(crate) fn check(&self, lease: Duration) -> Result<(), ConfigError> {
         if lease > self.max_lease {
             let range = "the max_lease of the quorum or less";
@@ -359,7 +359,7 @@ impl Terms {
         Ok(())
     }
 
-    /// The time after which no lease is left that a primary may have forgotten.
+    /// Returns how long a primary must run until every lease it may have lost is over.
     fn quarantine(&self) -> Duration {
         self.max_lease + self.max_lease / 100 + Duration::from_secs(1)
     }

@@ -1,27 +1,28 @@
-//! The climb: one acquisition from primary to primary, until a majority is held.
+//! Quorum acquisition: requests primary after primary until a majority is held.
 //!
 //! # Implementation notes
 //!
-//! - It holds guards of the primaries, and places in the queues of others. Dropping it at any point
-//!   drops these, and so leaves nothing behind.
-//! - A climb that cannot reach a majority keeps nobody waiting: it gives everything back.
-//! - A hold that its owner could not release stands in the way of others for a hop, and not for its
-//!   lease: a climb that holds a lower primary passes by. A hop is longer in each round, up to a
-//!   second, for networks that are slower than the first one. It keeps its place there.
-//! - *No deadlock.* A climb waits without an end where it holds nothing, and below all that it
-//!   holds where it needs each primary that is left. So the lowest hold of the one for whom it
-//!   waits is lower than its own: along a chain of such waits they fall, and the chain ends with a
-//!   guard, or with a climb that waits for a hop. It leaves the queues below such a wait, where a
-//!   grant would make it hold a lower one.
-//! - *No starvation.* Each queue is in order, and whoever has come to its head leaves the primary
-//!   within bounded time: the lowest one after a hop at each other primary, or a hold, and each
-//!   other one after its waits below. A round without a majority leads to a place at a higher
-//!   primary that has answered, and so there are not many.
-//! - *No convoy.* By that alone, one who waits could wait for the queues of two primaries
-//!   multiplied: those that do not reach a lower primary wait at a higher one without a hop, and a
-//!   climb that keeps its lower one meanwhile keeps all behind it waiting for that whole queue. So
-//!   a climb that finds many there gives back what it holds and waits among them, and so does its
-//!   process from then on: all wait in one queue, and find the others free.
+//! - An acquisition owns guards at some primaries, and queue positions at others. Dropping it at
+//!   any point leaves nothing behind.
+//! - An acquisition that cannot reach a majority keeps nobody waiting: it releases everything.
+//! - An orphan hold delays others for a hop (the timeout per primary), and not for a lease: an
+//!   acquisition that holds a lower primary moves on, and keeps the queue position there. The hop
+//!   doubles each round, up to a second, for networks with longer round trips.
+//! - *No deadlock.* An acquisition waits without a timeout only while it holds nothing, or below
+//!   all that it holds, when it needs every remaining primary. So whoever it waits for has a lower
+//!   lowest hold: along a chain of such waits the lowest holds fall, and the chain ends with a
+//!   guard, or with an acquisition that waits for a hop. Before such a wait, an acquisition leaves
+//!   all queues below, where a grant would become a lower hold.
+//! - *No starvation.* Each queue is FIFO, and whoever reaches the head leaves the primary within
+//!   bounded time: the lowest primary after a hop at each other primary, or after a hold; any other
+//!   primary after the waits below. A round without a majority leads to a queue position at a
+//!   higher primary that has replied, so the number of rounds is small.
+//! - *No convoy.* By these rules alone, a wait could last for the product of two queues: requests
+//!   without access to a lower primary wait at a higher primary without a timeout, and an
+//!   acquisition that keeps the lower primary meanwhile blocks everything behind for the whole
+//!   queue. So an acquisition that finds a crowd there releases all holds and waits in that queue,
+//!   and so do later requests from the same process: all wait in a single queue, and find the other
+//!   primaries free.
 
 use std::fmt;
 use std::future::Future;
@@ -43,35 +44,36 @@ use super::{Hold, Primaries};
 use crate::node::{Attempt, HoldCell, LocalOptions, SILENCE, later};
 use crate::types::error::LockError;
 
-/// The time for which a climb that holds a primary waits for a higher one, in its first round.
+/// How long an acquisition that holds a primary waits for a higher primary, in the first round.
 pub(crate) const HOP: Duration = Duration::from_millis(100);
-/// The same at most.
+/// The longest hop.
 const LONGEST_HOP: Duration = Duration::from_secs(1);
-/// The rounds after which a climb makes way for others although it is next at a higher primary.
+/// The number of rounds after which an acquisition makes way for others even though it is next at a
+/// higher primary.
 const PATIENCE: u32 = 2;
-/// The class of acquisitions behind the first primary, and of those that heal a hold: the gauges of
-/// the request's class count it once.
+/// The class of attempts behind the first primary, and of attempts that repair a hold, so that the
+/// gauges of the request's class count each request once.
 pub(crate) const BEHIND: &str = "quorum";
 
-/// One acquisition of a name by a majority.
+/// A quorum acquisition of a name.
 #[derive(Clone)]
 pub(crate) struct Ascent {
     pub(crate) primaries: Arc<Primaries>,
     pub(crate) request: Request,
-    /// The class of the request.
+    /// The request's class.
     pub(crate) of: HoldCell,
     pub(crate) local: LocalOptions,
 }
 
 impl Ascent {
-    /// Labels the request: with the same trace context at all primaries, also at those that are
-    /// gained later, by another task.
+    /// Labels the request with the same trace context at all primaries, including those acquired
+    /// later by another task.
     fn label(&mut self) {
         self.local.label(&mut self.request, &self.primaries.observer);
     }
 
-    /// The request at one of the primaries. The hold of all has the longest hold: one at a primary
-    /// may be gained later.
+    /// Returns the request to a single primary, without `max_hold`: the quorum hold enforces it as
+    /// a whole, because a primary may be acquired later.
     pub(super) fn at_a_primary(&self) -> Request {
         let mut request = self.request.clone();
         request.options.max_hold = None;
@@ -79,14 +81,14 @@ impl Ascent {
     }
 }
 
-/// The result of a climb; `None` is "busy", for those that do not wait.
+/// The result; `None` means busy, for requests that do not wait.
 type ClimbResult = Result<Option<Arc<Hold>>, LockError>;
 
-/// The future of an acquisition by a majority.
+/// The future of a quorum acquisition.
 pub(crate) struct Climb {
     running: BoxFuture<'static, ClimbResult>,
     pub(crate) positions: watch::Receiver<Option<u64>>,
-    /// Until it is polled.
+    /// Set until the first poll.
     unpolled: Option<Arc<Primaries>>,
 }
 
@@ -128,7 +130,7 @@ impl fmt::Debug for Climb {
     }
 }
 
-/// Reports the outcome of one climb, or that its caller has dropped it.
+/// Reports the outcome of an acquisition, or that the caller dropped it.
 struct Reported {
     primaries: Arc<Primaries>,
     lock: LockName,
@@ -161,23 +163,23 @@ impl Drop for Reported {
     }
 }
 
-/// A climb under way.
+/// An acquisition in progress.
 struct Climbing {
     ascent: Ascent,
     began: Instant,
-    /// The end of the caller's wait, or of the one try.
+    /// When the caller's wait, or the only try, ends.
     end: Option<Instant>,
     held: Vec<Option<Step>>,
-    /// The queues in which it stands.
+    /// The attempts in the primaries' queues.
     queued: Queues,
     positions: watch::Sender<Option<u64>>,
-    /// The last word of each primary.
+    /// The last response of each primary.
     told: Vec<Option<Told>>,
 }
 
-/// The last word of a primary.
+/// A primary's last response.
 enum Told {
-    /// The lock, or a place in the queue.
+    /// The lock was granted, or the request queued.
     Answered,
     Failed(LockError),
 }
@@ -218,7 +220,7 @@ impl Climbing {
             self.end_round()?;
             rounds += 1;
             if !self.step_aside(rounds) && primaries.are_reached() {
-                // Those that did not refuse have been waited for. The others get that time, too.
+                // Primaries that did not refuse were waited for. Give the others the same time.
                 if let Some(hold) = self.wait(None, Some(round + hop)).await? {
                     return Ok(Some(hold));
                 }
@@ -231,8 +233,8 @@ impl Climbing {
         self.held.iter().position(Option::is_some)
     }
 
-    /// Whether so many wait ahead that they come on another way: of those that hold a lower primary
-    /// there are but a few.
+    /// Whether the queue ahead is so long that most requests in it must hold no lower primary: only
+    /// a few can.
     fn is_crowd(&self, ahead: u64) -> bool {
         ahead > (self.held.len() / 2) as u64
     }
@@ -241,8 +243,8 @@ impl Climbing {
         self.queued.iter().any(Option::is_some)
     }
 
-    /// Waits with nothing held: where it stands already, or at the first primary that is reached.
-    /// Whether the climb goes on: not if it is not to wait.
+    /// Waits while holding nothing: in the queues joined so far, or at the first reachable primary.
+    /// Returns `false` if the lock is busy and the request does not wait.
     async fn begin(&mut self) -> Result<bool, LockError> {
         let primaries = Arc::clone(&self.ascent.primaries);
         let lock = self.ascent.request.lock.clone();
@@ -261,7 +263,7 @@ impl Climbing {
             match next(&primaries, Some(&lock), &mut self.queued, None).await {
                 Event::Granted(at, step) => {
                     if self.positions.borrow().is_none() {
-                        // It was free there.
+                        // The lock was free there.
                         primaries.follow_no_lead(&lock, at);
                     }
                     self.take(at, step);
@@ -269,7 +271,7 @@ impl Climbing {
                 }
                 Event::Busy => return Ok(false),
                 Event::Failed(at, failure) => {
-                    // Else it would join there again at once.
+                    // Otherwise this request would queue there again at once.
                     primaries.follow_no_lead(&lock, at);
                     self.pass(at, failure, true)?;
                 }
@@ -278,7 +280,7 @@ impl Climbing {
                     if !primaries.are_reached() {
                         return Ok(true);
                     }
-                    // Those ahead of it are about to do so, too.
+                    // The waiters ahead are about to queue there, too.
                     if let Some(lead) = primaries.lead(&lock)
                         && self.is_queued()
                     {
@@ -290,8 +292,8 @@ impl Climbing {
         }
     }
 
-    /// Goes through the primaries beside those that are held: upwards from the lowest one that is
-    /// held, and then downwards from it.
+    /// Requests the primaries not yet held: upwards from the lowest held primary, and then
+    /// downwards.
     async fn climb(&mut self, hop: Duration) -> Result<Option<Arc<Hold>>, LockError> {
         let primaries = Arc::clone(&self.ascent.primaries);
         let n = self.held.len();
@@ -312,7 +314,7 @@ impl Climbing {
                     Mode::Wait => return Err(self.out_of_time()),
                 }
             }
-            // Of those below it needs all that are left, or has not enough of them.
+            // Too few primaries remain below the lowest held primary.
             let missing = primaries.wanted() - self.held.iter().flatten().count();
             if at < lowest && open.len() < missing {
                 return Ok(None);
@@ -320,7 +322,7 @@ impl Climbing {
             let is_endless =
                 at < lowest && open.len() == missing && self.ascent.request.mode == Mode::Wait;
             if is_endless {
-                // A grant there would be a hold below the primary at which it waits.
+                // A grant in a lower queue would become a hold below the primary it waits for.
                 self.queued[..at].fill_with(|| None);
             }
             self.join(at, false);
@@ -333,13 +335,13 @@ impl Climbing {
             if at > lowest && ahead.is_some_and(|ahead| self.is_crowd(ahead)) {
                 primaries.follow_lead(&self.ascent.request.lock, at);
             }
-            // Where it has come to hold a lower one, what is below begins there.
+            // After a grant at a lower primary, the search below starts from there.
             tried[at] = self.lowest_held() == Some(lowest);
         }
     }
 
-    /// Waits until this primary is held, or refuses, or the time is over. Completes with the hold
-    /// if a majority is held by then.
+    /// Waits until this primary is held or refuses, or until the timeout. Returns the hold if a
+    /// majority is held by then.
     async fn wait(
         &mut self,
         at: Option<usize>,
@@ -348,9 +350,9 @@ impl Climbing {
         let primaries = Arc::clone(&self.ascent.primaries);
         let until = until.map(|until| self.end.map_or(until, |end| end.min(until)));
         let (began, lowest) = (Instant::now(), self.lowest_held());
-        // Meanwhile, if it is the last one that is missing, the others are confirmed: one whose
-        // clock has jumped may have forgotten its hold. And mostly the token of the last one is not
-        // above the numbers that they draw.
+        // While waiting for the last missing primary, confirm the others: after a clock jump, a
+        // primary may have lost a hold. Also, the last primary's token is then mostly not above the
+        // numbers drawn here.
         let mut is_last = self.held.iter().flatten().count() + 1 >= primaries.wanted();
         loop {
             let mut queued = std::mem::take(&mut self.queued);
@@ -372,7 +374,7 @@ impl Climbing {
                             return Ok(Some(hold));
                         }
                     }
-                    // Where it has come to hold a lower one, it waits above that.
+                    // After a grant at a lower primary, continue above that primary.
                     if self.lowest_held() != lowest
                         || at.is_none_or(|at| of == at || self.queued[at].is_none())
                     {
@@ -396,7 +398,7 @@ impl Climbing {
         }
     }
 
-    /// Stands in the queue of a primary, once.
+    /// Queues at a primary, unless already queued there.
     fn join(&mut self, at: usize, is_first: bool) {
         let primaries = &self.ascent.primaries;
         let (Some(server), Some(node)) = (primaries.server(at), primaries.members[at].node())
@@ -420,7 +422,7 @@ impl Climbing {
         };
         let attempt = Attempt::new(node, Ok(request), node.classes.get(class), local);
         if is_first {
-            // Told by the node itself, also while nobody polls the climb.
+            // Published by the node itself, even while nothing polls this acquisition.
             attempt.tell_positions(self.positions.clone());
         }
         self.queued[at] = Some(Place { attempt: Box::pin(attempt), server });
@@ -431,7 +433,7 @@ impl Climbing {
         self.held[at] = Some(step);
     }
 
-    /// Leaves the queues of primaries that are not reached any more.
+    /// Leaves the queues of primaries that are unreachable, or another server by now.
     fn drop_stale(&mut self) {
         for (at, place) in self.queued.iter_mut().enumerate() {
             let server = self.ascent.primaries.server(at);
@@ -439,8 +441,9 @@ impl Climbing {
         }
     }
 
-    /// After a round without a majority: others come to a higher primary on another way. Gives back
-    /// all that is held, for those that come behind, and keeps its place among these others.
+    /// Makes way after a round without a majority, if others wait at a higher primary without a
+    /// lower hold: releases everything for the requests behind, and keeps only the queue position
+    /// there.
     fn step_aside(&mut self, rounds: u32) -> bool {
         let Some(lowest) = self.lowest_held() else { return false };
         let ahead = |at: &usize| self.queued[*at].as_ref().and_then(Place::ahead);
@@ -456,8 +459,8 @@ impl Climbing {
         true
     }
 
-    /// Gives everything back until enough primaries are reached: for the wait for the store, unless
-    /// it is queued.
+    /// Releases everything while too few primaries are reachable, and waits: for `store_wait`, or
+    /// for longer if the request was queued.
     async fn reach_enough(&mut self) -> Result<(), LockError> {
         let primaries = Arc::clone(&self.ascent.primaries);
         let mut view = primaries.view.subscribe();
@@ -488,7 +491,7 @@ impl Climbing {
         Err(primaries.unreached())
     }
 
-    /// Goes on without a primary that refuses, unless the refusal is the answer to the caller.
+    /// Continues without a refusing primary, unless the refusal is the caller's result.
     fn pass(&mut self, at: usize, failure: Failure, is_first: bool) -> Result<(), LockError> {
         let Failure { error, was_queued } = failure;
         match error.kind() {
@@ -511,8 +514,8 @@ impl Climbing {
         }
     }
 
-    /// Ends a round without enough primaries, and the climb if there is no time for another one, or
-    /// if that could not have them either.
+    /// Ends a round without enough primaries. Fails if there is no time for another round, or if
+    /// another round cannot succeed.
     fn end_round(&mut self) -> Result<(), LockError> {
         let refuses = |told: &&Option<Told>| match told {
             Some(Told::Failed(error)) => !error.is_retryable() && !error.is_outage(),
@@ -527,13 +530,13 @@ impl Climbing {
         self.end.is_some_and(|end| Instant::now() >= end)
     }
 
-    /// The error of a climb that has ended without a majority.
+    /// Returns the error of an acquisition that ended without a majority.
     fn out_of_time(&mut self) -> LockError {
         self.failure().unwrap_or_else(|| LockError::new(LockErrorKind::Timeout))
     }
 
-    /// The last error of a primary, unless enough of the others have answered: then the lock is
-    /// merely taken.
+    /// Returns the last error of a primary, unless enough others have responded: then the lock is
+    /// merely busy.
     fn failure(&mut self) -> Option<LockError> {
         for (place, told) in self.queued.iter_mut().zip(&mut self.told) {
             let Some(place) = place else { continue };
@@ -566,7 +569,7 @@ impl Climbing {
         self.held.iter().flatten().count() >= self.ascent.primaries.wanted()
     }
 
-    /// Confirms these holds: each is renewed, and its counter draws one more number.
+    /// Confirms these holds: renews each, and draws one more number from each token counter.
     async fn confirm(
         &self,
         is_asked: impl Fn(&Step) -> bool,
@@ -576,7 +579,7 @@ impl Climbing {
         join_all(asked.map(async |(at, step)| (at, step.guard.confirm().await.ok()))).await
     }
 
-    /// Notes the numbers that were drawn, and gives back the holds that have none.
+    /// Records the drawn numbers, and releases holds without a number.
     fn note(&mut self, drawn: Vec<(usize, Option<FencingToken>)>) {
         for (at, drawn) in drawn {
             match (drawn, &mut self.held[at]) {
@@ -586,14 +589,15 @@ impl Climbing {
         }
     }
 
-    /// Hands the guard out once the counters of all that is held have drawn its token, or a greater
-    /// number.
+    /// Creates the guard once the counters of all held primaries have drawn the guard's token, or a
+    /// greater number.
     async fn settle(&mut self) -> Option<Arc<Hold>> {
         let steps = self.held.iter().flatten();
         let token = steps.map(|step| step.guard.fencing_token()).max()?;
-        // The reads of a name share a number, and their guards have none.
+        // Reads of a name share a number, and read guards have no token.
         if self.ascent.request.demand == Demand::EXCLUSIVE {
-            // Each server has told its token by now, so the greatest is in the floor of each.
+            // Each server has returned a token by now, so each token lower bound includes the
+            // greatest.
             let drawn = self.confirm(|step| step.drawn < token).await;
             self.note(drawn);
             self.held.iter_mut().for_each(|step| drop(step.take_if(|step| step.drawn < token)));

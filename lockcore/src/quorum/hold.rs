@@ -1,17 +1,16 @@
-//! A hold of a majority: valid while most primaries are held for certain, and healed meanwhile.
+//! A quorum hold: valid while a majority of primaries is certainly held, and repaired meanwhile.
 //!
 //! # Implementation notes
 //!
-//! - The node of each primary renews its own hold. A task of the hold asks for the ones that are
-//!   missing, and tells of the loss.
-//! - A hold that is lost stays lost: a primary that is gained counts only if a majority is held for
-//!   certain at that moment, and both are looked at under one mutex. While that is so, no other
-//!   guard can be valid or become so without its own confirmation at these primaries, whatever the
-//!   one that is gained has forgotten.
-//! - The rest of a lost hold is given back, for it would keep others waiting for nothing. But not
-//!   before its deadline, of which guards are told a little sooner: they may still go by that.
-//! - A primary that is gained later draws a token above that of the guard, since its floor has that
-//!   one. The guard keeps its own.
+//! - Each primary's node renews its hold. A task acquires missing primaries, and reports the loss.
+//! - A lost hold stays lost: a primary acquired later counts only if a majority is certainly held
+//!   at that moment; both are checked under the same mutex. While a majority is certainly held, no
+//!   other guard can be or become valid without a confirmation by these primaries, whatever data
+//!   the later primary has lost.
+//! - The rest of a lost hold is released, because it would block others for nothing. But not before
+//!   the deadline, because guards, which are notified slightly earlier, may still rely on it.
+//! - A primary acquired later draws a token above the guard's, since the token lower bound includes
+//!   the guard's token. The guard keeps the original token.
 
 use std::future::{Future, ready};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,10 +35,10 @@ use crate::types::error::LockError;
 use crate::types::hold_state::HoldState;
 use crate::types::options::LockOptions;
 
-/// A loss by time is told so long before the deadline, at most.
+/// How long before the deadline a loss by expiry is reported, at most.
 const LEAD: Duration = Duration::from_millis(100);
 
-/// A hold of a majority, which its guards share.
+/// A quorum hold, shared by its guards.
 pub(crate) struct Hold {
     token: FencingToken,
     waited: Duration,
@@ -50,23 +49,23 @@ pub(crate) struct Hold {
     _counted: Arc<()>,
 }
 
-/// The part of a hold that its task has, too.
+/// The part shared with the task.
 struct SharedHold {
     ascent: Ascent,
     since: Instant,
-    /// The end of the longest hold.
+    /// When `max_hold` ends.
     last: Option<Instant>,
     state: Mutex<State>,
-    /// A primary was gained.
+    /// A primary was acquired.
     gained: Notify,
     is_loss_reported: AtomicBool,
     lost: CancellationToken,
 }
 
 enum State {
-    /// The holds of the primaries, in the order of the list.
+    /// The holds at the primaries, in list order.
     Held(Vec<Option<Step>>),
-    /// Lost or given back, and certain until then.
+    /// Lost or released; the hold was certain until this time.
     Ended(Instant),
 }
 
@@ -108,7 +107,7 @@ impl Hold {
         self.shared.ascent.request.demand
     }
 
-    /// The token; none for a read, since reads that are held together would have different ones.
+    /// Returns the token; none for a read, since concurrent reads would have different tokens.
     pub(crate) fn fencing_token(&self) -> FencingToken {
         match self.demand() {
             Demand::EXCLUSIVE => self.token,
@@ -159,8 +158,8 @@ impl Hold {
         self.shared.deadline(&self.shared.state())
     }
 
-    /// Releases all primaries at once. Completes with whether the hold lasted until then.
-    /// But not while there are other guards.
+    /// Releases all primaries concurrently. Returns whether the hold lasted until then. Does
+    /// nothing while other guards share the hold.
     pub(crate) fn release(self: Arc<Self>) -> BoxFuture<'static, Result<(), LockError>> {
         let Some(this) = Arc::into_inner(self) else { return ready(Ok(())).boxed() };
         this.give_back().boxed()
@@ -188,7 +187,7 @@ impl Hold {
         }
     }
 
-    /// Leaves all primaries as they are, until their leases end.
+    /// Keeps all primaries locked until the leases end.
     pub(crate) fn leak(&self) {
         for step in self.shared.take() {
             step.guard.leak();
@@ -199,7 +198,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // Now, and not when its task has ended.
+        // Now, rather than when the task has ended.
         drop(self.shared.take());
         let SharedHold { ascent, since, .. } = &*self.shared;
         ascent.primaries.observer.ended(self.lock(), &ascent.of, || since.elapsed());
@@ -215,13 +214,13 @@ impl SharedHold {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Those of the holds that are certain.
+    /// Returns the certain holds.
     fn certain<'a>(&self, held: &'a [Option<Step>]) -> impl Iterator<Item = &'a Step> {
         let steps = self.primaries().members.iter().zip(held);
         steps.filter_map(|(primary, step)| step.as_ref().filter(|step| primary.has(step)))
     }
 
-    /// Whether a majority is held for certain, and each of these holds is so.
+    /// Whether a majority is certainly held, counting only holds for which `is_so` returns true.
     fn is_held(&self, state: &State, is_so: impl Fn(&Step) -> bool) -> bool {
         let State::Held(held) = state else { return false };
         let is_over = self.last.is_some_and(|last| Instant::now() >= last);
@@ -229,7 +228,7 @@ impl SharedHold {
         !is_over && certain >= self.primaries().majority()
     }
 
-    /// The time until which a majority is certain.
+    /// Returns until when a majority is certain.
     fn deadline(&self, state: &State) -> Instant {
         let held = match state {
             State::Held(held) => held,
@@ -238,7 +237,7 @@ impl SharedHold {
         let of = |step: &Step| step.guard.deadline();
         let mut deadlines: Vec<_> = self.certain(held).map(of).collect();
         if deadlines.len() < self.primaries().majority() {
-            // Lost: as it was before.
+            // Lost: use the deadline before the loss.
             deadlines = held.iter().flatten().map(of).collect();
         }
         deadlines.sort_unstable_by(|a, b| b.cmp(a));
@@ -310,18 +309,18 @@ impl SharedHold {
         }
     }
 
-    /// Completions for the losses at the primaries.
+    /// Returns futures that complete when a primary is lost.
     fn losses(&self) -> Vec<BoxFuture<'_, ()>> {
         let State::Held(held) = &*self.state() else { return Vec::new() };
         self.certain(held).map(|step| step.guard.loss().clone().cancelled_owned().boxed()).collect()
     }
 
-    /// Asks for the primaries that are missing, each by itself.
+    /// Acquires missing primaries, each independently.
     async fn heal(&self) {
         join_all((0..self.primaries().members.len()).map(|at| self.heal_at(at))).await;
     }
 
-    /// Asks for one primary while it is missing: soon, and then once in a renewal period.
+    /// Acquires a primary while it is missing: soon, and then once per renewal period.
     async fn heal_at(&self, at: usize) {
         let mut pause = HOP;
         loop {
@@ -333,7 +332,7 @@ impl SharedHold {
         }
     }
 
-    /// The number of the server of a primary that is reached and not held.
+    /// Returns the server number of a primary that is reachable and not held.
     fn missing(&self, at: usize) -> Option<u64> {
         let server = self.primaries().view.borrow().servers[at]?;
         let primary = &self.primaries().members[at];
@@ -342,13 +341,14 @@ impl SharedHold {
         let lost = held[at].take_if(|step| !primary.has(step));
         let is_missing = held[at].is_none();
         drop(state);
-        // Without the mutex: a guard that is dropped calls out.
+        // Outside the mutex: dropping a guard runs foreign code.
         drop(lost);
         is_missing.then_some(server)
     }
 
-    /// The request at a primary that is missing. A lease that is not renewed has what is left, and
-    /// waits there meanwhile: nothing else closes the gap, and it leaves with the guard.
+    /// Returns the request to a missing primary. A fixed lease requests the remaining time, and
+    /// waits in the queue meanwhile: nothing else closes the gap, and the attempt ends with the
+    /// guard.
     fn request(&self) -> Option<Request> {
         let mut request = Request { mode: Mode::Try, ..self.ascent.at_a_primary() };
         if request.options.renewal == Renewal::Fixed {

@@ -1,4 +1,4 @@
-//! The list of the primaries of a quorum.
+//! The list of quorum primaries.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use crate::types::error::LockError;
 
 /// The default port of a primary.
 const PORT: u16 = 6379;
-/// The option of a URL with the longest lease.
+/// The URL option with the longest lease.
 const MAX_LEASE_MS: &str = "max_lease_ms=";
 
-/// Several independent Redis servers, a lock on most of which is a lock: see
+/// Independent Redis servers; a lock is held while a majority of servers hold it: see
 /// [`guide::quorum`](crate::guide::quorum).
 ///
-/// `redis+quorum://` and `rediss+quorum://` URLs say the same, see
+/// Equivalent to `redis+quorum://` and `rediss+quorum://` URLs, see
 /// [`Locks::connect`](crate::Locks::connect):
 ///
 /// ```no_run
@@ -39,9 +39,9 @@ pub struct Quorum {
 }
 
 impl Quorum {
-    /// The primaries, a URL of one server each: 3, 5, 7 or 9. All processes have to have the same
-    /// addresses, databases and settings in the same order: each primary remembers them, and a
-    /// process with others is refused.
+    /// Names the primaries, a server URL each: 3, 5, 7 or 9. All processes must have the same
+    /// addresses, databases and settings in the same order: each primary stores them, and a process
+    /// that differs is refused.
     pub fn new<S: AsRef<str>>(primaries: impl IntoIterator<Item = S>) -> Self {
         Self {
             primaries: primaries.into_iter().map(|url| url.as_ref().to_owned()).collect(),
@@ -51,42 +51,42 @@ impl Quorum {
         }
     }
 
-    /// Sets the longest lease of a lock: 100 ms to 24 h, 60 s by default. A longer one is an
+    /// Sets the longest lease of a lock: 100 ms to 24 h, 60 s by default. A longer lease is an
     /// [`InvalidOption`](crate::LockErrorKind::InvalidOption). A primary that has restarted or was
-    /// emptied may have forgotten leases, and counts again once it has run for this time and, for
-    /// clocks, 1 % and 1 s more.
+    /// emptied may have lost leases, and counts again once it has run for this time plus, for clock
+    /// drift, 1 % and 1 s.
     pub fn max_lease(mut self, max_lease: Duration) -> Self {
         self.max_lease = max_lease;
         self
     }
 
     /// Sets the number of primaries beyond a majority that a guard needs: 0 to (*n* - 1) / 2 of *n*
-    /// primaries, 0 by default. So many may then forget a lock unnoticed, such as by a clock that
-    /// jumps, without a second holder. A lock can be acquired while a majority and so many more are
-    /// reached.
+    /// primaries, 0 by default. This many primaries may then lose a lock unnoticed, for example by
+    /// a clock jump, without a second holder. A lock can be acquired while a majority plus this
+    /// many are reachable.
     pub fn spare(mut self, primaries: usize) -> Self {
         self.spare = primaries;
         self
     }
 
-    /// Takes a restart for one that keeps all that the server has answered, so that it counts at
-    /// once. For primaries with `appendfsync always` alone.
+    /// Assumes that a restart loses no acknowledged data, so that a restarted primary counts at
+    /// once. Only for primaries with `appendfsync always`.
     pub fn trust_restarts(mut self, trust: bool) -> Self {
         self.trusts_restarts = trust;
         self
     }
 
-    /// The primaries of a URL, `redis+quorum://` or `rediss+quorum://` and then
+    /// Reads a URL: `redis+quorum://` or `rediss+quorum://` and then
     /// `[user[:password]@]host[:port],host[:port],host[:port]…[/db][?max_lease_ms=N]`, with the
     /// longest lease in milliseconds.
     ///
     /// # Errors
-    /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) if it is no such URL.
+    /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) if the URL has another form.
     pub fn from_url(url: impl AsRef<str>) -> Result<Self, LockError> {
         Self::read(url.as_ref()).unwrap_or_else(|| Err(not_valid()))
     }
 
-    /// As [`from_url`](Self::from_url); nothing if it is a URL of another kind.
+    /// As [`from_url`](Self::from_url); `None` for a URL of another kind.
     pub(crate) fn read(url: &str) -> Option<Result<Self, LockError>> {
         let servers = ServersUrl::read(url, "quorum", PORT)?;
         Some(servers.and_then(Self::of).ok_or_else(not_valid))

@@ -1,15 +1,14 @@
-//! One primary of a quorum: when it is reached, and from when on it counts.
+//! A quorum primary: when it is reachable, and from when on it counts.
 //!
 //! # Implementation notes
 //!
-//! - A primary that has restarted or was emptied may have forgotten holds whose guards are valid.
-//!   Until their leases are over it counts for nothing: it is not reached. The link tells of a
-//!   restart before a command goes to the server. An emptied one refuses each acquire of a process
-//!   that does not know yet, since its counter of tokens is gone.
-//! - The store notes the server's time with each look at its standing, and the last look comes
-//!   after that time is over. So the tokens that are drawn from then on are above all that the
-//!   server may have forgotten, if the clocks of the primaries differ by less than the longest
-//!   lease.
+//! - A primary that has restarted or was emptied may have lost holds whose guards are valid. Until
+//!   the leases of such holds are over, the primary does not count, and is treated as unreachable.
+//!   The link reports a restart before a command is sent to the server. An emptied primary refuses
+//!   each acquire from a process that is not aware of it, since the token counter is gone.
+//! - The store records the server's time at each check of the server identity and data age, and the
+//!   last check comes after that period is over. So later tokens are above all tokens the server
+//!   may have lost, if the clocks of the primaries differ by less than the longest lease.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -27,21 +26,21 @@ use crate::node::{Node, NodeGuard, until};
 use crate::store::{Links, Standing};
 use crate::types::error::LockError;
 
-/// A primary is reached after this time with its connections, and no longer after this time
-/// without.
+/// A primary counts as reachable after this time with connections, and as unreachable after this
+/// time without.
 const SETTLING: Duration = Duration::from_secs(1);
 
-/// The time between two warnings of one primary.
+/// The interval of warnings about a primary.
 const WARNING: Duration = Duration::from_secs(60);
 
-/// A primary that is connected. It has no standing where it refuses to tell it.
+/// A connected primary, and its server identity and data age unless it refused to report them.
 pub(crate) type Connected = (Arc<Node>, Option<Standing>);
 
 /// Connects to a primary.
 pub(crate) type Connect =
     Box<dyn Fn() -> BoxFuture<'static, Result<Connected, LockError>> + Send + Sync>;
 
-/// One primary, as one process has it.
+/// A primary as seen by one process.
 #[derive(Debug)]
 pub(crate) struct Primary {
     shared: Arc<SharedPrimary>,
@@ -50,32 +49,32 @@ pub(crate) struct Primary {
 
 struct SharedPrimary {
     at: usize,
-    /// Nothing until it was connected to for the first time.
+    /// Unset until the first connection.
     node: OnceLock<Arc<Node>>,
     quarantine: Duration,
     view: Arc<watch::Sender<View>>,
     refusal: Mutex<Refusal>,
 }
 
-/// The reason why a primary does not count.
+/// Why a primary does not count.
 #[derive(Default)]
 struct Refusal {
     error: Option<LockError>,
-    /// The moment of the last warning.
+    /// When the last warning was logged.
     warned: Option<Instant>,
 }
 
 /// A hold at one primary.
 pub(crate) struct Step {
     pub(crate) guard: NodeGuard,
-    /// The number of its server, which was known before the hold was asked for.
+    /// The server number, known before the acquire was sent.
     pub(crate) server: u64,
-    /// The last number that its counter has drawn for the hold.
+    /// The last number that the primary's token counter has drawn for the hold.
     pub(crate) drawn: FencingToken,
 }
 
 impl Step {
-    /// A hold that was just granted.
+    /// Creates the step for a new grant.
     pub(crate) fn new(guard: NodeGuard, server: u64) -> Self {
         let drawn = guard.fencing_token();
         Self { guard, server, drawn }
@@ -83,7 +82,7 @@ impl Step {
 }
 
 impl Primary {
-    /// Follows the primary at this place of the list, on this runtime.
+    /// Watches the primary with this index, on this runtime.
     pub(crate) fn follow(
         at: usize,
         (connected, connect): (Option<Connected>, Connect),
@@ -93,27 +92,27 @@ impl Primary {
     ) -> Self {
         let (node, refusal) = (OnceLock::new(), Mutex::default());
         let shared = Arc::new(SharedPrimary { at, node, quarantine, view, refusal });
-        // In a process that has just started it is reached at once.
+        // In a process that has just started, the primary is reachable at once.
         let server = connected.and_then(|connected| shared.begin(connected));
-        // Made here, and not on the first poll: the runtime may drop the task before it polls it.
+        // Created here, and not in the first poll: the runtime may drop the task before polling it.
         let end = RuntimeEnd(Arc::clone(&shared));
         let following = runtime.spawn(async move { end.0.run(connect, server).await });
         Self { shared, _following: AbortOnDropHandle::new(following) }
     }
 
-    /// Its node, once it was connected to.
+    /// Returns the node, once connected.
     pub(crate) fn node(&self) -> Option<&Arc<Node>> {
         self.shared.node.get()
     }
 
-    /// The error for which it does not count, if it has refused.
+    /// Returns why the primary does not count, if it has refused.
     pub(crate) fn refusal(&self) -> Option<LockError> {
         let error = self.shared.refusal().error.clone()?;
         (error.kind() != LockErrorKind::Unavailable).then_some(error)
     }
 
-    /// Whether the hold is certain, and its primary is not known to have forgotten anything since
-    /// it was asked for.
+    /// Whether the hold is certain, and the primary is not known to have lost data since the
+    /// acquire was sent.
     pub(crate) fn has(&self, step: &Step) -> bool {
         let is_same = |node: &Arc<Node>| node.store.servers() == step.server;
         self.node().is_some_and(is_same) && !step.guard.is_lost()
@@ -141,7 +140,7 @@ impl SharedPrimary {
         }
     }
 
-    /// Takes in a connection. Returns the number of its server, if that counts already.
+    /// Stores a connected node. Returns the server number, if the server counts already.
     fn begin(&self, (node, standing): Connected) -> Option<u64> {
         let _ = self.node.set(node);
         let counts = standing.filter(|standing| standing.age >= self.quarantine);
@@ -158,7 +157,7 @@ impl SharedPrimary {
         self.refusal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes why the primary does not count, and warns once in a while.
+    /// Records why the primary does not count, and logs a warning once per interval.
     fn refused(&self, error: LockError) {
         let mut refusal = self.refusal();
         if refusal.warned.is_none_or(|warned| warned.elapsed() >= WARNING) {
@@ -186,7 +185,8 @@ impl SharedPrimary {
         }
     }
 
-    /// Completes once it was there for a while, and all leases are over that it may have forgotten.
+    /// Completes once the primary has been connected for a while, and all leases it may have lost
+    /// are over. Returns the server number.
     async fn settled(&self, node: &Arc<Node>) -> u64 {
         sleep(SETTLING).await;
         let mut watched: Option<(u64, Instant)> = None;
@@ -200,7 +200,8 @@ impl SharedPrimary {
                 Ok(Standing { server, age }) => {
                     let same = watched.filter(|(before, _)| *before == server);
                     let (_, since) = *watched.insert(same.unwrap_or((server, Instant::now())));
-                    // Its clock may have been set back since it was marked: this one counts, too.
+                    // The server's clock may have been set back since it was marked, so our own
+                    // clock counts, too.
                     let age = age.max(asked.saturating_duration_since(since));
                     if age >= self.quarantine {
                         return server;
@@ -218,7 +219,7 @@ impl SharedPrimary {
         }
     }
 
-    /// Completes when the primary is not reached any more, or is another server.
+    /// Completes when the primary is unreachable, or another server.
     async fn until_over(&self, node: &Arc<Node>, server: u64, links: &mut Links) {
         let mut down_since = None;
         while node.store.servers() == server {
@@ -236,7 +237,7 @@ impl SharedPrimary {
     }
 }
 
-/// Tells those that wait for a primary that nothing comes any more: the runtime drops its task.
+/// Closes the view when the runtime drops the task, so that nothing waits for a primary any more.
 struct RuntimeEnd(Arc<SharedPrimary>);
 
 impl Drop for RuntimeEnd {

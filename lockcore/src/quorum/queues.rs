@@ -1,4 +1,4 @@
-//! The places of one climb in the queues of the primaries.
+//! An acquisition's attempts in the primaries' queues.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -12,44 +12,44 @@ use super::{Leads, Primaries, View};
 use crate::node::{Attempt, until};
 use crate::types::error::LockError;
 
-/// The place at each primary.
+/// The attempt at each primary.
 pub(super) type Queues = Vec<Option<Place>>;
 
-/// A place in the queue of one primary.
+/// An attempt in a primary's queue.
 pub(super) struct Place {
     pub(super) attempt: Pin<Box<Attempt>>,
-    /// The number of the server, as it was before it was asked.
+    /// The server number before the request was sent.
     pub(super) server: u64,
 }
 
 impl Place {
-    /// The number of those ahead, once the primary has answered.
+    /// Returns the number of waiters ahead, once the primary has replied.
     pub(super) fn ahead(&self) -> Option<u64> {
         self.attempt.position()
     }
 }
 
-/// The error of one primary.
+/// A primary's error.
 pub(super) struct Failure {
     pub(super) error: LockError,
-    /// Whether it had a place in the queue.
+    /// Whether the request had a queue position.
     pub(super) was_queued: bool,
 }
 
 /// What ends a wait.
 pub(super) enum Event {
     Granted(usize, Step),
-    /// Taken, and the climb is not to wait.
+    /// The lock is busy, and the request does not wait.
     Busy,
-    /// The end of a place, or of a request that had none yet.
+    /// An attempt failed, queued or not.
     Failed(usize, Failure),
-    /// Too few primaries are reached, a primary of the climb is no longer reached, or the climb is
-    /// to queue at another primary, too.
+    /// Too few primaries are reachable, a primary with an attempt is no longer reachable, or the
+    /// lock has another lead to queue at, too.
     Changed,
     Late,
 }
 
-/// The next event in these queues, until this end; also that this lock has another lead.
+/// Returns the next event in these queues, until `end`; a new lead of `lock` is an event, too.
 pub(super) async fn next(
     primaries: &Primaries,
     lock: Option<&LockName>,
@@ -85,7 +85,7 @@ pub(super) async fn next(
     });
     tokio::select! {
         biased;
-        // First: an attempt says where it cannot be polled, and a timer would not.
+        // First: outside a runtime, the attempt's panic explains the mistake, unlike a timer's.
         event = told => event,
         _ = view.wait_for(is_away) => Event::Changed,
         _ = leads.wait_for(has_moved) => Event::Changed,

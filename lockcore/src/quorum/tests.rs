@@ -1,4 +1,4 @@
-//! Locks by a majority of stores in memory.
+//! Locks by a majority of in-memory stores.
 
 mod dice;
 mod network;
@@ -19,12 +19,12 @@ fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-/// The output of a future that ends by itself, and not only when the test is stopped.
+/// Awaits a future that must end by itself, and not only when the test is stopped.
 async fn soon<T>(future: impl Future<Output = T>) -> T {
     timeout(ms(120_000), future).await.expect("it ends")
 }
 
-/// The primaries at which the name is held.
+/// Returns the primaries at which the name is held.
 async fn held_at(network: &Network) -> Vec<usize> {
     let mut held = Vec::new();
     for (at, store) in network.primaries.iter().enumerate() {
@@ -68,7 +68,7 @@ async fn a_hold_is_healed_to_all_primaries_and_released_at_all() {
     assert!(held_at(&network).await.is_empty());
 }
 
-/// Deletes the key at one primary, as an eviction does.
+/// Deletes the key at one primary, like an eviction.
 async fn evict(network: &Network, primary: usize) {
     let operator = Locks::builder().on_memory(&network.primaries[primary]).expect("options");
     operator.force_release("k").await.expect("an answer");
@@ -122,7 +122,8 @@ async fn a_fixed_lease_waits_for_a_busy_primary_and_leaves_its_queue_with_the_gu
     }
 }
 
-/// The error of a wait where these primaries refuse, and the higher others are held by a stranger.
+/// Returns the error of a wait where these primaries refuse, and a stranger holds the other higher
+/// ones.
 async fn refused_at(full: &[usize]) -> LockErrorKind {
     let mut network = Network::new(3, 23);
     let process = network.start();
@@ -131,7 +132,7 @@ async fn refused_at(full: &[usize]) -> LockErrorKind {
         let stranger = Locks::builder().on_memory(&network.primaries[primary]).expect("options");
         stranger.lock("k").await.expect("free").leak();
     }
-    // Shorter than the time after which it waits at one primary alone.
+    // Shorter than the time after which the request waits at a single primary.
     let refused = network.locks(process).lock_timeout("k", ms(150)).await;
     refused.expect_err("no majority has it free").kind()
 }
@@ -140,7 +141,7 @@ async fn refused_at(full: &[usize]) -> LockErrorKind {
 async fn a_wait_that_ends_where_a_majority_has_answered_is_a_timeout() {
     assert_eq!(refused_at(&[2]).await, LockErrorKind::Timeout);
     assert_eq!(refused_at(&[1]).await, LockErrorKind::Timeout);
-    // Nothing is known of the lock without one.
+    // Without a majority, the state of the lock is unknown.
     assert_eq!(refused_at(&[1, 2]).await, LockErrorKind::OutOfMemory);
 }
 
@@ -195,7 +196,7 @@ async fn a_hold_of_too_few_primaries_is_lost_before_another_one_begins() {
         deadline = guard.deadline();
         sleep(ms(10)).await;
     }
-    // Told a hundredth of the lease before that, and not much sooner.
+    // Reported a hundredth of the lease before the deadline, and not much sooner.
     let left = deadline.saturating_duration_since(Instant::now());
     assert!(deadline > Instant::now() && left < ms(200), "{left:?}");
     let next = soon(waiting).await.expect("no panic").expect("granted");
@@ -205,7 +206,7 @@ async fn a_hold_of_too_few_primaries_is_lost_before_another_one_begins() {
     next.release().await.expect("held");
 }
 
-/// One process holds 0 and 1, and another one reaches 1 and 2 alone.
+/// One process holds 0 and 1, and another reaches only 1 and 2.
 async fn two_majorities() -> (Network, usize, LockGuard, usize) {
     let mut network = Network::new(3, 5);
     let (one, other) = (network.start(), network.start());
@@ -227,7 +228,7 @@ async fn a_primary_that_was_emptied_grants_nothing_while_it_may_have_forgotten_a
             _ => network.primaries[1].flush(),
         }
         let emptied = Instant::now();
-        // Its own hold of 1 counts no more, or is lost: 0 alone is no majority.
+        // The hold at 1 does not count any more, or is lost: 0 alone is no majority.
         soon(guard.lost()).await;
         drop(guard);
         network.cut(one, 1, true);
@@ -245,7 +246,7 @@ async fn a_token_is_above_those_of_primaries_whose_clocks_are_ahead() {
     let guard = locked(&network, one).await;
     let before = guard.fencing_token();
     guard.release().await.expect("held");
-    // It has seen none of these tokens.
+    // The other process has seen none of these tokens.
     network.cut(other, 0, true);
     sleep(ms(2_000)).await;
     let guard = locked(&network, other).await;
@@ -255,7 +256,7 @@ async fn a_token_is_above_those_of_primaries_whose_clocks_are_ahead() {
 #[tokio::test(start_paused = true)]
 async fn a_primary_whose_clock_is_set_back_counts_once_it_was_watched_for_the_longest_lease() {
     let mut network = Network::new(3, 20);
-    // An hour ahead when it is emptied, and put right later.
+    // An hour ahead when emptied, and corrected later.
     network.primaries[0].set_clock_forward(ms(3_600_000));
     let process = network.start();
     network.restart(0, false);
@@ -270,7 +271,7 @@ async fn a_primary_whose_clock_is_set_back_counts_once_it_was_watched_for_the_lo
     guard.release().await.expect("held");
 }
 
-/// A lock of another name, by a process that knows no other primary.
+/// Locks another name, from a process that knows no other primary.
 async fn stranger(network: &Network, primary: usize) {
     let stranger = Locks::builder().on_memory(&network.primaries[primary]).expect("options");
     drop(stranger.lock("another").await.expect("free"));
@@ -279,7 +280,7 @@ async fn stranger(network: &Network, primary: usize) {
 #[tokio::test(start_paused = true)]
 async fn a_token_is_above_those_that_a_primary_has_forgotten() {
     let mut network = Network::new(3, 7);
-    // 2 goes on by the clock of 0, which is ahead, and forgets it.
+    // 2 continues from the clock of 0, which is ahead, and forgets it.
     network.primaries[0].set_clock_forward(ms(4_000));
     let (one, other) = (network.start(), network.start());
     network.cut(one, 1, true);
@@ -288,7 +289,7 @@ async fn a_token_is_above_those_that_a_primary_has_forgotten() {
     let guard = locked(&network, one).await;
     let before = guard.fencing_token();
     drop(guard);
-    // Both counters go on from the clocks of these moments. That of 1 is behind: a token of 1 above
+    // Both counters continue from the current clocks. The clock of 1 is behind: a token of 1 above
     // the counter of 2 would lead to the clock of 2.
     stranger(&network, 1).await;
     network.restart(2, false);
@@ -319,7 +320,7 @@ async fn a_try_that_holds_the_first_primary_alone_is_none() {
     let mut network = Network::new(3, 17);
     let (one, other) = (network.start(), network.start());
     for primary in [1, 2] {
-        // As one that cannot be released.
+        // Like a hold that cannot be released.
         let store = &network.primaries[primary];
         let stranger = Locks::builder().on_memory(store).expect("options");
         stranger.lock("k").await.expect("free").leak();
@@ -341,7 +342,7 @@ async fn a_process_that_reaches_too_few_primaries_keeps_nobody_waiting() {
     network.cut(one, 1, true);
     network.cut(one, 2, true);
     drop(first);
-    // It is granted 0, and gives it back once it knows that it has no majority.
+    // The process is granted 0, and releases it on finding that it has no majority.
     sleep(ms(1_500)).await;
     let began = Instant::now();
     drop(locked(&network, other).await);
@@ -442,7 +443,7 @@ async fn a_hold_that_was_lost_for_a_moment_is_not_healed() {
     let mut network = Network::new(5, 16);
     let process = network.start();
     let guard = locked(&network, process).await;
-    // The other two are on their way.
+    // The other two acquires are in flight.
     sleep(ms(1)).await;
     let quorum = network.locks(process).quorum.as_ref().expect("a quorum");
     quorum.members[0].node().expect("connected").clock.suspend(2 * MAX_LEASE);
@@ -480,7 +481,7 @@ async fn an_inspection_tells_at_how_many_primaries_the_process_of_a_holder_holds
     let guard = locked(&network, one).await;
     sleep(ms(50)).await;
     assert_eq!(held(&network).await, (3, 3));
-    // It is not gained again.
+    // The process does not acquire it again.
     network.cut(one, 0, false);
     network.primaries[0].flush();
     assert_eq!(held(&network).await, (2, 3), "the lowest one does not know it");

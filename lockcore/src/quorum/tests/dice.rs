@@ -1,4 +1,4 @@
-//! Numbers that follow from a seed.
+//! Pseudo-random numbers from a seed.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ impl Dice {
         Duration::from_millis(from + self.below(to - from + 1))
     }
 
-    /// Another sequence.
+    /// Returns an independent sequence.
     pub(super) fn split(&mut self) -> Self {
         Self(self.below(u64::MAX))
     }

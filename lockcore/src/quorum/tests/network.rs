@@ -1,4 +1,4 @@
-//! Processes and primaries on a network that a test disturbs: stores in memory behind connections
+//! Processes and primaries on a network that a test disturbs: in-memory stores behind connections
 //! that take time and can be cut, in tokio's paused time.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -27,7 +27,7 @@ pub(super) const MAX_LEASE: Duration = Duration::from_secs(5);
 pub(super) struct Network {
     pub(super) primaries: Vec<MemoryStore>,
     pub(super) processes: Vec<Process>,
-    /// The labels of those that have asked at the first primary, in the order in which they came.
+    /// The labels of requests at the first primary, in the order of first arrival.
     pub(super) arrivals: Arc<Mutex<Vec<String>>>,
     spare: usize,
     dice: Dice,
@@ -54,20 +54,20 @@ impl Network {
         Self { spare, ..self }
     }
 
-    /// Starts one more process; its number.
+    /// Starts another process. Returns the process number.
     pub(super) fn start(&mut self) -> usize {
         let list: Vec<usize> = (0..self.primaries.len()).collect();
         self.start_with(&list)
     }
 
-    /// Starts one more process, with the primaries in this order.
+    /// Starts another process, with the primaries in this order.
     pub(super) fn start_with(&mut self, list: &[usize]) -> usize {
         let id = NodeId::from(u128::from(self.dice.below(u64::MAX)) + 1);
         let seen = Arc::default();
-        // The walks judge who is served, however long a primary counts for nothing.
+        // The walks check who is served, however long a primary does not count.
         let builder =
             Locks::builder().label("process").lease(MAX_LEASE).store_wait(Duration::from_secs(300));
-        // A primary of a quorum forms no runs.
+        // Quorum primaries form no batches.
         let builder = builder.run_limit(1);
         let mut wires = Vec::new();
         let connect = |at: &usize| -> (Option<Connected>, Connect) {
@@ -101,7 +101,7 @@ impl Network {
         &self.processes[process].locks
     }
 
-    /// Restarts a primary, which keeps all that it has or nothing of it.
+    /// Restarts a primary, with or without its data.
     pub(super) fn restart(&mut self, primary: usize, keeps: bool) {
         self.primaries[primary].restart(keeps);
         for process in &self.processes {
@@ -109,7 +109,7 @@ impl Network {
         }
     }
 
-    /// Cuts a process off from a primary. It notices at once, or by a time-out.
+    /// Cuts a process off from a primary. The process notices at once, or by a timeout.
     pub(super) fn cut(&self, process: usize, primary: usize, is_noticed: bool) {
         self.processes[process].wires[primary].cut(is_noticed);
     }
@@ -122,17 +122,17 @@ impl Network {
         }
     }
 
-    /// A primary refuses the acquires of a process.
+    /// Makes a primary refuse the acquires of a process.
     pub(super) fn fill(&self, process: usize, primary: usize) {
         self.processes[process].wires[primary].state().refused = Some(0);
     }
 
-    /// The number of acquires of a process that a full primary has refused.
+    /// Returns how many acquires of a process a full primary has refused.
     pub(super) fn refused(&self, process: usize, primary: usize) -> usize {
         self.processes[process].wires[primary].state().refused.unwrap_or(0)
     }
 
-    /// Ends a process: nothing of it is heard any more.
+    /// Kills a process: nothing it sends arrives any more.
     pub(super) fn kill(&self, process: usize) {
         for wire in &self.processes[process].wires {
             wire.state().is_dead = true;
@@ -141,7 +141,7 @@ impl Network {
         }
     }
 
-    /// The number of primaries that a process can reach.
+    /// Returns the number of primaries that a process can reach.
     pub(super) fn reachable(&self, process: usize) -> usize {
         let wires = self.processes[process].wires.iter();
         wires.filter(|wire| !wire.state().is_cut).count()
@@ -160,22 +160,21 @@ struct SharedWire {
 }
 
 struct WireState {
-    /// Counts the connections.
+    /// The connection number.
     connection: u64,
-    /// The number of the server, as it was on connecting or the last answer has told it.
+    /// The server number, as of the last connect or reply.
     server: u64,
     is_cut: bool,
     is_dead: bool,
-    /// The number of acquires that the server has refused, if it refuses them as one without
-    /// memory does.
+    /// The number of acquires that the server has refused, if it refuses them as if out of memory.
     refused: Option<usize>,
     dice: Dice,
-    /// The times at which the last request, answer and message arrive.
+    /// When the last request, reply and message arrive.
     last: [Instant; 3],
 }
 
 impl WireState {
-    /// The time at which something that leaves now arrives: never before the one before it.
+    /// Returns when something sent now arrives: never before the predecessor.
     fn arrival(&mut self, way: usize, from: Instant) -> Instant {
         let at = (from + self.dice.ms(1, 4)).max(self.last[way] + Duration::from_millis(1));
         self.last[way] = at;
@@ -229,7 +228,7 @@ impl Wire {
         });
     }
 
-    /// Ends the connection, and opens another one soon unless it is cut.
+    /// Closes the connection, and opens another soon unless it is cut.
     fn reconnect(&self) {
         let mut state = self.state();
         state.connection += 1;
@@ -282,7 +281,7 @@ impl Wire {
             }
             if std::mem::replace(&mut state.server, server) != server {
                 drop(state);
-                // Those that follow it look at the count.
+                // Wake the tasks that watch the state; they re-read the count.
                 wire.0.link.send_modify(|_| {});
             }
             answer
@@ -290,7 +289,7 @@ impl Wire {
         answered.boxed()
     }
 
-    /// Notes the labels of those that ask for the first time.
+    /// Records the labels of requests that arrive for the first time.
     fn arrive(&self, command: &Command) {
         let Command::Acquire { members, .. } = command else { return };
         let Some(arrivals) = self.arrivals().clone() else { return };
@@ -368,9 +367,9 @@ impl Store for Wire {
     }
 }
 
-/// Lets messages through while the connection stands.
+/// Forwards messages while the connection is open.
 struct Filter {
-    /// The wire has the store, and the store has this.
+    /// Weak: the wire owns the store, and the store owns this filter.
     wire: Weak<SharedWire>,
     listener: Inbox,
 }

@@ -1,8 +1,8 @@
-//! Random walks: processes acquire, hold and give back while primaries restart, forget and are cut
+//! Random walks: processes acquire, hold and release while primaries restart, lose data and are cut
 //! off. The laws: I1, at most one guard is valid; I2, tokens rise in the order in which guards are
-//! handed out; I3, without faults, guards are handed out in the order in which they were asked for
-//! at the first primary; I4, once the faults are over everyone is served, and nothing stays behind;
-//! I5, so is everyone who reaches a majority where links stay cut.
+//! created; I3, without faults, guards are created in the order of arrival at the first primary;
+//! I4, once the faults are over every request is served, and nothing stays behind; I5, where links
+//! stay cut, so is every request that reaches a majority.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -18,10 +18,10 @@ use super::network::{MAX_LEASE, Network};
 use crate::api::guard::LockGuard;
 use crate::api::locks::Locks;
 
-/// Long enough for everyone to be served after the last fault.
+/// Long enough to serve every request after the last fault.
 const CALM: Duration = Duration::from_secs(300);
 
-/// All guards that live, in the order in which they were handed out.
+/// All live guards, in the order of creation.
 #[derive(Default)]
 struct Ledger {
     guards: Mutex<Vec<Arc<LockGuard>>>,
@@ -62,7 +62,7 @@ impl Ledger {
     }
 }
 
-/// Acquires and gives back until the walk is over.
+/// Acquires and releases until the walk is over.
 async fn act(locks: Locks, ledger: Arc<Ledger>, name: String, mut dice: Dice) {
     let mut number = 0;
     while !ledger.is_over.load(Ordering::Relaxed) {
@@ -153,7 +153,7 @@ impl Walk {
             88..92 => self.network.restart(primary, false),
             92..96 => self.network.primaries[primary].flush(),
             _ => {
-                // Its tasks end without giving anything back.
+                // The tasks of the process end without releasing anything.
                 let (process, mut tasks) = self.tasks.swap_remove(at);
                 self.network.kill(process);
                 tasks.abort_all();
@@ -204,8 +204,8 @@ impl Walk {
         self.ledger.handed_out.load(Ordering::Relaxed)
     }
 
-    /// After the longest lease no process waits or holds at any primary. One that was killed is
-    /// shown in queues until it has been silent for 15 s.
+    /// After the longest lease, no process waits or holds at any primary. A killed process is shown
+    /// in queues until it has been silent for 15 s.
     async fn nothing_is_left(&self) {
         sleep(2 * MAX_LEASE).await;
         let killed = self.ledger.killed.lock().unwrap_or_else(PoisonError::into_inner).clone();

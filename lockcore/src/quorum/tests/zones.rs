@@ -1,6 +1,6 @@
-//! Zones under sustained load while links between them stay cut. The law: everyone who reaches a
-//! majority is served within the turns of all that are ahead of it, and a hop a primary. While the
-//! zones learn of each other it may take longer, but nobody is refused.
+//! Zones under sustained load while links between them stay cut. The law: each request that reaches
+//! a majority is served within the turns of all requests ahead, plus a hop per primary. While the
+//! zones learn of each other it may take longer, but no request is refused.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,21 +13,21 @@ use super::network::{MAX_LEASE, Network};
 use crate::api::locks::Locks;
 use crate::types::error::LockError;
 
-/// The time for which the load goes on.
+/// How long the load lasts.
 const LOAD: Duration = Duration::from_secs(60);
-/// The time after which the zones have learned of each other.
+/// When the zones have learned of each other.
 const LEARNED: Duration = Duration::from_secs(15);
 /// The longest wait of a request; far above any bound here.
 const WAIT: Duration = Duration::from_secs(40);
-/// The longest time from one guard to the next, beside the hold: some ways over the network.
+/// The longest time from one guard to the next, beside the hold: a few trips over the network.
 const HAND_OVER: Duration = Duration::from_millis(40);
 /// The longest hop.
 const HOP: Duration = Duration::from_secs(1);
 
-/// Processes in one zone: the primaries that they reach, and their requests at any time.
+/// Processes in one zone: the reachable primaries, and the number of concurrent requests.
 type Zone = (&'static [usize], usize);
 
-/// What became of the requests of one zone.
+/// The results of the requests from one zone.
 #[derive(Debug, Default, Clone, Copy)]
 struct Served {
     guards: usize,
@@ -67,15 +67,15 @@ fn note(served: &Mutex<Served>, waited: Duration, error: Option<&LockError>) {
     }
 }
 
-/// The requests of each caller, one after the other.
+/// The requests of each caller, sent one after the other.
 #[derive(Debug, Clone, Copy)]
 struct Load {
     hold: Duration,
     readers_of_four: usize,
 }
 
-/// The load of these zones on one lock. Each has two processes, if it has several requests. Also
-/// returns whether any process follows a lead.
+/// Runs the load of these zones on one lock. Each zone has two processes, if it has several
+/// requests. Also returns whether any process follows a lead.
 fn run(n: usize, zones: &[Zone], load: Load, seed: u64) -> (Vec<Served>, bool) {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build().expect("a runtime");
@@ -109,7 +109,7 @@ fn run(n: usize, zones: &[Zone], load: Load, seed: u64) -> (Vec<Served>, bool) {
     })
 }
 
-/// Loads these zones with writers and judges how long each request waited.
+/// Loads these zones with writers, and checks how long each request waited.
 fn judge(n: usize, zones: &[Zone], hold: Duration) {
     judge_load(n, zones, Load { hold, readers_of_four: 0 });
 }
@@ -118,7 +118,7 @@ fn judge_load(n: usize, zones: &[Zone], load: Load) {
     let hold = load.hold;
     for seed in 0..3 {
         let (served, has_led) = run(n, zones, load, seed);
-        // Only a crowd of a cut zone leads others to its primary.
+        // Only a crowd in a cut-off zone leads others to its primary.
         let is_led = zones.iter().any(|(reached, requests)| reached.len() < n && *requests > n);
         assert_eq!(has_led, is_led, "seed {seed}: {zones:?}, {load:?}: whether a primary leads");
         let ahead = zones.iter().map(|(_, requests)| *requests as u32).sum::<u32>();
@@ -169,7 +169,7 @@ fn one_request_of_a_cut_zone_is_served_and_stops_nobody() {
 fn zones_of_five_primaries_are_served_in_turn() {
     judge(5, &[(&[0, 1, 2], 16), (&[2, 3, 4], 16)], ms(100));
     judge(5, &[(&[0, 1, 2], 16), (&[0, 1, 2, 3, 4], 16), (&[2, 3, 4], 16)], ms(100));
-    // The fourth one is away.
+    // The fourth primary is away.
     judge(5, &[(&[0, 1, 2], 16), (&[1, 2, 4], 16)], ms(100));
 }
 
