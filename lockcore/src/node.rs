@@ -1,6 +1,6 @@
-//! The driver of this process's half of the protocol, which is [`proto::node`].
+//! Drives this process's side of the protocol in [`proto::node`].
 //!
-//! [`driver`] carries out the decisions of the core; all other modules serve it.
+//! [`driver`] carries out the core's decisions; all other modules support it.
 
 mod attempt;
 mod background;

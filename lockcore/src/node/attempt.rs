@@ -1,4 +1,4 @@
-//! An acquisition by this node: dropping it leaves the queue.
+//! An acquisition by this node. Dropping it leaves the queue.
 
 use std::fmt;
 use std::future::Future;
@@ -18,11 +18,11 @@ use super::{HoldCell, Node, NodeGuard, Observer, cause_of, later, timer};
 use crate::node::class::Class;
 use crate::types::error::LockError;
 
-/// Without a wait limit, an attempt ends when nothing has succeeded for this long, or for the lease
-/// if that is longer.
+/// Without a wait limit, an attempt fails when no request has succeeded for this long, or for the
+/// lease if longer.
 pub(crate) const SILENCE: Duration = Duration::from_secs(15);
 
-/// The result of an attempt; `None` is "busy", for attempts that do not wait.
+/// An attempt's result; `None` means busy, for attempts that do not wait.
 pub(crate) type AttemptResult = Result<Option<NodeGuard>, LockError>;
 
 /// An acquisition by one node.
@@ -36,23 +36,23 @@ pub(crate) struct Attempt {
     timer: Option<Sleep>,
 }
 
-/// The options of an attempt that concern its own node alone.
+/// Attempt options that concern only this node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LocalOptions {
-    /// Whether it has a label of its own, which a trace context does not replace.
+    /// Whether a label is set, which a trace context must not replace.
     pub(crate) is_labelled: bool,
-    /// Whether the span of the wait is to have the labels of the holders.
+    /// Whether to record the holders' labels in the wait span.
     pub(crate) records_holders: bool,
-    /// Whether it is refused where its wait would be too long.
+    /// Whether to refuse the request if the predicted wait is too long.
     pub(crate) refuses_early: bool,
-    /// The longest wait for the store; nothing leaves it to the settings of the node.
+    /// The longest wait for the store; `None` uses the node's setting.
     pub(crate) store_wait: Option<Duration>,
-    /// Whether an outage of that length ends it although it is queued.
+    /// Whether an outage of that length fails the attempt even while queued.
     pub(crate) leaves_in_outage: bool,
 }
 
 impl LocalOptions {
-    /// Those of a request whose label is its own, and nothing else.
+    /// Only a label, and no other option.
     pub(crate) const LABELLED: Self = Self {
         is_labelled: true,
         records_holders: false,
@@ -61,7 +61,7 @@ impl LocalOptions {
         leaves_in_outage: false,
     };
 
-    /// Labels the request with the trace context of its caller, unless it has a label.
+    /// Labels the request with the caller's trace context, unless labelled already.
     pub(crate) fn label(&mut self, request: &mut Request, observer: &Observer) {
         if !self.is_labelled
             && let Some(label) = observer.trace_label()
@@ -76,7 +76,7 @@ enum AttemptState {
     /// Not polled yet.
     New(Option<Result<Request, LockError>>),
     Running(RunningAttempt),
-    /// Refused, and told so when the timer fires, if there is one: see `node::refusal_pace`.
+    /// Refused; returned when the timer fires, if set: see `node::refusal_pace`.
     Refused(LockError),
     Done,
 }
@@ -92,23 +92,23 @@ struct RunningAttempt {
     _slot: Option<OwnedSemaphorePermit>,
 }
 
-/// The events that end an attempt.
+/// What ends an attempt.
 #[derive(Debug, Clone, Copy)]
 enum Limit {
-    /// The time of one request, for those that ask once.
+    /// The request timeout, for attempts that do not wait.
     Once(Instant),
-    /// The caller's wait.
+    /// The caller's wait limit.
     At(Instant),
-    /// No success of any request for this long, counted from the attempt's start at the earliest.
+    /// No request has succeeded for this long, counted from the attempt's start at the earliest.
     Silence(Duration, Instant),
 }
 
-/// The wait for the store. It ends an attempt that no server has queued yet, and others only where
-/// they say so.
+/// The wait for the store. It fails attempts that no server has queued yet, and queued attempts
+/// only with `leaves_in_outage`.
 #[derive(Debug, Clone, Copy)]
 struct StoreWait {
     longest: Duration,
-    /// The next look at the store, if there is one.
+    /// When to check the store next, if at all.
     look_at: Option<Instant>,
     leaves_in_outage: bool,
 }
@@ -120,17 +120,17 @@ impl StoreWait {
         Self { longest, look_at, leaves_in_outage: local.leaves_in_outage }
     }
 
-    /// The error of an outage that has lasted for so long, or longer.
+    /// Returns the store's error if an outage has lasted for `longest` or more.
     fn outage(self, node: &Node, lock: &LockName, mode: Mode) -> Option<StoreError> {
         let outage = node.store.outage(lock, mode == Mode::Wait)?;
         (outage.since.elapsed() >= self.longest).then_some(outage.error)
     }
 }
 
-/// The reason for which the time of an attempt is up.
+/// Why an attempt's time is up.
 enum End {
     Limit,
-    /// It has waited for the store for long enough, which has this error, if it is known.
+    /// The attempt has waited long enough for the store; with the store's error, if known.
     Store(Option<StoreError>),
 }
 
@@ -154,13 +154,13 @@ impl Attempt {
         self.cell.positions()
     }
 
-    /// Has the positions told on this channel.
+    /// Publishes the positions on this channel.
     pub(crate) fn tell_positions(&self, positions: watch::Sender<Option<u64>>) {
         self.cell.tell_positions(positions);
     }
 }
 
-/// Reserves one of this `Locks`' waiting slots. Attempts that do not wait need none.
+/// Reserves a waiting slot of this `Locks`. Attempts that do not wait need no slot.
 fn take_slot(
     node: &Node,
     request: &Request,
@@ -180,7 +180,7 @@ fn take_slot(
     })
 }
 
-/// Lowers the queue limit of a request to that of its prediction: the server knows the queue.
+/// Lowers the request's queue limit as predicted; the server enforces it, since it knows the queue.
 fn predict(request: &mut Request, cell: &mut HoldCell) {
     let Some((wait, class)) = request.options.wait.zip(cell.class()) else { return };
     let limit = request.options.queue_limit;
@@ -205,7 +205,7 @@ impl Limit {
         }
     }
 
-    /// The earliest instant at which it may end the attempt.
+    /// Returns the earliest instant at which the limit may end the attempt.
     fn earliest(self) -> Instant {
         match self {
             Self::Once(at) | Self::At(at) => at,
@@ -259,14 +259,14 @@ impl RunningAttempt {
         Ok(Self { attempt, lock, cell, demand, limit, store_wait, span, _slot: slot })
     }
 
-    /// The earliest instant at which it may have to end.
+    /// Returns the earliest instant at which the attempt may have to end.
     fn next_look(&self, node: &Node) -> Instant {
         let limit = self.limit.instant(node);
         self.store_wait.look_at.map_or(limit, |at| at.min(limit))
     }
 
-    /// Looks whether it has waited for the store for long enough. If not, sets the next look. The
-    /// error of the store, where that is known.
+    /// Returns `Some` if the attempt has waited long enough for the store, with the store's error
+    /// if known. Otherwise schedules the next check.
     fn look_at_store(&mut self, node: &Node) -> Option<Option<StoreError>> {
         let now = Instant::now();
         let StoreWait { longest, look_at, leaves_in_outage } = self.store_wait;
@@ -284,7 +284,7 @@ impl RunningAttempt {
                     }
                     Some(end)
                 }
-                // Its answer has come, and what it was granted may still be lost.
+                // The reply has arrived, but its grant may still be lost.
                 None => Some(next),
             },
             true if !leaves_in_outage => None,
@@ -299,7 +299,7 @@ impl RunningAttempt {
         None
     }
 
-    /// The outcome of the attempt, once there is one.
+    /// Returns the attempt's result, if it has ended.
     fn outcome(&self, node: &Arc<Node>, outcome: Outcome) -> Option<AttemptResult> {
         match outcome {
             Outcome::Waits => None,
@@ -321,7 +321,7 @@ impl RunningAttempt {
         }
     }
 
-    /// The instant at which the caller is told this outcome, if that is later than now.
+    /// Returns when to report this result to the caller, if later than now.
     fn told_at(&self, node: &Node, outcome: &AttemptResult) -> Option<Instant> {
         use LockErrorKind::{QueueFull, WaitTooLong};
         let Err(error) = outcome else { return None };
@@ -330,7 +330,7 @@ impl RunningAttempt {
             .flatten()
     }
 
-    /// Records the outcome in the span of the wait.
+    /// Records the result in the wait span.
     fn observe(&self, node: &Node, outcome: &AttemptResult) {
         let outcome = match outcome {
             Ok(Some(guard)) => {
@@ -343,7 +343,7 @@ impl RunningAttempt {
         node.observer.acquired(&self.span, &self.cell, outcome);
     }
 
-    /// Ends an attempt whose time is up. A grant may have come in the same instant; then it counts.
+    /// Ends an attempt whose time is up. A grant that arrived in the same instant counts.
     fn time_out(&self, node: &Arc<Node>, end: End) -> AttemptResult {
         let take = || {
             node.with(|core| {
@@ -376,7 +376,7 @@ impl RunningAttempt {
     }
 }
 
-/// Tells a refusal: once the timer has fired, where there is one.
+/// Returns a refusal, once the timer has fired, if set.
 fn tell_refusal(
     state: &mut AttemptState,
     mut timer: Pin<&mut Option<Sleep>>,
@@ -412,7 +412,7 @@ impl Future for Attempt {
                 let limits = (limit, store_wait);
                 let begun =
                     RunningAttempt::begin(this.node, request, this.cell, *this.local, limits);
-                // One that goes on without the lock does not come back.
+                // A caller that continues without the lock does not retry: no delay.
                 if matches!(&begun, Err(error) if error.kind() != LockErrorKind::Closed)
                     && !this.local.leaves_in_outage
                 {
@@ -434,15 +434,16 @@ impl Future for Attempt {
         let AttemptState::Running(running) = this.state else {
             panic!("an acquisition is not polled after it is ready");
         };
-        // The wait alone: the span of the hold is the caller's.
+        // Entered only for the wait: the hold span is the caller's.
         let waiting = running.span.clone().entered();
-        // First, so that an event after the look wakes this task.
+        // Before the check, so that a later event wakes this task.
         running.cell.caller.register(cx.waker());
         let attempt = running.attempt;
-        // A store in memory has answered by now. The caller's task shares its thread all the same:
-        // asked for before the outcome is taken, which could not be kept.
+        // An in-memory store has replied by now, but this task must still yield to other tasks. The
+        // budget is checked before the outcome is taken, because the outcome could not be kept.
         let budget = ready!(poll_proceed(cx));
-        // One that has just asked finds nothing yet: a look tells, at less cost than an event.
+        // Right after the request there is no outcome: a look shows this at less cost than an
+        // event.
         let is_asking = has_just_asked && this.node.look(|core| core.is_asking(attempt));
         let outcome = match is_asking {
             true => Outcome::Waits,
@@ -476,7 +477,7 @@ impl Future for Attempt {
             };
             let at = running.next_look(this.node);
             if matches!(end, End::Limit) && at > Instant::now() {
-                // Its answer has come, or something has succeeded since the timer was set.
+                // The reply has arrived, or a request has succeeded since the timer was set.
                 timer.reset(at);
                 continue;
             }

@@ -1,16 +1,15 @@
-//! The requests of the background: renewals, touches and repetitions.
+//! Background requests: renewals, touches and retries.
 //!
 //! # Implementation notes
 //!
-//! - There is one such task for each node. It sleeps until the next thing is due, for a second at
-//!   most: timers stop while the machine is suspended, and leases do not. If nothing is due, it
-//!   sleeps until it is woken.
-//! - It writes the node's process down for operators: see [`Telling`].
-//! - It sets the gauges, too, and comes once more for those that are not zero.
-//! - A tick changes a bounded number of entries, and sends all its requests before the next tick
-//!   sends its own. If there is more to do, the task yields first, so that callers get the mutex.
-//! - The task ends, and closes the store, once no handle of the node is left and every hold is
-//!   released. If the runtime drops it before, it ends every attempt: nothing could answer them.
+//! - Each node has one such task. It sleeps until the next timer, for a second at most: timers stop
+//!   while the machine is suspended, and leases do not. If nothing is due, it sleeps until woken.
+//! - It records the node's process for operators: see [`Telling`].
+//! - It also sets the gauges, and runs once more while any gauge is not zero.
+//! - A tick changes a bounded number of entries, and sends all requests before the next tick sends
+//!   any. If there is more to do, the task yields first, so that callers get the mutex.
+//! - The task ends, and closes the store, once no handle is left and every hold is released. If the
+//!   runtime drops the task earlier, it ends every attempt, because none could ever get a reply.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,11 +23,11 @@ use super::observe::gauges::Gauges;
 use super::telling::Telling;
 use crate::store::Links;
 
-/// The longest time without a look whether the machine was suspended.
+/// The longest time without a check whether the machine was suspended.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// The node while the task runs. If the runtime drops the task before its end, it ends every
-/// attempt: nothing could ever answer them.
+/// The node while the task runs. If the runtime drops the task early, every attempt is ended,
+/// because none could ever get a reply.
 struct RunningNode {
     driver: Option<Arc<Driver>>,
     #[cfg(feature = "metrics")]
@@ -36,7 +35,7 @@ struct RunningNode {
 }
 
 impl RunningNode {
-    /// Sets the gauges. Returns the moment at which they are to be set again.
+    /// Sets the gauges. Returns when to set them again.
     fn sample(&mut self) -> Option<Moment> {
         #[cfg(feature = "metrics")]
         if let Some(driver) = &self.driver {
@@ -63,9 +62,9 @@ impl Drop for RunningNode {
     }
 }
 
-/// Runs until no handle of the node is left, and every hold is released.
+/// Runs until no handle is left and every hold is released.
 pub(super) fn run(driver: Arc<Driver>, links: Links) -> impl Future<Output = ()> + Send {
-    // Made here, and not on the first poll: the runtime may drop the task before it polls it.
+    // Created here, and not in the first poll: the runtime may drop the task before polling it.
     let running = RunningNode {
         driver: Some(Arc::clone(&driver)),
         #[cfg(feature = "metrics")]
@@ -80,7 +79,7 @@ async fn work(driver: Arc<Driver>, mut links: Links, mut running: RunningNode) {
     loop {
         let (is_more, next) = driver.tick(LONGEST, was_woken);
         if is_more {
-            // Others want the table, too.
+            // Let callers use the table, too.
             tokio::task::yield_now().await;
             continue;
         }

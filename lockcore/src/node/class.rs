@@ -1,5 +1,4 @@
-//! Classes of requests: the few names by which the uses of a `Locks` are told apart, where the
-//! names of locks are too many.
+//! Request classes: a few names for the kinds of requests, because lock names are too many.
 
 mod hold_times;
 #[cfg(feature = "metrics")]
@@ -16,13 +15,13 @@ use self::hold_times::HoldTimes;
 #[cfg(feature = "metrics")]
 use self::metrics::ClassMetrics;
 
-/// Most classes of one `Locks`, beside [`DEFAULT`] and [`OTHER`].
+/// Maximum number of classes per `Locks`, besides [`DEFAULT`] and [`OTHER`].
 const MAX_CLASSES: usize = 1_000;
 /// The longest name, in bytes.
 const MAX_BYTES: usize = 64;
-/// The class of requests that name none.
+/// The class of requests without a class.
 const DEFAULT: &str = "default";
-/// The class of requests whose class is one too many.
+/// The class of requests beyond the maximum number of classes.
 const OTHER: &str = "other";
 
 /// A class of requests.
@@ -31,7 +30,7 @@ pub(crate) struct Class {
     pub(crate) name: Arc<str>,
     #[cfg(feature = "metrics")]
     pub(crate) metrics: ClassMetrics,
-    /// Whether a request of the class refuses early: else nobody needs the lengths of its holds.
+    /// Whether any request refuses early; otherwise hold times are not needed.
     is_predicted: AtomicBool,
     holds: Mutex<HoldTimes>,
 }
@@ -50,7 +49,7 @@ impl Class {
 }
 
 impl Class {
-    /// Counts a hold, if waits of the class are predicted.
+    /// Counts a hold, if waits in this class are predicted.
     pub(crate) fn held(&self, time: impl FnOnce() -> Duration) {
         if self.is_predicted.load(Ordering::Relaxed) {
             let time = time();
@@ -58,14 +57,15 @@ impl Class {
         }
     }
 
-    /// The prediction for a request that is to wait so long at most, and behind so many, once
-    /// enough holds are known. From now on the holds of the class are counted.
+    /// Returns a prediction for a request with this wait and queue limit, once enough holds are
+    /// known. The class counts holds from the first call on.
     pub(crate) fn predict(&self, wait: Duration, limit: u32, demand: Demand) -> Option<Prediction> {
         self.is_predicted.store(true, Ordering::Relaxed);
         let hold = self.holds.lock().unwrap_or_else(PoisonError::into_inner).estimate()?;
         let at_once = (demand.limit() / demand.weight()).max(1);
         let ahead = wait.as_secs_f64() / hold.low.as_secs_f64() * at_once as f64;
-        // From a float it saturates. One that finds nobody ahead need not wait for a whole hold.
+        // The cast saturates. Plus one: with nobody ahead, a request need not wait for a whole
+        // hold.
         let queue_limit = (ahead as u32).saturating_add(1);
         let is_limit = queue_limit < limit;
         let queue_limit = queue_limit.min(limit);
@@ -73,27 +73,27 @@ impl Class {
     }
 }
 
-/// The waits of a request, as the lengths of past holds let expect them.
+/// Predicted waits, based on past hold times.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Prediction {
-    /// Most waiters, itself included, with which it may still be served within its wait.
+    /// The longest queue, including the request, in which the wait is still in time.
     pub(crate) queue_limit: u32,
-    /// Whether this is the limit, and not a lower one of the request.
+    /// Whether this is the predicted limit, and not a lower limit of the request.
     pub(crate) is_limit: bool,
     mean: Duration,
-    /// The number of such requests that hold at a time.
+    /// The number of such requests that can hold concurrently.
     at_once: u64,
 }
 
 impl Prediction {
-    /// The expected wait of one that has so many waiters ahead.
+    /// Returns the expected wait behind this many waiters.
     pub(crate) fn wait(&self, ahead: u64) -> Duration {
         let seconds = self.mean.as_secs_f64() * ahead as f64 / self.at_once as f64;
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 }
 
-/// The name, cut at a whole character if it is too long.
+/// Returns the name, cut at a character boundary if too long.
 fn cut(name: &str) -> &str {
     if name.len() <= MAX_BYTES {
         return name;
@@ -102,7 +102,7 @@ fn cut(name: &str) -> &str {
     &name[..end]
 }
 
-/// The classes of one `Locks`. They stay as long as it lives, so they are bounded.
+/// All classes. Never removed, and therefore bounded.
 #[derive(Debug)]
 pub(crate) struct Classes {
     default: Arc<Class>,
@@ -117,7 +117,7 @@ impl Default for Classes {
 }
 
 impl Classes {
-    /// The classes of a `Locks`, with the class of requests that name none.
+    /// Creates the classes, with a name for the class of requests without a class.
     pub(crate) fn new(default: &str) -> Self {
         let default = match cut(default) {
             "" => DEFAULT,
@@ -126,12 +126,12 @@ impl Classes {
         Self { default: Class::new(default), other: Class::new(OTHER), named: Mutex::default() }
     }
 
-    /// The class of requests that name none.
+    /// Returns the class of requests without a class.
     pub(crate) fn unnamed(&self) -> Arc<Class> {
         Arc::clone(&self.default)
     }
 
-    /// The class of this name, cut at a whole character if it is too long.
+    /// Returns the class of this name, cut at a character boundary if too long.
     pub(crate) fn get(&self, name: &str) -> Arc<Class> {
         let class = match cut(name) {
             "" => &self.default,

@@ -1,5 +1,5 @@
-//! The source of the node's moments: tokio's clock, which tests can pause, and the time for which
-//! the machine was suspended, which no timer counts.
+//! The source of moments: tokio's clock, so that tests can pause it, plus the time the machine was
+//! suspended, unseen by timers.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,15 +8,15 @@ use std::time::Duration;
 use proto::node::Moment;
 use tokio::time::{Instant, sleep_until};
 
-/// The time ahead that is used when a sum would overflow: thirty years.
+/// How far ahead to go when a sum would overflow: thirty years.
 const FAR: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
-/// `at` plus `by`, or as far ahead as matters.
+/// Returns `at` plus `by`, or a time far ahead on overflow.
 pub(crate) fn later(at: Instant, by: Duration) -> Instant {
     at.checked_add(by).unwrap_or_else(|| at + FAR)
 }
 
-/// Completes at this instant; never without one. The timer is made by the first poll.
+/// Completes at this instant; never for `None`. The first poll creates the timer.
 pub(crate) async fn until(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
@@ -27,10 +27,10 @@ pub(crate) async fn until(at: Option<Instant>) {
 #[derive(Debug)]
 pub(crate) struct Clock {
     began: Instant,
-    /// The time for which the machine was suspended, µs.
+    /// How long the machine was suspended, in µs.
     suspended: AtomicU64,
     boot: boot::BootClock,
-    /// As if the machine had been suspended for so long since the last look, µs.
+    /// A simulated suspension since the last look, in µs.
     #[cfg(test)]
     unseen: AtomicU64,
 }
@@ -46,15 +46,15 @@ impl Clock {
         }
     }
 
-    /// The present moment, never too late: a lease that is counted from it ends rather too early.
+    /// Returns the current moment, never too late: a lease counted from it ends rather too early.
     pub(crate) fn now(&self) -> Moment {
         let passed = Instant::now().saturating_duration_since(self.began);
         let suspended = Duration::from_micros(self.suspended.load(Ordering::Relaxed));
         Moment::default() + (passed + suspended)
     }
 
-    /// The same after a look at whether the machine was suspended: for all that asks whether
-    /// something is over.
+    /// Returns the current moment after a check whether the machine was suspended: for every
+    /// decision whether something has expired.
     pub(crate) fn look(&self) -> Moment {
         self.suspended.fetch_max(self.boot.ahead_us(), Ordering::Relaxed);
         #[cfg(test)]
@@ -62,14 +62,13 @@ impl Clock {
         self.now()
     }
 
-    /// The instant at which tokio's clock shows this moment, if the machine is not suspended until
-    /// then.
+    /// Returns when tokio's clock shows this moment, if the machine is not suspended until then.
     pub(crate) fn instant(&self, moment: Moment) -> Instant {
         let suspended = Duration::from_micros(self.suspended.load(Ordering::Relaxed));
         self.began + moment.before(suspended).since(Moment::default()).min(FAR)
     }
 
-    /// As if the machine had been suspended for so long; the next look shows it.
+    /// Simulates a suspension of this length; the next look shows it.
     #[cfg(test)]
     pub(crate) fn suspend(&self, time: Duration) {
         self.unseen.fetch_add(time.as_micros() as u64, Ordering::Relaxed);
@@ -80,15 +79,14 @@ impl Clock {
 mod boot {
     use rustix::time::{ClockId, clock_gettime};
 
-    /// `CLOCK_BOOTTIME` beside `CLOCK_MONOTONIC`, which stands still while the machine is
-    /// suspended.
+    /// `CLOCK_BOOTTIME` next to `CLOCK_MONOTONIC`, which stops while the machine is suspended.
     #[derive(Debug)]
     pub(super) struct BootClock {
         monotonic: i64,
         boot: i64,
     }
 
-    /// The clock's time, ns.
+    /// Returns the clock's time, in ns.
     fn time(of: ClockId) -> i64 {
         let time = clock_gettime(of);
         time.tv_sec * 1_000_000_000 + time.tv_nsec
@@ -100,8 +98,8 @@ mod boot {
             Self { monotonic, boot: time(ClockId::Boottime) }
         }
 
-        /// The time by which it ran ahead, rather less than more: read here in the other order than
-        /// at the begin.
+        /// Returns how far the boot clock ran ahead, rather less than more: here the clocks are
+        /// read in reverse order.
         pub(super) fn ahead_us(&self) -> u64 {
             let passed = time(ClockId::Boottime) - self.boot;
             let ahead = passed - (time(ClockId::Monotonic) - self.monotonic);
@@ -112,7 +110,7 @@ mod boot {
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 mod boot {
-    /// A clock that knows of no suspensions.
+    /// A clock that does not detect suspensions.
     #[derive(Debug)]
     pub(super) struct BootClock;
 

@@ -1,4 +1,4 @@
-//! The deadlines of callers, on the runtime that polls them: the node's own may not be driven.
+//! Caller deadlines, on the runtime that polls: the node's own runtime may not be driven.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,14 +17,14 @@ use super::driver::Driver;
 use crate::operate::inspection::LockInspection;
 use crate::types::error::LockError;
 
-/// The time for which a caller waits for an answer after the store's own time-outs, which come
-/// first if its runtime runs.
+/// How long a caller waits for a response after the store's timeouts, which fire first if the
+/// node's runtime runs.
 const GRACE: Duration = Duration::from_millis(100);
 
 const OUTSIDE: &str =
     "futures of lockcore must be polled inside a tokio runtime with timers enabled";
 
-/// The runtime that polls.
+/// Returns the runtime that polls.
 ///
 /// # Panics
 /// Outside a tokio runtime.
@@ -32,17 +32,17 @@ fn polling() -> Handle {
     Handle::try_current().unwrap_or_else(|_| panic!("{OUTSIDE}"))
 }
 
-/// A timer that wakes the task that polls it. Made before anything is sent, so that a panic leaves
-/// nothing behind.
+/// Returns a timer that wakes the polling task. Created before anything is sent, so that a panic
+/// leaves nothing behind.
 ///
 /// # Panics
-/// Outside a tokio runtime, and by tokio in one without timers.
+/// Outside a tokio runtime; tokio also panics in a runtime without timers.
 pub(crate) fn timer(at: Instant) -> Sleep {
     let _ = polling();
     sleep_until(at)
 }
 
-/// A request with the time that its caller gives it.
+/// A request with a timeout for the caller.
 #[derive(Debug)]
 pub(crate) struct TimedRequest {
     driver: Arc<Driver>,
@@ -51,14 +51,14 @@ pub(crate) struct TimedRequest {
 }
 
 impl TimedRequest {
-    /// Sends a request for the caller that polls.
+    /// Sends a request for the polling caller.
     ///
     /// # Panics
     /// As [`timer`].
     pub(crate) fn ask(driver: &Arc<Driver>, ask: Ask) -> Self {
         let timer = driver.timer_elsewhere();
         let (answer, request) = oneshot::channel();
-        // Without a receiver, nothing is left of the caller.
+        // If the receiver was dropped, the caller is gone.
         driver.send_then(ask, |told| drop(answer.send(told)));
         Self { driver: Arc::clone(driver), request, timer }
     }
@@ -72,7 +72,7 @@ impl Future for TimedRequest {
         if let Poll::Ready(answer) = Pin::new(request).poll(cx) {
             return Poll::Ready(match answer {
                 Ok(answer) => answer.map_err(|error| driver.error(error)),
-                // The runtime ended before the request did.
+                // The runtime ended before the request completed.
                 Err(_) => Err(driver.closed()),
             });
         }
@@ -81,20 +81,20 @@ impl Future for TimedRequest {
     }
 }
 
-/// The error of a request without an answer.
+/// Returns the error for a request without a response.
 pub(crate) fn silent() -> LockError {
     let detail = "no answer in time: does the runtime of this Locks run?";
     LockError::with_detail(LockErrorKind::Unavailable, detail)
 }
 
 impl Driver {
-    /// The longest time for which a caller waits for an answer. Twice the request timeout: a
-    /// request may first wait for the connection.
+    /// Returns the longest time a caller waits for a response. Twice the request timeout: a request
+    /// may first wait for the connection.
     pub(crate) fn longest_answer(&self) -> Duration {
         2 * self.settings.request_timeout + GRACE
     }
 
-    /// The time at which a caller no longer waits for the answer to a request sent now.
+    /// Returns when a caller stops waiting for the response to a request sent now.
     fn answer_deadline(&self) -> Instant {
         later(Instant::now(), self.longest_answer())
     }
@@ -104,8 +104,8 @@ impl Driver {
         Handle::try_current().is_ok_and(|polling| polling.id() == self.runtime.id())
     }
 
-    /// A timer on another runtime than the node's, for the answer to a request sent now. On the
-    /// node's own the store's time-outs come first.
+    /// Returns a timer for the response to a request sent now, if another runtime than the node's
+    /// polls. On the node's own runtime, the store's timeouts fire first.
     pub(crate) fn timer_elsewhere(&self) -> Option<Pin<Box<Sleep>>> {
         (!self.is_own_runtime()).then(|| Box::pin(timer(self.answer_deadline())))
     }
@@ -124,7 +124,7 @@ impl Driver {
         TimedRequest::ask(self, ask).await
     }
 
-    /// Releases all holds of a name; whether there was one.
+    /// Releases all holds under a name. Returns whether there was any.
     pub(crate) async fn force_release(self: &Arc<Self>, lock: LockName) -> Result<bool, LockError> {
         match self.ask(lock, Command::ForceRelease { member: None }).await? {
             Answer::Released(reply) => Ok(reply.outcome == Released::Released),
@@ -132,7 +132,7 @@ impl Driver {
         }
     }
 
-    /// The answer to a command that inspects a name.
+    /// Inspects a name.
     pub(crate) async fn inspect(
         self: &Arc<Self>,
         lock: LockName,
@@ -144,13 +144,13 @@ impl Driver {
         }
     }
 
-    /// Whether the store answers.
+    /// Checks that the store responds.
     pub(crate) async fn ping(self: &Arc<Self>) -> Result<(), LockError> {
         let store = Arc::clone(&self.store);
         self.in_time(async move { store.ping().await }).await
     }
 
-    /// Runs a request of the store that no core has to know of.
+    /// Runs a store request without the core.
     pub(crate) async fn in_time<T: Send + 'static>(
         &self,
         request: impl Future<Output = Result<T, StoreError>> + Send + 'static,
@@ -170,13 +170,14 @@ impl Driver {
         }
     }
 
-    /// An error of the store as the caller sees it.
+    /// Converts a store error for the caller.
     pub(crate) fn error(&self, error: StoreError) -> LockError {
         if error.kind == LockErrorKind::Closed && self.has_ended() {
             return self.closed();
         }
         let store = &self.store;
-        // A waiter waits such an outage out; a caller that is told of it has to mend the login.
+        // Waiters wait until such an outage ends; a caller that receives the error must fix the
+        // login.
         let is_denied =
             || store.commands().borrow().is_denied() || store.subscription().borrow().is_denied();
         if error.kind == LockErrorKind::Unavailable && is_denied() {

@@ -1,23 +1,24 @@
-//! The driver of the table: the only mutex, the only calls of the store, and all wake-ups.
+//! The node driver: the only mutex, the only calls to the store, and all wake-ups.
 //!
 //! # Implementation notes
 //!
-//! - An event takes the mutex once; its effects run without it. So a store that answers and calls
-//!   back within a call, a waker that is not ours, or a log can do no harm. One that panics keeps
-//!   none of the other effects from being run.
+//! - An event takes the mutex once; effects run without it. So a store that responds and calls back
+//!   within a call, a foreign waker, or logging can do no harm. A panic in one effect does not
+//!   prevent the others.
 //! - A release or a leave is sent by the event that ends a hold or a wait, on the thread that
-//!   causes it, whichever that is: it waits neither for the background task nor for a turn of the
-//!   runtime, which may be busy. Only its repetitions are the background's.
-//! - A request is sent by the call, and runs to its end: its reply may carry a grant for another
-//!   attempt. The store hands its answer to the table, in a task of its own; no future of a caller
-//!   takes part in it. The end of the runtime leaves it without an answer.
-//! - Effects of two events may overtake each other. So the table never has two requests of one
-//!   member on their way if their order matters: a leave waits for the answer of its acquire. A
-//!   release may overtake a renewal; the answer of the renewal then means nothing.
-//! - The requests of a tick are sent before the next tick sends its own: attempts that had to wait
-//!   for their turn keep their order.
-//! - With replicas required, every renewal goes out on a connection that then waits for them, and a
-//!   guard relies on it only once enough have it. A release may overtake it there, too.
+//!   causes it: it waits neither for the background task nor for a turn on a busy runtime. Only the
+//!   retries are sent in the background.
+//! - A request is sent within the call, and always completes: the reply may carry a grant for
+//!   another attempt. The store passes the reply to the table in a task of its own; caller futures
+//!   are not involved. When the runtime ends, there is no reply.
+//! - Effects of two events may overtake each other. So the table never has two requests for the
+//!   same member in flight if their order matters: a leave waits for the reply to the acquire. A
+//!   release may overtake a renewal; the renewal's reply then means nothing.
+//! - A tick's requests are sent before the next tick sends any: attempts that had to wait for a
+//!   tick keep their order.
+//! - With required replicas, each renewal is sent on a connection that then waits for the replicas,
+//!   and a guard relies on the renewal only once enough replicas have it. There, too, a release may
+//!   overtake it.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -44,12 +45,12 @@ use crate::operate::status::{Connection, Status};
 use crate::store::{Listener, Replied, Replies, Store, TakeReply, Then};
 use crate::types::error::LockError;
 
-/// The most holders whose labels a wait is told.
+/// Maximum number of holders whose labels are recorded for a wait.
 const MOST_NAMED: NonZeroU32 = NonZeroU32::new(8).expect("it is not zero");
 
 pub(crate) type Effects = Vec<Effect<HoldCell>>;
 
-/// One node. Lives as long as a handle of it, or something that is to be given back.
+/// A node. Lives as long as any handle, or anything not yet released.
 pub(crate) struct Driver {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) id: NodeId,
@@ -60,9 +61,9 @@ pub(crate) struct Driver {
     pub(crate) classes: Classes,
     pub(crate) refusals: RefusalPace,
     table: Mutex<DriverState>,
-    /// Something is due sooner than the background task knows.
+    /// Notified when a timer is due sooner than the background task expects.
     pub(super) wake: Notify,
-    /// A closed node has changed.
+    /// Notified when a closed node has changed.
     pub(crate) progress: Notify,
     has_ended: AtomicBool,
 }
@@ -72,24 +73,24 @@ struct DriverState {
     core: Core<HoldCell>,
     commands: watch::Receiver<Link>,
     subscription: watch::Receiver<Link>,
-    /// The number of servers that commands had gone to.
+    /// The store's server count at the last event.
     servers: u64,
     lanes: Option<Lanes>,
-    /// The moment at which the background task comes by itself.
+    /// When the background task wakes by itself.
     armed: Option<Moment>,
-    /// No handle of the node is left.
+    /// Whether all handles were dropped.
     is_abandoned: bool,
 }
 
 impl DriverState {
-    /// Takes in the state of the connections: nothing is decided on an old one.
+    /// Updates the connection states, so that no decision uses an old state.
     fn follow(&mut self, store: &dyn Store) {
         let has_changed = |link: &watch::Receiver<Link>| link.has_changed().unwrap_or(false);
         if has_changed(&self.commands) || has_changed(&self.subscription) {
             let commands = self.commands.borrow_and_update().clone();
             let subscription = self.subscription.borrow_and_update().clone();
             self.follow_store(store);
-            // Read after the state: a server is counted before its connection is up.
+            // Read after the state: a server is counted before the connection is up.
             if std::mem::replace(&mut self.servers, store.servers()) != self.servers {
                 self.core.moved();
             }
@@ -97,7 +98,7 @@ impl DriverState {
         }
     }
 
-    /// Takes in what the store can do, and the servers that have the slots of a Redis Cluster.
+    /// Updates what the store can do, and the servers per Redis Cluster slot.
     fn follow_store(&mut self, store: &dyn Store) {
         self.core.set_fast_way(store.has_fast_way());
         if let Some(lanes) = store.lanes().filter(|lanes| self.lanes.as_ref() != Some(lanes)) {
@@ -106,20 +107,20 @@ impl DriverState {
         }
     }
 
-    /// Whether nothing is left to be done, nor anything that could cause more.
+    /// Whether nothing is left to do, and nothing can cause more work.
     fn is_over(&self) -> bool {
         let counts = self.core.counts();
         self.is_abandoned && counts.attempts + counts.holds + counts.given_back == 0
     }
 
-    /// Whether the background task has to come sooner.
+    /// Whether the background task must wake sooner.
     fn is_late(&mut self) -> bool {
-        // It ends the node, too.
+        // The background task also ends the node.
         let next = if self.is_over() { Some(Moment::default()) } else { self.core.next() };
         let Some(next) = next else { return false };
         let is_late = self.armed.is_none_or(|armed| next < armed);
         if is_late {
-            // Once is enough for all that comes before it gets to run.
+            // A single wake-up suffices for everything that happens before the task runs.
             self.armed = Some(Moment::default());
         }
         is_late
@@ -174,8 +175,8 @@ impl Driver {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs one event, after a look at whether the machine was suspended: a lease or an offer may
-    /// be over.
+    /// Runs an event, after a check whether the machine was suspended: a lease or an offer may have
+    /// expired.
     pub(crate) fn with<T>(self: &Arc<Self>, event: impl FnOnce(&mut Core<HoldCell>) -> T) -> T {
         let mut table = self.table();
         table.core.event(self.clock.look());
@@ -195,14 +196,14 @@ impl Driver {
         value
     }
 
-    /// Sends a request. Its answer is taken in whatever becomes of the caller: it may carry a grant
-    /// for another attempt.
+    /// Sends a request. The reply is processed even if the caller is gone, because it may carry a
+    /// grant for another attempt.
     pub(crate) fn send(self: &Arc<Self>, ask: Ask) {
         self.send_batch(smallvec![ask], false);
     }
 
-    /// As [`send`](Self::send), and then calls `then` with the answer, unless the runtime ends
-    /// before.
+    /// As [`send`](Self::send), and then calls `then` with the response, unless the runtime ends
+    /// first.
     pub(crate) fn send_then(
         self: &Arc<Self>,
         ask: Ask,
@@ -212,7 +213,7 @@ impl Driver {
             return;
         }
         let driver = Arc::clone(self);
-        // A store in memory runs the command before this returns, and may call back.
+        // An in-memory store runs the command before this returns, and may call back.
         let taken = move |batch: Batch, replied: Replied| {
             driver.replied(&batch, &replied);
             then(replied.and_then(Replies::only));
@@ -220,10 +221,9 @@ impl Driver {
         self.store.send(smallvec![ask], Then::call(taken));
     }
 
-    /// Handles the entries that are due. Returns whether there is more, and when to come again:
-    /// after `longest` at the latest, since timers sleep through a suspension. A task that was
-    /// woken comes once more, though nothing may be due: the next lock, which may be taken at once,
-    /// need not wake it again.
+    /// Handles the timers that are due. Returns whether there is more work, and when to call again:
+    /// after `longest` at the latest, since timers sleep through a suspension. A woken task runs
+    /// once more even if nothing is due, so that an immediate next lock need not wake it again.
     pub(super) fn tick(
         self: &Arc<Self>,
         longest: Duration,
@@ -245,14 +245,14 @@ impl Driver {
             self.progressed();
         }
         let asks = taken(&mut effects, |effect| matches!(effect, Effect::Send(_)));
-        // Here and not by a task, of which the next tick's could be first: attempts that were not
-        // sent at once keep their order.
+        // Sent here, and not by a task, since the next tick's task could overtake it: attempts that
+        // were not sent at once keep their order.
         self.send_all(asks, false);
         self.run(effects);
         (is_more, armed)
     }
 
-    /// Notes that the last handle of the node is gone.
+    /// Records that the last handle was dropped.
     pub(super) fn abandon(&self) {
         let mut table = self.table();
         table.is_abandoned = true;
@@ -263,12 +263,12 @@ impl Driver {
         }
     }
 
-    /// Whether the background task has to end.
+    /// Whether the background task must end.
     pub(super) fn is_over(&self) -> bool {
         self.table().is_over()
     }
 
-    /// The state of this node.
+    /// Returns the node's state.
     pub(crate) fn status(&self) -> Status {
         let counts = self.look(Core::counts);
         Status {
@@ -282,7 +282,7 @@ impl Driver {
         }
     }
 
-    /// Looks without changing anything.
+    /// Reads the core without changing it.
     pub(crate) fn look<T>(&self, at: impl FnOnce(&Core<HoldCell>) -> T) -> T {
         at(&self.table().core)
     }
@@ -291,7 +291,7 @@ impl Driver {
         foreign::call("a waker", || self.progress.notify_waiters());
     }
 
-    /// Requests first: a log may stop this thread.
+    /// Runs the effects. Requests first: logging may block this thread.
     fn run(self: &Arc<Self>, mut effects: Effects) {
         if effects.is_empty() {
             return;
@@ -303,7 +303,7 @@ impl Driver {
             }
             let asks = taken(&mut effects, |effect| matches!(effect, Effect::Send(_)));
             let renewals = taken(&mut effects, |effect| matches!(effect, Effect::Confirm(_)));
-            // By a task: a store in memory answers at once, which leads to the next effects.
+            // In a task: an in-memory store replies at once and so causes the next effects.
             for (asks, confirmed) in [(asks, false), (renewals, true)] {
                 if !asks.is_empty() {
                     let driver = Arc::clone(self);
@@ -328,10 +328,10 @@ impl Driver {
         }
     }
 
-    /// Asks for the holders of a lock that an attempt waits for, if its span is to have them.
+    /// Requests the holders an attempt waits for, if the span records them.
     fn record_holders(self: &Arc<Self>, lock: &LockName, of: &HoldCell) {
         let Some(wait) = of.take_records_holders() else { return };
-        // No waiters: they may be a thousand.
+        // Without waiters: there may be a thousand.
         let command = Command::Inspect { from: u32::MAX, most: MOST_NAMED };
         let (lock, sent) = (lock.clone(), self.clock.now());
         let driver = Arc::clone(self);
@@ -339,8 +339,8 @@ impl Driver {
         self.send_then(ask, move |answer| driver.observer.held_by(&wait, answer));
     }
 
-    /// Sends requests in their order, those together that can go together. Those that are
-    /// `confirmed` are renewals that replicas are to have.
+    /// Sends requests in order, together where possible. With `confirmed`, they are renewals that
+    /// replicas must have.
     fn send_all(self: &Arc<Self>, asks: Vec<Ask>, confirmed: bool) {
         let together = |command: &Command| self.settings.layout.goes_together(command);
         let topology = self.store.topology();
@@ -354,7 +354,7 @@ impl Driver {
             return;
         }
         let driver = Arc::clone(self);
-        // A store in memory runs the commands before this returns, and may call back.
+        // An in-memory store runs the commands before this returns, and may call back.
         match confirmed {
             true => {
                 let taken = move |batch, replied| driver.take_or_split(batch, &replied, true);
@@ -364,7 +364,8 @@ impl Driver {
         }
     }
 
-    /// Takes in a reply, or sends each command alone: none is to suffer for another.
+    /// Processes a reply. If a single command may have failed all, sends each command alone
+    /// instead.
     fn take_or_split(self: &Arc<Self>, batch: Batch, replied: &Replied, confirmed: bool) {
         match replied {
             Err(error) if batch.len() > 1 && is_of_one(error) => {
@@ -395,13 +396,13 @@ impl Driver {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    /// The reason why nothing begins any more.
+    /// Returns why nothing begins any more.
     pub(crate) fn closed(&self) -> LockError {
         let why = if self.has_ended() { "its runtime has ended" } else { "it was shut down" };
         LockError::with_detail(LockErrorKind::Closed, why)
     }
 
-    /// Ends every attempt, since the runtime has ended: nothing could ever answer those that wait.
+    /// Ends every attempt: the runtime has ended, and none could ever get a reply.
     pub(super) fn end(self: &Arc<Self>) {
         self.has_ended.store(true, Ordering::Release);
         self.with(|core| core.close());
@@ -411,7 +412,7 @@ impl Driver {
         }
     }
 
-    /// The instant at which a request last succeeded.
+    /// Returns when a request last succeeded.
     pub(crate) fn last_success(&self) -> Instant {
         self.clock.instant(self.look(Core::last_success))
     }
@@ -423,15 +424,15 @@ impl TakeReply for Driver {
     }
 }
 
-/// A seed for random times that is as random as the node's identity.
+/// Returns a seed that is as random as the node id.
 fn seed_of(id: &NodeId) -> u64 {
     let mut hasher = DefaultHasher::new();
     id.as_str().hash(&mut hasher);
     hasher.finish().max(1)
 }
 
-/// Whether it is a request that ends a hold or a wait on the server, or an acquire that waited for
-/// the answer to another one.
+/// Whether the request ends a hold or a wait on the server, or is an acquire that waited for the
+/// response to a fast acquire.
 fn is_urgent(effect: &mut Effect<HoldCell>) -> bool {
     let Effect::Send(ask) = effect else { return false };
     match ask.command {
@@ -441,7 +442,7 @@ fn is_urgent(effect: &mut Effect<HoldCell>) -> bool {
     }
 }
 
-/// Takes out the requests of one kind, in their order.
+/// Removes the requests of one kind, in order.
 fn taken(effects: &mut Effects, is_one: fn(&mut Effect<HoldCell>) -> bool) -> Vec<Ask> {
     let taken = effects.extract_if(.., is_one);
     let ask = |effect| match effect {
@@ -460,7 +461,7 @@ impl fmt::Debug for Driver {
     }
 }
 
-/// The recipient of a store's messages: made before the store, opened once the node is there.
+/// Receives the store's messages: created before the store, opened once the node exists.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Inbox(Arc<OnceLock<Weak<Driver>>>);
 
@@ -472,9 +473,10 @@ impl Inbox {
 
 impl Listener for Inbox {
     fn hear(&self, event: Event) {
-        // Before the node is there nothing waits, and after it nothing can.
+        // Before the node exists or after it is dropped, nothing is waiting for messages.
         let Some(driver) = self.0.get().and_then(Weak::upgrade) else { return };
-        // First: the floor of the next command of a caller that is granted it is above it.
+        // First, so that the granted caller's next command has a token lower bound above this
+        // token.
         if let Some(token) = event.last_token()
             && let Some(lock) = driver.look(|core| core.lock_of(&event).cloned())
         {

@@ -1,20 +1,20 @@
-//! Calls of code that is not ours: wakers, tracing subscribers and metrics recorders.
+//! Calls of foreign code: wakers, tracing subscribers and metrics recorders.
 //!
 //! # Implementation notes
 //!
-//! - A panic of such code ends where it began. The caller of this crate or the task that runs it
-//!   has more to do for others, and has seldom installed that code.
-//! - The panic hook has reported the panic by then; an event names the code that it was in.
+//! - A panic in such code does not propagate. The caller or the task that runs it has other work to
+//!   do, and has seldom installed that code.
+//! - By then, the panic hook has reported the panic; an event names the code that panicked.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tracing::error;
 
-/// Calls `what`; a panic of it is reported, and goes no further.
+/// Calls foreign code; a panic is reported and does not propagate.
 pub(super) fn call(what: &'static str, call: impl FnOnce()) {
-    // Nothing of ours is changed in `call`, so that nothing can be left half changed.
+    // `call` changes nothing of ours, so nothing can be left half changed.
     let Err(panic) = catch_unwind(AssertUnwindSafe(call)) else { return };
-    // The subscriber itself may panic, and so may a payload that is dropped.
+    // The subscriber may panic, too, and so may dropping the payload.
     let _ = catch_unwind(AssertUnwindSafe(move || {
         error!(what, "a panic of code outside of this crate was caught");
         drop(panic);

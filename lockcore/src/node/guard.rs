@@ -1,4 +1,4 @@
-//! A guard of a hold by this node.
+//! Guards of this node's holds.
 
 use std::cell::LazyCell;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use super::{HoldCell, Node, NodeRelease, TimedRequest};
 use crate::types::error::LockError;
 use crate::types::hold_state::HoldState;
 
-/// The rule that keeps the hold of a guard.
+/// A guard's invariant.
 const KEPT: &str = "a guard has its hold until it is consumed";
 
-/// A guard of a hold by one node. The last one of a hold gives it back when it is dropped.
+/// A guard of a single node's hold. Dropping the last guard releases the hold.
 pub(crate) struct NodeGuard(Option<NodeHold>);
 
-/// The facts that all guards of a hold share.
+/// The data shared by all guards of the same hold.
 #[derive(Clone)]
 struct NodeHold {
     node: Arc<Node>,
@@ -33,13 +33,13 @@ struct NodeHold {
     token: FencingToken,
     since: Moment,
     waited: Duration,
-    /// Open for as long as the hold lasts.
+    /// Open while the hold lasts.
     span: Span,
 }
 
 impl NodeHold {
     fn observe_end(&self) {
-        // One look at the clock for all that ask.
+        // Read the clock once for all observers.
         let held = LazyCell::new(|| self.node.clock.now().since(self.since));
         if let Some(class) = self.shared.class() {
             class.held(|| *held);
@@ -67,7 +67,7 @@ impl NodeGuard {
         self.0.as_ref().expect(KEPT)
     }
 
-    /// Takes the hold out, so that the drop finds nothing to do.
+    /// Takes the hold out, so that the drop has nothing to do.
     fn into_hold(mut self) -> NodeHold {
         self.0.take().expect(KEPT)
     }
@@ -76,7 +76,7 @@ impl NodeGuard {
         self.hold().demand
     }
 
-    /// The token; none for permits.
+    /// Returns the token; none for permits.
     pub(crate) fn fencing_token(&self) -> FencingToken {
         let hold = self.hold();
         if hold.demand.is_permits() { proto::token::NONE } else { hold.token }
@@ -107,7 +107,7 @@ impl NodeGuard {
         hold.shared.is_lost(hold.node.clock.look())
     }
 
-    /// The token that is cancelled when the node learns of the loss.
+    /// Returns the token that is cancelled when the node learns of the loss.
     pub(crate) fn loss(&self) -> &CancellationToken {
         self.hold().shared.lost()
     }
@@ -128,20 +128,20 @@ impl NodeGuard {
         hold.node.clock.instant(hold.shared.until())
     }
 
-    /// The number of guards that share the hold.
+    /// Returns the number of guards that share the hold.
     pub(crate) fn guards(&self) -> usize {
         self.hold().shared.guards()
     }
 
-    /// One more guard of the hold.
+    /// Returns another guard for the hold.
     pub(crate) fn reenter(&self) -> Self {
         let hold = self.hold();
         hold.shared.add_guard();
         Self(Some(hold.clone()))
     }
 
-    /// Renews the hold now, and has its server draw a token above all that this process has seen; a
-    /// read and a permit have the one that they share. Returns it.
+    /// Renews the hold now, and returns a new token above all tokens this process has seen. Reads
+    /// and permits return their shared token.
     pub(crate) async fn confirm(&self) -> Result<FencingToken, LockError> {
         let lost = || LockError::new(LockErrorKind::Lost);
         let NodeHold { node, number, .. } = self.hold();
@@ -169,7 +169,7 @@ impl NodeGuard {
         let node = &hold.node;
         let number = hold.number;
         node.settings.can(Ability::Parts)?;
-        // In a run the hold has another one's name.
+        // In a batch, the hold has another member's id.
         let asked = node.with(|core| Some((core.downgrade(number)?, core.held_as(number))));
         let Some((ask, held_as)) = asked else {
             return Err(LockError::new(LockErrorKind::Lost));
@@ -194,7 +194,7 @@ impl NodeGuard {
         }
     }
 
-    /// Gives the hold back, if this is the last guard of it.
+    /// Releases the hold, if this is the last guard.
     pub(crate) fn release(self) -> NodeRelease {
         let hold = self.into_hold();
         if !hold.shared.drop_guard() {
@@ -210,18 +210,18 @@ impl NodeGuard {
                 let returning = Returning(hold.shared.clone());
                 node.send_then(ask, move |answer| returning.tell(answer));
             }
-            // The table tells it.
+            // The table reports the outcome.
             GivenBack::InRun => {}
             // Leaked, or released by a shutdown.
             GivenBack::Nothing => {
                 return NodeRelease::done(Err(LockError::new(LockErrorKind::Lost)));
             }
         }
-        // An unpolled release keeps no node.
+        // An unpolled release does not keep the node alive.
         NodeRelease::running(Arc::clone(&*hold.node), hold.shared)
     }
 
-    /// Leaves the hold as it is, until its lease ends.
+    /// Leaves the hold in place until the lease ends.
     pub(crate) fn leak(self) {
         let hold = self.into_hold();
         hold.shared.drop_guard();
@@ -233,7 +233,7 @@ impl Drop for NodeGuard {
     fn drop(&mut self) {
         let Some(hold) = self.0.take() else { return };
         if hold.shared.drop_guard() {
-            // First, while the table still knows that it is held: a shutdown waits for this thread.
+            // First, while the table still counts the hold: a shutdown waits for this thread.
             hold.observe_end();
             hold.node.with(|core| core.dropped(hold.number));
         }

@@ -1,5 +1,5 @@
-//! The node, as handles, futures and guards have it: the node ends after the last of them is
-//! dropped and every hold is released.
+//! The node as held by handles, futures and guards: it ends after the last of them is dropped and
+//! every hold is released.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use super::driver::{Driver, Inbox};
 use super::settings::Settings;
 use crate::store::{Links, Store};
 
-/// A node that runs.
+/// A running node.
 #[derive(Debug)]
 pub(crate) struct Node(Arc<Driver>);
 
 impl Node {
-    /// Starts the background tasks on `runtime`. `inbox` is the listener that the store was given.
+    /// Starts the background tasks on `runtime`. `inbox` is the store's listener.
     pub(crate) fn start(
         store: Arc<dyn Store>,
         id: NodeId,

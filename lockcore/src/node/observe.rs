@@ -1,7 +1,6 @@
 //! Every tracing event and every metric, in one place.
 //!
-//! Lock names appear in events only (never as metric labels), and not at all when they are
-//! redacted.
+//! Lock names appear only in events, never as metric labels, and not at all when redacted.
 
 #[cfg(feature = "metrics")]
 pub(super) mod gauges;
@@ -26,10 +25,10 @@ use crate::node::unreachable_waiters::UnreachableWaiters;
 use crate::operate::hottest::{FullQueues, Heat};
 use crate::types::trace_links::TraceLinks;
 
-/// The code that gets all events and metrics, in words.
+/// What receives all events and metrics, for panic reports.
 const WATCHERS: &str = "a tracing subscriber, TraceLinks or a metrics recorder";
 
-/// A lock's name as it may be logged.
+/// A lock name as logged.
 struct LoggedName<'a> {
     lock: &'a LockName,
     redact: bool,
@@ -40,27 +39,27 @@ impl fmt::Display for LoggedName<'_> {
         if self.redact {
             return f.write_str("(redacted)");
         }
-        // Characters that are not seen would make one name read as another.
+        // Invisible characters would make a name look like another.
         self.lock.as_str().escape_debug().fmt(f)
     }
 }
 
-/// Most names of which a node tells something once. It says nothing of more.
+/// Maximum number of names that a node reports once each. Further names are not reported.
 const MOST_TOLD: usize = 64;
 
-/// The names of which something was told.
+/// The names already reported.
 #[derive(Debug, Default)]
 struct ToldNames(Mutex<BTreeSet<LockName>>);
 
 impl ToldNames {
-    /// Whether it is to be told of this name.
+    /// Whether to report this name.
     fn tell(&self, lock: &LockName) -> bool {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         told.len() < MOST_TOLD && told.insert(lock.clone())
     }
 }
 
-/// Counts one of something; nothing without the feature `metrics`.
+/// Increments a counter; nothing without the feature `metrics`.
 macro_rules! count {
     ($name:literal $(, $label:literal => $value:expr)*) => {
         #[cfg(feature = "metrics")]
@@ -68,7 +67,7 @@ macro_rules! count {
     };
 }
 
-/// Records one value of an entry's class; nothing without the feature `metrics`.
+/// Records a value for the class; nothing without the feature `metrics`.
 macro_rules! record {
     ($of:expr, $metric:ident, $value:expr) => {
         #[cfg(feature = "metrics")]
@@ -81,13 +80,13 @@ macro_rules! record {
     };
 }
 
-/// The level and origin of the histograms.
+/// The histograms' level and origin.
 #[cfg(feature = "metrics")]
 static METADATA: metrics::Metadata<'static> =
     metrics::Metadata::new(module_path!(), metrics::Level::INFO, Some(module_path!()));
 
-/// Has the counters of a class begin at 0, once: the first event would begin them at 1, and the
-/// appearance of a counter is no rise for what watches it.
+/// Starts a class's counters at 0, once: the first event would start them at 1, and monitoring does
+/// not see a new counter as an increase.
 pub(crate) fn begin_class(class: &Class) {
     #[cfg(feature = "metrics")]
     if class.metrics.begins() {
@@ -106,7 +105,7 @@ pub(crate) fn begin_class(class: &Class) {
     let _ = class;
 }
 
-/// Has the counters without a class begin at 0.
+/// Starts the counters without a class at 0.
 fn begin_counters() {
     #[cfg(feature = "metrics")]
     foreign::call(WATCHERS, || {
@@ -124,12 +123,11 @@ fn begin_counters() {
     });
 }
 
-/// Emits the events and metrics of one node, or of all of a quorum, and remembers which warnings
-/// were given.
+/// Emits the events and metrics of a node or a quorum, and remembers the warnings logged so far.
 ///
-/// A request to a quorum is one to several of its nodes. So the observer of such a node counts no
-/// outcome of a request and no end of a hold, and its events have the field `primary`. The observer
-/// of the quorum counts both.
+/// A quorum request is sent to several nodes. So the observer of such a node counts no request
+/// outcomes and no ends of holds, and adds the field `primary` to events. The quorum's observer
+/// counts both.
 #[derive(Debug)]
 pub(crate) struct Observer {
     node: NodeId,
@@ -140,7 +138,7 @@ pub(crate) struct Observer {
     behind_own: ToldNames,
     pub(crate) heat: Heat,
     is_of_quorum: bool,
-    /// The warning of an acquisition that was never polled was given.
+    /// Whether the warning about an unpolled acquisition was logged.
     has_told_unpolled: AtomicBool,
 }
 
@@ -160,7 +158,7 @@ impl Observer {
         }
     }
 
-    /// The observer of a quorum, by the settings of one of its nodes.
+    /// Creates a quorum's observer, from the settings of one node.
     pub(crate) fn of_quorum(node: NodeId, settings: &Settings) -> Self {
         let settings = Settings { primary: None, ..settings.clone() };
         Self { is_of_quorum: true, ..Self::new(node, &settings) }
@@ -170,7 +168,8 @@ impl Observer {
         LoggedName { lock, redact: self.redact_names }
     }
 
-    /// The trace context of the caller as a label, if requests are linked and it has one.
+    /// Returns the caller's trace context as a label, if requests are linked and there is a
+    /// context.
     pub(crate) fn trace_label(&self) -> Option<Label> {
         let links = self.trace_links.as_ref()?;
         let mut current = None;
@@ -178,7 +177,7 @@ impl Observer {
         current.map(|context| Label::new(context.as_ref()))
     }
 
-    /// The span in which an attempt waits.
+    /// Returns the span for an attempt's wait.
     pub(crate) fn acquiring(&self, lock: &LockName, of: &HoldCell) -> Span {
         tracing::debug_span!(
             "acquire", lock = %self.name(lock), class = of.class_name(),
@@ -186,7 +185,7 @@ impl Observer {
         )
     }
 
-    /// Records the end of a wait in its span.
+    /// Records in the span that the wait has ended.
     pub(crate) fn acquired(&self, span: &Span, of: &HoldCell, outcome: Result<u64, &'static str>) {
         if span.is_disabled() {
             return;
@@ -199,7 +198,7 @@ impl Observer {
         });
     }
 
-    /// Records the error of the prediction of a wait that has ended with the lock.
+    /// Records the prediction error for a wait that ended with the lock.
     pub(crate) fn predicted(&self, of: &HoldCell, waited: Duration) {
         let Some((prediction, ahead)) = of.prediction().zip(of.position()) else { return };
         let error = prediction.wait(ahead).as_secs_f64() - waited.as_secs_f64();
@@ -209,9 +208,9 @@ impl Observer {
         });
     }
 
-    /// Records the labels of the holders in the span of a wait, and links it to those that are
-    /// trace contexts. Not to the label of its own request: that may have been granted the lock
-    /// since, or may hold a part of the name already.
+    /// Records the holders' labels in a wait span, and links the span to labels that are trace
+    /// contexts. The request's own label is skipped: the request may have been granted the lock
+    /// since, or may already hold part of the name.
     pub(crate) fn held_by(&self, wait: &(Span, Label), answer: Result<Answer, StoreError>) {
         let (span, own) = wait;
         let Ok(Answer::Inspected(inspection)) = answer else { return };
@@ -226,7 +225,7 @@ impl Observer {
         });
     }
 
-    /// The span of a hold, which follows that of its wait.
+    /// Returns the span for a hold, linked to the wait span.
     pub(crate) fn holding(
         &self,
         lock: &LockName,
@@ -243,7 +242,7 @@ impl Observer {
         span
     }
 
-    /// Reports the end of a hold. The clock is read only for those that ask how long it was `held`.
+    /// Reports that a hold has ended. The clock is read only if an observer needs `held`.
     pub(crate) fn ended(&self, lock: &LockName, of: &HoldCell, held: impl Fn() -> Duration) {
         foreign::call(WATCHERS, || {
             let (class, primary) = (of.class_name(), self.primary);
@@ -254,8 +253,8 @@ impl Observer {
         });
     }
 
-    /// Counts an attempt that its caller has dropped. Not by its note, which one that timed out has
-    /// as well.
+    /// Counts an attempt dropped by its caller. `Note::Cancelled` cannot be used: timeouts emit it,
+    /// too.
     pub(crate) fn cancelled(&self, _of: &HoldCell) {
         if self.primary.is_some() {
             return;
@@ -265,8 +264,8 @@ impl Observer {
         });
     }
 
-    /// Warns, once, of an acquisition that was dropped before it was polled: its `await` may be
-    /// forgotten, and then a section runs without its lock.
+    /// Warns, once, of an acquisition that was dropped before it was polled: the `await` may be
+    /// missing, and then a section runs without its lock.
     pub(crate) fn unpolled(&self) {
         if !self.has_told_unpolled.swap(true, Ordering::Relaxed) {
             foreign::call(WATCHERS, || {
@@ -275,8 +274,8 @@ impl Observer {
         }
     }
 
-    /// Notes a wait behind others. A wait for the server alone makes no name hot; on a quorum only
-    /// its primaries know which one it was.
+    /// Records a wait behind others. A wait for the server alone makes no name hot; in a quorum,
+    /// only the primaries know the kind.
     fn waited(&self, lock: &LockName, of: &HoldCell, waited: Duration) {
         if of.position().is_some() || self.is_of_quorum {
             self.heat.waited(lock, waited);
@@ -291,7 +290,7 @@ impl Observer {
         );
     }
 
-    /// Reports the note as event and metrics.
+    /// Reports an event to the log and the metrics.
     pub(crate) fn note(&self, note: &Note<HoldCell>) {
         foreign::call(WATCHERS, || self.report(note));
     }
@@ -403,7 +402,7 @@ fn cause(of: &HoldCell, refusal: &Refusal) -> &'static str {
     }
 }
 
-/// All causes of refusals.
+/// All refusal causes.
 #[cfg(feature = "metrics")]
 const CAUSES: [&str; 11] = [
     "busy",
@@ -419,7 +418,7 @@ const CAUSES: [&str; 11] = [
     "other",
 ];
 
-/// The name of an error in metrics, events and spans.
+/// Returns an error's name for metrics, events and spans.
 pub(crate) fn cause_of(kind: LockErrorKind) -> &'static str {
     match kind {
         LockErrorKind::Timeout => "timeout",

@@ -1,40 +1,40 @@
-//! The pace at which refusals are told of attempts that would have waited.
+//! The rate of refusals for attempts that would have waited.
 //!
-//! Callers that try again at once, however many, would else keep the process busy with attempts and
-//! refusals: all tasks that are ready are polled before a holder whose time has come. A caller that
-//! is told later is no worse off than without a queue limit, or a bound on its wait for the store:
-//! it would have waited until then.
+//! Otherwise, callers that retry at once, however many, would keep the process busy with attempts
+//! and refusals: all ready tasks are polled before a holder whose timer has fired. A delayed caller
+//! is no worse off than without a queue limit, or without a limit for the store wait: it would have
+//! waited until then.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The time for each refusal: 5 000 a second, which take some hundredths of a core.
+/// The time per refusal: 5 000 a second, or some hundredths of a core.
 const EACH: Duration = Duration::from_micros(200);
-/// The refusals that are told at once after a quiet time.
+/// The number of refusals returned at once after a quiet time.
 const BURST: u32 = 500;
 
-/// The pace of the refusals of one node.
+/// A node's refusal rate.
 #[derive(Debug, Default)]
 pub(crate) struct RefusalPace {
-    /// The time of the next one, if none is told at once.
+    /// When the next refusal is due, if not at once.
     next: Mutex<Option<Instant>>,
 }
 
 impl RefusalPace {
-    /// The instant at which a refusal of now is told, if that is later: `latest` at most.
+    /// Returns when a refusal made now is due, if later than now: at `latest` at the latest.
     pub(crate) fn turn(&self, latest: Instant) -> Option<Instant> {
         let now = Instant::now();
         let at = self.next(now, latest);
         (at > now).then_some(at)
     }
 
-    /// Returns when a refusal of now is told: at `latest` if its turn would come after that. Then
+    /// Returns when a refusal made now is due: at `latest` if its turn would come after that. Then
     /// it takes no turn, so that turns are never further ahead than the longest wait.
     fn next(&self, now: Instant, latest: Instant) -> Instant {
         let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        // The past, by at most a burst.
+        // In the past, by at most a burst.
         let ahead = now.checked_sub(EACH * (BURST - 1)).unwrap_or(now);
         let at = next.map_or(ahead, |next| next.max(ahead));
         if at > latest {
@@ -58,7 +58,7 @@ mod tests {
     fn a_few_are_told_at_once() {
         let (pace, now) = (RefusalPace::default(), Instant::now());
         assert_eq!(millis(&pace, now, 1_000, 500), [0; 500]);
-        // And again once they have been quiet.
+        // And again after a quiet time.
         assert_eq!(millis(&pace, now + EACH * 501, 1_000, 500), [0; 500]);
     }
 
@@ -95,7 +95,7 @@ mod tests {
         let told = futures_util::future::join_all((0..750).map(|_| ask(1_000))).await;
         assert_eq!(told.iter().filter(|at| **at == 0).count(), 500);
         assert!((45..=55).contains(told.iter().max().expect("some")), "{told:?}");
-        // Those whose waits end before their turn are told then.
+        // Refusals whose waits end before their turn are returned then.
         let told = futures_util::future::join_all((0..750).map(|_| ask(10))).await;
         assert!(told.iter().all(|at| *at <= 65), "{told:?}");
         let many = futures_util::future::join_all((0..750).map(|_| ask(1_000)));

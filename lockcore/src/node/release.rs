@@ -1,4 +1,4 @@
-//! The release of a hold by this node.
+//! Releases by this node.
 
 use std::fmt;
 use std::future::Future;
@@ -13,14 +13,14 @@ use tokio::time::Sleep;
 use super::{Driver, HoldCell, silent};
 use crate::types::error::LockError;
 
-/// The future of a release, which continues even if this is not polled.
+/// A release's future. The release continues even without polls.
 pub(crate) enum NodeRelease {
     Done(Option<Result<(), LockError>>),
     Running(RunningRelease),
 }
 
 impl NodeRelease {
-    /// One that is over.
+    /// Creates a completed release.
     pub(super) fn done(outcome: Result<(), LockError>) -> Self {
         Self::Done(Some(outcome))
     }
@@ -35,7 +35,7 @@ impl Future for NodeRelease {
     type Output = Result<(), LockError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // It may be ready at its first poll: the caller's task shares its thread all the same.
+        // It may be ready at the first poll, but this task must still yield to other tasks.
         let budget = ready!(poll_proceed(cx));
         let polled = match &mut *self {
             Self::Done(outcome) => {
@@ -59,8 +59,8 @@ impl fmt::Debug for NodeRelease {
     }
 }
 
-/// A release whose outcome the cell of the hold has: of its request or, where the hold is another
-/// one's of the same run, of the next one that tells.
+/// A release whose outcome is stored in the hold's cell. The outcome comes from its own request or,
+/// for another hold in the same batch, from the next request that reports it.
 pub(crate) struct RunningRelease {
     driver: Arc<Driver>,
     shared: HoldCell,
@@ -71,16 +71,16 @@ pub(crate) struct RunningRelease {
 impl RunningRelease {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LockError>> {
         let Self { driver, shared, is_polled, timer } = self;
-        // A caller outside of a runtime is told so each time, not only where the answer is late.
+        // Outside a runtime this panics each time, not only when the reply is late.
         if timer.is_none() && (!*is_polled || shared.outcome().is_none()) {
             *timer = driver.timer_elsewhere();
         }
         *is_polled = true;
-        // First, so that an outcome after the look wakes this task.
+        // Before the check, so that a later outcome wakes this task.
         shared.caller.register(cx.waker());
         match shared.outcome() {
             Some(Ok(outcome)) => Poll::Ready(ended(shared, *outcome == Released::Released)),
-            // The release goes on in the background.
+            // The release continues in the background.
             Some(Err(error)) if !shared.was_lost() => Poll::Ready(Err(driver.error(error.clone()))),
             Some(Err(_)) => Poll::Ready(ended(shared, false)),
             None if driver.has_ended() => Poll::Ready(Err(driver.closed())),
@@ -92,7 +92,7 @@ impl RunningRelease {
     }
 }
 
-/// Tells the outcome of a release to its caller; that there is none, if it is dropped before.
+/// Reports a release's outcome to the caller; an error if dropped without a response.
 pub(super) struct Returning(pub(super) HoldCell);
 
 impl Returning {
@@ -108,7 +108,7 @@ impl Returning {
 
 impl Drop for Returning {
     fn drop(&mut self) {
-        // The runtime ended before the request did.
+        // The runtime ended before the request completed.
         if self.0.outcome().is_none() {
             let ended = StoreError::refused(LockErrorKind::Closed, "the runtime has ended");
             self.0.tell_returned(Err(ended));
@@ -116,7 +116,7 @@ impl Drop for Returning {
     }
 }
 
-/// The outcome of a release, if the server said whether the hold was there.
+/// Returns a release's outcome, given whether the server still had the hold.
 fn ended(shared: &HoldCell, was_held: bool) -> Result<(), LockError> {
     if was_held && !shared.was_lost() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The settings that a node keeps.
+//! Node settings.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,34 +11,34 @@ use crate::types::error::LockError;
 use crate::types::options::LockOptions;
 use crate::types::trace_links::TraceLinks;
 
-/// The settings of all locks of one `Locks`.
+/// The settings for all locks.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) namespace: Option<Arc<str>>,
-    /// The place of its server in the list of a quorum, from 1.
+    /// The server's index in the quorum list, from 1.
     pub(crate) primary: Option<usize>,
     pub(crate) label: Label,
-    /// The class of requests that name none; `default` if it is empty.
+    /// The class of requests without a class; `default` if empty.
     pub(crate) class: Box<str>,
     pub(crate) defaults: LockOptions,
     pub(crate) confirm_grants: bool,
-    /// A grant or a renewal counts once so many replicas have it.
+    /// How many replicas must have a grant or a renewal before it counts.
     pub(crate) replicas: u32,
     pub(crate) redact_names: bool,
     pub(crate) request_timeout: Duration,
-    /// The wait for the store of requests that set none.
+    /// The default wait for the store.
     pub(crate) store_wait: Duration,
     pub(crate) layout: &'static dyn Layout,
-    /// The most members of a run.
+    /// The maximum batch size.
     pub(crate) run_limit: u32,
     pub(crate) trace_links: Option<Arc<dyn TraceLinks>>,
     pub(crate) max_waiting: u32,
-    /// The slots of attempts that wait: `max_waiting` of them.
+    /// The slots for waiting attempts: `max_waiting` of them.
     pub(crate) waiting: Arc<Semaphore>,
 }
 
 impl Settings {
-    /// Refuses a use that the layout does not have.
+    /// Refuses a feature that the layout lacks.
     pub(crate) fn can(&self, ability: Ability) -> Result<(), LockError> {
         let refused = |why| Err(LockError::with_detail(LockErrorKind::Unsupported, why));
         self.layout.refuses(ability).map_or(Ok(()), refused)

@@ -1,12 +1,12 @@
-//! The times at which a node writes down for operators in which process it runs: while it holds or
-//! waits. No request waits for that.
+//! When a node records, for operators, in which process it runs: while it holds or waits. No
+//! request waits for this.
 //!
 //! # Implementation notes
 //!
-//! - The task of a node that holds or waits wakes each second at the latest: see
-//!   [`background`](super). So a hold of a few milliseconds costs no additional request.
-//! - The answer changes nothing. After a failed request the next is due as usual; the store forgets
-//!   a node only after the third.
+//! - The task of a node that holds or waits wakes at least each second: see [`background`](super).
+//!   So a hold of a few milliseconds costs no additional request.
+//! - The response changes nothing. After a failed request the next is due as usual; the store
+//!   forgets a node only after the third.
 
 use std::time::Duration;
 
@@ -17,14 +17,14 @@ use super::driver::Driver;
 use super::hold_cell::HoldCell;
 use crate::store::begin;
 
-/// The time between the start of a node and its first request. A process that locks once and ends
-/// sends none.
+/// The time from the node's start to the first request. A process that locks once and ends sends no
+/// request.
 const FIRST: Duration = Duration::from_secs(1);
 
-/// The time between two requests.
+/// The interval of requests.
 const EVERY: Duration = Duration::from_secs(20);
 
-/// The moment at which the next request is due.
+/// When the next request is due.
 pub(super) struct Telling(Moment);
 
 impl Telling {
@@ -32,7 +32,7 @@ impl Telling {
         Self(driver.clock.now() + FIRST)
     }
 
-    /// Sends the request if it is due and anything is held or waited for.
+    /// Sends the request if it is due and anything is held or waiting.
     pub(super) fn look(&mut self, driver: &Driver) {
         let now = driver.clock.now();
         if now < self.0 || !driver.look(is_in_use) {

@@ -1,5 +1,4 @@
-//! The node on stores in memory that a test disturbs: messages that are lost, clocks that jump,
-//! answers in another order.
+//! Nodes on in-memory stores that a test disturbs: lost messages, clock jumps, reordered replies.
 
 use std::time::Duration;
 
@@ -15,12 +14,12 @@ mod clocks;
 mod overtaken;
 mod unheard;
 
-/// Nothing that a test waits for takes longer, or waits for the end of a default lease.
+/// A limit for everything a test waits for, shorter than a default lease.
 const SOON: Duration = Duration::from_secs(20);
 
 type Waiting = JoinHandle<Result<LockGuard, LockError>>;
 
-/// Starts to wait; in the queue as the last of `length` when this returns.
+/// Starts to wait, as the last of `length` waiters in the queue when this returns.
 async fn wait_as(length: usize, locks: &Locks, key: &str) -> Waiting {
     let waiting = tokio::spawn(locks.lock(key));
     let queued = async {
@@ -32,13 +31,13 @@ async fn wait_as(length: usize, locks: &Locks, key: &str) -> Waiting {
     waiting
 }
 
-/// The guard of an acquisition that ends soon.
+/// Returns the guard of an acquisition that ends soon.
 async fn granted(waiting: Waiting) -> LockGuard {
     soon(waiting).await.expect("no panic").expect("granted")
 }
 
-/// Whatever it is, it ends soon, and by itself: the look that a timeout takes at its end does not
-/// count.
+/// Awaits a future that must end soon and by itself: the last poll, which a timeout makes at its
+/// end, does not count.
 async fn soon<F: IntoFuture>(future: F) -> F::Output {
     let started = Instant::now();
     let end = timeout(SOON, future).await.expect("an end in time");

@@ -1,18 +1,18 @@
-//! Waiting members that are passed over for longer than a process that died would be.
+//! Waiting members that are skipped for longer than a dead process would be.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Twice the time after which a process that died has left every queue.
+/// Twice as long as a dead process stays in queues.
 const WARN_AFTER: Duration = Duration::from_secs(30);
 
-/// Tracks, over all locks of a node, since when waiters have been passed over.
+/// Tracks, over all locks of a node, since when waiters have been skipped.
 #[derive(Debug, Default)]
 pub(crate) struct UnreachableWaiters(Mutex<Option<Streak>>);
 
-/// Hand-overs that passed members over, without a long pause between two of them.
+/// Hand-offs that skipped members, without a long pause between two of them.
 #[derive(Debug)]
 struct Streak {
     since: Instant,
@@ -21,8 +21,8 @@ struct Streak {
 }
 
 impl UnreachableWaiters {
-    /// Notes a hand-over that passed members over. Returns the time for which that has gone on when
-    /// it is time to warn: once a period.
+    /// Records a hand-off that skipped members. Returns how long such hand-offs have gone on, when
+    /// it is time to warn: once per period.
     pub(crate) fn note(&self, now: Instant) -> Option<Duration> {
         let mut streak = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let current = streak.get_or_insert(Streak { since: now, last: now, warned: None });

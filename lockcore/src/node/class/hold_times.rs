@@ -1,26 +1,26 @@
-//! The lengths of the holds of a class: a histogram whose past decays.
+//! A class's hold times: a histogram with decay.
 //!
 //! # Implementation notes
 //!
-//! - The buckets grow by a quarter of a power of two, so a quantile is at most a quarter too low,
-//!   and never too high. It is read rarely, and costs a walk over the buckets.
-//! - Once there are many holds, all buckets are halved. So the last some hundred count most, and a
-//!   class that is seldom used keeps its estimate.
+//! - Each power of two has four buckets, so a quantile is at most a quarter too low, and never too
+//!   high. Reading is rare, and scans the buckets.
+//! - Once there are many holds, all buckets are halved. So the last few hundred holds count most,
+//!   and a rarely used class keeps its estimate.
 
 use std::time::Duration;
 
-/// Fewer holds than these say nothing.
+/// With fewer holds, there is no estimate.
 const FEWEST: u32 = 100;
-/// The number of holds after which the estimates are calculated anew.
+/// The estimate is recalculated after this many holds.
 const RENEWED_EACH: u32 = 50;
-/// The number of holds at which the past is halved.
+/// All counts are halved at this many holds.
 const MOST: u32 = 1_024;
-/// One of so many holds is shorter than the low estimate.
+/// One in this many holds is shorter than the low estimate.
 const LOW_PART: u32 = 10;
-/// Four for each power of two: of 1 µs to nine hours.
+/// Four per power of two: from 1 µs to nine hours.
 const BUCKETS: usize = 140;
 
-/// The estimates of a hold of a class.
+/// A class's estimated hold time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct HoldEstimate {
     /// Nine of ten holds last longer.
@@ -29,14 +29,14 @@ pub(crate) struct HoldEstimate {
     pub(crate) mean: Duration,
 }
 
-/// The lengths of past holds.
+/// Past hold times.
 #[derive(Debug)]
 pub(crate) struct HoldTimes {
     buckets: [u32; BUCKETS],
     count: u32,
-    /// The sum of all that are counted, in µs.
+    /// The sum of all counted hold times, in µs.
     sum: f64,
-    /// The estimate at the last fiftieth hold: one that refuses early asks for it each time.
+    /// The estimate at the last recalculation: requests that refuse early read it each time.
     estimate: Option<HoldEstimate>,
 }
 
@@ -69,7 +69,7 @@ impl HoldTimes {
         self.sum *= f64::from(self.count) / before;
     }
 
-    /// The estimates, once there are enough holds. They may leave out the last 49.
+    /// Returns the estimate, once there are enough holds. It may omit the last 49.
     pub(crate) fn estimate(&self) -> Option<HoldEstimate> {
         self.estimate
     }
@@ -90,7 +90,7 @@ impl HoldTimes {
     }
 }
 
-/// The bucket of a length in µs.
+/// Returns the bucket for a hold time in µs.
 fn bucket(micros: u64) -> usize {
     let micros = micros.max(1);
     let power = micros.ilog2();
@@ -98,7 +98,7 @@ fn bucket(micros: u64) -> usize {
     (4 * power as usize + quarter as usize).min(BUCKETS - 1)
 }
 
-/// The shortest length in a bucket, in µs.
+/// Returns the shortest hold time in a bucket, in µs.
 fn lowest(bucket: usize) -> u64 {
     let (power, quarter) = (bucket / 4, bucket as u64 % 4);
     ((4 + quarter) << power) / 4
@@ -142,7 +142,7 @@ mod tests {
         let (low, mean) = estimate(&of((1..=1_000).map(|number| number * 10)));
         assert!((750..=1_010).contains(&low), "{low}");
         assert!((5_000..=5_010).contains(&mean), "{mean}");
-        // A few long ones raise the mean, and a few short ones lower nothing.
+        // A few long holds raise the mean, and a few short holds lower nothing.
         let (low, mean) = estimate(&of((0..500).map(|number| match number % 20 {
             0 => 10,
             1 => 1_000_000,
@@ -170,7 +170,7 @@ mod tests {
         let (low, mean) = estimate(&times);
         assert!(low <= 1_000 && mean < 8_000, "{low} {mean}");
         assert!(times.count <= MOST);
-        // And back: nine of ten holds of the last are longer soon.
+        // And back: soon, nine of ten holds are longer.
         for _ in 0..3_000 {
             times.add(Duration::from_millis(100));
         }

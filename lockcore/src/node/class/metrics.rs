@@ -1,10 +1,10 @@
-//! The names of the metrics of one class.
+//! Metric names per class.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The names of a class's histograms with its label, made once: each acquire and release needs
-/// some.
+/// The keys for a class's histograms, with the class label, created once: each acquire and release
+/// needs some.
 #[derive(Debug)]
 pub(crate) struct ClassMetrics {
     pub(crate) wait: metrics::Key,
@@ -29,7 +29,7 @@ impl ClassMetrics {
         }
     }
 
-    /// Whether the counters of the class have yet to begin; `true` once.
+    /// Whether the class counters have yet to begin; `true` once.
     pub(crate) fn begins(&self) -> bool {
         !self.has_begun.load(Ordering::Relaxed) && !self.has_begun.swap(true, Ordering::Relaxed)
     }

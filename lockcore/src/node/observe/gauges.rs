@@ -1,12 +1,12 @@
-//! The gauges of one node: set while it waits or holds, once a second at most, and a last time when
+//! A node's gauges: set while it waits or holds, once a second at most, and a last time when
 //! nothing is left.
 //!
 //! # Implementation notes
 //!
-//! - The background task sets them when it comes, and then says until when it has to come again:
-//!   not at all once all of them are zero. So an idle node has no timer, and no gauge stays behind.
-//! - They are read off the table each time. Nothing is counted up and down beside it, so nothing
-//!   can be forgotten at an await point.
+//! - The background task sets them when it runs, and then learns when to run again: not at all once
+//!   all gauges are zero. So an idle node has no timer, and no gauge stays behind.
+//! - They are computed from the table each time. Nothing is counted up and down in addition, so
+//!   nothing can be missed at an await point.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,21 +20,21 @@ use super::super::foreign;
 use super::WATCHERS;
 use crate::operate::status::Connection;
 
-/// The time between two samples.
+/// The interval of samples.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The gauges that one node has set.
+/// The gauges set by a node.
 #[derive(Debug, Default)]
 pub(crate) struct Gauges {
     last: Option<Moment>,
-    /// The classes whose gauges are not zero.
+    /// The classes with a gauge that is not zero.
     classes: HashSet<Arc<str>>,
     is_releasing: bool,
 }
 
 impl Gauges {
-    /// Sets the gauges, unless that was done within the last second. Returns the moment at which to
-    /// do so again although nothing else is due.
+    /// Sets the gauges, unless they were set within the last second. Returns when to set them again
+    /// even if nothing else is due.
     pub(crate) fn sample(&mut self, driver: &Driver) -> Option<Moment> {
         let now = driver.clock.now();
         let next = self.last.map(|last| last + EVERY).filter(|next| *next > now);
@@ -47,7 +47,7 @@ impl Gauges {
         (!is_zero).then_some(now + EVERY)
     }
 
-    /// Sets the gauges of a node that has ended to zero.
+    /// Sets an ended node's gauges to zero.
     pub(crate) fn end(&mut self, driver: &Driver) {
         foreign::call(WATCHERS, || {
             for class in self.classes.drain() {
@@ -95,8 +95,8 @@ fn set_class(driver: &Driver, class: &Arc<str>, counts: [usize; 2], oldest: [f64
     gauge!("lockcore_oldest_hold_seconds", labels()).set(oldest_hold);
 }
 
-/// The labels of a gauge: that of the gauge, the namespace and the primary of a quorum, if there is
-/// one. They tell apart several `Locks` of a process, and the nodes of one.
+/// Returns a gauge's labels: its own, the namespace and the quorum primary, if any. They
+/// distinguish the `Locks` in a process, and their nodes.
 fn labels(driver: &Driver, own: Option<Label>) -> Vec<Label> {
     let settings = &driver.settings;
     let namespace = settings.namespace.clone().map(|name| Label::new("namespace", name));
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use crate::api::locks::Locks;
 
-    // While the server is away, nothing of an attempt is due by itself.
+    // While the server is away, an attempt has no timer.
     #[tokio::test(start_paused = true)]
     async fn gauges_are_to_be_set_again_until_they_are_zero() {
         let locks = Locks::in_memory();

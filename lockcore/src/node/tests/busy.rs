@@ -1,4 +1,4 @@
-//! Tasks whose every turn is ready at once, as on a store in memory, beside others of their thread.
+//! Tasks that are ready at each poll, as on an in-memory store, next to other tasks of the thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ fn share_the_thread() -> Arc<AtomicBool> {
     flag
 }
 
-/// Runs turns until another task of the thread has had its own; whether it had.
+/// Runs turns until another task of the thread has run. Returns whether it has.
 async fn leaves_room(mut turn: impl AsyncFnMut()) -> bool {
     let had_its_turn = share_the_thread();
     for _ in 0..TURNS {

@@ -13,7 +13,7 @@ use crate::store::memory::MemoryStore;
 /// The default lease.
 const LEASE: Duration = Duration::from_secs(30);
 
-/// The machine, not the process: no clock that timers count by goes on while it is suspended.
+/// The machine, not the process: no timer clock advances while it is suspended.
 #[tokio::test(start_paused = true)]
 async fn a_guard_knows_that_its_lease_ended_while_the_machine_was_suspended() {
     let locks = Locks::in_memory();
@@ -56,8 +56,8 @@ async fn a_run_that_ended_while_the_machine_was_suspended_is_not_passed_on() {
     assert!(!granted(next).await.is_lost());
 }
 
-// A guard cannot see that the server's clock is set forward, nor that the machine's own stood
-// still; the next answer shows it.
+// A guard cannot detect that the server's clock was set forward, nor that the machine's clock stood
+// still; the next reply shows it.
 #[tokio::test(start_paused = true)]
 async fn holds_outlast_a_server_s_clock_that_is_set_forward_again_and_again_by_less_than_a_lease() {
     let store = MemoryStore::new();
@@ -68,7 +68,7 @@ async fn holds_outlast_a_server_s_clock_that_is_set_forward_again_and_again_by_l
     }
     for _ in 0..5 {
         sleep(Duration::from_millis(10)).await;
-        // Each is renewed after a third of its lease.
+        // Each is renewed after a third of the lease.
         store.set_clock_forward(2 * LEASE / 3);
         locks.lock("another").await.expect("free").release().await.expect("held until now");
     }

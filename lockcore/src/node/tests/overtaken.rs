@@ -1,5 +1,5 @@
-//! A renewal that its own release overtakes, as happens when the server forgets the scripts while
-//! both are on their way: each is then sent a second time, and not always in the same order.
+//! A renewal that is overtaken by its release, as happens when the server loses the scripts while
+//! both are in flight: each is then sent a second time, and not always in the same order.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::node::Inbox;
 use crate::store::memory::MemoryStore;
 use crate::store::{Listener, Store, StoreFuture, Then};
 
-/// Runs the first renewal after the release, and answers it before the release is answered.
+/// Runs the first renewal after the release, and replies to the renewal first.
 #[derive(Clone, Debug)]
 struct Overtaking {
     store: Arc<dyn Store>,
@@ -25,7 +25,7 @@ struct Overtaking {
 }
 
 impl Overtaking {
-    /// One, and the `Locks` of a node on it.
+    /// Returns such a store, and the `Locks` of a node on it.
     fn start() -> (Self, Locks) {
         let node = new_node();
         let store = MemoryStore::new().connect(node.clone(), Arc::new(Deaf));
@@ -36,7 +36,7 @@ impl Overtaking {
     }
 }
 
-/// It is told nothing.
+/// A listener that ignores all events.
 struct Deaf;
 
 impl Listener for Deaf {
@@ -56,7 +56,7 @@ impl Store for Overtaking {
                 released.notify_one();
                 let then = async move |batch, replied| {
                     renewed.notified().await;
-                    // On one thread: the task that was answered gets to run before this goes on.
+                    // On one thread: let the notified task run before this continues.
                     for _ in 0..10 {
                         tokio::task::yield_now().await;
                     }
@@ -102,7 +102,7 @@ impl Store for Overtaking {
     }
 }
 
-// A hold that is given back is not to wait for somebody to poll the future that tells how it ended.
+// The release of a hold must not depend on a poll of the returned future.
 #[tokio::test(start_paused = true)]
 async fn a_release_is_on_its_way_when_the_call_returns() {
     let (store, locks) = Overtaking::start();

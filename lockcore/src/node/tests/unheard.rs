@@ -1,4 +1,4 @@
-//! Grants that are lost on their way, or of a node that does not hear.
+//! Grants that are lost on the way, or made to a node that receives no messages.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ fn two_nodes(store: &MemoryStore) -> [Locks; 2] {
     [(); 2].map(|()| Locks::builder().defaults(options).on_memory(store).expect("options"))
 }
 
-// L1, F2: its touches find the grant, while most of the claim is left.
+// L1, F2: touches find the grant, while most of the claim is left.
 #[tokio::test(start_paused = true)]
 async fn a_grant_whose_message_is_lost_is_found_by_a_touch() {
     let store = MemoryStore::new();
@@ -29,7 +29,7 @@ async fn a_grant_whose_message_is_lost_is_found_by_a_touch() {
     assert_eq!(b.status().places_lost, 0);
 }
 
-// Finding 14, L1: a node that the store does not count is passed over, and still gets its turn.
+// Finding 14, L1: a node that the store does not count is skipped, and still gets its turn.
 #[tokio::test(start_paused = true)]
 async fn a_deaf_node_takes_a_free_lock_by_its_touches() {
     let store = MemoryStore::new();
