@@ -1,5 +1,5 @@
-//! The protocol of `docs/protocol.md` as one pure function of one lock's state: locks, reads and
-//! permits from one queue. No I/O, no clock, no chance.
+//! The protocol in `docs/protocol.md` as a pure function of a lock's state: locks, reads and
+//! permits in one queue. No I/O, no clock, no randomness.
 
 use std::collections::BTreeMap;
 
@@ -16,57 +16,57 @@ mod tests;
 pub use door::{Door, Held, Mark};
 pub(crate) use door::{LOST_COUNTER, TOKEN_LIMIT};
 
-/// The time between the end of a lease and the end of its marked door.
+/// How long a flagged lock key outlives the lease.
 pub const MARGIN_MS: u64 = 60_000;
-/// The life of the queue from the time that a node of its members was heard of, and the shortest
-/// one of a shared door that is waited for.
+/// The queue's TTL after the last sign of life from a queued node, and the shortest TTL for a
+/// shared lock key with waiters.
 pub(crate) const WAITING_TTL_MS: u64 = PATIENCE_MS + MARGIN_MS;
-/// The expiry of a shared door is a multiple of this, so that it is seldom written.
+/// A shared lock key's expiry is a multiple of this, so that it is rarely written.
 pub(crate) const ROUND_MS: u64 = 30_000;
-/// A newcomer renews its node's patience where less than this is left of it.
+/// A newcomer renews the node's liveness deadline when less than this is left.
 pub(crate) const FRESH_MS: u64 = 10_000;
-/// The life of the set of members that were passed over, from the last time that one was.
+/// The TTL for a node's skipped members, from the last skip on.
 pub(crate) const PASSED_MS: u64 = 15_000;
-/// A member that goes back in front of the queue has a place below the head's by this, so that none
-/// that waits is in between,
+/// A member that returns to the queue's front gets a score lower than the head's by this, so that
+/// no waiter is in between,
 pub(crate) const IN_FRONT: u64 = 1_000_000_000;
-/// or from here on where none waits: below all places of newcomers.
+/// or from here on if nobody waits: below all scores of newcomers.
 pub(crate) const EMPTY_FRONT: u64 = 500_000_000_000_000;
-/// The time between two looks for members without patience in a full queue.
+/// The interval of scans for dead members in a full queue.
 pub(crate) const SWEPT_MS: u64 = 1_000;
 
-/// All that a server keeps of one lock.
+/// Everything that a server stores for a lock.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct QueueState {
-    /// The holder of everything, or how much is held in parts. Absent: free.
+    /// The exclusive holder, or the shared holds' sum. Absent: free.
     pub door: Option<Door>,
-    /// The waiting members with their places.
+    /// The waiting members with their scores.
     pub queue: SortedSet<Member>,
-    /// The expiry of the queue.
+    /// When the queue expires.
     pub queue_ends_ms: Option<u64>,
-    /// The end of each node's patience: up to then its waiting members are believed alive.
+    /// Each node's liveness deadline: until then waiting members count as alive.
     pub patience: BTreeMap<Box<str>, u64>,
-    /// The end of the time for which members without patience are not looked for in a full queue.
+    /// Until when a full queue is not scanned for dead members.
     pub swept_until_ms: Option<u64>,
-    /// The members of each node that were passed over.
+    /// The skipped members of each node.
     pub passed: BTreeMap<Box<str>, Passed>,
-    /// The members that hold parts, and when each lease ends. A hold whose lease has ended counts
-    /// until it is taken out: nothing was granted in its place.
+    /// The shared holds, with lease ends. An expired hold counts until it is removed: nothing else
+    /// was granted instead.
     pub holds: SortedSet<Member>,
-    /// The weights of holds that were reduced.
+    /// The weights of reduced holds.
     pub reduced: BTreeMap<Member, u64>,
-    /// The expiry of holds and reduced weights.
+    /// When holds and reduced weights expire.
     pub holds_end_ms: Option<u64>,
-    /// Tombstones, each with its end.
+    /// Tombstones, with the expiry of each.
     pub gone: SortedSet<Member>,
 }
 
-/// The members of one node that were passed over, with their places.
+/// A node's skipped members, with their scores.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Passed {
     /// The members.
     pub members: SortedSet<Member>,
-    /// The end of the record.
+    /// When the record expires.
     pub ends_ms: u64,
 }
 
@@ -75,43 +75,42 @@ pub struct Passed {
 pub enum Message {
     /// Members of the node were granted.
     Grants {
-        /// The node of the channel.
+        /// The receiving node.
         node: NodeId,
-        /// The token of all these holds.
+        /// The token shared by these holds.
         token: FencingToken,
-        /// The members' numbers and the milliseconds of their claims.
+        /// The member ids and the milliseconds of their claims.
         grants: Vec<(u64, u64)>,
     },
-    /// A run of members of the node was granted.
+    /// Members were granted as a batch.
     Run {
-        /// The node of the channel.
+        /// The receiving node.
         node: NodeId,
-        /// The token of the first; each of the others has the next.
+        /// The first member's token; each later member has the next token.
         token: FencingToken,
-        /// The milliseconds of the claim.
+        /// The claim in milliseconds.
         left_ms: u64,
-        /// The members' numbers, in order.
+        /// The member ids, in order.
         numbers: Vec<u64>,
     },
-    /// Members of the node were force-released. The caller's own are told in this way, too.
+    /// Members of the node were force-released. Sent for the caller's members, too.
     Revoked {
-        /// The node of the channel.
+        /// The receiving node.
         node: NodeId,
-        /// The members' numbers.
+        /// The member ids.
         numbers: Vec<u64>,
     },
-    /// Waiting members have left the queue for a newer one. The caller's own are told in this way,
-    /// too.
+    /// Waiting members have left the queue for a newer member. Sent for the caller's members, too.
     Superseded {
-        /// The node on whose channel it is sent.
+        /// The receiving node.
         node: NodeId,
-        /// The members' numbers.
+        /// The member ids.
         numbers: Vec<u64>,
     },
 }
 
 impl Message {
-    /// The node that the message is sent to, and the event that it brings there.
+    /// Returns the receiving node, and the event for it.
     pub fn event(self) -> (NodeId, Event) {
         match self {
             Self::Grants { node, token, grants } => (node, Event::Granted { token, grants }),
@@ -124,21 +123,21 @@ impl Message {
     }
 }
 
-/// The most that one command does, so that no script keeps the server from others for long.
+/// The maximum work per command, so that no script blocks the server for long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Members that are granted.
+    /// Members to grant.
     pub granted: usize,
-    /// Members of the queue that are looked at.
+    /// Queued members to examine.
     pub looked_at: usize,
-    /// Holds that are taken out because their leases have ended, and tombstones that are.
+    /// Expired holds to remove, and expired tombstones.
     pub reclaimed: usize,
-    /// Tombstones that are left once waiting members were superseded.
+    /// Tombstones left after waiting members were superseded.
     pub gone: usize,
 }
 
 impl Bounds {
-    /// The bounds of the scripts: a look at so many members is about a millisecond's work.
+    /// The scripts' bounds: examining this many members takes about a millisecond.
     pub(crate) const USUAL: Self =
         Self { granted: 256, looked_at: 200, reclaimed: 256, gone: 4_096 };
 }
@@ -149,42 +148,43 @@ impl Default for Bounds {
     }
 }
 
-/// The circumstances of one command, and its effects.
+/// A command's context and effects.
 pub struct Call<'a> {
     /// The calling node.
     pub node: &'a NodeId,
-    /// Whether a message to the node with this text would be received.
+    /// Whether a message to the node with this id would be received.
     pub connected: &'a dyn Fn(&str) -> bool,
-    /// The server's time, µs since the epoch.
+    /// The server's time, in µs since the epoch.
     pub now_us: u64,
-    /// The counter of tokens, which all locks of a server share.
+    /// The token counter, shared by all locks on a server.
     pub counter: Option<u64>,
-    /// The greatest token and time that the caller has seen on a server, µs since the epoch.
+    /// The token lower bound: the greatest token or time the caller has seen on a server, in µs
+    /// since the epoch.
     pub floor_us: u64,
-    /// The latest time that the caller has seen on servers before this one, µs since the epoch; 0
-    /// if there was none. They may have granted holds that this one does not know.
+    /// The latest time the caller has seen on previous servers, in µs since the epoch; 0 if there
+    /// was none. Those servers may have granted holds unknown to this server.
     pub elsewhere_us: u64,
-    /// How the servers are put together.
+    /// The server topology.
     pub topology: Topology,
-    /// The most that it may do.
+    /// The maximum work.
     pub bounds: Bounds,
     /// The messages, in order.
     pub messages: Vec<Message>,
-    /// Holds of the calling node, whose token the end of the command decides.
+    /// Holds of the calling node. Their token is set when the command ends.
     grants: Vec<Grant>,
     token: Option<FencingToken>,
     passed_over: u64,
     more: bool,
-    /// Whether there are tombstones to be looked at.
+    /// Whether there are tombstones to check.
     has_gone: bool,
-    /// Whether parts are renewed at most: then the mark of their door stays as it is.
+    /// Whether the command at most renews shared holds: then the lock key's flag stays.
     keeps_mark: bool,
-    /// The last end of anything that was written.
+    /// The latest expiry of anything written.
     latest_ms: u64,
 }
 
 impl<'a> Call<'a> {
-    /// A call of `node` at `now_us`.
+    /// Creates a call by `node` at `now_us`.
     pub fn new(node: &'a NodeId, connected: &'a dyn Fn(&str) -> bool, now_us: u64) -> Self {
         Self {
             node,
@@ -206,30 +206,30 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The server's time, ms since the epoch.
+    /// Returns the server's time, in ms since the epoch.
     pub fn now_ms(&self) -> u64 {
         self.now_us / 1_000
     }
 
-    /// Tells the caller of a hold of its own.
+    /// Reports a hold to the caller.
     fn tell(&mut self, member: &Member, left_ms: u64) {
         let (member, run) = (member.clone(), Vec::new());
         self.grants.push(Grant { member, token: token::NONE, left_ms, run });
     }
 
-    /// Tells the caller of a hold of its own, and which members are served within it.
+    /// Reports a hold to the caller, with the batch members.
     fn tell_run(&mut self, member: &Member, left_ms: u64, run: &[u64]) {
         let (member, run) = (member.clone(), run.to_vec());
         self.grants.push(Grant { member, token: token::NONE, left_ms, run });
     }
 
-    /// Whether the caller is told already that this member holds, alone or within a run.
+    /// Whether this member's hold is reported already, alone or within a batch.
     fn is_told(&self, member: &Member) -> bool {
         self.grants.iter().any(|grant| grant.serves(member))
     }
 
-    /// The holds to tell of, under the token that this command issued, or else under that which
-    /// parts share.
+    /// Returns the holds to report, under the token issued by this command, or else under the
+    /// shared token.
     fn told(&mut self, shared: Option<FencingToken>) -> Vec<Grant> {
         let mut told = std::mem::take(&mut self.grants);
         match self.token.or(shared) {
@@ -239,12 +239,12 @@ impl<'a> Call<'a> {
         told
     }
 
-    /// The next token: the counter's next number, or one above all that is known.
+    /// Issues the next token: the counter's next number, or a number above all known ones.
     fn issue(&mut self) -> FencingToken {
         self.issue_for(1)
     }
 
-    /// The first of so many tokens, one after the other.
+    /// Issues this many consecutive tokens, and returns the first.
     fn issue_for(&mut self, holds: usize) -> FencingToken {
         let next = self.counter.unwrap_or(0).saturating_add(1);
         let others = holds.saturating_sub(1) as u64;
@@ -260,8 +260,8 @@ impl<'a> Call<'a> {
         token
     }
 
-    /// The place of a newcomer, from the same counter. It has to be above the places before it and
-    /// not above the tokens that the caller has seen.
+    /// Returns a newcomer's score, from the same counter. It must be above earlier scores, but not
+    /// above the tokens the caller has seen.
     fn place(&mut self) -> u64 {
         let next = self.counter.unwrap_or(0).saturating_add(1);
         if (LOST_COUNTER + 1..TOKEN_LIMIT).contains(&next) {
@@ -274,7 +274,7 @@ impl<'a> Call<'a> {
         place
     }
 
-    /// All keys live for a while after this.
+    /// Keeps all keys alive for a while after this.
     fn keep(&mut self, until_ms: u64) {
         self.latest_ms = self.latest_ms.max(until_ms);
     }
@@ -341,7 +341,7 @@ impl QueueState {
         })
     }
 
-    /// Forgets expired keys, as Redis does before a command looks at a key.
+    /// Removes expired keys, as Redis does before a command reads a key.
     pub fn expire(&mut self, now_ms: u64) {
         let has_ended = |ends_ms: Option<u64>| ends_ms.is_some_and(|at_ms| at_ms <= now_ms);
         self.door.take_if(|door| has_ended(door.ends_ms));
@@ -362,7 +362,7 @@ impl QueueState {
         self.settle_expiries();
     }
 
-    /// Keys that are empty do not exist, and have no expiry.
+    /// Clears expiries: empty keys do not exist, and have none.
     fn settle_expiries(&mut self) {
         if self.queue.is_empty() {
             self.queue_ends_ms = None;
@@ -372,7 +372,7 @@ impl QueueState {
         }
     }
 
-    /// The weight of a member's hold: that of its demand, unless it was reduced.
+    /// Returns the weight that a member holds: the demand's weight, unless reduced.
     pub fn weight(&self, member: &Member) -> u64 {
         self.reduced.get(member).copied().unwrap_or(member.demand().weight())
     }

@@ -1,4 +1,4 @@
-//! Granting, the walk along the queue, and the upkeep of holds and queue.
+//! Grants, the queue walk, and the upkeep of holds and queue.
 
 use super::{
     Call, EMPTY_FRONT, FRESH_MS, IN_FRONT, Mark, Message, PASSED_MS, QueueState, WAITING_TTL_MS,
@@ -7,7 +7,7 @@ use crate::demand::{ALL, Demand};
 use crate::member::{Member, NodeId};
 use crate::{PATIENCE_MS, Reply, claim_ms};
 
-/// The end of a walk along the queue.
+/// How a queue walk ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Advanced {
     /// No connected member is left in the queue.
@@ -16,28 +16,28 @@ pub(super) enum Advanced {
     Stopped,
 }
 
-/// The fate of a member that the walk looks at.
+/// What happens to a member in the walk.
 enum Fate {
     Dropped,
     PassedOver,
     Granted,
-    /// The walk ends in front of it; there is more to do if that is set.
+    /// The walk ends before this member; `more` if work is left.
     Stops {
         more: bool,
     },
 }
 
 impl QueueState {
-    /// Takes out holds whose leases have ended, and grants the free weight, if there are waiters.
+    /// Removes expired holds, and grants the free weight, if there are waiters.
     pub(super) fn hand_on(&mut self, call: &mut Call<'_>) {
-        // With none to grant it to, lapsed holds may stay: the next that does not fit looks.
+        // Without waiters, expired holds may stay: the next request that does not fit checks them.
         if self.whole(call.now_ms()).is_none() && !self.queue.is_empty() {
             self.reclaim(call);
             self.advance(call);
         }
     }
 
-    /// Takes out holds whose leases have ended.
+    /// Removes expired holds.
     pub(super) fn reclaim(&mut self, call: &mut Call<'_>) {
         let passed = self.holds.passed(call.now_ms()).take(call.bounds.reclaimed);
         let lapsed: Vec<Member> = passed.cloned().collect();
@@ -47,9 +47,9 @@ impl QueueState {
         }
     }
 
-    /// Grants, from the head on, as long as it fits. A head that does not fit keeps the free
-    /// weight: otherwise small requests would starve large ones. Members whose nodes are away go
-    /// out of the queue when they are first met, so that they are walked over once.
+    /// Grants, from the head on, as long as the demand fits. A head that does not fit keeps the
+    /// free weight: otherwise small requests would starve large ones. Members of disconnected nodes
+    /// leave the queue at the first encounter, so that they are walked over once.
     pub(super) fn advance(&mut self, call: &mut Call<'_>) -> Advanced {
         let mut connected: Vec<(Member, bool)> = Vec::new();
         let mut told: Vec<(Member, u64)> = Vec::new();
@@ -78,7 +78,8 @@ impl QueueState {
                     let run = self.take_run(&member);
                     self.grant(call, &member, run, left_ms, Mark::Waited);
                     told.push((member, left_ms));
-                    // All is taken: no limit is greater. By a smaller one, the next may have room.
+                    // Everything is taken: no limit is greater. With less, the next member may have
+                    // a greater limit.
                     if self.used() >= u64::from(ALL) {
                         advanced = Advanced::Stopped;
                         break;
@@ -90,9 +91,9 @@ impl QueueState {
         advanced
     }
 
-    /// Takes the members out of the queue that are served in one run with the first: those of its
-    /// node that come next, and differ in their numbers only. One of another node, with another
-    /// lease or to be served alone ends the run in front of it.
+    /// Dequeues the members that form a batch with the first: the next members from the same node
+    /// that differ only in id. A member of another node, with another lease or to be served alone
+    /// ends the batch.
     fn take_run(&mut self, first: &Member) -> Vec<u64> {
         if first.run_limit() == 1 {
             return Vec::new();
@@ -120,8 +121,8 @@ impl QueueState {
         if !self.is_patient(call, member) {
             return Fate::Dropped;
         }
-        // Whether it would fit or not: a dead writer must not keep out the readers behind it, nor a
-        // dead permit those of a greater limit.
+        // Whether the demand fits or not: a dead writer must not block the readers behind it, nor a
+        // dead permit those with a greater limit.
         if !Self::is_connected(call, member, connected) {
             return Fate::PassedOver;
         }
@@ -134,8 +135,8 @@ impl QueueState {
         Fate::Granted
     }
 
-    /// Whether a message reaches the member's node. Asked once for each node, and told by `known`
-    /// from then on: a few nodes have all the members of a queue.
+    /// Whether a message reaches the member's node. Checked once per node, and cached in `known`:
+    /// all queued members belong to a few nodes.
     fn is_connected(call: &Call<'_>, member: &Member, known: &mut Vec<(Member, bool)>) -> bool {
         let node = member.node();
         if node == call.node.as_str() {
@@ -149,23 +150,23 @@ impl QueueState {
         is_connected
     }
 
-    /// Whether the member's node was heard of lately. The caller's is, by this very command.
+    /// Whether the member's node is alive. The caller's node is, as this very command shows.
     fn is_patient(&self, call: &Call<'_>, member: &Member) -> bool {
         member.node() == call.node.as_str() || self.patience.contains_key(member.node())
     }
 
-    /// Puts a member aside with its place. Its node's next touch puts it back.
+    /// Sets a member aside with the score. The node's next touch puts it back.
     fn pass_over(&mut self, call: &mut Call<'_>, member: &Member, place: u64) {
         self.queue.remove(member);
         let passed = self.passed.entry(member.node().into()).or_default();
-        // An acquire that ran late has queued it at the end, while it stood aside.
+        // A late acquire has queued it at the end while it was aside.
         let first = passed.members.get(member).map_or(place, |aside| aside.min(place));
         passed.members.set(member, first);
         passed.ends_ms = call.now_ms() + PASSED_MS;
         call.passed_over += 1;
     }
 
-    /// Puts a member back into its place; tells whether it was passed over.
+    /// Puts a skipped member back at the old score. Returns whether it was skipped.
     pub(super) fn bring_back(&mut self, member: &Member) -> bool {
         let Some(passed) = self.passed.get_mut(member.node()) else { return false };
         let Some(place) = passed.members.get(member) else { return false };
@@ -174,12 +175,12 @@ impl QueueState {
         true
     }
 
-    /// Tells the caller of its own by the reply, and others by one message a node.
+    /// Notifies the caller in the reply, and other nodes by one message each.
     fn tell(&self, call: &mut Call<'_>, told: Vec<(Member, u64)>) {
         let Some(token) = call.token.or(self.shared_token()) else { return };
         let mut by_node: Vec<(String, Vec<(u64, u64)>)> = Vec::new();
         for (member, left_ms) in told {
-            // Of a lock that was granted: nothing else was.
+            // A granted lock's batch: nothing else was granted.
             let run = self.run();
             if member.node() == call.node.as_str() {
                 call.tell_run(&member, left_ms, run);
@@ -201,7 +202,7 @@ impl QueueState {
         }
     }
 
-    /// Grants the member its demand, for `left`. A hold of everything gets this run and this mark.
+    /// Grants the member its demand, for `left_ms`. An exclusive hold gets this batch and flag.
     pub(super) fn grant(
         &mut self,
         call: &mut Call<'_>,
@@ -215,9 +216,9 @@ impl QueueState {
             call.issue_for(run.len());
             return self.close(member, run, mark, ends_ms);
         }
-        // All holds there are have one token, so one register refuses whatever is older, reads as
-        // well. A server before this one may have granted a lock whose token is not known here: it
-        // is not above the times of that server.
+        // All current holds share one token, so that a single register refuses whatever is older,
+        // including reads. A previous server may have granted a lock whose token is unknown here:
+        // that token is not above the previous server's times.
         let shared = self.shared_token().filter(|token| token.get() > call.elsewhere_us);
         let token = shared.unwrap_or_else(|| call.issue());
         self.set_parts(self.used() + member.demand().weight(), Some(token));
@@ -225,12 +226,12 @@ impl QueueState {
         call.keep(ends_ms);
     }
 
-    /// The end of the lease of the member's part, if it has not passed.
+    /// Returns when the member's shared hold expires, if it has not expired.
     pub(super) fn held_until(&self, member: &Member, now_ms: u64) -> Option<u64> {
         self.holds.get(member).filter(|ends_ms| *ends_ms > now_ms)
     }
 
-    /// Takes a part out with the weight that it has now; tells whether it was there.
+    /// Removes a shared hold with the current weight. Returns whether it existed.
     pub(super) fn drop_hold(&mut self, member: &Member) -> bool {
         if !self.holds.remove(member) {
             return false;
@@ -242,8 +243,8 @@ impl QueueState {
         true
     }
 
-    /// The members of these numbers that may wait, with places in front of the queue. They were at
-    /// its head before the run of this name was granted.
+    /// Returns the members with these ids that may wait, with scores ahead of all waiters. They
+    /// were at the head before the batch under this name was granted.
     fn in_front(&self, call: &Call<'_>, name: &Member, numbers: &[u64]) -> Vec<(u64, Member)> {
         let front = self.queue.lowest().map_or(EMPTY_FRONT, |(at, _)| at.saturating_sub(IN_FRONT));
         let members = numbers.iter().map(|number| name.renumbered(*number));
@@ -251,7 +252,7 @@ impl QueueState {
         (front..).zip(members.filter(|member| !is_buried(member))).collect()
     }
 
-    /// Puts members of a run back in front of the queue.
+    /// Puts batch members back at the queue's front.
     pub(super) fn put_back(&mut self, call: &Call<'_>, name: &Member, numbers: &[u64]) {
         for (place, member) in self.in_front(call, name, numbers) {
             self.queue.set(&member, place);
@@ -259,8 +260,8 @@ impl QueueState {
         }
     }
 
-    /// Puts all members of a run aside, which ended without its node: the server does not know
-    /// which of them still wait. Those that the node touches come back in front of the queue.
+    /// Sets a batch's members aside when it has ended without the node: the server does not know
+    /// which of them still wait. Touched members return to the queue's front.
     pub(super) fn put_aside(&mut self, call: &Call<'_>, name: &Member, numbers: &[u64]) {
         if numbers.is_empty() || !self.is_patient(call, name) {
             return;
@@ -274,14 +275,14 @@ impl QueueState {
         passed.ends_ms = call.now_ms() + PASSED_MS;
     }
 
-    /// Takes a waiting member out; tells whether it was there.
+    /// Removes a waiting member. Returns whether it existed.
     pub(super) fn drop_waiting(&mut self, member: &Member) -> bool {
         let was_passed =
             self.passed.get_mut(member.node()).is_some_and(|passed| passed.members.remove(member));
         self.queue.remove(member) || was_passed
     }
 
-    /// Adds a member at the end.
+    /// Appends a member to the queue.
     pub(super) fn enqueue(&mut self, call: &mut Call<'_>, member: &Member) {
         let is_first = self.queue.is_empty();
         let place = call.place();
@@ -291,7 +292,7 @@ impl QueueState {
         }
     }
 
-    /// Renews the patience of the caller's waiting members, if little is left.
+    /// Renews the calling node's liveness deadline, if little is left.
     pub(super) fn raise_low(&mut self, call: &Call<'_>) -> bool {
         let until_ms = self.patience.get(call.node.as_str()).copied().unwrap_or(0);
         let is_low = until_ms < call.now_ms() + FRESH_MS;
@@ -301,13 +302,13 @@ impl QueueState {
         is_low
     }
 
-    /// Renews the patience of the caller's waiting members.
+    /// Renews the calling node's liveness deadline.
     pub(super) fn raise(&mut self, call: &Call<'_>) {
         self.patience.insert(call.node.as_str().into(), call.now_ms() + PATIENCE_MS);
         self.queue_ends_ms = Some(call.now_ms() + WAITING_TTL_MS);
     }
 
-    /// Drops members whose patience has ended, among the first that waited before this command.
+    /// Removes dead members among the first that waited before this command.
     pub(super) fn sweep(&mut self, call: &Call<'_>, newcomers: &[&Member]) {
         let before = self.queue.iter().filter(|(_, member)| !newcomers.contains(member));
         let first = before.take(call.bounds.looked_at);
@@ -318,13 +319,13 @@ impl QueueState {
         }
     }
 
-    /// The outcome with the rest of an answer.
+    /// Writes the lock key, and returns the reply with this outcome.
     pub(super) fn reply<T>(&mut self, call: &mut Call<'_>, outcome: T) -> Reply<T> {
         self.settle(call);
         self.answer(call, outcome)
     }
 
-    /// The same of a command that has written nothing.
+    /// Returns the reply for a command that has written nothing.
     pub(super) fn answer<T>(&self, call: &mut Call<'_>, outcome: T) -> Reply<T> {
         let now_ms = call.now_ms();
         let first_end_ms = match self.whole(now_ms) {

@@ -11,15 +11,15 @@ use crate::{
     TOMBSTONE_MS, Touched,
 };
 
-/// The course of one acquire.
+/// An acquire in progress.
 struct Asking<'a> {
     mode: Mode,
     queue_limit: u32,
     /// The outcomes so far.
     outcomes: Vec<Acquired>,
-    /// The members that this command has queued.
+    /// The members queued by this command.
     newcomers: Vec<&'a Member>,
-    /// The end of the walk along the queue, which is made once in a command, as reclaim is.
+    /// How the queue walk ended. It runs once per command, as does the removal of expired holds.
     advanced: Option<Advanced>,
 }
 
@@ -36,8 +36,7 @@ impl Asking<'_> {
 }
 
 impl QueueState {
-    /// Takes the weights that the members ask for, or in [`Mode::Wait`] queues for them: one member
-    /// after the other.
+    /// Acquires the members' demands, or in [`Mode::Wait`] queues them, in order.
     pub(super) fn acquire(
         &mut self,
         call: &mut Call<'_>,
@@ -46,7 +45,7 @@ impl QueueState {
         queue_limit: u32,
     ) -> Reply<Vec<Acquired>> {
         let mut asking = Asking::new(mode, queue_limit, members.len());
-        // The hot case looks at the door alone. Without one there is nothing else, unless another
+        // The hot case reads only the lock key. Without it there is nothing else, unless another
         // program has deleted it.
         let is_free = self.door.is_none();
         let mut rest = members;
@@ -61,7 +60,7 @@ impl QueueState {
             }
         }
         if members.iter().all(|member| self.is_gone(member)) {
-            // Nothing is written, not even the mended parts.
+            // Nothing is written, not even repaired shared holds.
             let mut mended = self.clone();
             mended.look(call);
             return mended.answer(call, vec![Acquired::Refused; members.len()]);
@@ -84,7 +83,7 @@ impl QueueState {
         if call.is_told(member) {
             return Acquired::Granted;
         }
-        // The door may have another mark by now.
+        // The lock key may have another flag by now.
         if call.has_gone && self.gone.get(member).is_some() {
             return Acquired::Refused;
         }
@@ -110,7 +109,7 @@ impl QueueState {
         if is_free && self.holds.get(member).is_none() {
             return self.grant_lease(call, member);
         }
-        // Nothing becomes free within a command: a second time, neither would do more.
+        // Nothing becomes free within a command, so once is enough for both.
         if asking.advanced.is_none() {
             self.reclaim(call);
         }
@@ -118,7 +117,7 @@ impl QueueState {
             self.tell_shared(call);
             return told_again(call, member, ends_ms);
         }
-        // Its own lapsed hold may be one of more than are taken out at a time.
+        // The member's own expired hold may be beyond the number removed at a time.
         self.drop_hold(member);
         let advanced = match asking.advanced {
             Some(advanced) => advanced,
@@ -128,7 +127,7 @@ impl QueueState {
         if call.is_told(member) {
             return Acquired::Granted;
         }
-        // The caller stands behind all others: none ahead could take it.
+        // The caller is behind all others: nobody ahead could take it.
         let is_last = advanced == Advanced::End && self.queue.is_empty();
         if is_last && member.demand().fits(self.used()) {
             return self.grant_lease(call, member);
@@ -143,7 +142,7 @@ impl QueueState {
         Acquired::Granted
     }
 
-    /// The token of holds of parts, a new one if it was lost.
+    /// Issues a new token for the shared holds, if their token was lost.
     fn tell_shared(&mut self, call: &mut Call<'_>) {
         if self.shared_token().is_none() {
             let token = call.issue();
@@ -151,7 +150,7 @@ impl QueueState {
         }
     }
 
-    /// Tells the hold of everything, by new tokens: the first ones stand nowhere.
+    /// Reports the exclusive hold, with new tokens: the first ones are not stored.
     fn tell_whole(&self, call: &mut Call<'_>, left_ms: u64) {
         if let Some((holder, _)) = self.whole(call.now_ms()) {
             call.issue_for(self.run().len());
@@ -159,7 +158,7 @@ impl QueueState {
         }
     }
 
-    /// The part of an acquire that was not granted. The position is told at the end.
+    /// Handles a member that was not granted. The position is set at the end.
     fn wait<'a>(
         &mut self,
         call: &mut Call<'_>,
@@ -178,7 +177,7 @@ impl QueueState {
             (waiting >= asking.queue_limit.into()).then_some(Acquired::Full { waiting })
         };
         let mut older = self.older(call, member);
-        // A look at so many costs as much as many refusals. Once one has looked, others need not.
+        // A scan costs as much as many refusals. After a scan, other requests skip it.
         let is_full = older.as_ref().is_some_and(|older| full(self, older).is_some());
         if is_full && self.swept_until_ms.is_none() {
             self.sweep(call, &asking.newcomers);
@@ -195,13 +194,13 @@ impl QueueState {
         Acquired::Queued { position: 0 }
     }
 
-    /// The members that leave the queue for this one, among the last that wait. Nothing if one of
-    /// them, or the holder, is newer.
+    /// Returns the members that leave the queue for this member, among the last waiters. `None` if
+    /// any of these, or the holder, is newer.
     fn older(&self, call: &Call<'_>, member: &Member) -> Option<Vec<Member>> {
         if !member.keeps_newest() {
             return Some(Vec::new());
         }
-        // Within a node the numbers tell the order, and of one that asks anew its place does not.
+        // Within a node, ids define the order; a re-enqueued member's score does not.
         let is_newer = |other: &Member| {
             let counts = member.asks_anew() || other.node() == member.node();
             counts && other.keeps_newest() && other.number() > member.number()
@@ -214,8 +213,8 @@ impl QueueState {
         (!is_overtaken).then_some(others)
     }
 
-    /// Takes members out of the queue for a newer one. A copy of an acquire that runs late must not
-    /// bring them back: then an older one would supersede a newer one.
+    /// Removes members from the queue for a newer member. A late copied acquire must not bring them
+    /// back: then an older member would supersede a newer one.
     fn supersede(&mut self, call: &mut Call<'_>, older: &[Member]) {
         for member in older {
             self.queue.remove(member);
@@ -227,16 +226,16 @@ impl QueueState {
         }
         let told = by_node(older).into_iter();
         let told = told.map(|(node, numbers)| Message::Superseded { node, numbers });
-        // In front of the grants, as in Lua.
+        // Before the grants, as in Lua.
         call.messages.splice(0..0, told);
-        // Those behind a head that has left may fit.
+        // Members behind a head that has left may fit.
         if !older.is_empty() && self.whole(call.now_ms()).is_none() {
             self.advance(call);
         }
     }
 
-    /// Drops the oldest tombstones beyond the bound. Tombstones guard against copies that are
-    /// seconds old, and each request that a newer one has taken out of the queue has one.
+    /// Drops the oldest tombstones beyond the bound. Tombstones protect against copies that are
+    /// seconds old, and each superseded request has one.
     fn drop_oldest_tombstones(&mut self, bounds: Bounds) {
         let beyond = self.gone.len().saturating_sub(bounds.gone).min(bounds.reclaimed);
         let oldest: Vec<Member> =
@@ -246,18 +245,18 @@ impl QueueState {
         }
     }
 
-    /// The number of members that wait in the run that has the lock: all but one.
+    /// Returns how many members wait within the holding batch: all but the first.
     fn waiting_in_run(&self) -> usize {
         self.run().len().saturating_sub(1)
     }
 
-    /// Tells the members that wait their positions, as they are at the end of the command.
+    /// Sets the positions of waiting members, as they are when the command ends.
     fn tell_positions(&self, members: &[Member], asking: &mut Asking<'_>) {
         let first = self.queue.len() - asking.newcomers.len();
         let others = self.waiting_in_run();
         for (member, outcome) in members.iter().zip(&mut asking.outcomes) {
             let Acquired::Queued { position } = outcome else { continue };
-            // Newcomers stand at the end: that they do need not be looked up.
+            // Newcomers are at the end, so no lookup is needed.
             let at = asking.newcomers.iter().position(|newcomer| *newcomer == member);
             let waiting = at.map_or_else(
                 || self.queue.iter().take_while(|(_, ahead)| *ahead != member).count(),
@@ -267,14 +266,14 @@ impl QueueState {
         }
     }
 
-    /// The answer of an acquire that finds the queue full, whether it is or not: for tests.
+    /// Returns the reply for an acquire that finds the queue full, whether it is or not: for tests.
     pub fn full(&mut self, call: &mut Call<'_>, members: usize) -> Reply<Vec<Acquired>> {
         self.expire(call.now_ms());
         let waiting = (self.queue.len() + self.waiting_in_run()) as u64;
         self.answer(call, vec![Acquired::Full { waiting }; members])
     }
 
-    /// Gives a hold back. A part whose lease has ended counts, if nothing was granted in its place.
+    /// Releases a hold. An expired shared hold counts, if nothing was granted instead.
     pub(super) fn release(&mut self, call: &mut Call<'_>, member: &Member) -> Reply<Released> {
         let mark = self.door.as_ref().map(|door| door.mark);
         let is_whole = self.whole(call.now_ms()).is_some_and(|(holder, _)| holder == member);
@@ -292,7 +291,7 @@ impl QueueState {
         self.reply(call, outcome)
     }
 
-    /// Takes a hold of everything, or a part, out; tells whether it was there.
+    /// Removes an exclusive or shared hold. Returns whether it existed.
     fn drop_any(&mut self, now_ms: u64, member: &Member) -> bool {
         match self.whole(now_ms) {
             Some((holder, _)) if holder == member => {
@@ -304,7 +303,7 @@ impl QueueState {
         }
     }
 
-    /// Extends holds to their members' full leases. Never revives one, never hands over.
+    /// Extends holds to their members' full leases. Never revives a hold, never hands off.
     pub(super) fn renew(&mut self, call: &mut Call<'_>, members: &[Member]) -> Reply<Vec<Renewed>> {
         if let [member] = members
             && member.demand() == Demand::EXCLUSIVE
@@ -318,7 +317,7 @@ impl QueueState {
         self.reply(call, outcome)
     }
 
-    /// Extends a hold to its member's full lease, and tells its token.
+    /// Extends a hold to the member's full lease, and reports the token.
     pub(super) fn confirm(&mut self, call: &mut Call<'_>, member: &Member) -> Reply<Vec<Renewed>> {
         if self.whole(call.now_ms()).is_some_and(|(holder, _)| holder == member) {
             let outcome = vec![self.renew_whole(call, member)];
@@ -348,7 +347,7 @@ impl QueueState {
         Renewed::Held
     }
 
-    /// A lock that became a part: the door lives on for a while after the lease.
+    /// Renews a lock, or a read that was a lock: then the lock key outlives the lease.
     fn renew_lock(&mut self, call: &Call<'_>, member: &Member) -> Renewed {
         let now_ms = call.now_ms();
         let is_held = self.held_until(member, now_ms).is_some();
@@ -379,8 +378,8 @@ impl QueueState {
         Renewed::Held
     }
 
-    /// Lowers the weight of a hold, and makes that of a run the hold of the member that is served.
-    /// Asked again, it answers the same and has the same token.
+    /// Lowers a hold's weight, and turns a batch's hold into the served member's hold. A repeated
+    /// request has the same reply and token.
     pub(super) fn reduce(
         &mut self,
         call: &mut Call<'_>,
@@ -393,7 +392,7 @@ impl QueueState {
         let new = u64::from(weight.get());
         let whole = self.whole(now_ms).map(|(holder, ends_ms)| (holder.clone(), ends_ms));
         let ends_ms = match &whole {
-            // Once the member has left its run, the hold of this name is that of the others.
+            // Once the member has left the batch, the hold under this name belongs to the others.
             Some((holder, ends_ms)) if self.run().is_empty() || self.run().contains(&served) => {
                 (holder == member).then_some(*ends_ms)
             }
@@ -403,14 +402,14 @@ impl QueueState {
         let Some(ends_ms) = ends_ms else {
             return self.reply(call, vec![Renewed::NotHeld]);
         };
-        // A member that has left since it was named is in the run no more.
+        // A member that has left since it was named is no longer in the batch.
         let run = self.end_run();
         let is_back = |number: &u64| *number != served && run.contains(number);
         let back: Vec<u64> = back.iter().copied().filter(is_back).collect();
         self.put_back(call, member, &back);
         if whole.is_some() && new < u64::from(ALL) {
-            // A write from before that arrives late must not pass beside the members that come in
-            // now.
+            // With a new token: a delayed write with the old token must not pass next to the
+            // members granted now.
             let token = call.issue();
             self.open();
             self.set_parts(new, Some(token));
@@ -418,7 +417,7 @@ impl QueueState {
             self.reduced.insert(member.clone(), new);
             call.keep(ends_ms);
         } else if whole.is_some() {
-            // The first one stands nowhere.
+            // The first token is not stored.
             call.issue();
         } else if new < self.weight(member) {
             let used = self.used().saturating_sub(self.weight(member) - new);
@@ -460,7 +459,7 @@ impl QueueState {
                 }
             }
         }
-        // Raised only if it is there: a touch that runs after a leave revives nothing.
+        // Only if it exists: a touch that runs after a leave revives nothing.
         if self.bring_back(member) || self.queue.get(member).is_some() {
             self.raise(call);
             return Presence::Waiting;
@@ -473,7 +472,7 @@ impl QueueState {
     pub(super) fn leave(&mut self, call: &mut Call<'_>, leaving: &[Leaving]) -> Reply<Vec<Left>> {
         self.look(call);
         let outcome = leaving.iter().map(|one| self.leave_one(call, one)).collect();
-        // Even if others hold: those behind a head that gave up may fit.
+        // Even if others hold: members behind a head that gave up may fit.
         self.hand_on(call);
         self.reply(call, outcome)
     }
@@ -487,7 +486,7 @@ impl QueueState {
         }
         let waited = self.drop_waiting(member);
         let held = match self.whole(now_ms) {
-            // Of a run, the others keep the hold, also if this one has given its name to it.
+            // The other batch members keep the hold, even if it has this member's name.
             Some((holder, _)) if self.is_served(holder, member) => {
                 let is_shared = self.strike(member);
                 if !is_shared && !leaving.served {
@@ -502,7 +501,7 @@ impl QueueState {
         if held || waited { Left::Left } else { Left::Absent }
     }
 
-    /// Drops one hold, or all, whichever member has them.
+    /// Drops the given member's hold, or all holds.
     pub(super) fn force_release(
         &mut self,
         call: &mut Call<'_>,
@@ -528,7 +527,7 @@ impl QueueState {
             self.put_aside(call, member, &run);
         }
         for (node, mut numbers) in by_node(&forced) {
-            // A node that has not heard of the run knows its members only.
+            // A node not yet notified of the batch knows only its members.
             let others = run.iter().filter(|number| !numbers.contains(number));
             numbers.extend(others.copied().collect::<Vec<_>>());
             call.messages.push(Message::Revoked { node, numbers });
@@ -538,7 +537,7 @@ impl QueueState {
         self.reply(call, outcome)
     }
 
-    /// Holds and queue, without changing anything but expired entries.
+    /// Returns holds and queue. Changes nothing but expired entries.
     pub(super) fn inspect(&mut self, now_us: u64, from: u32, most: NonZeroU32) -> Inspection {
         let (from, most) = (from as usize, most.get() as usize);
         let now_ms = now_us / 1_000;
@@ -551,14 +550,14 @@ impl QueueState {
         let mut waiters = Vec::new();
         let holds = match self.whole(now_ms) {
             Some((member, ends_ms)) => {
-                // Those of a run behind the first wait before all others.
+                // Batch members behind the first wait before all others.
                 let mut run = self.run().iter().map(|number| member.renumbered(*number));
                 let served = run.next().unwrap_or_else(|| member.clone());
                 let run = run.skip(from).take(most);
                 waiters.extend(run.map(|one| ((&one).into(), ends_ms)));
                 vec![view(&served, ALL.into(), ends_ms)]
             }
-            // One whose lease has ended stays until its room is needed, but holds nothing.
+            // An expired hold stays until the room is needed, but holds nothing.
             None => {
                 let live = self.holds.iter().map(held).filter(|hold| hold.left_ms > 0);
                 live.take(most).collect()
@@ -575,13 +574,13 @@ impl QueueState {
             waiting: (in_run + self.queue.len()) as u64,
             holds,
             waiters,
-            // Without holds, which were lost, the token of the door is that of none.
+            // Without holds, which were lost, the token in the lock key belongs to nobody.
             token: self.shared_token().filter(|_| !self.holds.is_empty()),
             now_us,
         }
     }
 
-    /// The answer of a way that looks at the door alone.
+    /// Returns the reply for a fast path that reads only the lock key.
     fn short<T>(&mut self, call: &mut Call<'_>, outcome: T) -> Reply<T> {
         let now_ms = call.now_ms();
         Reply {
@@ -595,7 +594,7 @@ impl QueueState {
     }
 }
 
-/// The numbers of the members of each node.
+/// Groups the member ids by node.
 fn by_node(members: &[Member]) -> Vec<(NodeId, Vec<u64>)> {
     let mut by_node: Vec<(NodeId, Vec<u64>)> = Vec::new();
     for member in members {
@@ -607,7 +606,7 @@ fn by_node(members: &[Member]) -> Vec<(NodeId, Vec<u64>)> {
     by_node
 }
 
-/// A member that asks again keeps its hold.
+/// Reports a hold that is requested again.
 fn told_again(call: &mut Call<'_>, member: &Member, ends_ms: u64) -> Acquired {
     let left_ms = ends_ms - call.now_ms();
     call.tell(member, left_ms);

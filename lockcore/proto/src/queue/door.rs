@@ -1,4 +1,4 @@
-//! The door: the one key that every command looks at first.
+//! The lock key: every command reads it first.
 
 use super::{Call, MARGIN_MS, QueueState, ROUND_MS};
 use crate::PATIENCE_MS;
@@ -7,58 +7,58 @@ use crate::member::Member;
 use crate::token::FencingToken;
 pub(crate) use crate::token::LIMIT as TOKEN_LIMIT;
 
-/// A counter up to here was lost, and is no measure of places.
+/// A counter up to here was lost, and is no basis for scores.
 pub(crate) const LOST_COUNTER: u64 = 1_000_000_000_000_000;
 
-/// The value at the lock's name.
+/// The lock key's value.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Door {
-    /// The holder, or the sum of the parts.
+    /// The holder, or the shared holds' sum.
     pub held: Held,
-    /// The other keys to be looked at.
+    /// Which other keys to read.
     pub mark: Mark,
-    /// The expiry of the door: with the lease of the member that holds everything, a margin later
-    /// behind a mark; a margin after the last end of all behind parts. `None` is a key without a
-    /// TTL, which another program has made so.
+    /// When the lock key expires: with the exclusive lease, or with a flag a margin later; with
+    /// shared holds, a margin after everything has ended. `None` if another program has removed the
+    /// TTL.
     pub ends_ms: Option<u64>,
 }
 
 /// The holds of the lock.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Held {
-    /// One member holds everything.
+    /// A member holds the lock exclusively.
     Whole {
         /// The holder.
         member: Member,
-        /// The numbers of the members of its node that are served within this hold, in order;
-        /// none if it is the holder's alone.
+        /// Ids of the batch members served within this hold, in order; empty if the hold belongs to
+        /// the holder alone.
         run: Vec<u64>,
     },
-    /// Members hold parts, or it is free and others wait.
+    /// Members have shared holds, or the lock is free and others wait.
     Parts {
         /// The sum of the holds' weights.
         used: u64,
-        /// The token that these holds share.
+        /// The token shared by these holds.
         token: Option<FencingToken>,
     },
 }
 
-/// The keys that a command has to look at beside the door. A mark is never taken from a hold of
-/// everything, so it may say more than there is.
+/// Which keys a command must read besides the lock key. An exclusive hold's flag is never lowered,
+/// so it may report more than there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mark {
-    /// Nothing.
+    /// No other key.
     None,
-    /// Others wait.
+    /// There are waiters.
     Waited,
-    /// There are tombstones, and others may wait.
+    /// There are tombstones, and possibly waiters.
     Gone,
 }
 
 const FREE: Held = Held::Parts { used: 0, token: None };
 
 impl Door {
-    /// The end of the lease of a hold of everything.
+    /// Returns when an exclusive hold expires.
     fn lease_ends_ms(&self) -> Option<u64> {
         let margin_ms = if self.mark == Mark::None { 0 } else { MARGIN_MS };
         self.ends_ms.map(|ends_ms| ends_ms.saturating_sub(margin_ms))
@@ -66,15 +66,15 @@ impl Door {
 }
 
 impl QueueState {
-    /// The member at the door, and the end of its lease, which may have passed; without a TTL it
-    /// has no end.
+    /// Returns the member in the lock key, and when the lease ends, even in the past; without a
+    /// TTL, never.
     pub fn at_door(&self) -> Option<(&Member, Option<u64>)> {
         let door = self.door.as_ref()?;
         let Held::Whole { member, .. } = &door.held else { return None };
         Some((member, door.lease_ends_ms()))
     }
 
-    /// The numbers of the members that are served within the hold of everything.
+    /// Returns the member ids served within the exclusive hold.
     pub fn run(&self) -> &[u64] {
         match self.door.as_ref().map(|door| &door.held) {
             Some(Held::Whole { run, .. }) => run,
@@ -82,7 +82,7 @@ impl QueueState {
         }
     }
 
-    /// Whether the member has everything while this is the holder: as that or in its run.
+    /// Whether this holder's hold serves the member: as the holder or in the batch.
     pub(super) fn is_served(&self, holder: &Member, member: &Member) -> bool {
         match self.run() {
             [] => holder == member,
@@ -90,7 +90,7 @@ impl QueueState {
         }
     }
 
-    /// Makes the hold of a run that of its holder alone, and tells the numbers.
+    /// Turns a batch's hold into the holder's alone. Returns the ids.
     pub(super) fn end_run(&mut self) -> Vec<u64> {
         match self.door.as_mut().map(|door| &mut door.held) {
             Some(Held::Whole { run, .. }) => std::mem::take(run),
@@ -98,7 +98,7 @@ impl QueueState {
         }
     }
 
-    /// Takes a member out of the run. The hold is the others' still: tells whether there are any.
+    /// Removes a member from the batch. The others keep the hold: returns whether there are any.
     pub(super) fn strike(&mut self, member: &Member) -> bool {
         if let Some(Door { held: Held::Whole { run, .. }, .. }) = &mut self.door {
             run.retain(|number| *number != member.number());
@@ -107,22 +107,22 @@ impl QueueState {
         false
     }
 
-    /// The member that holds everything, and the end of its lease, if that has not ended. Without a
-    /// TTL the lease is whole.
+    /// Returns the exclusive holder, and when the lease ends, if it has not ended. Without a TTL
+    /// the whole lease is left.
     pub(super) fn whole(&self, now_ms: u64) -> Option<(&Member, u64)> {
         let (member, ends_ms) = self.at_door()?;
         let ends_ms = ends_ms.unwrap_or(now_ms + member.lease_ms());
         (ends_ms > now_ms).then_some((member, ends_ms))
     }
 
-    /// Whether the member was given up. Without the mark there are no tombstones.
+    /// Whether the member has a tombstone. Without the flag there are no tombstones.
     pub(super) fn is_gone(&self, member: &Member) -> bool {
         let is_marked = self.door.as_ref().is_some_and(|door| door.mark == Mark::Gone);
         is_marked && self.gone.get(member).is_some()
     }
 
-    /// Mends the door, before anything is decided by it: a lease that has ended is free, a door
-    /// without a TTL gets one, and a lost sum is counted again from the holds.
+    /// Repairs the lock key, before any decision is based on it: an expired lease becomes free, a
+    /// key without a TTL gets a TTL, and a lost sum is recomputed from the holds.
     pub(super) fn look(&mut self, call: &mut Call<'_>) {
         let now_ms = call.now_ms();
         let mark = self.door.as_ref().map_or(Mark::None, |door| door.mark);
@@ -133,7 +133,8 @@ impl QueueState {
             if let Some(door) = &mut self.door {
                 door.ends_ms.get_or_insert(whole_ms);
             }
-            // The door was lost while these were held, and everything was granted since.
+            // The lock key was lost while these were held, and the lock was granted exclusively
+            // since.
             if !self.holds.is_empty() || !self.reduced.is_empty() {
                 self.holds.clear();
                 self.reduced.clear();
@@ -166,8 +167,8 @@ impl QueueState {
         }
     }
 
-    /// Writes the door as it is now: its mark, its end, and none if it is free and nothing else is
-    /// to be looked at.
+    /// Writes the final lock key: flag and expiry, or no key if the lock is free and there is
+    /// nothing else to read.
     pub(super) fn settle(&mut self, call: &mut Call<'_>) {
         let mark = match (call.has_gone, self.queue.is_empty()) {
             (true, _) => Mark::Gone,
@@ -204,7 +205,7 @@ impl QueueState {
         self.settle_expiries();
     }
 
-    /// The weight in use.
+    /// Returns the weight in use.
     pub(super) fn used(&self) -> u64 {
         match self.door.as_ref().map(|door| &door.held) {
             Some(Held::Whole { .. }) => Demand::EXCLUSIVE.weight(),
@@ -213,7 +214,7 @@ impl QueueState {
         }
     }
 
-    /// The token that the holds of parts share.
+    /// Returns the shared holds' token.
     pub(super) fn shared_token(&self) -> Option<FencingToken> {
         match self.door.as_ref()?.held {
             Held::Parts { token, .. } => token,
@@ -221,14 +222,14 @@ impl QueueState {
         }
     }
 
-    /// Says how much is held in parts, and with which token.
+    /// Sets the shared holds' sum and token.
     pub(super) fn set_parts(&mut self, used: u64, token: Option<FencingToken>) {
         if let Some(door) = &mut self.door {
             door.held = Held::Parts { used, token };
         }
     }
 
-    /// Everything is given back.
+    /// Frees the lock.
     pub(super) fn open(&mut self) {
         if let Some(door) = &mut self.door {
             door.held = FREE;
@@ -236,7 +237,7 @@ impl QueueState {
         }
     }
 
-    /// One member holds everything from now on, for all of its run.
+    /// Makes a member the exclusive holder, for the whole batch.
     pub(super) fn close(&mut self, member: &Member, run: Vec<u64>, mark: Mark, ends_ms: u64) {
         let margin_ms = if mark == Mark::None { 0 } else { MARGIN_MS };
         let held = Held::Whole { member: member.clone(), run };

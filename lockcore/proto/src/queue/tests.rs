@@ -1,5 +1,5 @@
-//! Random histories of the rules of `docs/protocol.md`, on a lock with a clock that the test moves,
-//! and the bounds of one command. Each rule is a fact of the tests `protocol`.
+//! Random histories of the rules in `docs/protocol.md`, on a lock with a clock moved by the test,
+//! and the bounds of one command. Each rule has its own test in the tests `protocol`.
 
 use std::num::NonZeroU32;
 
@@ -17,7 +17,7 @@ mod histories;
 mod newest;
 mod refinement;
 
-/// The time at which each test begins, ms since the epoch.
+/// When each test begins, in ms since the epoch.
 const START: u64 = 1_700_000_000_000;
 const LEASE: u64 = 30_000;
 
@@ -57,7 +57,7 @@ struct Bench {
     floor_us: u64,
     elsewhere_us: u64,
     bounds: Bounds,
-    /// The letters of the nodes that are not connected.
+    /// The letters of the disconnected nodes.
     away: String,
     said: Vec<Message>,
 }
@@ -97,7 +97,7 @@ impl Bench {
         answer
     }
 
-    /// L1 and L2 of the page, after every command.
+    /// Checks L1 and L2 of the page, after every command.
     fn check_door(&self) {
         let door = self.state.door.as_ref();
         let is_waited_for = !self.state.queue.is_empty();
@@ -127,7 +127,7 @@ impl Bench {
         reply
     }
 
-    /// The messages since it was last asked.
+    /// Returns the messages since the last call.
     fn said(&mut self) -> Vec<Message> {
         std::mem::take(&mut self.said)
     }

@@ -1,4 +1,4 @@
-//! The most that one command grants.
+//! The maximum number of grants per command.
 
 use super::*;
 

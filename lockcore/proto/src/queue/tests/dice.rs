@@ -1,4 +1,4 @@
-//! Chance that is the same at each run.
+//! Pseudo-random numbers that are the same in each run.
 
 pub(super) struct Dice(u64);
 

@@ -1,5 +1,5 @@
 //! The promises, after every command of random histories over all demands: leases end without a
-//! release, nodes come and go, the counter is lost, and so is the sum now and then.
+//! release, nodes connect and disconnect, the counter is lost, and so is the sum now and then.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,22 +19,22 @@ enum Kind {
     Mixed,
 }
 
-/// A lock, and the knowledge of those that use it.
+/// A lock, and what its users know.
 struct History {
     bench: Bench,
     dice: Dice,
     kind: Kind,
     members: Vec<Member>,
-    /// The holds that were not released, with the end of each lease as it was told.
+    /// The unreleased holds, with the reported end of each lease.
     told: BTreeMap<Member, u64>,
     given_up: BTreeSet<Member>,
-    /// The greatest token that was told, and whether parts have it.
+    /// The greatest reported token, and whether shared holds have it.
     last: (u64, bool),
     step: usize,
     counts: BTreeMap<&'static str, usize>,
 }
 
-/// The ends and weights of all holds, also of parts that have expired and were not taken out.
+/// The ends and weights of all holds, including expired shared holds that were not removed.
 type Holds = BTreeMap<Member, (u64, u64)>;
 
 fn holds_of(state: &QueueState, now_ms: u64) -> Holds {
@@ -110,7 +110,7 @@ impl History {
             let command = self.command(by);
             let mut before = self.bench.state.clone();
             before.expire(self.bench.now());
-            // Every node has seen all tokens before.
+            // Every node has seen all earlier tokens.
             self.bench.floor_us = self.bench.floor_us.max(self.last.0);
             let answer = self.bench.run(by, &command);
             let messages = self.bench.said();
@@ -157,7 +157,7 @@ impl History {
     }
 
     fn command(&mut self, by: char) -> Command {
-        // No copy of a command is on its way for longer than a tombstone stands.
+        // No copy of a command is in flight for longer than a tombstone exists.
         let gone = |member: &Member| {
             self.given_up.contains(member) && self.bench.state.gone.get(member).is_none()
         };
@@ -249,7 +249,7 @@ impl History {
         self.count("batch", usize::from(granted.len() > 1));
     }
 
-    /// Checks that the sum is that of the holds, and that no hold gains weight.
+    /// Checks that the sum matches the holds, and that no hold gains weight.
     fn check_sum(
         &self,
         before: &QueueState,
@@ -278,12 +278,12 @@ impl History {
         }
     }
 
-    /// Ends a hold that the answer releases, or whose lease has ended.
+    /// Ends a hold that the reply releases, or whose lease has ended.
     fn take_back(&mut self, command: &Command, before: &QueueState, answer: &Answer) {
         let now_ms = self.bench.now();
         match (command, answer) {
             (Command::Release { member }, Answer::Released(reply)) => {
-                // A release ends a hold that is there, once.
+                // A release ends an existing hold, once.
                 let was_there = holds_of(before, now_ms).contains_key(member);
                 assert_eq!(reply.outcome == Released::Released, was_there);
                 self.told.remove(member);
@@ -334,8 +334,8 @@ impl History {
         }
     }
 
-    /// Checks that each granted member hears it: its own node in the reply, others by message, each
-    /// once.
+    /// Checks that each granted member is notified once: by the reply to its own node, or by a
+    /// message to another.
     fn check_told(
         &self,
         by: char,
@@ -364,14 +364,14 @@ impl History {
             let key = (member.node().to_owned(), member.number(), left_ms);
             assert!(heard.remove(&key), "{member} was not told\n{told}");
         }
-        // A member that asks again for its hold is told, too.
+        // A member that requests its hold again is notified, too.
         let again = |(node, number, _): &(String, u64, u64)| {
             self.told.keys().any(|held| held.node() == node && held.number() == *number)
         };
         assert!(heard.iter().all(again), "told of a grant that was none: {heard:?}\n{told}");
     }
 
-    /// Checks that tokens never fall. Two grants have the same only if both are of parts.
+    /// Checks that tokens never fall. Only two shared holds may have the same token.
     fn check_tokens(
         &mut self,
         command: &Command,
@@ -399,7 +399,7 @@ impl History {
         self.last = (token, !is_lock);
     }
 
-    /// Checks that the same attempt is the same hold or place; a member that was given up is never
+    /// Checks that the same attempt is the same hold or queue entry; a cancelled member is never
     /// granted.
     fn check_same(
         &self,
@@ -431,8 +431,8 @@ impl History {
         }
     }
 
-    /// Checks that no member is granted while another waits that has an earlier place. Only members
-    /// whose nodes are silent or away leave their places.
+    /// Checks that no member is granted while another waits with a lower score. Only members of
+    /// silent or disconnected nodes leave their places.
     fn check_order(
         &mut self,
         by: char,
@@ -444,7 +444,7 @@ impl History {
     ) {
         for member in granted {
             let place = place_of(before, command, member);
-            // A newcomer stands behind those that came before it in the same command, and no other.
+            // A newcomer is behind earlier members of the same command, and nobody else.
             let is_ahead = |(ahead, other): &(u64, &Member)| {
                 *ahead < place
                     && (before.queue.get(other).is_some()
@@ -466,7 +466,7 @@ impl History {
             }
             assert_ne!(letter(member), by, "{member} of the caller\n{told}");
             let aside = after.passed.get(member.node()).and_then(|one| one.members.get(member));
-            // Its first place counts, also where a late request has queued it once more meanwhile.
+            // The first score counts, even if a late request has queued it once more meanwhile.
             let is_away = self.bench.away.contains(letter(member));
             if is_away && aside.is_some_and(|aside| aside <= place) {
                 self.count("passed over", 1);
@@ -485,7 +485,7 @@ impl History {
         }
     }
 
-    /// Checks that after a command that makes room, the head does not fit, unless the answer says
+    /// Checks that after a command that makes room, the head does not fit, unless the reply reports
     /// more.
     fn check_no_room(
         &mut self,
@@ -520,21 +520,21 @@ impl History {
     }
 }
 
-/// The place of the member when the walk begins; last, if it comes by this command.
+/// Returns the member's score when the walk begins; last, if this command queues it.
 fn place_of(before: &QueueState, command: &Command, member: &Member) -> u64 {
     let aside = before.passed.get(member.node()).and_then(|one| one.members.get(member));
-    // A touch puts it back. A member that asked again after it was passed over has two places.
+    // A touch puts it back. A member that was skipped and requested again has two scores.
     let aside = aside.filter(|_| matches!(command, Command::Touch { .. }));
     before.queue.get(member).into_iter().chain(aside).min().unwrap_or(u64::MAX)
 }
 
-/// The turn of a member among those of an acquire.
+/// Returns a member's turn within an acquire.
 fn turn(command: &Command, member: &Member) -> Option<usize> {
     let Command::Acquire { members, .. } = command else { return None };
     members.iter().position(|one| one == member)
 }
 
-/// The members that were granted, in the order of their places and turns.
+/// Returns the granted members, in the order of scores and turns.
 fn granted(
     before: &QueueState,
     command: &Command,

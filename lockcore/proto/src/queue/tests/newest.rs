@@ -1,4 +1,4 @@
-//! Members of which only the newest waits.
+//! Members of the newest-only kind.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn an_attempt_that_has_lost_its_place_supersedes_none_that_began_after_it() {
     bench.acquire(&lock('a', 1));
     let (older, newer) = (newest('a', 10, 0), newest('b', 20, 0));
     assert_eq!(bench.acquire(&older).outcome, queued(0));
-    // Its place is lost, and the newer one is queued before it asks anew.
+    // Its queue entry is lost, and the newer member is queued before it re-enqueues.
     bench.state.queue.clear();
     assert_eq!(bench.acquire(&newer).outcome, queued(0));
     assert_eq!(bench.acquire(&newest('a', 10, 1)).outcome, Acquired::Refused);
@@ -34,7 +34,8 @@ fn superseding_leaves_so_many_tombstones_and_drops_the_oldest() {
     }
     let left: Vec<_> = bench.state.gone.iter().map(|(_, one)| one.clone()).collect();
     assert_eq!(left, [5, 6, 7].map(|attempt| newest('a', attempt, 0)));
-    // Those of members that leave by themselves are not counted, and no more than so many go.
+    // Tombstones of members that leave by themselves do not count, and only so many are dropped at
+    // once.
     for attempt in 20..26 {
         let leaving = vec![Leaving::new(newest('b', attempt, 0), true)];
         bench.run('b', &Command::Leave { leaving });

@@ -1,5 +1,5 @@
 //! Locks alone are a plain fair mutex: the same history has the same outcomes, the same holder and
-//! the same line.
+//! the same queue.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +10,11 @@ const CASES: u64 = 400;
 const COMMANDS: usize = 150;
 const NODES: [char; 4] = ['a', 'b', 'c', 'd'];
 
-/// The reference: one holder, a line, and the members that stand aside since their nodes were away.
+/// The reference: a holder, a queue, and the members set aside while their nodes were away.
 #[derive(Default)]
 struct Mutex {
     holder: Option<(Member, u64)>,
-    /// The waiters in the order in which they came, by their ordinal numbers.
+    /// The waiters in the order of arrival, by ordinal number.
     line: BTreeMap<u64, Member>,
     aside: BTreeMap<u64, Member>,
     aside_until: BTreeMap<char, u64>,
@@ -37,7 +37,7 @@ impl Mutex {
         self.line.iter().find(|(_, one)| *one == member).map(|(place, _)| *place)
     }
 
-    /// Grants a free lock to the first that is there.
+    /// Grants a free lock to the first connected waiter.
     fn pass_on(&mut self, by: char, away: &str, now_ms: u64) {
         while self.holder.is_none()
             && let Some((place, member)) = self.line.pop_first()
@@ -112,7 +112,7 @@ impl Mutex {
         }
     }
 
-    /// Takes the member out, wherever it is; returns whether it was there.
+    /// Removes the member, wherever it is. Returns whether it existed.
     fn take_out(&mut self, member: &Member) -> bool {
         let before = self.line.len() + self.aside.len();
         self.line.retain(|_, one| one != member);
@@ -165,7 +165,7 @@ fn locks_alone_are_a_plain_fair_mutex() {
 }
 
 fn choose(dice: &mut Dice, mutex: &Mutex, members: &mut Vec<Member>, by: char) -> Command {
-    // No copy of a command is on its way for longer than a tombstone stands, nor after a release.
+    // No copy of a command is in flight for longer than a tombstone exists, nor after a release.
     let mine = |member: &&Member| letter(member) == by;
     let held = mutex.holder.iter().map(|(holder, _)| holder);
     let there: Vec<Member> =
@@ -180,7 +180,7 @@ fn choose(dice: &mut Dice, mutex: &Mutex, members: &mut Vec<Member>, by: char) -
     let known: Vec<Member> = members.iter().filter(mine).cloned().collect();
     let member = if dice.chance(85) { dice.one_of(&there) } else { dice.one_of(&known) };
     match dice.below(65) {
-        // The acquire counts as not answered. A member that was passed over is a newcomer then.
+        // The acquire counts as unanswered. A skipped member is a newcomer then.
         0..7 if mutex.aside.values().all(|aside| *aside != member) && there.contains(&member) => {
             Command::Acquire { members: vec![member], mode: Mode::Wait, queue_limit: 1_000 }
         }
