@@ -1,8 +1,8 @@
-//! The wire to Redis: how the commands of a node are written as calls of scripts, how the answers
-//! and messages are read, and the scripts themselves. No client of Redis is needed for that: see
-//! [`Call`] and [`Value`].
+//! The Redis wire format: how a node's commands are written as script calls, how replies and
+//! messages are parsed, and the scripts themselves. Independent of any Redis client: see [`Call`]
+//! and [`Value`].
 //!
-//! A [`Wire`] speaks the protocol of its [layout](crate::layout).
+//! A [`Wire`] implements the protocol of its [layout](crate::layout).
 
 pub(crate) mod call;
 pub mod keys;
@@ -30,26 +30,26 @@ use crate::member::{Member, NodeId};
 use crate::name::LockName;
 use crate::{Acquired, Answer, Answers, Command, Topology};
 
-/// Reads the error of a server that stands as a text in an answer of this layout.
+/// Parses a server error that appears as text in a reply with this layout.
 pub type OfError = fn(&str, &dyn Layout) -> StoreError;
 
-/// The way of one node to write and read.
+/// Writes commands and parses replies for a node.
 #[derive(Debug, Clone)]
 pub struct Wire {
     /// The node.
     pub node: NodeId,
-    /// The first part of the grants channels.
+    /// The grants channels' prefix.
     pub prefix: Arc<str>,
-    /// The layout of the keys.
+    /// The key layout.
     pub layout: &'static dyn Layout,
-    /// How the servers are put together.
+    /// The server topology.
     pub topology: Topology,
-    /// Reads the errors that stand in answers.
+    /// Parses the errors in replies.
     pub of_error: OfError,
 }
 
 impl Wire {
-    /// The call of the script that runs the commands, for a node that has seen so much.
+    /// Returns the script call that runs the commands, with these token lower bounds.
     ///
     /// # Errors
     /// The layout has no script for these commands.
@@ -59,12 +59,12 @@ impl Wire {
         call.filter(|_| written.is_some()).ok_or_else(no_such_command)
     }
 
-    /// The acquire of a lock without a script, for a lock that is free.
+    /// Returns the fast acquire: a free lock, without a script.
     ///
-    /// Nothing where there is no such way: for other commands, in another layout, in a Redis
-    /// Cluster, where a counter that is made while its slot moves would stop the move, and on a
-    /// primary of a quorum, where the floor has the tokens of the others, and the number of a
-    /// transaction would seldom be above it.
+    /// `None` if there is no such fast path: for other commands, in another layout, in a Redis
+    /// Cluster, where a counter created during a slot migration would stop the migration, and on a
+    /// quorum primary, where the token lower bound includes tokens of other primaries, and the
+    /// number from a transaction would seldom be above it.
     pub fn free_acquire<'a>(
         &self,
         command: (&'a LockName, &'a Command),
@@ -75,14 +75,14 @@ impl Wire {
         }
     }
 
-    /// Whether there is an acquire without a script at all.
+    /// Whether the topology has a fast acquire.
     pub fn has_fast_acquire(&self) -> bool {
         self.topology == Topology::Single
     }
 
-    /// The release of a lock without a script, for a lock without waiters. Nothing for other
-    /// commands, in another layout, and in a Redis Cluster, where a server to which a slot moves
-    /// serves one command of those that ask for it, and not the script after it.
+    /// Returns the fast release: no waiters, no script. `None` for other commands, in another
+    /// layout, and in a Redis Cluster, where a slot migration's target serves a single command
+    /// behind ASKING, and not the script after it.
     pub fn free_release<'a>(
         &self,
         command: (&'a LockName, &'a Command),
@@ -100,9 +100,9 @@ impl Wire {
         }
     }
 
-    /// The call of the script that tries every right of the others, on the keys of `probe`. Unless
-    /// they are `declared`, the keys follow as arguments: then a server cannot refuse the whole
-    /// script for the sake of one.
+    /// Returns a call that tries every right the scripts need, on the keys of `probe`. Unless they
+    /// are `declared`, the keys follow as arguments: then a server cannot refuse the whole script
+    /// for a single key.
     pub fn preflight<C: Call>(&self, probe: &LockName, declared: bool) -> C {
         let (script, keys) = self.layout.preflight(probe, self.context(Floors::default()));
         let (declared, others) = if declared { (&keys[..], &[][..]) } else { (&[][..], &keys[..]) };
@@ -129,11 +129,11 @@ impl Wire {
         Reading { node: &self.node, of_error }
     }
 
-    /// The answer to a command that was alone in its script.
+    /// Parses the reply to a command that was alone in its script.
     ///
     /// # Errors
-    /// The server's for this lock, or that the answer has no known form or is one to another
-    /// request: see [`is_nonsense`].
+    /// The server's error for this lock, or a reply of unknown form or to another request: see
+    /// [`is_nonsense`].
     pub fn answer(
         &self,
         (lock, command): (&LockName, &Command),
@@ -144,11 +144,11 @@ impl Wire {
         if hides_a_grant(command, &answer) { Err(nonsense()) } else { Ok(answer) }
     }
 
-    /// An answer for each command of a script.
+    /// Parses a script's reply into an answer for each command.
     ///
     /// # Errors
-    /// The answer has no known form, or is one to another request: see [`is_nonsense`]. That of
-    /// [`answer`](Self::answer) if there is one command.
+    /// The reply has no known form, or belongs to another request: see [`is_nonsense`]. For a
+    /// single command, the errors of [`answer`](Self::answer).
     pub fn answers(
         &self,
         commands: &Commands<'_>,
@@ -162,7 +162,7 @@ impl Wire {
     }
 }
 
-/// Whether the answer says that a member was granted its demand, and does not tell its hold.
+/// Whether the reply grants a member's demand without reporting the hold.
 fn hides_a_grant(command: &Command, answer: &Answer) -> bool {
     let (Command::Acquire { members, .. }, Answer::Acquired(reply)) = (command, answer) else {
         return false;
@@ -172,7 +172,7 @@ fn hides_a_grant(command: &Command, answer: &Answer) -> bool {
     each.any(|(member, outcome)| *outcome == Acquired::Granted && !is_told(member))
 }
 
-/// The error of commands for which the layout has no script.
+/// Returns the error for commands without a script in the layout.
 pub fn no_such_command() -> StoreError {
     StoreError::refused(LockErrorKind::Protocol, "there is no script for these commands")
 }

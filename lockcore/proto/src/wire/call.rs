@@ -1,5 +1,5 @@
-//! A call of a script: the commands that it runs, what they are written with, and what their
-//! answers are read with.
+//! Script calls: the commands that they run, and the context for writing them and for parsing
+//! replies.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use crate::member::NodeId;
 use crate::name::LockName;
 use crate::{Command, Topology};
 
-/// The call of a script, which a client sends. Keys come first, then the other arguments.
+/// A script call for a client to send. Keys come first, then the other arguments.
 pub trait Call {
-    /// A call of this script with so many keys, without any argument yet.
+    /// Begins a call of this script with this number of keys, without any argument yet.
     fn begin(script: &'static Script, keys: usize) -> Self
     where
         Self: Sized;
@@ -22,13 +22,13 @@ pub trait Call {
     /// Adds a number as the next argument.
     fn number(&mut self, number: u64) -> &mut dyn Call;
 
-    /// Adds a displayed value as the next argument.
+    /// Adds a value by its `Display` form as the next argument.
     fn display(&mut self, argument: &dyn fmt::Display) -> &mut dyn Call;
 }
 
-/// The place of a call, which a layout begins.
+/// A place for a call, filled by a layout.
 pub trait Begin {
-    /// Begins the call of this script with so many keys.
+    /// Begins a call of this script with this number of keys.
     fn begin(&mut self, script: &'static Script, keys: usize) -> &mut dyn Call;
 }
 
@@ -38,39 +38,39 @@ impl<C: Call> Begin for Option<C> {
     }
 }
 
-/// Bounds for a command by all that its node has seen, µs since the epoch.
+/// Lower bounds for a command from everything its node has seen, in µs since the epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Floors {
     /// No new token is below this.
     pub floor_us: u64,
-    /// The latest token and time of the servers before the present one; 0 if there was none.
+    /// The latest token and time of previous servers; 0 if there was none.
     pub elsewhere_us: u64,
     /// The latest token and time of all servers.
     pub latest_us: u64,
-    /// The beginning of the server's epoch, in which alone it grants, if it is a primary of a
-    /// quorum: see [`Counter::Epoch`](super::keys::Counter::Epoch). 0 for any other server.
+    /// When the server's epoch began, if it is a quorum primary, which grants in no other epoch:
+    /// see [`Counter::Epoch`](super::keys::Counter::Epoch). 0 for any other server.
     pub epoch_us: u64,
 }
 
-/// The circumstances of one command: the node that sends it, and the bounds of its floors.
+/// A command's context: the sending node, and the lower bounds.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'a> {
     /// The node.
     pub node: &'a NodeId,
-    /// The first part of the grants channels.
+    /// The grants channels' prefix.
     pub prefix: &'a str,
-    /// How the servers are put together.
+    /// The server topology.
     pub topology: Topology,
     /// The bounds.
     pub floors: Floors,
 }
 
-/// The circumstances in which an answer is read.
+/// The context for parsing a reply.
 #[derive(Clone, Copy)]
 pub struct Reading<'a> {
-    /// The node that has asked.
+    /// The node that sent the request.
     pub node: &'a NodeId,
-    /// Reads the error of a server that stands as a text in an answer.
+    /// Parses a server error that appears as text in a reply.
     pub of_error: &'a dyn Fn(&str) -> StoreError,
 }
 
@@ -80,6 +80,6 @@ impl fmt::Debug for Reading<'_> {
     }
 }
 
-/// The commands of one script, each with its lock: one command, several renewals, or several
+/// The commands of one script, each with its lock: a single command, several renewals, or several
 /// touches.
 pub type Commands<'a> = [(&'a LockName, &'a Command)];

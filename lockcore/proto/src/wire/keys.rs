@@ -1,4 +1,4 @@
-//! The names of a lock's keys and channels, written straight into a command.
+//! Key and channel names, written directly into a command.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -7,7 +7,7 @@ use super::slot::{self, SLOTS};
 use crate::Topology;
 use crate::name::LockName;
 
-/// One key of a lock: a prefix and its name, in braces unless it has some itself.
+/// A lock's key: a prefix and the name, in braces unless it contains some.
 #[derive(Debug)]
 pub struct Key<'a> {
     prefix: &'static str,
@@ -15,17 +15,17 @@ pub struct Key<'a> {
 }
 
 impl<'a> Key<'a> {
-    /// The key with this prefix.
+    /// Creates the key with this prefix.
     pub fn new(prefix: &'static str, lock: &'a LockName) -> Self {
         Self { prefix, lock }
     }
 
-    /// The door of the queue; all its other keys are named after it.
+    /// Creates the lock key; the names of all other keys derive from it.
     pub fn door(lock: &'a LockName) -> Self {
         Self { prefix: "lock", lock }
     }
 
-    /// The parts of its text.
+    /// Returns the text's parts.
     fn parts(&self) -> [&str; 5] {
         let name = self.lock.as_str();
         let (open, close) = if name.contains('{') { ("", "") } else { ("{", "}") };
@@ -39,7 +39,7 @@ impl fmt::Display for Key<'_> {
     }
 }
 
-/// The pattern of the doors in a namespace, or of all without one; other keys may match it.
+/// Returns a pattern for the lock keys in a namespace, or for all; other keys may match, too.
 pub fn doors_pattern(namespace: Option<&str>) -> String {
     let mut pattern = String::from("lock:{");
     if let Some(namespace) = namespace {
@@ -55,25 +55,25 @@ pub fn doors_pattern(namespace: Option<&str>) -> String {
     pattern
 }
 
-/// The counter of tokens that all locks of a server share.
+/// The token counter shared by all locks on a server.
 pub const COUNTER: &str = "lock:tokens";
-/// The first part of the counters of tokens of primaries of a quorum.
+/// The name prefix for quorum primaries' token counters.
 pub const PRIMARY_COUNTERS: &str = "lockcore:quorum:tokens:";
 
-/// The key of a counter of tokens.
+/// A token counter's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counter {
-    /// All locks of the server share it.
+    /// Shared by all locks on the server.
     Server,
-    /// The locks of this slot share it. Its hash tag is the least number that lies in the slot.
+    /// Shared by the locks in this slot. The hash tag is the least number in the slot.
     Slot(u16),
-    /// All locks of a primary of a quorum share it, in the epoch that began at this time, µs since
-    /// 1970. It is made when the epoch begins, so a server without it was emptied.
+    /// Shared by all locks on a quorum primary, in the epoch that began at this time, in µs since
+    /// 1970. Created when the epoch begins, so a server without it was emptied.
     Epoch(u64),
 }
 
 impl Counter {
-    /// The counter of a lock's tokens, on a primary of a quorum the counter of this epoch.
+    /// Returns the token counter for a lock; on a quorum primary, the counter of this epoch.
     pub fn of(lock: &LockName, topology: Topology, epoch_us: u64) -> Self {
         match topology {
             Topology::Single => Self::Server,
@@ -110,13 +110,13 @@ static TAGS: LazyLock<Vec<u32>> = LazyLock::new(|| {
     tags.into_iter().flatten().collect()
 });
 
-/// The key of a node, for operators: its value is the node's process. Without a hash tag, node keys
-/// spread over all primaries of a Redis Cluster.
+/// A node's key, for operators; the value is the node's process. Without a hash tag, node keys are
+/// spread over all primaries in a Redis Cluster.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeKey<'a>(pub &'a str);
 
 impl NodeKey<'_> {
-    /// Its slot in a Redis Cluster.
+    /// Returns the slot in a Redis Cluster.
     pub fn slot(self) -> u16 {
         slot::of_key(&self.to_string())
     }
@@ -128,7 +128,7 @@ impl fmt::Display for NodeKey<'_> {
     }
 }
 
-/// The channel on which a node hears of its grants; `*` for a node is those of all.
+/// Returns the channel that carries a node's grants; `*` matches all nodes.
 pub fn grants_channel(prefix: &str, node: &str) -> String {
     format!("{prefix}:grants:{node}")
 }
@@ -147,7 +147,7 @@ mod tests {
         assert!(longest < Some(24), "{longest:?}");
     }
 
-    // Every process has to know the same counter for a slot.
+    // Every process must use the same counter for a slot.
     #[test]
     fn the_counter_of_a_slot_has_the_least_number_that_lies_in_it() {
         for number in 0..10_000_u32 {

@@ -1,15 +1,17 @@
-//! From the messages on a node's channel to events.
+//! Parses messages on a node's channel into events.
 
 use super::value::fencing_token;
 use crate::member::{Member, NodeId};
 use crate::{Event, FencingToken, MAX_RUN};
 
-/// `g <member> <token> <ms left>` or `r <member>`, of a member of `node`, which may hold spaces. Of
-/// a resource with permits: `p <token> <number> <ms left> …` or `r <number> …`. Of a run:
-/// `w <token> <ms left> <number> …`. Of members that left the queue for a newer one:
-/// `s <number> …`.
+/// Parses a message:
+///
+/// - `g <member> <token> <ms left>` or `r <member>`, for a member of `node`, which may contain spaces;
+/// - `p <token> <number> <ms left> …` or `r <number> …`, for a resource with permits;
+/// - `w <token> <ms left> <number> …`, for a batch;
+/// - `s <number> …`, for members superseded in the queue.
 pub fn message(payload: &[u8], node: &NodeId) -> Option<Event> {
-    // The text of another node's member is no message to this one, whatever its number.
+    // The text of another node's member is no message for this node, whatever the id.
     let number = |text: &str| {
         Member::parse(text).filter(|member| member.is_of(node)).map(|member| member.number())
     };
@@ -51,14 +53,14 @@ fn of_run(text: &str) -> Option<Event> {
     Some(Event::GrantedRun { token, left_ms, numbers: run_of(run, token)? })
 }
 
-/// The numbers of a run, each of which has a token.
+/// Parses a batch's ids, each with a token.
 pub(super) fn run_of(text: &str, first: FencingToken) -> Option<Vec<u64>> {
     let numbers = numbers(text)?;
     let last = first.get() + numbers.len() as u64 - 1;
     (numbers.len() <= MAX_RUN && FencingToken::try_from(last).is_ok()).then_some(numbers)
 }
 
-/// All of them, or nothing: no member is a number.
+/// Parses all numbers, or returns `None`: no member is a number.
 fn numbers(text: &str) -> Option<Vec<u64>> {
     text.split(' ').map(|number| number.parse().ok()).collect()
 }

@@ -1,9 +1,9 @@
-//! The words and letters of outcomes, which the scripts of all layouts share.
+//! The words and letters of outcomes, shared by the scripts of all layouts.
 
 use super::value::Value;
 use crate::{Acquired, Left, Presence, Released};
 
-/// The outcome of an acquire.
+/// Parses an acquire's outcome.
 pub fn acquired(word: &str, number: u64) -> Option<Acquired> {
     match word {
         "granted" => Some(Acquired::Granted),
@@ -15,8 +15,8 @@ pub fn acquired(word: &str, number: u64) -> Option<Acquired> {
     }
 }
 
-/// The outcomes of an acquire for several members: a letter for each, and a number for each queued
-/// member (its position) and for each member that found the queue full (its length).
+/// Parses an acquire's outcomes for several members: a letter each, and a number for each queued
+/// member (its position) and for each member that found the queue full (the queue length).
 pub fn all_acquired(letters: &str, numbers: &[Value<'_>]) -> Option<Vec<Acquired>> {
     let mut numbers = numbers.iter();
     let one = |letter| match letter {
@@ -31,7 +31,7 @@ pub fn all_acquired(letters: &str, numbers: &[Value<'_>]) -> Option<Vec<Acquired
     outcomes.filter(|_| numbers.next().is_none())
 }
 
-/// The outcome of a release. No number belongs to it.
+/// Parses a release's outcome. The number is unused.
 pub fn released(word: &str, _number: u64) -> Option<Released> {
     match word {
         "released" => Some(Released::Released),
@@ -40,8 +40,8 @@ pub fn released(word: &str, _number: u64) -> Option<Released> {
     }
 }
 
-/// The members of a touch, a letter for each. One that is served in a run holds as the others do;
-/// the hold is told among the grants.
+/// Parses a touch's outcome, a letter for each member. A member served in a batch holds like any
+/// other; the hold is among the grants.
 pub fn touched(letters: &str) -> Option<Vec<Presence>> {
     let one = |letter| match letter {
         'w' => Some(Presence::Waiting),
@@ -53,7 +53,7 @@ pub fn touched(letters: &str) -> Option<Vec<Presence>> {
     letters.chars().map(one).collect()
 }
 
-/// The members of a leave, a letter for each. No number belongs to it.
+/// Parses a leave's outcome, a letter for each member. The number is unused.
 pub fn left(letters: &str, _number: u64) -> Option<Vec<Left>> {
     let one = |letter| match letter {
         'l' => Some(Left::Left),

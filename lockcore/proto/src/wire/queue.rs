@@ -1,4 +1,4 @@
-//! The commands of the queue as they are written to a server.
+//! The queue commands as written to a server.
 
 pub(crate) mod reply;
 
@@ -11,10 +11,10 @@ use crate::name::LockName;
 use crate::token::FencingToken;
 use crate::{Acquired, Answer, Command, Mode, Released, Topology};
 
-/// The keys that a script is given: the others are named after the door.
+/// The number of keys passed to a script: the names of all others derive from the lock key.
 const KEYS: usize = 2;
 
-/// Whether the command is about everything alone: then it has a script that looks at the door.
+/// Whether the command concerns a single exclusive hold: then its script reads only the lock key.
 fn is_whole(command: &Command) -> bool {
     match command {
         Command::Release { member } => member.demand() == Demand::EXCLUSIVE,
@@ -26,13 +26,12 @@ fn is_whole(command: &Command) -> bool {
     }
 }
 
-/// Whether it is asked for one of which only the newest waits: such a member is never asked for
-/// together with others.
+/// Whether the acquire is for a newest-only member, never acquired together with others.
 fn keeps_newest(members: &[Member]) -> bool {
     matches!(members, [one] if one.keeps_newest())
 }
 
-/// The script that runs the command.
+/// Returns the script that runs the command.
 pub fn script(command: &Command, topology: Topology) -> &'static Script {
     let scripts = scripts::of_queue(topology);
     match (command, is_whole(command)) {
@@ -53,15 +52,15 @@ pub fn script(command: &Command, topology: Topology) -> &'static Script {
     }
 }
 
-/// The acquire of a lock, as far as it can be done without a script: the lock is free if its door
-/// is not there, and then it takes `SET NX` on the door, and a token.
+/// An acquire without a script: the lock is free if the lock key is absent, and then `SET NX` on
+/// the lock key and a token are enough.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FreeAcquire<'a> {
-    /// The key to set, if it is not there.
+    /// The key to set, if absent.
     pub door: &'a str,
-    /// Its value, which ends after its lease.
+    /// The value, which expires with the lease.
     pub member: &'a Member,
-    /// The key whose next number is the token.
+    /// The counter whose next number is the token.
     pub counter: &'static str,
 }
 
@@ -72,8 +71,8 @@ impl<'a> FreeAcquire<'a> {
         Some(Self { door: lock.door(), member, counter: COUNTER })
     }
 
-    /// The answer of the script in its place, where the key was set. If this is no token for a node
-    /// with this floor, the script has to draw another one.
+    /// Returns the response the script would give, after the lock key was set. If the token is not
+    /// valid with this token lower bound, the script has to issue another token.
     pub fn answer(&self, token: i64, floor_us: u64) -> Answer {
         let token = u64::try_from(token).ok().and_then(|token| FencingToken::try_from(token).ok());
         let Some(token) = token.filter(|token| token.get() > floor_us) else {
@@ -83,14 +82,15 @@ impl<'a> FreeAcquire<'a> {
         Answer::Acquired(reply::held(self.member.clone(), token, outcome))
     }
 
-    /// The answer where only the script can decide. Whether the member may hold the lock.
+    /// Returns the response of a fast acquire that only the script can decide. The member
+    /// `may_hold` the lock.
     pub fn not_served(may_hold: bool) -> Answer {
         Answer::Acquired(reply::short(vec![Acquired::NotServed { may_hold }]))
     }
 }
 
-/// The release of a lock, as far as it can be done without a script: it has no waiters if its
-/// door is no more than the member, and then the door is deleted.
+/// A release without a script: the lock has no waiters if the lock key contains only the member,
+/// and then the lock key is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FreeRelease<'a> {
     /// The key to delete, if it has this value.
@@ -105,13 +105,13 @@ impl<'a> FreeRelease<'a> {
         is_whole(command).then(|| Self { door: lock.door(), member })
     }
 
-    /// The answer of the script in its place, where the door was deleted.
+    /// Returns the answer the script would give, once the lock key was deleted.
     pub fn answer() -> Answer {
         Answer::Released(reply::short(Released::Released))
     }
 }
 
-/// The call of the script.
+/// Writes the script call for a command.
 pub(crate) fn command(
     lock: &LockName,
     context: Context<'_>,
@@ -121,7 +121,7 @@ pub(crate) fn command(
     if let (Command::Renew { .. }, true) = (command, is_whole(command)) {
         return renewals(&[(lock, command)], context.topology, to);
     }
-    // A renewal draws no number, and while a slot moves the counter may be elsewhere.
+    // A renewal draws no number, and during a slot migration the counter may be elsewhere.
     let draws = !matches!(command, Command::Renew { .. });
     let call = to.begin(script(command, context.topology), if draws { KEYS } else { 1 });
     call.text(lock.door());
@@ -159,8 +159,8 @@ fn add_counter(call: &mut dyn Call, lock: &LockName, context: Context<'_>) {
     };
 }
 
-/// The keys on which the rights to a lock are tried. A primary's own counter is never one: its
-/// value says that nothing was forgotten.
+/// Returns the keys to try the rights to a lock on. Never a primary's own counter: its value proves
+/// that no data was lost.
 pub(crate) fn keys_to_try(lock: &LockName, topology: Topology) -> Vec<String> {
     let counter = match topology {
         Topology::Cluster => Counter::Slot(lock.slot()),
@@ -169,7 +169,7 @@ pub(crate) fn keys_to_try(lock: &LockName, topology: Topology) -> Vec<String> {
     vec![lock.door().to_owned(), counter.to_string()]
 }
 
-/// One call for renewals of several locks.
+/// Writes a single call for renewals of several locks.
 pub(crate) fn renewals(commands: &[(&LockName, &Command)], topology: Topology, to: &mut dyn Begin) {
     let call = to.begin(&scripts::of_queue(topology).extend, commands.len());
     for (lock, _) in commands {
@@ -180,7 +180,7 @@ pub(crate) fn renewals(commands: &[(&LockName, &Command)], topology: Topology, t
     }
 }
 
-/// The queue limit as it is sent: 0 lets the member not wait.
+/// Returns the queue limit as sent: 0 means that the member does not wait.
 fn limit_of(mode: Mode, queue_limit: u32) -> u32 {
     match mode {
         Mode::Try => 0,
@@ -188,8 +188,8 @@ fn limit_of(mode: Mode, queue_limit: u32) -> u32 {
     }
 }
 
-/// The last arguments of the hot scripts, up to the last that is not the usual one: each argument
-/// costs the server as much as half a command.
+/// Adds the hot scripts' last arguments, up to the last unusual one: each argument costs the server
+/// as much as half a command.
 fn add_unusual(call: &mut dyn Call, acquire: Option<(u64, u32)>, context: Context<'_>) {
     let has_prefix = context.prefix != USUAL_PREFIX;
     let has_elsewhere = has_prefix || context.floors.elsewhere_us > 0;
@@ -210,7 +210,7 @@ fn add_unusual(call: &mut dyn Call, acquire: Option<(u64, u32)>, context: Contex
     }
 }
 
-/// Adds the members of a command with their figures: the last arguments of most scripts.
+/// Adds a command's members with their numbers: the last arguments for most scripts.
 fn add_members(call: &mut dyn Call, command: &Command) {
     match command {
         Command::Acquire { members, mode, queue_limit } => {

@@ -1,5 +1,5 @@
-//! The refusals of a server of a Redis Cluster that does not serve a slot, or not now, and the way
-//! of a command from one to the next. None of these commands ran.
+//! Refusals by Redis Cluster servers that do not serve a slot, or not now, and a command's route
+//! from server to server. The refused commands did not run.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,17 +8,17 @@ use super::call::Commands;
 use crate::Command;
 use crate::error::StoreError;
 
-/// The first pause before a command is sent again to a slot that moves, and the longest. A slot
-/// moves in some milliseconds.
+/// The first and the longest pause before a command is sent again to a migrating slot. A slot
+/// migrates within milliseconds.
 const FIRST: Duration = Duration::from_millis(5);
 const LONGEST: Duration = Duration::from_millis(100);
-/// The time for which a command is sent again. A slot that moves for longer is left to the node,
-/// which asks again by itself: the places of requests on their way are for all locks.
+/// How long a command is sent again. If a slot takes longer to migrate, the node retries by itself,
+/// because the room for requests in flight is shared by all locks.
 const LIMIT: Duration = Duration::from_millis(250);
-/// Most servers that are followed one after the other.
+/// Maximum number of servers to follow in a row.
 const MAX_MOVES: u32 = 5;
 
-/// The address of a server.
+/// A server address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Place {
     /// The host, by name or address.
@@ -28,13 +28,13 @@ pub struct Place {
 }
 
 impl Place {
-    /// Reads `host:port`. Without a host it is that of the server that was asked.
+    /// Parses `host:port`. Without a host, the host that was asked.
     pub fn read(text: &str, asked: &str) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         Some(Self { host: Self::host(host, asked).to_owned(), port: port.parse().ok()? })
     }
 
-    /// A host as a server tells it; one that it does not know is the host that was asked.
+    /// Returns a host as named by a server; an unknown host is the host that was asked.
     pub fn host<'a>(told: &'a str, asked: &'a str) -> &'a str {
         if told.is_empty() || told == "?" { asked } else { told }
     }
@@ -46,21 +46,21 @@ impl fmt::Display for Place {
     }
 }
 
-/// The meaning of a refusal.
+/// What a refusal means.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Redirect {
-    /// Another server has the slot; none is named if its place cannot be read.
+    /// Another server has the slot; `None` if its address cannot be parsed.
     Moved(Option<Place>),
-    /// The slot moves, and none of the keys is here: they are at that place, or nowhere.
+    /// The slot is migrating, and no key is here: they are at that address, or nowhere.
     Ask(Option<Place>),
-    /// The slot moves, and some of the keys are here.
+    /// The slot is migrating, and some keys are here.
     Moving,
-    /// The server knows that the Cluster does not serve the slot.
+    /// The server reports that the Cluster does not serve the slot.
     Down,
 }
 
 impl Redirect {
-    /// The meaning of this error of the server at `asked`; nothing if it is another error.
+    /// Parses an error from the server at `asked`; `None` if it is no refusal.
     pub fn read(error: &StoreError, asked: &str) -> Option<Self> {
         let (code, rest) = error.detail.split_once(' ')?;
         let place = || rest.split(' ').nth(1).and_then(|at| Place::read(at, asked));
@@ -74,23 +74,23 @@ impl Redirect {
     }
 }
 
-/// The next step of a command that was refused.
+/// The next step for a refused command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
-    /// It is sent to the server at this place, which has the slot from now on.
+    /// Send it to the server at this address, the slot's owner from now on.
     Follow(Place),
-    /// It is sent to the server at this place once, right behind ASKING.
+    /// Send it to the server at this address once, right behind ASKING.
     Asking(Place),
-    /// It is sent again after a pause, to the server that has the slot by then.
+    /// Send it again after a pause, to the server that then has the slot.
     Pause,
-    /// It is not sent again.
+    /// Do not send it again.
     End,
 }
 
-/// The way of one command, which is bounded in time and in the number of servers.
+/// A command's route, limited in time and in the number of servers.
 #[derive(Debug, Clone)]
 pub struct Route {
-    /// It runs at the server to which its slot moves once none of its keys is at the other.
+    /// Whether it runs at a slot migration's target once no key is at the source.
     may_ask: bool,
     pause: Duration,
     until: Duration,
@@ -98,19 +98,19 @@ pub struct Route {
 }
 
 impl Route {
-    /// The way of a command of which a request may take this long.
+    /// Creates the route for a command with this request timeout.
     pub fn new(request_timeout: Duration) -> Self {
         Self { may_ask: false, pause: FIRST, until: LIMIT.min(request_timeout), moves: 0 }
     }
 
-    /// The way of these commands, which may go to the server to which their slot moves.
+    /// Creates the route for these commands, possibly to a slot migration's target.
     pub fn of(commands: &Commands<'_>, request_timeout: Duration) -> Self {
-        // They must not make a key there: the move would stop at it.
+        // These commands must not create a key there: the migration would stop at it.
         let may_ask = matches!(commands, [(_, Command::Renew { .. }), ..]);
         Self { may_ask, ..Self::new(request_timeout) }
     }
 
-    /// The step after a refusal. Where it cannot be taken, a [pause](Self::pause) is next.
+    /// Returns the step after a refusal. If it is not possible, a [pause](Self::pause) is next.
     pub fn after(&mut self, redirect: Redirect) -> Step {
         match redirect {
             Redirect::Moved(Some(place)) => {
@@ -123,9 +123,9 @@ impl Route {
         }
     }
 
-    /// The pause before the command is sent again, if there is time for one. `passed` is the time
-    /// since it was sent first; `spread`, from a half to one and a half, parts those that would
-    /// come together.
+    /// Returns the pause before the command is sent again, if there is time. `passed` is the time
+    /// since the first send; `spread`, from a half to one and a half, separates commands that would
+    /// arrive together.
     pub fn pause(&mut self, passed: Duration, spread: f64) -> Option<Duration> {
         let pause = self.pause.mul_f64(spread);
         self.pause = (2 * self.pause).min(LONGEST);

@@ -1,4 +1,4 @@
-//! The scripts, assembled once, with their digests.
+//! The scripts, assembled once, with digests.
 
 use std::sync::LazyLock;
 
@@ -11,43 +11,43 @@ use crate::{
     ALL, CLAIMS_PER_LEASE, MAX_CLAIM_MS, MIN_CLAIM_MS, PATIENCE_MS, TOMBSTONE_MS, Topology,
 };
 
-/// The lease of a lock that is not sent.
+/// The usual lease: not sent.
 pub(crate) const USUAL_LEASE_MS: u64 = 30_000;
-/// The queue limit of a lock that is not sent.
+/// The usual queue limit: not sent.
 pub(crate) const USUAL_LIMIT: u32 = 1_000;
-/// The prefix of channels that is not sent.
+/// The usual channel prefix: not sent.
 pub(crate) const USUAL_PREFIX: &str = "lockcore";
-/// A position in a short answer is below this.
+/// A position in a short reply is below this.
 pub(crate) const POSITIONS: i64 = 1 << 20;
-/// A lease of which less is left is told with a position behind it, in one number.
+/// A lease with less time left is reported in a single number together with a position.
 const EXACT_LEFT_MS: u64 = 1 << 32;
 const _: () = assert!(EXACT_LEFT_MS * POSITIONS as u64 <= TOKEN_LIMIT, "exact in Lua");
-/// The places in a member's text of the last byte of its node, of the colon behind that, and of its
-/// number. Lua counts from one.
+/// Offsets in a member's text: the node's last byte, the colon behind it, and the member id. Lua
+/// counts from one.
 const NODE_END: usize = MARKER.len() + NODE_BYTES;
 const NODE_COLON: usize = NODE_END + 1;
 const NUMBER_AT: usize = NODE_COLON + 1;
-/// The most elements of a list that are arguments of one command: a script has no room for more
-/// than some thousands.
+/// Maximum number of list elements as arguments to a command: a script has room for no more than
+/// some thousands.
 const MOST_UNPACKED: u64 = 1_000;
-/// The most waiting members that are read at a time.
+/// Maximum number of waiting members to read at a time.
 const MOST_READ: u64 = 64;
-/// The life of a key on which a right is tried, if it is not deleted.
+/// The TTL for keys to try rights on, if they are not deleted.
 const TRIED_MS: u64 = 60_000;
 
-/// The numbers of the queue's scripts, by the name that stands for each in their files:
-/// `$margin_ms` is [`MARGIN_MS`].
+/// The numbers in the queue scripts, by the name that represents each in the files: `$margin_ms` is
+/// [`MARGIN_MS`].
 pub const NUMBERS: [(&str, u64); 28] = [
     ("all", ALL as u64),
     ("empty_front", EMPTY_FRONT),
     ("exact_left_ms", EXACT_LEFT_MS),
     ("fresh_ms", FRESH_MS),
     ("in_front", IN_FRONT),
-    // From here on a lease has the longest claim.
+    // From here on, leases have the longest claim.
     ("long_lease_ms", CLAIMS_PER_LEASE * MAX_CLAIM_MS),
     ("lost_counter", LOST_COUNTER),
     ("margin_ms", MARGIN_MS),
-    // The expiry of a marked door behind which the longest claim has begun.
+    // A flagged lock key's TTL when the longest claim starts.
     ("max_handed_ms", MAX_CLAIM_MS + MARGIN_MS),
     ("most_digits", TOKEN_LIMIT.ilog10() as u64 + 1),
     ("most_gone", Bounds::USUAL.gone as u64),
@@ -60,7 +60,7 @@ pub const NUMBERS: [(&str, u64); 28] = [
     ("number_at", NUMBER_AT as u64),
     ("passed_ms", PASSED_MS),
     ("positions", POSITIONS as u64),
-    // So many last digits of a number tell whether its last bits are zero.
+    // This many last digits show whether a number's last bits are zero.
     ("round_bits", ROUND_BITS as u64),
     ("round_ms", ROUND_MS),
     ("rounds", 1 << ROUND_BITS),
@@ -71,7 +71,7 @@ pub const NUMBERS: [(&str, u64); 28] = [
     ("waiting_ttl_ms", WAITING_TTL_MS),
 ];
 
-/// The numbers of all layouts.
+/// The numbers shared by all layouts.
 pub const SHARED_NUMBERS: [(&str, u64); 9] = [
     ("claims_per_lease", CLAIMS_PER_LEASE),
     ("greatest_token", TOKEN_LIMIT - 1),
@@ -84,8 +84,8 @@ pub const SHARED_NUMBERS: [(&str, u64); 9] = [
     ("tried_ms", TRIED_MS),
 ];
 
-/// The parts that scripts of the queue have in common, by the line that stands for each; and by
-/// its name, whether they run on a primary of a quorum.
+/// The parts shared by queue scripts, by the line that includes each; and by name, whether they run
+/// on a quorum primary.
 const fn parts(is_primary: &'static str) -> [(&'static str, &'static str); 16] {
     [
         ("--#include queue/waits\n", include_str!("lua/queue/waits.lua")),
@@ -107,7 +107,7 @@ const fn parts(is_primary: &'static str) -> [(&'static str, &'static str); 16] {
     ]
 }
 
-/// The parts that scripts of all layouts have in common, which those of a layout may include.
+/// The parts shared by the scripts of all layouts, for layouts to include.
 const SHARED: [(&str, &str); 5] = [
     ("--#include clock\n", include_str!("lua/clock.lua")),
     ("--#include claim\n", include_str!("lua/claim.lua")),
@@ -116,25 +116,25 @@ const SHARED: [(&str, &str); 5] = [
     ("--#include preflight/extras\n", include_str!("lua/preflight/extras.lua")),
 ];
 
-/// SHA-1 of a script's text, by which a server knows it.
+/// Returns the SHA-1 of the text, the script's identity on servers.
 pub fn digest_of(source: &str) -> String {
     sha1_smol::Sha1::from(source).digest().to_string()
 }
 
-/// One script.
+/// A script.
 #[derive(Debug)]
 pub struct Script {
-    /// The name of its file.
+    /// The file name.
     pub name: &'static str,
-    /// The whole text, with all that it includes.
+    /// The whole text, with all included parts.
     pub source: String,
-    /// SHA-1 of the text, by which a server knows it.
+    /// The SHA-1 of the text: the script's identity on servers.
     pub digest: String,
 }
 
 impl Script {
-    /// Assembles a script of the text of its file, the parts of its layout, each after all that
-    /// include it, and the numbers of its layout.
+    /// Assembles a script from the text of its file, the layout's parts, each behind all parts that
+    /// include it, and the layout's numbers.
     pub fn new(
         name: &'static str,
         source: &str,
@@ -150,7 +150,7 @@ impl Script {
         Self { name, source, digest }
     }
 
-    /// The first line in which something is left to include or to name: for tests.
+    /// Returns the first line with an unresolved include or name: for tests.
     pub fn first_gap(&self) -> Option<&str> {
         let is_name = |text: &str| text.starts_with(|c: char| c.is_ascii_lowercase());
         let mut lines = self.source.lines();
@@ -158,7 +158,7 @@ impl Script {
     }
 }
 
-/// The text with digits in the place of each name of a number. What has no number is left.
+/// Returns the text with digits in place of number names. Other names stay.
 fn with_numbers(source: &str, numbers: &[(&str, u64)]) -> String {
     let (mut text, mut rest) = (String::with_capacity(source.len()), source);
     let mut digits = itoa::Buffer::new();
@@ -173,8 +173,8 @@ fn with_numbers(source: &str, numbers: &[(&str, u64)]) -> String {
     text + rest
 }
 
-/// Declares a type with a script of each name, of the file `NAME.lua` in a folder beside this file,
-/// assembled with these parts and numbers of a layout.
+/// Declares a type with a script for each name, from the file `NAME.lua` in a folder next to this
+/// file, assembled with a layout's parts and numbers.
 #[macro_export]
 macro_rules! scripts {
     ($(#[$about:meta])* $set:ident in $folder:literal: $($name:ident)*) => {
@@ -197,17 +197,17 @@ macro_rules! scripts {
                 }
             }
 
-            /// All of them.
+            /// Returns all scripts.
             pub fn all(&self) -> impl Iterator<Item = &$crate::wire::Script> {
                 [$(&self.$name),*].into_iter()
             }
 
-            /// The script of this name.
+            /// Returns the script with this name.
             pub fn get(&self, name: &str) -> Option<&$crate::wire::Script> {
                 self.all().find(|script| script.name == name)
             }
 
-            /// The text of the script of this name.
+            /// Returns the script text with this name.
             pub fn source(&self, name: &str) -> Option<&str> {
                 self.get(name).map(|script| &*script.source)
             }
@@ -216,13 +216,13 @@ macro_rules! scripts {
 }
 
 scripts!(
-    /// The scripts of the queue.
+    /// The queue scripts.
     QueueScripts in "lua/queue/":
     lock unlock extend acquire acquire_all acquire_newest release renew confirm reduce touch leave force_release inspect
     preflight mark
 );
 
-/// The scripts of the queue. A server learns only those of its topology.
+/// Returns the queue scripts. A server loads only the scripts for its topology.
 pub fn of_queue(topology: Topology) -> &'static QueueScripts {
     static USUAL: LazyLock<QueueScripts> =
         LazyLock::new(|| QueueScripts::new(&parts("false"), &NUMBERS));
@@ -234,7 +234,7 @@ pub fn of_queue(topology: Topology) -> &'static QueueScripts {
     }
 }
 
-/// The usual scripts of the queue.
+/// Returns the commonly used queue scripts.
 pub(crate) fn usual(topology: Topology) -> Vec<&'static Script> {
     let QueueScripts {
         lock,

@@ -1,10 +1,10 @@
-//! The slots of a Redis Cluster: the slot of a key.
+//! Slots in a Redis Cluster.
 
-/// The number of slots of each Cluster.
+/// The number of slots in each Cluster.
 pub const SLOTS: u16 = 16_384;
 
-/// The slot of a key: that of the text between its first brace and the next one that closes it, if
-/// there is any, else of the whole key.
+/// Returns a key's slot: hashes the text between the first brace and the next closing brace, if not
+/// empty, otherwise the whole key.
 pub fn of_key(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
     let hashed = tag.map(|(tag, _)| tag).filter(|tag| !tag.is_empty()).unwrap_or(key);
@@ -24,7 +24,7 @@ fn crc16(bytes: &[u8]) -> u16 {
 mod tests {
     use super::*;
 
-    // The examples of the Cluster specification.
+    // Examples from the Cluster specification.
     #[test]
     fn the_slot_of_a_key_is_that_of_its_hash_tag() {
         assert_eq!(crc16(b"123456789"), 0x31C3);

@@ -1,9 +1,9 @@
-//! `Value`: the answer of a script, as any client of Redis has it.
+//! `Value`: a script's reply, as any Redis client represents it.
 
 use crate::error::{LockErrorKind, StoreError};
 use crate::token::FencingToken;
 
-/// The answer of a script, or a part of it. No script answers with anything else.
+/// A script's reply, or a part of it. Scripts reply with nothing else.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Value<'a> {
     /// Nothing.
@@ -14,12 +14,12 @@ pub enum Value<'a> {
     Text(&'a str),
     /// A list.
     List(Vec<Value<'a>>),
-    /// A form that no answer of a script has, such as a text that is not UTF-8.
+    /// A form that no script reply has, such as text that is not UTF-8.
     Other,
 }
 
 impl<'a> Value<'a> {
-    /// The text, if it is one.
+    /// Returns the text, if it is text.
     pub fn text(&self) -> Option<&'a str> {
         match self {
             Self::Text(text) => Some(text),
@@ -27,7 +27,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The integer, if it is one and not below 0.
+    /// Returns the integer, if it is an integer and not below 0.
     pub fn integer(&self) -> Option<u64> {
         match self {
             Self::Integer(integer) => u64::try_from(*integer).ok(),
@@ -36,22 +36,22 @@ impl<'a> Value<'a> {
     }
 }
 
-/// The content of an answer to one request. It tells the member for which it was asked, unless it
-/// is only a number: if an answer goes missing on the way, all later ones reach other requests than
-/// their own, and none may grant, renew or end anything there.
+/// The content of a single request's reply. A reply names the requested member, unless it is only a
+/// number: if a reply is lost on the way, all later replies reach the wrong requests, where they
+/// must not grant, renew or end anything.
 #[derive(Debug, Clone, Copy)]
 pub enum Told<'a> {
-    /// A number, as it says nothing of a hold.
+    /// A number, never about a hold.
     Number(i64),
     /// A text, without the member behind it.
     Text(&'a str),
-    /// The parts of an answer in full, without the member in front of them.
+    /// A full reply's parts, without the member before them.
     Full(&'a [Value<'a>]),
 }
 
 impl<'a> Told<'a> {
-    /// The content for the request that was made for this member, or for this key where it is about
-    /// none. Nothing if the answer is to another request.
+    /// Returns the content for the request about this member, or about this key if it concerns no
+    /// member. `None` if the reply belongs to another request.
     pub fn to(asked: &str, answer: &'a Value<'a>) -> Option<Self> {
         Some(match answer {
             Value::Integer(number) => Self::Number(*number),
@@ -68,18 +68,18 @@ impl<'a> Told<'a> {
     }
 }
 
-/// Reads a token.
+/// Parses a token.
 pub fn fencing_token(text: &str) -> Option<FencingToken> {
     FencingToken::try_from(text.parse::<u64>().ok()?).ok()
 }
 
-/// The error of an answer that has no known form.
+/// Returns the error for a reply of unknown form.
 pub fn nonsense() -> StoreError {
     let detail = "a script's answer has an unexpected form";
     StoreError { may_have_run: true, ..StoreError::refused(LockErrorKind::Protocol, detail) }
 }
 
-/// Whether an answer had no known form, rather than that the server says something against a lock.
+/// Whether a reply had no known form, as opposed to a server error about a lock.
 pub fn is_nonsense(error: &StoreError) -> bool {
     error.kind == LockErrorKind::Protocol && error.may_have_run
 }

@@ -1,4 +1,4 @@
-//! From the answers of the queue's scripts to typed replies.
+//! Parses the queue scripts' replies.
 
 use super::is_whole;
 use crate::claim_ms;
@@ -18,10 +18,10 @@ use crate::{
 
 const FOREIGN_DOOR: &str = "the key lock:{…} holds data that does not belong to a lock";
 
-/// The answer to the command of this node.
+/// Parses the reply to a command of this node.
 ///
 /// # Errors
-/// If the answer has no known form, or is one to another request.
+/// The reply has no known form, or belongs to another request.
 pub(crate) fn answer(
     (lock, command): (&LockName, &Command),
     node: &NodeId,
@@ -40,7 +40,7 @@ pub(crate) fn answer(
     read().ok_or_else(nonsense)
 }
 
-/// The answers to renewals of several locks: the clock, and a letter for each.
+/// Parses the reply to renewals of several locks: the clock, and a letter for each.
 ///
 /// # Errors
 /// As [`answer`].
@@ -93,14 +93,13 @@ fn read(command: &Command, told: Told<'_>) -> Option<Answer> {
     })
 }
 
-/// The reply, if it says something of each member that was asked for: else it is an answer to
-/// another command.
+/// Returns the reply if it covers each requested member: otherwise it belongs to another command.
 fn of_each<T>(reply: Reply<T>, members: usize, told: impl Fn(&T) -> usize) -> Option<Reply<T>> {
     (told(&reply.outcome) == members).then_some(reply)
 }
 
-/// The answer of members none of which is queued behind a lock: nothing, since they do not wait, or
-/// the length of the queue, which is full.
+/// Parses the reply if no member is queued behind a lock: empty, if they do not wait, or the length
+/// when the queue is full.
 fn not_queued(told: Told<'_>) -> Option<Acquired> {
     match told {
         Told::Text("") => Some(Acquired::Busy),
@@ -112,7 +111,7 @@ fn not_queued(told: Told<'_>) -> Option<Acquired> {
     }
 }
 
-/// Granted: a token. Queued: a number. Else in full.
+/// Granted: a token. Queued: a number. Otherwise in full.
 fn acquired(told: Told<'_>, member: &Member) -> Option<Reply<Vec<Acquired>>> {
     match told {
         Told::Number(packed) => queued(packed, 1),
@@ -123,14 +122,14 @@ fn acquired(told: Told<'_>, member: &Member) -> Option<Reply<Vec<Acquired>>> {
     }
 }
 
-/// The answer of members that are all queued behind a lock, one behind the other.
+/// Parses the reply for members that are all queued behind a lock, in consecutive positions.
 fn queued(packed: i64, members: usize) -> Option<Reply<Vec<Acquired>>> {
     behind_lock(packed, |first| {
         (first..).take(members).map(|position| Acquired::Queued { position }).collect()
     })
 }
 
-/// Queued, all of them: a number. Else a full reply, followed by the number of each member that is
+/// All queued: a number. Otherwise a full reply, followed by a number for each member that is
 /// queued, or finds the queue full.
 fn all_acquired(told: Told<'_>, members: usize) -> Option<Reply<Vec<Acquired>>> {
     let parts = match told {
@@ -142,15 +141,14 @@ fn all_acquired(told: Told<'_>, members: usize) -> Option<Reply<Vec<Acquired>>> 
     all(rest, |letters, _| outcome::all_acquired(letters, numbers))
 }
 
-/// Ms left of the lease of a lock, and a number that goes with the outcome.
+/// Parses a lock's remaining lease in ms, and a number for the outcome.
 fn behind_lock<T>(packed: i64, outcome: impl FnOnce(u64) -> T) -> Option<Reply<T>> {
     let left_ms = u64::try_from(packed / POSITIONS).ok().filter(|left_ms| *left_ms > 0)?;
     let number = u64::try_from(packed % POSITIONS).ok()?;
     Some(Reply { first_end_ms: Some(left_ms), ..short(outcome(number)) })
 }
 
-/// Ms left of the lease of the lock behind which all of them waited, and a letter for each; or in
-/// full.
+/// All waited behind a lock: its remaining lease in ms, and a letter for each. Otherwise in full.
 fn left(told: Told<'_>, members: usize) -> Option<Reply<Vec<Left>>> {
     let text = match told {
         Told::Number(_) => return None,
@@ -161,8 +159,8 @@ fn left(told: Told<'_>, members: usize) -> Option<Reply<Vec<Left>>> {
     Some(Reply { first_end_ms: Some(left_ms.parse().ok()?), ..short(outcome::left(letters, 0)?) })
 }
 
-/// `<token>`, or `<token> <clock>`: the member holds for its whole lease; behind the token of a run
-/// its numbers.
+/// Parses `<token>` or `<token> <clock>`: the member holds for the whole lease; for a batch, the
+/// member ids follow.
 fn granted<T>(told: &str, member: &Member, outcome: T) -> Option<Reply<T>> {
     let (told, run) = with_run(told);
     let (token, clock) = told.split_once(' ').map_or((told, None), |(token, at)| (token, Some(at)));
@@ -174,8 +172,7 @@ fn granted<T>(told: &str, member: &Member, outcome: T) -> Option<Reply<T>> {
     Some(Reply { grants, now_us, ..short(outcome) })
 }
 
-/// The number 1 says that it was released and there are no waiters; 2, that it was handed to
-/// another node.
+/// `1`: released, no waiters. `2`: granted to another node.
 fn released(told: Told<'_>) -> Option<Reply<Released>> {
     match told {
         Told::Number(1 | 2) => Some(short(Released::Released)),
@@ -184,7 +181,7 @@ fn released(told: Told<'_>) -> Option<Reply<Released>> {
     }
 }
 
-/// `<token><member>`: it was released, and handed to this member of the caller's node.
+/// `<token><member>`: released, and granted to the calling node's member.
 fn handed_over(told: &str, node: &NodeId) -> Option<Reply<Released>> {
     let (token, hold) = told.split_at_checked(told.find('~')?)?;
     let (member, run) = with_run(hold);
@@ -194,7 +191,7 @@ fn handed_over(told: &str, node: &NodeId) -> Option<Reply<Released>> {
     Some(Reply { grants, ..short(Released::Released) })
 }
 
-/// The clock and a letter say that all hold.
+/// The clock and a letter mean that all members hold.
 fn all_renewed(told: Told<'_>, members: usize) -> Option<Reply<Vec<Renewed>>> {
     match told {
         Told::Number(_) => None,
@@ -206,7 +203,7 @@ fn all_renewed(told: Told<'_>, members: usize) -> Option<Reply<Vec<Renewed>>> {
     }
 }
 
-/// A token says that the member holds.
+/// A token means that the member holds.
 fn confirmed(told: Told<'_>, member: &Member) -> Option<Reply<Vec<Renewed>>> {
     match told {
         Told::Number(_) => None,
@@ -219,13 +216,13 @@ fn letters_of_renewals(letters: &str, _number: u64) -> Option<Vec<Renewed>> {
     letters.chars().map(renewed).collect()
 }
 
-/// The member holds for its whole lease, and nothing else happened.
+/// Returns a reply: the member holds for the whole lease, and nothing else happened.
 pub(super) fn held<T>(member: Member, token: FencingToken, outcome: T) -> Reply<T> {
     let left_ms = member.lease_ms();
     Reply { grants: vec![Grant { member, token, left_ms, run: Vec::new() }], ..short(outcome) }
 }
 
-/// A short answer: nothing else happened.
+/// Returns a short reply: nothing else happened.
 pub(super) fn short<T>(outcome: T) -> Reply<T> {
     Reply {
         outcome,
@@ -256,8 +253,8 @@ fn renewed(letter: char) -> Option<Renewed> {
     }
 }
 
-/// Ms left of the lease of the lock behind which all of them wait, and the number of listeners; or
-/// in full.
+/// All wait behind a lock: its remaining lease in ms, and the number of listeners. Otherwise in
+/// full.
 fn touched(told: Told<'_>, members: usize) -> Option<Reply<Touched>> {
     match told {
         Told::Number(packed) => {
@@ -296,7 +293,7 @@ fn inspection(told: Told<'_>) -> Option<Inspection> {
     let waits =
         |(member, at): (&Value<'_>, &Value<'_>)| Some((member_of(member)?.into(), time(at)?));
     Some(Inspection {
-        // One whose lease has ended stays until its room is needed, but holds nothing.
+        // An expired hold stays until the room is needed, but holds nothing.
         holds: (holds.chunks(2).zip(weights).map(held))
             .filter(|hold| hold.as_ref().is_none_or(|hold| hold.left_ms > 0))
             .collect::<Option<_>>()?,
@@ -308,13 +305,12 @@ fn inspection(told: Told<'_>) -> Option<Inspection> {
     })
 }
 
-/// The text of a hold, and that of the numbers of the members that are served within it, which
-/// follow in a line of their own.
+/// Splits a hold from the member ids served within it, on a separate line.
 fn with_run(hold: &str) -> (&str, Option<&str>) {
     hold.split_once('\n').map_or((hold, None), |(hold, run)| (hold, Some(run)))
 }
 
-/// A grant with the numbers of its run, if it is a run's.
+/// Returns a grant, with the batch's ids, if any.
 fn grant_of(member: Member, token: FencingToken, left_ms: u64, run: Option<&str>) -> Option<Grant> {
     let run = run.map_or(Some(Vec::new()), |run| run_of(run, token))?;
     Some(Grant { member, token, left_ms, run })
@@ -328,8 +324,8 @@ fn all<T>(parts: &[Value<'_>], outcome: impl FnOnce(&str, u64) -> Option<T>) -> 
     reply_of(parts, outcome).map(|(reply, _)| reply)
 }
 
-/// `{ outcome, number, ms to the first end, token, server's time, passed over, more, members with
-/// their ms }`. Also returns the token, which is that of every hold there is.
+/// Parses `{ outcome, number, ms to the first end, token, server's time, passed over, more, members
+/// with their ms }`. Also returns the token, shared by all holds.
 fn reply_of<T>(
     parts: &[Value<'_>],
     outcome: impl FnOnce(&str, u64) -> Option<T>,
@@ -355,7 +351,7 @@ fn reply_of<T>(
     Some((reply, token))
 }
 
-/// An empty text is no token; any other text that is no token is an error.
+/// Nil is no token; any text that is not a token is an error.
 fn optional_token(value: &Value<'_>) -> Option<Option<FencingToken>> {
     match value {
         Value::Nil => Some(None),
