@@ -213,8 +213,8 @@ impl QueueState {
         (!is_overtaken).then_some(others)
     }
 
-    /// Removes members from the queue for a newer member. A late copied acquire must not bring them
-    /// back: then an older member would supersede a newer one.
+    /// Removes members from the queue for a newer member. A late copy of the acquire must not bring
+    /// them back: then an older member would supersede a newer one.
     fn supersede(&mut self, call: &mut Call<'_>, older: &[Member]) {
         for member in older {
             self.queue.remove(member);

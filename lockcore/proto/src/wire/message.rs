@@ -6,7 +6,8 @@ use crate::{Event, FencingToken, MAX_RUN};
 
 /// Parses a message:
 ///
-/// - `g <member> <token> <ms left>` or `r <member>`, for a member of `node`, which may contain spaces;
+/// - `g <member> <token> <ms left>` or `r <member>`, for a member of `node`, which may contain
+///   spaces;
 /// - `p <token> <number> <ms left> …` or `r <number> …`, for a resource with permits;
 /// - `w <token> <ms left> <number> …`, for a batch;
 /// - `s <number> …`, for members superseded in the queue.

@@ -1,9 +1,9 @@
--- Remembers that a key is another program's: its name up to the lock's, and its type.
+-- Records that a key belongs to another program: its name up to the lock's, and its type.
 local function mark_foreign(which, type_of)
   foreign_key = foreign_key or redis.error_reply('WRONGTYPE ' .. which .. ' ' .. type_of)
 end
 
--- A read of a key that may be another program's, and then of another type.
+-- Reads a key that may belong to another program, and then have another type.
 local function read(which, command, key, ...)
   local answer = redis.pcall(command, key, ...)
   if type(answer) ~= 'table' or not answer.err then

@@ -148,7 +148,7 @@ fn behind_lock<T>(packed: i64, outcome: impl FnOnce(u64) -> T) -> Option<Reply<T
     Some(Reply { first_end_ms: Some(left_ms), ..short(outcome(number)) })
 }
 
-/// All waited behind a lock: its remaining lease in ms, and a letter for each. Otherwise in full.
+/// All waited behind a lock: the remaining lease in ms, and a letter for each. Otherwise in full.
 fn left(told: Told<'_>, members: usize) -> Option<Reply<Vec<Left>>> {
     let text = match told {
         Told::Number(_) => return None,
@@ -253,7 +253,7 @@ fn renewed(letter: char) -> Option<Renewed> {
     }
 }
 
-/// All wait behind a lock: its remaining lease in ms, and the number of listeners. Otherwise in
+/// All wait behind a lock: the remaining lease in ms, and the number of listeners. Otherwise in
 /// full.
 fn touched(told: Told<'_>, members: usize) -> Option<Reply<Touched>> {
     match told {

@@ -1,4 +1,4 @@
--- Tries a command, and notes the right that it lacks.
+-- Tries a command, and records the missing right.
 local refused = {}
 local function note(right, error, object)
   refused[#refused + 1] = right

@@ -1,9 +1,9 @@
--- Acquires a part, or looks again at any request. KEYS: door, counter of tokens. ARGV: node, floor,
--- latest time of servers before, prefix, member, lease, weight, limit, queue limit (0: does not
--- wait). Answers `<token> <clock><member>` if it is granted and there are no waiters; ms left of
--- the holder's lease * 2^20 + position if it is queued behind a lock; `<member>` if it is not
--- queued there, since it does not wait; `f<length of the queue><member>` if that is full; else in
--- full.
+-- Acquires a shared hold, or re-checks any request. KEYS: lock key, token counter. ARGV: node,
+-- token lower bound, latest time of previous servers, prefix, member, lease, weight, limit, queue
+-- limit (0: does not wait). Replies `<token> <clock><member>` if it is granted and there are no
+-- waiters; ms left of the holder's lease * 2^20 + position if it is queued behind a lock;
+-- `<member>` if it is not queued there, because it does not wait; `f<queue length><member>` if that
+-- queue is full; otherwise in full.
 -- Pays: "10 permits: 4 × 16 tasks, sections of 1 ms" in docs/performance/measured.md.
 local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local member, lease, queue_limit = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[9])
@@ -20,8 +20,8 @@ elseif type(text) == 'string' then
   mark, used, token = string.match(text, '^(%+?)%*([1-9]%d*):([1-9]%d*)$')
   used = used and #used <= $most_digits and #token <= $most_digits and tonumber(used)
 end
--- No mark, so there are no waiters. Lapsed holds still count; they are looked at when something
--- does not fit.
+-- No flag, so there are no waiters. Expired holds still count; they are checked when something does
+-- not fit.
 if used and mark == '' and used + ARGV[7] <= tonumber(ARGV[8]) then
   --#include clock
   local over = math.floor(clock / 1000) + lease
@@ -32,7 +32,7 @@ if used and mark == '' and used + ARGV[7] <= tonumber(ARGV[8]) then
   if drawn and drawn > floor and drawn < $token_limit then
     token, is_old = string.format('%d', drawn), false
   end
-  -- A member that is there already goes the long way.
+  -- An existing member takes the long path.
   if is_ours and not is_old and left ~= -1 and call('ZADD', holds, 'NX', over, member) == 1 then
     local now_text = '*' .. string.format('%d', used + ARGV[7]) .. ':' .. token
     if over + $margin_ms > math.floor(clock / 1000) + left then
@@ -47,9 +47,9 @@ if used and mark == '' and used + ARGV[7] <= tonumber(ARGV[8]) then
 elseif type(text) == 'string' then
   local size, left = tonumber(pcall('ZCARD', queue)), call('PTTL', door)
   local has_room = size and (queue_limit == 0 or size < queue_limit)
-  -- Whether it waits, at the end: nothing has lapsed, and the first that waits does not fit.
+  -- Whether it waits, at the end: nothing has expired, and the first waiter does not fit.
   local waits, clock, first_end, is_waited
-  -- Of a run all but one wait.
+  -- In a batch, all but the first wait.
   local others = 0
   if used and has_room then
     local time = call('TIME')
@@ -58,7 +58,7 @@ elseif type(text) == 'string' then
     local first = pcall('ZRANGE', holds, '0', '0', 'WITHSCORES')
     local is_ours = string.match(first[1] or '', '^~2[^:]*():%d+:%d+:[rw%d]') == $node_colon
     first_end = is_ours and first[2] - now or 0
-    -- The door of a lock that is waited for lives for so long after that, or longer.
+    -- With waiters, the lock key lives at least this long after that.
     if first_end > 0 and left >= $waiting_ttl_ms and not call('ZSCORE', holds, member) then
       waits = used + ARGV[7] > tonumber(ARGV[8])
       if size > 0 then
@@ -73,7 +73,7 @@ elseif type(text) == 'string' then
         waits = is_alive and (of == ARGV[1] or call('PUBSUB', 'NUMSUB', ARGV[4] .. ':grants:' .. of)[2] > 0)
       end
     end
-    -- Without a queue the mark goes, and a member that waits already is not refused.
+    -- Without a queue the flag goes, and a member that waits already is not refused.
     if waits and queue_limit == 0 and (mark == '+') == (size > 0) then
       if size == 0 or not call('ZSCORE', queue, member) then
         return { member, 'busy', 0, first_end, token, clock, 0, 0, {} }
@@ -112,7 +112,7 @@ end
 
 local node, prefix, members = ARGV[1], ARGV[4], { member }
 
--- A function of its own, so that the short ways do not pay for its many variables.
+-- A separate function, so that the short paths do not pay for the many variables.
 return (function()
 --#include queue/state
 return (function()

@@ -1,10 +1,11 @@
--- Acquires for several members of one node, one after the other. KEYS: door, counter of tokens.
--- ARGV: node, floor, latest time of servers before, prefix, queue limit (0: they do not wait), then
--- the members. Answers ms left of the holder's lease * 2^20 + position of the first if all are
--- queued behind a lock; the first if none of them is, since they do not wait; `f<length of the
--- queue><first>` if that is full; else in full. Then the outcome is one letter a member, g(ranted),
--- q(ueued), b(usy), f(ull), r(efused), and at the end stands one number for each queued member (its
--- position) and for each member that found the queue full (the length of the queue then).
+-- Acquires for several members of one node, one after the other. KEYS: lock key, token counter.
+-- ARGV: node, token lower bound, latest time of previous servers, prefix, queue limit (0: they do
+-- not wait), then the members. Replies ms left of the holder's lease * 2^20 + position of the first
+-- if all are queued behind a lock; the first if no member is, because they do not wait; `f<queue
+-- length><first>` if that queue is full; otherwise in full. Then the outcome is a letter per
+-- member, g(ranted), q(ueued), b(usy), f(ull), r(efused), and at the end there is a number for each
+-- queued member (its position) and for each member that found the queue full (the queue length at
+-- that time).
 -- Pays: "One hot lock: 64 tasks of one process" in docs/performance/measured.md.
 local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local queue_limit, draws = tonumber(ARGV[5]), #ARGV - 5
@@ -25,8 +26,8 @@ if type(text) == 'string' then
   end
   local waits
   --#include queue/waits
-  -- A member that holds, or that a run of the same node may have, goes the long way. Those of a run
-  -- differ from its first in their numbers only.
+  -- A member that holds, or that a batch of the same node may contain, takes the long path. Batch
+  -- members differ from the first only in id.
   local run = is_waited and string.find(text, '\n', $number_at, true)
   local others, at = 0, run and string.find(text, ' ', run, true)
   --#include queue/others
@@ -57,7 +58,7 @@ if type(text) == 'string' then
   local patience = door .. ':patience:' .. ARGV[1]
   local patient = waits and call('PTTL', patience)
   drawn = waits and tonumber(pcall('INCRBY', counter, draws))
-  -- Not compared with the floor: they have to be above the places before them only.
+  -- Not compared with the token lower bound: they only have to be above earlier scores.
   local before = drawn and drawn - draws or 0
   if before >= $lost_counter and drawn < $token_limit then
     local scored = {}
@@ -68,7 +69,7 @@ if type(text) == 'string' then
       --#include queue/keep_waiting
       --#include queue/queued
     end
-    -- One of them was there already, or is named twice: the long way tells which.
+    -- A member was there already, or is named twice: the long path shows which.
     call('ZREMRANGEBYSCORE', queue, scored[1], scored[2 * draws - 1])
   end
 end
@@ -78,7 +79,7 @@ end
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local members = { unpack(ARGV, 6) }
 
--- A function of its own, so that the short way does not pay for its many variables.
+-- A separate function, so that the short path does not pay for the many variables.
 return (function()
 --#include queue/state
 return (function()

@@ -1,6 +1,7 @@
--- Acquires everything for a member of which only the newest waits: those of its kind that wait
--- leave the queue for it. KEYS: door, counter of tokens. ARGV: node, floor, latest time of servers
--- before, prefix, member, lease, weight, limit, queue limit (0: does not wait). Answers in full.
+-- Acquires exclusively for a member of the newest-only kind: waiting members of this kind leave the
+-- queue for it. KEYS: lock key, token counter. ARGV: node, token lower bound, latest time of
+-- previous servers, prefix, member, lease, weight, limit, queue limit (0: does not wait). Replies
+-- in full.
 local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local members, queue_limit = { ARGV[5] }, tonumber(ARGV[9])

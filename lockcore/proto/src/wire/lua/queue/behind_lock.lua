@@ -1,6 +1,6 @@
--- The ms left of the lease of a lock, if all of these members of the node wait behind it: then
--- nothing is free, nothing has ended, and none of them holds or was passed over. The members stand
--- in ARGV from `first` on, one every `step` arguments.
+-- Returns the ms left of a lock's lease, if all of these members of the node wait behind it: then
+-- nothing is free, nothing has expired, and no member holds or was skipped. The members are in ARGV
+-- from `first` on, one every `step` arguments.
 -- Pays: "5 000 holds and a waiter for each" in docs/performance/costs.md.
 local function left_behind_lock(first, step)
   local held = pcall('GET', door)

@@ -1,14 +1,14 @@
--- Shared by the scripts of the queue. Before it: `state`. First everything is read and decided,
--- then written, then published: a script that stops on the way has changed nothing.
+-- Shared by the queue scripts. Expects: `state`. First everything is read and decided, then
+-- written, then published: a script that stops on the way has changed nothing.
 
--- No script keeps the server from others for long.
+-- No script blocks the server for long.
 local most_granted, most_looked_at, most_reclaimed, most_gone = $most_granted, $most_looked_at, $most_reclaimed, $most_gone
 -- All permits of a lock together.
 local ALL = $all
--- A marked door outlives its lease by this, and every other key the last time in it.
+-- How long a flagged lock key outlives the lease, and every other key the latest expiry in it.
 local margin = $margin_ms
 
--- Node, number, lease, weight and limit of a member; nothing for any other text.
+-- Returns node, id, lease, weight and limit of a member; nothing for any other text.
 local function parse(member)
   local of, number, lease, demand = string.match(member, '^~2([^:]*):(%d+):(%d+):([rw%d/]+):')
   lease = tonumber(lease)
@@ -33,7 +33,7 @@ local function text_of(number)
   return string.format('%d', number)
 end
 
--- The member with the lowest score, and that score. It tells whose a sorted set is.
+-- Returns the member with the lowest score, and the score. Its form shows whose sorted set it is.
 local function lowest_of(which, key)
   local lowest = read(which, 'ZRANGE', key, '0', '0', 'WITHSCORES') or {}
   if lowest[1] and not parse(lowest[1]) then
@@ -42,12 +42,12 @@ local function lowest_of(which, key)
   return lowest[1], tonumber(lowest[2])
 end
 
--- Something that is written counts until then: door and holds live on for a while.
+-- Something written counts until then: lock key and holds live on for a while.
 local function keep_until(at)
   latest = math.max(latest, at)
 end
 
--- The weight of a part: as it was asked for, unless it was reduced to less.
+-- Returns the weight of a shared hold: as requested, unless reduced.
 local function weight_of(member, score)
   if score then
     return tonumber(score)
@@ -85,7 +85,7 @@ local function look_at_door()
   end
   whole_left = mark == '' and ttl or ttl - margin
   if ttl == -1 then
-    -- Another program took its end away.
+    -- Another program has removed the TTL.
     whole_left, is_whole_new = lease, true
   end
   if whole_left > 0 then
@@ -95,22 +95,22 @@ local function look_at_door()
   end
 end
 
--- The number of a member.
+-- Returns a member's id.
 local function number_of(member)
   return string.match(member, '^%d+', $number_at)
 end
 
--- How many members a lock is granted to.
+-- Returns how many members the lock is granted to.
 local function run_size()
   return math.max(1, select(2, string.gsub(run, '%d+', '')))
 end
 
--- Whether the number is one of the run.
+-- Whether the id is part of the batch.
 local function is_of_run(number)
   return string.find(run .. ' ', '[ \n]' .. number .. ' ') ~= nil
 end
 
--- Whether the member has everything, alone or in a run.
+-- Whether the member holds exclusively, alone or in a batch.
 local function is_served(member)
   if run == '' then
     return whole == member
@@ -123,7 +123,7 @@ local function look_at_gone()
   return lowest_of('lock:gone', G) and true
 end
 
--- A lost sum is counted again from the holds, before anything is decided by it.
+-- Recomputes a lost sum from the holds, before any decision is based on it.
 local function heal()
   if hold_count == 0 then
     used, token = 0, nil
@@ -143,7 +143,7 @@ local function heal()
   end
 end
 
--- Adds to the message of a node: it gets one for all its members.
+-- Adds to a node's message: each node gets a single message for all members.
 local function add(messages, of, part)
   local parts = messages[of]
   if not parts then
@@ -158,8 +158,8 @@ local function is_patient(of)
   return of == node or call('EXISTS', patience .. of) == 1
 end
 
--- The members of these numbers that may wait, each behind its place in front of the queue. They
--- were at its head before the run of this name was granted.
+-- Returns the members with these ids that may wait, each behind a score in front of the queue. They
+-- were at the head before the batch under this name was granted.
 local function in_front(name, numbers)
   local of, tail, members = string.sub(name, 1, $node_colon), string.match(name, '^%d+(:.*)$', $number_at), {}
   for _, number in ipairs(numbers) do
@@ -171,8 +171,8 @@ local function in_front(name, numbers)
   return members
 end
 
--- Puts all members of a run aside, which ended without its node: which of them still wait is not
--- known here. Those that the node touches come back in front of the queue.
+-- Sets a batch's members aside when it has ended without the node: which of them still wait is
+-- unknown here. Touched members return to the queue's front.
 local function put_aside(name, numbers)
   local of, all = string.sub(name, 3, $node_end), {}
   for number in string.gmatch(numbers, '%d+') do
@@ -196,7 +196,7 @@ local function look()
   if foreign_key then
     return
   end
-  -- Below the head by 10^9, so that none that waits is in between; else below all newcomers.
+  -- Below the head by 10^9, so that no waiter is in between; otherwise below all newcomers.
   apart.front = place and math.max(place - $in_front, 0) or $empty_front
   if apart.lapsed then
     put_aside(apart.lapsed, apart.run)
@@ -210,10 +210,10 @@ local function look()
   end
 end
 
--- The counter of tokens, which all locks of the server share.
+-- Returns the next number of the token counter, shared by all locks on the server.
 local function next_of_counter()
   if not count and $is_primary then
-    -- A primary without one was emptied since the caller learned of its epoch.
+    -- A primary without a counter was emptied since the caller learned of the epoch.
     count = tonumber(redis.pcall('GET', counter)) or 0
     if count <= $lost_counter then
       foreign_key = foreign_key or redis.error_reply('FORGOTTEN the epoch of a quorum is over')
@@ -228,19 +228,19 @@ local function next_of_counter()
   return count + 1
 end
 
--- A token above all before it: the counter's next number, if that is above all that the caller has
--- seen. Of several, one after the other, the first.
+-- Issues a token above all earlier tokens: the counter's next number, if it is above everything the
+-- caller has seen. Returns the first of several consecutive tokens.
 local function issue(holds)
   local next, others = next_of_counter(), (holds or 1) - 1
   if next <= floor or next + others >= $token_limit then
-    -- Another primary of a quorum may be ahead, and that one's clock is none of this one's.
+    -- Another quorum primary may be ahead, and clocks of different primaries are not comparable.
     next = math.max(floor, $is_primary and 0 or clock) + 1
   end
   count, issued = next + others, text_of(next)
   return issued
 end
 
--- The place of a newcomer, from the same counter.
+-- Returns a newcomer's score, from the same counter.
 local function next_place()
   local next = next_of_counter()
   if next <= $lost_counter or next >= $token_limit then
@@ -253,7 +253,7 @@ local function next_place()
   return text_of(count)
 end
 
--- Takes a part out with the weight that it has now.
+-- Removes a shared hold with the current weight.
 local function take_hold(member, score)
   is_taken[member] = true
   taken[#taken + 1] = member
@@ -267,7 +267,7 @@ local function take_hold(member, score)
   end
 end
 
--- Takes out whatever the member holds; tells whether it was there.
+-- Removes whatever the member holds. Returns whether it existed.
 local function take_any(member)
   if whole then
     local is_there = whole == member
@@ -283,7 +283,7 @@ local function take_any(member)
   return true
 end
 
--- Takes out holds whose leases have ended.
+-- Removes expired holds.
 local function reclaim()
   if not first_end or first_end > now then
     return
@@ -307,7 +307,7 @@ local function take_out(member)
   size = size - 1
 end
 
--- Grants the member its weight, for so long. A hold of everything gets this mark.
+-- Grants the member its weight, for this long. An exclusive hold gets this flag.
 local function grant(member, weight, ms, new_mark)
   is_granted[member] = true
   used = used + weight
@@ -316,9 +316,9 @@ local function grant(member, weight, ms, new_mark)
     whole, whole_left, is_whole_new, mark = member, ms, true, new_mark
     return
   end
-  -- All holds there are have one token, so one register refuses whatever is older, reads as well.
-  -- A server before this one may have granted a lock whose token is not known here: it is not above
-  -- the times of that server.
+  -- All current holds share one token, so that a single register refuses whatever is older,
+  -- including reads. A previous server may have granted a lock whose token is unknown here: that
+  -- token is not above the previous server's times.
   if not token or tonumber(token) <= elsewhere then
     token = issue()
   end
@@ -329,7 +329,7 @@ local function grant(member, weight, ms, new_mark)
   keep_until(now + ms)
 end
 
--- Tells the member's node: the caller by the reply, others by message.
+-- Notifies the member's node: the caller by the reply, others by message.
 local function tell_node(of, number, member, ms)
   if of == node then
     grants[#grants + 1] = member .. run
@@ -341,14 +341,14 @@ local function tell_node(of, number, member, ms)
   end
 end
 
--- Renews the patience of the caller's waiting members, if little of it is left.
+-- Renews the calling node's liveness deadline, if little is left.
 local function raise_low()
   if call('PTTL', patience .. node) < $fresh_ms then
     is_raised = true
   end
 end
 
--- The waiting members by place: those of the queue, and among them those that are back.
+-- Iterates over the waiting members by score: the queue, merged with returned members.
 local function each_waiting()
   local start, width, at, back = 0, 1, 1, 1
   local members = call('ZRANGE', Q, '0', '0', 'WITHSCORES')
@@ -373,7 +373,7 @@ local function each_waiting()
   end
 end
 
--- Puts a member aside with its place, out of the way of the others.
+-- Sets a member aside with the score, out of the way of the others.
 local function pass_over(of, member, place)
   take_out(member)
   passed_over = passed_over + 1
@@ -384,8 +384,8 @@ local function pass_over(of, member, place)
   add(apart.aside, of, member)
 end
 
--- Takes the members out that are served in one run with the first: those of its node that come
--- next, and differ in their numbers only.
+-- Dequeues the members that form a batch with the first: the next members from the same node that
+-- differ only in id.
 local function take_run(first, next_waiting)
   local of, tail = string.sub(first, 1, $node_colon), string.match(first, '^%d+(:.*)$', $number_at)
   local most, numbers = tonumber(string.match(tail, '^:%d+:w/(%d+):') or 1), { number_of(first) }
@@ -402,9 +402,9 @@ local function take_run(first, next_waiting)
   run = numbers[2] and '\n' .. table.concat(numbers, ' ') or ''
 end
 
--- Grants, from the head on, as long as it fits. A head that does not fit keeps the free weight:
--- otherwise small requests would starve large ones. Members whose nodes are away go out of the
--- queue when they are first met. Returns whether no connected member is left.
+-- Grants, from the head on, as long as the demand fits. A head that does not fit keeps the free
+-- weight: otherwise small requests would starve large ones. Members of disconnected nodes leave the
+-- queue at the first encounter. Returns whether no connected member is left.
 local function advance()
   local patient, connected = {}, { [node] = true }
   local looked_at, granted = 0, 0
@@ -427,11 +427,11 @@ local function advance()
       take_out(member)
     else
       if connected[of] == nil then
-        -- Somebody has subscribed to this very channel. PUBLISH counts those with a pattern, too.
+        -- Somebody must subscribe to this very channel. PUBLISH also counts pattern subscribers.
         connected[of] = call('PUBSUB', 'NUMSUB', prefix .. ':grants:' .. of)[2] > 0
       end
       if not connected[of] then
-        -- Whether it would fit or not: a dead writer must not keep out the readers behind it.
+        -- Whether the demand fits or not: a dead writer must not block the readers behind it.
         pass_over(of, member, place)
       elseif used + weight > limit then
         return false
@@ -448,7 +448,8 @@ local function advance()
         grant(member, weight, claim, '+')
         tell_node(of, number, member, claim)
         if used >= ALL then
-          -- All is taken: no limit is greater. By a smaller one, the next may have room.
+          -- Everything is taken: no limit is greater. With less, the next member may have a greater
+          -- limit.
           return false
         end
       end
@@ -457,8 +458,8 @@ local function advance()
   return true
 end
 
--- Takes out lapsed holds and grants the free weight, if there are waiters. With no waiter, lapsed
--- holds may stay: the next that does not fit looks.
+-- Removes expired holds and grants the free weight, if there are waiters. Without waiters, expired
+-- holds may stay: the next request that does not fit checks them.
 local function hand_on()
   if not whole and size > 0 then
     reclaim()
@@ -466,14 +467,14 @@ local function hand_on()
   end
 end
 
--- In parts: a script has no room for more arguments than some thousands.
+-- In parts: a script has room for no more than some thousands of arguments.
 local function write_all(command, key, list)
   for from = 1, #list, $most_unpacked do
     call(command, key, unpack(list, from, math.min(from + $most_unpacked - 1, #list)))
   end
 end
 
--- The members of a list that did not come back in this very command.
+-- Returns the members of a list that did not return in this very command.
 local function without(list, is_there)
   local rest = {}
   for _, member in ipairs(list) do
@@ -494,7 +495,7 @@ local function write_holds()
   if is_stray then
     call('DEL', H, R)
   end
-  -- Added before others are taken out, so that a key with its expiry does not go in between.
+  -- Added before others are removed, so that the key with its TTL does not vanish in between.
   write_all('ZADD', H, held)
   write_all('ZREM', H, without(taken, is_held))
   write_all('ZADD', R, reduced)
@@ -516,15 +517,14 @@ local function write_queue(newcomers)
     call('PEXPIRE', Q, '$waiting_ttl_ms')
   end
   for _, of in ipairs(apart.aside) do
-    -- An acquire that ran late has queued one at the end while it stood aside: its first place
-    -- counts.
+    -- A late acquire has queued a member at the end while it was aside: the first score counts.
     call('ZADD', passed .. of, 'LT', unpack(apart.aside[of]))
     call('PEXPIRE', passed .. of, '$passed_ms')
   end
   write_all('ZREM', passed .. node, apart.unpassed)
   if gone[1] then
     write_all('ZADD', G, gone)
-    -- The oldest go: those that have ended, and those that superseding has made too many.
+    -- The oldest go: expired tombstones, and those beyond the limit after superseding.
     local ended = #call('ZRANGEBYSCORE', G, '-inf', now, 'LIMIT', 0, most_reclaimed)
     local beyond = superseded[1] and call('ZCARD', G) - most_gone or 0
     local swept = math.min(math.max(ended, beyond), most_reclaimed)
@@ -535,7 +535,7 @@ local function write_queue(newcomers)
   end
 end
 
--- The door of a lock that is held in parts, or is free and not forgotten.
+-- Writes the lock key for shared holds, or for a flag without holds.
 local function write_shared(new_mark)
   if is_renewal and door_text and hold_count > 0 then
     new_mark = mark
@@ -545,13 +545,13 @@ local function write_shared(new_mark)
   local text = new_mark .. '*' .. text_of(used) .. ':' .. (token or '0')
   local is_later = latest > 0 and latest + margin > door_ends
   if is_later then
-    -- Rounded up, so that it is seldom written.
+    -- Rounded up, so that it is rarely written.
     door_ends = math.ceil((latest + margin) / $round_ms) * $round_ms
     call('SET', door, text, 'PXAT', text_of(door_ends))
   elseif text ~= door_text then
     call('SET', door, text, 'KEEPTTL')
   end
-  -- A key that was there keeps its expiry.
+  -- An existing key keeps its TTL.
   if hold_count > 0 and (is_later or held[1] and not first_end) then
     call('PEXPIREAT', H, text_of(door_ends))
   end
@@ -563,7 +563,7 @@ end
 local function write_door()
   local new_mark = has_gone and '-' or size > 0 and '+' or ''
   if whole then
-    -- The mark stays for as long as this member holds: it may say more than there is.
+    -- The flag stays while this member holds: it may report more than there is.
     local is_stronger = mark == '' or new_mark == '-'
     new_mark = is_stronger and new_mark or mark
     local text = new_mark .. whole .. run
@@ -580,10 +580,10 @@ local function write_door()
   end
 end
 
--- Writes the decisions. `newcomers`, with their places, are to be appended to the queue. The
--- first write is to a key that never exists, so it changes nothing. Redis refuses it like every
--- write on a replica, without enough replicas, and while the slot moves. SET is refused when memory
--- is full, and DEL is allowed. PUBLISH is not refused, so it comes last.
+-- Writes the decisions. `newcomers`, with their scores, are appended to the queue. The first write
+-- is to a key that never exists, so it changes nothing. Redis refuses it like every write on a
+-- replica, without enough replicas, and during a slot migration. SET is refused when memory is
+-- full, and DEL is allowed. PUBLISH is not refused, so it comes last.
 local function write(needs_memory, newcomers)
   if needs_memory then
     call('SET', door .. ':guard', '1', 'XX')
@@ -598,11 +598,11 @@ local function write(needs_memory, newcomers)
   write_door()
   publish('r', revoked)
   publish('s', superseded)
-  -- Beside a run nothing else is granted.
+  -- Next to a batch, nothing else is granted.
   publish((run == '' and 'p ' or 'w ') .. (issued or token or ''), told)
 end
 
--- The reply: the outcome of the command, and the grants of the caller's own members.
+-- Returns the reply: the outcome of the command, and the grants for the caller's members.
 local function tell(outcome, number)
   local left = whole_left
   if not whole then

@@ -1,7 +1,7 @@
--- Renews one hold, and tells its token: a new one for a lock, whose token stands nowhere. KEYS:
--- door, counter of tokens. ARGV: node, floor, latest time of servers before, prefix, member, lease.
--- Answers `<token><member>` or `<token> <clock><member>` if it is held, for a run with its numbers
--- in front of the member; else in full, with h(eld) or n(ot held).
+-- Renews a hold, and returns its token: a new token for a lock, whose token is not stored. KEYS:
+-- lock key, token counter. ARGV: node, token lower bound, latest time of previous servers, prefix,
+-- member, lease. Replies `<token><member>` or `<token> <clock><member>` if it is held, with the ids
+-- of a batch in front of the member; otherwise in full, with h(eld) or n(ot held).
 -- Pays: "Hand-off from one process to another" in docs/performance/measured.md.
 local call, pcall, door, counter, member = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[5]
 local text = pcall('GET', door)
@@ -12,12 +12,12 @@ if not beyond and type(text) == 'string' and string.sub(text, 2, #member + 2) ==
   draws = select(2, string.gsub(numbers, '%d+', ''))
 end
 local left = beyond and call('PTTL', door)
--- Without an end, which another program took away, it gets one.
+-- If another program has removed the TTL, it gets a new one.
 if left and (left > beyond or left == -1) then
-  -- When memory is full INCR is refused, and the long way begins with a write that is not.
+  -- When memory is full INCR is refused, and the long path begins with a write that is not.
   drawn = tonumber(draws == 1 and pcall('INCR', counter) or pcall('INCRBY', counter, draws))
   local ahead = drawn and drawn - ARGV[2] - draws + 1
-  -- The long way refuses where the epoch of a primary is over.
+  -- The long path refuses if a primary's epoch is over.
   if drawn and not ($is_primary and ahead <= 0 and drawn <= $lost_counter) then
     call('PEXPIRE', door, ARGV[6] + beyond)
     if ahead > 0 and drawn < $token_limit then
@@ -34,9 +34,9 @@ elseif type(text) == 'string' then
   if type(ends) == 'string' then
     --#include clock
     local now, left = math.floor(clock / 1000), call('PTTL', door)
-    -- Later than the door lives, its expiry would have to be written, too.
+    -- If the lease ends after the lock key expires, that expiry would have to be written, too.
     if tonumber(ends) > now and ARGV[6] + $margin_ms <= left then
-      -- Changes nothing. Redis refuses it on a replica, ZADD after it is allowed when memory is
+      -- Changes nothing. Redis refuses it on a replica; after it, ZADD is allowed when memory is
       -- full.
       call('DEL', door .. ':guard')
       call('ZADD', door .. ':holds', string.format('%d', now + ARGV[6]), member)
@@ -49,7 +49,7 @@ end
 
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
--- A function of its own, so that the short ways do not pay for its many variables.
+-- A separate function, so that the short paths do not pay for the many variables.
 return (function()
 --#include queue/state
 return (function()

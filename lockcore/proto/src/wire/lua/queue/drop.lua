@@ -1,4 +1,4 @@
--- The long way of a release. Before it, besides the needs of common: member.
+-- The long path of a release. Expects, besides the needs of common: member.
 
 --#include queue/state
 return (function()

@@ -1,11 +1,12 @@
--- Renews locks, also those that became parts. KEYS: doors. ARGV: of each door, member and lease.
--- Answers the clock, one letter a door: h(eld), n(ot held), s(trange); and the first member.
+-- Renews locks, including locks that became reads. KEYS: lock keys. ARGV: for each lock key, member
+-- and lease. Replies the clock, a letter per lock key: h(eld), n(ot held), s(trange); and the first
+-- member.
 -- Pays: "10 000 held locks" in docs/performance/measured.md.
 local call, pcall = redis.call, redis.pcall
 --#include clock
 local letters = ''
 
--- A lock that became a part: all its keys live on for a while after the lease.
+-- A lock that became a read: all keys outlive the lease for a while.
 local function renew_part(door, member, lease)
   local holds, reduced, now = door .. ':holds', door .. ':reduced', math.floor(clock / 1000)
   if (tonumber(pcall('ZSCORE', holds, member)) or 0) <= now then
@@ -20,7 +21,7 @@ local function renew_part(door, member, lease)
       call('PEXPIREAT', reduced, needed)
     end
   else
-    -- Takes out nothing. ZADD after it is allowed when memory is full.
+    -- Removes nothing. After it, ZADD is allowed when memory is full.
     call('ZREM', holds, '')
   end
   call('ZADD', holds, string.format('%d', now + lease), member)
@@ -36,7 +37,7 @@ for i = 1, #KEYS do
   elseif held == '+' .. member or held == '-' .. member
     or type(held) == 'string' and string.sub(held, 2, #member + 2) == member .. '\n' then
     local left = call('PTTL', door)
-    -- Without an end, which another program took away, it gets one.
+    -- If another program has removed the TTL, it gets a new one.
     if left > $margin_ms or left == -1 then
       call('PEXPIRE', door, lease + $margin_ms)
       letter = 'h'

@@ -1,5 +1,5 @@
--- Drops one hold, or all. KEYS: door, counter of tokens. ARGV: node, floor, latest time of servers
--- before, prefix, whose hold (all, if it is not said).
+-- Drops a hold, or all. KEYS: lock key, token counter. ARGV: node, token lower bound, latest time
+-- of previous servers, prefix, member (all, if absent).
 local call, door, counter = redis.call, KEYS[1], KEYS[2]
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
@@ -23,7 +23,7 @@ for _, member in ipairs(forced) do
     local of, number = parse(member)
     if of then
       add(revoked, of, number)
-      -- A node that has not heard of the run knows its members only.
+      -- A node not yet notified of the batch knows only its members.
       for other in string.gmatch(numbers, '%d+') do
         if other ~= number then
           add(revoked, of, other)

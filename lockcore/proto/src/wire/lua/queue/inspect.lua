@@ -1,8 +1,8 @@
--- KEYS: door, counter of tokens. ARGV: how many waiting members are left out, and the most of them
--- and of holders that are told. Answers the door, the token of parts, the server's time, holders
--- with the ends of their leases, the weight of each hold, waiting members, up to when each is
--- believed alive, and how many hold and wait. Of a run, those behind the first wait before all
--- others, for as long as its lease.
+-- KEYS: lock key, token counter. ARGV: how many waiting members to skip, and the maximum number of
+-- them and of holders to return. Replies the lock key, the token of shared holds, the server's
+-- time, holders with the ends of their leases, the weight of each hold, waiting members, until when
+-- each counts as alive, and the number of holds and waiters. Batch members behind the first wait
+-- before all others, for as long as the lease.
 local call, door, counter = redis.call, KEYS[1], KEYS[2]
 local node, floor, elsewhere, prefix = '', 0, 0, ''
 local from, most = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -25,7 +25,7 @@ if whole then
   whole = table.remove(behind, 1) or whole
   leases, weights = { whole, text_of(now + whole_left) }, { ALL }
 else
-  -- One whose lease has ended stays until its room is needed, but holds nothing.
+  -- An expired hold stays until the room is needed, but holds nothing.
   leases = call('ZRANGEBYSCORE', H, '(' .. text_of(now), '+inf', 'WITHSCORES', 'LIMIT', 0, most)
   for i = 1, #leases, 2 do
     weights[#weights + 1] = weight_of(leases[i], call('ZSCORE', R, leases[i]))

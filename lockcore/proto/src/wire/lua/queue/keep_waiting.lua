@@ -1,4 +1,5 @@
--- The patience of the node, and the queue with it, if little is left. Before it: `patient`, ms.
+-- Renews the node's liveness deadline, and the queue with it, if little is left. Expects:
+-- `patient`, ms.
 if patient < $fresh_ms then
   call('PSETEX', patience, '$patience_ms', '1')
   call('PEXPIRE', queue, '$waiting_ttl_ms')

@@ -1,8 +1,8 @@
--- Takes members out. KEYS: door, counter of tokens. ARGV: node, floor, latest time of servers
--- before, prefix, then for each member itself and a sum: 1 if it is ambiguous, and 2 if it was
--- served in a run, which is all that it leaves. The outcome is one letter a member, l(eft),
--- a(bsent). Answers ms left of the holder's lease, the outcome and the first member if all of them
--- waited behind a lock, and all sums are 0; else in full.
+-- Removes members. KEYS: lock key, token counter. ARGV: node, token lower bound, latest time of
+-- previous servers, prefix, then each member and a sum: 1 if it is ambiguous, and 2 if it was
+-- served in a batch, and leaves only that. The outcome is a letter per member, l(eft), a(bsent).
+-- Replies ms left of the holder's lease, the outcome and the first member if all of them waited
+-- behind a lock, and all sums are 0; otherwise in full.
 -- Pays: "Cancel storm" in docs/performance/measured.md.
 local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
@@ -21,7 +21,7 @@ if left then
   return string.format('%d', left) .. letters .. ARGV[5]
 end
 
--- A function of its own, so that the short way does not pay for its many variables.
+-- A separate function, so that the short path does not pay for the many variables.
 return (function()
 --#include queue/state
 return (function()
@@ -57,7 +57,7 @@ for i, member in ipairs(members) do
     apart.unpassed[#apart.unpassed + 1] = member
   end
   if whole and run ~= '' and is_served(member) then
-    -- The others keep the hold, also if this one has given its name to it.
+    -- The others keep the hold, even if it has this member's name.
     local others = string.gsub(run .. ' ', '([ \n])' .. number_of(member) .. ' ', '%1')
     run = string.match(others, '^(.-) ?$')
     if run ~= '\n' then
@@ -74,7 +74,7 @@ for i, member in ipairs(members) do
     letters[i] = (take_any(member) or was_waiting) and 'l' or 'a'
   end
 end
--- Even if others hold: those behind a head that gave up may fit.
+-- Even if others hold: members behind a head that gave up may fit.
 --#include queue/settle
 return tell(table.concat(letters), 0)
 end)()

@@ -1,8 +1,8 @@
--- Acquires everything: the hot case. KEYS: door, counter of tokens. ARGV: member, floor; where they
--- are not the usual: lease, queue limit (0: does not wait), latest time of servers before, prefix.
--- Answers `<token><member>` if it is granted; ms left of the holder's lease * 2^20 + position if it
--- is queued; `<member>` if it is not, since it does not wait; `f<length of the queue><member>` if
--- that is full; else an answer in full.
+-- Acquires exclusively: the hot case. KEYS: lock key, token counter. ARGV: member, token lower
+-- bound; where they are not the usual: lease, queue limit (0: does not wait), latest time of
+-- previous servers, prefix. Replies `<token><member>` if it is granted; ms left of the holder's
+-- lease * 2^20 + position if it is queued; `<member>` if it is not, because it does not wait;
+-- `f<queue length><member>` if the queue is full; otherwise in full.
 -- Pays: "One hot lock: 4 processes, 16 tasks each" in docs/performance/measured.md.
 local call, pcall, door, member = redis.call, redis.pcall, KEYS[1], ARGV[1]
 local text, drawn, draws = pcall('GET', door), nil, 1
@@ -10,13 +10,13 @@ if not text then
   drawn = tonumber(pcall('INCR', KEYS[2]))
   local ahead = drawn and drawn - ARGV[2]
   if $is_primary and ahead and ahead <= 0 and drawn > $lost_counter then
-    -- Another primary of the quorum is ahead.
+    -- Another quorum primary is ahead.
     ahead, drawn = 1, ARGV[2] + 1
     call('SET', KEYS[2], string.format('%d', drawn))
   end
   if ahead and ahead > 0 and drawn < $token_limit then
     call('PSETEX', door, ARGV[3] or '$usual_lease_ms', member)
-    -- Half the price of a number that Lua itself makes a text, which it would also cut.
+    -- Half the cost of a number that Lua converts to text itself, which would also truncate it.
     return string.format('%d', drawn) .. member
   end
 elseif type(text) == 'string' then
@@ -30,9 +30,9 @@ elseif type(text) == 'string' then
     left = left - $margin_ms
   end
   local size = tonumber(pcall('ZCARD', queue))
-  -- A queue behind a door without a mark was not put there by us, or the mark was lost.
+  -- A queue behind a lock key without a flag is not ours, or the flag was lost.
   local is_usual = size and (is_waited or size == 0)
-  -- A run of the same node may have this member, which goes the long way.
+  -- A batch of the same node may contain this member, which then takes the long path.
   local run = is_waited and string.find(text, '\n', $number_at, true)
   if run and string.sub(text, 2, 1 + $node_colon) == string.sub(member, 1, $node_colon) then
     is_usual = is_usual and not string.find(text, string.match(member, '^%d+', $number_at), run, true)
@@ -58,7 +58,7 @@ local counter, node, members = KEYS[2], string.sub(member, 3, $node_end), { memb
 local floor, elsewhere, prefix = tonumber(ARGV[2]), tonumber(ARGV[5] or 0), ARGV[6] or '$usual_prefix'
 local queue_limit = tonumber(ARGV[4] or $usual_limit)
 
--- A function of its own, so that the short ways do not pay for its many variables.
+-- A separate function, so that the short paths do not pay for the many variables.
 return (function()
 --#include queue/state
 return (function()

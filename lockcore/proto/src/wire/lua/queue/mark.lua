@@ -1,8 +1,8 @@
--- Reads the mark of a primary of a quorum. Where the mark or the counter of its epoch is missing,
--- the server was emptied, and both are written: together, so that no counter is of an epoch that
--- ended before it. KEYS: mark. ARGV: the run of the server in which the mark is new, or -, or
--- nothing where none is to be written; the part on which all processes agree; the first part of the
--- name of a counter. Answers the mark, or nil.
+-- Reads the identity record of a quorum primary. If the record or the counter of its epoch is
+-- missing, the server was emptied, and both are written: together, so that no counter belongs to an
+-- earlier epoch. KEYS: record. ARGV: the server run in which the record is new, or -, or nothing to
+-- write no record; the part on which all processes agree; the prefix of counter names. Replies the
+-- record, or nil.
 local call, text = redis.call, redis.call('GET', KEYS[1])
 local written, agreed = string.match(text or '', '^(%d+) %S+ (.*)$')
 local count = written and tonumber(redis.pcall('GET', ARGV[3] .. written))

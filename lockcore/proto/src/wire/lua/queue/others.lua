@@ -1,4 +1,4 @@
--- How many wait in the run that has the lock: all but the first, which have a space in front.
+-- Counts the waiters in the batch that has the lock: all but the first, each behind a space.
 while at do
   others, at = others + 1, string.find(text, ' ', at + 1, true)
 end

@@ -1,15 +1,15 @@
--- Runs every command that the other scripts need, on keys of its own, and leaves nothing. KEYS: a
--- door that nothing else uses, counter of tokens; or none, and they follow the prefix: then the
--- server cannot refuse all for the sake of one. ARGV: node, prefix. Answers two lists: the
--- refusals, as right, error, key or channel, one after the other; and of the rights that are worth
--- having those that are there, or false before 7.0, where no script can know.
+-- Runs every command that the other scripts need, on separate keys, and leaves nothing. KEYS: an
+-- otherwise unused lock key, token counter; or none, and they follow the prefix: then the server
+-- cannot refuse everything for a single key. ARGV: node, prefix. Replies two lists: the refusals,
+-- as right, error, key or channel, one after the other; and the optional rights that exist, or
+-- false before 7.0, where scripts cannot know.
 local keys = #KEYS > 0 and KEYS or { unpack(ARGV, 3) }
 local door, counter = keys[1], keys[2]
 local set, grants = door .. ':queue', ARGV[2] .. ':grants:' .. ARGV[1]
 
 --#include preflight/try
 
--- A number that is drawn and given back: the counter is as it was.
+-- A number is drawn and put back: the counter does not change.
 local drawn = try('INCR', counter)
 if drawn == 1 then
   try('DEL', counter)

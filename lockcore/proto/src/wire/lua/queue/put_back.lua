@@ -1,4 +1,4 @@
--- Numbers that were drawn and not used go back: one that was lost is no measure of the next.
+-- Puts back unused numbers. A counter that did not exist is deleted: it is no basis for the next.
 if drawn == draws then
   redis.call('DEL', KEYS[2])
 elseif drawn then

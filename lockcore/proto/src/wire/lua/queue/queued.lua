@@ -1,4 +1,4 @@
--- Marks the door of the lock behind which all are queued, and tells the first position.
+-- Flags the lock key behind which all are queued, and returns the first position.
 if not is_waited then
   call('PSETEX', door, left + $margin_ms, '+' .. text)
 end

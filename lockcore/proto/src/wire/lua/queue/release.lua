@@ -1,5 +1,6 @@
--- Gives a part back. KEYS: door, counter of tokens. ARGV: node, floor, latest time of servers
--- before, prefix, member, weight. Answers 1 if there are no waiters, else in full.
+-- Releases a shared hold. KEYS: lock key, token counter. ARGV: node, token lower bound, latest time
+-- of previous servers, prefix, member, weight. Replies 1 if there are no waiters, otherwise in
+-- full.
 -- Pays: "10 permits: 4 × 16 tasks, sections of 1 ms" in docs/performance/measured.md.
 local call, pcall, door, counter, member = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[5]
 local text = pcall('GET', door)
@@ -22,7 +23,7 @@ end
 
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
--- A function of its own, so that the short ways do not pay for its many variables.
+-- A separate function, so that the short paths do not pay for the many variables.
 return (function()
 --#include queue/drop
 end)()

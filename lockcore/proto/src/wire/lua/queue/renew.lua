@@ -1,8 +1,8 @@
--- Renews holds of one node. KEYS: door. ARGV: node, floor, latest time of servers before, prefix,
--- then of each hold member and lease. The outcome is one letter a member: h(eld), n(ot held).
--- Answers the clock, `h` and the first member if all hold parts and nothing but ends is written:
--- this way touches keys that are there, and no others, so a slot that moves does not refuse it
--- where they are together.
+-- Renews holds of one node. KEYS: lock key. ARGV: node, token lower bound, latest time of previous
+-- servers, prefix, then member and lease of each hold. The outcome is a letter per member: h(eld),
+-- n(ot held). Replies the clock, `h` and the first member if all have shared holds and only
+-- expiries are written: this path uses existing keys, and no others, so a slot migration does not
+-- stop it where the keys are together.
 local call, pcall, door = redis.call, redis.pcall, KEYS[1]
 local text = pcall('GET', door)
 if type(text) == 'string' and string.match(text, '^[+-]?%*[1-9]%d*:[1-9]%d*$') then
@@ -20,7 +20,7 @@ if type(text) == 'string' and string.match(text, '^[+-]?%*[1-9]%d*:[1-9]%d*$') t
   end
   if is_usual then
     if longest + $margin_ms > left then
-      -- Rounded up, so that it is seldom written.
+      -- Rounded up, so that it is rarely written.
       local ends = string.format('%d', math.ceil((now + longest + $margin_ms) / $round_ms) * $round_ms)
       call('PEXPIREAT', door, ends)
       call('PEXPIREAT', holds, ends)
@@ -29,7 +29,7 @@ if type(text) == 'string' and string.match(text, '^[+-]?%*[1-9]%d*:[1-9]%d*$') t
         call('PEXPIREAT', door .. ':reduced', ends)
       end
     else
-      -- Takes out nothing. Redis refuses it on a replica, ZADD after it is allowed when memory is
+      -- Removes nothing. Redis refuses it on a replica; after it, ZADD is allowed when memory is
       -- full.
       call('ZREM', holds, '')
     end

@@ -1,4 +1,4 @@
--- Renews the hold of `member` to `lease`. After it: the letter of the outcome.
+-- Renews the hold of `member` to `lease`. Sets `letter` to the outcome.
 local letter = 'n'
 if whole then
   if whole == member then

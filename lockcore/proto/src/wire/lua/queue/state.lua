@@ -1,47 +1,47 @@
--- The state that the functions of `common` share. Before it: call, door, counter, node, floor,
--- elsewhere, prefix. After it a function around all of these functions: a function takes the
--- variables of the function around its own at no cost, and looks for each variable of its own among
--- all others, which for this many costs more than everything else.
+-- The state shared by the functions in `common`. Expects: call, door, counter, node, floor,
+-- elsewhere, prefix. Must be followed by a function around all these functions: variables of an
+-- enclosing function cost nothing, but a function looks up each of its own variables among all
+-- others, and for this many that costs more than everything else.
 
 local Q, H, R, G = door .. ':queue', door .. ':holds', door .. ':reduced', door .. ':gone'
 local patience, passed = door .. ':patience:', door .. ':passed:'
--- For whom it is asked: the first member, or the lock alone.
+-- What the request is about: the first member, or only the lock.
 local asked = ARGV[5] or door
 --#include clock
 local now = math.floor(clock / 1000)
 
--- The door as it stands there, and its mark.
+-- The lock key as stored, and its flag.
 local door_text, mark, door_ends = nil, '', 0
--- The member that holds everything, the ms left of its lease, and whether these are to be written.
+-- The exclusive holder, the ms left of the lease, and whether they must be written.
 local whole, whole_left, is_whole_new
--- The numbers of its run in a line of their own, as they stand behind it; empty if there is none.
+-- The ids of the batch on a separate line, as stored behind the holder; empty without a batch.
 local run = ''
--- The parts that are held: the sum, the token of these holds, how many holds, the first to end.
+-- The shared holds: sum, token, number of holds, and first expiry.
 local used, token, hold_count, first_end = 0, nil, 0, nil
--- How many wait, and whether there are tombstones or reduced weights.
+-- The number of waiters, and whether there are tombstones or reduced weights.
 local size, has_gone, has_reduced = 0, false, false
--- There are parts beside a lock: the door was lost while they were held.
+-- There are shared holds next to a lock: the lock key was lost while they were held.
 local is_stray = false
--- The counter as it is to be written, if it is, and the token that was issued last.
+-- The counter to write, if any, and the last issued token.
 local count, issued
--- The writes to come: sorted sets with their scores in front, members to take out.
+-- Pending writes: sorted sets with scores in front, and members to remove.
 local held, taken, reduced, unreduced, out, gone = {}, {}, {}, {}, {}, {}
--- Members that stand apart from the queue: those that go aside, and the places of these; those that
--- come back, each behind its place; those that are aside no more. Also the first place in front of
--- the queue, and the member whose lease of everything has ended, with its run. One table, as a
--- function takes at most 60 variables of the functions around it.
+-- Members apart from the queue: those to set aside, and their scores; those that return, each
+-- behind the score; those no longer aside. Also the first score in front of the queue, and the
+-- member whose exclusive lease has ended, with the batch. A single table, because a function may
+-- use at most 60 variables of enclosing functions.
 local apart = { aside = {}, places = {}, returned = {}, unpassed = {} }
 local is_raised, is_queue_kept = false, false
--- Parts are renewed at most: then the mark of their door stays as it is.
+-- At most shared holds are renewed: then the flag in their lock key stays.
 local is_renewal = false
--- The same to look up: members that are out of the queue or back in it, holds that are taken out,
--- members that were granted something, and those of them that hold parts.
+-- Lookup tables: members out of the queue or back in it, removed holds, members with a grant, and
+-- members with a shared hold among these.
 local is_out, is_back, is_taken, is_granted, is_held = {}, {}, {}, {}, {}
--- The last end of anything that is to be written.
+-- The latest expiry of anything to write.
 local latest = 0
--- The reply, and the messages to other nodes: their nodes in order, and the parts of each.
+-- The reply, and the messages to other nodes: the nodes in order, and the parts for each.
 local grants, passed_over, more = {}, 0, 0
 local told, revoked, superseded = {}, {}, {}
--- The answer if a key at one of our names is another program's, or if the epoch of a primary is
+-- The reply if a key under one of our names belongs to another program, or if a primary's epoch is
 -- over: nothing is written.
 local foreign_key

@@ -1,6 +1,6 @@
--- The long way of an acquire. Before it, besides the needs of common: members, queue_limit. After
--- it: the outcome of each member, and one number for each queued member (its position) and for each
--- member that found the queue full (the length of the queue then).
+-- The long path of an acquire. Expects, besides the needs of common: members, queue_limit. Sets the
+-- outcome of each member, and a number for each queued member (its position) and for each member
+-- that found the queue full (the queue length at that time).
 
 --#include queue/common
 
@@ -12,13 +12,13 @@ if foreign_key then
 end
 local ends = whole and {} or call('ZMSCORE', H, unpack(members))
 local places = size > 0 and call('ZMSCORE', Q, unpack(members)) or {}
--- Members to append to the queue with their places in front, and the index of each.
+-- Members to append to the queue with their scores in front, and the index of each.
 local newcomers, index, full = {}, {}, {}
--- Once in a command: the walk along the queue, nothing before it and whether it came to the end
--- then; a look at the patience, and one at that of others where the queue is full.
+-- Once per command: the queue walk, nil before it, and then whether it reached the end; a check of
+-- the liveness deadline, and a check of others' when the queue is full.
 local is_end, is_raise_settled, is_full_settled, is_swept
 
--- Tells the member of its hold.
+-- Reports the hold to the member.
 local function told(member, ms)
   is_granted[member] = true
   grants[#grants + 1] = member
@@ -26,7 +26,7 @@ local function told(member, ms)
   return 'granted'
 end
 
--- The members of a run are told together, once.
+-- Batch members are notified together, once.
 local is_run_told = false
 
 local function told_again(member, ms)
@@ -61,21 +61,21 @@ local function sweep()
   end
 end
 
--- Whether it is one of which only the newest waits.
+-- Whether the member is of the newest-only kind.
 local function keeps_newest(member)
   return string.match(member, '^~2[^:]*():%d+:%d+:w/0:') == $node_colon
 end
 
--- Whether another one is newer. Within a node the numbers tell the order, and of one that asks anew
--- its place does not. Numbers are not exact in Lua.
+-- Whether the other member is newer. Within a node, ids define the order; a re-enqueued member's
+-- score does not. Such numbers are not exact in Lua.
 local function is_newer(other, member)
   local number, than = number_of(other), number_of(member)
   local counts = string.sub(other, 1, $node_colon) == string.sub(member, 1, $node_colon) or string.sub(than, -$round_bits) % $rounds > 0
   return counts and (#number > #than or #number == #than and number > than)
 end
 
--- The members that leave the queue for this one, among the last that wait. Nothing if one of them,
--- or the holder, is newer.
+-- Returns the members that leave the queue for this member, among the last waiters. Nothing if any
+-- of these, or the holder, is newer.
 local function older_than(member)
   local older, looked_at = {}, 0
   if not keeps_newest(member) then
@@ -98,8 +98,8 @@ local function older_than(member)
   return older
 end
 
--- Takes members out of the queue for a newer one. A copy of an acquire that runs late must not
--- bring them back: then an older one would supersede a newer one.
+-- Removes members from the queue for a newer member. A late copy of the acquire must not bring them
+-- back: then an older member would supersede a newer one.
 local function supersede(older)
   for _, member in ipairs(older) do
     local of, number = parse(member)
@@ -112,13 +112,13 @@ local function supersede(older)
     look_at_gone()
     has_gone = true
   end
-  -- Those behind a head that has left may fit.
+  -- Members behind a head that has left may fit.
   if older[1] and not whole then
     advance()
   end
 end
 
--- How many wait in the run that has the lock: all but one.
+-- Returns how many members wait within the holding batch: all but the first.
 local function in_run()
   return run == '' and 0 or run_size() - 1
 end
@@ -173,8 +173,8 @@ local function take(i, member)
   end
   local _, _, lease, weight, limit = parse(member)
   if i == 1 and not door_text and weight == ALL then
-    -- The door alone counts: without one there is nothing else, unless another program deleted it.
-    -- Those that come behind it look at the rest.
+    -- Only the lock key counts: without it there is nothing else, unless another program deleted
+    -- it. The members behind the first check the rest.
     used, has_gone, size = 0, false, members[2] and size or 0
     is_stray = members[2] and (hold_count > 0 or has_reduced)
     hold_count, token, has_reduced = 0, nil, false
@@ -184,7 +184,7 @@ local function take(i, member)
   if not over and size == 0 and used + weight <= limit then
     return grant_lease(member, weight, lease)
   end
-  -- Nothing becomes free within a command: a second time, neither would do more.
+  -- Nothing becomes free within a command, so once is enough for both.
   if is_end == nil then
     reclaim()
   end
@@ -192,7 +192,7 @@ local function take(i, member)
     return told_again(member, over - now)
   end
   if over and not is_taken[member] then
-    -- Its own lapsed hold is one of more than are taken out at a time.
+    -- The member's own expired hold is beyond the number removed at a time.
     take_hold(member, call('ZSCORE', R, member))
   end
   if is_end == nil then
@@ -201,7 +201,7 @@ local function take(i, member)
   if is_granted[member] then
     return 'granted'
   end
-  -- The caller stands behind all: none ahead could take it.
+  -- The caller is behind all others: nobody ahead could take it.
   if is_end and size == 0 and used + weight <= limit then
     return grant_lease(member, weight, lease)
   end
@@ -220,7 +220,7 @@ end
 if not is_all_gone then
   write(newcomers[1] or is_any_granted, newcomers)
   if is_swept then
-    -- It was not there, so it is no other program's.
+    -- The key was not there, so it belongs to no other program.
     call('PSETEX', door .. ':swept', '$swept_ms', '1')
   end
 end

@@ -1,21 +1,21 @@
--- Keeps waiting members alive. KEYS: door, counter of tokens. ARGV: node, floor, latest time of
--- servers before, prefix, then members of this node, if any. Answers ms left of the holder's lease
--- * 2^20 + how many listen to the node's channel, if all of them wait behind a lock; else in full:
--- the outcome is one letter a member, w(aiting), h(olding), s(erved in a run), d(ropped for a newer
--- one), g(one), as it was before anything was granted.
+-- Keeps waiting members alive. KEYS: lock key, token counter. ARGV: node, token lower bound, latest
+-- time of previous servers, prefix, then members of this node, if any. Replies ms left of the
+-- holder's lease * 2^20 + the number of subscribers of the node's channel, if all of them wait
+-- behind a lock; otherwise in full: the outcome is a letter per member, w(aiting), h(olding),
+-- s(erved in a batch), d(ropped for a newer member), g(one), as it was before anything was granted.
 local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
 --#include queue/behind_lock
 local left = ARGV[5] and left_behind_lock(5, 1)
 if left then
-  -- The first write is one that is allowed when memory is full.
+  -- The first write is allowed when memory is full.
   call('PEXPIRE', door .. ':queue', '$waiting_ttl_ms')
   call('PSETEX', door .. ':patience:' .. node, '$patience_ms', '1')
   return left * $positions + call('PUBSUB', 'NUMSUB', prefix .. ':grants:' .. node)[2]
 end
 
--- A function of its own, so that the short way does not pay for its many variables.
+-- A separate function, so that the short path does not pay for the many variables.
 return (function()
 --#include queue/state
 return (function()
@@ -23,7 +23,7 @@ return (function()
 
 local members = { unpack(ARGV, 5) }
 look()
--- With none of them, the node that reads `more` goes on.
+-- Without members, a node that has read `more` continues.
 local asides = members[1] and read('lock:passed', 'ZMSCORE', passed .. node, unpack(members))
 if foreign_key then
   return foreign_key

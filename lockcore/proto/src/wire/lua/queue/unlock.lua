@@ -1,7 +1,7 @@
--- Gives everything back: the hot case. KEYS: door, counter of tokens. ARGV: member, floor; where
--- they are not the usual: latest time of servers before, prefix. Answers 1 if there are no waiters;
--- 2 if it was handed over to another node; `<token><member>` if to a member of this one, for a run
--- with its numbers behind it; else in full.
+-- Releases an exclusive hold: the hot case. KEYS: lock key, token counter. ARGV: member, token
+-- lower bound; where they are not the usual: latest time of previous servers, prefix. Replies 1 if
+-- there are no waiters; 2 if it was granted to another node; `<token><member>` if to a member of
+-- this node, with the ids of a batch behind it; otherwise in full.
 -- Pays: "Hand-off from one process to another" in docs/performance/measured.md.
 local pcall, door, member = redis.pcall, KEYS[1], ARGV[1]
 local held, drawn, draws = pcall('GET', door), nil, 1
@@ -12,17 +12,17 @@ local call = redis.call
 local mark = type(held) == 'string' and string.sub(held, 1, 1)
 local is_held = (mark == '+' or mark == '-')
   and (held == mark .. member or string.sub(held, 2, #member + 2) == member .. '\n')
--- A lease that has ended is not given back.
+-- An expired lease is not released.
 if is_held and call('PTTL', door) > $margin_ms then
   local queue = door .. ':queue'
   local head = pcall('ZRANGE', queue, '0', '0')[1]
   local gone = mark == '-' and pcall('ZCARD', door .. ':gone') or 0
-  -- The mark stays for as long as there are tombstones.
+  -- The flag stays while there are tombstones.
   if gone == 0 then
     mark = '+'
   end
-  -- All that waited have left. Parts beside a lock are of a door that was lost: the long way drops
-  -- them.
+  -- All waiters have left. Shared holds next to a lock stem from a lost lock key: the long path
+  -- drops them.
   if not head and mark == '+' and call('EXISTS', queue, door .. ':holds', door .. ':reduced') == 0 then
     return call('DEL', door)
   end
@@ -38,7 +38,7 @@ if is_held and call('PTTL', door) > $margin_ms then
       channel = (ARGV[4] or '$usual_prefix') .. ':grants:' .. of
       is_alive = call('EXISTS', door .. ':patience:' .. of) == 1 and call('PUBSUB', 'NUMSUB', channel)[2] > 0
     end
-    -- A run: those behind it that differ in their numbers only.
+    -- A batch: the members behind it that differ only in id.
     local run, numbers = '', nil
     local limit = most ~= '' and tonumber(string.sub(most, 2))
     if is_alive and limit and limit > 1 then
@@ -59,7 +59,7 @@ if is_held and call('PTTL', door) > $margin_ms then
         numbers = nil
       end
     end
-    -- When memory is full INCR is refused, and the long way begins with a write that is not.
+    -- When memory is full INCR is refused, and the long path begins with a write that is not.
     drawn = is_alive and tonumber(numbers and pcall('INCRBY', KEYS[2], draws) or pcall('INCR', KEYS[2]))
     local ahead = drawn and drawn - ARGV[2] - draws + 1
     if ahead and ahead > 0 and drawn < $token_limit then
@@ -91,7 +91,7 @@ end
 local counter, node = KEYS[2], string.sub(member, 3, $node_end)
 local floor, elsewhere, prefix = tonumber(ARGV[2]), tonumber(ARGV[3] or 0), ARGV[4] or '$usual_prefix'
 
--- A function of its own, so that the short ways do not pay for its many variables.
+-- A separate function, so that the short paths do not pay for the many variables.
 return (function()
 --#include queue/drop
 end)()
