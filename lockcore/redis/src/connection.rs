@@ -106,8 +106,8 @@ impl Connection {
     /// or the connection broke.
     ///
     /// # Cancel safety
-    /// Once its future was polled, a command runs, even if the future is dropped. The reply is
-    /// discarded, and not delivered to another request.
+    /// Once polled, the command runs, even if this future is dropped. The reply is discarded, and
+    /// not delivered to another request.
     pub async fn send(&self, command: &Cmd) -> Answered {
         self.ask(&command.into()).await
     }

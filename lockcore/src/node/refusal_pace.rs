@@ -23,7 +23,7 @@ pub(crate) struct RefusalPace {
 }
 
 impl RefusalPace {
-    /// Returns when a refusal made now is due, if later than now: at `latest` at the latest.
+    /// Returns when a refusal made now is due, if later than now, but no later than `latest`.
     pub(crate) fn turn(&self, latest: Instant) -> Option<Instant> {
         let now = Instant::now();
         let at = self.next(now, latest);
