@@ -101,7 +101,7 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Whether its connections may acquire a free lock without a script, read when the state of a
     /// connection has changed.
-    fn has_fast_way(&self) -> bool {
+    fn has_fast_path(&self) -> bool {
         false
     }
 

@@ -63,7 +63,7 @@ impl Server {
         }
     }
 
-    /// Whether the fast way serves an acquire.
+    /// Whether the fast path serves an acquire.
     pub(crate) fn is_free(&self) -> bool {
         matches!(self, Self::Queue { state, .. } if state.door.is_none())
     }

@@ -32,7 +32,7 @@ pub(crate) enum Event {
     Superseded,
     /// A touch found a waiter that had left so.
     FoundSuperseded,
-    /// The fast way did not serve an acquire.
+    /// The fast path did not serve an acquire.
     NotServed,
 }
 

@@ -48,7 +48,7 @@ pub(crate) struct Scope {
     pub(crate) one_by_one: bool,
     /// The number of acquires of one node that are on their way at once.
     pub(crate) acquires: usize,
-    /// Whether the nodes try the fast way.
+    /// Whether the nodes try the fast path.
     pub(crate) is_fast: bool,
     /// The most members of a run. More than one only where no client tries.
     pub(crate) runs: usize,
@@ -232,7 +232,7 @@ impl Locking {
     /// A node that knows nothing.
     pub(crate) fn core(&self, id: &NodeId) -> Core<()> {
         let mut core = Core::new(id.clone(), self.rules());
-        core.set_fast_way(self.scope.is_fast);
+        core.set_fast_path(self.scope.is_fast);
         core
     }
 

@@ -72,7 +72,7 @@ pub(crate) enum Ask {
         /// A bit for each member; they ask in the order of their numbers.
         members: Bits,
         waits: bool,
-        /// Whether it goes the fast way, which serves a free lock alone.
+        /// Whether it goes the fast path, which serves a free lock alone.
         is_fast: bool,
     },
     Release {
@@ -131,7 +131,7 @@ pub(crate) enum Outcome {
         queued: Bits,
         refused: Bits,
     },
-    /// The fast way does not serve the lock: the script is to be asked.
+    /// The fast path does not serve the lock: the script is to be asked.
     NotServed,
     Released(bool),
     Held(bool),

@@ -140,27 +140,27 @@ fn locks_of_one_node_that_ask_together_keep_every_law() {
     exhaust("three locks of one node, lost and late requests", scope);
 }
 
-/// Two locks of one node and one of another, whose acquires go the fast way: what it does not serve
+/// Two locks of one node and one of another, whose acquires go the fast path: what it does not serve
 /// is asked for by script, and behind it the attempts that waited at the fence.
 #[test]
-fn locks_that_go_the_fast_way_keep_every_law() {
+fn locks_that_go_the_fast_path_keep_every_law() {
     let budget = Budget { cancels: 1, ..NOTHING };
     let scope = Scope { homes: &[0, 0, 1], is_fast: true, ..three(&[], budget) };
-    exhaust("three locks of two nodes, the fast way, cancelled", scope);
+    exhaust("three locks of two nodes, the fast path, cancelled", scope);
 }
 
 #[test]
-fn locks_that_go_the_fast_way_and_whose_requests_are_lost_or_late_keep_every_law() {
+fn locks_that_go_the_fast_path_and_whose_requests_are_lost_or_late_keep_every_law() {
     let budget = Budget { losses: 1, cancels: 1, passes: 1, ..NOTHING };
     let scope = Scope { is_fast: true, drops: false, ..two(budget) };
-    exhaust("two locks, the fast way, lost and late requests, cancelled", scope);
+    exhaust("two locks, the fast path, lost and late requests, cancelled", scope);
 }
 
 #[test]
-fn locks_of_one_node_that_go_the_fast_way_and_whose_requests_are_lost_keep_every_law() {
+fn locks_of_one_node_that_go_the_fast_path_and_whose_requests_are_lost_keep_every_law() {
     let budget = Budget { losses: 1, ..NOTHING };
     let scope = Scope { homes: &[0, 0, 0], is_fast: true, ..three(&[Lock], budget) };
-    exhaust("three locks of one node, the fast way, lost and late requests", scope);
+    exhaust("three locks of one node, the fast path, lost and late requests", scope);
 }
 
 /// Three readers of one node, who are asked for one by one.

@@ -298,7 +298,7 @@ impl Locking {
                 let outcome = vec![Acquired::NotServed { may_hold: false }];
                 Answer::Acquired(self.with_rest(state, told, outcome))
             }
-            (_, Outcome::NotServed) => unreachable!("only an acquire goes the fast way"),
+            (_, Outcome::NotServed) => unreachable!("only an acquire goes the fast path"),
             (_, Outcome::Acquired { .. }) => unreachable!("only an acquire is answered so"),
             (_, Outcome::Released(true)) => released(Released::Released),
             (_, Outcome::Released(false)) => released(Released::NotHeld),

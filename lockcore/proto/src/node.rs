@@ -27,7 +27,7 @@
 //! - *Bursts.* An attempt for a lock that is asked for already goes with the next tick, together
 //!   with all that have come until then. The tick is due at once, and waits for no answer. The
 //!   first of a burst, and so every attempt that is alone, is sent by its caller.
-//! - *Fence.* While the node acquires a lock by the fast way, its next attempts for that lock wait
+//! - *Fence.* While the node acquires a lock by the fast path, its next attempts for that lock wait
 //!   for the answer: see [`fence`].
 //! - *Order.* Effects run outside the table, so those of two events may overtake each other. No two
 //!   requests of one member are on their way whose order matters: a leave waits for the answer of
@@ -222,7 +222,7 @@ pub struct Core<P> {
     round_trip: Duration,
     last_readings: BTreeMap<u16, ClockReading>,
     recent_releases: RecentReleases,
-    has_fast_way: bool,
+    has_fast_path: bool,
     busy: BusyNames,
     /// The moment of the present event.
     now: Moment,
@@ -253,7 +253,7 @@ impl<P: Mirror> Core<P> {
             round_trip: Duration::ZERO,
             last_readings: BTreeMap::new(),
             recent_releases: RecentReleases::default(),
-            has_fast_way: false,
+            has_fast_path: false,
             busy: BusyNames::default(),
             now: Moment::default(),
             effects: Vec::new(),

@@ -315,7 +315,7 @@ impl QueueState {
         }
     }
 
-    /// Runs an acquire of a lock as the transaction of the fast way does: it sets the lock key if
+    /// Runs an acquire of a lock as the transaction of the fast path does: it sets the lock key if
     /// there is none, and draws a number in any case.
     pub fn step_fast(&mut self, call: &mut Call<'_>, command: &Command) -> Answer {
         self.expire(call.now_ms());

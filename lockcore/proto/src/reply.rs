@@ -98,7 +98,7 @@ pub enum Acquired {
     },
     /// The member was given up before.
     Refused,
-    /// The fast way does not serve this lock: the acquire is to be sent by its script.
+    /// The fast path does not serve this lock: the acquire is to be sent by its script.
     NotServed {
         /// Whether the member may hold the lock nonetheless.
         may_hold: bool,

@@ -100,7 +100,7 @@ impl DriverState {
 
     /// Updates what the store can do, and the servers per Redis Cluster slot.
     fn follow_store(&mut self, store: &dyn Store) {
-        self.core.set_fast_way(store.has_fast_way());
+        self.core.set_fast_path(store.has_fast_path());
         if let Some(lanes) = store.lanes().filter(|lanes| self.lanes.as_ref() != Some(lanes)) {
             self.core.set_lanes(Arc::clone(&lanes));
             self.lanes = Some(lanes);

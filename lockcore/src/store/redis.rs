@@ -265,7 +265,7 @@ impl Store for RedisStore {
         self.server.wire.topology
     }
 
-    fn has_fast_way(&self) -> bool {
+    fn has_fast_path(&self) -> bool {
         self.server.wire.has_fast_acquire() && self.server.link.has_transactions()
     }
 

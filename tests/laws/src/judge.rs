@@ -149,7 +149,7 @@ pub trait Evidence {
         false
     }
 
-    /// Whether the fast way leaves the grant to the script, which issues its token.
+    /// Whether the fast path leaves the grant to the script, which issues its token.
     fn is_left_to_the_script(&self) -> bool {
         false
     }

@@ -680,7 +680,7 @@ impl World {
     }
 }
 
-/// Whether the fast way has left an acquire to the script, which tells the token then.
+/// Whether the fast path has left an acquire to the script, which tells the token then.
 pub(crate) fn is_not_served(answer: &Answer) -> bool {
     matches!(answer, Answer::Acquired(reply) if matches!(*reply.outcome, [Acquired::NotServed { .. }]))
 }

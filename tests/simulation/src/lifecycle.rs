@@ -35,8 +35,8 @@ impl World {
         let mut process = Process::new(name, seed, now, rate, servers, callers, u32::from(waits));
         match self.lanes(&process) {
             Some(lanes) => drop(process.core.set_lanes(lanes)),
-            // A Cluster has no fast way, nor do all users.
-            None => process.core.set_fast_way(!seed.is_multiple_of(4)),
+            // A Cluster has no fast path, nor do all users.
+            None => process.core.set_fast_path(!seed.is_multiple_of(4)),
         }
         process
     }

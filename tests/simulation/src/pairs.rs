@@ -58,7 +58,7 @@ pub enum Mechanism {
     FullMemory,
     /// A read or a permit is asked for or held.
     Parts,
-    /// The fast way does not serve an acquire, which is sent again by its script.
+    /// The fast path does not serve an acquire, which is sent again by its script.
     NotServed,
     /// The lock is in the layout that JVMs share.
     Peers,
@@ -104,7 +104,7 @@ impl Mechanism {
     /// names the tests of their pairs.
     pub const ELSEWHERE: [Self; 3] = [Self::EarlyRefusal, Self::Peers, Self::Quorum];
 
-    /// Mechanisms that cannot meet: the servers of a Cluster have no fast way.
+    /// Mechanisms that cannot meet: the servers of a Cluster have no fast path.
     const APART: [Self; 2] = [Self::MoveSlot, Self::NotServed];
 
     /// The name of the mechanism.

@@ -59,7 +59,7 @@ impl<P: Mirror> Core<P> {
         Some(ask)
     }
 
-    /// The same, never by the fast way.
+    /// The same, never by the fast path.
     pub(super) fn ask_by_script(&mut self, number: u64) -> Option<Ask> {
         let ask = self.acquire(number, false)?;
         self.table.traffic(ask.lane).asking += 1;

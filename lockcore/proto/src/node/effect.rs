@@ -25,17 +25,17 @@ pub struct Ask {
     pub way: Way,
 }
 
-/// How the store sends a command. The fast way has no script, and serves only a lock that nobody
+/// How the store sends a command. The fast path has no script, and serves only a lock that nobody
 /// else holds or waits for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Way {
     /// By a script.
     #[default]
     Script,
-    /// The fast way, if the connection has one. An acquire that it does not serve is answered with
+    /// The fast path, if the connection has one. An acquire that it does not serve is answered with
     /// [`Acquired::NotServed`](crate::Acquired::NotServed); a release runs its script then.
     Fast,
-    /// By a script, after the fast way did not serve the release. The store sets this.
+    /// By a script, after the fast path did not serve the release. The store sets this.
     FellBack,
 }
 

@@ -180,7 +180,7 @@ pub(super) struct IndexKeys {
     /// The moment at which its leave is due.
     pub(super) leave: Option<Moment>,
     pub(super) waits_in_line: bool,
-    /// Whether it is to be sent in its turn.
+    /// Whether the acquire is sent in turn.
     pub(super) is_unsent: bool,
     /// Whether it is to be sent once the fast acquire of its lock is answered.
     pub(super) is_fenced: bool,

@@ -1,9 +1,9 @@
-//! The fast way: which acquires and releases may go without a script, and the fence behind a fast
+//! The fast path: which acquires and releases may go without a script, and the fence behind a fast
 //! acquire.
 //!
 //! # Implementation notes
 //!
-//! - The fast way serves a lock that is free and has no waiters. Elsewhere it costs one more round
+//! - The fast path serves a lock that is free and has no waiters. Elsewhere it costs one more round
 //!   trip, so it is tried only for names that the last acquire or release found free.
 //! - A fast acquire that is not served is sent again, by its script. Acquires of the same lock that
 //!   this node sends meanwhile would overtake it in the queue, so they wait behind the *fence* of
@@ -55,21 +55,21 @@ fn place(lock: &LockName) -> (usize, u64) {
 }
 
 impl<P: Mirror> Core<P> {
-    /// Whether connections to the store have a fast way for acquires. Without one nothing waits.
-    pub fn set_fast_way(&mut self, has_one: bool) {
-        self.has_fast_way = has_one;
+    /// Whether connections to the store have a fast path for acquires. Without one nothing waits.
+    pub fn set_fast_path(&mut self, has_one: bool) {
+        self.has_fast_path = has_one;
     }
 
-    /// Whether an acquire that is sent now may go the fast way: none of its lock is on its way or
+    /// Whether an acquire that is sent now may go the fast path: none of its lock is on its way or
     /// to be sent, and the lock was free the last time.
     pub(super) fn may_be_fast(&self, ask: &Ask) -> bool {
-        self.has_fast_way
+        self.has_fast_path
             && self.table.is_asked_for_once(&ask.lock)
             && !self.busy.has(&ask.lock)
             && matches!(self.rules.layout.fast(&ask.lock, &ask.command), Some(Fast::Acquire(_)))
     }
 
-    /// The fast way did not serve an acquire: the script is to be asked. If the member `may_hold`,
+    /// The fast path did not serve an acquire: the script is to be asked. If the member `may_hold`,
     /// the script finds it as the holder.
     pub(super) fn not_served(&mut self, number: u64, may_hold: bool) {
         let caller = self.table.change(number, |entry| {

@@ -75,7 +75,7 @@ impl InFlight {
         }
     }
 
-    /// The commands of the fast way, if the connection has one.
+    /// The commands of the fast path, if the connection has one.
     fn fast(&self, ask: &Ask) -> Option<Packed> {
         let Self { server, sender, .. } = self;
         let command = (&ask.lock, &ask.command);
@@ -104,7 +104,7 @@ impl InFlight {
         server.link.send(&sender, command, self);
     }
 
-    /// Takes the response to the fast way, or runs the script.
+    /// Takes the response to the fast path, or runs the script.
     fn finish_fast(mut self: Box<Self>, response: Judged) {
         let Self { server, batch, sender, floors, .. } = &*self;
         let ask = &batch[0];

@@ -1,11 +1,11 @@
-//! The fast way, and the attempts that wait behind it.
+//! The fast path, and the attempts that wait behind it.
 
 use super::*;
 
-/// A node whose connections have a fast way.
+/// A node whose connections have a fast path.
 fn fast_core() -> Core<()> {
     let mut core = core();
-    core.set_fast_way(true);
+    core.set_fast_path(true);
     core
 }
 
@@ -35,7 +35,7 @@ fn acquires(core: &mut Core<()>) -> Vec<(Way, Vec<u64>)> {
 }
 
 #[test]
-fn an_acquire_goes_the_fast_way_where_the_name_was_free_the_last_time() {
+fn an_acquire_goes_the_fast_path_where_the_name_was_free_the_last_time() {
     let mut core = fast_core();
     let (_, ask) = begun(&mut core, at(0), "a");
     let ask = ask.expect("it is alone");
@@ -47,8 +47,8 @@ fn an_acquire_goes_the_fast_way_where_the_name_was_free_the_last_time() {
     let mut core = fast_core();
     let permits = Request { demand: Demand::READ, ..wish("a") };
     let (_, ask) = core.event(at(0)).begin(permits, ()).expect("it is open");
-    assert_eq!(ask.expect("alone").way, Way::Script, "a read has no fast way");
-    core.set_fast_way(false);
+    assert_eq!(ask.expect("alone").way, Way::Script, "a read has no fast path");
+    core.set_fast_path(false);
     assert_eq!(begun(&mut core, at(0), "b").1.expect("alone").way, Way::Script);
 }
 
@@ -164,7 +164,7 @@ fn a_member_that_may_hold_is_no_doubt_once_the_script_has_answered() {
 }
 
 #[test]
-fn a_release_goes_the_fast_way_where_the_name_was_free_and_notes_that_it_fell_back() {
+fn a_release_goes_the_fast_path_where_the_name_was_free_and_notes_that_it_fell_back() {
     let mut core = fast_core();
     let (number, _) = held(&mut core, at(0), "a");
     let release = core.event(at(1)).release(number).request().expect("it is held");
