@@ -306,7 +306,13 @@ impl Lock {
         place: i64,
         found: &mut Vec<Violation>,
     ) {
-        if self.index(member).is_some() {
+        let before = self.aside.get(member).copied();
+        if let Some(index) = self.index(member) {
+            if before.is_some_and(|(before, _)| before == place) {
+                // A late acquire has queued it at the end while it was aside.
+                self.queue.remove(index);
+                return self.insert(member, place);
+            }
             if !line.is_new_only() {
                 let detail = format!("{member} at {}", step.at);
                 found.push(Violation::new(What::QueuedTwice, detail));
@@ -317,9 +323,9 @@ impl Lock {
             let detail = format!("{member} queued at {} after its end", step.at);
             found.push(Violation::new(Law::S5, detail));
         }
-        match self.aside.get(member) {
-            Some((before, _)) if *before == place => {}
-            Some((before, until)) if step.by < *until => {
+        match before {
+            Some((before, _)) if before == place => {}
+            Some((before, until)) if step.by < until && !step.is_acquire() => {
                 let detail = format!("{member} comes back to {place} and not to {before}");
                 found.push(Violation::new(Law::F2, detail));
             }
@@ -331,6 +337,10 @@ impl Lock {
                 self.done.came.insert(member.to_owned());
             }
         }
+        self.insert(member, place);
+    }
+
+    fn insert(&mut self, member: &str, place: i64) {
         self.last_place = self.last_place.max(place);
         let at = self.queue.partition_point(|waiter| waiter.place < place);
         self.queue.insert(at, Waiter { member: member.to_owned(), place });

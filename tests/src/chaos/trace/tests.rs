@@ -238,6 +238,10 @@ fn passing_over_is_allowed_only_where_connections_may_be_gone() {
     // The same if a late request has queued it at the end meanwhile, and it is passed over again.
     let late = format!("ZADD PASSED-B LT {} {CAT}", token(5));
     scene(true).run("touch", BEN, &late).run("touch", CAT, &back(2)).finds(&[]);
+    let late = format!("ZADD QUEUE {} {CAT}", token(5));
+    let scene = || scene(true).run("acquire", CAT, &late);
+    scene().run("touch", CAT, &back(2)).gives(BEN, CAT).finds(&[]);
+    scene().run("touch", CAT, &back(3)).finds(&[What::QueuedTwice]);
 }
 
 #[test]
