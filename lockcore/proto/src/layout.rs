@@ -132,6 +132,11 @@ pub trait Layout: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether [`fast`](Self::fast) may acquire for this member.
+    fn has_fast_acquire(&self, _member: &Member) -> bool {
+        false
+    }
+
     /// The script that tries every right of the others, and the keys on which it does, those of the
     /// lock `probe`.
     fn preflight(&self, probe: &LockName, context: Context<'_>) -> (&'static Script, Vec<String>);

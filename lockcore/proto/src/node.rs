@@ -275,6 +275,9 @@ impl<P: Mirror> Core<P> {
     /// Takes the effects of all events so far, in their order. Their releases and leaves are among
     /// these effects, and wait for no tick.
     pub fn drain(&mut self) -> Vec<Effect<P>> {
+        if self.table.has_to_send() {
+            self.send_passed();
+        }
         self.give_back_what_is_due(MAX_AT_ONCE);
         std::mem::take(&mut self.effects)
     }
@@ -335,7 +338,8 @@ impl<P: Mirror> Core<P> {
         // other locks, none takes the room of those that came before.
         let lane = self.table.lane(self.table.lane_of(&lock));
         let has_room = lane.unsent.len() < self.room_to_ask(lane);
-        let entry = Entry::new(lock, member, options, mode, now, mirror);
+        let fence = self.fence(&lock, &member);
+        let entry = Entry { fence, ..Entry::new(lock, member, options, mode, now, mirror) };
         let is_next = self.table.begin(number, entry, has_room);
         let ask = is_next.then(|| self.ask(number)).flatten();
         Some((attempt, ask))
@@ -482,9 +486,6 @@ impl<P: Mirror> Core<P> {
                     self.acquired(ask, member, *outcome, reply.first_end_ms);
                 }
                 self.absorb(ask, reply);
-                if Self::is_fast_acquire(ask) {
-                    self.pass_fence(ask);
-                }
             }
             (Command::Release { member }, Answer::Released(reply)) => {
                 self.run_released(member, Ok(reply.outcome), ask.sent);
@@ -560,9 +561,6 @@ impl<P: Mirror> Core<P> {
             Command::Acquire { members, .. } => {
                 for member in members {
                     self.acquire_failed(member, error);
-                }
-                if Self::is_fast_acquire(ask) {
-                    self.pass_fence(ask);
                 }
             }
             Command::Release { member } => {

@@ -1,6 +1,7 @@
 //! The layout of the queue: locks, reads and permits.
 
 use super::{Circumstances, Decide, Fast, Layout, NewMember, Rights};
+use crate::demand::Demand;
 use crate::error::StoreError;
 use crate::member::{MARKER, Member};
 use crate::name::LockName;
@@ -74,6 +75,10 @@ impl Layout for QueueLayout {
     fn fast<'a>(&self, lock: &'a LockName, command: &'a Command) -> Option<Fast<'a>> {
         let acquire = FreeAcquire::of(lock, command).map(Fast::Acquire);
         acquire.or_else(|| FreeRelease::of(lock, command).map(Fast::Release))
+    }
+
+    fn has_fast_acquire(&self, member: &Member) -> bool {
+        member.demand() == Demand::EXCLUSIVE && !member.keeps_newest()
     }
 
     fn preflight(&self, probe: &LockName, context: Context<'_>) -> (&'static Script, Vec<String>) {

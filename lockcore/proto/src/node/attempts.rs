@@ -29,13 +29,14 @@ impl<P: Mirror> Core<P> {
             self.park(number, StoreError::refused(error.kind, detail));
             return None;
         }
-        let Entry { lock, member, mode, options, state, .. } = entry;
+        let Entry { lock, member, mode, options, state, fence, .. } = entry;
+        let way = if fence.is_some() { Way::Fast } else { Way::Script };
         let command = Command::Acquire {
             members: vec![member.clone()],
             mode: *mode,
             queue_limit: options.queue_limit,
         };
-        let ask = self.request(lock.clone(), command, background);
+        let ask = Ask { way, ..self.request(lock.clone(), command, background) };
         // One that begins is asking already.
         if !matches!(state, State::Asking { .. }) {
             self.table.change(number, |entry| {
@@ -51,19 +52,19 @@ impl<P: Mirror> Core<P> {
 
     /// The first acquire of an attempt: its caller's, also if another task sends it.
     pub(super) fn ask(&mut self, number: u64) -> Option<Ask> {
-        let mut ask = self.ask_by_script(number)?;
-        if self.may_be_fast(&ask) {
-            ask.way = Way::Fast;
-            self.table.raise_fence(&ask.lock);
-        }
-        Some(ask)
-    }
-
-    /// The same, never by the fast path.
-    pub(super) fn ask_by_script(&mut self, number: u64) -> Option<Ask> {
         let ask = self.acquire(number, false)?;
         self.table.traffic(ask.lane).asking += 1;
         Some(ask)
+    }
+
+    /// The same for an attempt that was not sent when it began: others may have come since.
+    fn ask_in_its_turn(&mut self, number: u64) -> Option<Ask> {
+        let Entry { lock, member, .. } = self.table.get(number)?;
+        if self.table.is_asked_for_once(lock) {
+            let fence = self.fence(lock, member);
+            self.table.set_first(number, fence);
+        }
+        self.ask(number)
     }
 
     /// Acquires for which there was no room, in the order in which their attempts came.
@@ -72,7 +73,7 @@ impl<P: Mirror> Core<P> {
             && self.room_to_ask(self.table.lane(lane)) > 0
             && let Some(number) = self.table.lane(lane).unsent.first().copied()
         {
-            if let Some(ask) = self.ask(number) {
+            if let Some(ask) = self.ask_in_its_turn(number) {
                 self.push(Effect::Send(ask));
             }
             budget -= 1;
@@ -319,6 +320,7 @@ impl<P: Mirror> Core<P> {
                 unheard: false,
                 revoked: None,
                 may_hold: false,
+                fence: None,
                 anchor: self.now,
                 ..old.clone()
             };

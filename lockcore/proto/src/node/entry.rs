@@ -1,5 +1,6 @@
 //! One attempt or hold of this node, and its state.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::demand::Demand;
@@ -163,6 +164,9 @@ pub(super) struct Entry<P> {
     /// Whether a fast acquire that was not served may have made it the holder. The script's answer
     /// decides.
     pub(super) may_hold: bool,
+    /// The attempts that wait behind this one, while its fast acquire is on its way: see `fence`.
+    /// The table lets them pass when the state changes.
+    pub(super) fence: Option<BTreeSet<u64>>,
     /// Whether it is unsent because a fast acquire of its lock is on its way: see `fence`.
     pub(super) is_fenced: bool,
     pub(super) mirror: P,
@@ -225,6 +229,7 @@ impl<P: Mirror> Entry<P> {
             started: now,
             leaves_again: false,
             may_hold: false,
+            fence: None,
             is_fenced: false,
             mirror,
         }

@@ -12,12 +12,13 @@
 //! - Repetitions pass the fence: their attempts came before the fast one.
 //! - Each request has an answer, also if its connection goes away. So no fence stays up.
 
+use std::collections::BTreeSet;
+
 use super::Core;
-use crate::Command;
-use crate::layout::Fast;
+use crate::member::Member;
 use crate::name::LockName;
-use crate::node::effect::{Ask, Effect, Way};
-use crate::node::entry::{Caller, Mirror, State};
+use crate::node::effect::Effect;
+use crate::node::entry::{Caller, Entry, Mirror, State};
 
 /// Names with a history of their own; others share the history of one of them.
 const NAMES: usize = 4_096;
@@ -47,10 +48,13 @@ impl BusyNames {
 
 /// The word and the bit of a name.
 fn place(lock: &LockName) -> (usize, u64) {
-    // FNV-1a, of which the low bits tell most names apart.
-    let mix = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    let hash = lock.as_str().bytes().fold(0xcbf2_9ce4_8422_2325, mix);
-    let number = hash as usize % NAMES;
+    // Multiplication carries every bit up: the high bits distinguish most names.
+    let mix =
+        |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let (words, rest) = lock.as_str().as_bytes().as_chunks();
+    let hash = words.iter().fold(0, |hash, word| mix(hash, u64::from_le_bytes(*word)));
+    let hash = mix(hash, rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)));
+    let number = (hash >> 52) as usize % NAMES;
     (number / 64, 1 << (number % 64))
 }
 
@@ -60,13 +64,13 @@ impl<P: Mirror> Core<P> {
         self.has_fast_path = has_one;
     }
 
-    /// Whether an acquire that is sent now may go the fast path: none of its lock is on its way or
-    /// to be sent, and the lock was free the last time.
-    pub(super) fn may_be_fast(&self, ask: &Ask) -> bool {
-        self.has_fast_path
-            && self.table.is_asked_for_once(&ask.lock)
-            && !self.busy.has(&ask.lock)
-            && matches!(self.rules.layout.fast(&ask.lock, &ask.command), Some(Fast::Acquire(_)))
+    /// The fence of an acquire that goes the fast path, if no other of its lock is on its way or to
+    /// be sent: the lock was free the last time.
+    pub(super) fn fence(&self, lock: &LockName, member: &Member) -> Option<BTreeSet<u64>> {
+        let is_fast = self.has_fast_path
+            && !self.busy.has(lock)
+            && self.rules.layout.has_fast_acquire(member);
+        is_fast.then(BTreeSet::new)
     }
 
     /// The fast path did not serve an acquire: the script is to be asked. If the member `may_hold`,
@@ -79,33 +83,27 @@ impl<P: Mirror> Core<P> {
             }
             entry.caller.clone()
         });
-        if caller.is_some_and(|caller| caller != Caller::Waits) {
-            self.withdraw(number);
+        match caller {
+            Some(Caller::Waits) => self.table.send_now(number),
+            _ => self.withdraw(number),
         }
     }
 
-    /// Takes the answer to a fast acquire, or its loss: sends the acquires that waited for it, and
-    /// the fast one again if it was not served.
-    pub(super) fn pass_fence(&mut self, ask: &Ask) {
-        let Command::Acquire { members, .. } = &ask.command else { return };
-        let mut numbers = self.table.lower_fence(&ask.lock);
-        let is_unsent = |number: &u64| {
-            self.table.get(*number).is_some_and(|entry| matches!(entry.state, State::Unsent))
-        };
-        numbers.extend(members.iter().map(|member| member.number()).filter(is_unsent));
+    /// Sends the attempts that a fence has let pass, in the order in which they came.
+    pub(super) fn send_passed(&mut self) {
+        let mut numbers = self.table.take_to_send();
+        numbers.sort_unstable();
         for number in numbers {
+            let lane = match self.table.get(number) {
+                Some(Entry { state: State::Unsent, lane, .. }) => *lane,
+                _ => continue,
+            };
             // The rest goes in its turn.
-            if self.room_to_ask(self.table.lane(ask.lane)) == 0 {
-                return;
-            }
-            if let Some(next) = self.ask_by_script(number) {
-                self.push(Effect::Send(next));
+            if self.room_to_ask(self.table.lane(lane)) > 0
+                && let Some(ask) = self.ask(number)
+            {
+                self.push(Effect::Send(ask));
             }
         }
-    }
-
-    /// Whether the answer ends the wait behind a fence.
-    pub(super) fn is_fast_acquire(ask: &Ask) -> bool {
-        ask.way == Way::Fast && matches!(ask.command, Command::Acquire { .. })
     }
 }

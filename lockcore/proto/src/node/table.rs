@@ -1,6 +1,7 @@
 //! The table: all entries, and everything that is kept in order by them, which change together.
 //! Outside of this file an entry is read only.
 
+use std::collections::hash_map::Entry as Place;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Deref;
 use std::time::Duration;
@@ -48,8 +49,8 @@ impl<P> Deref for Indexed<P> {
 #[derive(Debug, Clone, Default)]
 struct AskedFor {
     count: usize,
-    /// The attempts that wait for the answer to a fast acquire, while one is on its way.
-    fence: Option<BTreeSet<u64>>,
+    /// The attempt that came first. Its entry has the fence, if the acquire went the fast path.
+    first: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -65,6 +66,7 @@ pub(super) struct Table<P> {
     /// The locks with acquires that are on their way, or are to be sent. Hashed, so that a lock
     /// that comes and goes allocates nothing.
     asked_for: HashMap<LockName, AskedFor>,
+    to_send: Vec<u64>,
     counts: Counts,
 }
 
@@ -86,6 +88,7 @@ impl<P: Mirror> Table<P> {
             lanes: vec![Lane::default()],
             lane_of_slot: None,
             asked_for: HashMap::new(),
+            to_send: Vec::new(),
             counts: Counts::default(),
         }
     }
@@ -176,7 +179,8 @@ impl<P: Mirror> Table<P> {
         let Counts { failed, places_lost, .. } = self.counts;
         let mut counts = Counts { failed, places_lost, ..Counts::default() };
         let [mut ends, mut releases, mut renewals, mut leaves] = [0; 4];
-        let [mut unsent, mut parked, mut fenced, mut asked_for, mut waiting] = [0; 5];
+        let [mut unsent, mut parked, mut asked_for, mut waiting] = [0; 4];
+        let [mut fenced, mut behind] = [0; 2];
         for (number, indexed) in &self.entries {
             let Indexed { entry, keys } = &**indexed;
             let number = *number;
@@ -200,11 +204,15 @@ impl<P: Mirror> Table<P> {
             asked_for += usize::from(keys.is_asked_for);
             let of_lock = self.asked_for.get(&entry.lock);
             assert!(of_lock.is_some() || !keys.is_asked_for, "{number} is not asked for");
-            let fence = of_lock.and_then(|of| of.fence.as_ref());
+            let first = of_lock.and_then(|of| self.entries.get(&of.first));
+            let fence = first.and_then(|first| first.fence.as_ref());
             let is_behind = fence.is_some_and(|fence| fence.contains(&number));
             assert_eq!(is_behind, keys.is_fenced, "{number} is fenced");
             assert!(fence.is_none() || !keys.is_unsent, "{number} passes the fence of its lock");
-            fenced += usize::from(keys.is_fenced);
+            let is_asking = matches!(entry.state, State::Asking { .. });
+            assert!(is_asking || entry.fence.is_none(), "{number} keeps others behind a fence");
+            fenced += entry.fence.as_ref().map_or(0, BTreeSet::len);
+            behind += usize::from(keys.is_fenced);
             if keys.waits_in_line {
                 waiting += 1;
                 let line = self.lines.get(&entry.lock);
@@ -230,8 +238,7 @@ impl<P: Mirror> Table<P> {
         assert_eq!(in_lanes(|lane| lane.touches.len()), self.lines.len(), "the touches of lanes");
         let acquires = self.asked_for.values().map(|of| of.count).sum::<usize>();
         assert_eq!(acquires, asked_for, "the acquires");
-        let behind = self.asked_for.values().filter_map(|of| of.fence.as_ref());
-        assert_eq!(behind.map(BTreeSet::len).sum::<usize>(), fenced, "the fenced attempts");
+        assert_eq!(behind, fenced, "the fenced attempts");
         let is_small = self.entries.len() <= CHECKED;
         for (lock, AskedFor { count, .. }) in self.asked_for.iter().filter(|_| is_small) {
             let of_lock = self.entries.values().filter(|of| of.entry.lock == *lock);
@@ -277,12 +284,18 @@ impl<P: Mirror> Table<P> {
     /// Adds an attempt that begins, unsent. If it `may` be sent at once, and no acquire of its lock
     /// is on its way or to be sent, it is asked for. Returns whether it is.
     pub(super) fn begin(&mut self, number: u64, mut entry: Entry<P>, may: bool) -> bool {
-        let of_lock = self.count_asked_for(entry.lock.clone());
-        let is_next = of_lock.count == 1 && may;
+        let AskedFor { count, first } = *self.count_asked_for(entry.lock.clone(), number);
+        let is_next = count == 1 && may;
         if is_next {
             entry.state = State::Asking { error: None, poked: false };
         }
-        entry.is_fenced = of_lock.fence.is_some();
+        entry.fence.take_if(|_| !is_next);
+        // Nothing is found by the fence: an index never depends on it.
+        let first = self.entries.get_mut(&first).filter(|_| count > 1);
+        if let Some(fence) = first.and_then(|first| first.entry.fence.as_mut()) {
+            fence.insert(number);
+            entry.is_fenced = true;
+        }
         self.insert(number, entry);
         is_next
     }
@@ -292,24 +305,36 @@ impl<P: Mirror> Table<P> {
         self.asked_for.get(lock).is_some_and(|of| of.count == 1)
     }
 
-    /// Has the attempts for this lock that begin from now on wait behind its fence.
-    pub(super) fn raise_fence(&mut self, lock: &LockName) {
-        let Some(of_lock) = self.asked_for.get_mut(lock) else {
-            debug_assert!(false, "a fence for {lock:?}, which nobody asks for");
-            return;
-        };
-        debug_assert_eq!((of_lock.count, &of_lock.fence), (1, &None), "others ask for {lock:?}");
-        of_lock.fence = Some(BTreeSet::new());
+    /// Makes this attempt, the only one for its lock, the first.
+    pub(super) fn set_first(&mut self, number: u64, fence: Option<BTreeSet<u64>>) {
+        let Some(indexed) = self.entries.get_mut(&number) else { return };
+        indexed.entry.fence = fence;
+        if let Some(of_lock) = self.asked_for.get_mut(&indexed.entry.lock) {
+            of_lock.first = number;
+        }
     }
 
-    /// Takes the fence of this lock away. Returns the attempts behind it, which are unsent now.
-    pub(super) fn lower_fence(&mut self, lock: &LockName) -> BTreeSet<u64> {
-        let fence = self.asked_for.get_mut(lock).and_then(|of_lock| of_lock.fence.take());
-        let behind = fence.unwrap_or_default();
-        for number in &behind {
-            self.change(*number, |entry| entry.is_fenced = false);
+    /// Has an unsent attempt sent with the effects of this event.
+    pub(super) fn send_now(&mut self, number: u64) {
+        self.to_send.push(number);
+    }
+
+    /// Whether attempts are to be sent with the effects of this event.
+    pub(super) fn has_to_send(&self) -> bool {
+        !self.to_send.is_empty()
+    }
+
+    /// The attempts that are to be sent with the effects of this event.
+    pub(super) fn take_to_send(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.to_send)
+    }
+
+    /// Lets the attempts behind a fence pass.
+    fn pass(&mut self, behind: BTreeSet<u64>) {
+        for number in behind {
+            self.change(number, |entry| entry.is_fenced = false);
+            self.send_now(number);
         }
-        behind
     }
 
     /// Adds an entry. One that is asked for is counted by [`begin`](Self::begin).
@@ -318,11 +343,6 @@ impl<P: Mirror> Table<P> {
         let lane = entry.lane;
         let keys = entry.index_keys();
         entry.update_mirror();
-        if keys.is_fenced {
-            let fence = self.asked_for.get_mut(&entry.lock).and_then(|of| of.fence.as_mut());
-            let is_new = fence.is_some_and(|fence| fence.insert(number));
-            debug_assert!(is_new, "{number} is behind no fence");
-        }
         self.entries.insert(number, Box::new(Indexed { entry, keys }));
         self.reorder((number, lane), &IndexKeys::default(), &keys);
     }
@@ -335,27 +355,25 @@ impl<P: Mirror> Table<P> {
     ) -> Option<T> {
         let Indexed { entry, keys } = &mut **self.entries.get_mut(&number)?;
         let changed = change(entry);
+        let is_asking = matches!(entry.state, State::Asking { .. });
+        let fence = entry.fence.take_if(|_| !is_asking);
         entry.update_mirror();
         let after = entry.index_keys();
         let before = std::mem::replace(keys, after);
         let is_over = entry.is_over();
         let lane = entry.lane;
-        match (before.is_asked_for, after.is_asked_for) {
-            (false, true) => {
-                let lock = entry.lock.clone();
-                self.count_asked_for(lock);
-            }
-            (true, false) => {
-                let lock = entry.lock.clone();
-                self.discount_asked_for(&lock, number);
-            }
-            _ => {}
+        if (before.is_asked_for, before.is_fenced) != (after.is_asked_for, after.is_fenced) {
+            let lock = entry.lock.clone();
+            self.recount(lock, number, &before, &after);
         }
         if before != after {
             self.reorder((number, lane), &before, &after);
         }
         if is_over {
             self.entries.remove(&number);
+        }
+        if let Some(behind) = fence.filter(|behind| !behind.is_empty()) {
+            self.pass(behind);
         }
         Some(changed)
     }
@@ -382,25 +400,38 @@ impl<P: Mirror> Table<P> {
         }
     }
 
+    /// Counts an acquire of the lock that is not, or no longer, on its way or to be sent.
+    fn recount(&mut self, lock: LockName, number: u64, before: &IndexKeys, after: &IndexKeys) {
+        if before.is_fenced
+            && let Some(AskedFor { first, .. }) = self.asked_for.get(&lock)
+            && let Some(first) = self.entries.get_mut(first)
+            && let Some(fence) = &mut first.entry.fence
+        {
+            fence.remove(&number);
+        }
+        match (before.is_asked_for, after.is_asked_for) {
+            (false, true) => {
+                self.count_asked_for(lock, number);
+            }
+            (true, false) => self.discount_asked_for(lock),
+            _ => {}
+        }
+    }
+
     /// Counts one more acquire of the lock.
-    fn count_asked_for(&mut self, lock: LockName) -> &AskedFor {
-        let of_lock = self.asked_for.entry(lock).or_default();
+    fn count_asked_for(&mut self, lock: LockName, number: u64) -> &AskedFor {
+        let first = AskedFor { count: 0, first: number };
+        let of_lock = self.asked_for.entry(lock).or_insert(first);
         of_lock.count += 1;
         of_lock
     }
 
-    /// Counts one acquire less of the lock. It is behind no fence any more.
-    fn discount_asked_for(&mut self, lock: &LockName, number: u64) {
-        let Some(of_lock) = self.asked_for.get_mut(lock) else {
-            debug_assert!(false, "{lock:?} was not asked for");
-            return;
-        };
-        if let Some(fence) = &mut of_lock.fence {
-            fence.remove(&number);
-        }
-        of_lock.count -= 1;
-        if of_lock.count == 0 {
-            self.asked_for.remove(lock);
+    /// Counts one acquire less of the lock.
+    fn discount_asked_for(&mut self, lock: LockName) {
+        match self.asked_for.entry(lock) {
+            Place::Vacant(of_lock) => debug_assert!(false, "{:?} was not asked for", of_lock.key()),
+            Place::Occupied(last) if last.get().count == 1 => drop(last.remove()),
+            Place::Occupied(mut of_lock) => of_lock.get_mut().count -= 1,
         }
     }
 
