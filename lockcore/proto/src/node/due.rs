@@ -106,7 +106,11 @@ impl<P: Mirror> Core<P> {
     }
 
     /// The moment at which this work of a lane is due, if there is room for it.
-    #[inline]
+    #[allow(
+        clippy::inline_always,
+        reason = "asked after every event: a call costs more than it does"
+    )]
+    #[inline(always)]
     fn first_in(&self, lane: &Lane, work: DueWork) -> Option<Moment> {
         let at_once = |is_due: bool| is_due.then(Moment::default);
         match work {

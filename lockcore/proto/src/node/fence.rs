@@ -28,12 +28,17 @@ const NAMES: usize = 4_096;
 pub(super) struct BusyNames {
     /// A bit for each name; nothing before the first busy one.
     bits: Vec<u64>,
+    /// The number of bits that are set: without any, no name is looked up.
+    count: usize,
 }
 
 impl BusyNames {
     pub(super) fn has(&self, lock: &LockName) -> bool {
+        if self.count == 0 {
+            return false;
+        }
         let (word, bit) = place(lock);
-        self.bits.get(word).is_some_and(|bits| bits & bit != 0)
+        self.bits[word] & bit != 0
     }
 
     pub(super) fn note(&mut self, lock: &LockName, is_busy: bool) {
@@ -43,6 +48,7 @@ impl BusyNames {
         self.bits.resize(NAMES / 64, 0);
         let (word, bit) = place(lock);
         self.bits[word] ^= bit;
+        self.count = if is_busy { self.count + 1 } else { self.count - 1 };
     }
 }
 
