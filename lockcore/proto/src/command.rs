@@ -1,4 +1,4 @@
-//! The commands and their answers as values: one vocabulary for node, stores and protocols.
+//! Commands and replies as values: the common vocabulary of node, stores and protocols.
 
 use std::num::NonZeroU32;
 
@@ -10,17 +10,17 @@ use super::reply::{
 use crate::error::StoreError;
 use crate::member::Member;
 
-/// One command on one lock.
+/// A command on a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Acquires the demands of members of one node, or queues for them: one after the other, in
-    /// this order and in one step.
+    /// Acquires the demands of members of a node, or queues for them: member by member, in this
+    /// order and in a single step.
     Acquire {
         /// The members.
         members: Vec<Member>,
         /// Whether they may queue.
         mode: Mode,
-        /// Most live waiters.
+        /// The most live waiters in the queue.
         queue_limit: u32,
     },
     /// Releases a hold.
@@ -28,49 +28,49 @@ pub enum Command {
         /// The holder.
         member: Member,
     },
-    /// Extends holds of one node to their full leases.
+    /// Extends holds of a node to their full leases.
     Renew {
         /// The holders.
         members: Vec<Member>,
     },
-    /// Extends one hold of a node to its full lease, and tells its token: for a hold that is not
-    /// handed out yet.
+    /// Extends a hold of a node to its full lease and returns its token: for a hold that has not
+    /// been handed out yet.
     Confirm {
         /// The holder.
         member: Member,
     },
-    /// Lowers the weight of a hold: a write becomes a read. A hold of a run becomes that of the
-    /// member that is served, also where the weight stays as it is.
+    /// Lowers the weight of a hold: a write becomes a read. A batch's hold becomes the hold of the
+    /// served member, even if the weight stays the same.
     Reduce {
-        /// The holder, by the name of its hold.
+        /// The holder, by the name of the hold.
         member: Member,
-        /// The number of the member that is served within the hold: the holder's own without a run.
+        /// The id of the served member within the hold: the holder's own id outside a batch.
         served: u64,
-        /// The new weight, never raised.
+        /// The new weight; never raises the weight.
         weight: NonZeroU32,
-        /// The members of the run that still wait, in order: they go back in front of the queue.
+        /// The batch members that still wait, in order: they return to the front of the queue.
         back: Vec<u64>,
     },
-    /// Keeps waiters of one node alive.
+    /// Keeps waiters of a node alive.
     Touch {
         /// The waiters.
         members: Vec<Member>,
     },
-    /// Takes members of one node out of the queue, or releases their holds.
+    /// Removes members of a node from the queue, or releases their holds.
     Leave {
         /// The members.
         leaving: Vec<Leaving>,
     },
-    /// Drops one hold, or all, of any node.
+    /// Drops a single hold, or all holds, of any node.
     ForceRelease {
-        /// The holder; all if there is none.
+        /// The holder; `None` for all.
         member: Option<Member>,
     },
-    /// Reads holders and queue.
+    /// Reads the holders and the queue.
     Inspect {
-        /// Waiters at the head of the queue that are left out.
+        /// How many waiters to skip at the queue's head.
         from: u32,
-        /// Most waiters, and most holders.
+        /// The most waiters, and the most holders, to read.
         most: NonZeroU32,
     },
 }
@@ -79,12 +79,12 @@ impl Command {
     /// Reads all holders and the whole queue.
     pub const INSPECT: Self = Self::Inspect { from: 0, most: NonZeroU32::MAX };
 
-    /// A reduction of a hold that is no run's.
+    /// Reduces a hold outside a batch.
     pub fn reduce(member: Member, weight: NonZeroU32) -> Self {
         Self::Reduce { served: member.number(), member, weight, back: Vec::new() }
     }
 
-    /// The first member that it is about; nothing if it is about a lock alone.
+    /// The command's first member; `None` if the command concerns only a lock.
     pub fn first(&self) -> Option<&Member> {
         match self {
             Self::Acquire { members, .. }
@@ -99,7 +99,7 @@ impl Command {
         }
     }
 
-    /// The holders that it renews.
+    /// The holders that the command renews.
     pub fn renews(&self) -> &[Member] {
         match self {
             Self::Renew { members } => members,
@@ -109,25 +109,25 @@ impl Command {
     }
 }
 
-/// The answer to a [`Command`].
+/// The reply to a [`Command`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// The answer to an acquire, one a member.
+    /// To an acquire, with an outcome per member.
     Acquired(Reply<Vec<Acquired>>),
-    /// The answer to a release or a force release.
+    /// To a release or a force release.
     Released(Reply<Released>),
-    /// The answer to a renewal, one a member, to a confirmation or a reduction.
+    /// To a renewal, with an outcome per member, a confirmation or a reduction.
     Renewed(Reply<Vec<Renewed>>),
-    /// The answer to a touch.
+    /// To a touch.
     Touched(Reply<Touched>),
-    /// The answer to a leave, one a member.
+    /// To a leave, with an outcome per member.
     Left(Reply<Vec<Left>>),
-    /// The answer to an inspection.
+    /// To an inspection.
     Inspected(Inspection),
 }
 
 impl Answer {
-    /// The holds of the calling node that the answer tells.
+    /// The calling node's holds contained in the reply.
     pub fn grants(&self) -> &[Grant] {
         match self {
             Self::Acquired(reply) => &reply.grants,
@@ -139,7 +139,7 @@ impl Answer {
         }
     }
 
-    /// The server's time, µs since the epoch, if the answer tells it.
+    /// The server's time, µs since the epoch, if the reply contains it.
     pub fn now_us(&self) -> Option<u64> {
         match self {
             Self::Acquired(reply) => reply.now_us,
@@ -151,8 +151,7 @@ impl Answer {
         }
     }
 
-    /// The number of waiting members that the command passed over, as their nodes were not
-    /// connected.
+    /// How many waiting members the command skipped because their nodes were not connected.
     pub fn passed_over(&self) -> u64 {
         match self {
             Self::Acquired(reply) => reply.passed_over,
@@ -164,7 +163,7 @@ impl Answer {
         }
     }
 
-    /// Whether the command left over work that its node is to ask for at once.
+    /// Whether the command left work that the node must request immediately.
     pub fn more(&self) -> bool {
         match self {
             Self::Acquired(reply) => reply.more,
@@ -177,6 +176,6 @@ impl Answer {
     }
 }
 
-/// An answer for each command, in order. One lock at whose keys another program's data stand
-/// answers with an error, and keeps no other from its own.
+/// A reply per command, in order. A lock whose keys hold another program's data gets an error,
+/// without affecting the other locks.
 pub type Answers = SmallVec<[Result<Answer, StoreError>; 1]>;

@@ -1,16 +1,16 @@
-//! The demand: the share of a name that a request asks for.
+//! Demands: how much of a name a request acquires.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use crate::error::ConfigError;
 
-/// The whole of a name. Every sum of weights stays exact in Lua.
+/// The weight of a lock. Every sum of weights stays exact in Lua.
 pub const ALL: u32 = 1 << 30;
 
-/// The part of a name that is asked for. All demands of one name wait in one queue and exclude each
-/// other: a demand is granted at the head of the queue, once the weights of all holds and its own
-/// together do not exceed its limit.
+/// How much of a name a request acquires. All demands for a name share a queue and exclude each
+/// other: the demand at the head is granted once its weight and the weights of all holds together
+/// do not exceed its limit.
 ///
 /// | demand | weight | limit | beside it |
 /// |---|---|---|---|
@@ -34,9 +34,9 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// A lock: the whole name, beside no other demand.
+    /// A lock: the whole name, excluding every other demand.
     pub const EXCLUSIVE: Self = Self { weight: ALL, limit: ALL };
-    /// A read: beside any number of demands that are no lock.
+    /// A read: shares the name with any number of demands, except locks.
     pub const READ: Self = Self { weight: 1, limit: ALL };
 
     /// `count` of `limit` permits.
@@ -52,33 +52,33 @@ impl Demand {
         Err(ConfigError::new("permits", value, range))
     }
 
-    /// The part that it takes: its permits, 1 for a read, 2^30 for a lock.
+    /// The weight: the number of permits, 1 for a read, 2^30 for a lock.
     pub fn weight(self) -> u64 {
         self.weight.into()
     }
 
-    /// The most that may be held together with it.
+    /// The most weight that may be held in total, including this demand.
     pub fn limit(self) -> u64 {
         self.limit.into()
     }
 
-    /// Whether it counts permits.
+    /// Whether this is a demand for permits.
     pub fn is_permits(self) -> bool {
         self.limit < ALL
     }
 
-    /// Whether a hold of it suffices for the other demand, too: a lock for a lock and for a read,
-    /// and a read for a read. Permits are counted, so they suffice for no other demand.
+    /// Whether a hold of this demand also satisfies `other`: a lock satisfies a lock or a read, a
+    /// read a read. Permits are counted, so they satisfy no other demand.
     pub fn covers(self, other: Self) -> bool {
         !self.is_permits() && (self == other || self == Self::EXCLUSIVE && other == Self::READ)
     }
 
-    /// Whether the demand fits beside the weight in use.
+    /// Whether the demand fits beside a weight in use of `used`.
     pub fn fits(self, used: u64) -> bool {
         used + self.weight() <= self.limit()
     }
 
-    /// Reads the text in a member.
+    /// Parses the demand in a member's text.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         match text {
             "r" => Some(Self::READ),
@@ -92,7 +92,7 @@ impl Demand {
         }
     }
 
-    /// The text in a member.
+    /// The demand in a member's text.
     pub(crate) fn text(self) -> Cow<'static, str> {
         match self {
             Self::READ => "r".into(),
@@ -112,7 +112,7 @@ impl fmt::Display for Demand {
     }
 }
 
-/// Digits and nothing else: a sign is none.
+/// Parses a text of digits only: a sign is refused.
 pub(crate) fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }

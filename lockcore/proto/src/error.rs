@@ -1,32 +1,33 @@
-//! The kinds of errors, the error of a store, and that of an option.
+//! Error kinds, store errors and option errors.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// The kinds of the errors of a lock.
+/// The kinds of lock errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LockErrorKind {
-    /// The name cannot name a lock. Nothing was sent.
+    /// The name is not a valid lock name. Nothing was sent.
     InvalidKey,
-    /// An option is out of its range. Nothing was sent.
+    /// An option is out of range. Nothing was sent.
     InvalidOption,
     /// The lock was not acquired within the caller's wait.
     Timeout,
-    /// As many waiters are queued for this lock as its `queue_limit` allows, or for all locks of
-    /// this `Locks` as `max_waiting` allows. Also: an attempt that does not wait was not sent
-    /// within the `request_timeout`, since this `Locks` had too many others to send.
+    /// The lock's queue has reached its `queue_limit`, or all queues of this `Locks` together have
+    /// reached `max_waiting`. Also: an attempt that does not wait was not sent within the
+    /// `request_timeout`, because this `Locks` had too many others to send.
     QueueFull,
-    /// The queue is so long that the request would wait for longer than its limit, judged by the
-    /// lengths of past holds. Only where the request refuses early.
+    /// The queue is so long that the request would wait longer than its limit, estimated from past
+    /// hold times. Only for requests that refuse early.
     WaitTooLong,
-    /// A newer request of the same lock waits in its place. Only where both keep the newest.
+    /// A newer request for the same lock replaced this request in the queue. Only if both keep the
+    /// newest.
     Superseded,
-    /// The store is disconnected, or did not answer within the `request_timeout`, for the
-    /// `store_wait` of the request or for longer. If the caller's
-    /// wait is shorter than that and ends first, the error is a [`Timeout`](Self::Timeout). Also:
-    /// the server is loading its data, fewer replicas acknowledged the grant than
-    /// `require_replicas` asks for, or the request has lost its place 4 095 times.
+    /// The store is disconnected, or did not respond within the `request_timeout`, for the
+    /// request's `store_wait` or longer. If the caller's wait is shorter and ends first, the error
+    /// is a [`Timeout`](Self::Timeout). Also: the server is loading its data, fewer replicas
+    /// acknowledged the grant than `require_replicas` demands, or the request has lost its position
+    /// 4 095 times.
     Unavailable,
     /// The server refuses writes: it is a replica, has too few replicas, or cannot save to disk.
     ReadOnly,
@@ -34,25 +35,25 @@ pub enum LockErrorKind {
     Denied,
     /// The server's memory is full: no new lock can be acquired. Releases and renewals still work.
     OutOfMemory,
-    /// One of the lock's keys exists already and belongs to another program. It was not changed.
+    /// One of the lock's keys belongs to another program. It was not changed.
     WrongType,
-    /// The server, or the kind of this `Locks`, does not support the request. A server is too old,
-    /// is in a mode that the URL does not name, such as Redis Cluster, or is a primary of a quorum
-    /// and has replicas. With `redisson_peers` there are no reads, permits, downgrades, surveys and
-    /// no `KeepNewest`; on a quorum no permits, downgrades and no `KeepNewest`. A foreign name
-    /// needs `redisson_peers`.
+    /// The server, or this kind of `Locks`, does not support the request. A server is too old, is
+    /// in a mode not named by the URL, such as Redis Cluster, or is a quorum primary with replicas.
+    /// With `redisson_peers` there are no reads, permits, downgrades, surveys and no `KeepNewest`;
+    /// on a quorum no permits, downgrades and no `KeepNewest`. A foreign name requires
+    /// `redisson_peers`.
     Unsupported,
     /// The hold ended before it was released: its lease expired, it reached its `max_hold`, it was
-    /// force-released or leaked, the `Locks` was shut down, or the server no longer knows it.
+    /// force-released or leaked, the `Locks` was shut down, or the server no longer has it.
     Lost,
     /// The `Locks` was shut down, or its runtime has ended.
     Closed,
-    /// The server's answer cannot be understood.
+    /// The server sent an invalid reply.
     Protocol,
 }
 
 impl LockErrorKind {
-    /// One sentence that names the fault, and the remedy where there is one.
+    /// A sentence that states the fault, and the remedy if there is one.
     pub fn sentence(self) -> &'static str {
         match self {
             Self::InvalidKey => "invalid lock name",
@@ -82,35 +83,35 @@ impl LockErrorKind {
     }
 }
 
-/// The error of a store that cannot answer.
+/// A store's error in place of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreError {
-    /// The kind that the caller will see.
+    /// The kind reported to the caller.
     pub kind: LockErrorKind,
-    /// The error of the server or the connection, for people.
+    /// The server's or the connection's error, for people.
     pub detail: Arc<str>,
-    /// The command may have run, or may still run: its outcome is unknown.
+    /// The command may have run, or may still run: the outcome is unknown.
     pub may_have_run: bool,
 }
 
 impl StoreError {
-    /// The command did not run.
+    /// An error for a command that did not run.
     pub fn refused(kind: LockErrorKind, detail: impl Into<Arc<str>>) -> Self {
         Self { kind, detail: detail.into(), may_have_run: false }
     }
 
-    /// Whether the command ran is unknown.
+    /// An error for a command that may have run.
     pub fn ambiguous(detail: impl Into<Arc<str>>) -> Self {
         Self { kind: LockErrorKind::Unavailable, detail: detail.into(), may_have_run: true }
     }
 
-    /// Whether it may pass by itself, so that a waiter should wait it out.
+    /// Whether the error may pass without intervention, so that a waiter should keep waiting.
     pub fn is_transient(&self) -> bool {
         matches!(self.kind, LockErrorKind::Unavailable | LockErrorKind::ReadOnly)
     }
 }
 
-/// An option is out of its range: which option, and the range.
+/// An option out of range: name, value and range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     option: &'static str,
@@ -119,12 +120,12 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// This option has this value, and should be in this range.
+    /// An error for an `option` with this `value`, outside `range`.
     pub fn new(option: &'static str, value: impl Into<String>, range: &'static str) -> Self {
         Self { option, value: value.into(), range }
     }
 
-    /// The name of the option.
+    /// The option's name.
     pub fn option(&self) -> &'static str {
         self.option
     }

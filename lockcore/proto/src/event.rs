@@ -1,42 +1,42 @@
-//! The events that a node hears without asking, and the state of its connections.
+//! The events received by a node from the server, and the state of connections.
 
 use std::sync::Arc;
 
 use crate::error::{LockErrorKind, StoreError};
 use crate::token::FencingToken;
 
-/// An event that a node receives unasked.
+/// An event from the server, not a response to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// Waiting members were granted their demands, in one step.
+    /// Waiting members were granted their demands, in a single step.
     Granted {
-        /// The token of all these holds.
+        /// The token shared by all these holds.
         token: FencingToken,
-        /// Their numbers, and the milliseconds of their claims.
+        /// The member ids, each with the claim in milliseconds.
         grants: Vec<(u64, u64)>,
     },
-    /// Waiting members were granted one hold, within which they are served one after the other.
+    /// Waiting members were granted a hold together, in which they are served in order.
     GrantedRun {
-        /// The token of the first; each of the others has the next.
+        /// The first member's token; the others have the following tokens.
         token: FencingToken,
-        /// The milliseconds of the claim.
+        /// The claim in milliseconds.
         left_ms: u64,
-        /// Their numbers, in order.
+        /// The member ids, in order.
         numbers: Vec<u64>,
     },
     /// Holds were force-released.
     Revoked {
-        /// Their numbers.
+        /// The member ids.
         numbers: Vec<u64>,
     },
-    /// Waiting members have left the queue for a newer one.
+    /// Waiting members were removed from the queue in favour of a newer member.
     Superseded {
-        /// Their numbers.
+        /// The member ids.
         numbers: Vec<u64>,
     },
-    /// A waiting member is told to come: the lock may be free.
+    /// A waiting member must request the lock again: it may be free.
     Poked {
-        /// The number of the member.
+        /// The member id.
         number: u64,
     },
     /// The subscription is new: messages may have been missed.
@@ -44,7 +44,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// The last token that it tells.
+    /// The last token contained in the event.
     pub fn last_token(&self) -> Option<FencingToken> {
         match self {
             Self::Granted { token, .. } => Some(*token),
@@ -56,14 +56,14 @@ impl Event {
     }
 }
 
-/// The state of one connection.
+/// A connection's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Link {
     /// Usable.
     Up,
-    /// Disconnected, being re-established.
+    /// Disconnected, and being re-established.
     Down {
-        /// The kind of the error that broke it, or of the last attempt to connect.
+        /// The kind of the error that broke the connection, or of the last attempt to connect.
         kind: LockErrorKind,
         /// The reason, for people.
         reason: Arc<str>,
@@ -71,18 +71,18 @@ pub enum Link {
 }
 
 impl Link {
-    /// Disconnected by this error.
+    /// A connection lost because of this error.
     pub fn broken(error: &StoreError) -> Self {
         Self::Down { kind: error.kind, reason: Arc::clone(&error.detail) }
     }
 
-    /// Disconnected, and no error of a server says why.
+    /// A connection lost without an error from the server.
     pub fn down(reason: impl Into<Arc<str>>) -> Self {
         Self::Down { kind: LockErrorKind::Unavailable, reason: reason.into() }
     }
 
-    /// The error of a command that cannot be sent meanwhile. One that lasts, such as a password
-    /// that was replaced, is `Unavailable` to waiters: the next connection may be accepted.
+    /// The error for a command that cannot be sent while disconnected. To waiters even a lasting
+    /// error, such as a replaced password, is `Unavailable`: the next connection may be accepted.
     pub fn why_down(&self) -> Option<StoreError> {
         let Self::Down { kind, reason } = self else { return None };
         let error = StoreError::refused(*kind, Arc::clone(reason));
@@ -90,12 +90,12 @@ impl Link {
         Some(StoreError { kind, ..error })
     }
 
-    /// Whether the server refused the last attempt to connect, for its user or password.
+    /// Whether the server refused the user or password in the last attempt to connect.
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::Down { kind: LockErrorKind::Denied, .. })
     }
 
-    /// Whether it is usable.
+    /// Whether the connection is usable.
     pub fn is_up(&self) -> bool {
         matches!(self, Self::Up)
     }

@@ -1,7 +1,7 @@
-//! The layout of a lock's keys: its members, its commands and messages on the wire, and its rules,
-//! as one value that a node and its store have. Nothing else knows which layout it is.
+//! Key layouts: a lock's members, commands, messages and rules, as a value shared by a node and its
+//! store. Nothing else depends on which layout is in use.
 //!
-//! [`QUEUE`] is the layout of `docs/protocol.md`. Other layouts are crates of their own.
+//! [`QUEUE`] is the layout in `docs/protocol.md`. Other layouts are separate crates.
 
 mod queue;
 
@@ -19,84 +19,83 @@ use crate::wire::scripts::Script;
 use crate::wire::value::Value;
 use crate::{Answer, Answers, Command, Event, Topology};
 
-/// A use of locks that a layout may not have.
+/// A feature that a layout may lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ability {
-    /// Demands for less than everything, and downgrades to them.
+    /// Demands for less than the whole name, and downgrades.
     Parts,
-    /// A waiter that leaves the queue for a newer one.
+    /// Waiters that leave the queue for a newer waiter.
     KeepNewest,
-    /// The search of a store for its locks.
+    /// Searching a store for locks.
     Survey,
 }
 
-/// A member to be made.
+/// A new member's parts.
 #[derive(Debug, Clone, Copy)]
 pub struct NewMember<'a> {
-    /// Its node.
+    /// The node.
     pub node: &'a NodeId,
-    /// Its number.
+    /// The member id.
     pub number: u64,
-    /// Its lease, ms.
+    /// The lease, ms.
     pub lease_ms: u64,
-    /// Its demand.
+    /// The demand.
     pub demand: Demand,
-    /// The way in which it is served, if the layout has it.
+    /// How the member is served, if the layout supports it.
     pub service: Service,
-    /// Its label.
+    /// The label.
     pub label: &'a Label,
 }
 
 /// A command without a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fast<'a> {
-    /// The acquire of a lock that may be free.
+    /// Acquires a lock that may be free.
     Acquire(FreeAcquire<'a>),
-    /// The release of a lock that may have no waiters.
+    /// Releases a lock that may be without waiters.
     Release(FreeRelease<'a>),
 }
 
-/// The rules of an ACL that a layout needs, in words.
+/// The ACL rules required by a layout, in words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rights {
-    /// The rules for the keys of a lock.
+    /// The rules for a lock's keys.
     pub keys: &'static str,
     /// The rules for the channels.
     pub channels: &'static str,
 }
 
-/// A layout.
+/// A key layout.
 pub trait Layout: fmt::Debug + Send + Sync {
-    /// The first two characters of its members' texts. Two layouts have different ones, and then
-    /// the locks of one name are different locks.
+    /// The first two characters of member texts. Each layout has a different marker, so the locks
+    /// of a name in two layouts are different locks.
     fn marker(&self) -> &'static str;
 
-    /// The reason why it has no such use, for people; `None` if it has.
+    /// Why the layout lacks a feature, for people; `None` if supported.
     fn refuses(&self, _ability: Ability) -> Option<&'static str> {
         None
     }
 
-    /// Whether other programs may have named its locks.
+    /// Whether lock names may come from other programs.
     fn has_foreign_names(&self) -> bool {
         false
     }
 
-    /// The member of a new attempt. It need not have a demand that the layout refuses, nor be in a
-    /// run.
+    /// Returns the member for a new attempt. The layout may ignore demands it refuses, and batches.
     fn member(&self, new: NewMember<'_>) -> Member;
 
-    /// A lock of which nothing is kept yet.
+    /// A lock's initial state in an in-memory store.
     fn state(&self) -> Box<dyn Decide>;
 
-    /// The scripts that each server is to know from the start. The others are rare, and go by their
-    /// source the first time.
+    /// The scripts loaded on each server from the start. The others are rare: their first call
+    /// sends the source.
     fn usual_scripts(&self, topology: Topology) -> Vec<&'static Script>;
 
-    /// Whether one script runs several commands such as this one, which are all renewals or all
+    /// Whether a script can run several commands of this kind together, all renewals or all
     /// touches.
     fn goes_together(&self, command: &Command) -> bool;
 
-    /// Writes the call of the script that runs the commands; `None` if there is no such script.
+    /// Writes the script call for the commands; `None` if there is no such script.
     fn write(
         &self,
         commands: &Commands<'_>,
@@ -104,11 +103,10 @@ pub trait Layout: fmt::Debug + Send + Sync {
         to: &mut dyn Begin,
     ) -> Option<()>;
 
-    /// The answer to the only command.
+    /// Decodes the reply to a single command.
     ///
     /// # Errors
-    /// The server's for this lock, or that the answer has no known form or is one to another
-    /// request.
+    /// The server's error for this lock, or a reply in an unknown form or to another request.
     fn answer(
         &self,
         reading: Reading<'_>,
@@ -116,10 +114,10 @@ pub trait Layout: fmt::Debug + Send + Sync {
         answer: &Value<'_>,
     ) -> Result<Answer, StoreError>;
 
-    /// The answers to commands that one script ran.
+    /// Decodes the replies to commands run together by a script.
     ///
     /// # Errors
-    /// The answer has no known form, or is one to another request.
+    /// The reply has an unknown form, or belongs to another request.
     fn answers(
         &self,
         reading: Reading<'_>,
@@ -127,7 +125,7 @@ pub trait Layout: fmt::Debug + Send + Sync {
         answer: &Value<'_>,
     ) -> Result<Answers, StoreError>;
 
-    /// The command without a script, if there is such a way.
+    /// The command's form without a script, if there is one.
     fn fast<'a>(&self, _lock: &'a LockName, _command: &'a Command) -> Option<Fast<'a>> {
         None
     }
@@ -137,38 +135,38 @@ pub trait Layout: fmt::Debug + Send + Sync {
         false
     }
 
-    /// The script that tries every right of the others, and the keys on which it does, those of the
-    /// lock `probe`.
+    /// The script that tests the rights required by all other scripts, and the keys it uses, those
+    /// of the lock `probe`.
     fn preflight(&self, probe: &LockName, context: Context<'_>) -> (&'static Script, Vec<String>);
 
-    /// The rules of an ACL that it needs.
+    /// The ACL rules required by the layout.
     fn rights(&self) -> Rights;
 
-    /// The rule for this key of the lock `probe`, by which all locks of the namespace have it.
+    /// The ACL rule that covers this key of the lock `probe` for all locks of the namespace.
     fn key_rule(&self, key: &str, probe: &LockName, namespace: &str) -> String;
 
-    /// The rule for a channel other than the grants channels.
+    /// The ACL rule for a channel other than the grants channels.
     fn channel_rule(&self, _channel: &str) -> Option<String> {
         None
     }
 
-    /// The key at one of a lock's names that its scripts call so, for people: it holds another
-    /// program's data, of this type.
+    /// Describes a foreign key, for people: `which` is the key's name in the scripts, `type_of` the
+    /// type of the other program's data.
     fn foreign_key(&self, which: &str, type_of: &str) -> Option<String>;
 
-    /// The pattern of the channels beside that of grants on which the node's members are told to
-    /// come, and the right that it takes, in words.
+    /// The pattern of the layout's own channels on which members are woken, and the right they
+    /// require, in words.
     fn pattern(&self, _node: &NodeId) -> Option<(String, &'static str)> {
         None
     }
 
-    /// The member of the node that is told to come by a message on such a channel.
+    /// The node's member that a message on such a channel wakes.
     fn called(&self, _channel: &str, _node: &NodeId) -> Option<Member> {
         None
     }
 }
 
-/// The circumstances of a command on a lock of a store in memory, and the events that it causes.
+/// The context of a command on a lock in an in-memory store, and the events it causes.
 pub struct Circumstances<'a> {
     /// The calling node.
     pub node: &'a NodeId,
@@ -176,28 +174,28 @@ pub struct Circumstances<'a> {
     pub connected: &'a dyn Fn(&str) -> bool,
     /// The store's time, µs since the epoch.
     pub now_us: u64,
-    /// The last token, if the locks of the store share a counter.
+    /// The last token, if the store's locks share a counter.
     pub counter: &'a mut Option<u64>,
-    /// The greatest token and time that the caller has seen, µs since the epoch.
+    /// The greatest token and time seen by the caller, µs since the epoch.
     pub floor_us: u64,
-    /// How the store and others are put together.
+    /// How the servers are arranged.
     pub topology: Topology,
     /// The events for nodes, in order.
     pub events: Vec<(NodeId, Event)>,
 }
 
-/// All that a store in memory keeps of one lock. The rules of its layout are a function of it.
+/// A lock's state in an in-memory store. The layout's rules are a function of this state.
 pub trait Decide: fmt::Debug + Send {
-    /// Runs one command.
+    /// Runs a command.
     fn step(&mut self, of: &mut Circumstances<'_>, command: &Command) -> Answer;
 
-    /// Answers an acquire of so many members where the queue is full.
+    /// Replies to an acquire of `members` members when the queue is full.
     fn full(&mut self, of: &mut Circumstances<'_>, members: usize) -> Answer;
 
-    /// Forgets what has ended by now, ms since the epoch.
+    /// Removes everything that has expired by `now_ms`, ms since the epoch.
     fn expire(&mut self, now_ms: u64);
 
-    /// Whether nothing is left to remember.
+    /// Whether the state is empty, so that the lock can be dropped.
     fn is_empty(&self) -> bool;
 }
 

@@ -1,40 +1,39 @@
 //! The protocol of [lockcore](https://docs.rs/lockcore), a fair distributed lock, without I/O: no
-//! runtime, no client of Redis, no clock and no chance. Everything that it depends on is an
-//! argument.
+//! runtime, no Redis client, no clock and no randomness. Everything is an argument.
 //!
-//! This crate is for drivers: `lockcore` is the lock. It promises no stable API.
+//! This crate is for authors of drivers. To lock something, use `lockcore`. The API is not stable.
 //!
 //! | module | half |
 //! |---|---|
-//! | [`queue`] | the server's: each [`Command`] on one lock as one pure function of its state |
-//! | [`layout`] | the keys, commands and rules of a lock behind one trait |
-//! | [`node`] | the client's: every attempt and hold of one process, as a state machine |
-//! | [`wire`] | both over Redis: the scripts, their calls, their answers and messages |
+//! | [`queue`] | the server: each [`Command`] on a lock as a pure function of lock state |
+//! | [`layout`] | a lock's keys, commands and rules behind a trait |
+//! | [`node`] | the client: all attempts and holds of a process, as a state machine |
+//! | [`wire`] | both halves over Redis: scripts, their calls, replies and messages |
 //!
-//! The other items are the vocabulary of all of them.
+//! The other items are the vocabulary shared by these modules.
 //!
 //! # How a driver drives it
 //!
-//! A driver owns one [`node::Core`] and one store, and carries requests and answers between them.
-//! Each event is one call of [`Core::event`](node::Core::event) with the time, and then of one
-//! method of one of these kinds:
+//! A driver owns a [`node::Core`] and a store, and carries requests and responses between them.
+//! Each event is a call of [`Core::event`](node::Core::event) with the time, followed by a call of
+//! a method of one of these kinds:
 //!
 //! 1. *Callers*: [`begin`](node::Core::begin), [`take`](node::Core::take),
 //!    [`cancel`](node::Core::cancel), [`release`](node::Core::release),
 //!    [`dropped`](node::Core::dropped), [`leak`](node::Core::leak),
 //!    [`confirmation`](node::Core::confirmation), [`downgrade`](node::Core::downgrade).
 //! 2. *The store*: [`replied`](node::Core::replied) or [`unanswered`](node::Core::unanswered) for
-//!    each request that a method returned or [`Effect::Send`](node::Effect::Send) asked for,
-//!    [`confirmed`](node::Core::confirmed) for one of [`Effect::Confirm`](node::Effect::Confirm),
+//!    each request returned by a method or by [`Effect::Send`](node::Effect::Send),
+//!    [`confirmed`](node::Core::confirmed) for each [`Effect::Confirm`](node::Effect::Confirm),
 //!    [`heard`](node::Core::heard) for a message, [`linked`](node::Core::linked) for a connection
-//!    that breaks or stands again, and [`moved`](node::Core::moved) before it if commands go to
+//!    that is lost or re-established, preceded by [`moved`](node::Core::moved) if commands go to
 //!    another server from then on.
-//! 3. *Time*: [`tick`](node::Core::tick), when [`next`](node::Core::next) says so.
+//! 3. *Time*: [`tick`](node::Core::tick), when [`next`](node::Core::next) is due.
 //! 4. *The end*: [`close`](node::Core::close), then [`end_attempts`](node::Core::end_attempts) and
-//!    [`take_holds`](node::Core::take_holds) until each has no part left.
+//!    [`take_holds`](node::Core::take_holds) until both are finished.
 //!
-//! After each event the driver runs the effects of [`drain`](node::Core::drain), in their order. It
-//! may run the effects of two events in any order, outside of the mutex that guards the core.
+//! After each event the driver runs the effects returned by [`drain`](node::Core::drain), in order.
+//! The effects of two events may run in any order, outside the mutex that guards the core.
 //!
 //! ```
 //! use std::time::Duration;
@@ -99,18 +98,18 @@ pub use terms::{Renewal, Terms, WhenBusy};
 pub use token::{FencingToken, TokenError};
 pub use topology::Topology;
 
-/// The time for which a waiting member's node is believed alive after it was heard of.
+/// How long a waiting member's node is assumed alive after its last sign of life.
 pub const PATIENCE_MS: u64 = 15_000;
-/// The life of a tombstone.
+/// How long a tombstone is kept.
 pub const TOMBSTONE_MS: u64 = 60_000;
-/// A claim is this part of the lease,
+/// A claim is this fraction of the lease,
 const CLAIMS_PER_LEASE: u64 = 3;
-/// but no shorter than this, unless the lease is shorter still,
+/// but no shorter than this, unless the lease itself is shorter,
 const MIN_CLAIM_MS: u64 = 2_000;
-/// and no longer: a process that has just frozen keeps the others waiting for so long.
+/// and no longer: a process that freezes right after a hand-off delays the others by at most this.
 const MAX_CLAIM_MS: u64 = 10_000;
 
-/// The lease of a hold that was handed over, until its first renewal.
+/// The lease of a handed-off hold, until its first renewal.
 pub fn claim_ms(lease_ms: u64) -> u64 {
     lease_ms.min((lease_ms / CLAIMS_PER_LEASE).clamp(MIN_CLAIM_MS, MAX_CLAIM_MS))
 }

@@ -1,5 +1,4 @@
-//! The identities in a queue: nodes (one `Locks` handle each) and members (one acquisition attempt
-//! each).
+//! Identities in a queue: nodes (one per `Locks` handle) and members (one per acquisition attempt).
 
 use std::fmt::{self, Write as _};
 use std::num::NonZeroU8;
@@ -8,7 +7,7 @@ use std::sync::Arc;
 use crate::demand::{Demand, number};
 use crate::text::joined;
 
-/// Compares by the text alone, of which all other fields are a function.
+/// Compares by the text only: all other fields follow from the text.
 macro_rules! by_text {
     ($type:ty) => {
         impl PartialEq for $type {
@@ -41,46 +40,46 @@ macro_rules! by_text {
 
 pub(crate) use by_text;
 
-/// Marks a member as ours, and says which version of the protocol it speaks.
+/// The marker of our members, with the protocol version.
 pub(crate) const MARKER: &str = "~2";
 
-/// Marks a plain member, whose text has no demand: one of a layout that has locks alone.
+/// The marker of plain members, whose text has no demand: for layouts that only have locks.
 pub const PLAIN_MARKER: &str = "~1";
 
-/// Stands in place of the demand of a member that asks for everything and is not served
-/// [alone](Service::Alone), in front of the text of its service.
+/// Replaces the demand of an exclusive member that is not served [alone](Service::Alone), in front
+/// of the service's text.
 const SERVED: &str = "w/";
 
-/// The bits of a member's number that count how often its attempt has lost its place. Above them is
-/// the number of the attempt: the time at which it began, µs since 2020.
+/// The bits of a member id that count how often the attempt has lost its position. Above these bits
+/// is the attempt number: when the attempt began, µs since 2020.
 pub(crate) const ROUND_BITS: u32 = 12;
 
 /// The beginning of 2020, µs since the epoch.
 const FROM_US: u64 = 1_577_836_800_000_000;
 
-/// The number of an attempt that begins at this time, µs since the epoch. Of a clock that is wrong
-/// by decades, it leaves room for the attempts to come.
+/// The number of an attempt that begins at `now_us`, µs since the epoch. Capped, so that later
+/// attempts have numbers left even if the clock is wrong by decades.
 pub(crate) fn attempt_at(now_us: u64) -> u64 {
     now_us.saturating_sub(FROM_US).min(1 << 50)
 }
 
-/// The maximum size of a run.
+/// The maximum batch size.
 pub const MAX_RUN: usize = 64;
 
-/// The way in which a member is served.
+/// How a member is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Service {
     /// By itself.
     Alone,
-    /// In a run of up to so many members of its node.
+    /// In a batch of up to this many members of its node.
     Run(NonZeroU8),
-    /// By itself, and it leaves the queue for a newer member of its kind.
+    /// By itself, and leaves the queue for a newer member of the same kind.
     Newest,
 }
 
 impl Service {
-    /// In a run of up to so many members. One and less is no run; more than [`MAX_RUN`] count as
-    /// that.
+    /// Served in a batch of up to `limit` members. A limit of 0 or 1 means alone; limits above
+    /// [`MAX_RUN`] are reduced to it.
     pub fn in_run(limit: usize) -> Self {
         let limit = NonZeroU8::new(limit.min(MAX_RUN) as u8).filter(|limit| limit.get() > 1);
         limit.map_or(Self::Alone, Self::Run)
@@ -95,33 +94,33 @@ impl Service {
         }
     }
 
-    /// Reads the text behind [`SERVED`].
+    /// Parses the text behind [`SERVED`].
     fn parse(text: &str) -> Option<Self> {
         if text == "0" {
             return Some(Self::Newest);
         }
         let limit = number(text).filter(|limit| (2..=MAX_RUN as u64).contains(limit))?;
-        // Two texts would be two members.
+        // A second spelling would be a different member.
         let is_its_text = itoa::Buffer::new().format(limit) == text;
         is_its_text.then(|| NonZeroU8::new(limit as u8).map(Self::Run))?
     }
 }
 
-/// The length of a node's text.
+/// The length of node ids.
 pub(crate) const NODE_BYTES: usize = 22;
 
-/// The longest label, in bytes.
+/// The maximum label length, in bytes.
 pub(crate) const MAX_LABEL_BYTES: usize = 64;
 
-/// One process as a lock sees it: 128 random bits, made anew for every `Locks`.
+/// A process as seen by a lock: 128 random bits, drawn for every new `Locks`.
 ///
-/// A `fork` or a restored snapshot of a virtual machine copies it; such a process must build a new
-/// `Locks`.
+/// A `fork` or a restored snapshot of a virtual machine copies the id; such a process must build a
+/// new `Locks`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(Arc<str>);
 
 impl NodeId {
-    /// The node's text, as it stands in its members.
+    /// The node id, as contained in the node's members.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -159,9 +158,9 @@ impl fmt::Debug for NodeId {
     }
 }
 
-/// One attempt of a node, as it stands in a queue or as a holder:
+/// A node's attempt, as stored in a queue or as a holder:
 /// `~2<node>:<number>:<lease ms>:<demand>:<label>`, or `~1<node>:<number>:<lease ms>:<label>` in a
-/// layout that has locks alone. Ordered by its text, as in Redis.
+/// layout that only has locks. Ordered by the text, as in Redis.
 #[derive(Clone)]
 pub struct Member {
     text: Arc<str>,
@@ -177,8 +176,8 @@ impl Member {
         Self::served(node, number, lease_ms, (demand, Service::Alone), label)
     }
 
-    /// A new member that asks for everything, and that is served in a run of up to `run_limit`
-    /// members of its node. One and less is no run; more than [`MAX_RUN`] count as that.
+    /// A new exclusive member, served in a batch of up to `run_limit` members of its node. A limit
+    /// of 0 or 1 means alone; limits above [`MAX_RUN`] are reduced to it.
     pub fn in_run(
         node: &NodeId,
         number: u64,
@@ -189,13 +188,12 @@ impl Member {
         Self::served(node, number, lease_ms, (Demand::EXCLUSIVE, Service::in_run(run_limit)), label)
     }
 
-    /// A new member that asks for everything, and that waits only while no newer one of its kind
-    /// does.
+    /// A new exclusive member that waits only until a newer member of the same kind is queued.
     pub fn keeping_newest(node: &NodeId, number: u64, lease_ms: u64, label: &Label) -> Self {
         Self::served(node, number, lease_ms, (Demand::EXCLUSIVE, Service::Newest), label)
     }
 
-    /// A new member that is served so. Whoever asks for less than everything is served alone.
+    /// A new member with this service. Demands for less than the whole name are served alone.
     pub(crate) fn served(
         node: &NodeId,
         number: u64,
@@ -211,13 +209,13 @@ impl Member {
         Self { text, number, lease_ms, demand, service }
     }
 
-    /// A new member whose text has no demand, in a layout that has locks alone.
+    /// A new member without a demand in its text, for a layout that only has locks.
     pub fn plain(node: &NodeId, number: u64, lease_ms: u64, label: &Label) -> Self {
         let text = text(PLAIN_MARKER, node, (number, lease_ms), [""; 4], label);
         Self { text, number, lease_ms, demand: Demand::EXCLUSIVE, service: Service::Alone }
     }
 
-    /// Reads a member; nothing if the text is none of ours.
+    /// Parses a member; `None` if the text is not a member of ours.
     pub fn parse(text: &str) -> Option<Self> {
         let (marker, rest) = text.split_at_checked(MARKER.len())?;
         let (node, rest) = rest.split_at_checked(NODE_BYTES)?;
@@ -240,7 +238,7 @@ impl Member {
         is_ours.then(|| Self { text: Arc::from(text), number, lease_ms, demand, service })
     }
 
-    /// The same attempt under another number.
+    /// Returns the same attempt under another id.
     pub fn renumbered(&self, number: u64) -> Self {
         let marker = &self.text[..MARKER.len()];
         let mut digits = itoa::Buffer::new();
@@ -248,7 +246,7 @@ impl Member {
         Self { text, number, ..*self }
     }
 
-    /// The maximum size of the run in which it is served; 1 if it is served alone.
+    /// The member's maximum batch size; 1 if the member is served alone.
     pub fn run_limit(&self) -> usize {
         match self.service {
             Service::Run(limit) => limit.get().into(),
@@ -256,18 +254,18 @@ impl Member {
         }
     }
 
-    /// Whether it waits only while no newer member of its kind does.
+    /// Whether the member waits only until a newer member of the same kind is queued.
     pub fn keeps_newest(&self) -> bool {
         self.service == Service::Newest
     }
 
-    /// Whether both are served in one run: they differ in their numbers only.
+    /// Whether both members can be served in the same batch: they differ only in their ids.
     pub fn shares_run(&self, other: &Self) -> bool {
         let is_in_run = matches!(self.service, Service::Run(_));
         is_in_run && self.node() == other.node() && self.tail() == other.tail()
     }
 
-    /// The text behind the number.
+    /// The text behind the id.
     fn tail(&self) -> &str {
         let from_number = &self.text[MARKER.len() + NODE_BYTES + 1..];
         from_number.split_once(':').map_or("", |(_, tail)| tail)
@@ -278,28 +276,29 @@ impl Member {
         &self.text
     }
 
-    /// The text of the node that it belongs to.
+    /// The member's node id.
     pub fn node(&self) -> &str {
         &self.text[MARKER.len()..MARKER.len() + NODE_BYTES]
     }
 
-    /// Whether `node` made this member.
+    /// Whether `node` created this member.
     pub fn is_of(&self, node: &NodeId) -> bool {
         self.node() == node.as_str()
     }
 
-    /// Counts up within the node; never reused.
+    /// The member id: increases within the node and is never reused.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// The time at which its attempt began, µs since the epoch, by the clock of the server as its
-    /// node knows it. Of two that began in the same µs, the later one has the next.
+    /// When the attempt began, µs since the epoch, by the server's clock as estimated by the node.
+    /// Of two attempts that began in the same µs, the later gets the next µs.
     pub fn began_us(&self) -> u64 {
         FROM_US + (self.number >> ROUND_BITS)
     }
 
-    /// Whether its attempt has lost a place before: its own place is younger than the attempt.
+    /// Whether the attempt has lost a position before: its present position is younger than the
+    /// attempt.
     pub fn asks_anew(&self) -> bool {
         !self.number.is_multiple_of(1 << ROUND_BITS)
     }
@@ -309,21 +308,21 @@ impl Member {
         self.lease_ms
     }
 
-    /// The part of the name that it asks for.
+    /// The demand.
     pub fn demand(&self) -> Demand {
         self.demand
     }
 
-    /// The label for people, still escaped.
+    /// The label for people, escaped.
     pub fn label(&self) -> &str {
-        // After node and number, the lease, and the demand of one that has it in its text.
+        // Node and id, the lease, the demand if the text contains it, and the label.
         let parts = if self.text.starts_with(MARKER) { 5 } else { 4 };
         self.text.splitn(parts, ':').last().unwrap_or_default()
     }
 }
 
-/// The text of a new member. Its demand and service with the colon behind them, or nothing in their
-/// place, and its label come last.
+/// A new member's text. The demand and the service, with a colon behind them, or nothing
+/// instead, precede the label.
 fn text(
     marker: &str,
     node: &NodeId,
@@ -337,7 +336,7 @@ fn text(
     joined(&[marker, node, ":", number, ":", lease_ms, ":", demand, slash, limit, colon, label])
 }
 
-/// The text up to the next colon, and the text after it.
+/// Splits the text at the next colon.
 fn part(text: &str) -> Option<(&str, &str)> {
     let at = text.bytes().position(|byte| byte == b':')?;
     Some((&text[..at], &text[at + 1..]))
@@ -357,18 +356,18 @@ impl fmt::Display for Member {
 
 by_text!(Member);
 
-/// A holder or a waiter in the store: a member of a node, or one of another program. Ordered by its
-/// text, as in Redis.
+/// A holder or waiter in the store: a member of a node, or of another program. Ordered by the text,
+/// as in Redis.
 #[derive(Clone)]
 pub enum Party {
-    /// A member of a node.
+    /// A node's member.
     Ours(Member),
     /// Another program's text.
     Foreign(Arc<str>),
 }
 
 impl Party {
-    /// The member, if it is one of ours.
+    /// The member, if it belongs to a node.
     pub fn ours(&self) -> Option<&Member> {
         match self {
             Self::Ours(member) => Some(member),
@@ -376,7 +375,7 @@ impl Party {
         }
     }
 
-    /// The weight of its demand: a foreign party asks for everything.
+    /// The demand's weight: foreign parties count as exclusive.
     pub fn weight(&self) -> u64 {
         self.ours().map_or(Demand::EXCLUSIVE, Member::demand).weight()
     }
@@ -428,14 +427,13 @@ impl fmt::Display for Party {
 
 by_text!(Party);
 
-/// A short text for people that goes with a member: at most 64 bytes, escaped where control
-/// characters would stand in a member.
+/// A member's short text for people: at most 64 bytes, with control characters escaped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label(Arc<str>);
 
 impl Label {
-    /// Cuts a label that is too long, at a whole character, and escapes control characters: a label
-    /// is no identity, so nothing depends on it.
+    /// Cuts a label that is too long at a character boundary, and escapes control characters.
+    /// Nothing depends on a label.
     pub fn new(text: &str) -> Self {
         let mut end = text.len().min(MAX_LABEL_BYTES);
         while !text.is_char_boundary(end) {
@@ -456,7 +454,7 @@ impl Label {
         Self(Arc::from(label))
     }
 
-    /// The text that was escaped. A text that no label of ours could be stays as it is.
+    /// Returns the original text. A text that no label could have is returned as it is.
     pub fn unescape(escaped: &str) -> String {
         let mut bytes = Vec::with_capacity(escaped.len());
         let mut rest = escaped.as_bytes();

@@ -1,4 +1,4 @@
-//! The full name of a lock.
+//! A lock's full name.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use crate::member::by_text;
 use crate::text::joined;
 use crate::wire::slot;
 
-/// The start of a door's text.
+/// The prefix of lock keys.
 const DOOR: &str = "lock:";
 
-/// The resolved name N of a lock, as it is in the store: namespace and encoding applied.
+/// A lock's resolved name N, as used in the store: with the namespace and the encoding applied.
 #[derive(Clone)]
 pub struct LockName {
-    /// The text of the door of its queue, the key that every command names: composed only once.
+    /// The lock key, used by every command: composed only once.
     door: Arc<str>,
-    /// Whether the door has braces around the name.
+    /// Whether the lock key has braces around the name.
     is_braced: bool,
 }
 
@@ -28,19 +28,19 @@ impl LockName {
         }
     }
 
-    /// The name of which this is the door, braces and all; nothing for any other key.
+    /// Returns the name of the lock with this key, braces included; `None` for any other key.
     pub fn of_door(key: &str) -> Option<Self> {
         let name = key.strip_prefix(DOOR)?.strip_prefix('{')?.strip_suffix('}')?;
         (!name.contains(['{', '}'])).then(|| Self { door: Arc::from(key), is_braced: true })
     }
 
-    /// The slot of its keys in a Redis Cluster.
+    /// The lock's Redis Cluster slot.
     pub fn slot(&self) -> u16 {
         slot::of_key(&self.door)
     }
 
-    /// The door of its queue; all other keys of the queue are named after it. Braces choose the
-    /// slot in a Redis Cluster; a name that has some does so itself.
+    /// The lock key; all other keys of the queue are derived from it. Braces choose the Redis
+    /// Cluster slot; a name with braces chooses the slot itself.
     pub(crate) fn door(&self) -> &str {
         &self.door
     }

@@ -1,71 +1,70 @@
-//! The parts of commands and answers.
+//! The parts of commands and replies.
 
 use crate::member::{Member, Party};
 use crate::token::FencingToken;
 
-/// Most members in one touch or leave; more are split by the caller.
+/// The most members in a touch or leave; callers split longer lists.
 pub const MAX_BATCH: usize = 256;
-/// Most members in one acquire, for the same reason as for [`MAX_RENEWALS`].
+/// The most members in an acquire, for the same reason as [`MAX_RENEWALS`].
 pub const MAX_ACQUIRES: usize = 64;
-/// Most holds in one renewal, so that a server does nothing else for a millisecond at most.
+/// The most holds in a renewal, so that a renewal blocks the server for a millisecond at most.
 pub const MAX_RENEWALS: usize = 128;
-/// Most locks in one touch, for the same reason.
+/// The most locks in a touch, for the same reason.
 pub const MAX_LINES: usize = 64;
 
 /// Whether an acquire may queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Acquires at once or not at all.
+    /// Acquires immediately or not at all.
     Try,
-    /// Queues if the demand cannot be granted at once.
+    /// Queues if the demand cannot be granted immediately.
     Wait,
 }
 
-/// The outcome of a command, with the facts that every answer tells.
+/// A command's outcome, with the facts included in every reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply<T> {
-    /// The outcome of the command.
+    /// The command's outcome.
     pub outcome: T,
-    /// Holds of the calling node: those that this command granted, renewed or reduced, and those
-    /// of members that ask again. A mutex that the node holds is told with every answer. Not all
-    /// that a node holds of permits, which may be thousands.
+    /// Holds of the calling node: granted, renewed or reduced by this command, or requested again
+    /// by their members. Every reply includes an exclusive hold of the node, but not all of its
+    /// permits, which may be thousands.
     pub grants: Vec<Grant>,
-    /// Milliseconds to the first end of a lease, at least 1, or 0 if none holds. Nothing where a
-    /// short answer leaves it out: then none waits, or leases were renewed.
+    /// Milliseconds to the first lease end, at least 1, or 0 without holders. `None` if a
+    /// short reply omits it: then nobody waits, or leases were renewed.
     pub first_end_ms: Option<u64>,
-    /// The server's time, µs since the epoch. Nothing where a short answer leaves it out.
+    /// The server's time, µs since the epoch. `None` if a short reply omits it.
     pub now_us: Option<u64>,
-    /// Waiting members that the hand-over passed over: their nodes are not connected.
+    /// Waiting members skipped by the hand-off because their nodes are not connected.
     pub passed_over: u64,
-    /// There was more to do than one command does: a touch at once goes on.
+    /// More work is left than a command may do: an immediate touch continues it.
     pub more: bool,
 }
 
 impl<T> Reply<T> {
-    /// The same answer with an outcome made of this one.
+    /// Returns the same reply with the outcome mapped by `outcome`.
     pub fn map<U>(self, outcome: impl FnOnce(T) -> U) -> Reply<U> {
         let Self { outcome: of, grants, first_end_ms, now_us, passed_over, more } = self;
         Reply { outcome: outcome(of), grants, first_end_ms, now_us, passed_over, more }
     }
 }
 
-/// A hold, as the server tells its node.
+/// A hold, as reported by the server to the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     /// The holder.
     pub member: Member,
     /// The token of this hold.
     pub token: FencingToken,
-    /// Milliseconds left of its lease, or of its claim; 0 for a reduction, which leaves it as it
-    /// is.
+    /// Milliseconds left of the lease or the claim; 0 for a reduction, which does not change it.
     pub left_ms: u64,
-    /// The numbers of the members that are served within this hold, in order, if it is a run's.
-    /// Each has the next token: the first of them that of this grant.
+    /// The ids of the members served within this hold, in order, if a batch has it. Their tokens
+    /// are consecutive; the first member's is `token`.
     pub run: Vec<u64>,
 }
 
 impl Grant {
-    /// Whether the member has the hold, alone or within a run.
+    /// Whether the member has the hold, alone or within a batch.
     pub fn serves(&self, member: &Member) -> bool {
         match self.run.as_slice() {
             [] => self.member == *member,
@@ -73,48 +72,48 @@ impl Grant {
         }
     }
 
-    /// The token of the last member that is served within the hold.
+    /// The last served member's token.
     pub fn last_token(&self) -> FencingToken {
         self.token.plus(self.run.len().saturating_sub(1))
     }
 }
 
-/// Outcome of an acquire for one member.
+/// A member's outcome in an acquire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Acquired {
     /// The member holds; the grant is in the reply.
     Granted,
-    /// The member waits; 0 is next.
+    /// The member waits; at position 0 it is next.
     Queued {
-        /// Members ahead of it.
+        /// How many members are ahead.
         position: u64,
     },
-    /// Held, and the mode was try.
+    /// Held by others, and the mode was try.
     Busy,
-    /// The queue is as long as the caller allows, or longer.
+    /// The queue has reached the caller's limit.
     Full {
-        /// Members in the queue.
+        /// How many members are in the queue.
         waiting: u64,
     },
-    /// The member was given up before.
+    /// The member was given up earlier, and has a tombstone.
     Refused,
-    /// The fast path does not serve this lock: the acquire is to be sent by its script.
+    /// The fast path does not serve this lock: the acquire must be sent again by its script.
     NotServed {
         /// Whether the member may hold the lock nonetheless.
         may_hold: bool,
     },
 }
 
-/// Outcome of a release.
+/// A release's outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Released {
-    /// This call freed it.
+    /// This call released the hold.
     Released,
-    /// It was not held (any more).
+    /// The hold did not exist, or no longer.
     NotHeld,
 }
 
-/// Outcome of a renewal.
+/// A renewal's outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewed {
     /// Extended.
@@ -123,80 +122,80 @@ pub enum Renewed {
     NotHeld,
 }
 
-/// Outcome of a touch.
+/// A touch's outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Touched {
-    /// One per member asked for, in order, as it was before this command granted anything.
+    /// The presence of each requested member, in order, before this command granted anything.
     pub members: Vec<Presence>,
-    /// Connections that listen to the node's channel on this server.
+    /// How many connections subscribe to the node's channel on this server.
     pub listeners: u64,
 }
 
-/// The state of one member, as a touch found it.
+/// A member's state, as found by a touch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
     /// In the queue.
     Waiting,
-    /// It holds: the reply tells it as a grant.
+    /// Holds: the reply contains the grant.
     Holding,
-    /// It has left the queue for a newer one.
+    /// Has left the queue for a newer member.
     Superseded,
-    /// Neither: its place or its hold is lost.
+    /// Neither: the position or the hold is lost.
     Gone,
 }
 
-/// One member that leaves.
+/// A member that leaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leaving {
     /// The member.
     pub member: Member,
-    /// A copy of its acquire may still run later, so leave a tombstone.
+    /// A copy of the member's acquire may still run later, so the server writes a tombstone.
     pub ambiguous: bool,
-    /// The member was served in a run that goes on. It leaves that run, and never a hold: where a
-    /// downgrade has come first, the hold has its name.
+    /// The member was served in a batch that continues. It leaves only the batch, never a hold:
+    /// after an earlier downgrade the hold has this member's name.
     pub served: bool,
 }
 
 impl Leaving {
-    /// A member that leaves with all that it has.
+    /// A member that leaves with everything it has.
     pub fn new(member: Member, ambiguous: bool) -> Self {
         Self { member, ambiguous, served: false }
     }
 }
 
-/// The state of one member, as a leave found it.
+/// A member's state, as found by a leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Left {
-    /// It was there, waiting or holding, and is not any more.
+    /// Was waiting or holding, and has been removed.
     Left,
-    /// It was not there.
+    /// Was not there.
     Absent,
 }
 
-/// A hold as an operator sees it.
+/// A hold as shown to operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HoldView {
-    /// The holder; of a run, the first member that has not left.
+    /// The holder; for a batch, the first member that has not left.
     pub party: Party,
-    /// The weight of its hold.
+    /// The hold's weight.
     pub weight: u64,
-    /// The milliseconds left of its lease, 0 if it has no end.
+    /// Milliseconds left of the lease, 0 if the hold has no end.
     pub left_ms: u64,
 }
 
-/// A lock as an operator sees it.
+/// A lock as shown to operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspection {
-    /// The holders, the first to end comes first.
+    /// The holders, ordered by the end of their leases.
     pub holds: Vec<HoldView>,
-    /// Those of a run that are still to be served, then the queue in order, with each waiter's
+    /// Batch members still to be served, then the queue in order, with each waiter's liveness
     /// deadline (ms since the epoch, by the server's clock).
     pub waiters: Vec<(Party, u64)>,
-    /// The number of holds, also of those that are not shown and of parts whose lease has ended.
+    /// The number of holds, including holds not shown and shared holds with expired leases.
     pub holding: u64,
-    /// The number of waiters, also of those that are not shown.
+    /// The number of waiters, including waiters not shown.
     pub waiting: u64,
-    /// The last token that was given out, if it is still remembered.
+    /// The last token issued, if still known.
     pub token: Option<FencingToken>,
     /// The server's time, µs since the epoch.
     pub now_us: u64,

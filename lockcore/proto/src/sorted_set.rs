@@ -1,11 +1,10 @@
-//! A sorted set as Redis has it, such as the deadlines of a queue: each waiting member with the
-//! time up to which it is believed alive.
+//! A sorted set as in Redis, for example the waiting members with their scores.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 
-/// Member → score, and the same by score. Equal scores are ordered by the members' bytes, as in
-/// Redis.
+/// Maps members to scores, and is ordered by score. Equal scores are ordered by the members' bytes,
+/// as in Redis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SortedSet<M> {
     by_member: BTreeMap<M, u64>,
@@ -18,7 +17,7 @@ impl<M> Default for SortedSet<M> {
     }
 }
 
-/// One half says all that the other does.
+/// Hashes only one map: the other has the same content.
 impl<M: Hash> Hash for SortedSet<M> {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         self.in_order.hash(hasher);
@@ -31,7 +30,7 @@ impl<M: Clone + Ord> SortedSet<M> {
         self.by_member.len()
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.by_member.is_empty()
     }
@@ -41,7 +40,7 @@ impl<M: Clone + Ord> SortedSet<M> {
         self.by_member.get(member).copied()
     }
 
-    /// Adds the member, or moves it to another score.
+    /// Adds the member, or changes the score.
     pub fn set(&mut self, member: &M, score: u64) {
         if let Some(old) = self.by_member.insert(member.clone(), score) {
             let was_there = self.in_order.remove(&(old, member.clone()));
@@ -51,7 +50,7 @@ impl<M: Clone + Ord> SortedSet<M> {
         debug_assert_eq!(self.by_member.len(), self.in_order.len());
     }
 
-    /// Removes the member; tells whether it was there.
+    /// Removes the member; returns whether it was present.
     pub fn remove(&mut self, member: &M) -> bool {
         let Some(old) = self.by_member.remove(member) else {
             return false;
@@ -61,7 +60,7 @@ impl<M: Clone + Ord> SortedSet<M> {
         true
     }
 
-    /// Removes all.
+    /// Removes all members.
     pub fn clear(&mut self) {
         self.by_member.clear();
         self.in_order.clear();
@@ -72,17 +71,17 @@ impl<M: Clone + Ord> SortedSet<M> {
         self.iter().next()
     }
 
-    /// The member with the greatest score.
+    /// The member with the highest score.
     pub fn greatest(&self) -> Option<(u64, &M)> {
         self.in_order.last().map(|(score, member)| (*score, member))
     }
 
-    /// The members whose time has passed, the lowest first.
+    /// The members with a score up to `now_ms`, the lowest first.
     pub fn passed(&self, now_ms: u64) -> impl Iterator<Item = &M> {
         self.iter().take_while(move |(at_ms, _)| *at_ms <= now_ms).map(|(_, m)| m)
     }
 
-    /// All, the lowest score first.
+    /// All members, the lowest score first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, &M)> {
         self.in_order.iter().map(|(score, member)| (*score, member))
     }

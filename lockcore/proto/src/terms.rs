@@ -1,8 +1,8 @@
-//! The terms of an acquire: options with nothing left open.
+//! Acquisition terms: options with all defaults applied.
 
 use std::time::Duration;
 
-/// The options of one acquisition.
+/// The options for an acquisition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
     /// The lease, in whole milliseconds.
@@ -11,15 +11,15 @@ pub struct Terms {
     pub renewal: Renewal,
     /// The longest wait; `None` waits without a limit.
     pub wait: Option<Duration>,
-    /// Most waiters of the lock.
+    /// The most waiters in the lock's queue.
     pub queue_limit: u32,
     /// The longest hold.
     pub max_hold: Option<Duration>,
-    /// The course of a request whose lock is busy.
+    /// What to do when the lock is busy.
     pub when_busy: WhenBusy,
 }
 
-/// The course of a request that cannot have its lock at once.
+/// What to do when the lock is busy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -27,20 +27,20 @@ pub enum WhenBusy {
     /// Waits for its turn.
     #[default]
     Wait,
-    /// Ends at once, as a wait of zero does: with `Timeout`, or from `try_lock` and the other
-    /// attempts that do not wait with `None`.
+    /// Ends immediately, like a wait of zero: with `Timeout`, or `None` from `try_lock` and the
+    /// other attempts that do not wait.
     Refuse,
-    /// Waits for its turn, but only while no newer request of the same lock waits in this way: then
-    /// it ends as superseded. For locks, and not for reads and permits.
+    /// Waits for its turn, but only until a newer request of this kind is queued for the same lock:
+    /// then it ends as superseded. For locks, not for reads and permits.
     KeepNewest,
 }
 
 /// Whether the watchdog renews a hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewal {
-    /// The watchdog renews it until it is released.
+    /// The watchdog renews the hold until it is released.
     Watchdog,
-    /// Ends with its lease.
+    /// The hold ends with its lease.
     Fixed,
 }
 
@@ -51,7 +51,7 @@ impl Terms {
     }
 }
 
-/// The defaults of all options. No other place has any.
+/// The defaults of all options, defined only here.
 impl Default for Terms {
     fn default() -> Self {
         Self {

@@ -1,12 +1,11 @@
-//! A text that is composed of parts without the machinery of formats: names and members are, on
-//! every acquire's way.
+//! Joins texts without the formatting machinery: names and members are composed for every acquire.
 
 use std::sync::Arc;
 
-/// Room for the longest member with a label of ours, and for most names.
+/// Room for the longest member with one of our labels, and for most names.
 const ROOM: usize = 320;
 
-/// The parts as one text. Those that are not longer than usual take one allocation.
+/// Joins the parts into a text, with a single allocation if the text fits in [`ROOM`].
 pub(crate) fn joined(parts: &[&str]) -> Arc<str> {
     let mut room = [0; ROOM];
     let mut length = 0;

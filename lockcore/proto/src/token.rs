@@ -1,33 +1,33 @@
-//! The fencing token: a number that rises with every grant of a lock.
+//! Fencing tokens: numbers that rise with each grant.
 
 use std::fmt;
 
 /// Proof of *which* hold this is: a grant of a lock has a higher token than all grants before it,
-/// except in the cases that the guide
-/// [fencing](https://docs.rs/lockcore/latest/lockcore/guide/fencing/) names. Reads share one as
-/// long as no lock comes between them. The number 0 stands for no token: permits have none, nor
-/// have reads on a quorum, and a resource that checks tokens refuses it.
+/// except in the cases listed in the guide
+/// [fencing](https://docs.rs/lockcore/latest/lockcore/guide/fencing/). Reads share a token as long
+/// as no lock comes between them. The number 0 means no token: permits have none, nor do reads on a
+/// quorum, and a resource that checks tokens refuses it.
 ///
-/// A lease can end while its holder is asleep, so no lock can keep a stale holder from writing. The
-/// resource can: it remembers the highest token it has seen and refuses lower ones. A hold raises
-/// the token before it reads, and writes while the token is still its own:
+/// A lease can end while its holder sleeps, so no lock can keep a stale holder from writing. The
+/// resource can: it stores the highest token seen and refuses lower tokens. A holder raises the
+/// stored token before it reads, and writes only while its own token is stored:
 ///
 /// ```sql
 /// UPDATE orders SET token = $1 WHERE id = $2 AND token < $1;
 /// UPDATE orders SET paid = true WHERE id = $2 AND token = $1;
 /// ```
 ///
-/// Tokens are below 2^53, so they fit an `i64`, a database's `BIGINT` and a JSON number. They are
-/// the next number of a counter that all locks of a server share and that begins at the server's
-/// time in µs. If the counter is lost, or a server that takes over does not know its last numbers,
-/// the tokens and times that this process has seen keep them rising. A token is not a secret and
-/// gives no right to release anything.
+/// Tokens are below 2^53, so they fit an `i64`, a database's `BIGINT` and a JSON number. A token is
+/// the next number of a counter shared by all locks of a server, which starts at the server's time
+/// in µs. If the counter is lost, or a server that takes over lacks its last numbers, the tokens
+/// and times seen by this process keep tokens rising. A token is not a secret and gives no right to
+/// release anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(try_from = "u64", into = "u64"))]
 pub struct FencingToken(u64);
 
-/// Numbers from here on are not exact as a double, in Lua as in JSON.
+/// Numbers from here on are not exact as a double, in Lua and in JSON.
 pub(crate) const LIMIT: u64 = 1 << 53;
 
 impl FencingToken {
@@ -36,17 +36,18 @@ impl FencingToken {
         self.0
     }
 
-    /// The token so many grants later.
+    /// The token `grants` grants later.
     pub(crate) fn plus(self, grants: usize) -> Self {
         Self((self.0 + grants as u64).min(LIMIT - 1))
     }
 }
 
-/// In place of a token, where there is none: every resource that checks tokens refuses it.
+/// Stands for no token: every resource that checks tokens refuses it.
 pub const NONE: FencingToken = FencingToken(0);
 
 /// The next token after `previous` at `now_us`, above all tokens of a server whose time was
-/// `seen_us`. One that cannot be followed, which by time alone is in 250 years, counts as none.
+/// `seen_us`. A `previous` without a successor, in 250 years if tokens follow the clock, counts as
+/// none.
 pub fn after(previous: Option<FencingToken>, seen_us: u64, now_us: u64) -> FencingToken {
     let previous = previous.map_or(0, FencingToken::get);
     let previous = if previous + 1 < LIMIT { previous } else { 0 };
@@ -72,7 +73,7 @@ impl From<FencingToken> for i64 {
     }
 }
 
-/// Reads a token back, for example from a database or a header.
+/// Converts a stored token back, for example from a database or a header.
 impl TryFrom<u64> for FencingToken {
     type Error = TokenError;
 
@@ -109,7 +110,7 @@ mod tests {
         assert_eq!(above(9, 10, 10), 11);
         assert_eq!(above(20, 30, 10), 31);
         assert_eq!(above(30, 20, 10), 31);
-        // The last one there is cannot be followed.
+        // The last token has no successor.
         assert_eq!(above(LIMIT - 1, 0, 10), 10);
         assert_eq!(above(LIMIT - 2, 0, 10), LIMIT - 1);
         assert_eq!(after(None, u64::MAX - 1, 10).get(), LIMIT - 1);

@@ -1,24 +1,24 @@
-//! `Topology`: how the servers of a store are put together.
+//! How a store's servers are arranged.
 
 use crate::name::LockName;
 
-/// How the servers of a store are put together. It says which counter a lock's tokens are drawn
-/// from, and which locks share it.
+/// How a store's servers are arranged: decides from which counter a lock's tokens are drawn, and
+/// which locks share the counter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Topology {
-    /// One server for all locks, which sentinels may replace.
+    /// A server for all locks, which sentinels may replace.
     #[default]
     Single,
-    /// A Redis Cluster. A script reaches the keys of one slot only, so each slot has a counter.
+    /// A Redis Cluster. A script only reaches the keys of a single slot, so each slot has a
+    /// counter.
     Cluster,
-    /// The primaries of a quorum, each with a counter for each of its epochs. A token above a
-    /// primary's counter is another primary's, and not one of a server before this one: the clock
-    /// is not asked for.
+    /// Quorum primaries, each with a counter per epoch. A token above a primary's counter comes
+    /// from another primary, not from an earlier server: the clock is not read.
     Quorum,
 }
 
 impl Topology {
-    /// The slot of a lock, of whose counter its tokens are; 0 where a server has one counter.
+    /// The slot whose counter issues the lock's tokens; 0 if a server has a single counter.
     pub fn slot(self, lock: &LockName) -> u16 {
         match self {
             Self::Cluster => lock.slot(),

@@ -1,4 +1,4 @@
-//! The layout of the queue: locks, reads and permits.
+//! The queue layout: locks, reads and permits.
 
 use super::{Circumstances, Decide, Fast, Layout, NewMember, Rights};
 use crate::demand::Demand;
@@ -12,10 +12,10 @@ use crate::wire::scripts::{self, Script};
 use crate::wire::value::Value;
 use crate::{Answer, Answers, Command, Topology};
 
-/// The layout of `docs/protocol.md`.
+/// The layout in `docs/protocol.md`.
 pub const QUEUE: &dyn Layout = &QueueLayout;
 
-/// The layout of `docs/protocol.md`: see [`QUEUE`].
+/// The layout in `docs/protocol.md`: see [`QUEUE`].
 #[derive(Debug, Clone, Copy)]
 pub struct QueueLayout;
 
@@ -126,10 +126,10 @@ impl Decide for QueueState {
     }
 }
 
-/// Runs a call, and takes over its counter and its messages.
+/// Runs a call, and stores its counter and messages in `of`.
 fn with_call(of: &mut Circumstances<'_>, run: impl FnOnce(&mut Call<'_>) -> Answer) -> Answer {
     let mut call = Call::new(of.node, of.connected, of.now_us);
-    // As on a server, a token of this store is above those of the one before it.
+    // As on a server, tokens of this store are above the tokens of the previous store.
     call.counter = Some(*of.counter.get_or_insert(of.now_us));
     (call.floor_us, call.topology) = (of.floor_us, of.topology);
     let answer = run(&mut call);
