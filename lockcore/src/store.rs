@@ -1,7 +1,7 @@
-//! Stores, which keep the locks: the trait of a store, and the two stores that run the commands of
-//! `lockcore-proto`, [`memory`] and [`redis`].
+//! Lock stores: the `Store` trait and its two implementations, [`memory`] and [`redis`], which run
+//! the commands of `lockcore-proto`.
 //!
-//! The rules of each command stand in `docs/protocol.md`.
+//! The rules of each command are in `docs/protocol.md`.
 
 mod links;
 pub(crate) mod memory;
@@ -31,17 +31,17 @@ use tokio::time::Instant;
 pub(crate) use self::links::Links;
 use crate::operate::status::ServerStatus;
 
-/// The answers to a batch.
+/// The replies to a batch.
 #[derive(Debug, Clone)]
 pub(crate) struct Replies {
-    /// An answer for each command.
+    /// A reply per command.
     pub(crate) answers: Answers,
-    /// The number of replicas that have the renewals, if these were to be confirmed.
+    /// How many replicas have the renewals, if confirmation was requested.
     pub(crate) replicas: u32,
 }
 
 impl Replies {
-    /// The answer to the only command.
+    /// The reply to a batch with a single command.
     pub(crate) fn only(mut self) -> Result<Answer, StoreError> {
         debug_assert_eq!(self.answers.len(), 1, "a batch of one command has one answer");
         self.answers.pop().unwrap_or_else(|| Err(StoreError::ambiguous("there is no answer")))
@@ -54,21 +54,20 @@ impl From<Answers> for Replies {
     }
 }
 
-/// A reply, or the error of all commands of the batch.
+/// The replies, or an error for all commands in the batch.
 pub(crate) type Replied = Result<Replies, StoreError>;
 
-/// Takes a reply. It is dropped without one if the runtime ends.
+/// Receives a reply. Dropped without a reply if the runtime ends.
 pub(crate) enum Then {
-    /// The node that has sent the batch: nothing is allocated for it.
+    /// The node that sent the batch: needs no allocation.
     Node(Arc<dyn TakeReply>),
     /// A function.
     Call(Box<dyn FnOnce(Batch, Replied) + Send>),
 }
 
-/// A node, which takes the replies to what it has sent.
+/// A node that receives replies to batches.
 pub(crate) trait TakeReply: Send + Sync {
-    /// Takes a reply. Called from the store's own tasks, or within the call that has sent the
-    /// batch.
+    /// Receives a reply. Called from the store's own tasks, or within the call that sent the batch.
     fn take(self: Arc<Self>, batch: Batch, replied: Replied);
 }
 
@@ -85,104 +84,104 @@ impl Then {
     }
 }
 
-/// A request that no core has to know of.
+/// A request that bypasses the core.
 pub(crate) type StoreFuture<T> = BoxFuture<'static, Result<T, StoreError>>;
 
-/// One node's view of a store. Each command is one atomic step on the server.
+/// A store as seen by a node. Each command is an atomic step on the server.
 pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
-    /// Sends the commands of a batch, and has their answers taken by `then`: before this returns,
-    /// or by a task of the runtime that the store was made in.
+    /// Sends a batch; `then` receives the replies before this returns, or in a task of the runtime
+    /// in which the store was created.
     fn send(&self, batch: Batch, then: Then);
 
-    /// How its servers are put together: only commands for locks of one counter run together.
+    /// How the store's servers are arranged: only commands for locks with the same counter run
+    /// together.
     fn topology(&self) -> Topology {
         Topology::Single
     }
 
-    /// Whether its connections may acquire a free lock without a script, read when the state of a
-    /// connection has changed.
+    /// Whether the connections may acquire a free lock without a script; read after each change of
+    /// a connection's state.
     fn has_fast_path(&self) -> bool {
         false
     }
 
-    /// The lane of the server that has each slot of a Redis Cluster, read when the state of a
-    /// connection has changed.
+    /// The server lane of each Redis Cluster slot; read after each change of a connection's state.
     fn lanes(&self) -> Option<Lanes> {
         None
     }
 
-    /// As [`send`](Self::send), for renewals, and waits until replicas have them. Says how many do.
-    /// Only asked for where replicas are required.
+    /// Like [`send`](Self::send), for renewals, and then waits until replicas have them. Returns
+    /// how many do. Only used if replicas are required.
     fn confirm(&self, batch: Batch, then: Then) {
         let error = "this store has no replicas";
         then.take(batch, Err(StoreError::refused(LockErrorKind::Unsupported, error)));
     }
 
-    /// Whether commands get through at all.
+    /// Checks that the server executes commands.
     fn ping(&self) -> StoreFuture<()>;
 
-    /// The connection that carries commands.
+    /// The command connection's state.
     fn commands(&self) -> watch::Receiver<Link>;
 
-    /// Whether the connection that carries commands for this lock is up.
+    /// Whether the command connection for this lock is up.
     fn is_up_for(&self, _lock: &LockName) -> bool {
         self.commands().borrow().is_up()
     }
 
-    /// The outage of the server of this lock, if it cannot answer now; where it `hears`, also if no
-    /// grant could be told.
+    /// The current outage of this lock's server, if any; with `hears`, also an outage of the
+    /// subscription, during which grants cannot be received.
     fn outage(&self, _lock: &LockName, _hears: bool) -> Option<Outage> {
         None
     }
 
-    /// The server's present time, as the node knows it since it connected, µs since the epoch.
+    /// The server's current time, µs since the epoch, as estimated by the node since it connected.
     fn now_us(&self) -> u64;
 
-    /// Notes a token that a message told of this lock.
+    /// Records a token received in a message about this lock.
     fn note_token(&self, _lock: &LockName, _token: FencingToken) {}
 
-    /// Counts the servers that commands have gone to. While the count stays, it is one server, with
-    /// all that it has acknowledged, unless it was emptied. A primary of a quorum that was emptied
-    /// counts as another one once this process knows. Not of a Redis Cluster, whose
-    /// [lanes](Self::lanes) tell it.
+    /// Counts the servers that commands have been sent to. As long as the count stays the same, so
+    /// does the server, with everything it has acknowledged, unless its data were lost. A quorum
+    /// primary that lost its data counts as another server once this process notices. Not used for
+    /// a Redis Cluster, which has [lanes](Self::lanes) instead.
     fn servers(&self) -> u64 {
         0
     }
 
-    /// As a primary of a quorum: the time for which the server has forgotten nothing. From then on,
-    /// tokens are above its present time.
+    /// For a quorum primary: the time since the server last lost data. From then on, tokens are
+    /// above the server's current time.
     fn standing(&self) -> StoreFuture<Standing> {
         ready(Err(no_primary())).boxed()
     }
 
-    /// The connections to each server, by their addresses.
+    /// The connections to each server, by address.
     fn server_status(&self) -> Vec<ServerStatus> {
         Vec::new()
     }
 
-    /// The servers on which locks of this namespace may be, each to be searched for them.
+    /// The servers that may have locks of this namespace, each of which can be searched.
     fn searches(&self, namespace: Option<&str>) -> Vec<Arc<dyn Search>> {
         let _ = namespace;
         Vec::new()
     }
 
-    /// Says in which process this node runs, for operators.
+    /// Publishes this node's process, for operators.
     fn tell_process(&self) -> StoreFuture<()> {
         ready(Ok(())).boxed()
     }
 
-    /// The process of a node, as `host:pid`, if it has said so lately.
+    /// The process of a node, as `host:pid`, if published recently.
     fn process_of(&self, _node: &str) -> StoreFuture<Option<String>> {
         ready(Ok(None)).boxed()
     }
 
-    /// The connection on which grants arrive.
+    /// The subscription's state.
     fn subscription(&self) -> watch::Receiver<Link>;
 
-    /// Opens the subscription anew: the server does not count it.
+    /// Reopens the subscription, because the server does not count it.
     fn reopen_subscription(&self);
 
-    /// Ends the store's background work and closes its connections.
+    /// Ends the store's background work and closes the connections.
     fn close(&self);
 }
 
@@ -190,48 +189,48 @@ fn no_primary() -> StoreError {
     StoreError::refused(LockErrorKind::Unsupported, "this store is no primary of a quorum")
 }
 
-/// The search of one server for the names of locks.
+/// A search for lock names on a server.
 pub(crate) trait Search: Send + Sync + fmt::Debug + 'static {
-    /// Looks at some of the server's keys. Returns the names of locks that may be held or waited
-    /// for, and the cursor of the next step. The first step has the cursor 0, and so has the end.
+    /// Examines some of the server's keys. Returns the names of locks that may be held or waited
+    /// for, and the next cursor. The search starts at cursor 0 and is complete when 0 is returned.
     fn step(&self, cursor: u64) -> StoreFuture<(Vec<LockName>, u64)>;
 }
 
-/// A time in which a server cannot answer.
+/// A period in which a server cannot execute commands.
 #[derive(Debug, Clone)]
 pub(crate) struct Outage {
-    /// Its beginning.
+    /// When the outage began.
     pub(crate) since: Instant,
-    /// The error of requests meanwhile.
+    /// The error of requests during the outage.
     pub(crate) error: StoreError,
 }
 
-/// The time for which a primary of a quorum has forgotten nothing.
+/// How long a quorum primary has kept its data.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Standing {
-    /// The number of its server, as [`Store::servers`] counts it: one that was emptied is another.
+    /// The server number, as in [`Store::servers`]: a server that lost its data gets another
+    /// number.
     pub(crate) server: u64,
-    /// The time for which that has forgotten nothing.
+    /// The time since this server last lost data.
     pub(crate) age: Duration,
 }
 
-/// Receives the events that a server sends to a node unasked. Called from the store's own tasks: it
-/// may not block.
+/// Receives events from a server. Called from the store's own tasks: must not block.
 pub(crate) trait Listener: Send + Sync + 'static {
-    /// One message.
+    /// Receives an event.
     fn hear(&self, event: Event);
 }
 
-/// Polls some work at once, and leaves the rest of it to a task: requests that are sent by their
-/// first poll keep their order.
+/// Polls `work` once, and spawns a task for the rest: requests sent by the first poll keep their
+/// order.
 pub(crate) fn begin(runtime: &Handle, mut work: Pin<Box<dyn Future<Output = ()> + Send>>) {
-    // A guard may be dropped with the local values of a thread, after those of the runtime.
+    // A guard may be dropped by a thread's destructors, after the runtime's thread-local values.
     if Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed()) {
         runtime.spawn(work);
         return;
     }
-    // Its timers belong to the runtime. However many there are: a task that has done enough for
-    // now would send a part of them.
+    // Timers need the runtime's context. Without a coop budget, since an exhausted budget would
+    // delay some of the requests.
     let in_runtime = runtime.enter();
     let polled = unconstrained(work.as_mut()).poll_unpin(&mut Context::from_waker(Waker::noop()));
     drop(in_runtime);

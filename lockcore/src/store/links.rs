@@ -1,11 +1,11 @@
-//! The connections of a store, to be watched.
+//! Watches a store's connections.
 
 use proto::Link;
 use tokio::sync::watch;
 
 use super::Store;
 
-/// The connections of a store: that for commands, and that on which grants arrive.
+/// A store's connections, for commands and for grants.
 pub(crate) struct Links {
     commands: watch::Receiver<Link>,
     subscription: watch::Receiver<Link>,
@@ -20,13 +20,13 @@ impl Links {
         self.commands.borrow().is_up() && self.subscription.borrow().is_up()
     }
 
-    /// Completes when one of them changes.
+    /// Completes when a connection's state changes.
     pub(crate) async fn changed(&mut self) {
         tokio::select! {
             biased;
             Ok(()) = self.commands.changed() => {}
             Ok(()) = self.subscription.changed() => {}
-            // The store is gone.
+            // The store has been dropped.
             else => std::future::pending().await,
         }
     }

@@ -1,4 +1,4 @@
-//! A store in this process's memory: the protocol behind one mutex, for tests and single processes.
+//! A store in this process's memory: the protocol behind a mutex, for tests and single processes.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,11 +21,11 @@ use clock::StoreClock;
 use node::MemoryNode;
 use state::MemoryState;
 
-/// A store in this process's memory, by the same rules as the store on Redis.
+/// A store in this process's memory, with the same rules as the Redis store.
 ///
-/// Its clock is tokio's: under paused time, tests do not wait for leases. Clones share one store.
-/// Give it to several [`LocksBuilder::on_memory`](crate::LocksBuilder::on_memory), and each of
-/// these `Locks` behaves as a process of its own.
+/// The store uses tokio's clock: under paused time, tests do not wait for leases. Clones share a
+/// store. Pass it to several [`LocksBuilder::on_memory`](crate::LocksBuilder::on_memory), and each
+/// of these `Locks` behaves like a separate process.
 #[derive(Clone, Default)]
 pub struct MemoryStore {
     shared: Arc<SharedStore>,
@@ -38,28 +38,28 @@ struct SharedStore {
 }
 
 impl MemoryStore {
-    /// An empty store.
+    /// Creates an empty store.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Makes every acquire on this store fail with `kind`, until this is called with `None`.
+    /// Makes every acquire on this store fail with `kind`, until called again with `None`.
     /// Releases, renewals and queued waiters are not affected. For tests of code that uses locks.
     ///
-    /// An acquire that is refused as `Unavailable` or `ReadOnly` tries again until its
-    /// [`store_wait`](crate::LockOptions::store_wait) ends, as it does with a server.
+    /// An acquire refused as `Unavailable` or `ReadOnly` retries until its
+    /// [`store_wait`](crate::LockOptions::store_wait) ends, as with a server.
     pub fn refuse(&self, kind: Option<LockErrorKind>) {
         self.shared.state().refusing = kind;
     }
 
-    /// One more node.
+    /// Connects another node.
     #[cfg(test)]
     pub(crate) fn connect(&self, node: NodeId, listener: Arc<dyn Listener>) -> Arc<dyn Store> {
         self.connect_as(node, listener, QUEUE, None)
     }
 
-    /// Connects one more node, by the rules of this layout. As a primary of a quorum it has the
-    /// tokens that were `seen` on all.
+    /// Connects another node, with the rules of this layout. As a quorum primary, the store
+    /// respects tokens `seen` on all primaries.
     pub(crate) fn connect_as(
         &self,
         node: NodeId,
@@ -71,14 +71,13 @@ impl MemoryStore {
         Arc::new(MemoryNode::new(Arc::clone(&self.shared), node, layout, seen))
     }
 
-    /// Whether messages to `node` are not received, as if its subscription were with another
-    /// server.
+    /// Sets whether messages to `node` are refused, as if it were subscribed at another server.
     #[cfg(test)]
     pub(crate) fn set_deaf(&self, node: &NodeId, deaf: bool) {
         self.shared.state().deaf.set(node, deaf);
     }
 
-    /// Sets the clock forward by which leases end.
+    /// Advances the store's clock, so that leases end earlier.
     #[cfg(test)]
     pub(crate) fn set_clock_forward(&self, by: std::time::Duration) {
         self.shared.clock.set_forward(by);
@@ -90,7 +89,7 @@ impl MemoryStore {
         self.shared.clock.set_back(by);
     }
 
-    /// Restarts the store, which keeps all that it has or nothing of it.
+    /// Restarts the store, with all data or none.
     #[cfg(test)]
     pub(crate) fn restart(&self, keeps: bool) {
         let now_us = self.shared.clock.now_us();
@@ -103,7 +102,7 @@ impl MemoryStore {
         }
     }
 
-    /// Empties the store, as `FLUSHALL` does.
+    /// Empties the store, like `FLUSHALL`.
     #[cfg(test)]
     pub(crate) fn flush(&self) {
         let now_us = self.shared.clock.now_us();
@@ -112,7 +111,7 @@ impl MemoryStore {
         state.empty();
     }
 
-    /// Whether messages to `node` are lost although they count as received.
+    /// Sets whether messages to `node` are lost although they count as received.
     #[cfg(test)]
     pub(crate) fn set_lossy(&self, node: &NodeId, lossy: bool) {
         self.shared.state().lossy.set(node, lossy);
@@ -126,13 +125,14 @@ impl fmt::Debug for MemoryStore {
 }
 
 impl SharedStore {
-    /// A panic elsewhere cannot leave a lock half changed: the protocol does not call out.
+    /// A panic elsewhere cannot leave a half-changed lock: the protocol calls no foreign code.
     fn state(&self) -> MutexGuard<'_, MemoryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands out the messages in the order in which they were published, without the mutex: a
-    /// listener may call back. One thread at a time does it; others leave theirs in the outbox.
+    /// Delivers messages in the order of publication, without the mutex, because a listener may
+    /// call back. A single thread delivers at a time; the others leave their messages in the
+    /// outbox.
     fn deliver(&self) {
         let Some(mut delivery) = Delivery::begin(self) else {
             return;
@@ -143,7 +143,7 @@ impl SharedStore {
     }
 }
 
-/// The right to deliver.
+/// The exclusive right to deliver messages.
 struct Delivery<'a> {
     shared: &'a SharedStore,
     is_over: bool,
@@ -163,7 +163,8 @@ impl<'a> Delivery<'a> {
         let mut state = self.shared.state();
         let letter = state.outbox.pop_front();
         if letter.is_none() {
-            // Under the same lock as the look, or a letter posted in between would lie there.
+            // In the same critical section as the look, or a message posted in between would stay
+            // there.
             state.is_delivering = false;
             self.is_over = true;
         }
@@ -171,7 +172,7 @@ impl<'a> Delivery<'a> {
     }
 }
 
-/// A listener that panics must not silence the others for ever.
+/// After a listener's panic, messages are still delivered to the others.
 impl Drop for Delivery<'_> {
     fn drop(&mut self) {
         if !self.is_over {

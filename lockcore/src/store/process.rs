@@ -1,4 +1,4 @@
-//! The process of a node, as an operator finds it: `host:pid`.
+//! A node's process as shown to operators: `host:pid`.
 
 /// `host:pid` of this process.
 pub(crate) fn of_this() -> String {

@@ -1,4 +1,4 @@
-//! The store on Redis: scripts over one shared connection, grants over one subscription.
+//! The Redis store: scripts on a shared connection, grants by a subscription.
 
 mod acl;
 mod call;
@@ -51,34 +51,34 @@ use search::RedisSearch;
 use server::Server;
 use server_time::ServerTime;
 
-/// The settings of a store on Redis.
+/// Settings of a Redis store.
 pub(crate) struct RedisSettings {
     pub(crate) connector: Connector,
     pub(crate) node: NodeId,
-    /// First part of the grants channels.
+    /// Prefix of the grants channels.
     pub(crate) prefix: Arc<str>,
-    /// The label of this node, for people, if one is set.
+    /// This node's label for operators, if set.
     pub(crate) label: Option<Label>,
     pub(crate) namespace: Option<Arc<str>>,
-    /// A name in the namespace that nothing else uses, for checking rights; none where the server
-    /// has no slots yet.
+    /// An otherwise unused name in the namespace, for checking rights; `None` if the server has no
+    /// slots yet.
     pub(crate) probe: Option<LockName>,
     pub(crate) request_timeout: Duration,
     pub(crate) layout: &'static dyn Layout,
-    /// The replicas that have to have a grant.
+    /// The replicas required for a grant.
     pub(crate) replicas: Option<Replicas>,
-    /// The floor of tokens.
+    /// The token lower bound.
     pub(crate) server_time: Arc<ServerTime>,
     pub(crate) role: Role,
 }
 
-/// The part of a server among others.
+/// A server's role among others.
 pub(crate) enum Role {
-    /// It has all locks.
+    /// Has all locks.
     Alone,
-    /// It has some slots of a Redis Cluster.
+    /// Has some slots of a Redis Cluster.
     Shard,
-    /// It is a primary of a quorum, with this mark.
+    /// A quorum primary, with its identity record.
     Primary(Mark),
 }
 
@@ -92,15 +92,15 @@ impl Role {
     }
 }
 
-/// One node's view of a Redis server.
+/// A Redis server as seen by a node.
 pub(crate) struct RedisStore {
     server: Arc<Server>,
-    /// The runtime of the connections.
+    /// The runtime that drives the connections.
     runtime: Handle,
     of_commands: Arc<OfCommands>,
     subscription: Subscription,
     of_messages: Arc<OfMessages>,
-    /// The connections for grants that count only once replicas have them.
+    /// The connections for grants that require confirmation by replicas.
     confirmations: Option<Confirmations>,
     mark: Option<Arc<Mark>>,
     node_keys: NodeKeys,
@@ -108,8 +108,8 @@ pub(crate) struct RedisStore {
 }
 
 impl RedisStore {
-    /// Both connections stand, the subscription is confirmed and the rights are there when this
-    /// returns.
+    /// Returns once both connections are established, the subscription is confirmed and the rights
+    /// are checked.
     pub(crate) async fn connect(
         settings: RedisSettings,
         listener: Arc<dyn Listener>,
@@ -131,7 +131,7 @@ impl RedisStore {
         let wire = Wire { node, prefix, layout, topology, of_error: failure::of_text };
         let Wire { node, prefix, .. } = &wire;
         let closed = CancellationToken::new();
-        // Ends the tasks of a store that is not finished, too.
+        // Also ends the tasks of a store whose connect fails.
         let guard = closed.clone().drop_guard();
         let label = label.as_ref().map(Label::as_str);
         let name = connection_name::of(label, &process::of_this(), node.as_str());
@@ -163,15 +163,16 @@ impl RedisStore {
             let detail = "allow +info: it tells when a primary of a quorum has restarted";
             return Err(LockError::with_detail(LockErrorKind::Denied, detail));
         }
-        // Where somebody waits, a release without a script needs its answer read, for the script.
-        // A thread that drops a guard and then blocks must not be the one that reads it.
+        // If others wait, the script has to run after a release without a script, once the reply is
+        // read. A thread that drops a guard and then blocks must not be the thread that reads the
+        // reply.
         extras.compare = extras.compare.filter(|_| Handle::current().metrics().num_workers() > 1);
         link.settle(extras).await?;
         if extras.info {
             preflight::check_settings(&link, is_watched).await?;
         }
         if replicas.is_some() {
-            // Whether the user may.
+            // Checks the right to `WAIT`.
             link.run(redis::cmd("WAIT").arg(0).arg(1).to_owned())
                 .await
                 .map_err(LockError::of_store)?;
@@ -181,8 +182,7 @@ impl RedisStore {
             Confirmations::start(&connector, &server, replicas, request_timeout, &closed)
         });
         let channel = keys::grants_channel(prefix, node.as_str());
-        // A pattern has to be among the user's channels as it stands, and this one is never twice
-        // the same.
+        // ACLs list patterns literally, and this pattern is different for each node.
         let pattern = layout.pattern(node);
         let state = watch::Sender::new(Link::Up);
         let of_messages = Arc::new(OfMessages { node: node.clone(), layout, listener, state });
@@ -212,30 +212,31 @@ impl RedisStore {
         })
     }
 
-    /// Reads the mark of a primary of a quorum. Refuses that of another list.
+    /// Reads a quorum primary's identity record. Refuses another list's record.
     pub(crate) async fn look(&self) -> Result<(), LockError> {
         let Some(mark) = &self.mark else { return Ok(()) };
         mark.look(&self.server.link).await.map_err(|error| self.error(error))
     }
 
-    /// The use of a primary of a quorum so far. Refuses one that is not new in its present run.
+    /// How a quorum primary has been used so far. Refuses a server that is not new in the present
+    /// run.
     pub(crate) async fn used(&self) -> Result<Used, LockError> {
         let Some(mark) = &self.mark else { return Ok(Used::Not) };
         mark.used(&self.server.link).await.map_err(|error| self.error(error))
     }
 
-    /// Marks a primary of a quorum that has granted nothing yet.
+    /// Writes the identity record on a quorum primary that has granted nothing yet.
     pub(crate) async fn begin(&self) -> Result<(), LockError> {
         let Some(mark) = &self.mark else { return Ok(()) };
         mark.begin(&self.server.link).await.map_err(|error| self.error(error))
     }
 
-    /// The error, with the address of the server.
+    /// The error, with the server's address.
     pub(crate) fn error(&self, error: StoreError) -> LockError {
         LockError::of_store(error).at(self.server.link.address())
     }
 
-    /// As [`Store::confirm`], once this is polled.
+    /// Like [`Store::confirm`], but sends only when polled.
     fn confirmed(&self, batch: Batch) -> StoreFuture<Replies> {
         match &self.confirmations {
             Some(confirmations) => confirmations.run(batch).boxed(),
@@ -243,7 +244,7 @@ impl RedisStore {
         }
     }
 
-    /// The state of both connections; `slots` of a Cluster are served by the server.
+    /// The state of both connections; `slots` is how many slots of a Cluster the server serves.
     fn status(&self, slots: Option<u16>) -> ServerStatus {
         ServerStatus {
             address: self.server.link.address(),
@@ -287,7 +288,7 @@ impl Store for RedisStore {
         let of_messages = || {
             let client::Outage { since, error } = self.subscription.outage()?;
             let error = failure::of_client(error);
-            // After an outage of the server it comes back a little later than the commands.
+            // After a server outage the subscription recovers a little later than the commands.
             let since = since.max(self.server.link.up_since());
             let detail = format!("subscription: {}", error.detail);
             Some(Outage { since, error: StoreError::refused(error.kind, detail) })

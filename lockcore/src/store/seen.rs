@@ -1,11 +1,11 @@
-//! The greatest token that a process has seen on any primary of its quorum.
+//! The greatest token seen by a process on any quorum primary.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use proto::FencingToken;
 
-/// Part of the floor of each command to each of the primaries: no token that is drawn after this
-/// one was seen is below it, on whichever of them.
+/// Contributes to the token lower bound of each command to each primary: no command of this process
+/// draws a lower token, on any primary.
 #[derive(Debug, Default)]
 pub(crate) struct SeenTokens(AtomicU64);
 

@@ -1,11 +1,11 @@
-//! The server's time, from tokio's clock: it can be paused, and never runs backwards.
+//! The store's clock, based on tokio's clock: it can be paused, and never runs backwards.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use tokio::time::Instant;
 
-/// The wall clock at the start, plus the time since.
+/// The wall-clock time at the start, plus the time since.
 #[derive(Debug)]
 pub(super) struct StoreClock {
     started: Instant,
@@ -26,13 +26,13 @@ impl StoreClock {
         self.started_us.load(Ordering::Relaxed) + passed.as_micros() as u64
     }
 
-    /// As a clock that is set forward.
+    /// Sets the clock forward.
     #[cfg(test)]
     pub(super) fn set_forward(&self, by: std::time::Duration) {
         self.started_us.fetch_add(by.as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// As a clock that is set back.
+    /// Sets the clock back.
     #[cfg(test)]
     pub(super) fn set_back(&self, by: std::time::Duration) {
         self.started_us.fetch_sub(by.as_micros() as u64, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! One node's view of the store in memory.
+//! An in-memory store as seen by a node.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,19 +20,19 @@ use super::state::MemoryState;
 use crate::store::seen::SeenTokens;
 use crate::store::{Replies, Search, Standing, Store, StoreFuture, Then};
 
-/// The beginning of an epoch that is over.
+/// The epoch that stands for an ended epoch.
 const OVER: u64 = u64::MAX;
 
-/// Connected from its creation until it is closed or dropped.
+/// A node, connected from creation until it is closed or dropped.
 pub(super) struct MemoryNode {
     shared: Arc<SharedStore>,
     node: NodeId,
     layout: &'static dyn Layout,
-    /// The tokens that the process has seen on all primaries, if this is one of a quorum.
+    /// The tokens seen by the process on all primaries, if this is a quorum primary.
     seen: Option<Arc<SeenTokens>>,
-    /// The store's time at the last look how long it has forgotten nothing, µs since the epoch.
+    /// The store's time at the last `standing` call, µs since the epoch.
     looked_us: AtomicU64,
-    /// The beginning of its epoch as a primary of a quorum, and how often that was another one.
+    /// When the store's epoch as a quorum primary began, and how many epochs have ended.
     epoch_us: AtomicU64,
     epochs: AtomicU64,
     link: watch::Sender<Link>,
@@ -50,7 +50,7 @@ impl MemoryNode {
         Self { shared, node, layout, seen, looked_us, epoch_us, epochs, link }
     }
 
-    /// Runs one command, with the floor of this node.
+    /// Runs a command, with this node's token lower bound.
     fn run_on(
         &self,
         state: &mut MemoryState,
@@ -74,7 +74,7 @@ impl MemoryNode {
         Ok(answer)
     }
 
-    /// Runs commands at one time, then delivers the messages that they and others have posted.
+    /// Runs commands at a single time, then delivers all posted messages.
     fn step<T>(
         &self,
         run: impl FnOnce(&mut MemoryState, u64) -> Result<T, StoreError>,
@@ -83,7 +83,7 @@ impl MemoryNode {
         if !state.nodes.contains_key(self.node.as_str()) {
             return Err(closed());
         }
-        // Read under the mutex: commands see the time in the order in which they run.
+        // Read under the mutex, so that times rise in the order of commands.
         let now_us = self.shared.clock.now_us();
         let answer = run(&mut state, now_us);
         let has_mail = !state.outbox.is_empty();
@@ -94,13 +94,13 @@ impl MemoryNode {
         answer
     }
 
-    /// Counts the store as another one from now on if it was emptied in its epoch.
+    /// Counts the store as another server from now on if its data were lost in the current epoch.
     fn look(&self, state: &MemoryState) {
         let known = self.epoch_us.load(Ordering::Acquire);
         if ![state.emptied_us, OVER].contains(&known) {
             self.epoch_us.store(OVER, Ordering::Release);
             self.epochs.fetch_add(1, Ordering::AcqRel);
-            // Those that follow it look at the count.
+            // Wakes the tasks that watch the state; they read the server count again.
             self.link.send_modify(|_| {});
         }
     }
@@ -170,8 +170,8 @@ impl Store for MemoryNode {
 
     fn reopen_subscription(&self) {
         let mut state = self.shared.state();
-        // A node made deaf stays so: told of a new subscription it would ask again at once, for
-        // ever.
+        // A deaf node must stay deaf: after `Resubscribed`, its next touch would request another
+        // subscription, for ever.
         if state.deaf.has(self.node.as_str()) {
             return;
         }
@@ -185,7 +185,7 @@ impl Store for MemoryNode {
 
     fn close(&self) {
         let listener = self.shared.state().nodes.remove(self.node.as_str());
-        // Dropped without the mutex: it may be the last of its owner.
+        // Dropped outside the mutex: this may be the last reference to the listener's owner.
         drop(listener);
         self.link.send_replace(Link::down("closed"));
     }
@@ -203,12 +203,12 @@ impl fmt::Debug for MemoryNode {
     }
 }
 
-/// The search of the store, which is one step.
+/// A search through the store, in a single step.
 struct MemorySearch {
     shared: Arc<SharedStore>,
     node: NodeId,
     layout: &'static dyn Layout,
-    /// The first part of the names.
+    /// The name prefix.
     prefix: String,
 }
 

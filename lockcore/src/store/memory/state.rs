@@ -8,9 +8,9 @@ use proto::{Answer, Command, Event, LockErrorKind, LockName, NodeId, StoreError,
 
 use crate::store::Listener;
 
-/// The number of locks from which it is worth looking for ones to forget.
+/// From this many locks on, a sweep is worthwhile.
 pub(super) const MIN_SWEEP: usize = 1_024;
-/// After this time, most idle locks can be forgotten.
+/// After this time, most idle locks can be dropped.
 const SWEEP_PERIOD_MS: u64 = 60_000;
 
 /// A message with its recipient.
@@ -18,14 +18,13 @@ pub(super) type Letter = (Arc<dyn Listener>, Event);
 
 #[derive(Default)]
 pub(super) struct MemoryState {
-    /// All locks, by their names and the markers of their layouts: locks of two layouts are
-    /// different locks.
+    /// All locks, by name and layout marker: locks of two layouts are different locks.
     pub(super) locks: HashMap<(LockName, &'static str), Box<dyn Decide>>,
-    /// The counter of tokens.
+    /// The token counter.
     counter: Option<u64>,
-    /// The time at which the store was emptied, µs since the epoch.
+    /// When the store was last emptied, µs since the epoch.
     pub(super) emptied_us: u64,
-    /// The time at which it was restarted, and how often.
+    /// When the store was last restarted, and how often.
     pub(super) restarted_us: u64,
     pub(super) restarts: u64,
     pub(super) nodes: HashMap<Box<str>, Arc<dyn Listener>>,
@@ -34,15 +33,14 @@ pub(super) struct MemoryState {
     pub(super) is_delivering: bool,
     pub(super) deaf: Afflicted,
     pub(super) lossy: Afflicted,
-    /// The number of locks that the last sweep left.
+    /// How many locks were left by the last sweep.
     swept_to: usize,
-    /// The time of the last sweep.
+    /// When the last sweep was, ms since the epoch.
     swept_at_ms: u64,
 }
 
 impl MemoryState {
-    /// Runs one command on one lock and posts its messages. An acquire is refused if a test says
-    /// so.
+    /// Runs a command on a lock and posts its messages. A test can make acquires fail.
     pub(super) fn run(
         &mut self,
         lock: &LockName,
@@ -81,7 +79,7 @@ impl MemoryState {
         Ok(answer)
     }
 
-    /// Forgets all locks and tokens.
+    /// Removes all locks and the token counter.
     #[cfg(test)]
     pub(super) fn empty(&mut self) {
         self.locks.clear();
@@ -98,8 +96,8 @@ impl MemoryState {
         }
     }
 
-    /// Forgets locks of which nothing is left: when their number has doubled, which is a constant
-    /// cost per lock, and once in a while.
+    /// Drops locks with an empty state: when the number of locks has doubled, at a constant cost
+    /// per lock, and once a minute.
     fn sweep(&mut self, now_ms: u64) {
         let has_doubled = self.locks.len() >= MIN_SWEEP.max(2 * self.swept_to);
         if !has_doubled && now_ms < self.swept_at_ms + SWEEP_PERIOD_MS {
@@ -115,7 +113,7 @@ impl MemoryState {
     }
 }
 
-/// The number of members of an acquire.
+/// How many members an acquire has.
 fn members_of(command: &Command) -> usize {
     match command {
         Command::Acquire { members, .. } => members.len(),
@@ -123,7 +121,7 @@ fn members_of(command: &Command) -> usize {
     }
 }
 
-/// Nodes to which something is done in a test; there is nothing in it otherwise.
+/// Nodes with a simulated fault; only used in tests.
 #[derive(Debug, Default)]
 pub(super) struct Afflicted {
     #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The store in memory: clock, messages, nodes, forgetting.
+//! Tests for the in-memory store: clock, messages, nodes, sweeps.
 
 use std::sync::{Weak, mpsc};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::*;
 use crate::store::{Replies, Then};
 use crate::types::key::LockKey;
 
-/// Records the events that it hears, and then has its reaction.
+/// Records the received events, and then runs a reaction.
 #[derive(Default)]
 struct Ear {
     heard: Mutex<Vec<Event>>,
@@ -34,7 +34,7 @@ impl Listener for Ear {
     }
 }
 
-/// A process with its connection.
+/// A process with a connection.
 struct Process {
     node: NodeId,
     store: Arc<dyn Store>,
@@ -73,7 +73,7 @@ impl Process {
     }
 }
 
-/// Answers in memory are there at once.
+/// In-memory replies are immediate.
 fn run(store: &Arc<dyn Store>, lock: &LockName, command: Command) -> Result<Answer, StoreError> {
     let (lock, sent) = (lock.clone(), Moment::default());
     let ask = Ask { lock, command, sent, background: false, lane: 0, way: Way::Script };
@@ -210,7 +210,7 @@ fn a_deaf_node_is_passed_over_and_told_so_by_touch() {
     memory.set_deaf(&b.node, false);
     b.store.reopen_subscription();
     assert_eq!(b.heard(), [Event::Resubscribed]);
-    // The touch that follows puts it back into its place.
+    // The next touch restores the position.
     assert_eq!(listeners(), 1);
     a.release(&lock, 2);
     assert_eq!(b.heard().len(), 1);

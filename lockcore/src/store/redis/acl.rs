@@ -1,5 +1,5 @@
-//! The rights of the user: all that the scripts need, or connecting is refused with the rules to
-//! add.
+//! Checks the user's rights: if a right required by the scripts is missing, connecting fails with
+//! the rules to add.
 
 use client::{AclError, CommandLink, Compare, Extras, MissingRight, failure};
 use proto::wire::Wire;
@@ -12,27 +12,27 @@ use super::call::Scripted;
 use super::run::Run as _;
 use crate::types::error::LockError;
 
-/// The user whose rights are checked, and the keys and channels.
+/// The user to check, and the keys and channels.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AclCheck<'a> {
     pub(crate) wire: &'a Wire,
-    /// The namespace, all keys in which have to be the user's. Without one, it is not known which
-    /// names are whose.
+    /// The namespace, whose keys must all be allowed. Without a namespace, the user's lock names
+    /// are unknown.
     pub(crate) namespace: Option<&'a str>,
-    /// A name in the namespace that nothing else uses.
+    /// An otherwise unused name in the namespace.
     pub(crate) probe: &'a LockName,
 }
 
-/// Rights that are worth having.
+/// The user's optional rights.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rights {
-    /// The rights for the connections.
+    /// The optional rights for connections.
     pub(crate) extras: Extras,
-    /// The key of the node, to tell operators where its process runs.
+    /// The right to the node's key, which shows operators the node's process.
     pub(crate) node: bool,
 }
 
-/// A right that was refused, the reason, and the key or channel.
+/// A refused right, with the reason, and the key or channel.
 struct RefusedRight {
     right: String,
     why: Why,
@@ -41,15 +41,15 @@ struct RefusedRight {
 
 enum Why {
     Denied(MissingRight),
-    /// The server does not know the command.
+    /// The server does not have the command.
     Unknown,
 }
 
 impl AclCheck<'_> {
-    /// Refuses a user that cannot lock.
+    /// Fails for a user who cannot lock.
     pub(crate) async fn check(self, link: &CommandLink) -> Result<Rights, LockError> {
         let (refused, rights) = match self.ask(link, true).await {
-            // The server looks at the keys of a script before it runs it.
+            // The server checks a script's declared keys before running it.
             Err(error) if lacks_keys(&error) => self.ask(link, false).await,
             answer => answer,
         }
@@ -84,7 +84,7 @@ impl AclCheck<'_> {
         })
     }
 
-    /// The rules that an `ACL SETUSER` would have to have.
+    /// The missing rules, as for `ACL SETUSER`.
     fn missing(self, refused: &[RefusedRight]) -> Vec<String> {
         let mut missing = Vec::new();
         for refusal in refused {
@@ -129,7 +129,7 @@ fn read(answer: Value) -> Option<(Vec<RefusedRight>, Rights)> {
         redis::from_redis_value(answer).ok()?;
     let refusals = refused.chunks_exact(3).filter_map(|refusal| {
         let [right, error, object] = refusal else { return None };
-        // Full memory, say, is no reason not to start: holds can still be released.
+        // Other errors, such as full memory, must not prevent a start: holds can still be released.
         let why = match AclError::read(error) {
             Some(error) => Why::Denied(error.missing),
             None if failure::is_unknown_command(error) => Why::Unknown,
@@ -139,8 +139,8 @@ fn read(answer: Value) -> Option<(Vec<RefusedRight>, Rights)> {
     });
     let refused = refusals.collect();
     let Some(extras) = extras else {
-        // Before 7.0 a right shows only when it is used. CLIENT SETINFO came later, and MULTI
-        // may not be refused alone.
+        // Before 7.0 a missing right only shows when used. CLIENT SETINFO was added later, and
+        // MULTI must not be refused alone.
         let tried =
             Extras { info: true, load: true, identity: true, kill: true, ..Extras::default() };
         return Some((refused, Rights { extras: tried, node: true }));

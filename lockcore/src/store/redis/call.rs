@@ -1,11 +1,11 @@
-//! Calls of scripts of locks, and their answers as the protocol reads them.
+//! Calls of lock scripts, and their replies in protocol terms.
 
 use std::fmt;
 
 use client::ScriptCall;
 use proto::wire::{Call, Script, Value};
 
-/// The call of a script by its digest.
+/// A script call by digest.
 #[derive(Debug)]
 pub(crate) struct Scripted(pub(crate) ScriptCall);
 
@@ -30,7 +30,7 @@ impl Call for Scripted {
     }
 }
 
-/// The answer of a script.
+/// Converts a script's reply.
 pub(crate) fn value(answer: &redis::Value) -> Value<'_> {
     match answer {
         redis::Value::Nil => Value::Nil,

@@ -1,11 +1,11 @@
-//! The store on a Redis Cluster: each primary is a shard with connections of its own, and each lock
-//! lives on the shard that serves its slot.
+//! The Redis Cluster store: each primary is a shard with separate connections, and each lock is on
+//! the shard that serves the lock's slot.
 //!
 //! # Implementation notes
 //!
-//! - A shard is the store of one server, with its own connections, subscription and times. So
-//!   presence is as on one server: a script counts who listens at the primary that runs it.
-//!   The channels name the server, because a Cluster carries each message to all of its servers.
+//! - A shard is a single server's store, with connections, subscription and times. So presence is
+//!   as on a single server: a script counts the subscribers at the primary that runs it. The
+//!   channels contain the server's name, because a Cluster forwards each message to all servers.
 
 mod following;
 mod routing;
@@ -40,41 +40,41 @@ use crate::operate::status::ServerStatus;
 use crate::store::{Listener, Outage, Replied, Replies, Search, Store, StoreFuture, Then, begin};
 use crate::types::error::LockError;
 
-/// The settings of a store on a Cluster.
+/// Settings of a Cluster store.
 pub(crate) struct ClusterSettings {
     pub(crate) tls: Tls,
     pub(crate) credentials: Provider<Credentials>,
     pub(crate) node: NodeId,
-    /// First part of the grants channels.
+    /// Prefix of the grants channels.
     pub(crate) prefix: Arc<str>,
-    /// The label of this node, for people, if one is set.
+    /// This node's label for operators, if set.
     pub(crate) label: Option<Label>,
     pub(crate) namespace: Option<Arc<str>>,
     pub(crate) timeouts: Timeouts,
     pub(crate) replicas: Option<Replicas>,
 }
 
-/// One node's view of a Cluster.
+/// A Cluster as seen by a node.
 pub(crate) struct ClusterStore(Arc<Shared>);
 
 struct Shared {
     settings: ClusterSettings,
     listener: Arc<dyn Listener>,
     runtime: Handle,
-    /// The nodes that are asked first.
+    /// The Cluster nodes to query first.
     seeds: Vec<ConnectionInfo>,
     slots: Mutex<Slots>,
-    /// Some slot was found elsewhere since the core was last told.
+    /// Whether a slot has moved since the core was last notified.
     has_moved: AtomicBool,
     commands: watch::Sender<Link>,
     subscription: watch::Sender<Link>,
-    /// There is reason to ask again which primary serves a slot.
+    /// Wakes the topology refresh: the known topology may be outdated.
     outdated: Notify,
     closed: CancellationToken,
 }
 
 impl ClusterStore {
-    /// All primaries that serve a slot are connected when this returns.
+    /// Returns once all primaries that serve a slot are connected.
     pub(crate) async fn connect(
         cluster: &Cluster,
         settings: ClusterSettings,
@@ -102,13 +102,13 @@ impl ClusterStore {
             let (shard, primary) = opened?;
             shared.take_in(&shard, &primary);
         }
-        // The core is told of none before.
+        // The first topology is not a move.
         shared.has_moved.store(false, Ordering::Release);
         tokio::spawn(follow(Arc::clone(shared)));
         Ok(store)
     }
 
-    /// Sends a batch to the shard that serves its slot.
+    /// Sends a batch to the shard that serves the batch's slot.
     fn route(
         &self,
         route: Route,
@@ -120,8 +120,8 @@ impl ClusterStore {
         let routed = async move {
             let replied = shared.replied(route, &batch, send).await;
             if replied.is_err() {
-                // An error may be there at once, and lead to the next request: by a task, or many
-                // of them would stand on one stack.
+                // An immediate error may lead to the next request. Yield first, or many such
+                // requests would nest on a single stack.
                 tokio::task::yield_now().await;
             }
             then.take(batch, replied);
@@ -129,7 +129,7 @@ impl ClusterStore {
         begin(&self.0.runtime, Box::pin(routed));
     }
 
-    /// Sends a request that is no script to the shard that serves the slot.
+    /// Sends a request, except scripts, to the shard that serves the slot.
     fn at_slot<T: Send + 'static>(
         &self,
         slot: u16,
@@ -145,7 +145,7 @@ impl ClusterStore {
     }
 }
 
-/// Refuses nodes that cannot be spoken to alike, or in one database.
+/// Refuses nodes with different connection settings, sockets or a database other than 0.
 fn check(seeds: &[ConnectionInfo]) -> Result<(), LockError> {
     let refused = |detail| Err(LockError::with_detail(LockErrorKind::InvalidOption, detail));
     let Some(first) = seeds.first() else {
@@ -178,7 +178,7 @@ fn not_by_tcp() -> LockError {
     LockError::with_detail(LockErrorKind::InvalidOption, detail)
 }
 
-/// Opens the subscription of a shard anew that its server does not count.
+/// Reopens a shard's subscription if the server does not count it.
 fn note_listeners(shard: &Shard, answer: &Answer) {
     if let Answer::Touched(reply) = answer
         && reply.outcome.listeners == 0
@@ -189,7 +189,7 @@ fn note_listeners(shard: &Shard, answer: &Answer) {
 }
 
 impl Shared {
-    /// The reply to a batch from the shard that serves its slot.
+    /// Returns the reply to a batch from the shard that serves the batch's slot.
     async fn replied(
         &self,
         route: Route,
@@ -197,7 +197,7 @@ impl Shared {
         send: impl Fn(&Shard, Batch) -> StoreFuture<Replies> + Send + Sync,
     ) -> Replied {
         let Some(ask) = batch.first() else { return Err(proto::wire::no_such_command()) };
-        // A grant could not reach one that waits.
+        // Without a subscription a waiter would not receive the grant.
         let hears = matches!(ask.command, Command::Acquire { mode: Mode::Wait, .. });
         let way = Way { slot: ask.lock.slot(), hears, route };
         let (shard, reply) = self.routed(way, |shard| send(shard, batch.clone())).await?;
@@ -235,7 +235,7 @@ impl Store for ClusterStore {
         self.route(route, batch, then, |shard, batch| shard.store.confirmed(batch));
     }
 
-    /// Completes once one primary answers.
+    /// Completes once a primary responds.
     fn ping(&self) -> StoreFuture<()> {
         let shards: Vec<_> = self.0.slots().serving().cloned().collect();
         let first = async move {
@@ -290,7 +290,7 @@ impl Store for ClusterStore {
         all
     }
 
-    /// The primaries that serve a slot now.
+    /// Searches the primaries that serve a slot now.
     fn searches(&self, namespace: Option<&str>) -> Vec<Arc<dyn Search>> {
         let shards: Vec<_> = self.0.slots().serving().cloned().collect();
         shards.iter().flat_map(|shard| shard.store.searches(namespace)).collect()
@@ -311,7 +311,8 @@ impl Store for ClusterStore {
         self.0.subscription.subscribe()
     }
 
-    /// Each shard does that by itself: only it knows which server does not count it.
+    /// Does nothing: each shard reopens its own subscription, since only a shard knows which server
+    /// does not count it.
     fn reopen_subscription(&self) {}
 
     fn close(&self) {

@@ -1,5 +1,5 @@
-//! Grants and renewals that count only once replicas have them: connections of their own, since
-//! WAIT keeps its connection busy until the replicas have answered.
+//! Grants and renewals that require confirmation by replicas: on separate connections, since WAIT
+//! blocks a connection until the replicas have replied.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,19 +18,19 @@ use super::failure;
 use super::server::Server;
 use crate::store::{Replied, Replies};
 
-/// The number of connections that wait for replicas at the same time.
+/// How many connections can wait for replicas at the same time.
 const CONNECTIONS: usize = 4;
-/// Most scripts before one WAIT, which then counts for all of them.
+/// The most scripts before a WAIT, which then counts for all of them.
 const MAX_AT_ONCE: usize = 128;
 
-/// The number of replicas that have to have a grant or a renewal, and the time that they may take.
+/// How many replicas must have a grant or renewal, and within what time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Replicas {
     pub(crate) count: u32,
     pub(crate) timeout: Duration,
 }
 
-/// The way to those connections.
+/// Sends batches to the confirmation connections.
 pub(crate) struct Confirmations(mpsc::Sender<Pending>);
 
 struct Pending {
@@ -39,7 +39,7 @@ struct Pending {
 }
 
 impl Confirmations {
-    /// Opens the connections when they are needed, and keeps them until `closed`.
+    /// Starts the workers, which open connections on demand and keep them until `closed`.
     pub(crate) fn start(
         connector: &Arc<Connector>,
         server: &Arc<Server>,
@@ -69,7 +69,7 @@ impl Confirmations {
         Self(sender)
     }
 
-    /// Runs a script, and waits for the replicas.
+    /// Runs a batch's script, and waits for the replicas.
     pub(crate) fn run(&self, batch: Batch) -> impl Future<Output = Replied> + Send + use<> {
         let sender = self.0.clone();
         async move {
@@ -82,7 +82,7 @@ impl Confirmations {
     }
 }
 
-/// One connection.
+/// A worker with a connection.
 struct Worker {
     connector: Arc<Connector>,
     server: Arc<Server>,
@@ -91,15 +91,15 @@ struct Worker {
     connection: Option<Own>,
 }
 
-/// The connection of a worker.
+/// A worker's connection.
 #[derive(Clone)]
 struct Own {
     connection: Connection,
-    /// The number of the connection for commands at that time: when that one is replaced, the
-    /// primary may be another.
+    /// The command connection's generation at that time: a new generation may mean another
+    /// primary.
     generation: u64,
-    /// The time of its server when it was opened, µs since the epoch: it may be a server that the
-    /// connection for commands does not know yet.
+    /// The server's time when the connection was opened, µs since the epoch: this server may be
+    /// unknown to the command connection.
     opened_us: u64,
 }
 
@@ -120,7 +120,7 @@ impl Worker {
             Ok(own) => own,
             Err(error) => {
                 for pending in batch {
-                    // Nothing is left of a caller that went away.
+                    // Fails only if the caller has gone.
                     let _ = pending.reply.send(Err(error.clone()));
                 }
                 return;
@@ -171,7 +171,7 @@ impl Worker {
         }
     }
 
-    /// The number of replicas that have all that was written on this connection.
+    /// Returns how many replicas have everything written on this connection.
     async fn wait(&self, connection: Connection) -> Result<u32, RedisError> {
         let Replicas { count, timeout } = self.replicas;
         let mut command = redis::cmd("WAIT");

@@ -1,7 +1,7 @@
-//! The name of a node's connections, by which operators find its process.
+//! A node's connection name, which shows operators the node's process.
 
-/// The name in CLIENT LIST of both connections of a node: the label, if one is set, `host:pid` and
-/// the node. The list only has visible ASCII.
+/// A node's connection name in CLIENT LIST: the label, if set, `host:pid` and the node id.
+/// The list only allows visible ASCII.
 pub(super) fn of(label: Option<&str>, process: &str, node: &str) -> String {
     let parts: Vec<_> = ["lockcore"].into_iter().chain(label).chain([process, node]).collect();
     parts.join(":").chars().map(|c| if c.is_ascii_graphic() { c } else { '_' }).collect()

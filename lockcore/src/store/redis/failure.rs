@@ -1,4 +1,4 @@
-//! The errors of the scripts, and those of the client as a store tells them.
+//! Converts script errors and client errors to store errors.
 
 use client::{AclError, ClientError, ClientErrorKind, MissingRight};
 use proto::layout::{Layout, Rights};
@@ -7,10 +7,10 @@ use redis::RedisError;
 
 use crate::types::error::LockError;
 
-/// The code of the scripts' error that a primary of a quorum is not in the epoch of the command.
+/// The scripts' error code for a command whose epoch is not the quorum primary's epoch.
 const FORGOTTEN: &str = "FORGOTTEN";
 
-/// The kind of a lock's error for one of the client's.
+/// The lock error kind for a client error kind.
 fn kind(of: ClientErrorKind) -> LockErrorKind {
     match of {
         ClientErrorKind::InvalidOption => LockErrorKind::InvalidOption,
@@ -25,7 +25,7 @@ fn kind(of: ClientErrorKind) -> LockErrorKind {
     }
 }
 
-/// The store error for an error of the client.
+/// The store error for a client error.
 pub(crate) fn of_client(error: ClientError) -> StoreError {
     let ClientError { kind: of, detail, may_have_run } = error;
     StoreError { kind: kind(of), detail, may_have_run }
@@ -37,12 +37,12 @@ impl From<ClientError> for LockError {
     }
 }
 
-/// The store error for an error of a command that is no script.
+/// The store error for a failed command, except scripts.
 pub(crate) fn of_command(error: &RedisError) -> StoreError {
     of_client(client::failure::of_command(error))
 }
 
-/// The store error for an error of a script of this layout.
+/// The store error for a failed script of this layout.
 pub(crate) fn of_script(error: &RedisError, layout: &dyn Layout) -> StoreError {
     if let Some(detail) = foreign_key(error, layout) {
         return StoreError::refused(LockErrorKind::WrongType, detail);
@@ -59,36 +59,33 @@ pub(crate) fn of_script(error: &RedisError, layout: &dyn Layout) -> StoreError {
     of_client(said)
 }
 
-/// The same of an error that stands as text in the answer of a script.
+/// The store error for an error contained as text in a script's reply.
 pub(crate) fn of_text(said: &str, layout: &dyn Layout) -> StoreError {
     let said = said.strip_prefix('-').unwrap_or(said);
     let (code, detail) = said.split_once(' ').unwrap_or((said, ""));
     of_script(&redis::make_extension_error(code.into(), Some(detail.into())), layout)
 }
 
-/// The scripts' error for another program's key at one of the lock's names: which key, and its
-/// type.
+/// Describes the scripts' error for another program's key: the key and the type.
 fn foreign_key(error: &RedisError, layout: &dyn Layout) -> Option<String> {
     let (which, type_of) =
         error.detail()?.split_once(' ').filter(|_| error.code() == Some("WRONGTYPE"))?;
     layout.foreign_key(which, type_of)
 }
 
-/// Whether a primary of a quorum was emptied.
+/// Whether the error means that a quorum primary lost its data.
 pub(crate) fn is_forgotten(error: &RedisError) -> bool {
     error.code() == Some(FORGOTTEN)
 }
 
-/// The same of a server before Redis 7, too, where an error inside a script comes wrapped in an
-/// ERR.
+/// Also recognises the error of a server before Redis 7, which wraps script errors in an ERR.
 fn names_forgotten(error: &RedisError) -> bool {
     let detail = error.detail().unwrap_or_default();
     is_forgotten(error)
         || detail.split(|c: char| !c.is_ascii_alphanumeric()).any(|it| it == FORGOTTEN)
 }
 
-/// The remedy for a key or a channel that is missing, for a reader that knows neither lock nor
-/// channel.
+/// The rules to add for a missing key or channel, without knowing which lock or channel it was.
 fn advice(error: &AclError, layout: &dyn Layout) -> Option<String> {
     let Rights { keys, channels } = layout.rights();
     let rules = match &error.missing {

@@ -1,21 +1,21 @@
-//! The acquire and the release of a free lock without a script: `SET NX` on its lock key, and a
-//! token, in one transaction; and `DELIFEQ` or `DELEX` where the server has it. The acquire costs
-//! the server two thirds of the script's instructions.
+//! The fast path: acquires a free lock without a script, by `SET NX` on the lock key and a token in
+//! a transaction, and releases it by `DELIFEQ` or `DELEX` if supported. The acquire costs the
+//! server two thirds of the script's instructions.
 //!
 //! # Implementation notes
 //!
-//! - The acquire is the first short way of the script and nothing else: a lock without a lock key
-//!   is free, and has no waiters. Where there is a lock key, the transaction changes nothing but
-//!   the counter, and the node sends the acquire again by its script.
-//! - A token must be above the floor. If it is not, or if the transaction failed halfway, for
-//!   example at a counter that is no number, the member may hold the lock. The script then finds
-//!   the member as the holder, and draws another token.
-//! - The transaction reads the lock key at its end: if a response goes missing on the way, the next
-//!   one has the text of another member.
-//! - The release is the first short way of its script, too: a lock key that stores only the member
-//!   has no flag, so the lock has no waiters. Otherwise nothing has changed, and the script runs.
-//! - Of the responses only the last one counts. If it is not the response of a transaction, another
-//!   response went missing; it is never read as a response of a script.
+//! - The acquire is the first short path of the script and nothing else: a lock without a lock key
+//!   is free, and has no waiters. If the lock key exists, the transaction changes nothing but the
+//!   counter, and the node sends the acquire again by the script.
+//! - A token must be above the lower bound. If it is not, or if the transaction failed halfway, for
+//!   example at a non-numeric counter, the member may hold the lock. The script then finds the
+//!   member as the holder, and draws another token.
+//! - The transaction reads the lock key at the end: if a response goes missing on the way, the next
+//!   response has another member's text.
+//! - The release is the first short path of the script: a lock key that stores only the member has
+//!   no flag, so the lock has no waiters. Otherwise nothing has changed, and the script runs.
+//! - Only the last response counts. If it is not a transaction's response, another response went
+//!   missing; it is never read as a script's response.
 
 use client::{Compare, Packed, failure};
 use proto::Answer;
@@ -24,7 +24,7 @@ use redis::{RedisError, Value};
 
 use super::run::Judged;
 
-/// The command that deletes the door if it is the member's alone.
+/// The command that deletes the lock key if it stores only the member.
 pub(super) fn release(free: &FreeRelease<'_>, compare: Compare) -> Packed {
     let (door, member) = (free.door.as_bytes(), free.member.as_str().as_bytes());
     let mut packed = Packed::whole(1, 64 + door.len() + member.len());
@@ -33,7 +33,7 @@ pub(super) fn release(free: &FreeRelease<'_>, compare: Compare) -> Packed {
             packed.append(b"*3\r\n$7\r\nDELIFEQ\r\n");
             packed.word(door);
         }
-        // Without IFEQ it would delete any door.
+        // Without IFEQ it would delete any lock key.
         Compare::Delex => {
             packed.append(b"*4\r\n$5\r\nDELEX\r\n");
             packed.word(door);
@@ -44,7 +44,7 @@ pub(super) fn release(free: &FreeRelease<'_>, compare: Compare) -> Packed {
     packed
 }
 
-/// The commands of the transaction.
+/// The transaction's commands.
 pub(super) fn acquire(free: &FreeAcquire<'_>) -> Packed {
     let (door, member) = (free.door.as_bytes(), free.member.as_str().as_bytes());
     let mut lease = itoa::Buffer::new();
@@ -62,7 +62,7 @@ pub(super) fn acquire(free: &FreeAcquire<'_>) -> Packed {
     packed
 }
 
-/// The answer to a fast acquire, or the response of the server if it has no meaning for this one.
+/// The reply to a fast acquire, or the server's response if it is not a response to this acquire.
 pub(super) fn acquired(
     free: &FreeAcquire<'_>,
     floor_us: u64,
@@ -80,25 +80,25 @@ pub(super) fn acquired(
         },
         Ok(Ok(_)) => Err(Err(nonsense())),
         Ok(Err(error)) if error.code() == Some("EXECABORT") => Ok(FreeAcquire::not_served(false)),
-        // An error in the transaction's list, or of a server that refused `MULTI` alone.
+        // An error in the transaction's list, or from a server that refused only `MULTI`.
         Ok(Err(error)) if is_refusal(&error) => Ok(FreeAcquire::not_served(true)),
         response => Err(response),
     }
 }
 
-/// The answer to a fast release, or nothing if the script has to run.
+/// The reply to a fast release, or `None` if the script has to run.
 pub(super) fn released(response: Judged) -> Result<Option<Answer>, Judged> {
     match response {
         Ok(Ok(Value::Int(1))) => Ok(Some(FreeRelease::answer())),
         Ok(Ok(Value::Int(0))) => Ok(None),
         Ok(Ok(_)) => Err(Err(nonsense())),
-        // A single command that the server refuses did not run.
+        // A single command refused by the server did not run.
         Ok(Err(error)) if is_refusal(&error) => Ok(None),
         response => Err(response),
     }
 }
 
-/// Whether it is an error of the server, after which the connection goes on.
+/// Whether this is a server error after which the connection continues.
 fn is_refusal(error: &RedisError) -> bool {
     error.code().is_some() && !failure::breaks_connection(error)
 }
@@ -147,7 +147,7 @@ mod tests {
             assert_eq!(read(Value::Okay, Value::Int(token), me), not_served(true), "{token}");
         }
         assert_eq!(read(Value::Nil, Value::Int(101), "~2other"), not_served(false));
-        // A copy of this acquire may have run: the script grants it.
+        // A copy of this acquire may have run: the script grants the lock.
         assert_eq!(read(Value::Nil, Value::Int(101), me), not_served(false));
     }
 
@@ -160,7 +160,7 @@ mod tests {
             read(Value::Okay, Value::Nil, MEMBER.as_str()),
             of(Value::Okay),
             of(Value::Array(vec![Value::Okay])),
-            // A script would say so.
+            // A script's response.
             of(Value::Int(29_000 << 20)),
             of(Value::BulkString("1~2me".into())),
             of(granted),

@@ -1,4 +1,4 @@
-//! What the client tells a store: the servers and the state of its connections, and messages.
+//! The client's callbacks into a store: servers, connection states and messages.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use super::failure;
 use super::server_time::ServerTime;
 use crate::store::Listener;
 
-/// Follows the connection for commands.
+/// Follows the command connection.
 pub(super) struct OfCommands {
-    /// The times of the servers, each noted before a command goes there.
+    /// The servers' times, recorded before commands are sent to a server.
     pub(super) server_time: Arc<ServerTime>,
     pub(super) state: watch::Sender<Link>,
 }
@@ -34,8 +34,8 @@ impl LinkListener for OfCommands {
 /// Follows the subscription.
 ///
 /// Messages only save time: only the server decides which client holds a lock. If a message is
-/// lost, the next touch asks the server and acts on the answer. So a message that cannot be read is
-/// ignored.
+/// lost, the next touch sends a request to the server and acts on the reply. So unreadable messages
+/// are ignored.
 pub(super) struct OfMessages {
     pub(super) node: NodeId,
     pub(super) layout: &'static dyn Layout,

@@ -1,5 +1,5 @@
-//! One request on its way: from the commands of a node to bytes, and from the answer of the server
-//! to whoever takes the reply.
+//! A request under way: encodes a node's commands, and decodes the server's response for the
+//! receiver of the reply.
 
 use std::sync::Arc;
 
@@ -16,30 +16,30 @@ use super::run::{Judged, finished_script, judged};
 use super::server::Server;
 use crate::store::{Replied, Replies, Then};
 
-/// A batch on its way, which takes its answer itself: one box for all that is left to do.
+/// A batch under way, which receives the response: a single box for everything left to do.
 pub(super) struct InFlight {
     server: Arc<Server>,
     batch: Batch,
-    /// The connection.
+    /// The connection and the server.
     sender: Sender,
-    /// The floors of the commands. Known only when they are written: they depend on the server.
+    /// The commands' token lower bounds. Known only at encoding: they depend on the server.
     floors: Floors,
     path: Path,
     then: Then,
 }
 
-/// The form in which the commands were sent last.
+/// The form in which the commands were last sent.
 enum Path {
-    /// The acquire or the release of a lock that may be free, without a script.
+    /// Without a script: acquires or releases a lock that may be free.
     Fast,
-    /// A script by its digest.
+    /// A script by digest.
     Digest,
-    /// A script by its source: it did not run by its digest.
+    /// A script by source, after the digest was unknown to the server.
     Source,
 }
 
 impl InFlight {
-    /// Sends the commands, at once if the connection stands.
+    /// Sends the commands, immediately if the connection is up.
     pub(super) fn send(server: Arc<Server>, batch: Batch, then: Then) {
         let link = server.link.clone();
         link.with_sender(move |sender| match sender {
@@ -52,7 +52,7 @@ impl InFlight {
         });
     }
 
-    /// As [`send`](Self::send), once this is polled.
+    /// Like [`send`](Self::send), but sends only when polled.
     pub(super) async fn ask(server: Arc<Server>, batch: Batch) -> Replied {
         let replied = answer_to(|then| {
             Self::send(server, batch, Then::call(move |_, replied| then(replied)));
@@ -75,7 +75,7 @@ impl InFlight {
         }
     }
 
-    /// The commands of the fast path, if the connection has one.
+    /// The fast-path command, if supported by the connection.
     fn fast(&self, ask: &Ask) -> Option<Packed> {
         let Self { server, sender, .. } = self;
         let command = (&ask.lock, &ask.command);
@@ -104,7 +104,7 @@ impl InFlight {
         server.link.send(&sender, command, self);
     }
 
-    /// Takes the response to the fast path, or runs the script.
+    /// Handles the response to the fast path, or runs the script.
     fn finish_fast(mut self: Box<Self>, response: Judged) {
         let Self { server, batch, sender, floors, .. } = &*self;
         let ask = &batch[0];
@@ -157,7 +157,7 @@ impl Recipient for InFlight {
         let answer = judged(server.link.judge(sender, answer));
         match path {
             Path::Fast => self.finish_fast(answer),
-            // A server that has forgotten the script did not run it.
+            // A server that does not have the script did not run it.
             Path::Digest if matches!(&answer, Ok(Err(error)) if is_unknown(error)) => {
                 self.write_script(|call| call.0.by_source());
             }

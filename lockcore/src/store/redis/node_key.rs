@@ -1,5 +1,4 @@
-//! The key of a node, which says in which process it runs. Its right is optional: no request
-//! depends on the key.
+//! The key with a node's process. The right to it is optional: no request depends on the key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,18 +16,17 @@ use super::run::Run as _;
 use crate::store::StoreFuture;
 use crate::store::process;
 
-/// The life of the key: a node that ends need not delete it.
+/// The key's expiry, so that a node does not have to delete the key.
 const LIFE: Duration = Duration::from_secs(60);
 
-/// The maximum length of a text that is taken for a process, in bytes: other programs may have
-/// written it.
+/// The maximum length of a process text, in bytes: another program may have written the key.
 const LONGEST: usize = 512;
 
-/// The keys of nodes on one server.
+/// The node keys on a server.
 pub(super) struct NodeKeys {
     link: CommandLink,
     node: NodeId,
-    /// Whether the user may use them, as far as is known.
+    /// Whether the user may access the keys, as far as known.
     may: Arc<AtomicBool>,
 }
 
@@ -57,7 +55,7 @@ impl NodeKeys {
         })
     }
 
-    /// Runs a command, unless the user may not.
+    /// Runs a command, unless the right is missing.
     fn run<T: Default + Send + 'static>(
         &self,
         command: Cmd,
@@ -71,14 +69,14 @@ impl NodeKeys {
             match link.run(command).await {
                 Ok(answer) => Ok(read(answer)),
                 Err(error) if error.kind == LockErrorKind::Denied => {
-                    // The server logs each attempt.
+                    // The server logs each refused attempt.
                     if may.swap(false, Ordering::Relaxed) {
                         let reason = &*error.detail;
                         debug!(reason, "operators are not told in which process nodes run");
                     }
                     Ok(T::default())
                 }
-                // The key of another program.
+                // Another program's key.
                 Err(error) if error.kind == LockErrorKind::WrongType => Ok(T::default()),
                 Err(error) => Err(error),
             }

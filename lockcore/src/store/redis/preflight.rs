@@ -1,4 +1,4 @@
-//! The checks of a server at connect: version, mode, role and memory policy.
+//! Checks a server at connect: version, mode, role and memory policy.
 
 use std::collections::HashMap;
 
@@ -10,13 +10,13 @@ use tracing::{debug, warn};
 use super::run::Run as _;
 use crate::types::error::LockError;
 
-/// The oldest server that has all commands we use.
+/// The oldest server version with all commands we use.
 const OLDEST: (u32, u32) = (6, 2);
 
-/// The answer of a server to INFO.
+/// A server's reply to INFO.
 pub(super) struct Info(HashMap<String, String>);
 
-/// Refuses a server that cannot carry locks.
+/// Refuses a server that cannot have locks.
 pub(crate) async fn check_server(
     link: &CommandLink,
     hello: Option<Hello>,
@@ -30,7 +30,7 @@ pub(crate) async fn check_server(
         };
         return check(Server { version: &version, mode, is_replica: role == "replica" }, topology);
     }
-    // Too old for HELLO, or a proxy that does not know it.
+    // Too old for HELLO, or a proxy without HELLO.
     match info(link).await {
         Ok(info) => {
             let mode = match (info.of("redis_mode"), info.of("cluster_enabled")) {
@@ -49,7 +49,7 @@ pub(crate) async fn check_server(
     }
 }
 
-/// A server as it describes itself.
+/// A server's description of itself.
 #[derive(Debug, Clone, Copy)]
 struct Server<'a> {
     version: &'a str,
@@ -95,7 +95,7 @@ fn check(server: Server<'_>, topology: Topology) -> Result<(), LockError> {
     Ok(())
 }
 
-/// Warns of a server that may lose locks. `is_watched`: sentinels may put another in its place.
+/// Warns about a server that may lose locks. `is_watched`: sentinels may replace the server.
 pub(crate) async fn check_settings(link: &CommandLink, is_watched: bool) -> Result<(), LockError> {
     let info = match info(link).await {
         Ok(info) => info,
@@ -112,7 +112,7 @@ pub(crate) async fn check_settings(link: &CommandLink, is_watched: bool) -> Resu
             "Redis may evict locks when its memory is full: set maxmemory-policy to noeviction"
         );
     }
-    // Told only where min-replicas-to-write and min-replicas-max-lag are set.
+    // Only reported if min-replicas-to-write and min-replicas-max-lag are set.
     if is_watched && info.of("min_slaves_good_slaves").is_empty() {
         warn!(
             "an old primary that comes back grants locks until the sentinels demote it: set \

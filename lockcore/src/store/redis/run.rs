@@ -1,4 +1,4 @@
-//! Commands of a store by its link, with the errors of a store.
+//! Runs commands on a command link, with store errors.
 
 use client::{CommandLink, Packed, Sender};
 use proto::StoreError;
@@ -8,15 +8,15 @@ use redis::{Cmd, RedisError, Value};
 use super::call::Scripted;
 use super::failure;
 
-/// An answer of the server. The outer error: it does not count.
+/// A server's response. Outer error: the response does not count.
 pub(crate) type Judged = Result<Result<Value, RedisError>, StoreError>;
 
-/// Runs commands.
+/// Runs commands with store errors.
 pub(crate) trait Run {
     /// Runs a command.
     async fn run(&self, command: Cmd) -> Result<Value, StoreError>;
 
-    /// Runs a command on this very connection.
+    /// Runs a command on this connection only.
     async fn run_on(&self, sender: Sender, command: Cmd) -> Result<Value, StoreError>;
 
     /// Runs a script of this layout.
@@ -37,17 +37,17 @@ impl Run for CommandLink {
     }
 }
 
-/// The answer with the error of a store.
+/// Converts the client error to a store error.
 pub(crate) fn judged(answer: client::Judged) -> Judged {
     answer.map_err(failure::of_client)
 }
 
-/// The answer to a command that is no script, or the error of the server as a store tells it.
+/// The response to a command, except scripts, or the server's error as a store error.
 fn finished(answer: Judged) -> Result<Value, StoreError> {
     answer?.map_err(|error| failure::of_command(&error))
 }
 
-/// The answer of a script of this layout, or the error of the server as a store tells it.
+/// The response to a script of this layout, or the server's error as a store error.
 pub(crate) fn finished_script(answer: Judged, layout: &dyn Layout) -> Result<Value, StoreError> {
     answer?.map_err(|error| failure::of_script(&error, layout))
 }

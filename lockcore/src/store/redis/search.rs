@@ -1,10 +1,9 @@
-//! The search of one server for the doors of locks, by SCAN: it looks at all keys of the database,
-//! some at a time.
+//! Searches a server for lock keys by SCAN, which examines all keys in the database, some at a
+//! time.
 //!
 //! # Implementation notes
 //!
-//! - A cursor means something to one server alone: where another one has taken its place, the
-//!   search ends with an error.
+//! - A cursor is only valid on a single server: if another server takes over, the search fails.
 
 use std::fmt;
 
@@ -18,13 +17,13 @@ use super::failure;
 use super::run::Run as _;
 use crate::store::{Search, StoreFuture};
 
-/// The number of keys that a server looks at in one step: a fraction of a millisecond.
+/// How many keys a server examines in a step: a fraction of a millisecond.
 const STEP: usize = 1_000;
 
-/// The search of a server.
+/// A search through a server's keys.
 pub(super) struct RedisSearch {
     link: CommandLink,
-    /// The number of the server.
+    /// The server number.
     server: u64,
     pattern: String,
 }
@@ -57,7 +56,7 @@ impl Search for RedisSearch {
     }
 }
 
-/// The names of locks among the keys that were found, and the next cursor.
+/// The names of the locks whose keys were found, and the next cursor.
 fn read(answer: &Value) -> Option<(Vec<LockName>, u64)> {
     let (cursor, keys): (u64, Vec<Vec<u8>>) = redis::from_redis_value_ref(answer).ok()?;
     let name = |key: &Vec<u8>| LockName::of_door(std::str::from_utf8(key).ok()?);

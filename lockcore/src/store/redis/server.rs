@@ -1,5 +1,4 @@
-//! One server as a node knows it: the connection, the wire, and the times and tokens that it has
-//! told.
+//! A server as known to a node: the connection, the wire, and the times and tokens received.
 
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use redis::Value;
 use super::call::value;
 use super::server_time::ServerTime;
 
-/// A server and all that is known of it.
+/// A server, with everything known about it.
 pub(super) struct Server {
     pub(super) wire: Wire,
     pub(super) link: CommandLink,
@@ -20,13 +19,13 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// The floors of a batch to the server with this number.
+    /// The token lower bounds for a batch sent to the server with this number.
     pub(super) fn floors(&self, batch: &Batch, server: u64) -> Floors {
         let slot = batch.first().map_or(0, |ask| self.slot(&ask.lock));
         self.server_time.floors(slot, server)
     }
 
-    /// An answer for each command, from the server with this number.
+    /// Decodes the replies from the server with this number.
     pub(super) fn answers(
         &self,
         batch: &Batch,
@@ -42,7 +41,7 @@ impl Server {
         Ok(answers)
     }
 
-    /// Remembers the time and the tokens that the server with this number has told.
+    /// Records the time and the tokens in a reply from the server with this number.
     pub(super) fn note(&self, lock: &LockName, answer: &Answer, server: u64) {
         let slot = self.slot(lock);
         if let Some(now_us) = answer.now_us() {

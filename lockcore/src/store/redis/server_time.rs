@@ -1,29 +1,29 @@
-//! The tokens and times that this node has seen on servers. Each command carries them as its
-//! *floor*, and no new token is below it: after a failover the new primary may neither know the
-//! last tokens nor have a clock that has passed them.
+//! The token lower bound (`floor`): the tokens and times received by this node from servers. Each
+//! command carries it, and every new token is above it: after a failover the new primary may
+//! neither have the last tokens nor a clock that is ahead of them.
 //!
-//! A token is the next number of the server's counter, so the server's clock is told only once in a
-//! while, and a floor above the counter costs a longer way. So of the times, the floor takes over:
-//! the server's own at each connect, before any command goes to it, so that it is above all that
-//! the servers before it have issued; each that a server before has told; and of those that the
-//! present server tells, each that is a second or more above the floor.
+//! A token is the next number of the server's counter, so replies rarely contain the server's time,
+//! and a lower bound above the counter requires a longer path. So only some times raise the lower
+//! bound: the server's own at each connect, before any command is sent there, so that it is above
+//! everything issued by previous servers; each time received from a previous server; and each time
+//! received from the present server that is a second or more above the lower bound.
 //!
-//! A read shares a token that was issued before. So the scripts also get the latest token or time
-//! that was seen on the servers before the present one, and share no token that is not above it:
-//! such a token may be below that of a lock which the failover lost.
+//! A read shares a token issued earlier. So the scripts also receive the latest token or time seen
+//! on previous servers (`elsewhere`), and share a token only if it is above: a lower token may be
+//! below the token of a lock lost by the failover.
 //!
-//! A clock may have been wrong by years. A time that is more than a day ahead of two later answers
-//! is forgotten, and so is a token in advance, which only a forged message tells.
+//! A clock may have been wrong by years. A time more than a day ahead of two later replies is
+//! discarded, and so is a token in advance of all clocks, which only a forged message contains.
 //!
-//! All of that is kept for each counter: in a Redis Cluster each slot has one. A floor by the
-//! tokens of another slot would be above the counter of this one for ever, and each command would
-//! go the longer way.
+//! All of this is kept per counter: in a Redis Cluster each slot has a counter. A lower bound from
+//! another slot's tokens would stay above this slot's counter for ever, and each command would take
+//! the longer path.
 //!
-//! The primaries of a quorum have a counter each, and the floor of each has the tokens of all.
-//! Their clocks may differ: a time of one is none of another's.
+//! Each quorum primary has a counter, and its lower bound includes the tokens of all primaries.
+//! Primaries' clocks may differ, so a primary's times do not apply to another.
 //!
-//! Leases end by the server's own clock alone. Were they held up with the tokens, time would stand
-//! still for as long as that clock is behind, and a waiter that died would keep its place.
+//! Leases end by the server's own clock only. If they followed the tokens, time would stand still
+//! until the clock catches up, and a dead waiter would keep its position.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,31 +37,31 @@ use tracing::warn;
 
 use crate::store::seen::SeenTokens;
 
-/// A day in µs. Clocks that are kept at all differ by less.
+/// A day in µs. Maintained clocks differ by less.
 const WRONG_BY: u64 = 24 * 60 * 60 * 1_000_000;
 /// A second in µs.
 const STEP: u64 = 1_000_000;
-/// The bit of an epoch that is over.
+/// Set in the epoch once it has ended.
 const OVER: u64 = 1 << 63;
 
-/// The times and tokens of all servers so far, by the counters of the tokens.
+/// The times and tokens of all servers so far, per token counter.
 #[derive(Debug, Default)]
 pub(crate) struct ServerTime {
     counters: Mutex<Counters>,
-    /// The tokens of all primaries, where the server is one of a quorum.
+    /// The tokens of all primaries, if the server is a quorum primary.
     seen: Option<Arc<SeenTokens>>,
-    /// The time at which the known epoch of a primary of a quorum began, µs since 1970, or 0. The
-    /// bit [`OVER`] is set once the epoch is known to be over.
+    /// When the known epoch of a quorum primary began, µs since 1970, or 0. The bit [`OVER`] is set
+    /// once the epoch is known to have ended.
     epoch: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Counters {
-    /// As they begin for a counter of which nothing was seen yet.
+    /// The initial values for a counter without any reply yet.
     first: Times,
-    /// The moment of the last connect.
+    /// When the node last connected.
     connected: Option<Instant>,
-    /// Those of each slot; 0 is the slot of a server with one counter.
+    /// By slot; a server with a single counter has slot 0.
     by_slot: BTreeMap<u16, Times>,
 }
 
@@ -80,23 +80,23 @@ impl Counters {
 struct Times {
     /// The greatest token.
     token: u64,
-    /// The time that the floor has taken over.
+    /// The greatest time that has raised the lower bound.
     taken: u64,
     /// The latest time.
     latest: u64,
-    /// The latest token and time of the servers before the present one.
+    /// The latest token or time from previous servers.
     elsewhere: u64,
-    /// The number of the present server.
+    /// The present server's number.
     server: u64,
-    /// Whether the answer before was a day behind the latest time.
+    /// Whether the previous reply was a day behind the latest time.
     was_behind: bool,
 }
 
 impl Times {
-    /// Notes that commands go to this server from now on.
+    /// Notes that commands are sent to this server from now on.
     fn arrive(&mut self, server: u64) {
         if server > self.server {
-            // Of a slot that was taken over, more may be known than any time of this server.
+            // For a slot that was taken over, this may be above any time of this server.
             self.elsewhere = self.elsewhere.max(self.latest).max(self.token);
             self.taken = self.taken.max(self.latest);
             self.server = server;
@@ -125,12 +125,12 @@ impl Times {
 }
 
 impl ServerTime {
-    /// That of a primary of a quorum, all of which note the tokens that they have seen there.
+    /// The times of a quorum primary, which share the tokens `seen` on all primaries.
     pub(crate) fn of_quorum(seen: Arc<SeenTokens>) -> Self {
         Self { seen: Some(seen), ..Self::default() }
     }
 
-    /// The floors of a command for a lock of this slot, to the server with this number.
+    /// The token lower bounds for a lock in this slot, on the server with this number.
     pub(crate) fn floors(&self, slot: u16, server: u64) -> Floors {
         let mut counters = self.counters();
         let times = counters.of(slot);
@@ -144,17 +144,18 @@ impl ServerTime {
         }
     }
 
-    /// The beginning of the epoch that is known of a primary of a quorum, µs since 1970, or 0.
+    /// When the known epoch of a quorum primary began, µs since 1970, or 0.
     pub(crate) fn epoch_us(&self) -> u64 {
         self.epoch.load(Ordering::Acquire) & !OVER
     }
 
-    /// Notes the epoch that a primary of a quorum is in.
+    /// Records a quorum primary's present epoch.
     pub(crate) fn begin_epoch(&self, epoch_us: u64) {
         self.epoch.store(epoch_us, Ordering::Release);
     }
 
-    /// Notes that an epoch is over. Returns whether it was the known one, and not known to be over.
+    /// Records that an epoch has ended. Returns whether it was the known epoch, and not yet known
+    /// to have ended.
     pub(crate) fn end_epoch(&self, epoch_us: u64) -> bool {
         let over = epoch_us | OVER;
         let ended =
@@ -162,7 +163,7 @@ impl ServerTime {
         epoch_us != 0 && ended.is_ok()
     }
 
-    /// Remembers the time of the server with this number, to which nothing was sent yet.
+    /// Records the time on the server with this number, before anything is sent there.
     pub(crate) fn note_first(&self, now_us: u64, server: u64) {
         let mut counters = self.counters();
         counters.connected = Some(Instant::now());
@@ -174,8 +175,7 @@ impl ServerTime {
         }
     }
 
-    /// The locks of this slot were on a server of `other` until now, or an answer of that one came
-    /// only now.
+    /// Takes over a slot from a server of `other`, or a late reply from that server.
     pub(crate) fn take_over(&self, slot: u16, other: &Self) {
         let before = {
             let times = *other.counters().of(slot);
@@ -187,27 +187,27 @@ impl ServerTime {
         times.taken = times.taken.max(before);
     }
 
-    /// The present time of the server, going by the last connect.
+    /// The server's current time, estimated since the last connect.
     pub(crate) fn now_us(&self) -> u64 {
         self.counters().now_us()
     }
 
-    /// Remembers a time that the server with this number told of a lock in this slot.
+    /// Records a time received from the server with this number, for a lock in this slot.
     pub(crate) fn note(&self, now_us: u64, (slot, server): (u16, u64)) {
         let mut counters = self.counters();
         let times = counters.of(slot);
         times.tick(now_us);
-        // An answer may be read after the next server was found.
+        // A reply may be read after the next server was found.
         if server < times.server {
             times.elsewhere = times.elsewhere.max(now_us);
             times.taken = times.taken.max(now_us);
         }
     }
 
-    /// Remembers a token that the server with this number told of a lock in this slot.
+    /// Records a token received from the server with this number, for a lock in this slot.
     pub(crate) fn note_token(&self, token: FencingToken, (slot, server): (u16, u64)) {
         let mut counters = self.counters();
-        // Answers may not tell the time for days.
+        // Replies may lack the time for days.
         let is_plausible = |time_us: u64| token.get() <= time_us.saturating_add(WRONG_BY);
         if !is_plausible(counters.of(slot).latest) && !is_plausible(counters.now_us()) {
             return;
@@ -255,7 +255,7 @@ mod tests {
         }
     }
 
-    // Each time above the counter costs the next acquire a longer way.
+    // Each time above the counter sends the next acquire on a longer path.
     #[test]
     fn the_floor_takes_over_a_time_that_is_a_second_ahead_of_it() {
         let server_time = ServerTime::default();
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(server_time.floors(0, 1), floors(NOW + 9, NOW + 9));
     }
 
-    // L9: a clock that was years ahead raised all tokens of the process until its end.
+    // L9: a clock that was years ahead raised all later tokens of the process.
     #[test]
     fn a_time_that_two_later_answers_contradict_by_a_day_is_forgotten() {
         let years = 4_000_000_000_000_000;
@@ -318,14 +318,14 @@ mod tests {
         for _ in 0..9 {
             server_time.note(WRONG_BY, (0, 0));
         }
-        // Two that are too far behind, but not one after the other.
+        // Two replies too far behind, but not consecutive.
         for now in [WRONG_BY - 1, 2 * WRONG_BY, WRONG_BY - 1] {
             server_time.note(now, (0, 0));
         }
         assert_eq!(floor(&server_time, 0), 2 * WRONG_BY);
     }
 
-    // Paused, because a microsecond between the two lines would make the token a true one.
+    // Paused, because a microsecond between the two lines would make the token plausible.
     #[tokio::test(start_paused = true)]
     async fn a_token_that_is_a_day_ahead_of_all_clocks_is_a_forged_one() {
         let server_time = ServerTime::default();
@@ -334,8 +334,8 @@ mod tests {
         assert_eq!(floor(&server_time, 0), NOW);
     }
 
-    // Most answers do not tell the time: none may for days, in which another process draws numbers
-    // by the server's clock.
+    // Most replies lack the time: there may be none with it for days, while another process draws
+    // numbers by the server's clock.
     #[tokio::test(start_paused = true)]
     async fn a_token_of_days_later_is_none_in_advance_although_no_answer_has_told_the_time() {
         let server_time = ServerTime::default();
@@ -384,7 +384,7 @@ mod tests {
         assert_eq!(floor(&other, 0), NOW);
         one.note_token(token(NOW + 9), (0, 0));
         assert_eq!(floor(&other, 0), NOW + 9);
-        // A part that is shared goes by the servers before this one alone.
+        // A shared part depends only on the servers before this server.
         assert_eq!(other.floors(0, 0).elsewhere_us, 0);
         assert_eq!(floor(&ServerTime::default(), 0), 0);
     }

@@ -1,15 +1,16 @@
-//! The mark of a primary of a quorum, and the time for which its server has forgotten nothing.
+//! A quorum primary's identity record, and the time since the server last lost data.
 //!
 //! # Implementation notes
 //!
-//! - The mark is written, with the server's time, by the first process that finds none, or no
-//!   counter of its epoch: if one of the two is missing later, the server was emptied in between.
-//! - But not by one whose list other primaries contradict, unless a majority agrees with it: else a
-//!   process with an old list would claim a server that was emptied, and keep the others out.
-//! - A restart that keeps the mark is told by the server's run. The link asks for that on each new
-//!   connection, before a command can use it; a restart breaks connections.
-//! - The mark has the whole list of the primaries: another list would have majorities that do not
-//!   meet those of this one.
+//! - The first process that finds no record, or no counter of the record's epoch, writes the record
+//!   with the server's time: if either is missing later, the server lost data in between.
+//! - A process whose list other primaries contradict writes only if a majority agrees with its
+//!   list: otherwise a process with an old list would claim an emptied server, and keep the others
+//!   out.
+//! - A restart that keeps the record shows in the server's run id. The link reads it on each new
+//!   connection, before commands can use the connection; a restart breaks connections.
+//! - The record contains the whole list of primaries: the majorities of another list need not share
+//!   a primary with the majorities of this list.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -27,42 +28,42 @@ use super::run::Run as _;
 use super::server_time::ServerTime;
 use crate::store::Standing;
 
-/// The first part of the name of the key, before the namespace.
+/// The prefix for the record's key, before the namespace.
 const KEY: &str = "lockcore:quorum";
-/// The reason why no mark is written.
+/// Why no record is written.
 const UNMARKED: &str = "it has no mark, and is given none: other primaries belong to another quorum, \
     and no majority to that of this process";
-/// The replication id of a server that was never a replica.
+/// The replication id on a server that was never a replica.
 const NO_ID: &str = "0000000000000000000000000000000000000000";
 
-/// The mark that a primary is to have.
+/// The identity record expected on a primary.
 #[derive(Debug, Clone)]
 pub(crate) struct Mark {
     key: String,
     at: usize,
-    /// The marks of all primaries.
+    /// The records of all primaries.
     all: Arc<Marks>,
-    /// The part on which all processes agree: the place in the list, the longest lease, the list.
+    /// The part common to all processes: the primary index, the longest lease, the list.
     agreed: String,
-    /// A restart keeps all that the server has answered.
+    /// Whether a restart keeps everything the server has acknowledged.
     trusts_restarts: bool,
 }
 
-/// The marks of all primaries, as this process has found each last.
+/// The identity records of all primaries, as last found by this process.
 #[derive(Debug)]
 pub(crate) struct Marks(Mutex<Vec<Option<Sight>>>);
 
-/// The mark of one primary, as it was found.
+/// A primary's identity record, as found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sight {
     Missing,
     Ours,
-    /// Of another list, or no mark at all.
+    /// The record of another list, or an invalid record.
     Theirs,
 }
 
 impl Marks {
-    /// Those of `n` primaries, none of which was read yet.
+    /// The records of `n` primaries, unread yet.
     pub(crate) fn of(n: usize) -> Arc<Self> {
         Arc::new(Self(Mutex::new(vec![None; n])))
     }
@@ -75,7 +76,7 @@ impl Marks {
         self.each()[at] = Some(sight);
     }
 
-    /// Whether a mark may be written where none is.
+    /// Whether a missing record may be written.
     fn agree(&self) -> bool {
         let each = self.each();
         let count = |sight| each.iter().flatten().filter(|other| **other == sight).count();
@@ -83,12 +84,12 @@ impl Marks {
     }
 }
 
-/// A mark as it was found.
+/// An identity record, as found.
 #[derive(Debug, PartialEq, Eq)]
 struct Found<'a> {
-    /// The time at which it was written, µs since the epoch.
+    /// When the record was written, µs since the epoch.
     written_us: u64,
-    /// The run of the server in which nothing was granted before the mark was written.
+    /// The server run in which nothing was granted before the record was written.
     fresh: &'a str,
     agreed: &'a str,
 }
@@ -101,24 +102,24 @@ impl<'a> Found<'a> {
     }
 }
 
-/// The use of a server so far.
+/// How a server has been used so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Used {
     Not,
-    /// Marked as new in its present run, and nothing else.
+    /// Recorded as new in the present run, without grants.
     Marked,
-    /// So marked, and it may have granted something since.
+    /// Recorded as new, and may have granted something since.
     Granted,
 }
 
-/// The part of a server's INFO that decides whether it counts.
+/// The part of a server's INFO that decides whether the server counts.
 struct Server {
     run: String,
     uptime: Duration,
 }
 
 impl Mark {
-    /// The mark of the primary at this place of the list.
+    /// Creates the record expected on the primary at index `at` in the list.
     pub(crate) fn new(
         namespace: Option<&str>,
         (at, list): (usize, &str),
@@ -131,7 +132,7 @@ impl Mark {
         Self { key, at, all, agreed, trusts_restarts }
     }
 
-    /// Reads the mark, and writes none. Refuses that of another list.
+    /// Reads the record without writing. Refuses the record of another list.
     pub(crate) async fn look(&self, link: &CommandLink) -> Result<(), StoreError> {
         match self.read_or_write(link, "").await? {
             Some(text) => self.found(&text).map(drop),
@@ -142,7 +143,7 @@ impl Mark {
         }
     }
 
-    /// The time for which the server has forgotten nothing. Notes its present time.
+    /// Returns the time since the server last lost data, and records the server's current time.
     pub(crate) async fn standing(
         &self,
         link: &CommandLink,
@@ -157,13 +158,14 @@ impl Mark {
             return Err(StoreError::refused(LockErrorKind::InvalidOption, UNMARKED));
         };
         let Found { written_us, fresh, .. } = self.found(&text)?;
-        // Before the epoch is told: nothing that is granted in it counts for the one before.
+        // Before the new epoch is published: a grant of the new epoch must not count for the old
+        // epoch.
         let known_us = server_time.epoch_us();
         if known_us != written_us && server_time.end_epoch(known_us) {
             link.count_as_another();
         }
         let server = link.servers();
-        // After the number was read: else it may be that of a server of which nothing was asked.
+        // After reading the number, which may otherwise belong to a server that was not examined.
         if link.generation() != generation {
             return Err(StoreError::ambiguous("the connection was replaced meanwhile"));
         }
@@ -178,8 +180,8 @@ impl Mark {
         Ok(Standing { server, age })
     }
 
-    /// The use of a server so far. Refuses one that was not marked as new in its present run: it
-    /// may have granted something.
+    /// Returns how the server has been used so far. Refuses a server not recorded as new in its
+    /// present run: it may have granted something.
     pub(crate) async fn used(&self, link: &CommandLink) -> Result<Used, StoreError> {
         let get = |key: &str| link.run(redis::cmd("GET").arg(key).to_owned());
         let Server { run, .. } = Self::server(link).await?;
@@ -196,15 +198,15 @@ impl Mark {
         Ok(if count == Some(written_us) { Used::Marked } else { Used::Granted })
     }
 
-    /// Marks a server that has granted nothing yet, unless it is marked.
+    /// Records a server without grants as new, unless it has a record.
     pub(crate) async fn begin(&self, link: &CommandLink) -> Result<(), StoreError> {
         let Server { run, .. } = Self::server(link).await?;
         let text = self.read_or_write(link, &run).await?;
         self.found(&text.unwrap_or_default()).map(drop)
     }
 
-    /// The mark that is there, or that is written since the server was emptied. Nothing is written
-    /// if `fresh` is empty.
+    /// Returns the existing record, or the record written now after the server lost data. With
+    /// an empty `fresh`, nothing is written.
     async fn read_or_write(
         &self,
         link: &CommandLink,
@@ -236,7 +238,7 @@ impl Mark {
         )))
     }
 
-    /// Refuses a server in whose place a replica may come, which nobody would see.
+    /// Refuses a server that a replica may replace unnoticed.
     async fn server(link: &CommandLink) -> Result<Server, StoreError> {
         let info = Info::read(&link.run(redis::cmd("INFO")).await?);
         let replid2 = info.of("master_replid2");
@@ -248,7 +250,7 @@ impl Mark {
                 "the server is a replica that was promoted: restart it"
             }
             "master" => {
-                // In whole seconds of a clock that is read now and then.
+                // In whole seconds, of a clock that is read now and then.
                 let uptime = info.of("uptime_in_seconds").parse::<u64>().unwrap_or_default();
                 let uptime = Duration::from_secs(uptime.saturating_sub(1));
                 return Ok(Server { run: info.of("run_id").to_owned(), uptime });

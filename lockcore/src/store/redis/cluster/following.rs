@@ -1,13 +1,13 @@
-//! Following the slots: which primaries there are, the shards of those that are new, and the end of
-//! those of before.
+//! Topology refresh: queries which primaries there are, opens shards for new primaries, and closes
+//! shards that were replaced.
 //!
 //! # Implementation notes
 //!
-//! - The core is told when a slot is found at another shard or when a shard's server is another
-//!   one: the slot has another lane then. It renews and touches all, and the members that ended
-//!   lately in such a slot leave anew. For the sake of slots that move one by one it is told of all
-//!   of them together, by the next look.
-//! - A shard that lost its slots stays open for a while, since grants of its last moments come as
+//! - The core is notified when a slot moves to another shard, or a shard's server is replaced: the
+//!   slot then has another lane. The core renews and touches everything, and repeats the leaves of
+//!   members that ended recently in such a slot. Because slots may move one by one, the next
+//!   refresh reports all moves together.
+//! - A shard that lost its slots stays open for a while, because its last grants still arrive as
 //!   messages.
 
 use std::sync::Arc;
@@ -32,29 +32,29 @@ use crate::store::redis::{RedisSettings, RedisStore, Role};
 use crate::types::error::LockError;
 use crate::types::key::LockKey;
 
-/// The time after which a server is asked again which primary serves a slot,
+/// How often the topology is queried,
 const FOLLOW: Duration = Duration::from_secs(2);
-/// while a primary does not answer: another may take its place at any moment,
+/// and how often while a primary does not respond: it may be replaced at any moment,
 const FOLLOW_FAULT: Duration = Duration::from_millis(250);
-/// and the time before which it is not.
+/// but never more often than this.
 const LEAST: Duration = Duration::from_millis(100);
-/// The time after which another server is asked: the one before may stand still.
+/// After this time another server is queried, because the first may be frozen.
 const ANOTHER: Duration = Duration::from_millis(500);
-/// The time for which a shard without slots stays open.
+/// How long a shard without slots stays open.
 const RETIRED: Duration = Duration::from_secs(60);
-/// Most names that are tried for one in the slots of a shard.
+/// The most names tried to find a name in a shard's slots.
 const MAX_PROBES: u32 = 1_000_000;
-/// The number of characters of a server's name that are part of its channels.
+/// How many characters of a server's name are part of the channels.
 const NAMED: usize = 8;
 
 impl Shared {
-    /// Tells the core of the connections, and has it read the lanes.
+    /// Publishes the connection states to the core, which then reads the lanes.
     fn tell(&self) {
         let links = |of: fn(&Shard) -> &watch::Receiver<Link>| {
             let slots = self.slots();
             let mut links = slots.serving().map(|shard| of(shard).borrow().clone());
             let first = links.next().unwrap_or_else(|| Link::down("no primary serves a slot"));
-            // Up while one primary is: the others fail their own requests only.
+            // Up while any primary is up: the others only fail their own requests.
             if first.is_up() || links.any(|link| link.is_up()) { Link::Up } else { first }
         };
         let (commands, subscription) =
@@ -63,7 +63,7 @@ impl Shared {
         self.commands.send_replace(commands);
     }
 
-    /// The way to reach a server.
+    /// The connection settings for a server.
     fn reach(&self, Address { host, port }: Address) -> ConnectionInfo {
         let first = &self.seeds[0];
         let address = match first.addr() {
@@ -112,7 +112,7 @@ impl Shared {
         Ok((shard, primary))
     }
 
-    /// A name that nothing else uses, in the slots of the primary.
+    /// An otherwise unused name in the primary's slots.
     fn probe(&self, primary: &Primary) -> Result<Option<LockName>, LockError> {
         let ClusterSettings { node, namespace, .. } = &self.settings;
         for number in 0..MAX_PROBES {
@@ -128,7 +128,7 @@ impl Shared {
         Ok(None)
     }
 
-    /// Gives an open shard its slots.
+    /// Assigns a primary's slots to an open shard.
     pub(super) fn take_in(&self, shard: &Arc<Shard>, primary: &Primary) {
         let mut slots = self.slots();
         if !slots.open().any(|open| Arc::ptr_eq(open, shard)) {
@@ -143,7 +143,7 @@ impl Shared {
         }
     }
 
-    /// Asks the seeds in turn for the primaries.
+    /// Queries the seeds in turn for the primaries.
     pub(super) async fn ask_seeds(&self) -> Result<Vec<Primary>, LockError> {
         let mut refused = None;
         for seed in &self.seeds {
@@ -155,7 +155,7 @@ impl Shared {
         Err(refused.expect("there is a seed"))
     }
 
-    /// Asks one server on a connection of its own.
+    /// Queries a server on a separate connection.
     async fn ask_at(&self, info: ConnectionInfo) -> Result<Vec<Primary>, LockError> {
         let address = info.addr().clone();
         let connector = self.connector(info)?;
@@ -172,8 +172,8 @@ impl Shared {
         primaries.map_err(|error| LockError::from(error).at(&address))
     }
 
-    /// Asks for the primaries: on an open connection, another one each time, first those that can
-    /// know; else the seeds and all servers that were known.
+    /// Queries the primaries: on an open connection, a different one each time, responding shards
+    /// first; otherwise at the seeds and all known servers.
     async fn ask(&self, turn: usize) -> Result<Vec<Primary>, LockError> {
         let is_tls = matches!(self.seeds[0].addr(), ConnectionAddr::TcpTls { .. });
         let known: Vec<_> = self.slots().open().cloned().collect();
@@ -203,7 +203,7 @@ impl Shared {
         Err(refused)
     }
 
-    /// Learns which primary serves a slot, opens those that are new, and closes those of before.
+    /// Refreshes the topology: opens shards for new primaries, and closes replaced shards.
     async fn look(self: &Arc<Self>, turn: usize) {
         let primaries = match self.ask(turn).await {
             Ok(primaries) => primaries,
@@ -212,7 +212,7 @@ impl Shared {
                 return;
             }
         };
-        // The same server may be told by another name.
+        // The same server may be reported with another address.
         let is_known = |shard: &Shard, primary: &Primary| {
             let is_at_place =
                 || shard.address() == primary.place || shard.commands.borrow().is_up();
@@ -244,8 +244,8 @@ impl Shared {
         }
     }
 
-    /// Tells the core of slots that were found elsewhere. The requests to a primary that was
-    /// replaced end: it may stand still.
+    /// Notifies the core of moved slots. Requests to a replaced primary fail immediately, because
+    /// the server may be frozen.
     fn tell_moved(&self, is_primary: impl Fn(&Shard) -> bool) {
         let replaced = self.slots().replaced(is_primary, Instant::now());
         for shard in replaced {
@@ -265,7 +265,7 @@ impl Shared {
     }
 }
 
-/// Follows the slots until the store is closed.
+/// Refreshes the topology until the store is closed.
 pub(super) async fn follow(shared: Arc<Shared>) {
     let work = async {
         for turn in 0.. {
@@ -282,7 +282,7 @@ pub(super) async fn follow(shared: Arc<Shared>) {
     }
 }
 
-/// Tells the core when a connection of the shard comes back, or the last one goes.
+/// Notifies the core when a connection of the shard recovers, or the last one is lost.
 async fn watch_links(shared: Arc<Shared>, shard: Arc<Shard>) {
     let (mut commands, mut subscription) = (shard.commands.clone(), shard.subscription.clone());
     let mut servers = shard.store.servers();
@@ -298,12 +298,12 @@ async fn watch_links(shared: Arc<Shared>, shard: Arc<Shard>) {
                 shared.outdated.notify_one();
             }
             if std::mem::replace(&mut servers, shard.store.servers()) != servers {
-                // Before the state: the lanes are read after it.
+                // Before the state is published: the core reads the lanes afterwards.
                 shared.slots().renew(&shard);
             }
             let was_commands_up = shared.commands.borrow().is_up();
             let was_up = shared.subscription.borrow().is_up() && was_commands_up;
-            // While others are up, one that goes down changes nothing for them.
+            // While other shards are up, a lost connection changes nothing for them.
             if is_up || !was_up || !shared.is_any_up() {
                 shared.tell();
             }

@@ -1,13 +1,13 @@
-//! The way of a request to the shard that serves its slot, and after a refusal to the next.
+//! Routes a request to the shard that serves its slot, and follows redirects.
 //!
 //! # Implementation notes
 //!
-//! - Nothing is sent twice blindly. A command is sent again here only after an answer that says
-//!   that it did not run: see [`Route`]. After a connection that broke, or no answer in time, the
-//!   core decides, as everywhere.
-//! - A request never waits here for a connection that is down: its caller is told at once, and the
-//!   core asks again when told that a shard is up. Of a primary that is up and stands still only
-//!   its own requests wait, since the places of requests are counted for each primary: see
+//! - Nothing is sent twice blindly. A command is only sent again here after a reply that proves it
+//!   did not run: see [`Route`]. After a broken connection or a timeout the core decides, as
+//!   everywhere.
+//! - A request never waits here for a lost connection: it fails immediately, and the core retries
+//!   once notified that a shard is up. A frozen primary that is still connected only delays its own
+//!   requests, since requests under way are limited for each primary: see
 //!   [`Store::lanes`](crate::store::Store::lanes).
 
 use std::sync::Arc;
@@ -23,17 +23,17 @@ use super::{Shared, unavailable};
 use crate::store::StoreFuture;
 use crate::store::redis::run::Run as _;
 
-/// The way of a command.
+/// How to route a command.
 pub(super) struct Way {
     pub(super) slot: u16,
-    /// A message may come for it: its shard has to hear.
+    /// Whether a message may follow: then the shard's subscription must be up.
     pub(super) hears: bool,
     pub(super) route: Route,
 }
 
 impl Shared {
-    /// Sends a command to the shard that serves the slot, and again where the answer says that it
-    /// did not run for the sake of the slot.
+    /// Sends a command to the shard that serves the slot, and again if the reply proves that the
+    /// command did not run because of the slot.
     pub(super) async fn routed<T: Send + 'static>(
         &self,
         Way { slot, hears, mut route }: Way,
@@ -57,7 +57,7 @@ impl Shared {
             };
             let Some(redirect) = Redirect::read(&error, &shard.place.host) else {
                 if error.may_have_run {
-                    // It may be a primary that has been replaced.
+                    // The primary may have been replaced.
                     self.outdated.notify_one();
                 }
                 return Err(error);
@@ -101,7 +101,7 @@ impl Shared {
         self.slots().open().find(|shard| shard.is_at(place)).cloned()
     }
 
-    /// Notes where the slot is. Returns whether that shard is open.
+    /// Records the slot's new address. Returns whether a shard for it is open.
     fn moved(&self, slot: u16, place: &Place) -> bool {
         let Some(shard) = self.shard_at(place) else { return false };
         let mut slots = self.slots();
@@ -112,14 +112,14 @@ impl Shared {
     }
 }
 
-/// Sends a command to the server to which its slot moves. ASKING is for the next command of the
-/// connection: if that of another task comes between, this one is refused, and did not run.
+/// Sends a command to the server that a slot is moving to. ASKING applies to the connection's next
+/// command: if another task's command comes in between, this command is refused, and did not run.
 async fn asking<T: Send + 'static>(
     target: &Shard,
     send: impl Fn(&Shard) -> StoreFuture<T>,
 ) -> Result<T, StoreError> {
     let asking = target.store.server.link.run(redis::cmd("ASKING"));
-    // Both are sent in this order before either is waited for.
+    // Both are sent in this order before either response is awaited.
     let (_, answer) = join(asking, send(target)).await;
     answer
 }

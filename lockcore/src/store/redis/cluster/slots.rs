@@ -1,4 +1,4 @@
-//! The shard of each slot. A *shard* is one primary as a node speaks to it: a store of its own.
+//! Maps slots to shards. A *shard* is a primary as seen by a node, with a separate store.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -17,12 +17,12 @@ use crate::store::Store as _;
 use crate::store::redis::RedisStore;
 use crate::store::redis::server_time::ServerTime;
 
-/// The time without an answer after which a server that owes one may stand still.
+/// How long a server with an outstanding response may be silent before it counts as frozen.
 const SILENT: Duration = Duration::from_millis(500);
 
-/// One primary.
+/// A primary of the Cluster.
 pub(super) struct Shard {
-    /// The name of the server within the Cluster.
+    /// The server's name within the Cluster.
     pub(super) id: String,
     pub(super) place: Place,
     redirects: Place,
@@ -30,7 +30,8 @@ pub(super) struct Shard {
     pub(super) server_time: Arc<ServerTime>,
     pub(super) commands: watch::Receiver<Link>,
     pub(super) subscription: watch::Receiver<Link>,
-    /// It said last that its Cluster is down: the others may have another primary in its place.
+    /// Whether the last response was that the Cluster is down: the other servers may have elected
+    /// another primary.
     is_cut_off: AtomicBool,
 }
 
@@ -44,34 +45,35 @@ impl Shard {
         Self { id, place, redirects, store, server_time, commands, subscription, is_cut_off }
     }
 
-    /// The place at which it is reached.
+    /// The shard's address.
     pub(super) fn address(&self) -> Address {
         let Place { host, port } = self.place.clone();
         Address { host, port }
     }
 
-    /// Whether it does its work, as far as the last requests have shown.
+    /// Whether the server responds, as far as known from the last requests.
     pub(super) fn answers(&self) -> bool {
-        // Looked at by itself: the task that changes it holds a mutex that the next line waits for.
+        // In a separate statement: the task that changes the state holds a mutex that the next line
+        // waits for.
         let is_up = self.commands.borrow().is_up();
         let link = &self.store.server.link;
         let is_silent = link.unanswered() > Some(0) && link.silent_for() > SILENT;
         is_up && !is_silent && !self.is_cut_off.load(Relaxed)
     }
 
-    /// Notes whether its last answer was that its Cluster is down.
+    /// Records whether the last response was that the Cluster is down.
     pub(super) fn note_cut_off(&self, is_cut_off: bool) {
         if self.is_cut_off.load(Relaxed) != is_cut_off {
             self.is_cut_off.store(is_cut_off, Relaxed);
         }
     }
 
-    /// Whether a redirect to this place leads here.
+    /// Whether a redirect to `place` means this shard.
     pub(super) fn is_at(&self, place: &Place) -> bool {
         [&self.place, &self.redirects].contains(&place)
     }
 
-    /// Refuses at once a request that would wait for a connection.
+    /// Fails a request that would have to wait for a connection.
     pub(super) fn check(&self, hears: bool) -> Result<(), StoreError> {
         let down = |link: &watch::Receiver<Link>, what: &str| {
             let error = link.borrow().why_down()?;
@@ -83,7 +85,7 @@ impl Shard {
     }
 }
 
-/// The open shards, and the slots of each.
+/// The open shards with their slots.
 pub(super) struct Slots {
     owners: Box<[Option<Arc<Shard>>]>,
     open: Vec<OpenShard>,
@@ -91,13 +93,13 @@ pub(super) struct Slots {
 
 struct OpenShard {
     shard: Arc<Shard>,
-    /// No other open shard has it, and another server at the same place has another one.
+    /// Unique among the open shards; changes when another server replaces the shard's server.
     lane: u16,
-    /// The moment since which it has no slot, and is not told as a primary.
+    /// When the shard was found to have no slots and not to be a primary any more.
     retired: Option<Instant>,
 }
 
-/// The lane of slots that no shard serves.
+/// The lane of unserved slots.
 const NO_SHARD: u16 = 0;
 
 impl Slots {
@@ -114,12 +116,12 @@ impl Slots {
         self.open.iter().map(|open| &open.shard)
     }
 
-    /// The shards that serve at least one slot.
+    /// The shards that serve any slot.
     pub(super) fn serving(&self) -> impl Iterator<Item = &Arc<Shard>> {
         self.open().filter(|shard| serves(&self.owners, shard))
     }
 
-    /// The open shards, each with the number of its slots.
+    /// The open shards, each with its slot count.
     pub(super) fn counted(&self) -> Vec<(Arc<Shard>, u16)> {
         let is_same = |a: &Option<Arc<Shard>>, b: &Option<Arc<Shard>>| match (a, b) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
@@ -143,7 +145,7 @@ impl Slots {
         self.open.push(OpenShard { shard: Arc::clone(shard), lane, retired: None });
     }
 
-    /// Notes that the server of a shard is another one at the same place.
+    /// Records that another server has replaced the shard's server at the same address.
     pub(super) fn renew(&mut self, shard: &Arc<Shard>) {
         let lane = self.free_lane();
         let mut all = self.open.iter_mut();
@@ -166,7 +168,7 @@ impl Slots {
         self.owners.iter().map(|owner| lane_of(owner).unwrap_or(NO_SHARD)).collect()
     }
 
-    /// Gives the slot to this shard. Returns whether it had another one, or none.
+    /// Assigns the slot to this shard. Returns whether it was unassigned or another shard's.
     pub(super) fn give(&mut self, slot: u16, shard: &Arc<Shard>) -> bool {
         let Some(owner) = self.owners.get_mut(usize::from(slot)) else { return false };
         match owner.replace(Arc::clone(shard)) {
@@ -179,7 +181,8 @@ impl Slots {
         }
     }
 
-    /// Notes that a shard has answered: all that it told counts where the slot is by now.
+    /// Records a shard's reply: if the slot has moved, the reply's tokens and times apply to the
+    /// new owner.
     pub(super) fn note_answer(&self, slot: u16, shard: &Arc<Shard>) {
         if let Some(owner) = self.owner(slot)
             && !Arc::ptr_eq(owner, shard)
@@ -188,8 +191,8 @@ impl Slots {
         }
     }
 
-    /// Notes which shards have no slot, and are not named by `is_primary`. Returns those of which
-    /// this is new.
+    /// Records which shards have no slot and are not a primary by `is_primary`. Returns the shards
+    /// newly found so.
     pub(super) fn replaced(
         &mut self,
         is_primary: impl Fn(&Shard) -> bool,
@@ -208,8 +211,7 @@ impl Slots {
         replaced
     }
 
-    /// Takes out the shards that were replaced before this moment: the grants of their last moments
-    /// have been told.
+    /// Removes the shards replaced up to this moment: their last grants have been received.
     pub(super) fn retire(&mut self, before: Option<Instant>) -> Vec<Arc<Shard>> {
         let is_over =
             |open: &mut OpenShard| open.retired.is_some_and(|retired| Some(retired) <= before);
