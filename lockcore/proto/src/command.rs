@@ -13,12 +13,12 @@ use crate::member::Member;
 /// A command on a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command {
-    /// Acquires the demands of members of a node, or queues for them: member by member, in this
+    /// Acquires the demands of a node's members, or queues for them: member by member, in this
     /// order and in a single step.
     Acquire {
         /// The members.
         members: Vec<Member>,
-        /// Whether they may queue.
+        /// Whether the members may queue.
         mode: Mode,
         /// The most live waiters in the queue.
         queue_limit: u32,
@@ -28,18 +28,18 @@ pub enum Command {
         /// The holder.
         member: Member,
     },
-    /// Extends holds of a node to their full leases.
+    /// Extends a node's holds to their full leases.
     Renew {
         /// The holders.
         members: Vec<Member>,
     },
-    /// Extends a hold of a node to its full lease and returns its token: for a hold that has not
+    /// Extends a node's hold to the full lease and returns the token: for a hold that has not
     /// been handed out yet.
     Confirm {
         /// The holder.
         member: Member,
     },
-    /// Lowers the weight of a hold: a write becomes a read. A batch's hold becomes the hold of the
+    /// Lowers a hold's weight: a write becomes a read. A batch's hold becomes the hold of the
     /// served member, even if the weight stays the same.
     Reduce {
         /// The holder, by the name of the hold.
@@ -51,12 +51,12 @@ pub enum Command {
         /// The batch members that still wait, in order: they return to the front of the queue.
         back: Vec<u64>,
     },
-    /// Keeps waiters of a node alive.
+    /// Keeps a node's waiters alive.
     Touch {
         /// The waiters.
         members: Vec<Member>,
     },
-    /// Removes members of a node from the queue, or releases their holds.
+    /// Removes a node's members from the queue, or releases their holds.
     Leave {
         /// The members.
         leaving: Vec<Leaving>,

@@ -14,9 +14,9 @@ pub const ALL: u32 = 1 << 30;
 ///
 /// | demand | weight | limit | beside it |
 /// |---|---|---|---|
-/// | [`EXCLUSIVE`](Self::EXCLUSIVE), of `Locks::lock` | 2^30 | 2^30 | nothing |
-/// | [`READ`](Self::READ), of `Locks::read` | 1 | 2^30 | reads, and permits |
-/// | [`permits(n, limit)`](Self::permits), of `Locks::permit` | n | limit | reads and permits, as long as all together are no more than the limit |
+/// | [`EXCLUSIVE`](Self::EXCLUSIVE), by `Locks::lock` | 2^30 | 2^30 | nothing |
+/// | [`READ`](Self::READ), by `Locks::read` | 1 | 2^30 | reads, and permits |
+/// | [`permits(n, limit)`](Self::permits), by `Locks::permit` | n | limit | reads and permits, up to `limit` in total |
 ///
 /// ```
 /// # use lockcore_proto as lockcore;
@@ -73,7 +73,7 @@ impl Demand {
         !self.is_permits() && (self == other || self == Self::EXCLUSIVE && other == Self::READ)
     }
 
-    /// Whether the demand fits beside a weight in use of `used`.
+    /// Whether the demand fits beside holds with total weight `used`.
     pub fn fits(self, used: u64) -> bool {
         used + self.weight() <= self.limit()
     }

@@ -13,7 +13,7 @@ pub enum LockErrorKind {
     InvalidOption,
     /// The lock was not acquired within the caller's wait.
     Timeout,
-    /// The lock's queue has reached its `queue_limit`, or all queues of this `Locks` together have
+    /// The lock's queue has reached `queue_limit`, or all queues of this `Locks` together have
     /// reached `max_waiting`. Also: an attempt that does not wait was not sent within the
     /// `request_timeout`, because this `Locks` had too many others to send.
     QueueFull,
@@ -35,7 +35,7 @@ pub enum LockErrorKind {
     Denied,
     /// The server's memory is full: no new lock can be acquired. Releases and renewals still work.
     OutOfMemory,
-    /// One of the lock's keys belongs to another program. It was not changed.
+    /// A key of the lock belongs to another program. It was not changed.
     WrongType,
     /// The server, or this kind of `Locks`, does not support the request. A server is too old, is
     /// in a mode not named by the URL, such as Redis Cluster, or is a quorum primary with replicas.
@@ -43,10 +43,10 @@ pub enum LockErrorKind {
     /// on a quorum no permits, downgrades and no `KeepNewest`. A foreign name requires
     /// `redisson_peers`.
     Unsupported,
-    /// The hold ended before it was released: its lease expired, it reached its `max_hold`, it was
+    /// The hold ended before it was released: its lease expired, it reached `max_hold`, it was
     /// force-released or leaked, the `Locks` was shut down, or the server no longer has it.
     Lost,
-    /// The `Locks` was shut down, or its runtime has ended.
+    /// The `Locks` was shut down, or the runtime has ended.
     Closed,
     /// The server sent an invalid reply.
     Protocol,

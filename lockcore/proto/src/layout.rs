@@ -1,4 +1,4 @@
-//! Key layouts: a lock's members, commands, messages and rules, as a value shared by a node and its
+//! Key layouts: a lock's members, commands, messages and rules, as a value shared by a node and the
 //! store. Nothing else depends on which layout is in use.
 //!
 //! [`QUEUE`] is the layout in `docs/protocol.md`. Other layouts are separate crates.
@@ -135,8 +135,8 @@ pub trait Layout: fmt::Debug + Send + Sync {
         false
     }
 
-    /// The script that tests the rights required by all other scripts, and the keys it uses, those
-    /// of the lock `probe`.
+    /// The script that tests the rights required by all other scripts, and the script's keys, which
+    /// belong to the lock `probe`.
     fn preflight(&self, probe: &LockName, context: Context<'_>) -> (&'static Script, Vec<String>);
 
     /// The ACL rules required by the layout.

@@ -16,7 +16,7 @@
 //!
 //! A driver owns a [`node::Core`] and a store, and carries requests and responses between them.
 //! Each event is a call of [`Core::event`](node::Core::event) with the time, followed by a call of
-//! a method of one of these kinds:
+//! a method from these groups:
 //!
 //! 1. *Callers*: [`begin`](node::Core::begin), [`take`](node::Core::take),
 //!    [`cancel`](node::Core::cancel), [`release`](node::Core::release),
@@ -98,7 +98,7 @@ pub use terms::{Renewal, Terms, WhenBusy};
 pub use token::{FencingToken, TokenError};
 pub use topology::Topology;
 
-/// How long a waiting member's node is assumed alive after its last sign of life.
+/// How long a waiting member's node is assumed alive after the last sign of life.
 pub const PATIENCE_MS: u64 = 15_000;
 /// How long a tombstone is kept.
 pub const TOMBSTONE_MS: u64 = 60_000;
@@ -109,7 +109,7 @@ const MIN_CLAIM_MS: u64 = 2_000;
 /// and no longer: a process that freezes right after a hand-off delays the others by at most this.
 const MAX_CLAIM_MS: u64 = 10_000;
 
-/// The lease of a handed-off hold, until its first renewal.
+/// The lease of a handed-off hold, until the first renewal.
 pub fn claim_ms(lease_ms: u64) -> u64 {
     lease_ms.min((lease_ms / CLAIMS_PER_LEASE).clamp(MIN_CLAIM_MS, MAX_CLAIM_MS))
 }

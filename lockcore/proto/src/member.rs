@@ -71,7 +71,7 @@ pub const MAX_RUN: usize = 64;
 pub enum Service {
     /// By itself.
     Alone,
-    /// In a batch of up to this many members of its node.
+    /// In a batch of up to this many members of the node.
     Run(NonZeroU8),
     /// By itself, and leaves the queue for a newer member of the same kind.
     Newest,
@@ -176,7 +176,7 @@ impl Member {
         Self::served(node, number, lease_ms, (demand, Service::Alone), label)
     }
 
-    /// A new exclusive member, served in a batch of up to `run_limit` members of its node. A limit
+    /// A new exclusive member, served in a batch of up to `run_limit` members of the node. A limit
     /// of 0 or 1 means alone; limits above [`MAX_RUN`] are reduced to it.
     pub fn in_run(
         node: &NodeId,
@@ -209,7 +209,7 @@ impl Member {
         Self { text, number, lease_ms, demand, service }
     }
 
-    /// A new member without a demand in its text, for a layout that only has locks.
+    /// A new member without a demand in the text, for a layout that only has locks.
     pub fn plain(node: &NodeId, number: u64, lease_ms: u64, label: &Label) -> Self {
         let text = text(PLAIN_MARKER, node, (number, lease_ms), [""; 4], label);
         Self { text, number, lease_ms, demand: Demand::EXCLUSIVE, service: Service::Alone }

@@ -27,7 +27,7 @@ pub struct Reply<T> {
     /// The command's outcome.
     pub outcome: T,
     /// Holds of the calling node: granted, renewed or reduced by this command, or requested again
-    /// by their members. Every reply includes an exclusive hold of the node, but not all of its
+    /// by their members. Every reply includes the node's exclusive hold, but not all of its
     /// permits, which may be thousands.
     pub grants: Vec<Grant>,
     /// Milliseconds to the first lease end, at least 1, or 0 without holders. `None` if a
@@ -97,7 +97,7 @@ pub enum Acquired {
     },
     /// The member was given up earlier, and has a tombstone.
     Refused,
-    /// The fast path does not serve this lock: the acquire must be sent again by its script.
+    /// The fast path does not serve this lock: the acquire must be sent again by the script.
     NotServed {
         /// Whether the member may hold the lock nonetheless.
         may_hold: bool,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-/// Room for the longest member with one of our labels, and for most names.
+/// Room for the longest member with a label of ours, and for most names.
 const ROOM: usize = 320;
 
 /// Joins the parts into a text, with a single allocation if the text fits in [`ROOM`].

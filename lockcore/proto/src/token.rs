@@ -8,7 +8,7 @@ use std::fmt;
 /// as no lock comes between them. The number 0 means no token: permits have none, nor do reads on a
 /// quorum, and a resource that checks tokens refuses it.
 ///
-/// A lease can end while its holder sleeps, so no lock can keep a stale holder from writing. The
+/// A lease can end while the holder sleeps, so no lock can keep a stale holder from writing. The
 /// resource can: it stores the highest token seen and refuses lower tokens. A holder raises the
 /// stored token before it reads, and writes only while its own token is stored:
 ///
