@@ -1,4 +1,4 @@
-//! The laws of one command.
+//! The laws that concern a single command.
 
 use std::fmt::Debug;
 
@@ -11,39 +11,38 @@ use crate::law::{Broken, Law};
 pub struct Held<M> {
     /// The holder.
     pub member: M,
-    /// The weight that it has.
+    /// The weight of the hold.
     pub weight: u64,
-    /// The weight that may be in use with it.
+    /// The most weight that may be in use together with this hold.
     pub limit: u64,
-    /// The end of its lease, ms; none if it never ends, or the observer does not know it.
+    /// The lease end, ms; `None` if the hold never ends, or the observer does not know the end.
     pub ends_ms: Option<u64>,
-    /// Whether its lease has certainly not ended. A part whose lease has ended stays until it is
-    /// taken out.
+    /// Whether the lease has certainly not expired. An expired part stays until it is removed.
     pub is_live: bool,
 }
 
 impl<M> Held<M> {
-    /// Whether it holds everything.
+    /// Whether this is a hold of everything.
     pub fn is_whole(&self) -> bool {
         self.weight == u64::from(ALL)
     }
 }
 
-/// The kind of a command, by its right over the holds that it names.
+/// The kind of a command: what it may do to the holds it names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Changes no hold. A member that holds only learns that it does.
+    /// Changes no hold. A member that already holds only receives its hold again.
     Acquire {
-        /// Whether the member was given up before.
+        /// Whether the member was given up earlier.
         is_refused: bool,
     },
-    /// Gives a hold a later end.
+    /// Extends a hold's lease.
     Extend,
-    /// Gives a hold less weight.
+    /// Lowers a hold's weight.
     Lower,
-    /// Ends a hold, and says whether there was one.
+    /// Ends a hold, and reports whether it existed.
     Release {
-        /// The answer.
+        /// The reply.
         counts: bool,
     },
     /// Ends holds.
@@ -52,20 +51,20 @@ pub enum Kind {
     Other,
 }
 
-/// A waiter as it stands in the queue after the command.
+/// A waiter as queued after the command.
 #[derive(Debug, Clone, Copy)]
 pub struct Waiting<M> {
     /// The waiter.
     pub member: M,
-    /// Its demand.
+    /// The waiter's demand.
     pub demand: Demand,
-    /// Whether a grant reaches it.
+    /// Whether a grant can reach the waiter.
     pub is_reached: bool,
 }
 
-/// The facts of one command on one lock, as an observer knows them.
+/// The facts of a command on a lock, as known to an observer.
 pub trait Evidence {
-    /// The observer's name of a member.
+    /// The observer's name for a member.
     type Member: Copy + PartialEq + Debug;
 
     /// The kind of the command.
@@ -77,44 +76,45 @@ pub trait Evidence {
     /// The holds before the command.
     fn before(&self) -> &[Held<Self::Member>];
 
-    /// The holds after it.
+    /// The holds after the command.
     fn after(&self) -> &[Held<Self::Member>];
 
-    /// The holds that it granted, in that order. Where this is not known, in the order of their
-    /// limits: if they fit in any order, then in this one.
+    /// The holds granted by the command, in order. If the order is unknown, sorted by limit: holds
+    /// that fit in any order fit in this order.
     fn granted(&self) -> Vec<Held<Self::Member>>;
 
-    /// The members that are served within a hold that it granted, in that order: a run.
+    /// The members of a granted batch, in the order in which they are served.
     fn run(&self) -> Vec<Self::Member> {
         Vec::new()
     }
 
-    /// The members that waited, in the order of arrival.
+    /// The waiting members, in the order of arrival.
     fn arrivals(&self) -> impl Iterator<Item = Self::Member>;
 
-    /// Whether a member that waited, and was not granted, could have been granted first.
+    /// Whether a waiting member that was not granted could have been granted first.
     fn could_be_granted(&self, member: Self::Member) -> bool;
 
-    /// Whether a waiter came by this command, as the other member did, and after it.
+    /// Whether both members were queued by this command, `waiter` after `other`.
     fn came_after(&self, waiter: Self::Member, other: Self::Member) -> bool {
         let _ = (waiter, other);
         false
     }
 
-    /// Whether it asks for several members, one after the other: then a part whose lease had ended
-    /// may be taken out for a later one, after the grant of an earlier one has shared its token.
+    /// Whether the command names several members, processed in turn: then an expired part may be
+    /// removed for a later member, after the grant to an earlier member has shared the part's
+    /// token.
     fn is_of_several(&self) -> bool {
         false
     }
 
-    /// The waiters after the command, in order, as far as a grant may go. None of them is away for
-    /// longer than its patience.
+    /// The waiters after the command, in order, as far as a grant may go. All have unexpired
+    /// liveness deadlines.
     fn queue(&self) -> impl Iterator<Item = Waiting<Self::Member>>;
 
-    /// Whether the command leaves something over for the next.
+    /// Whether the command leaves work for the next command.
     fn leaves_more(&self) -> bool;
 
-    /// Whether it hands free weight on.
+    /// Whether the command hands free weight on.
     fn hands_on(&self) -> bool {
         let mut live = self.before().iter().filter(|held| held.is_live);
         match self.kind() {
@@ -127,40 +127,40 @@ pub trait Evidence {
         }
     }
 
-    /// The weight in use after the command, at most.
+    /// The most weight that may be in use after the command.
     fn in_use(&self) -> u64 {
         self.after().iter().filter(|held| held.is_live).map(|held| held.weight).sum()
     }
 
-    /// The weight of parts in use as it is written in the door.
+    /// The weight of parts in use, as stored in the lock key.
     fn written(&self) -> Option<u64>;
 
-    /// The tokens that the command tells, to its caller and to others.
+    /// The tokens that the command reports, to its caller and to others.
     fn told(&self) -> Vec<u64>;
 
     /// The greatest token before the command.
     fn last_token(&self) -> u64;
 
-    /// The token of the parts before the command.
+    /// The shared token of the parts before the command.
     fn shared_token(&self) -> u64;
 
-    /// Whether parts that are held may have a new token for the next of them.
+    /// Whether the next part may get a new token although parts are held.
     fn may_renew_shared_token(&self) -> bool {
         false
     }
 
-    /// Whether the fast path leaves the grant to the script, which issues its token.
+    /// Whether the fast path leaves the grant to the script, which then issues the token.
     fn is_left_to_the_script(&self) -> bool {
         false
     }
 
-    /// Whether a lock that is asked for again has the token that it had.
+    /// Whether a lock that is requested again keeps its token.
     fn repeats_token(&self) -> bool {
         false
     }
 }
 
-/// The holds that are live after a command and were not before it.
+/// The holds that are live after a command and were not live before.
 pub fn new_holds<M: Copy + PartialEq>(before: &[Held<M>], after: &[Held<M>]) -> Vec<Held<M>> {
     let was_live =
         |held: &Held<M>| before.iter().any(|was| was.is_live && was.member == held.member);
@@ -171,7 +171,7 @@ fn find<M: Copy + PartialEq>(holds: &[Held<M>], member: M) -> Option<&Held<M>> {
     holds.iter().find(|held| held.member == member)
 }
 
-/// Judges a command: returns the laws that it breaks.
+/// Judges a command: returns the laws it breaks.
 pub fn judge<E: Evidence>(evidence: &E) -> Vec<Broken> {
     let case = Case { evidence, granted: evidence.granted() };
     let checks = [
@@ -212,7 +212,7 @@ impl<'a, E: Evidence> Case<'a, E> {
         find(self.evidence.after(), held.member)
     }
 
-    /// A change of a hold that the command does not name, or not in this way.
+    /// Finds a hold changed by a command that does not name it, or in a way the command may not.
     fn changed(&self) -> Option<String> {
         let kind = self.evidence.kind();
         if kind == Kind::Extend && !self.granted.is_empty() {
@@ -233,8 +233,8 @@ impl<'a, E: Evidence> Case<'a, E> {
         Some(format!("{changed:?} becomes {:?}", self.after(changed)))
     }
 
-    /// A grant that does not fit beside those before it, and beside the holds that the command does
-    /// not end. A hold whose weight it lowers makes room in the same step.
+    /// Finds a grant that does not fit beside earlier grants and the holds not ended by the
+    /// command. A hold with a lowered weight makes room in the same step.
     fn exceeding(&self) -> Option<String> {
         let kept = self.live_before().filter(|held| !self.may_end(held.member));
         let weight = |held: &Held<E::Member>| {
@@ -249,8 +249,8 @@ impl<'a, E: Evidence> Case<'a, E> {
         Some(format!("{held:?} makes it {used}, beside {:?}", self.evidence.before()))
     }
 
-    /// A release that does not count though there is a hold, or counts though there is none. A part
-    /// whose lease has ended counts, if nothing was granted in its place.
+    /// Finds a release that does not count although the hold existed, or counts although it did
+    /// not. An expired part counts, if nothing was granted in its place.
     fn miscounted(&self) -> Option<String> {
         let Kind::Release { counts } = self.evidence.kind() else { return None };
         let before = self.evidence.before();
@@ -258,15 +258,15 @@ impl<'a, E: Evidence> Case<'a, E> {
         (counts != is_there).then(|| format!("a release counts: {counts}, of {before:?}"))
     }
 
-    /// A written weight that is not the sum of the holds: every command writes it, so every command
-    /// can get it wrong.
+    /// Finds a stored weight that differs from the sum of the holds: every command writes it, so
+    /// every command can get it wrong.
     fn wrong_sum(&self) -> Option<String> {
         let sum: u64 = self.evidence.after().iter().map(|held| held.weight).sum();
         let written = self.evidence.written().filter(|written| *written != sum)?;
         Some(format!("{written} are in use, and not {sum}"))
     }
 
-    /// Whether the command makes a part of a hold of everything.
+    /// Whether the command turns a hold of everything into a part.
     fn lowers_a_lock(&self) -> bool {
         let is_part = |held: &Held<E::Member>| !held.is_whole();
         self.evidence.kind() == Kind::Lower
@@ -275,7 +275,7 @@ impl<'a, E: Evidence> Case<'a, E> {
                 .any(|held| held.is_whole() && self.after(held).is_some_and(is_part))
     }
 
-    /// Whether a part that was there is there still: then all parts share its token.
+    /// Whether an earlier part is still held: then all parts share its token.
     fn is_token_shared(&self) -> bool {
         if self.evidence.after().iter().any(Held::is_whole) {
             return false;
@@ -284,7 +284,7 @@ impl<'a, E: Evidence> Case<'a, E> {
         parts.any(|held| self.after(held).is_some() && !self.is_granted(held.member))
     }
 
-    /// Whether a grant may have shared the token of parts that are not there any more.
+    /// Whether a grant may have shared the token of parts that were removed since.
     fn may_have_shared_token(&self) -> bool {
         let mut ended = self.evidence.before().iter().filter(|held| !held.is_live);
         self.evidence.is_of_several()
@@ -292,8 +292,8 @@ impl<'a, E: Evidence> Case<'a, E> {
             && ended.any(|held| !held.is_whole())
     }
 
-    /// A new token that is not above all before it, another than that of the parts that are held,
-    /// or none for a grant.
+    /// Finds a new token that is not above all earlier tokens, a token that differs from the parts'
+    /// shared token, or a grant without a token.
     fn wrong_token(&self) -> Option<String> {
         let told = self.evidence.told();
         let Some(token) = told.first().copied() else {
@@ -314,7 +314,7 @@ impl<'a, E: Evidence> Case<'a, E> {
             .then(|| format!("{told:?} are told, the last was {last}, that of parts {shared}"))
     }
 
-    /// A member that is granted, or served in a run, before one that arrived earlier.
+    /// Finds a member that is granted, or served in a batch, before a member that arrived earlier.
     fn overtaken(&self) -> Option<String> {
         let run = self.evidence.run();
         let granted = self.granted.iter().map(|held| (held.member, &run[..0]));
@@ -325,7 +325,7 @@ impl<'a, E: Evidence> Case<'a, E> {
             let ahead = ahead.filter(|member| !came_after(member));
             let is_served = |member| self.is_granted(member) || before.contains(&member);
             let mut left = ahead.filter(|member| !is_served(*member));
-            // One that has gone into the run could have been granted before it was.
+            // A member that joined the batch could have been granted before.
             let could_be = |member: &E::Member| {
                 run.contains(member) || self.evidence.could_be_granted(*member)
             };
@@ -334,7 +334,7 @@ impl<'a, E: Evidence> Case<'a, E> {
         })
     }
 
-    /// A waiter that fits, if the command grants all that is free.
+    /// Finds a waiter that fits, if the command must grant all free weight.
     fn left_waiting(&self) -> Option<String> {
         if self.evidence.leaves_more() || !self.evidence.hands_on() {
             return None;
@@ -345,7 +345,7 @@ impl<'a, E: Evidence> Case<'a, E> {
     }
 }
 
-/// The waiter that could be granted now: the first that is reached, if it fits.
+/// The waiter to be granted now: the first reachable waiter, if it fits.
 fn next<M>(mut queue: impl Iterator<Item = Waiting<M>>, used: u64) -> Option<M> {
     let first = queue.find(|waiting| waiting.is_reached)?;
     first.demand.fits(used).then_some(first.member)

@@ -2,50 +2,50 @@
 
 use std::fmt;
 
-/// A law that must hold. The names are those of `docs/protocol.md` and `docs/reliability.md`.
+/// A law that must hold. The names are used in `docs/protocol.md` and `docs/reliability.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Law {
-    /// Each grant fits beside the holds whose leases have not ended.
+    /// Each grant fits beside the holds with unexpired leases.
     S1,
-    /// A guard that says it is valid has its lease, to its own end.
+    /// A guard that reports itself valid has an unexpired lease.
     S2,
-    /// Tokens rise over all locks, but for parts that are held together: they share one. A guard
-    /// has the token of its hold.
+    /// Tokens rise over all locks; only concurrent parts share a token. A guard has its hold's
+    /// token.
     S3,
-    /// A command changes no hold but those that it names, and these only as it says.
+    /// A command changes only the holds it names, and only in the way it states.
     S4,
-    /// An attempt that asks again has the same hold, and one that was given up is never granted.
+    /// A retried attempt has the same hold, and a cancelled attempt is never granted.
     S5,
     /// A release counts once.
     S6,
-    /// The weight in the door is the sum of the holds; the mark tells of waiters, and of tombstones
-    /// for a minute.
+    /// The sum in the lock key is the holds' sum; the flag shows waiters, and for a minute
+    /// tombstones.
     S7,
-    /// A new token is above every token that the process has seen, and above the server's time when
-    /// it connected; the token of a new hold, also one that is shared, is above everything that the
-    /// process has seen on earlier servers.
+    /// A new token is above every token seen by the process, and above the server's time when the
+    /// process connected; the token of a new hold, also of a shared hold, is above everything seen
+    /// by the process on previous servers.
     S9,
-    /// Grants follow the order of arrival among the waiters that can be reached.
+    /// Grants follow the order of arrival among reachable waiters.
     F1,
-    /// A waiter that is heard of within its patience keeps its place, also if it was passed over;
-    /// one of which only the newest waits, until a newer one is queued, and no longer.
+    /// A waiter with an unexpired liveness deadline keeps its position, even if it is skipped; in
+    /// keep-the-newest mode until a newer waiter is queued, and no longer.
     F2,
-    /// Everything that is free is granted, as far as it fits.
+    /// All free weight is granted, as far as it fits.
     F5,
-    /// Answers and messages are true.
+    /// Replies and messages are true.
     T1,
-    /// Every key ends, and a lease is as long as it should be.
+    /// Every key expires, and a lease has the promised length.
     T2,
     /// No waiter is stuck: without faults everything comes to rest in bounded time.
     L1,
-    /// A grant whose caller does not come delays the others by a claim.
+    /// A grant that its caller never takes delays the others by a claim.
     L2,
     /// No hold, waiter or key stays behind.
     L3,
-    /// A guard learns of its loss: before the deadline, at once if the server says so, and for
-    /// good.
+    /// A guard is notified of its loss: before the deadline, or immediately if the server reports
+    /// it; and the loss is final.
     L4,
-    /// A shutdown that says it released everything has done so.
+    /// A shutdown that reports all holds as released has released them.
     L6,
 }
 
@@ -73,17 +73,17 @@ impl Law {
     ];
 }
 
-/// The report of a law that was broken.
+/// A report of a broken law.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Broken {
     /// The law.
     pub law: Law,
-    /// The facts that break it.
+    /// The facts that break the law.
     pub how: String,
 }
 
 impl Broken {
-    /// A report, with the facts.
+    /// Creates a report with the facts.
     pub fn new(law: Law, how: impl Into<String>) -> Self {
         Self { law, how: how.into() }
     }

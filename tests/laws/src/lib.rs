@@ -1,19 +1,19 @@
-//! The laws of the lock, and the judge of one command.
+//! The laws of the lock, and a judge of single commands.
 //!
-//! Model, simulation and chaos watch the commands of a server, each with its own [`Evidence`]: the
-//! model knows everything, the simulation the server's state and the answers, and chaos the writes
-//! that MONITOR shows. [`judge`] is the same for all of them. An observer leaves out facts that it
-//! is not certain of, and checks by itself only the laws that need more than one command.
+//! The model, the simulation and the chaos test observe a server's commands, each as [`Evidence`]:
+//! the model knows everything, the simulation knows the server's state and the replies, and the
+//! chaos test knows the writes shown by MONITOR. [`judge`] is common to all of them. An observer
+//! omits uncertain facts, and only checks laws itself if they concern more than one command.
 
-/// Whether a release in mid-run is never told that its hold was lost while that hold is there.
+/// Whether a release in mid-batch never reports a hold as lost while the hold exists.
 pub const WHOLE_SECTIONS_ARE_NOT_LOST: bool = true;
 
-/// Whether members of a run that its holder has cut short, by a downgrade or a leak, keep their
-/// places.
+/// Whether members of a batch cut short by the holder, by a downgrade or a leak, keep their
+/// positions.
 pub const CUT_RUNS_KEEP_THEIR_PLACES: bool = true;
 
-/// Whether members that were served or leaked in a run, which has ended without its node, neither
-/// stand aside nor come back.
+/// Whether members served or leaked in a batch that ended without its node are neither set aside
+/// nor restored.
 pub const SERVED_MEMBERS_STAY_GONE: bool = false;
 
 mod judge;

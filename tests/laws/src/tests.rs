@@ -1,10 +1,10 @@
-//! Each law is broken by a step, and kept by the same step as it should be.
+//! Each law is broken by a wrong step, and kept by the correct step.
 
 use proto::{ALL, Demand};
 
 use crate::{Evidence, Held, Kind, Law, Waiting, judge, new_holds};
 
-/// One command, all facts of which are known.
+/// A command with all facts known.
 #[derive(Clone)]
 struct Step {
     kind: Kind,
@@ -22,7 +22,7 @@ struct Step {
     run: Vec<char>,
 }
 
-/// The greatest token before each step, which the parts share.
+/// The greatest token before each step, shared by the parts.
 const LAST: u64 = 7;
 
 fn step(kind: Kind, names: &[char]) -> Step {
@@ -204,9 +204,9 @@ fn a_grant_fits_beside_what_is_held() {
     beside(&[read('a')], read('b'), 7).breaks(&[]);
     beside(&[permits('a', 2, 3)], permits('b', 1, 3), 7).breaks(&[]);
     beside(&[permits('a', 2, 3)], permits('b', 2, 3), 7).breaks(&[Law::S1]);
-    // Its own limit counts, not that of others.
+    // Only the member's own limit counts.
     beside(&[permits('a', 2, 3)], permits('b', 2, 4), 7).breaks(&[]);
-    // A part whose lease has ended makes room, also while it is there.
+    // An expired part makes room, even before it is removed.
     beside(&[ended(permits('a', 2, 3))], permits('b', 3, 3), 7).breaks(&[]);
 }
 
@@ -221,8 +221,8 @@ fn grants_of_one_command_fit_beside_each_other_in_their_order() {
     hands(&[permits('b', 1, 2), permits('c', 1, 1)]).breaks(&[Law::S1]);
 }
 
-// The first of several takes its part beside one whose lease has ended, and shares its token; for
-// the second, which does not fit, that one is taken out.
+// The first member takes a part beside an expired part, and shares the token; then the expired part
+// is removed to make room for the second.
 #[test]
 fn one_of_several_may_have_the_token_of_a_part_that_is_taken_out_after_its_grant() {
     let acquires = |names: &[char], before| {
@@ -240,7 +240,7 @@ fn a_hold_whose_weight_is_lowered_makes_room_in_the_same_step() {
     let both = [lowered, read('b')];
     let lowers = step(Kind::Lower, &['a']).before(&[lock('a')]).after(&both).arrivals(&['b']);
     lowers.clone().told(&[8, 8]).breaks(&[]);
-    // It has the token of a read from then on.
+    // From now on the hold has a read's token.
     lowers.clone().told(&[7]).breaks(&[Law::S3]);
     lowers.told(&[]).breaks(&[Law::S3]);
 }
@@ -306,15 +306,15 @@ fn a_token_is_above_the_last_but_for_parts_that_are_held_together() {
     joins(&[], lock('a'), &[]).breaks(&[Law::S3]);
     joins(&[read('a')], read('b'), &[7]).breaks(&[]);
     joins(&[read('a')], read('b'), &[8]).breaks(&[Law::S3]);
-    // As long as a part is there its token is that of the next, even if its lease has ended.
+    // As long as a part is stored, the next part shares its token, even if the lease has expired.
     joins(&[ended(read('a'))], read('b'), &[8]).breaks(&[Law::S3]);
     let replaces = step(ACQUIRE, &['b']).before(&[ended(read('a'))]).after(&[read('b')]);
     replaces.clone().told(&[8]).breaks(&[]);
     replaces.told(&[7]).breaks(&[Law::S3]);
-    // Its own lapsed hold is none that is still there.
+    // The member's own expired hold does not count as held.
     let again = step(ACQUIRE, &['a']).before(&[ended(read('a'))]).after(&[read('a')]);
     again.told(&[8]).breaks(&[]);
-    // A server that took over may not know the last.
+    // A server that took over may lack the last token.
     let mut later = joins(&[read('a')], read('b'), &[8]);
     later.may_renew = true;
     later.breaks(&[]);
@@ -340,7 +340,7 @@ fn no_member_is_granted_before_one_that_arrived_earlier_and_could_be() {
     hands('b').arrivals(&['b', 'c']).breaks(&[]);
     hands('c').arrivals(&['b', 'c']).breaks(&[Law::F1]);
     hands('c').arrivals(&['b', 'c']).away(&['b']).breaks(&[]);
-    // A member that did not wait comes behind all.
+    // A member that did not wait counts as the last arrival.
     hands('d').arrivals(&['b', 'c']).breaks(&[Law::F1]);
 }
 
@@ -355,18 +355,18 @@ fn nothing_that_fits_is_left_waiting_by_a_command_that_hands_on() {
     let waits = [('b', one)];
     leaves(Kind::Other, &[], &waits).breaks(&[Law::F5]);
     leaves(Kind::Other, &[], &[('b', two), ('c', one)]).breaks(&[]);
-    // Behind one that is away, also if nothing is free by its limit.
+    // Behind an unreachable waiter, even if its limit leaves nothing free.
     leaves(Kind::Other, &[], &[('b', two), ('c', one)]).away(&['b']).breaks(&[Law::F5]);
     let full = Demand::permits(1, 2).expect("at most the limit");
     leaves(Kind::Other, &[], &[('b', full), ('c', one)]).away(&['b']).breaks(&[Law::F5]);
-    // These look only.
+    // Commands that do not hand on, beside commands that do.
     leaves(Kind::Extend, &['a'], &waits).breaks(&[]);
     leaves(ACQUIRE, &['a'], &waits).breaks(&[]);
     leaves(ACQUIRE, &['c'], &waits).breaks(&[Law::F5]);
     leaves(Kind::Acquire { is_refused: true }, &['c'], &waits).breaks(&[]);
     leaves(Kind::Lower, &['a'], &waits).breaks(&[Law::F5]);
     leaves(Kind::Lower, &['c'], &waits).breaks(&[]);
-    // A part whose lease has ended makes room.
+    // An expired part makes room.
     let lapsed = [ended(permits('a', 2, 3))];
     let touch = step(Kind::Other, &[]).before(&lapsed).after(&lapsed);
     touch.queue(&[('b', two)]).breaks(&[Law::F5]);

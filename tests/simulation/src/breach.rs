@@ -1,4 +1,4 @@
-//! The report of a broken law.
+//! A report of a broken law.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use laws::Broken;
 
 use crate::plan::Size;
 
-/// The report of a law that was broken, and the time of it.
+/// A report of a broken law, with the time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Breach {
     /// The size of the run at that point.

@@ -1,4 +1,4 @@
-//! The callers of locks: they ask, wait, cancel, and come late.
+//! The callers of locks: they request, wait, cancel, and come late.
 
 use std::time::Duration;
 
@@ -22,11 +22,11 @@ pub(crate) fn lease_us(terms: &Terms) -> u64 {
     terms.lease.as_micros() as u64
 }
 
-/// An answer that comes so long after its request is late.
+/// A response this long after its request is late.
 const LATE_US: u64 = 500 * MS;
 
 impl World {
-    /// Plans the next turn of a caller, after a while.
+    /// Plans the caller's next turn, after a while.
     pub(crate) fn rest(&mut self, place: Place, caller: usize) {
         let process = &mut self.processes[place.slot];
         process.callers[caller] = Caller::Idle;
@@ -56,7 +56,7 @@ impl World {
         }
         self.outcome.size.operations += 1;
         let lock = self.dice.below(self.plan.locks) as usize;
-        // Most have the lease of their run: only neighbours with the same are served together.
+        // Most use the run's usual lease: only neighbours with equal leases join a batch.
         let usual = 1_000 * (1 + self.plan.seed % 9);
         let rare = if self.plan.is_crowded() { 4 } else { 1 };
         let lease_ms = if self.dice.one_in(4 * rare) { self.dice.of(1_000, 9_000) } else { usual };
@@ -81,7 +81,7 @@ impl World {
         let when_busy = if keeps_newest { WhenBusy::KeepNewest } else { WhenBusy::Wait };
         let terms = Terms { when_busy, ..terms };
         let Some(attempt) = self.ask(place, lock, terms, mode, demand, shared.clone()) else {
-            // The node is shut down.
+            // The node has been shut down.
             return;
         };
         self.asks_with(lock, &terms, demand);
@@ -130,7 +130,7 @@ impl World {
         Some(attempt)
     }
 
-    /// Notes the terms of a member that asks for a lock, or has it.
+    /// Records the terms of a member that requests or holds a lock.
     fn asks_with(&mut self, lock: usize, terms: &Terms, demand: Demand) {
         if terms.renewal == Renewal::Fixed {
             self.meets(lock, Mechanism::FixedLease);
@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    /// Plans for a caller to look something up.
+    /// Plans for a caller to look up its outcome.
     pub(crate) fn wake(&mut self, place: Place, caller: usize) {
         let late = match self.strikes(Fault::Unread) {
             true => self.dice.below(15_000 * MS),
@@ -154,7 +154,7 @@ impl World {
         let turn = process.turns[caller];
         if let Caller::Waits { attempt, woken, .. } = &mut process.callers[caller] {
             let number = process.core.round(*attempt);
-            // Or it is its turn to be sent.
+            // Otherwise it is the attempt's turn to be sent.
             if number.is_some_and(|n| process.core.phase(n) == Some(Phase::Offered)) {
                 woken.get_or_insert(now);
             }
@@ -187,7 +187,7 @@ impl World {
         }
     }
 
-    /// Looks up the outcome of an attempt.
+    /// Looks up an attempt's outcome.
     fn find(
         &mut self,
         place: Place,
@@ -225,7 +225,7 @@ impl World {
         }
     }
 
-    /// Begins another attempt of a holder on its own lock.
+    /// Begins another attempt by a holder on its own lock.
     pub(crate) fn asks_again(
         &mut self,
         place: Place,
@@ -251,7 +251,7 @@ impl World {
         }
     }
 
-    /// The wait of a caller is over. A grant of the same moment counts.
+    /// Ends a caller's wait. A grant at the same moment counts.
     pub(crate) fn wait_ends(&mut self, place: Place, caller: usize, turn: u64) {
         self.look(place, caller, turn);
         self.withdraws(place, caller, turn, Mechanism::TimedWait);
@@ -298,7 +298,7 @@ impl World {
         }
     }
 
-    /// The number of the guard of a renewal, if it has one, and whether the guard says that it is
+    /// The id of the guard that a renewal is for, if there is a guard, and whether the guard is
     /// valid.
     fn believed(&self, place: Place, ask: &Ask) -> Option<(u64, bool)> {
         let member = match ask.command.renews() {
@@ -313,7 +313,7 @@ impl World {
         Some((guard.number, guard.shared.believes(now)))
     }
 
-    /// Passes an answer to the node, which acts on it.
+    /// Checks a reply after the node has processed it.
     fn understood(
         &mut self,
         place: Place,
@@ -321,7 +321,7 @@ impl World {
         answer: &Answer,
         believed: Option<(u64, bool)>,
     ) {
-        // A guard that is not valid has nothing to be compared with.
+        // An invalid guard has nothing to compare with.
         let valid = self.believed(place, ask).filter(|(_, believes)| *believes);
         if let (Answer::Renewed(reply), Some((number, _))) = (answer, valid) {
             if reply.outcome == [Renewed::NotHeld] {

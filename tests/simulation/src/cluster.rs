@@ -1,8 +1,8 @@
-//! The servers as a Redis Cluster: which primary has each hash slot, and the slots that move, key
-//! by key or all at once.
+//! The servers as a Redis Cluster: which primary has each hash slot, and slots that move, key by
+//! key or all at once.
 //!
-//! A lock moves in two parts: the keys of its holds with the door, and the others. Between the two
-//! a command finds some of the keys only.
+//! A lock moves in two parts: the lock key with the holds, and all other keys. In between, a
+//! command finds only some of the keys.
 
 use proto::node::Ask;
 use proto::queue::QueueState;
@@ -17,14 +17,14 @@ use crate::routing::HOST;
 use crate::server::{Server, index};
 use crate::world::{MS, World};
 
-/// The longest time until all servers know which one has a hash slot.
+/// The longest time until all servers know a slot's new owner.
 const AGREED_US: u64 = 500 * MS;
-/// The longest time for which the next key of a slot that moves does not come.
+/// The longest time between two keys of a moving slot.
 const OPEN_US: u64 = 10_000 * MS;
 
 /// The hash slots.
 pub(crate) struct Cluster {
-    /// The primary of each slot, as all will know it.
+    /// The primary of each slot, as all servers will know it.
     owners: Vec<usize>,
     /// The primary of each slot, as each server knows it.
     views: Vec<Vec<usize>>,
@@ -33,23 +33,23 @@ pub(crate) struct Cluster {
     number: u64,
 }
 
-/// A slot on its way from one server to another.
+/// A slot that moves from one server to another.
 struct Move {
     from: usize,
     to: usize,
     number: u64,
-    /// The keys that are still to be moved, the next one last.
+    /// The keys still to be moved, the next key last.
     keys: Vec<Keys>,
 }
 
-/// The keys that move in one step.
+/// Keys that move in a single step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Keys {
-    /// The counter of tokens.
+    /// The token counter.
     Counter,
-    /// The door of a lock, and its holds.
+    /// The lock key, and the holds.
     Holds(usize),
-    /// Its waiters, and its tombstones.
+    /// The lock's waiters, and its tombstones.
     Waiters(usize),
 }
 
@@ -65,19 +65,19 @@ impl Cluster {
         &self.owners
     }
 
-    /// The primary of each slot, as this server tells it.
+    /// The primary of each slot, as reported by this server.
     pub(crate) fn view(&self, server: usize) -> Vec<usize> {
         self.views[server].clone()
     }
 
-    /// Lets a server learn which one has a slot.
+    /// Informs a server of a slot's owner.
     pub(crate) fn agreed(&mut self, server: usize, slot: usize) {
         self.views[server][slot] = self.owners[slot];
     }
 }
 
-/// Takes some of the keys of a lock, and gives their ends by a clock that is ahead by so much: a
-/// key moves with the time that is left of it, but times within a key stay as they are.
+/// Moves some of a lock's keys, with their ends converted to a clock that is `ahead_ms` ahead: a
+/// key moves with its remaining time, but times within a key stay as they are.
 fn take(state: &mut QueueState, keys: Keys, ahead_ms: i64, into: &mut QueueState) {
     let later = |end_ms: &mut u64| *end_ms = end_ms.saturating_add_signed(ahead_ms);
     match keys {
@@ -102,7 +102,7 @@ fn take(state: &mut QueueState, keys: Keys, ahead_ms: i64, into: &mut QueueState
     }
 }
 
-/// Whether a renewal takes the short way, which comes to no key but those of holds.
+/// Whether a renewal takes the short path, which only reads keys of holds.
 fn is_short(members: &[Member], state: &QueueState) -> bool {
     let is_held = |member: &Member| state.holds.get(member).is_some();
     members.iter().all(|member| member.demand() == Demand::EXCLUSIVE || is_held(member))
@@ -117,12 +117,12 @@ fn refused(detail: String) -> StoreError {
 }
 
 impl World {
-    /// The server that has the door of a lock, and its holds.
+    /// The server that has the lock key and the holds.
     pub(crate) fn home(&self, lock: usize) -> &Server {
         &self.servers[self.homes[lock]]
     }
 
-    /// The error with which a server refuses a command for the sake of its hash slot, if it does.
+    /// The error by which a server refuses a command because of its hash slot, if it does.
     pub(crate) fn turns_away(
         &mut self,
         server: usize,
@@ -153,12 +153,12 @@ impl World {
         let has_counter = counters[slot].is_some();
         let try_again = || refused("TRYAGAIN Multiple keys request during rehashing".into());
         let ask_there = || refused(format!("ASK {number} {HOST}:{to}"));
-        // The door is their only declared key.
+        // The lock key is the only declared key.
         if let Command::Renew { members, .. } = &ask.command {
             return match has_door {
                 true => (!is_short(members, &locks[lock].0)).then(stopped),
                 false if is_source => Some(ask_there()),
-                // It ended on its way.
+                // The lock key ended during the move.
                 false => Some(try_again()),
             };
         }
@@ -167,8 +167,8 @@ impl World {
             (true, true) => {}
             _ => return Some(try_again()),
         }
-        // A script that comes to a key that is not here is stopped before its first write. So it
-        // makes no key here that would stay behind.
+        // A script that accesses a missing key is stopped before its first write. So it creates no
+        // key that would stay behind.
         let are_elsewhere = !left.contains(&Keys::Waiters(lock));
         if is_source && (are_elsewhere || self.dice.one_in(2)) {
             return Some(stopped());
@@ -176,12 +176,12 @@ impl World {
         None
     }
 
-    /// Whether the hash slot of a lock is open between two servers.
+    /// Whether the lock's hash slot is open between two servers.
     pub(crate) fn is_moving(&self, lock: usize) -> bool {
         self.cluster.moves[self.plan.slot(lock)].is_some()
     }
 
-    /// Lets the hash slot of a lock move to another server, now and then.
+    /// Lets the lock's hash slot move to another server, now and then.
     pub(crate) fn shift(&mut self, lock: usize) {
         let servers = self.servers.len();
         if servers == 1 || !self.strikes(Fault::MoveSlot) {
@@ -224,7 +224,7 @@ impl World {
         self.at(at, Place { slot: 0, name: 0 }, What::Moves { slot, number });
     }
 
-    /// Moves the next key of a slot, or gives the slot to its new server once none is left.
+    /// Moves a slot's next key, or assigns the slot to its new server once no key is left.
     pub(crate) fn moves(&mut self, slot: usize, number: u64) {
         let Some(moving) = &self.cluster.moves[slot] else { return };
         if moving.number != number {
@@ -237,7 +237,7 @@ impl World {
         self.has_moved(slot);
     }
 
-    /// Moves the next key. Returns whether there was one.
+    /// Moves the next key. Returns whether there was a key.
     fn moves_key(&mut self, slot: usize) -> bool {
         let Some(moving) = &mut self.cluster.moves[slot] else { return false };
         let Some(keys) = moving.keys.pop() else { return false };
@@ -266,7 +266,7 @@ impl World {
         }
     }
 
-    /// Gives the slot to the server that has its keys. The others learn of it later.
+    /// Assigns the slot to the server that has its keys. The other servers are informed later.
     fn has_moved(&mut self, slot: usize) {
         let Some(Move { from, to, .. }) = self.cluster.moves[slot].take() else { return };
         self.cluster.owners[slot] = to;
@@ -281,8 +281,8 @@ impl World {
         self.all_look();
     }
 
-    /// Takes the keys back that have moved from or to a server that is replaced: the new one knows
-    /// of no slot that is open.
+    /// Moves keys back that were moved from or to a server that is replaced: the new server has no
+    /// open slot.
     pub(crate) fn takes_back(&mut self, server: usize) {
         for slot in 0..self.plan.slots() {
             let moving = self.cluster.moves[slot].take_if(|it| [it.from, it.to].contains(&server));
@@ -297,7 +297,7 @@ impl World {
         }
     }
 
-    /// Drops the keys of a new server that lie in the slots of others.
+    /// Drops a new server's keys in slots of other servers.
     pub(crate) fn drop_foreign(&mut self, server: usize) {
         for lock in 0..self.plan.locks as usize {
             if self.cluster.owners[self.plan.slot(lock)] != server {

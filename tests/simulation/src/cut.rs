@@ -1,4 +1,4 @@
-//! The members of a run that its holder has cut short: nobody who came later overtakes them.
+//! The members of a batch cut short by the holder: nobody who came later overtakes them.
 
 use std::collections::BTreeSet;
 
@@ -13,28 +13,28 @@ use crate::resource::{ASIDE_MS, NEWCOMER_MS};
 use crate::world::World;
 use laws::Law;
 
-/// The attempt of a member.
+/// The member's attempt.
 fn attempt_of((name, number): Who) -> Who {
     (name, Core::<Shared>::parts_of(number).0)
 }
 
-/// A member of a run that ended before its turn, until it is granted or gone.
+/// A member of a batch that ended before its turn, until it is granted or gone.
 pub(crate) struct Returned {
     /// The number of the cut.
     pub(crate) cut: u64,
-    /// Whether it is still to be served.
+    /// Whether the member is still to be served.
     pub(crate) waits: bool,
 }
 
 impl World {
-    /// Whether a member of a run is still to be served.
+    /// Whether a batch member is still to be served.
     fn has_turn(&self, (name, number): Who) -> bool {
         let Some(slot) = self.slots[name as usize] else { return false };
         let phase = self.processes[slot].core.phase(number);
         matches!(phase, Some(Phase::Asking | Phase::Parked | Phase::Waiting | Phase::InRun))
     }
 
-    /// Whether the caller of this attempt waits for its turn.
+    /// Whether the attempt's caller waits for its turn.
     fn waits(&self, (name, attempt): Who) -> bool {
         let Some(slot) = self.slots[name as usize] else { return false };
         let core = &self.processes[slot].core;
@@ -45,8 +45,7 @@ impl World {
         )
     }
 
-    /// Notes the members that wait in the run of this guard, of which its holder is about to make
-    /// something else.
+    /// Records the members that wait in this guard's batch, which the holder is about to cut short.
     pub(crate) fn cuts(&mut self, place: Place, lock: usize, guard: u64) {
         let core = &self.processes[place.slot].core;
         let hold = core.held_as(guard);
@@ -60,7 +59,7 @@ impl World {
         let record = &mut self.records[lock];
         for number in behind {
             let attempt = attempt_of((place.name, number));
-            // The first of a run goes on under a number that the server does not know.
+            // A batch's first member continues under an id unknown to the server.
             let ticket = record.served.iter().find(|(who, _)| attempt_of(**who) == attempt);
             if let Some((_, ticket)) = ticket {
                 record.cut.insert(attempt, *ticket);
@@ -68,21 +67,21 @@ impl World {
         }
     }
 
-    /// Whoever is late, or not reached, may be overtaken: the members of a process, on all locks.
+    /// Allows that a late or unreachable process's members are overtaken, on all locks.
     pub(crate) fn may_be_overtaken(&mut self, name: u64) {
         for record in &mut self.records {
             record.cut.retain(|(of, _), _| *of != name);
         }
     }
 
-    /// The same for all processes.
+    /// Allows the same for all processes.
     pub(crate) fn all_may_be_overtaken(&mut self) {
         self.records.iter_mut().for_each(|record| record.cut.clear());
     }
 
-    /// Follows the members of a run that ends by this command before their turn: they have their
-    /// places back, in front of the queue. Those of a run that its node has not ended stand aside
-    /// until its node's next touch.
+    /// Follows the members of a batch that this command ends before their turn: they are back at
+    /// their positions, in front of the queue. If their node did not end the batch, they are set
+    /// aside until the node's next touch.
     pub(crate) fn follow_run(
         &mut self,
         (lock, caller): (usize, u64),
@@ -101,7 +100,7 @@ impl World {
             _ => return,
         };
         let resource = &self.servers[self.homes[lock]].locks[lock];
-        // Another run may have the lock by now.
+        // Another batch may have the lock by now.
         let run: &[u64] = match resource.run_of() {
             Some((of, _)) if of == name => resource.0.run(),
             _ => &[],
@@ -115,7 +114,7 @@ impl World {
         };
         let is_aside = kept_ms == ASIDE_MS;
         if is_aside {
-            // The grants of this moment come between.
+            // The grants of this moment come in between.
             self.records[lock].cut.retain(|(of, _), _| *of != name);
         }
         let waits = |number| self.has_turn((name, number));
@@ -146,7 +145,7 @@ impl World {
         }
     }
 
-    /// Follows the members that were granted, and those that are served in a run.
+    /// Follows the granted members, and the members served in a batch.
     pub(crate) fn follow_grants(
         &mut self,
         lock: usize,
@@ -160,7 +159,7 @@ impl World {
         let is_moving = self.is_moving(lock);
         let record = &mut self.records[lock];
         if !run.is_empty() {
-            // Its order is the one that counts from now on, also where a member was granted before.
+            // The batch's order counts from now on, even for a member granted before.
             let waited = run.iter().copied().filter(|who| record.ticket(*who).is_some());
             let mut tickets: Vec<u64> =
                 waited.clone().filter_map(|who| record.ticket(who)).collect();
@@ -176,15 +175,14 @@ impl World {
             _ => {}
         }
         let resource = &self.servers[self.homes[lock]].locks[lock];
-        // While its keys move, some are on the other server.
+        // While the lock's keys move, some are on the other server.
         if !record.returned.is_empty() && !is_moving {
             let aside = resource.aside();
             record.returned.retain(|who, _| aside.contains(who) || resource.is_queued(*who));
         }
     }
 
-    /// Checks that the members that are granted overtake none that waits behind a run that was cut
-    /// short.
+    /// Checks that the granted members do not overtake members that wait after their batch was cut.
     fn overtakes_none(&mut self, lock: usize, granted: &[Who]) {
         let record = &self.records[lock];
         if record.cut.is_empty() || granted.is_empty() {
@@ -192,7 +190,7 @@ impl World {
         }
         let is_granted = |attempt: &Who| granted.iter().any(|who| attempt_of(*who) == *attempt);
         let turn = |who: &Who| record.cut.get(&attempt_of(*who)).copied().or(record.ticket(*who));
-        // One that was granted before, and is put back, may be granted again.
+        // A member granted earlier and restored may be granted again.
         let anew = granted.iter().filter(|who| !record.returned.contains_key(who));
         let last = anew.map(|who| turn(who).unwrap_or(u64::MAX)).max();
         let is_overtaken = |(attempt, ticket): &(&Who, &u64)| {

@@ -1,7 +1,7 @@
-//! Chance from a seed: the same on every machine.
+//! Random numbers from a seed: the same on every machine.
 
-/// A generator of our own (SplitMix64): with a dependency's, a seed would mean another run in its
-/// next version.
+/// Our own generator (SplitMix64): with a dependency's generator, a seed could mean another run
+/// after an update.
 #[derive(Debug, Clone)]
 pub(crate) struct Dice(u64);
 
@@ -28,7 +28,7 @@ impl Dice {
         low + self.below(high - low + 1)
     }
 
-    /// Draws true in one of so many cases.
+    /// Returns true in one of `cases` cases.
     pub(crate) fn one_in(&mut self, cases: u64) -> bool {
         cases > 0 && self.below(cases) == 0
     }

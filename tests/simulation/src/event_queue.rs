@@ -1,4 +1,4 @@
-//! The event queue: the events that are still to happen, in order.
+//! The event queue: future events, in order.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -15,27 +15,27 @@ pub(crate) struct Place {
     pub(crate) name: u64,
 }
 
-/// The circumstances in which a request was sent.
+/// The circumstances under which a request was sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sent {
-    /// The index of the server that it was sent to,
+    /// The index of the server,
     pub(crate) server: usize,
-    /// and its number: another one in its place never sees it.
+    /// and its number: a server that replaces it never receives the request.
     pub(crate) era: u64,
     pub(crate) at: u64,
-    /// The tokens and times that its process had seen of the hash slot, as it tells them.
+    /// The process's tokens and times for the hash slot, as carried by the command.
     pub(crate) seen: Seen,
-    /// The greatest token of the hash slot that its process had been told, on any server.
+    /// The greatest token for the hash slot that the process had received, on any server.
     pub(crate) told: u64,
-    /// Whether ASKING stands before it.
+    /// Whether the request is preceded by ASKING.
     pub(crate) asking: bool,
 }
 
-/// An event that happens at its time.
+/// An event at a point in time.
 #[derive(Debug)]
 pub(crate) enum What {
-    /// The server receives a request. If its connection or process is gone, it runs without an
-    /// answer.
+    /// The server receives a request. If the connection or process is gone, the request runs
+    /// without a response.
     Arrive {
         request: u64,
         ask: Ask,
@@ -43,16 +43,16 @@ pub(crate) enum What {
         /// Whether the request waits for replicas.
         waits: bool,
     },
-    /// The server receives a copy of a request, of which the sender hears nothing.
+    /// The server receives a copy of a request; the sender receives nothing.
     Repeated {
         ask: Ask,
         sent: Sent,
     },
-    /// The process receives the answer to a request, or an error in its place.
+    /// The process receives the response to a request, or an error instead.
     Answered {
         request: u64,
         answer: Result<Answer, StoreError>,
-        /// The number of replicas that have the write, if the request waited for them.
+        /// How many replicas have the write, if the request waited for them.
         replicas: Option<u32>,
     },
     TimedOut {
@@ -90,36 +90,36 @@ pub(crate) enum What {
         server: usize,
         subscription: u64,
     },
-    /// The process notices that its subscription is gone, or both its connections.
+    /// The process notices that its subscription is gone, or both connections.
     Cut {
         server: usize,
     },
     Reset {
         server: usize,
     },
-    /// The process sends a request again that was refused.
+    /// The process sends a refused request again.
     SentAgain {
         request: u64,
     },
-    /// The process learns from some server which one has each hash slot.
+    /// The process refreshes its topology from a server.
     Looked,
-    /// The servers go on with a hash slot that moves.
+    /// The servers continue to move a hash slot.
     Moves {
         slot: usize,
         number: u64,
     },
-    /// A server learns which one has a hash slot.
+    /// A server is informed of a hash slot's owner.
     Agreed {
         server: usize,
         slot: usize,
     },
-    /// A process that was stopped goes on.
+    /// A stopped process continues.
     Continued,
-    /// A node that is shut down looks how far it is.
+    /// A closing node checks its progress.
     Closing,
     /// A process with a hold that nothing else would end is shut down.
     Ends,
-    /// The wait of a caller is over.
+    /// A caller's wait is over.
     WaitEnds {
         caller: usize,
         turn: u64,
@@ -186,7 +186,7 @@ impl Ord for Entry {
     }
 }
 
-/// The events by time; events of the same instant happen in the order in which they were planned.
+/// The events by time; simultaneous events happen in the order in which they were planned.
 #[derive(Default)]
 pub(crate) struct EventQueue {
     next: BinaryHeap<Reverse<Entry>>,
@@ -207,7 +207,7 @@ impl EventQueue {
         Some((at, place, *what))
     }
 
-    /// The number of requests on their way, those included that no node waits for any more.
+    /// How many requests are under way, including requests that no node waits for any more.
     pub(crate) fn arrivals(&self) -> usize {
         self.arrivals
     }

@@ -1,4 +1,4 @@
-//! The facts of one command, as the server's state and the answers tell them.
+//! The facts of a command, from the server's state and the reply.
 
 use laws::{Evidence, Held, Kind, Waiting, new_holds};
 use proto::{Acquired, Answer, Command, Member, Released};
@@ -11,24 +11,24 @@ use crate::world::World;
 
 /// The server's state of a lock before a command.
 pub(crate) struct Before {
-    /// The holds, with parts whose leases had ended but that were still there.
+    /// The holds, including expired parts not removed yet.
     pub(crate) holds: Vec<Held<Who>>,
     pub(crate) now_ms: u64,
     is_free: bool,
-    /// Whether the door says that none waits. A clock that ran ahead ends the door before the
-    /// queue, long after all patience: then waiters that are still there may be overlooked.
+    /// Whether the lock key shows no waiters. A clock that ran ahead ends the lock key before the
+    /// queue, long after all liveness deadlines: then remaining waiters may be overlooked.
     is_unmarked: bool,
-    /// The numbers of the run that had the lock.
+    /// The member ids of the batch that had the lock.
     pub(crate) run: Vec<u64>,
-    /// The name of its hold.
+    /// The name of the batch's hold.
     pub(crate) run_of: Option<Who>,
-    /// The token that parts shared.
+    /// The token shared by the parts.
     pub(crate) token: Option<u64>,
-    /// The tokens and times that the caller had seen.
+    /// The tokens and times seen by the caller.
     pub(crate) seen: Seen,
-    /// The greatest token that it had been told.
+    /// The greatest token received by the caller.
     pub(crate) told: u64,
-    /// The members of an acquire that waited already, with their places.
+    /// The members of an acquire that waited already, with their positions.
     places: Vec<(Who, u64)>,
 }
 
@@ -51,7 +51,7 @@ impl Before {
         Self { holds, now_ms, is_free, is_unmarked, run, run_of, token, seen, told, places }
     }
 
-    /// Whether the member of an acquire waits at the place that it had.
+    /// Whether the member of an acquire waits at its earlier position.
     pub(crate) fn has_kept_its_place(&self, member: &Member, after: &Resource) -> bool {
         after.place(member).is_some_and(|place| self.places.contains(&(who(member), place)))
     }
@@ -65,7 +65,7 @@ impl Before {
     }
 }
 
-/// A command that ran, with the server's state before and after it.
+/// A command that ran, with the server's state before and after.
 pub(crate) struct Facts<'a> {
     pub(crate) world: &'a World,
     pub(crate) lock: usize,
@@ -74,7 +74,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) caller: u64,
     pub(crate) command: &'a Command,
     pub(crate) answer: &'a Answer,
-    /// The tokens that it tells to members.
+    /// The tokens reported to members.
     pub(crate) told: &'a [(Who, u64)],
 }
 
@@ -87,24 +87,26 @@ impl<'a> Facts<'a> {
         &self.world.records[self.lock]
     }
 
-    /// Whether the caller is the node, or the server counts its subscription.
+    /// Whether the node is the caller, or the server counts its subscription.
     fn is_reached(&self, name: u64) -> bool {
         name == self.caller || self.world.home(self.lock).hears(name)
     }
 
-    /// Whether a waiter counts: a clock that ran ahead may have ended the door before the queue.
+    /// Whether a waiter counts: a clock that ran ahead may have ended the lock key before the
+    /// queue.
     fn counts(&self, waiting: Who) -> bool {
         !self.before.is_unmarked || self.resource().hopes(waiting, self.before.now_ms)
     }
 
-    /// Whether a waiter that arrived counts, is reached, and does not stand aside.
+    /// Whether an arrived waiter counts, is reachable, and is not set aside.
     fn is_due(&self, waiting: Who) -> bool {
         self.counts(waiting)
             && self.is_reached(waiting.0)
             && !self.resource().aside().contains(&waiting)
     }
 
-    /// The members ahead of the granted whose patience was over, as the server has dropped them.
+    /// The members ahead of the granted members that the server dropped because their liveness
+    /// deadlines had expired.
     pub(crate) fn dropped(&self, granted: &[Held<Who>]) -> Vec<Who> {
         let ahead = granted.iter().flat_map(|held| self.record().ahead(held.member));
         let is_dropped = |who: &Who| self.is_due(*who) && !self.resource().is_queued(*who);
@@ -140,9 +142,9 @@ impl Evidence for Facts<'_> {
             Command::Acquire { members, .. }
             | Command::Renew { members, .. }
             | Command::Touch { members } => members.iter().any(is_it),
-            // The last of a run take the hold with them, whose name is another's.
+            // The last members of a batch end the hold, even if its name is another member's.
             Command::Leave { leaving } => {
-                // One that was served in a run has left its part to the others.
+                // A member served in a batch leaves its part to the others.
                 let mut leaving = leaving.iter().filter(|one| !one.served);
                 let numbers: Vec<u64> = leaving.clone().map(|one| one.member.number()).collect();
                 let run = &self.before.run;
@@ -178,15 +180,15 @@ impl Evidence for Facts<'_> {
         self.record().arrivals()
     }
 
-    /// The next touch of its node puts a member back that stands aside, also where a late copy has
-    /// queued it anew.
+    /// A member set aside is restored by its node's next touch, even if a late copy has requeued
+    /// it.
     fn could_be_granted(&self, waiting: Who) -> bool {
         self.is_due(waiting) && self.resource().is_queued(waiting)
     }
 
     fn came_after(&self, waiter: Who, other: Who) -> bool {
         let record = self.record();
-        // It was granted before, while the waiter was passed over or its run had just ended.
+        // `other` was granted earlier, while the waiter was skipped or its batch had just ended.
         let cut = |who| record.returned.get(&who).map(|returned| returned.cut);
         if cut(other).is_some() && cut(other) != cut(waiter) {
             return true;
@@ -217,7 +219,7 @@ impl Evidence for Facts<'_> {
         self.resource().written()
     }
 
-    /// Of a run the token of the first: the others have the next ones.
+    /// For a batch only the first token: the others have the following tokens.
     fn told(&self) -> Vec<u64> {
         let told = self.told.iter().map(|(_, token)| *token);
         match self.resource().0.run() {
@@ -238,7 +240,7 @@ impl Evidence for Facts<'_> {
         self.before.token.unwrap_or(0)
     }
 
-    /// A server before this one may have granted a lock whose token is not known here.
+    /// A previous server may have granted a lock with a token unknown here.
     fn may_renew_shared_token(&self) -> bool {
         self.before.token.is_none_or(|shared| shared <= self.before.seen.elsewhere_us)
     }

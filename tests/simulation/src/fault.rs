@@ -1,51 +1,51 @@
-//! The faults, and the laws that hold all the same.
+//! The faults, and the laws that hold despite them.
 
 use laws::Law;
 
 /// A kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// A connection breaks: its open requests are not answered, and may run up to a minute later.
+    /// A connection breaks: pending requests get no response, and may run up to a minute later.
     Break,
     /// A message is lost.
     LostMessage,
-    /// A subscription is cut, and nothing else.
+    /// Only a subscription is cut.
     Cut,
-    /// A request or a reply is late by up to four seconds.
+    /// A request or a response is late by up to four seconds.
     Late,
-    /// An answer is lost, and later ones arrive: the connection is given up only once its time is
-    /// up.
+    /// A response is lost, and later responses arrive: the connection is abandoned once the request
+    /// has timed out.
     Swallow,
-    /// A request runs twice within 600 ms, an acquire before it is answered.
+    /// A request runs twice within 600 ms; an acquire twice before the response arrives.
     Repeat,
-    /// A process is killed; another takes its place.
+    /// A process is killed; another replaces it.
     Kill,
     /// A process is stopped for up to 20 s.
     Stop,
-    /// A machine is suspended for up to a minute: timers sleep, and moments jump once the process
+    /// A machine is suspended for up to a minute: timers stop, and time jumps once the process
     /// notices.
     Suspend,
-    /// A node is shut down; another process takes its place.
+    /// A node is shut down; another process replaces it.
     ShutDown,
-    /// A process counts time by up to a twentieth wrong.
+    /// A process's clock is wrong by up to a twentieth.
     Drift,
     /// An attempt is cancelled, at any point.
     Cancel,
-    /// A caller comes late for its grant, or not before a claim is over.
+    /// A caller takes its grant late, or not before the claim has ended.
     Unread,
-    /// A holder asks for its own lock once more.
+    /// A holder requests its own lock once more.
     Reenter,
     /// A guard is leaked.
     Leak,
-    /// A guard is forgotten: its hold is renewed up to its longest hold.
+    /// A guard is forgotten: its hold is renewed until `max_hold`.
     Forget,
-    /// A lock is force-released by any process.
+    /// A process force-releases a lock.
     Force,
     /// The server refuses a request.
     Refuse,
     /// The server's memory is full for up to five seconds.
     Full,
-    /// The server takes no writes for up to five seconds.
+    /// The server accepts no writes for up to five seconds.
     ReadOnly,
     /// The server is stopped for up to 25 s.
     Freeze,
@@ -53,33 +53,32 @@ pub enum Fault {
     Step,
     /// The server's clock stands still for up to ten seconds.
     Standstill,
-    /// The server loses its counter of tokens, and nothing else.
+    /// Only the server's token counter is lost.
     LoseCount,
-    /// The server loses its counter of tokens, and its clock is set back, by a minute at most in
-    /// all.
+    /// The server's token counter is lost, and its clock is set back, by a minute at most in all.
     TurnBack,
-    /// The server forgets everything, with its connections or without.
+    /// The server loses all data, with its connections or without.
     Wipe,
-    /// A replica takes over that does not know the last three seconds, and whose clock may be
-    /// behind or ahead.
+    /// A replica takes over that lacks the last three seconds, and whose clock may be behind or
+    /// ahead.
     FailOver,
-    /// A replica takes over that has at least everything that it has acknowledged, where every
-    /// grant and every renewal waits for an acknowledgement.
+    /// A replica takes over that has at least everything it has acknowledged, while every grant and
+    /// every renewal waits for an acknowledgement.
     Promote,
     /// The replica is behind by up to five seconds.
     Lag,
     /// A hash slot moves to another primary, key by key or all at once. It may stay open between
-    /// the two for up to ten seconds a key.
+    /// the two for up to ten seconds per key.
     MoveSlot,
     /// The clocks of primaries are apart by up to four seconds.
     Apart,
     /// A replica takes over for one of several primaries as in [`FailOver`](Self::FailOver), also
-    /// while a hash slot moves: then it may know some of the keys of a lock without the others.
+    /// while a hash slot moves: then it may have some keys of a lock without the others.
     Replace,
 }
 
 const EVERYTHING: &[Law] = &Law::ALL;
-/// The laws where leases end early or late, but nothing else goes wrong.
+/// The laws that hold if leases may end early or late, but nothing else goes wrong.
 const BY_TIME: &[Law] = &[
     Law::S1,
     Law::S3,
@@ -96,8 +95,8 @@ const BY_TIME: &[Law] = &[
     Law::L4,
     Law::L6,
 ];
-/// The laws where a process counts time wrong, and so may believe too long; or the next primary of
-/// a lock does, and leases of parts end early.
+/// The laws that hold if a process's clock runs at a wrong rate, so that guards may be valid too
+/// long; or if the next primary's clock differs, so that leases of parts end early.
 const BY_RATE: &[Law] = &[
     Law::S1,
     Law::S3,
@@ -115,9 +114,9 @@ const BY_RATE: &[Law] = &[
     Law::L4,
     Law::L6,
 ];
-/// The laws where tokens and places go on from a time that was there before. Tokens are above the
-/// earlier ones for processes that have seen these; a newcomer may be placed in front of others,
-/// and fit there.
+/// The laws that hold if tokens and positions restart from an earlier time. Processes that have
+/// seen the earlier tokens get higher tokens; a newcomer may be queued ahead of others, and fit
+/// there.
 const UNCOUNTED: &[Law] = &[
     Law::S1,
     Law::S4,
@@ -131,17 +130,17 @@ const UNCOUNTED: &[Law] = &[
     Law::L4,
     Law::L6,
 ];
-/// The laws where everything is lost but the clock goes on, and so do tokens.
+/// The laws that hold if all data are lost but the clock continues, and so do tokens.
 const WIPED: &[Law] =
     &[Law::S3, Law::S4, Law::S7, Law::S9, Law::F5, Law::L1, Law::L2, Law::L3, Law::L4];
-/// The laws where a granted hold may be granted again; no waiter waits for ever, and no key is
-/// left.
+/// The laws that hold if a hold may be granted again; no waiter waits for ever, and no key stays
+/// behind.
 const FORGOTTEN: &[Law] = &[Law::S4, Law::S7, Law::S9, Law::F5, Law::L1, Law::L2, Law::L3, Law::L4];
-/// The same where keys of one lock may be forgotten without the others. A door without its mark
-/// tells of no waiters: they are granted by their next touch, and not at once. A hold whose place
-/// in the queue came back is granted once more, with another lease.
+/// The same if keys of a lock may be lost without the others. A lock key without its flag shows no
+/// waiters: they are granted by their next touch, and not immediately. A hold whose queue entry was
+/// restored is granted once more, with another lease.
 const TORN: &[Law] = &[Law::S9, Law::L1, Law::L2, Law::L3, Law::L4];
-/// The laws where no guard relies on a forgotten hold, but places and tombstones may be forgotten.
+/// The laws that hold if no guard relies on a lost hold, but positions and tombstones may be lost.
 const ACKNOWLEDGED: &[Law] = &[
     Law::S1,
     Law::S2,
@@ -159,7 +158,7 @@ const ACKNOWLEDGED: &[Law] = &[
 
 impl Fault {
     /// The table: each fault, its name, and the laws that hold under it. Breaks of the other laws
-    /// are counted.
+    /// are only counted.
     pub const TABLE: [(Self, &'static str, &'static [Law]); 32] = [
         (Self::Break, "break", EVERYTHING),
         (Self::LostMessage, "lost-message", EVERYTHING),
@@ -195,23 +194,23 @@ impl Fault {
         (Self::Replace, "replace", TORN),
     ];
 
-    /// The name of the fault.
+    /// The fault's name.
     pub fn name(self) -> &'static str {
         Self::TABLE[self as usize].1
     }
 
-    /// The fault of this name.
+    /// The fault with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::TABLE.iter().find(|(_, of, _)| *of == name).map(|(fault, ..)| *fault)
     }
 }
 
-/// The rate of each fault: it happens in one of so many cases, never if 0.
+/// The rate of each fault: a rate of n means one in n cases, 0 means never.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Faults([u32; Fault::TABLE.len()]);
 
 impl Faults {
-    /// Makes rates of these faults only.
+    /// The rates of these faults; all others are 0.
     pub const fn of<const N: usize>(rates: [(Fault, u32); N]) -> Self {
         let mut faults = [0; Fault::TABLE.len()];
         let mut at = 0;
@@ -222,12 +221,12 @@ impl Faults {
         Self(faults)
     }
 
-    /// The number of cases in one of which the fault happens.
+    /// The fault's rate: it happens in one of this many cases.
     pub fn rate(&self, fault: Fault) -> u64 {
         u64::from(self.0[fault as usize])
     }
 
-    /// Whether one of these faults may happen.
+    /// Whether any of these faults may happen.
     pub fn have_any<const N: usize>(&self, faults: [Fault; N]) -> bool {
         faults.into_iter().any(|fault| self.rate(fault) > 0)
     }

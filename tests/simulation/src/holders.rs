@@ -1,4 +1,4 @@
-//! The holders: they work, ask for their own lock again, downgrade, leak, forget, and give back.
+//! The holders: they work, request their own lock again, downgrade, leak, forget, and release.
 
 use proto::node::{Ask, GivenBack, Outcome as End};
 use proto::{Demand, Renewal};
@@ -12,8 +12,8 @@ use crate::resource::Form;
 use crate::world::{MS, World};
 
 impl World {
-    /// Lets a holder work for a while: in more than a third of all draws for longer than a lease,
-    /// so over several renewals. Once the faults are over, for a moment.
+    /// Lets a holder work for a while: in more than a third of all draws longer than a lease, so
+    /// over several renewals. Once the faults are over, only for a moment.
     pub(crate) fn works(&mut self, place: Place, caller: usize) {
         let Caller::Holds(Section { terms, .. }) = &self.processes[place.slot].callers[caller]
         else {
@@ -31,8 +31,8 @@ impl World {
         self.at(self.now + time, place, What::Turn { caller, turn });
     }
 
-    /// Lets a holder have its lock twice: by a second guard of the same hold, or by another
-    /// attempt, which waits behind its own hold.
+    /// Lets a holder acquire its lock twice: by a second guard of the same hold, or by another
+    /// attempt, which waits behind the holder's own hold.
     pub(crate) fn reenters(&mut self, place: Place, caller: usize, demand: Demand) {
         let Caller::Holds(section) = &mut self.processes[place.slot].callers[caller] else {
             return;
@@ -50,7 +50,7 @@ impl World {
         }
     }
 
-    /// Looks up the outcome of an attempt that a holder of its lock has begun.
+    /// Looks up the outcome of a holder's second attempt on its own lock.
     pub(crate) fn find_again(&mut self, place: Place, caller: usize, attempt: u64) {
         let found = self.event(place, |core| core.take(attempt));
         if matches!(found, End::Waits) {
@@ -60,7 +60,8 @@ impl World {
             section.again = None;
         }
         if let End::Granted { number, .. } = found {
-            // Its first hold was lost. If it was not, the judge says so, which has seen the grant.
+            // The first hold was lost. If it was not, the judge, which has seen the grant, reports
+            // it.
             self.event(place, |core| core.dropped(number));
         }
     }
@@ -80,8 +81,8 @@ impl World {
         self.give_back(place, caller);
     }
 
-    /// Makes some holders of a whole lock readers. From then on the guard counts on a read only,
-    /// whether the server hears of it or not.
+    /// Turns some exclusive holders into readers. From then on the guard relies only on a read,
+    /// whether or not the server receives the downgrade.
     fn downgrades(&mut self, place: Place, caller: usize) -> bool {
         let Caller::Holds(Section { number, lock, .. }) =
             self.processes[place.slot].callers[caller]
@@ -115,8 +116,7 @@ impl World {
         }
         if self.strikes(Fault::Forget) {
             self.meets(lock, Mechanism::Forget);
-            // Its guard is never heard of again. Where nothing else ends the hold, its process
-            // does.
+            // The guard is never used again. If nothing else ends the hold, the process's end does.
             if let Some(again) = again {
                 self.event(place, |core| core.cancel(again));
             }
@@ -136,7 +136,7 @@ impl World {
             self.cuts(place, lock, number);
             self.event(place, |core| core.leak(number));
             if guards > 1 {
-                // The other guard of the hold is lost with it.
+                // The hold's other guard is lost, too.
                 if let Caller::Holds(section) = &mut self.processes[place.slot].callers[caller] {
                     section.guards = 1;
                 }
@@ -159,14 +159,14 @@ impl World {
         }
         let Some(ask) = ask else { return self.rest(place, caller) };
         self.processes[place.slot].callers[caller] = Caller::Releases;
-        // The answer to a request that breaks with its connection has another number.
+        // A request that fails with its connection gets a response under another number.
         let request = self.send(place, ask);
         let is_open = self.processes[place.slot].open.contains_key(&request);
         let request = if is_open { request } else { self.requests };
         self.releases.insert(request, caller);
     }
 
-    /// Gives a hold back as a caller that waits for the answer.
+    /// Releases a hold as a caller that waits for the response.
     fn releases(&mut self, place: Place, number: u64, lock: usize, shared: &Shared) -> Option<Ask> {
         let who = (place.name, self.processes[place.slot].core.held_as(number));
         let was_there = self.is_held_by(lock, who);

@@ -1,4 +1,4 @@
-//! The judge: checks the server's actions, and the guards' beliefs, against a record of its own.
+//! The judge: checks the server's actions, and what guards rely on, against a separate record.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,62 +20,63 @@ use crate::resource::{NEWCOMER_MS, Resource, TOUCHED_MS};
 use crate::server::index;
 use crate::world::{MS, World};
 
-/// A member, by the name of its process and its number there.
+/// A member, as process name and member id.
 pub(crate) type Who = (u64, u64);
 
-/// A guard that a caller has.
+/// A caller's guard.
 pub(crate) struct Guard {
     pub(crate) slot: usize,
     pub(crate) name: u64,
     pub(crate) number: u64,
-    /// The number of its hold on the server: another's in a run.
+    /// The member id of the hold on the server: in a batch, another member's id.
     pub(crate) hold: u64,
-    /// The weight that it counts on.
+    /// The weight the guard relies on.
     pub(crate) weight: u64,
     pub(crate) shared: Shared,
 }
 
-/// The place of a waiter, by the server's answers.
+/// A waiter's position, according to the server's replies.
 #[derive(Clone, Copy)]
 struct Wait {
     ticket: u64,
-    /// The server's time, ms, up to which it keeps its place even if its node is silent.
+    /// The server's time, ms, until which the position is kept even if the node is silent.
     until_ms: u64,
 }
 
-/// The effect of a late copy of an acquire: it counts if its member is not put back.
+/// A late copy of an acquire, which has requeued a member set aside: the new position counts unless
+/// the member is restored.
 struct LateCopy {
     member: Member,
-    /// The place in the queue.
+    /// The position in the queue.
     place: u64,
-    /// The ticket of that place.
+    /// The ticket of that position.
     ticket: u64,
 }
 
-/// The facts about a lock from other sources than the server's state.
+/// The facts about a lock from sources other than the server's state.
 #[derive(Default)]
 pub(crate) struct Record {
     pub(crate) guards: Vec<Guard>,
-    /// The tokens that were told of each hold.
+    /// The tokens reported for each hold.
     tokens: BTreeMap<Who, BTreeSet<u64>>,
-    /// The hold of the last guard of the whole lock, and its token.
+    /// The hold of the last exclusive guard, with its token.
     last: Option<(Who, u64)>,
     waits: BTreeMap<Who, Wait>,
     line: BTreeMap<u64, Who>,
     tickets: u64,
-    /// The members that were granted the present run, with their tickets.
+    /// The members of the present batch, with their tickets.
     pub(crate) served: BTreeMap<Who, u64>,
-    /// The members of runs that ended before their turn, and that wait again.
+    /// The members of ended batches that were not served, and wait again.
     pub(crate) returned: BTreeMap<Who, cut::Returned>,
-    /// The attempts that still wait after their run was cut short, with their tickets.
+    /// The attempts still waiting after their batch was cut short, with their tickets.
     pub(crate) cut: BTreeMap<Who, u64>,
-    /// The members that late copies have queued while they stand aside.
+    /// The members requeued by late copies while set aside.
     late: BTreeMap<Who, LateCopy>,
-    /// The members that the last command has queued.
+    /// The members queued by the last command.
     pub(crate) came: Vec<Who>,
-    /// The tombstones that count, and the ms up to which they do. Time that the server's clock goes
-    /// through twice counts twice: where it was set back a tombstone stays longer, but the doors
-    /// that were written since do not, and may end before it if the clock is set forward again.
+    /// The tombstones that count, each with the end in ms. Time repeated by the server's clock
+    /// counts twice: after the clock was set back a tombstone stays longer, but lock keys written
+    /// since do not, and may end before the tombstone if the clock is set forward again.
     gone: BTreeMap<Who, u64>,
 }
 
@@ -97,18 +98,18 @@ impl Record {
         self.wait(who, Wait { ticket, until_ms });
     }
 
-    /// Puts a member back that was served in a run, with the ticket that it had.
+    /// Restores a member that was granted within a batch, with its earlier ticket.
     pub(crate) fn put_back(&mut self, who: Who, until_ms: u64) {
         let Some(ticket) = self.served.get(&who).copied() else { return };
         self.wait(who, Wait { ticket, until_ms });
     }
 
-    /// Whether the server remembers that the member has gone.
+    /// Whether the server has a tombstone for the member.
     pub(crate) fn is_gone(&self, who: Who) -> bool {
         self.gone.contains_key(&who)
     }
 
-    /// Gives members whose time aside is over the places of their late copies.
+    /// Moves members that are no longer set aside to the positions of their late copies.
     fn settle_late_copies(&mut self, resource: &Resource) {
         if self.late.is_empty() {
             return;
@@ -131,12 +132,12 @@ impl Record {
         }
     }
 
-    /// The ticket of a member that waits.
+    /// The ticket of a waiting member.
     pub(crate) fn ticket(&self, who: Who) -> Option<u64> {
         self.waits.get(&who).map(|wait| wait.ticket)
     }
 
-    /// Whether a process has a guard of it, or a member that waits.
+    /// Whether the process has a guard of the lock, or waits for it.
     pub(crate) fn has(&self, name: u64) -> bool {
         self.guards.iter().any(|guard| guard.name == name)
             || self.waits.range((name, 0)..=(name, u64::MAX)).next().is_some()
@@ -147,21 +148,21 @@ impl Record {
         self.line.values().copied()
     }
 
-    /// The waiters that arrived before this member; before one that does not wait, all of them.
+    /// The waiters that arrived before this member; all waiters if the member does not wait.
     pub(crate) fn ahead(&self, who: Who) -> impl Iterator<Item = Who> {
         let ticket = self.waits.get(&who).map_or(u64::MAX, |wait| wait.ticket);
         self.line.range(..ticket).map(|(_, who)| *who)
     }
 
-    /// Goes on by the clock of the server to which the lock has moved, which is ahead by so much;
-    /// by so much where it is never set back. Keys move with the time that is left of them.
+    /// Continues with the clock of the server to which the lock has moved: `ahead_ms` ahead, or
+    /// `passed_ms` if the clocks had never been set back. Keys move with their remaining time.
     pub(crate) fn change_clock(&mut self, ahead_ms: i64, passed_ms: i64) {
         let later = |until_ms: &mut u64, by_ms| *until_ms = until_ms.saturating_add_signed(by_ms);
         self.waits.values_mut().for_each(|wait| later(&mut wait.until_ms, ahead_ms));
         self.gone.values_mut().for_each(|until_ms| later(until_ms, passed_ms));
     }
 
-    /// Records the members that the command ends at this time, which is never set back.
+    /// Records the members ended by the command. `passed_ms` is the time of a clock never set back.
     fn bury(&mut self, command: &Command, passed_ms: u64) {
         self.gone.retain(|_, until_ms| *until_ms > passed_ms);
         if let Command::Leave { leaving } = command {
@@ -177,7 +178,7 @@ pub(crate) fn who(member: &Member) -> Who {
 }
 
 impl World {
-    /// Judges the effects of a command of a process, and the tokens that it tells to members.
+    /// Judges the effects of a process's command, and the tokens reported to members.
     pub(crate) fn judge(
         &mut self,
         lock: usize,
@@ -187,8 +188,8 @@ impl World {
         answer: &Answer,
     ) {
         let now_ms = before.now_ms;
-        // This goes first: a waiter that asks after its patience is queued anew, behind the waiters
-        // that this command grants the lock to.
+        // This goes first: a waiter that requests again after its liveness deadline is requeued
+        // behind the waiters granted by this command.
         self.follow(lock, name, command, answer, before);
         let after = self.home(lock).locks[lock].holds(now_ms);
         let facts = Facts { world: self, lock, before, after, caller: name, command, answer, told };
@@ -233,8 +234,8 @@ impl World {
         }
     }
 
-    /// Checks that each member that holds is told a token, and that a new one is above everything
-    /// that its process has seen.
+    /// Checks that each holding member receives a token, and that a new token is above everything
+    /// seen by its process.
     fn tokens(
         &mut self,
         lock: usize,
@@ -274,13 +275,13 @@ impl World {
         }
     }
 
-    /// Checks that a member that leaves is neither there nor comes back.
+    /// Checks that a member that leaves is gone, and is not set aside either.
     fn is_gone(&mut self, lock: usize, command: &Command, now_ms: u64) {
         let Command::Leave { leaving } = command else { return };
         let state = &self.home(lock).locks[lock];
         let is_there =
             |member: &&Member| state.knows(member, now_ms) || state.aside().contains(&who(member));
-        // One that was served has left its run. The hold that was reduced since may have its name.
+        // A served member has left its batch. A hold reduced since then may have its name.
         let leaving = leaving.iter().filter(|one| !one.served);
         let mut members = leaving.map(|leaving| &leaving.member);
         if let Some(member) = members.find(is_there).cloned() {
@@ -293,13 +294,13 @@ impl World {
         let is_given_up = match self.slots[name as usize] {
             Some(slot) => {
                 let core = &self.processes[slot].core;
-                // A node that could not tell the server for long enough has said so.
+                // A node that could not reach the server for long enough has reported so.
                 core.phase(number).is_none() && core.counts().failed == 0
             }
-            // A hold that outlives its process ends by itself: no leave says that it is over.
+            // A hold that outlives its process ends by itself: the server receives no leave for it.
             None => self.ended_well[name as usize] && !self.leaked.contains(&who),
         };
-        // Served in a run, or leaked within one and the server could not be told.
+        // Served in a batch, or leaked within a batch without the server being informed.
         let is_done = self.records[lock].returned.get(&who).is_some_and(|it| !it.waits)
             || self.leaked.contains(&who);
         let is_given_up = is_given_up && (laws::SERVED_MEMBERS_STAY_GONE || !is_done);
@@ -308,8 +309,8 @@ impl World {
         }
     }
 
-    /// Checks that a process has given back most of the holds that it does not need: no more of
-    /// them than twice its callers are on a server at any time.
+    /// Checks that a process has released most holds it does not need: at any time, servers have at
+    /// most twice as many of them as the process has callers.
     fn are_given_back(&mut self, name: u64) {
         let Some(slot) = self.slots[name as usize] else { return };
         let core = &self.processes[slot].core;
@@ -325,8 +326,8 @@ impl World {
         }
     }
 
-    /// Checks that the grants, in the order of their limits, fit beside the holds whose guards are
-    /// valid.
+    /// Checks that the grants, in the order of their limits, fit beside the holds with valid
+    /// guards.
     fn go_together(&mut self, lock: usize, granted: &[Held<Who>]) {
         let believes = |guard: &&Guard| {
             let now = self.processes[guard.slot].moment(self.now);
@@ -349,7 +350,7 @@ impl World {
         }
     }
 
-    /// Records the waiters, by the answers.
+    /// Records the waiters, from the replies.
     fn follow(
         &mut self,
         lock: usize,
@@ -359,7 +360,7 @@ impl World {
         before: &Before,
     ) {
         let now_ms = before.now_ms;
-        // While its keys move, some are on the other server.
+        // While the lock's keys move, some are on the other server.
         let is_moving = self.is_moving(lock);
         let record = &mut self.records[lock];
         if !is_moving {
@@ -376,8 +377,8 @@ impl World {
                     let Acquired::Queued { .. } = outcome else { continue };
                     let who = who(member);
                     let is_kept = before.has_kept_its_place(member, resource);
-                    // A late copy of its acquire queues it anew: its node's next touch puts it
-                    // back.
+                    // A late copy of the acquire requeues the member: the node's next touch
+                    // restores it.
                     let is_aside = || resource.aside().contains(&who);
                     match record.waits.get_mut(&who) {
                         Some(wait) if is_kept || is_aside() => {
@@ -391,12 +392,12 @@ impl World {
                             let place = wait.filter(|wait| patient(wait)).map(|wait| wait.ticket);
                             if let Some(ticket) = place {
                                 let queue = resource.queue();
-                                // Not by the position that it was told, which also counts the
-                                // members of a run that holds.
+                                // Not by the reported position, which includes the members of a
+                                // batch that holds.
                                 let at = queue.iter().position(|other| *other == who);
                                 let ahead = &queue[..at.unwrap_or(0)];
                                 let mut behind = record.line.range(ticket + 1..);
-                                // Those of this very command are in order among themselves.
+                                // Members queued by the same command are in order among themselves.
                                 let is_past = |other: &Who| {
                                     ahead.contains(other) && !record.came.contains(other)
                                 };
@@ -458,8 +459,8 @@ impl World {
         }
     }
 
-    /// The members that have left the queue for the one that this command has queued. Checks that
-    /// no other of its kind waits, as far as the server looks for them.
+    /// The members superseded by the member that this command has queued. Checks that no other
+    /// member of the same kind waits, as far as the server looks for them.
     fn superseded(&mut self, lock: usize, command: &Command, before: &Before) -> Vec<Who> {
         let Command::Acquire { members, .. } = command else { return Vec::new() };
         let resource = &self.home(lock).locks[lock];
@@ -479,7 +480,7 @@ impl World {
         if let Some(older) = others.first() {
             self.breaks(Law::F2, || format!("{older:?} waits for lock {lock} beside {newest}"));
         }
-        // Within a node the numbers tell which is newer, and of one that asks anew.
+        // Ids show which member is newer within a node, and if the newest re-enqueues.
         let (name, number) = who(newest);
         let is_newer = |other: &&Who| other.1 > number && (newest.asks_anew() || other.0 == name);
         if let Some(newer) = superseded.iter().find(is_newer) {
@@ -488,8 +489,8 @@ impl World {
         superseded
     }
 
-    /// Checks a guard that was just made, or extended: the server has its hold, and for longer than
-    /// the guard says.
+    /// Checks a new or extended guard: the server has the hold, and its lease ends after the
+    /// guard's.
     pub(crate) fn has_lease(&mut self, place: Place, lock: usize, number: u64) {
         let process = &self.processes[place.slot];
         let guards = &self.records[lock].guards;
@@ -514,8 +515,7 @@ impl World {
         }
     }
 
-    /// Checks that a new guard has the token of its hold: a store would refuse its writes
-    /// otherwise.
+    /// Checks that a new guard has its hold's token: otherwise a resource would refuse its writes.
     pub(crate) fn has_token(
         &mut self,
         place: Place,
@@ -525,7 +525,7 @@ impl World {
     ) {
         let core = &self.processes[place.slot].core;
         let hold = core.held_as(number);
-        // The attempt of a run's first member goes on under a number that the server never hears.
+        // The attempt of a batch's first member continues under an id unknown to the server.
         let is_first = proto::node::Core::<Shared>::parts_of(number).0
             == proto::node::Core::<Shared>::parts_of(hold).0;
         let who = (place.name, if is_first { hold } else { number });
@@ -534,7 +534,7 @@ impl World {
         let is_hold = |held: &Held<Who>| held.member == (place.name, hold);
         let is_holder = server.locks[lock].holds(now_ms).iter().any(is_hold);
         let told = self.records[lock].tokens.get(&who).cloned().unwrap_or_default();
-        // A copy of its acquire may have been granted since it was force-released.
+        // A copy of the acquire may have been granted since the force release.
         let is_untold = self.untold.contains(&(place.name, hold));
         if is_holder && !is_untold && !told.contains(&token.get()) {
             self.breaks(Law::S3, || {
@@ -543,8 +543,8 @@ impl World {
         }
     }
 
-    /// Checks that a new guard is valid beside all others of the lock that are, and that its token
-    /// is above that of the guard before it in its run.
+    /// Checks that a new guard is valid beside the lock's other valid guards, and that its token is
+    /// above the previous guard's in the same batch.
     pub(crate) fn goes_with_others(&mut self, lock: usize, guard: &Guard, token: FencingToken) {
         let believes = |guard: &Guard| {
             let now = self.processes[guard.slot].moment(self.now);
@@ -570,8 +570,8 @@ impl World {
         }
     }
 
-    /// Tells a process of a hold that was force-released: from now on its guard is not valid, and
-    /// no grant that was on its way becomes one.
+    /// Handles the message about a force release: from now on the guard must not be valid, and no
+    /// earlier grant under way becomes a guard.
     pub(crate) fn hears_of_revoked(&mut self, name: u64, event: &Event) {
         let Event::Revoked { numbers } = event else { return };
         for number in numbers {
@@ -579,8 +579,8 @@ impl World {
         }
     }
 
-    /// Tells a process that it is subscribed anew: it has every grant confirmed that was on its
-    /// way. A guard hears of its end with its next renewal.
+    /// Handles a new subscription: the process confirms every grant that was under way. A guard is
+    /// notified of its end by its next renewal.
     pub(crate) fn hears_again(&mut self, place: Place) {
         let core = &self.processes[place.slot].core;
         let has_guard = |number| {
@@ -596,8 +596,8 @@ impl World {
         holders.any(|holder| holder == who)
     }
 
-    /// Checks the releases in mid-run whose outcomes have become known: none says that the server
-    /// had a hold that was over, and none that a hold was lost which is there still.
+    /// Checks the releases in mid-batch whose outcomes have become known: none may claim that an
+    /// ended hold existed, and none that an existing hold was lost.
     pub(crate) fn returned(&mut self, place: Place) {
         let mut returned = std::mem::take(&mut self.processes[place.slot].returned);
         returned.retain(|Returned { shared, lock, who, was_there }| {
@@ -620,7 +620,7 @@ impl World {
         self.processes[place.slot].returned = returned;
     }
 
-    /// Checks that a guard that has ended was told so, unless nothing could tell it.
+    /// Checks that an ended guard was notified of its end, unless that was impossible.
     pub(crate) fn was_told(&mut self, place: Place, shared: &Shared) {
         let process = &self.processes[place.slot];
         let until = process.world_us(shared.until());
@@ -630,7 +630,7 @@ impl World {
         }
     }
 
-    /// Checks that a grant is released after a claim if its caller does not come for it.
+    /// Checks that a grant never taken by its caller is released after a claim.
     pub(crate) fn lapses(
         &mut self,
         place: Place,
@@ -652,12 +652,12 @@ impl World {
         }
     }
 
-    /// Checks that a node that is told of a hold of its own has it in its table from then on, so
-    /// that the hold is used or released.
+    /// Checks that a node has every own hold reported to it in its table from then on, so that the
+    /// hold is used or released.
     pub(crate) fn is_known(&mut self, place: Place, ask: &Ask, answer: &Answer) {
         let (lock, command) = (index(ask), &ask.command);
         let is_asked_for = |grant: &Grant| match command {
-            // These grant nothing.
+            // These commands grant nothing.
             Command::Renew { .. } | Command::Confirm { .. } => true,
             Command::Reduce { member, .. } => *member == grant.member,
             _ => false,
@@ -665,10 +665,10 @@ impl World {
         let core = &self.processes[place.slot].core;
         let home = self.home(lock);
         let holders: Vec<Who> = home.locks[lock].holders(home.clock_ms(self.now)).collect();
-        // The answer of one primary may come after the hold has ended at the next.
+        // A primary's reply may arrive after the hold has ended on the next primary.
         let is_over = |member: &Member| self.servers.len() > 1 && !holders.contains(&who(member));
         let is_unknown = |grant: &&Grant| {
-            // In a run, the first may have left the hold of its name to the others.
+            // In a batch, the first member may have left the hold to the others.
             let mut members = std::iter::once(grant.member.number()).chain(grant.run.clone());
             members.all(|number| core.phase(number).is_none())
                 && !is_asked_for(grant)
@@ -680,12 +680,12 @@ impl World {
     }
 }
 
-/// Whether the fast path has left an acquire to the script, which tells the token then.
+/// Whether the fast path has left an acquire to the script, which then reports the token.
 pub(crate) fn is_not_served(answer: &Answer) -> bool {
     matches!(answer, Answer::Acquired(reply) if matches!(*reply.outcome, [Acquired::NotServed { .. }]))
 }
 
-/// The members of the command that hold, by the answer.
+/// The command's members that hold, according to the reply.
 fn said_to_hold(command: &Command, answer: &Answer) -> Vec<Who> {
     match (command, answer) {
         (Command::Acquire { members, .. }, Answer::Acquired(reply)) => {
@@ -693,10 +693,10 @@ fn said_to_hold(command: &Command, answer: &Answer) -> Vec<Who> {
             let held = each.filter(|(_, outcome)| **outcome == Acquired::Granted);
             held.map(|(member, _)| who(member)).collect()
         }
-        // A leak draws no token: its hold is as it was.
+        // A leak draws no token: the hold is unchanged.
         (Command::Reduce { weight, .. }, _) if weight.get() == ALL => Vec::new(),
         (Command::Confirm { member } | Command::Reduce { member, .. }, Answer::Renewed(reply)) => {
-            // The hold of a run may have the name of one that has left.
+            // A batch's hold may have the name of a member that has left.
             let is_of_run = reply.grants.iter().any(|grant| !grant.run.is_empty());
             let is_held = reply.outcome == [Renewed::Held] && !is_of_run;
             is_held.then(|| who(member)).into_iter().collect()

@@ -1,23 +1,21 @@
-//! A simulation of many nodes and one or several servers: the real tables, the real protocol, one
-//! thread, virtual time.
+//! A simulation of many nodes and one or several servers: the real tables and the real protocol, in
+//! a single thread and in virtual time.
 //!
-//! Everything in a run follows from its plan, and so from a number: a history that breaks a law is
-//! replayed by its seed, on every machine.
+//! A plan determines everything in a run, and a seed determines the plan: a history that breaks a
+//! law is replayed from the seed, on every machine.
 //!
-//! - `plan`, `fault`: the size of a run, its faults, and the laws that hold under them, as one
-//!   table;
-//! - `world`, `event_queue`: virtual time, and one event after the other; `dice`: chance;
-//! - `network`, `server`, `resource`, `server_faults`: the messages on their way, the protocol's
-//!   function behind a clock and a counter of tokens, the locks and the demands for them, server
-//!   faults;
-//! - `cluster`, `routing`: several servers, hash slots that move from one to another, and the way
-//!   of a request after them;
+//! - `plan`, `fault`: the size of a run, its faults, and the laws that hold under them, in a table;
+//! - `world`, `event_queue`: virtual time, event by event; `dice`: random numbers;
+//! - `network`, `server`, `resource`, `server_faults`: messages under way, the protocol's function
+//!   with a clock and a token counter, the locks and the demands for them, server faults;
+//! - `cluster`, `routing`: several servers, hash slots that move between them, and how requests
+//!   follow the slots;
 //! - `process`, `lifecycle`, `callers`, `holders`: the nodes' tables, their processes, and the
-//!   callers of locks, until they have one and from then on;
-//! - `facts`: each command, for the judge of `lock-laws`; `judge`, `cut`, `settle`: the laws of
-//!   more than one command, against a record of our own; `breach`: a broken law; `reduce`: from a
-//!   run that breaks one to a small one;
-//! - `pairs`: the mechanisms that met in the life of one hold.
+//!   callers while they wait and while they hold;
+//! - `facts`: each command, for the judge in `lock-laws`; `judge`, `cut`, `settle`: the laws that
+//!   concern more than one command, checked against a separate record; `breach`: a broken law;
+//!   `reduce`: from a run that breaks a law to a small one;
+//! - `pairs`: which mechanisms met during a hold.
 
 mod breach;
 mod callers;
@@ -50,18 +48,18 @@ pub use pairs::{Mechanism, Pairs};
 pub use plan::{Outcome, Plan, Size};
 pub use reduce::reduce;
 
-/// Runs a plan to its end.
+/// Runs a plan to the end.
 ///
 /// # Errors
-/// The first law that is broken although it holds under the faults of the plan.
+/// The first law broken by the run, among the laws that hold under the plan's faults.
 pub fn run(plan: Plan) -> Result<Outcome, Breach> {
     world::World::new(plan).run()
 }
 
-/// Runs a plan to its end, and prints all requests and answers that have `text` in them.
+/// Runs a plan to the end, and prints all requests and replies that contain `text`.
 ///
 /// # Errors
-/// As [`run`].
+/// See [`run`].
 pub fn trace(plan: Plan, text: String) -> Result<Outcome, Breach> {
     let mut world = world::World::new(plan);
     world.trace = Some(text);

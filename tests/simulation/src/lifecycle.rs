@@ -10,9 +10,9 @@ use crate::process::{Closing, Process};
 use crate::world::{MS, World};
 use laws::Law;
 
-/// The longest time after which a process looks whether its machine was suspended.
+/// The longest interval at which a process checks whether its machine was suspended.
 const LOOKS_US: u64 = 1_000 * MS;
-/// The time after which a node that is shut down checks its progress again.
+/// The interval at which a closing node checks its progress.
 const PROGRESS_US: u64 = 2 * MS;
 
 impl World {
@@ -20,7 +20,7 @@ impl World {
         let name = self.slots.len() as u64;
         self.slots.push(Some(slot));
         self.ended_well.push(false);
-        // Clocks that differ from the server's by less than the margin, or by more.
+        // The clock differs from the server's by less than the margin, or by more.
         let rate = match self.strikes(Fault::Drift) {
             true => self.dice.of(950_000, 1_050_000),
             false => self.dice.of(994_500, 1_005_500),
@@ -35,7 +35,7 @@ impl World {
         let mut process = Process::new(name, seed, now, rate, servers, callers, u32::from(waits));
         match self.lanes(&process) {
             Some(lanes) => drop(process.core.set_lanes(lanes)),
-            // A Cluster has no fast path, nor do all users.
+            // A Cluster has no fast path, and some users lack the right.
             None => process.core.set_fast_path(!seed.is_multiple_of(4)),
         }
         process
@@ -49,7 +49,7 @@ impl World {
         }
     }
 
-    /// Puts another process in its place.
+    /// Replaces a process by another.
     fn succeed(&mut self, place: Place) {
         for server in 0..self.servers.len() {
             let noticed = self.dice.below(4_000 * MS);
@@ -70,7 +70,7 @@ impl World {
     pub(crate) fn plan_tick(&mut self, place: Place) {
         let process = &mut self.processes[place.slot];
         if process.unseen > 0 {
-            // The timers of the process have slept.
+            // The process's timers were suspended.
             return;
         }
         let Some(next) = process.core.next() else { return };
@@ -103,7 +103,7 @@ impl World {
         }
     }
 
-    /// Shuts the node down, unless it is shut down already.
+    /// Shuts the node down, unless that has begun already.
     pub(crate) fn ends(&mut self, place: Place) {
         if self.processes[place.slot].closing.is_none() {
             self.shut_down(place);
@@ -129,7 +129,7 @@ impl World {
         self.at(tick_at, place, What::Tick);
     }
 
-    /// Shuts the node down, as `Locks::shutdown` does.
+    /// Shuts the node down, like `Locks::shutdown`.
     fn shut_down(&mut self, place: Place) {
         self.own_meet(place.name, Mechanism::ShutDown);
         self.may_be_overtaken(place.name);

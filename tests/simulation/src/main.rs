@@ -11,7 +11,7 @@ use lock_simulate::{Law, Outcome, Pairs, Plan, Size, reduce, run, trace};
 
 use options::Options;
 
-/// The time between two reports of progress.
+/// The time between two progress reports.
 const NEWS: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
@@ -46,7 +46,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints the table of pairs, the least of them, and those that never met. Returns whether all met.
+/// Prints the table of pairs, the rarest pairs, and how many pairs never met. Returns whether all
+/// met.
 fn tell_pairs(pairs: &Pairs) -> bool {
     println!("{pairs}");
     let mut all: Vec<_> = pairs.all().collect();
@@ -61,9 +62,9 @@ fn tell_pairs(pairs: &Pairs) -> bool {
     never == 0
 }
 
-/// The work of all threads so far.
+/// The results of all threads so far.
 struct Progress {
-    /// The next seed: all seeds before it were taken, and are done at the end.
+    /// The next seed: all earlier seeds have been taken, and are done at the end.
     next: u64,
     left: u64,
     total: Outcome,
@@ -126,7 +127,7 @@ impl Progress {
     }
 }
 
-/// The smallest run that breaks the same law.
+/// The smallest run found that breaks the same law.
 fn smaller(kind: &str, plan: Plan, law: Law, seconds: u64) -> String {
     let breach = |plan| run(plan).err().filter(|breach| breach.broken.law == law);
     let plan = reduce(plan, Duration::from_secs(seconds), |plan| Some(breach(plan)?.size));
@@ -139,7 +140,7 @@ fn smaller(kind: &str, plan: Plan, law: Law, seconds: u64) -> String {
 fn work(options: &Options, progress: &Mutex<Progress>) {
     let lock = || progress.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
-        // The lock is not held while a seed runs.
+        // The mutex is not held while a seed runs.
         let Some(seed) = lock().take(options) else { return };
         for (kind, plan) in options.plans(seed) {
             let outcome = match &options.trace {

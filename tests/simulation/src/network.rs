@@ -1,4 +1,4 @@
-//! The network: requests and answers in their order as long as a connection lasts, and their fate
+//! The network: requests and responses in order while a connection lasts, and what happens to them
 //! when it breaks.
 
 use std::collections::BTreeMap;
@@ -14,11 +14,11 @@ use crate::routing::Way;
 use crate::server::index;
 use crate::world::{MS, World};
 
-/// The time after which a request counts as not answered, and its connection is given up.
+/// The time after which a request counts as unanswered, and its connection is abandoned.
 pub(crate) const REQUEST_TIMEOUT_US: u64 = 2_000 * MS;
-/// The longest time that a copy of a request may sit in some buffer.
+/// The longest time that a copy of a request may stay in a buffer.
 pub(crate) const BUFFERED_US: u64 = 55_000 * MS;
-/// The longest time after a request that a copy of it may run, while the connection lasts.
+/// The longest time after a request until a copy of it may run, while the connection lasts.
 const REPEATED_US: u64 = 600 * MS;
 
 impl World {
@@ -33,7 +33,7 @@ impl World {
         self.send_by(place, ask, false)
     }
 
-    /// Sends by a connection of its own, and waits there until the replica has the write.
+    /// Sends on a separate connection, and waits there until the replica has the write.
     pub(crate) fn confirm(&mut self, place: Place, ask: Ask) {
         self.send_by(place, ask, true);
     }
@@ -44,7 +44,7 @@ impl World {
         self.dispatch(place, self.requests, Open { ask, way })
     }
 
-    /// Sends a request to the server on its way.
+    /// Sends a request to the server that it is routed to.
     pub(crate) fn dispatch(&mut self, place: Place, request: u64, open: Open) -> u64 {
         let Open { ask, way: Way { server, waits, asking, .. } } = open.clone();
         self.tell(place, "sends", &ask);
@@ -76,14 +76,14 @@ impl World {
         request
     }
 
-    /// Lets a copy of a request run as well. Returns the delay of the answer: an acquire's comes
-    /// after the copy has run.
+    /// Lets a copy of a request run as well. Returns the delay of the response: the response to an
+    /// acquire arrives after the copy has run.
     pub(crate) fn repeat(&mut self, place: Place, ask: &Ask, answer: &Answer, sent: Sent) -> u64 {
         let acquired = match answer {
             Answer::Acquired(reply) => Some(reply.outcome.as_slice()),
             _ => None,
         };
-        // The copy of an acquire that got nothing could be granted, and its caller would not know.
+        // The copy of a refused acquire might be granted, and its caller would not know.
         let got_nothing = |one: &Acquired| {
             matches!(one, Acquired::Busy | Acquired::Full { .. } | Acquired::Refused)
         };
@@ -96,14 +96,14 @@ impl World {
         acquired.map_or(0, |_| late)
     }
 
-    /// Plans the end of a request's time: an answer that is late may be too late.
+    /// Plans the request's timeout: a late response may be too late.
     pub(crate) fn times_out(&mut self, place: Place, request: u64, at: u64) {
         if at > self.now + REQUEST_TIMEOUT_US / 4 {
             self.at(self.now + REQUEST_TIMEOUT_US, place, What::TimedOut { request });
         }
     }
 
-    /// Breaks the connection to a server for requests: no open request there is answered any more.
+    /// Breaks a server's request connection: pending requests there get no response any more.
     pub(crate) fn disconnect(&mut self, place: Place, server: usize) {
         let process = &mut self.processes[place.slot];
         let shard = &mut process.shards[server];
@@ -122,7 +122,7 @@ impl World {
         let broken: BTreeMap<u64, Open> = broken;
         for (request, open) in broken {
             self.meets(index(&open.ask), Mechanism::LostAnswer);
-            // The answer has another number: no request has both its arrival and its answer.
+            // The response has another number, so that no request gets two responses.
             self.requests += 1;
             let renamed = self.requests;
             self.processes[place.slot].open.insert(renamed, open);
@@ -179,8 +179,8 @@ impl World {
         );
     }
 
-    /// Opens the subscription anew that some server does not count. Each shard of a Cluster does so
-    /// by itself.
+    /// Reopens the subscription at a server that does not count it. Each shard of a Cluster does so
+    /// separately.
     pub(crate) fn reopen(&mut self, place: Place) {
         for server in 0..self.servers.len() {
             if self.servers.len() == 1 || !self.servers[server].hears(place.name) {
@@ -189,8 +189,8 @@ impl World {
         }
     }
 
-    /// Plans for the server to notice after this time that a subscription is gone, if it is the
-    /// last one.
+    /// Plans for the server to notice, after this time, that a subscription is gone, if no later
+    /// subscription has replaced it.
     pub(crate) fn notice(&mut self, place: Place, server: usize, after: u64) {
         let of = &self.servers[server];
         if let Some(subscription) = of.subscription(place.name) {
@@ -212,7 +212,7 @@ impl World {
         self.hears_again(place);
     }
 
-    /// Tells the core of the connections. They are up while one is.
+    /// Notifies the core of the connection states: up while any connection is up.
     pub(crate) fn tell_links(&mut self, place: Place) {
         let of = |is_up: bool| match is_up {
             true => Link::Up,

@@ -51,7 +51,7 @@ pub(crate) struct Options {
     without: Vec<Fault>,
 }
 
-/// The whole help.
+/// The complete help text.
 pub(crate) fn help() -> String {
     let mut help = String::from(HELP);
     help.push_str("Kinds (default: all), with their faults:\n");
@@ -63,7 +63,7 @@ pub(crate) fn help() -> String {
 }
 
 impl Options {
-    /// Parses the arguments. The error is the argument that is not understood.
+    /// Parses the arguments. On error returns the invalid argument.
     pub(crate) fn from(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut options = Self {
             seed: 1,
@@ -126,7 +126,7 @@ impl Options {
         }
     }
 
-    /// The runs of a seed, with their kinds.
+    /// A seed's runs, with their kinds.
     pub(crate) fn plans(&self, seed: u64) -> impl Iterator<Item = (&'static str, Plan)> {
         let kinds = KINDS
             .into_iter()
@@ -150,7 +150,7 @@ impl Options {
     }
 }
 
-/// The command line of one run.
+/// The command line of a single run.
 pub(crate) fn command(kind: &str, plan: &Plan) -> String {
     let usual = Plan::of(plan.seed, plan.events, plan.faults);
     let mut command =

@@ -1,4 +1,4 @@
-//! The pairs of mechanisms that met in the life of one hold.
+//! Pairs of mechanisms that met during a hold.
 
 use std::fmt;
 
@@ -7,62 +7,62 @@ use proto::{Acquired, Answer, Command};
 use crate::judge::{Who, is_not_served};
 use crate::world::World;
 
-/// A mechanism that a lock can come under.
+/// A mechanism that can affect a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mechanism {
-    /// Several waiters of a process are granted one hold.
+    /// Several waiters of a process are granted a hold together.
     Run,
-    /// A holder makes a read of its lock.
+    /// A holder downgrades its lock to a read.
     Downgrade,
     /// A guard is leaked.
     Leak,
     /// A guard is forgotten.
     Forget,
-    /// A holder has its lock twice.
+    /// A holder acquires its lock twice.
     Reenter,
     /// A guard is dropped.
     Drop,
     /// An attempt is cancelled.
     Cancel,
-    /// The time of a wait is over.
+    /// A wait ends by its time limit.
     TimedWait,
     /// A hold is force-released.
     Force,
-    /// A member whose hold has a longest time asks or holds.
+    /// A member whose hold has a maximum time requests or holds.
     LongestHold,
-    /// A member with a fixed lease asks or holds.
+    /// A member with a fixed lease requests or holds.
     FixedLease,
-    /// A hold is renewed three times or more, so for longer than a lease.
+    /// A hold is renewed at least three times, so for longer than a lease.
     Renewals,
     /// A queue is full.
     QueueLimit,
-    /// A waiter leaves the queue for a newer one.
+    /// A waiter leaves the queue for a newer waiter.
     Newest,
-    /// A request is refused since its wait would be too long.
+    /// A request is refused because its wait would be too long.
     EarlyRefusal,
     /// The process of a holder or a waiter is shut down.
     ShutDown,
-    /// A request is not answered.
+    /// A request gets no response.
     LostAnswer,
-    /// A request is answered half a second later or more.
+    /// A response arrives at least half a second after the request.
     LateAnswer,
-    /// The process of a holder or a waiter is connected or subscribed anew.
+    /// The process of a holder or a waiter reconnects or resubscribes.
     Reconnect,
     /// Another server takes over.
     FailOver,
-    /// The hash slot moves.
+    /// The lock's hash slot moves.
     MoveSlot,
-    /// The server stands still.
+    /// The server is frozen.
     Silence,
-    /// A request is refused for want of memory.
+    /// A request is refused because memory is full.
     FullMemory,
-    /// A read or a permit is asked for or held.
+    /// A read or a permit is requested or held.
     Parts,
-    /// The fast path does not serve an acquire, which is sent again by its script.
+    /// The fast path does not serve an acquire, and the node sends it again by its script.
     NotServed,
-    /// The lock is in the layout that JVMs share.
+    /// The lock is in the layout shared with JVMs.
     Peers,
-    /// The lock is one of a quorum.
+    /// The lock is on a quorum.
     Quorum,
 }
 
@@ -100,14 +100,14 @@ impl Mechanism {
         (Self::Quorum, "quorum"),
     ];
 
-    /// Mechanisms that are not simulated: they meet no other here. `docs/pairs.md` says why, and
-    /// names the tests of their pairs.
+    /// Mechanisms without a simulation: they meet no other mechanism here. `docs/pairs.md` explains
+    /// why, and lists the tests of their pairs.
     pub const ELSEWHERE: [Self; 3] = [Self::EarlyRefusal, Self::Peers, Self::Quorum];
 
-    /// Mechanisms that cannot meet: the servers of a Cluster have no fast path.
+    /// Mechanisms that cannot meet: a Cluster's servers have no fast path.
     const APART: [Self; 2] = [Self::MoveSlot, Self::NotServed];
 
-    /// The name of the mechanism.
+    /// The mechanism's name.
     pub fn name(self) -> &'static str {
         Self::TABLE[self as usize].1
     }
@@ -117,25 +117,25 @@ impl Mechanism {
     }
 }
 
-/// The number of holds in whose lives two mechanisms met: both occurred on the hold's lock between
-/// its grant and the command that ended it or found it gone.
+/// How many holds each pair of mechanisms met in: both occurred on the hold's lock between its
+/// grant and the command that ended it or found it gone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Pairs([[u64; MECHANISMS]; MECHANISMS]);
 
 impl Pairs {
-    /// Adds the numbers of another run.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         for (sums, counts) in self.0.iter_mut().zip(&other.0) {
             sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
         }
     }
 
-    /// The number of holds in whose lives these two met.
+    /// In how many holds these two mechanisms met.
     pub fn met(&self, one: Mechanism, other: Mechanism) -> u64 {
         self.0[one as usize][other as usize]
     }
 
-    /// The pairs that can meet here, with their numbers.
+    /// The pairs that can meet here, with their counts.
     pub fn all(&self) -> impl Iterator<Item = (Mechanism, Mechanism, u64)> {
         let all = Mechanism::TABLE.into_iter().map(|(of, _)| of);
         let here = move || all.clone().filter(|of| !Mechanism::ELSEWHERE.contains(of));
@@ -158,7 +158,7 @@ impl Pairs {
     }
 }
 
-/// The table: a row and a column for each mechanism, and its own number where the two cross.
+/// The table: a row and a column for each mechanism; the diagonal has each mechanism's own count.
 impl fmt::Display for Pairs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:>14}", "")?;
@@ -179,7 +179,7 @@ impl fmt::Display for Pairs {
     }
 }
 
-/// The life of a hold so far.
+/// What happened to a hold so far.
 #[derive(Debug)]
 pub(crate) struct Life {
     of: Who,
@@ -188,14 +188,14 @@ pub(crate) struct Life {
 }
 
 impl World {
-    /// Notes that a mechanism occurs on a lock.
+    /// Records a mechanism on a lock.
     pub(crate) fn meets(&mut self, lock: usize, mechanism: Mechanism) {
         if let Some(life) = &mut self.lives[lock] {
             life.marks |= mechanism.bit();
         }
     }
 
-    /// Notes that a mechanism occurs on all locks of a server.
+    /// Records a mechanism on all locks of a server.
     pub(crate) fn all_meet(&mut self, server: usize, mechanism: Mechanism) {
         for lock in 0..self.lives.len() {
             if self.homes[lock] == server {
@@ -204,7 +204,7 @@ impl World {
         }
     }
 
-    /// Notes that a mechanism occurs on all locks that a process holds or waits for.
+    /// Records a mechanism on all locks that a process holds or waits for.
     pub(crate) fn own_meet(&mut self, name: u64, mechanism: Mechanism) {
         for lock in 0..self.lives.len() {
             if self.records[lock].has(name) {
@@ -213,8 +213,8 @@ impl World {
         }
     }
 
-    /// Notes the mechanisms of a command that ran, and begins the life of another hold if the last
-    /// is over.
+    /// Records the mechanisms of an executed command, and starts another hold's life if the last
+    /// has ended.
     pub(crate) fn live_on(&mut self, lock: usize, command: &Command, answer: &Answer) {
         match (command, answer) {
             (Command::Acquire { .. }, Answer::Acquired(reply))

@@ -1,39 +1,39 @@
-//! `Plan`: the number and the sizes from which everything in a run follows.
+//! `Plan`: the seed and the sizes that determine a run.
 
 use crate::fault::{Fault, Faults};
 use crate::pairs::Pairs;
 use laws::Law;
 use proto::LockName;
 
-/// A plan of a run: everything in the run follows from it.
+/// A plan, which determines everything in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
-    /// The seed of all chance.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// The number of calls of a table or of the protocol's function, before everything comes to
+    /// How many calls of a table or of the protocol's function happen before everything comes to
     /// rest.
     pub events: u64,
-    /// The number of processes at a time.
+    /// How many processes run at a time.
     pub nodes: u64,
-    /// The number of callers of each process.
+    /// How many callers each process has.
     pub callers: u64,
-    /// The number of locks that they share.
+    /// How many locks the processes share.
     pub locks: u64,
-    /// The number of primaries, each with some of the locks.
+    /// How many primaries there are, each with some of the locks.
     pub primaries: u64,
-    /// The greatest number of attempts of all callers together.
+    /// The most attempts of all callers together.
     pub operations: u64,
     /// The faults and their rates.
     pub faults: Faults,
-    /// The number of the first fault that really happens.
+    /// Faults before this number do not happen.
     pub first: u64,
-    /// The number of the last fault that really happens.
+    /// Faults after this number do not happen.
     pub last: u64,
 }
 
 impl Plan {
     /// The usual plan of a seed: most are small, every eighth has hundreds of nodes, and every
-    /// fourth few nodes with many callers each, so that whole runs of them wait.
+    /// fourth has few nodes with many callers each, so that whole batches wait.
     pub fn of(seed: u64, events: u64, faults: Faults) -> Self {
         let (nodes, callers, locks) = match seed % 8 {
             0 => (100 + seed % 301, 1 + seed % 3, 5 + seed % 60),
@@ -47,22 +47,22 @@ impl Plan {
         Self { seed, events, nodes, callers, locks, primaries, operations, faults, first, last }
     }
 
-    /// Whether most callers of a process wait one behind the other.
+    /// Whether most callers of a process wait behind each other.
     pub(crate) fn is_crowded(&self) -> bool {
         self.callers >= 8 && self.locks <= 3 && self.nodes <= 4
     }
 
-    /// The number of hash slots: on a Cluster, two locks lie in each.
+    /// How many hash slots there are: on a Cluster, two locks are in each.
     pub(crate) fn slots(&self) -> usize {
         if self.primaries == 1 { 1 } else { self.locks.div_ceil(2) as usize }
     }
 
-    /// The hash slot of a lock, by its number.
+    /// A lock's hash slot.
     pub(crate) fn slot(&self, lock: usize) -> usize {
         lock % self.slots()
     }
 
-    /// The name of a lock: its number, behind a hash tag on a Cluster.
+    /// A lock's name: its number, preceded on a Cluster by a hash tag.
     pub(crate) fn name(&self, lock: usize) -> LockName {
         match self.primaries {
             1 => LockName::from(&*lock.to_string()),
@@ -74,49 +74,49 @@ impl Plan {
 /// The size of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Size {
-    /// The number of calls of a table or of the protocol's function.
+    /// How many calls of a table or of the protocol's function happened.
     pub events: u64,
-    /// The number of faults that happened.
+    /// How many faults happened.
     pub faults: u64,
-    /// The number of attempts that callers began.
+    /// How many attempts were begun by callers.
     pub operations: u64,
 }
 
 /// The result of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// The size that the run reached.
+    /// The size reached by the run.
     pub size: Size,
-    /// The number of guards that callers had.
+    /// How many guards callers had.
     pub holds: u64,
-    /// The number of guards for reads or permits.
+    /// How many guards were for reads or permits.
     pub parts: u64,
-    /// The number of guards within a run.
+    /// How many guards belonged to a batch.
     pub in_runs: u64,
-    /// The number of times that a holder works, with its lock or with the read that is left of it,
+    /// How many times a holder worked, with a lock or with a read after a downgrade,
     pub works: u64,
-    /// and of those that last for longer than a lease.
+    /// and how many of these times lasted longer than a lease.
     pub long_works: u64,
     /// The pairs of mechanisms that met.
     pub pairs: Pairs,
-    /// The number of waiters that left the queue for a newer one.
+    /// How many waiters left the queue for a newer waiter.
     pub superseded: u64,
-    /// The number of guards that were lost.
+    /// How many guards were lost.
     pub lost: u64,
-    /// The number of messages to processes.
+    /// How many messages were sent to processes.
     pub messages: u64,
-    /// The number of members that a node gave up to tell the server of, and says so.
+    /// How many members a node gave up without informing the server, and reported so.
     pub given_up: u64,
-    /// The number of breaks of each law that does not hold under these faults.
+    /// How often each law was broken that does not hold under these faults.
     pub counted: [u64; Law::ALL.len()],
-    /// The virtual milliseconds that the run lasted.
+    /// How long the run lasted, in virtual milliseconds.
     pub lasted_ms: u64,
-    /// A digest of all events: two runs that differ anywhere differ here.
+    /// A digest of all events: different for two runs with any difference.
     pub digest: u64,
 }
 
 impl Outcome {
-    /// Adds the result of another run.
+    /// Adds the outcome of another run.
     pub fn add(&mut self, other: &Self) {
         self.size.events += other.size.events;
         self.size.faults += other.size.faults;

@@ -1,4 +1,4 @@
-//! One process: a node's table, its clock, its shards, and its callers.
+//! A process: a node's table, its clock, its shards, and its callers.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use proto::{NodeId, Released, StoreError, Terms};
 use crate::judge::Who;
 use crate::routing::{Routing, Way};
 
-/// The deadline and the loss that a guard reads.
+/// The deadline and the loss, as read by a guard.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Shared(Rc<Inner>);
 
@@ -19,7 +19,7 @@ pub(crate) struct Shared(Rc<Inner>);
 struct Inner {
     until: Cell<Moment>,
     is_lost: Cell<bool>,
-    /// The outcome of a release in mid-run, once it is known.
+    /// The outcome of a release in mid-batch, once known.
     outcome: Cell<Option<Result<Released, ()>>>,
     caller: Cell<usize>,
 }
@@ -43,7 +43,7 @@ impl Shared {
         self.0.is_lost.get()
     }
 
-    /// Takes the outcome of a release in mid-run; an error if it is not known.
+    /// Takes the outcome of a release in mid-batch; an error if it stays unknown.
     pub(crate) fn take_outcome(&self) -> Option<Result<Released, ()>> {
         self.0.outcome.take()
     }
@@ -69,7 +69,7 @@ impl Mirror for Shared {
     }
 }
 
-/// A caller that takes locks, one after the other.
+/// A caller, which takes locks in turn.
 #[derive(Debug, Clone)]
 pub(crate) enum Caller {
     Idle,
@@ -78,14 +78,14 @@ pub(crate) enum Caller {
         lock: usize,
         terms: Terms,
         shared: Shared,
-        /// The time at which it was woken first.
+        /// When the caller was first woken.
         woken: Option<u64>,
     },
     Holds(Section),
     Releases,
 }
 
-/// The time for which a caller has a lock.
+/// A period in which a caller has a lock.
 #[derive(Debug, Clone)]
 pub(crate) struct Section {
     pub(crate) number: u64,
@@ -94,48 +94,48 @@ pub(crate) struct Section {
     pub(crate) shared: Shared,
     /// A second attempt on the same lock, while it is held.
     pub(crate) again: Option<u64>,
-    /// The number of guards of the hold.
+    /// How many guards the hold has.
     pub(crate) guards: u32,
 }
 
-/// A guard that was given back in mid-run, until it is known whether the hold was there.
+/// A guard released in mid-batch, until it is known whether the hold existed.
 #[derive(Debug, Clone)]
 pub(crate) struct Returned {
     pub(crate) shared: Shared,
     pub(crate) lock: usize,
     /// The hold.
     pub(crate) who: Who,
-    /// Whether the server had it.
+    /// Whether the server had the hold.
     pub(crate) was_there: bool,
 }
 
-/// The stage of a shutdown.
+/// A stage of the shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Closing {
-    /// Waits until no attempt is left, and no hold to be released.
+    /// Waits until no attempt is left, and no hold awaits its release.
     Attempts,
-    /// Waits until no hold is left or its time is up.
+    /// Waits until no hold is left or the time is up.
     Holds,
     /// Waits until all holds are released.
     Rest,
 }
 
-/// A request that is on its way.
+/// A request under way.
 #[derive(Debug, Clone)]
 pub(crate) struct Open {
     pub(crate) ask: Ask,
     pub(crate) way: Way,
 }
 
-/// One server as a process speaks to it.
+/// A server as seen by a process.
 pub(crate) struct Shard {
     pub(crate) is_subscribed: bool,
     pub(crate) is_connected: bool,
-    /// The number of the server that it is connected to.
+    /// The number of the connected server.
     pub(crate) era: u64,
-    /// The tokens and times of each hash slot.
+    /// The tokens and times by hash slot.
     pub(crate) seen: Vec<Seen>,
-    /// The arrival of the last request: the next one does not arrive before it.
+    /// When the last request arrives: the next request does not arrive earlier.
     pub(crate) last_arrival: u64,
     pub(crate) last_reply: u64,
 }
@@ -154,21 +154,20 @@ impl Shard {
         shard
     }
 
-    /// Notes a new connection: its server's time, and whether it is another server.
+    /// Records a new connection: the server's time, and whether the server is another.
     pub(crate) fn greet(&mut self, now_us: u64, is_another: bool) {
         for seen in &mut self.seen {
             seen.greet(now_us, is_another);
         }
     }
 
-    /// All that was seen of a hash slot up to now.
+    /// The greatest token or time seen for a hash slot so far.
     pub(crate) fn latest(&self, slot: usize) -> u64 {
         let Seen { token, latest_us, elsewhere_us, .. } = self.seen[slot];
         latest_us.max(token).max(elsewhere_us)
     }
 
-    /// The arrival of a reply that the server sends so that it would arrive at this time: after the
-    /// replies before it.
+    /// When a reply sent to arrive at `at` arrives: after earlier replies.
     pub(crate) fn replies_at(&mut self, at: u64) -> u64 {
         self.last_reply = at.max(self.last_reply + 1);
         self.last_reply
@@ -180,54 +179,55 @@ pub(crate) struct Process {
     pub(crate) id: NodeId,
     pub(crate) core: Core<Shared>,
     pub(crate) callers: Vec<Caller>,
-    /// The number of each caller's operation: an event for an earlier one comes too late.
+    /// The number of each caller's operation: events for an earlier operation come too late.
     pub(crate) turns: Vec<u64>,
-    /// The time of the world at its begin, µs. The rate of its clock is in millionths.
+    /// The world's time at birth, µs. The clock rate is in millionths.
     born_us: u64,
     rate: u64,
-    /// The µs for which its machine was suspended, and that it has not noticed yet.
+    /// How long the machine was suspended without the process noticing, µs.
     pub(crate) unseen: u64,
-    /// The servers as it speaks to them.
+    /// The servers as seen by the process.
     pub(crate) shards: Vec<Shard>,
     pub(crate) routing: Routing,
-    /// The greatest token that it was told, by hash slot.
+    /// The greatest token received, by hash slot.
     pub(crate) told: Vec<u64>,
-    /// The time until which it does nothing.
+    /// The process is stopped until this time.
     pub(crate) stopped_until: u64,
-    /// It has read by then the messages that came while it was stopped: answers may be read first.
+    /// When the process has read the messages that arrived while it was stopped: replies may be
+    /// read first.
     pub(crate) hears_at: u64,
     pub(crate) closing: Option<(Closing, u64)>,
-    /// The requests that are on their way, by a number of their own.
+    /// The requests under way, by request number.
     pub(crate) open: BTreeMap<u64, Open>,
-    /// The guards that were given back in mid-run.
+    /// The guards released in mid-batch.
     pub(crate) returned: Vec<Returned>,
-    /// The next tick that is planned.
+    /// When the next tick is planned.
     pub(crate) tick_at: Option<u64>,
 }
 
-/// The tokens and times that a process has seen on servers, as the store on Redis keeps them.
+/// The tokens and times seen by a process on servers, kept as by the Redis store.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Seen {
     /// The greatest token.
     token: u64,
-    /// The time that the floor has taken over.
+    /// The greatest time that has raised the lower bound.
     taken_us: u64,
     /// The latest time.
     latest_us: u64,
-    /// The latest token and time of the servers before the present one.
+    /// The latest token or time from previous servers.
     pub(crate) elsewhere_us: u64,
 }
 
-/// The distance from the floor above which a time is taken over.
+/// How far above the lower bound a time must be to raise it.
 const AHEAD_US: u64 = 1_000_000;
 
 impl Seen {
-    /// The floor: no new token is below it.
+    /// The token lower bound: no new token is below it.
     pub(crate) fn floor_us(&self) -> u64 {
         self.taken_us.max(self.token)
     }
 
-    /// Notes a new connection: its server's time, and whether it is another server.
+    /// Records a new connection: the server's time, and whether the server is another.
     pub(crate) fn greet(&mut self, now_us: u64, is_another: bool) {
         if is_another {
             self.elsewhere_us = self.elsewhere_us.max(self.latest_us).max(self.token);
@@ -237,13 +237,13 @@ impl Seen {
         self.taken_us = self.taken_us.max(now_us);
     }
 
-    /// Notes that its locks were on another server until now, of which this much was seen.
+    /// Takes over a hash slot from another server, where `before` was the greatest token or time.
     pub(crate) fn take_over(&mut self, before: u64) {
         self.elsewhere_us = self.elsewhere_us.max(before);
         self.taken_us = self.taken_us.max(before);
     }
 
-    /// Notes the time in an answer.
+    /// Records the time in a reply.
     pub(crate) fn note(&mut self, now_us: u64) {
         self.latest_us = self.latest_us.max(now_us);
         if now_us >= self.floor_us() + AHEAD_US {
@@ -251,8 +251,8 @@ impl Seen {
         }
     }
 
-    /// Notes the token in an answer or a message. A late message of an earlier server counts as one
-    /// of the present server, as it does in the store: it does not name its server.
+    /// Records the token in a reply or a message. As in the store, a late message from a previous
+    /// server counts as the present server's, because a message does not name its server.
     pub(crate) fn note_token(&mut self, token: u64) {
         self.token = self.token.max(token);
     }
@@ -303,12 +303,12 @@ impl Process {
         }
     }
 
-    /// The world's time as this process counts it once it looks whether its machine was suspended.
+    /// The process's time, once the process notices whether its machine was suspended.
     pub(crate) fn moment(&self, now_us: u64) -> Moment {
         Moment::from_micros(self.counted(now_us - self.born_us))
     }
 
-    /// The same time before the process looks whether its machine was suspended.
+    /// The process's time, before it notices whether its machine was suspended.
     pub(crate) fn timers(&self, now_us: u64) -> Moment {
         Moment::from_micros(self.counted(now_us - self.born_us - self.unseen))
     }
@@ -317,19 +317,19 @@ impl Process {
         (u128::from(passed_us) * u128::from(self.rate) / 1_000_000) as u64
     }
 
-    /// The time of the world at this moment.
+    /// The world's time at this moment of the process.
     pub(crate) fn world_us(&self, moment: Moment) -> u64 {
         let passed = u128::from(moment.as_micros()) * 1_000_000 / u128::from(self.rate);
         self.born_us + passed as u64 + 1
     }
 
-    /// Notes a token that this server told of a lock in a hash slot.
+    /// Records a token received from this server for a lock in a hash slot.
     pub(crate) fn note_token(&mut self, server: usize, slot: usize, token: u64) {
         self.shards[server].seen[slot].note_token(token);
         self.told[slot] = self.told[slot].max(token);
     }
 
-    /// Notes that a server has answered: all that it told counts where the hash slot is by now.
+    /// Records a server's reply: its tokens and times apply where the hash slot is now.
     pub(crate) fn note_answer(&mut self, server: usize, slot: usize) {
         let owner = self.routing.owner(slot);
         if owner != server {
@@ -338,7 +338,7 @@ impl Process {
         }
     }
 
-    /// Whether nothing is left to do for it.
+    /// Whether the process has nothing left to do.
     pub(crate) fn is_at_rest(&self) -> bool {
         let counts = self.core.counts();
         let idle = self.callers.iter().all(|caller| matches!(caller, Caller::Idle));

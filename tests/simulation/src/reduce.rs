@@ -1,16 +1,16 @@
-//! `Reduce`: the way from a run that breaks a law to a small one that breaks the same.
+//! Reduces a run that breaks a law to a small run that breaks the same law.
 
 use std::time::{Duration, Instant};
 
 use crate::fault::Faults;
 use crate::plan::{Plan, Size};
 
-/// The number of other seeds that are tried with fewer nodes, callers or locks: there, chance falls
-/// differently.
+/// How many other seeds are tried with fewer nodes, callers or locks, because the random numbers
+/// then have other effects.
 const SEEDS: u64 = 12;
 
-/// Takes away nodes, callers, locks, faults, operations and events, as long as there is time and
-/// `breaks` returns the size at which the plan breaks the law.
+/// Removes nodes, callers, locks, faults, operations and events, as long as there is time. `breaks`
+/// returns the size at which a plan breaks the law.
 pub fn reduce(plan: Plan, patience: Duration, breaks: impl Fn(Plan) -> Option<Size>) -> Plan {
     let until = Instant::now() + patience;
     let Some(size) = breaks(plan) else { return plan };
@@ -34,7 +34,7 @@ struct Search<B> {
 }
 
 impl<B: Fn(Plan) -> Option<Size>> Search<B> {
-    /// Whether this plan breaks the law, too. Then it becomes the best.
+    /// Whether this plan also breaks the law. If so, it becomes the best plan.
     fn is_enough(&mut self, plan: Plan) -> bool {
         if plan == self.best || Instant::now() > self.until {
             return false;
@@ -59,7 +59,7 @@ impl<B: Fn(Plan) -> Option<Size>> Search<B> {
         }
         self.is_enough(Plan { last: self.size.faults, ..self.best });
         self.lower(|plan| &mut plan.last, 0, false);
-        // The range shrinks from the front: the later the first one, the fewer.
+        // The range shrinks from the front: the later the first fault, the fewer faults.
         let mut step = self.best.last.saturating_sub(self.best.first) / 2;
         while step > 0 {
             if !self.is_enough(Plan { first: self.best.first + step, ..self.best }) {
@@ -76,7 +76,7 @@ impl<B: Fn(Plan) -> Option<Size>> Search<B> {
         self.lower(|plan| &mut plan.events, 1, false);
     }
 
-    /// Lowers a number as far as it goes, first in large steps.
+    /// Lowers a number as far as possible, in large steps first.
     fn lower(&mut self, field: fn(&mut Plan) -> &mut u64, least: u64, with_other_seeds: bool) {
         let mut step = (*field(&mut self.best) - least).div_ceil(2);
         while step > 0 && Instant::now() < self.until {

@@ -1,37 +1,37 @@
-//! The server's replica: its copies by time, and the part of them that it has acknowledged.
+//! The server's replica: its copies by time, and how much of them it has acknowledged.
 
 use std::collections::VecDeque;
 
 use crate::resource::Resource;
 use crate::world::MS;
 
-/// The time between two copies of all locks; a lock whose copy is to be acknowledged is copied at
-/// once.
+/// The interval at which all locks are copied; a lock whose copy is to be acknowledged is copied
+/// immediately.
 const COPIED_US: u64 = 500 * MS;
-/// The longest time by which a replica is behind when it takes over.
+/// How far behind a replica may be at most when it takes over.
 const BEHIND_US: u64 = 3_000 * MS;
-/// The longest time that a process waits for replicas to acknowledge.
+/// The longest time that a process waits for acknowledgements.
 const WAIT_US: u64 = 300 * MS;
 
-/// The counter of tokens of each hash slot.
+/// The token counters by hash slot.
 pub(crate) type Counters = Vec<Option<u64>>;
 
 #[derive(Default)]
 pub(crate) struct Replica {
-    /// The copies of each lock with their times, oldest first.
+    /// Copies of each lock with their times, the oldest first.
     copies: Vec<VecDeque<(u64, Resource)>>,
-    /// The values of the counters of tokens and their times, oldest first.
+    /// The token counters with their times, the oldest first.
     counters: VecDeque<(u64, Counters)>,
     copied_at: Option<u64>,
-    /// The time at which it had everything for the first time.
+    /// When the replica first had everything.
     follows_since: u64,
-    /// The times at which the primary learned of an acknowledgement, and the times that it covers.
+    /// Acknowledgements: when the primary received each, and the time it covers.
     acknowledged: Vec<(u64, u64)>,
     pub(crate) behind_until: u64,
 }
 
 impl Replica {
-    /// Copies all locks if that is due.
+    /// Copies all locks if a copy is due.
     pub(crate) fn follow(&mut self, now: u64, locks: &[Resource], counters: &Counters) {
         if self.copied_at.is_some_and(|at| now <= at + COPIED_US) {
             return;
@@ -49,8 +49,8 @@ impl Replica {
         self.acknowledged.retain(|(_, upto)| upto + BEHIND_US > now);
     }
 
-    /// Waits for the replica to have the last write to this lock. Returns the time at which the
-    /// process goes on, and the number of replicas that have it by then.
+    /// Waits for the replica to receive the last write to this lock. Returns when the process
+    /// continues, and how many replicas have the write by then.
     pub(crate) fn wait_for(
         &mut self,
         [now, arrives]: [u64; 2],
@@ -69,20 +69,20 @@ impl Replica {
         }
     }
 
-    /// The earliest time of a copy with everything that the replica has acknowledged, or that was
-    /// there when it began to follow.
+    /// The earliest time whose copy contains everything acknowledged, and everything from the start
+    /// of replication.
     pub(crate) fn acknowledged(&self, now: u64) -> u64 {
         let known = self.acknowledged.iter().filter(|(at, _)| *at <= now);
         known.map(|(_, upto)| *upto).fold(self.follows_since, u64::max)
     }
 
-    /// The earliest time of a copy at all.
+    /// The earliest time with a copy.
     pub(crate) fn earliest(now: u64) -> u64 {
         now.saturating_sub(BEHIND_US)
     }
 
-    /// The state of the replica, if it has received everything up to this time; nothing before it
-    /// has followed at all.
+    /// The replica's state, if it has received everything up to `upto`; `None` before the first
+    /// copy.
     pub(crate) fn known(&self, upto: u64) -> Option<(Vec<Resource>, Counters)> {
         self.copied_at?;
         let none =
@@ -97,7 +97,7 @@ fn last<T: Clone>(copies: &VecDeque<(u64, T)>, upto: u64) -> Option<T> {
     copies.iter().rev().find(|(at, _)| *at <= upto).map(|(_, copy)| copy.clone())
 }
 
-/// Drops old copies: the first one that is kept is that of the earliest time that may be asked for.
+/// Drops old copies: the first copy kept is for the earliest time that may be requested.
 fn forget<T>(copies: &mut VecDeque<(u64, T)>, now: u64) {
     while copies.get(1).is_some_and(|(at, _)| at + BEHIND_US < now) {
         copies.pop_front();

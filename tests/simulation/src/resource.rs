@@ -1,4 +1,4 @@
-//! The server's state of each lock, and the demands of callers for it.
+//! The server's state of each lock, and callers' demands for it.
 
 use laws::Held;
 use proto::queue::{self, Bounds, Mark, QueueState};
@@ -8,17 +8,17 @@ use crate::dice::Dice;
 use crate::judge::{Who, who};
 use crate::plan::Plan;
 
-/// The kinds of demands for a lock.
+/// Which demands there are for a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// The whole lock, always.
+    /// Always the whole lock.
     Locks,
-    /// The whole lock, and the read that some holders make of it.
+    /// The whole lock, which some holders downgrade to a read.
     Downgraded,
     ReadWrite,
-    /// A number of permits at a time, and now and then the whole lock for one caller.
+    /// Permits, and now and then the whole lock for a caller.
     Permits(u32),
-    /// Any demand, with limits of up to so many.
+    /// Any demand, with limits up to this number.
     Anything(u32),
 }
 
@@ -34,7 +34,7 @@ impl Form {
         }
     }
 
-    /// Draws a demand of a caller.
+    /// Draws a caller's demand.
     pub(crate) fn demand(self, dice: &mut Dice) -> Demand {
         let demand = match self {
             Self::Locks | Self::Downgraded => Some(Demand::EXCLUSIVE),
@@ -59,7 +59,7 @@ fn permits(dice: &mut Dice, limit: u32) -> Option<Demand> {
     Demand::permits(1 + dice.below(limit.min(3).into()) as u32, limit).ok()
 }
 
-/// The bounds of one command: in every third run so small that much is left for the next.
+/// The bounds of a command: in every third run so small that much is left for the next command.
 pub(crate) fn bounds(plan: &Plan) -> Bounds {
     match plan.seed % 3 {
         0 => Bounds { granted: 2, reclaimed: 2, ..Bounds::default() },
@@ -67,24 +67,24 @@ pub(crate) fn bounds(plan: &Plan) -> Bounds {
     }
 }
 
-/// A lock, as a server has it.
+/// A lock as stored by a server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Resource(pub(crate) QueueState);
 
 impl Resource {
-    /// The state of all locks of a run on a server that knows nothing.
+    /// The state of all locks of a run on an empty server.
     pub(crate) fn all(plan: &Plan) -> Vec<Self> {
         (0..plan.locks).map(|_| Self::default()).collect()
     }
 
-    /// The hold in the door.
+    /// The hold in the lock key.
     fn whole(&self, now_ms: u64) -> Option<Held<Who>> {
         let (member, ends_ms) = self.0.at_door()?;
         Some(held(member, ALL.into(), ends_ms, now_ms))
     }
 
-    /// The holds, with parts whose leases have ended but that are still there. A hold of everything
-    /// is none once its lease has ended.
+    /// The holds, including expired parts not removed yet. A hold of everything does not count once
+    /// its lease has expired.
     pub(crate) fn holds(&self, now_ms: u64) -> Vec<Held<Who>> {
         if let Some(held) = self.whole(now_ms).filter(|held| held.is_live) {
             return vec![held];
@@ -96,7 +96,7 @@ impl Resource {
         parts.map(part).collect()
     }
 
-    /// The holders whose leases have not ended.
+    /// The holders with unexpired leases.
     pub(crate) fn holders(&self, now_ms: u64) -> impl Iterator<Item = Who> {
         let live = self.holds(now_ms).into_iter().filter(|held| held.is_live);
         live.map(|held| held.member)
@@ -107,7 +107,7 @@ impl Resource {
         self.0.queue.iter().map(|(_, member)| who(member)).collect()
     }
 
-    /// The place of a member in the queue.
+    /// The member's position in the queue.
     pub(crate) fn place(&self, member: &Member) -> Option<u64> {
         self.0.queue.get(member)
     }
@@ -116,31 +116,31 @@ impl Resource {
         self.0.queue.len() as u64
     }
 
-    /// Whether the door says that nothing else is to be looked at.
+    /// Whether the lock key shows that no other key has to be read.
     pub(crate) fn is_unmarked(&self) -> bool {
         self.0.door.as_ref().is_none_or(|door| {
             matches!(door.held, queue::Held::Whole { .. }) && door.mark == Mark::None
         })
     }
 
-    /// Whether the member stands in the queue.
+    /// Whether the member is queued.
     pub(crate) fn is_queued(&self, waiting: Who) -> bool {
         self.0.queue.iter().any(|(_, member)| who(member) == waiting)
     }
 
-    /// Whether the member waits, and its node was heard of lately.
+    /// Whether the member waits, and its node's liveness deadline has not expired.
     pub(crate) fn hopes(&self, waiting: Who, now_ms: u64) -> bool {
         let mut queue = self.0.queue.iter().map(|(_, member)| member);
         queue.any(|member| who(member) == waiting && self.is_patient(member, now_ms))
     }
 
-    /// The name of the hold, if it is that of a run.
+    /// The name of the hold, if a batch has it.
     pub(crate) fn run_of(&self) -> Option<Who> {
         let holder = self.0.at_door().map(|(member, _)| who(member));
         holder.filter(|_| !self.0.run().is_empty())
     }
 
-    /// The members that were passed over, and may come back.
+    /// The skipped members, which may be restored.
     pub(crate) fn aside(&self) -> Vec<Who> {
         let members = self.0.passed.values().flat_map(|passed| passed.members.iter());
         members.map(|(_, member)| who(member)).collect()
@@ -151,7 +151,7 @@ impl Resource {
         let holds = self.holds(now_ms);
         let is_holder = match self.0.run() {
             [] => holds.iter().any(|held| held.member == who(member)),
-            // One that has left may have given its name to the hold of the others.
+            // A member that has left may have given its name to the others' hold.
             run => {
                 let (name, number) = who(member);
                 holds.iter().any(|held| held.member.0 == name) && run.contains(&number)
@@ -160,7 +160,7 @@ impl Resource {
         is_holder || self.0.queue.get(member).is_some()
     }
 
-    /// The token that parts share.
+    /// The token shared by the parts.
     pub(crate) fn token(&self) -> Option<u64> {
         match self.0.door.as_ref()?.held {
             queue::Held::Parts { token, .. } => token.map(Into::into),
@@ -176,7 +176,7 @@ impl Resource {
         self.0 == QueueState::default()
     }
 
-    /// The weight of parts in use as it is written in the door.
+    /// The weight of parts in use, as stored in the lock key.
     pub(crate) fn written(&self) -> Option<u64> {
         match self.0.door.as_ref().map(|door| &door.held) {
             None => Some(0),
@@ -185,8 +185,8 @@ impl Resource {
         }
     }
 
-    /// The contradiction between the door and the keys behind it, if there is one. The door has to
-    /// tell of the tombstones that count.
+    /// A contradiction between the lock key and the other keys, if any. The lock key's flag must
+    /// show the tombstones that count.
     pub(crate) fn contradiction(
         &self,
         now_ms: u64,
@@ -206,7 +206,7 @@ impl Resource {
         is_unmarked.then(|| format!("the mark is {:?}", door.mark))
     }
 
-    /// Whether the process of this name was heard of lately.
+    /// Whether the process with this name has an unexpired liveness deadline.
     pub(crate) fn has_patience(&self, name: u64) -> bool {
         self.0.patience.keys().any(|node| node.parse() == Ok(name))
     }
@@ -215,8 +215,8 @@ impl Resource {
         self.0.patience.get(member.node()).is_some_and(|until_ms| *until_ms > now_ms)
     }
 
-    /// The waiters in order, as far as one command looks, without those whose patience has ended.
-    /// The caller is patient.
+    /// The waiters in order, as far as a command looks, without waiters whose liveness deadlines
+    /// have expired. The caller counts as alive.
     pub(crate) fn patient(
         &self,
         now_ms: u64,
@@ -236,10 +236,10 @@ fn held(member: &Member, weight: u64, ends_ms: Option<u64>, now_ms: u64) -> Held
     Held { member: who(member), weight, limit, ends_ms, is_live }
 }
 
-/// The time for which a member that has just come, or asked again, keeps its place at least: its
-/// node's patience is renewed only if less than this is left.
+/// How long a member that was just queued, or requests again, keeps its position at least: its
+/// node's liveness deadline is only renewed if less than this is left.
 pub(crate) const NEWCOMER_MS: u64 = 10_000;
-/// The time for which a member that was passed over keeps its place.
+/// How long a skipped member keeps its position.
 pub(crate) const ASIDE_MS: u64 = 15_000;
-/// The time for which a member that was touched keeps its place.
+/// How long a touched member keeps its position.
 pub(crate) const TOUCHED_MS: u64 = PATIENCE_MS;

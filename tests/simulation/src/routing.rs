@@ -1,5 +1,5 @@
-//! The way of a process's requests to the primary of their hash slot, and after a refusal to the
-//! next: the decisions are those of `lockcore-proto`, as the store on a Cluster has them.
+//! Routes a process's requests to the primary of their hash slot, and follows redirects: the
+//! decisions are `lockcore-proto`'s, as in the Cluster store.
 
 use std::time::Duration;
 
@@ -16,19 +16,19 @@ use crate::world::{MS, World};
 
 /// The host of all servers. A server's port is its index.
 pub(crate) const HOST: &str = "server";
-/// The time after which a process asks again which server has each hash slot,
+/// How often a process refreshes its topology,
 const FOLLOW_US: u64 = 2_000 * MS;
-/// and the time before which it does not.
+/// but never more often than this.
 const LEAST_US: u64 = 100 * MS;
 
-/// The primaries of the hash slots, as a process knows them.
+/// The primaries of the hash slots, as known to a process.
 pub(crate) struct Routing {
     owners: Vec<usize>,
-    /// Whether some hash slot was found elsewhere since the core was last told.
+    /// Whether a hash slot has moved since the core was last notified.
     has_moved: bool,
-    /// The time of its next look.
+    /// When the process refreshes its topology next.
     looks_at: Option<u64>,
-    /// Whether some server could be reached when the core was last told.
+    /// Whether any server was reachable when the core was last notified.
     was_up: bool,
 }
 
@@ -37,36 +37,36 @@ impl Routing {
         Self { owners, has_moved: false, looks_at: None, was_up: true }
     }
 
-    /// The server that the process knows to have the hash slot.
+    /// The owner of the hash slot, as known to the process.
     pub(crate) fn owner(&self, slot: usize) -> usize {
         self.owners[slot]
     }
 }
 
-/// The way of one request.
+/// How a request is routed.
 #[derive(Debug, Clone)]
 pub(crate) struct Way {
-    /// The index of the server that it was last sent to.
+    /// The index of the server that received the request last.
     pub(crate) server: usize,
-    /// Whether it is on its way to that server: a request that pauses outlives the connection.
+    /// Whether the request is under way to that server: a paused request outlives the connection.
     pub(crate) is_sent: bool,
-    /// Whether it waits for replicas.
+    /// Whether the request waits for replicas.
     pub(crate) waits: bool,
-    /// Whether ASKING stands before it.
+    /// Whether the request is preceded by ASKING.
     pub(crate) asking: bool,
     route: Route,
     since: u64,
 }
 
 impl Way {
-    /// The time at which the request was first sent.
+    /// When the request was first sent.
     pub(crate) fn since(&self) -> u64 {
         self.since
     }
 }
 
 impl World {
-    /// The way of a new request.
+    /// The route of a new request.
     pub(crate) fn way(&self, place: Place, ask: &Ask, waits: bool) -> Way {
         let slot = self.plan.slot(index(ask));
         let server = self.processes[place.slot].routing.owners[slot];
@@ -78,15 +78,15 @@ impl World {
         Way { server, is_sent: true, waits, asking: false, route, since: self.now }
     }
 
-    /// Whether the process can send the request by this connection. On a Cluster it sends no
-    /// acquire where no grant would reach it.
+    /// Whether the process can send the request on this connection. On a Cluster it sends no
+    /// acquire if the grant could not be received.
     pub(crate) fn can_send(&self, shard: &Shard, ask: &Ask) -> bool {
         let hears = matches!(ask.command, Command::Acquire { mode: Mode::Wait, .. });
         shard.is_connected && (shard.is_subscribed || !hears || self.servers.len() == 1)
     }
 
-    /// Sends a request again that was refused for the sake of its hash slot. Returns the answer if
-    /// it goes to the core.
+    /// Sends a request again that was refused because of its hash slot. Returns the response if it
+    /// goes to the core.
     pub(crate) fn routed(
         &mut self,
         place: Place,
@@ -104,7 +104,7 @@ impl World {
             return Some(answer);
         };
         let given_up = StoreError::refused(LockErrorKind::Unavailable, error.detail.clone());
-        // One that went right behind ASKING goes back to the server that has the slot.
+        // A request sent right behind ASKING goes back to the server that has the slot.
         let is_back = std::mem::take(&mut open.way.asking);
         let step = if is_back { Step::Pause } else { open.way.route.after(redirect) };
         let ask = open.ask.clone();
@@ -152,7 +152,7 @@ impl World {
     fn send_again(&mut self, place: Place, request: u64, server: usize, asking: bool) -> bool {
         let Some(mut open) = self.processes[place.slot].open.remove(&request) else { return false };
         (open.way.server, open.way.asking, open.way.is_sent) = (server, asking, true);
-        // It has another number: no request has two answers.
+        // The request gets another number, so that it never gets two responses.
         self.requests += 1;
         let renamed = self.requests;
         if let Some(caller) = self.releases.remove(&request) {
@@ -162,7 +162,7 @@ impl World {
         true
     }
 
-    /// Notes that a hash slot is at this server.
+    /// Records that a hash slot is at this server.
     fn finds(&mut self, place: Place, slot: usize, server: usize) {
         let process = &mut self.processes[place.slot];
         let before = std::mem::replace(&mut process.routing.owners[slot], server);
@@ -175,7 +175,7 @@ impl World {
         }
     }
 
-    /// Tells the core that commands go to another server, for some hash slots or for all.
+    /// Notifies the core that commands go to another server, for some or all hash slots.
     pub(crate) fn another_server(&mut self, place: Place) {
         match self.lanes(&self.processes[place.slot]) {
             Some(lanes) => self.event(place, |core| core.set_lanes(lanes)),
@@ -183,8 +183,7 @@ impl World {
         }
     }
 
-    /// The lanes of the hash slots of all locks on a Cluster. A server that has started anew has
-    /// another one.
+    /// The lanes of all locks' hash slots on a Cluster. A restarted server has another lane.
     pub(crate) fn lanes(&self, process: &Process) -> Option<Lanes> {
         let count = self.servers.len();
         let mut lanes = vec![0; usize::from(SLOTS)];
@@ -196,7 +195,7 @@ impl World {
         (count > 1).then(|| lanes.into())
     }
 
-    /// Plans for the process to ask which server has each hash slot.
+    /// Plans a topology refresh for the process.
     pub(crate) fn look_by(&mut self, place: Place, at: u64) {
         let routing = &mut self.processes[place.slot].routing;
         if routing.looks_at.is_none_or(|planned| at < planned) {
@@ -205,7 +204,7 @@ impl World {
         }
     }
 
-    /// Plans for each process to ask within the usual time.
+    /// Plans a topology refresh for each process, within the usual time.
     pub(crate) fn all_look(&mut self) {
         for slot in 0..self.processes.len() {
             let place = Place { slot, name: self.processes[slot].name };
@@ -214,8 +213,7 @@ impl World {
         }
     }
 
-    /// Learns from one server which one has each hash slot, and tells the core of those that were
-    /// found elsewhere.
+    /// Refreshes the topology from a server, and notifies the core of moved slots.
     pub(crate) fn looked(&mut self, place: Place) {
         let routing = &mut self.processes[place.slot].routing;
         if routing.looks_at.is_none_or(|planned| planned > self.now) {
@@ -243,8 +241,8 @@ impl World {
         }
     }
 
-    /// Tells the core that a connection to this server has come or gone. While others are up, one
-    /// that goes changes nothing for them.
+    /// Notifies the core that a connection to this server was lost or recovered. While other
+    /// connections are up, a lost connection changes nothing for them.
     pub(crate) fn linked(&mut self, place: Place, server: usize) {
         let process = &mut self.processes[place.slot];
         let shard = &process.shards[server];

@@ -1,4 +1,4 @@
-//! The server: the protocol's function on each lock, its own clock, and the subscriptions.
+//! A server: the protocol's function on each lock, a clock, and the subscriptions.
 
 use proto::node::{Ask, Way};
 use proto::queue::{Bounds, Call, Message};
@@ -20,33 +20,32 @@ use crate::replica::{Counters, Replica};
 use crate::resource::{Resource, bounds};
 use crate::world::{MS, World};
 
-/// The server's time at the begin, µs.
+/// The server's time at the start, µs.
 const START_US: u64 = 1_700_000_000_000_000;
-/// The greatest difference between the clocks of two primaries: a tombstone must last longer than a
-/// request may sit in a buffer, also where its lock moves.
+/// The greatest difference between two primaries' clocks: a tombstone must outlast a buffered
+/// request, even if its lock moves.
 const APART_US: u64 = 4_000 * MS;
-/// The delay above which a request has been in a buffer once.
+/// A request older than this has been in a buffer once.
 const FRESH_US: u64 = 5_000 * MS;
 
 pub(crate) struct Server {
     pub(crate) locks: Vec<Resource>,
-    /// The counter of tokens of each hash slot.
+    /// The token counters by hash slot.
     pub(crate) counters: Counters,
-    /// The bounds of one command.
+    /// The bounds of a command.
     bounds: Bounds,
-    /// The clock: up to the first time, of the world, it shows the second, and from there on it
-    /// runs.
+    /// The clock: until the first time, in world time, it shows the second time, and then it runs.
     pub(crate) clock: (u64, u64),
-    /// The rate of the clock, in millionths.
+    /// The clock rate, in millionths.
     rate: u64,
-    /// The time by which the clock was set back, in all.
+    /// How far the clock was set back in total.
     pub(crate) set_back_us: u64,
-    /// The latest time that the clock has shown, as of its last step.
+    /// The latest time shown by the clock before its last step.
     pub(crate) peak_us: u64,
-    /// The subscription that it counts for each process, by name; 0 if none.
+    /// The subscription counted for each process, by name; 0 without a subscription.
     heard: Vec<u64>,
     subscriptions: u64,
-    /// The number of the server, which rises with every server that takes its place.
+    /// The server number, which rises with each replacement.
     pub(crate) era: u64,
     pub(crate) down_until: u64,
     pub(crate) frozen_until: u64,
@@ -57,7 +56,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// A server whose clock has this rate, and is ahead by so much.
+    /// A server whose clock has this rate, and is ahead by `ahead_us`.
     pub(crate) fn new(plan: &Plan, rate: u64, ahead_us: u64) -> Self {
         Self {
             locks: Resource::all(plan),
@@ -97,14 +96,14 @@ impl Server {
         self.clock = (now.max(self.clock.0), time_us);
     }
 
-    /// The time of the world at which the clock shows this time, if nobody sets it.
+    /// The world time at which the clock shows `time_us`, unless the clock is set.
     pub(crate) fn world_us(&self, time_us: u64) -> u64 {
         let (since, showed) = self.clock;
         let passed = u128::from(time_us.saturating_sub(showed)) * 1_000_000;
         since + (passed / u128::from(self.rate)) as u64
     }
 
-    /// The time from which a connection can be had.
+    /// The earliest time for a new connection.
     pub(crate) fn reachable(&self, now: u64) -> u64 {
         now.max(self.frozen_until).max(self.down_until)
     }
@@ -136,7 +135,7 @@ impl Server {
         self.heard.fill(0);
     }
 
-    /// The error with which the server refuses this command, if it does.
+    /// The error by which the server refuses this command, if it does.
     fn refuses(&self, now: u64, lock: usize, command: &Command) -> Option<StoreError> {
         if now < self.read_only_until {
             let text = "READONLY You can't write against a read only replica.";
@@ -152,9 +151,9 @@ impl Server {
     }
 }
 
-/// The servers of a run. Their clocks are apart only where that is a fault.
+/// A run's servers. Their clocks only differ if that is a fault.
 pub(crate) fn servers(plan: &Plan, dice: &mut Dice) -> Vec<Server> {
-    // Together with a process's rate it is three quarters of the margin at most.
+    // Together with a process's rate, this is at most three quarters of the margin.
     let rate = dice.of(998_000, 1_002_000);
     let apart = plan.faults.have_any([Fault::Apart]);
     let ahead = |dice: &mut Dice| if apart { dice.below(APART_US) } else { 0 };
@@ -179,7 +178,7 @@ impl World {
             return self.at(until, place, again(ask));
         }
         if !is_open {
-            // A request of a connection that broke: lost, or sitting in some buffer.
+            // A request from a broken connection: lost, or in a buffer.
             let is_first = self.now < sent.at + FRESH_US;
             if self.now > sent.at + BUFFERED_US {
                 return;
@@ -194,7 +193,7 @@ impl World {
             }
         }
         if self.upset(server) {
-            // The primary is another one now, or none.
+            // The primary was replaced, or is down.
             return self.arrive(place, again(ask));
         }
         let lock = index(&ask);
@@ -241,7 +240,7 @@ impl World {
         let What::Repeated { ask, sent } = what else { return };
         let lock = index(&ask);
         let server = &self.servers[sent.server];
-        // While the server is stopped the copy is lost: otherwise it would run after the answer.
+        // While the server is frozen the copy is lost: otherwise it would run after the response.
         let is_lost = sent.era != server.era
             || server.frozen_until > self.now
             || server.refuses(self.now, lock, &ask.command).is_some()
@@ -286,7 +285,7 @@ impl World {
 }
 
 impl Server {
-    /// Runs one command, by the rules of the protocol.
+    /// Runs a command, by the rules of the protocol.
     fn step(
         &mut self,
         (lock, slot): (usize, usize),
@@ -312,7 +311,7 @@ impl Server {
     }
 }
 
-/// The tokens that it tells, and the members that it tells them to.
+/// The tokens reported in the reply and the events, with the members receiving them.
 fn told(answer: &Answer, events: &[(NodeId, Event)]) -> Vec<(Who, u64)> {
     let mut told = Vec::new();
     for grant in answer.grants() {
@@ -337,7 +336,7 @@ fn told(answer: &Answer, events: &[(NodeId, Event)]) -> Vec<(Who, u64)> {
     told
 }
 
-/// The answer as it comes over the wire: short layouts leave most of it out.
+/// The reply as sent over the wire: short forms omit most of it.
 fn in_short(mut answer: Answer, command: &Command, was_free: bool, is: &Resource) -> Answer {
     let is_lock = |member: &Member| member.demand() == Demand::EXCLUSIVE;
     let is_alone = is.queue_len() == 0;
@@ -395,7 +394,7 @@ fn leave_out<T>(reply: &mut Reply<T>, with_time: bool) {
     }
 }
 
-/// The index of a lock, whose name is its number, behind the hash tag if it has one.
+/// The index of a lock, whose name is its number, behind the hash tag if there is one.
 pub(crate) fn index(ask: &Ask) -> usize {
     let name = ask.lock.as_str();
     let number = name.rsplit_once('}').map_or(name, |(_, number)| number);

@@ -1,4 +1,4 @@
-//! The faults of a server.
+//! Server faults.
 
 use crate::event_queue::{Place, What};
 use crate::fault::Fault;
@@ -8,13 +8,13 @@ use crate::resource::Resource;
 use crate::server::Server;
 use crate::world::{MS, World};
 
-/// The greatest difference between the clocks of two servers.
+/// The greatest difference between two servers' clocks.
 const APART_US: u64 = 5_000 * MS;
-/// The time for which the server remembers a tombstone: a minute by its clock.
+/// How long the server keeps a tombstone: a minute by its clock.
 const MINUTE_US: u64 = 60_000 * MS;
 
 impl World {
-    /// Draws the server's faults before a request. Returns whether the request has to look up the
+    /// Draws the server's faults before a request. Returns whether the request must look up the
     /// server again.
     pub(crate) fn upset(&mut self, server: usize) -> bool {
         self.copy(server);
@@ -39,7 +39,7 @@ impl World {
             let until = self.now + self.dice.below(10_000 * MS);
             self.servers[server].clock = (until, time_us);
         }
-        // More commands may run in a microsecond here than on any server.
+        // Here, more commands may run in a microsecond than on any real server.
         let time_us = self.servers[server].time_us(self.now);
         let counters = &self.servers[server].counters;
         let is_behind = counters.iter().any(Option::is_some)
@@ -56,7 +56,7 @@ impl World {
             self.servers[server].locks = Resource::all(&self.plan);
             self.all_may_be_overtaken();
             self.servers[server].counters.fill(None);
-            // The server began anew, or somebody has emptied it.
+            // The server restarted without data, or was emptied.
             return self.dice.one_in(2) && self.replace(server);
         }
         if self.strikes(Fault::Lag) {
@@ -77,8 +77,8 @@ impl World {
         false
     }
 
-    /// Makes the replica the primary, with everything up to a time that is not before `from`.
-    /// Returns whether the replica has followed at all.
+    /// Promotes the replica, with everything up to a time that is not before `from`. Returns
+    /// whether the replica had any copy.
     fn take_over(&mut self, server: usize, from: u64) -> bool {
         let upto = self.dice.of(from.max(Replica::earliest(self.now)), self.now);
         let Some(known) = self.servers[server].replica.known(upto) else { return false };
@@ -91,7 +91,7 @@ impl World {
         true
     }
 
-    /// Checks that no guard relies on a hold that the new server does not know.
+    /// Checks that no guard relies on a hold unknown to the new server.
     fn all_have_leases(&mut self) {
         for lock in 0..self.records.len() {
             let guards = self.records[lock].guards.iter();
@@ -103,7 +103,7 @@ impl World {
         }
     }
 
-    /// Puts another server in its place, without its connections.
+    /// Replaces the server, and breaks its connections.
     fn replace(&mut self, server: usize) -> bool {
         let down_until = self.now + self.dice.of(1, 3_000 * MS);
         let of = &mut self.servers[server];
@@ -126,7 +126,7 @@ impl World {
         }
     }
 
-    /// Changes the clock: another server's differs a little, and lags by no more than a minute in
+    /// Changes the clock: another server's clock differs a little, and lags by a minute at most in
     /// all.
     fn change_clock(&mut self, server: usize) {
         let server = &mut self.servers[server];
@@ -156,7 +156,7 @@ impl World {
         let to_us = if self.dice.one_in(2) {
             return self.turn_back(server);
         } else if may_run_late {
-            // A tombstone must last longer than a request may sit in a buffer.
+            // A tombstone must outlast a buffered request.
             if self.now < of.stepped_at + MINUTE_US {
                 return;
             }

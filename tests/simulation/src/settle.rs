@@ -1,4 +1,4 @@
-//! The laws of the end: everything comes to rest, and nothing stays behind.
+//! The laws for the end of a run: everything comes to rest, and nothing stays behind.
 
 use crate::judge::Who;
 use crate::resource::Resource;
@@ -28,7 +28,7 @@ impl World {
         busy
     }
 
-    /// Lets every key expire whose time has come.
+    /// Removes all expired keys.
     fn expire(&mut self) {
         for server in &mut self.servers {
             let now_ms = server.time_us(self.now) / 1_000;
@@ -36,7 +36,7 @@ impl World {
         }
     }
 
-    /// Each lock as each server has it, with that server's time.
+    /// Each lock as stored by each server, with the server's time.
     fn stored(&self) -> impl Iterator<Item = (usize, &Resource, u64)> {
         self.servers.iter().flat_map(|server| {
             let now_ms = server.time_us(self.now) / 1_000;
@@ -44,15 +44,15 @@ impl World {
         })
     }
 
-    /// The members that stand aside, but for those of a run that were served before it ended
-    /// without their node: nothing brings them back.
+    /// The members set aside, except batch members served before their batch ended without its
+    /// node: nothing restores them.
     fn aside(&self, lock: usize, state: &Resource) -> Vec<Who> {
         let is_done = |who: &Who| self.records[lock].returned.get(who).is_some_and(|it| !it.waits);
         let is_done = |who: &Who| !laws::SERVED_MEMBERS_STAY_GONE && is_done(who);
         state.aside().into_iter().filter(|who| !is_done(who)).collect()
     }
 
-    /// The member of a process that a server knows, in the first lock where one knows one.
+    /// Any member of the process known to a server, with its lock.
     pub(crate) fn remains_of(&mut self, name: u64) -> Option<(usize, Who)> {
         self.expire();
         self.stored().find_map(|(lock, state, now_ms)| {
@@ -63,9 +63,10 @@ impl World {
         })
     }
 
-    /// Checks, when everything has arrived, that the server knows no member that lives and has
-    /// gone, but holds that end by themselves, because they were leaked or their node could not
-    /// release them in time. Once every lease has ended, it knows no holder at all.
+    /// Checks, once everything has arrived, that no server knows a finished member of a living
+    /// process, except holds that end by themselves, because they were leaked or their node could
+    /// not release them in time. With `have_ended`, once every lease has ended, no server may know
+    /// any holder.
     pub(crate) fn left_behind(&mut self, have_ended: bool) {
         self.expire();
         let is_left = |(name, number): &Who| {
@@ -86,8 +87,8 @@ impl World {
         }
     }
 
-    /// Checks, once every key has ended, that nothing is left of any lock. Only the counter has no
-    /// end.
+    /// Checks, once every key has expired, that no lock has any state left. Only the counter never
+    /// expires.
     pub(crate) fn nothing_is_left(&mut self) {
         self.expire();
         let left = self.stored().find(|(_, state, _)| !state.is_empty());

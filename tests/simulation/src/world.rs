@@ -1,5 +1,4 @@
-//! The world: the servers, the processes, and everything that is on its way between them, in
-//! virtual time.
+//! The world: servers, processes, and everything under way between them, in virtual time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,54 +19,54 @@ use crate::process::{Process, Shared};
 use crate::server::{Server, servers};
 
 pub(crate) const MS: u64 = 1_000;
-/// The longest time from the last fault until everything has come to rest: a late copy's minute,
-/// and the delays that it may cause.
+/// The longest time from the last fault until everything has come to rest: a minute for a late
+/// copy, and the delays it may cause.
 const REST_US: u64 = 150_000 * MS;
-/// The time after which every lease without renewal has ended, also on a clock that was set back.
+/// The time after which every unrenewed lease has ended, even on a clock that was set back.
 const LEASES_US: u64 = 90_000 * MS;
-/// The time after which every key has ended: that of parts lives up to 90 s longer than they, and a
-/// clock that was set back is a minute behind.
+/// The time after which every key has expired: keys of parts live up to 90 s longer than the parts,
+/// and a clock that was set back lags by a minute.
 const KEYS_US: u64 = 150_000 * MS;
-/// The time between two looks whether everything has come to rest.
+/// The interval at which the simulation checks whether everything has come to rest.
 const LOOK_US: u64 = 50 * MS;
 
 pub(crate) struct World {
     pub(crate) plan: Plan,
-    /// The dice of the usual events.
+    /// Random numbers for usual events.
     pub(crate) dice: Dice,
-    /// The dice of the faults.
+    /// Random numbers for faults.
     chance: Dice,
     pub(crate) now: u64,
     pub(crate) events_due: EventQueue,
     pub(crate) requests: u64,
-    /// The names of the locks: their numbers.
+    /// The locks' names: their numbers.
     pub(crate) names: Vec<LockName>,
     pub(crate) servers: Vec<Server>,
     pub(crate) cluster: Cluster,
-    /// The index of the server that has the door of each lock.
+    /// The index of the server that has each lock's lock key.
     pub(crate) homes: Vec<usize>,
     pub(crate) processes: Vec<Process>,
-    /// The slot of each process that lives, by name.
+    /// The slot of each living process, by name.
     pub(crate) slots: Vec<Option<usize>>,
-    /// Whether a process was shut down and has said that nothing is left, by name.
+    /// Whether a process was shut down and reported that nothing was left, by name.
     pub(crate) ended_well: Vec<bool>,
-    /// The caller whose release a request is, by request.
+    /// The caller that waits for a release, by request.
     pub(crate) releases: BTreeMap<u64, usize>,
     pub(crate) records: Vec<Record>,
-    /// The life of the hold of each lock.
+    /// The life of each lock's hold.
     pub(crate) lives: Vec<Option<Life>>,
-    /// The members whose holds their callers keep until they end by themselves.
+    /// The members whose holds were leaked, and end by themselves.
     pub(crate) leaked: BTreeSet<Who>,
-    /// The number of runs that were cut short.
+    /// How many batches were cut short.
     pub(crate) cuts_so_far: u64,
-    /// The members that were force-released, and whose processes have not been told yet.
+    /// The force-released members whose processes have not been notified yet.
     pub(crate) untold: BTreeSet<Who>,
-    /// The greatest token that was told, by hash slot.
+    /// The greatest token reported, by hash slot.
     pub(crate) issued: Vec<u64>,
     pub(crate) is_calm: bool,
     broken: Option<Broken>,
     pub(crate) outcome: Outcome,
-    /// The text that selects the requests and answers to be printed.
+    /// The text that selects the requests and replies to print.
     pub(crate) trace: Option<String>,
 }
 
@@ -113,7 +112,8 @@ impl World {
         world
     }
 
-    /// Runs until the events are spent, then without faults until everything has come to rest.
+    /// Runs until the planned events have happened, then without faults until everything has come
+    /// to rest.
     pub(crate) fn run(mut self) -> Result<Outcome, Breach> {
         while self.broken.is_none() && self.outcome.size.events < self.plan.events {
             let Some((at, place, what)) = self.events_due.take() else { break };
@@ -131,7 +131,7 @@ impl World {
         }
     }
 
-    /// Delivers everything, without further faults: each waiter is served or told, and nothing
+    /// Delivers everything, without further faults: each waiter is served or notified, and nothing
     /// stays behind.
     fn come_to_rest(&mut self) {
         let calm_since = self.now;
@@ -159,7 +159,7 @@ impl World {
                 }
                 continue;
             }
-            // A replica's knowledge of members that have gone ends by itself, too.
+            // Outdated members on a promoted replica expire by themselves, too.
             if rest_since.is_none() && !forgets {
                 self.left_behind(false);
             }
@@ -245,7 +245,7 @@ impl World {
         }
     }
 
-    /// Runs one event of a table that a caller causes.
+    /// Runs a table event caused by a caller.
     pub(crate) fn event<T>(
         &mut self,
         place: Place,
@@ -255,7 +255,7 @@ impl World {
         self.event_at(place, now, event)
     }
 
-    /// Runs one event that first checks whether the machine was suspended.
+    /// Runs an event that first checks whether the machine was suspended.
     pub(crate) fn looks<T>(
         &mut self,
         place: Place,
@@ -281,8 +281,8 @@ impl World {
         self.returned(place);
         let core = &mut self.processes[place.slot].core;
         self.outcome.given_up += (core.counts().failed - failed) as u64;
-        // As the driver has them: requests first, and acquires of one lock together. The others go
-        // one by one, so that each may meet a fault of its own.
+        // As in the driver: requests first, and acquires for the same lock together. The others are
+        // sent separately, so that each may meet a different fault.
         let is_acquire = |effect: &mut Effect<Shared>| {
             matches!(effect, Effect::Send(Ask { command: Command::Acquire { .. }, .. }))
         };
@@ -323,7 +323,7 @@ impl World {
         self.events_due.put(at, place, what);
     }
 
-    /// Reports that a law is broken, or counts it if the law does not hold under these faults.
+    /// Reports a broken law, or only counts it if the law does not hold under these faults.
     pub(crate) fn breaks(&mut self, law: Law, how: impl FnOnce() -> String) {
         self.outcome.counted[law as usize] += 1;
         if self.broken.is_none() && self.plan.faults.keep(law) {
@@ -331,7 +331,7 @@ impl World {
         }
     }
 
-    /// Prints an event, if it is asked for.
+    /// Prints an event, if selected.
     #[allow(clippy::print_stderr, reason = "for readers of the trace")]
     pub(crate) fn tell(&self, place: Place, what: &str, it: &dyn fmt::Debug) {
         let Some(text) = &self.trace else { return };
