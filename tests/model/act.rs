@@ -1,4 +1,4 @@
-//! The effects of a step: on the clients, on the packets on their way, and on time.
+//! The effects of a step: on clients, on packets under way, and on time.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::server::{bits, together};
 use crate::state::{Bits, Client, Stage, State, node_of};
 use crate::wire::moment;
 
-/// The node that a forced release comes from.
+/// The node that force-releases.
 pub(crate) const OPERATOR: u8 = u8::MAX;
 
 impl Locking {
@@ -29,7 +29,7 @@ impl Locking {
                 let Stage::Guard(number) = state.clients[client].stage else {
                     unreachable!("only guards are released");
                 };
-                // Of a run the server knows the hold alone.
+                // The server only knows a batch's hold.
                 let hold = state.nodes[usize::from(node)].core.held_as(number);
                 let request = self.event(state, node, |core| core.release(number));
                 state.clients[client].stage = match request.request() {
@@ -66,8 +66,8 @@ impl Locking {
                 };
                 let mut told = self.run(state, node, ask, is_late);
                 if matches!(ask, Ask::Renew { .. } | Ask::Confirm { .. } | Ask::Downgrade { .. }) {
-                    // The first end is another member's, and no table reads it in the answer to
-                    // these.
+                    // The first end is another member's, and no table reads it in the reply to
+                    // these commands.
                     told.left = 0;
                 }
                 if !is_late && !state.nodes[usize::from(node)].is_dead {
@@ -124,7 +124,7 @@ impl Locking {
             Action::Resubscribe { node } => {
                 state.nodes[usize::from(node)].is_connected = true;
                 self.subscribed(state, node, true);
-                // A grant that was on its way is confirmed; a guard hears by its next renewal.
+                // A grant under way is confirmed; a guard is notified by its next renewal.
                 let core = &state.nodes[usize::from(node)].core;
                 let has_guard = |member: &u8| {
                     let phase = core.phase(self.number(state, *member));
@@ -156,7 +156,7 @@ impl Locking {
     pub(crate) fn pass(&self, state: &mut State, ms: u32) {
         state.now += ms;
         Arc::make_mut(&mut state.server).expire(at_ms(state.now));
-        // Waiters that were silent for too long may have lost their places, or have them still.
+        // Waiters that were silent for too long may have lost their positions, or still have them.
         let now = state.now;
         let places = state.server.places(self);
         state.record.line.retain_mut(|waiting| {
@@ -179,7 +179,8 @@ impl Locking {
         }
     }
 
-    /// Makes the client count on a read only from now on, whether the server hears of it or not.
+    /// From now on the client relies only on a read, whether or not the server receives the
+    /// downgrade.
     fn downgrade(&self, state: &mut State, client: usize) {
         state.budget.downgrades -= 1;
         let Stage::Guard(number) = state.clients[client].stage else {
@@ -192,7 +193,7 @@ impl Locking {
         self.send(state, node, &request.expect("it is held"));
     }
 
-    /// Leaves the hold of a client to its end.
+    /// Leaks the client's hold, which ends by itself.
     fn leak(&self, state: &mut State, client: usize) {
         state.budget.leaks -= 1;
         let Stage::Guard(number) = state.clients[client].stage else {
@@ -205,9 +206,9 @@ impl Locking {
         state.clients[client].stage = Stage::Idle;
     }
 
-    /// Makes states equal that differ only in things that can make no difference any more.
+    /// Makes states equal that only differ in things without any further effect.
     fn forget(&self, state: &mut State) {
-        // An answer that carries nothing but its arrival arrives at once.
+        // A reply without any news arrives immediately.
         while let Some(at) = state.network.iter().position(|packet| {
             matches!(packet, Packet::Reply { ask, told, .. } if is_mere_receipt(*ask, told))
                 && !self.is_awaited(state, packet)
@@ -224,7 +225,7 @@ impl Locking {
         }
     }
 
-    /// Whether the owner of a guard waits for this packet.
+    /// Whether a guard's owner waits for this packet.
     fn is_awaited(&self, state: &State, packet: &Packet) -> bool {
         let Packet::Reply { node, ask, .. } = packet else { return false };
         let Some(left) = given_back(*ask) else { return false };
@@ -235,7 +236,7 @@ impl Locking {
         })
     }
 
-    /// Whether any node would act on this packet when it arrives.
+    /// Whether any node would act on this packet.
     fn matters(&self, state: &State, packet: &Packet) -> bool {
         let phase =
             |member: u8| state.nodes[node_of(member)].core.phase(self.number(state, member));
@@ -265,14 +266,14 @@ impl Locking {
                 has_news(told) || waiting != *members || bits(waiting).any(news)
             }
             Packet::Reply { ask: Ask::Downgrade { .. }, told, .. } => {
-                // The answer always tells of the node's own hold.
+                // The reply always reports the node's own hold.
                 told.grants.len() > 1 || told.more || told.outcome != Outcome::Held(true)
             }
             Packet::Reply { .. } => true,
         }
     }
 
-    /// Ends a process: its requests may still run, and packets to it arrive nowhere.
+    /// Ends a process: its requests may still run, and packets to it are lost.
     fn crash(&self, state: &mut State, node: u8) {
         state.nodes[usize::from(node)].is_dead = true;
         *state.core(node) = self.core(&self.ids[usize::from(node)]);
@@ -293,7 +294,7 @@ impl Locking {
     }
 }
 
-/// The members that a release or a leave gives back.
+/// The members released by a release or a leave.
 pub(crate) fn given_back(ask: Ask) -> Option<Bits> {
     match ask {
         Ask::Release { member } => Some(1 << member),
@@ -302,12 +303,12 @@ pub(crate) fn given_back(ask: Ask) -> Option<Bits> {
     }
 }
 
-/// Whether a reply tells the node only that the server has run the request.
+/// Whether a reply only reports that the server has run the request.
 fn is_mere_receipt(ask: Ask, told: &Told) -> bool {
     given_back(ask).is_some() && !has_news(told)
 }
 
-/// Whether a reply tells more than the outcome of the request.
+/// Whether a reply reports more than the request's outcome.
 fn has_news(told: &Told) -> bool {
     !told.grants.is_empty() || told.more
 }

@@ -1,4 +1,4 @@
-//! The server's state, in the words of the laws.
+//! The server's state, in terms of the laws.
 
 use laws::Held;
 use proto::queue::{Held as Holding, MARGIN_MS, Mark, QueueState};
@@ -8,33 +8,33 @@ use redisson::{Hold, LockState};
 use crate::model::{Locking, START_MS};
 use crate::state::Id;
 
-/// The time at which every node greeted the server, µs: below all tokens, above no place.
+/// When every node connected to the server, µs: below all tokens, above no position.
 pub(crate) const GREETED_US: u64 = START_MS * 1_000 - 1_000;
-/// The counter of tokens. Its value makes no difference, so it stands still between commands, and
-/// all tokens and places from it are moved with it.
+/// The token counter. Its value has no effect, so it is reset between commands, and all tokens and
+/// positions are moved with it.
 const COUNTER: u64 = GREETED_US + 500;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Server {
     Queue {
         state: QueueState,
-        /// The counter of tokens and places.
+        /// The counter for tokens and positions.
         counter: Option<u64>,
     },
-    /// The state by the rules that JVMs share.
+    /// The state in the layout shared with JVMs.
     Redisson(LockState),
 }
 
-/// The holders at one time.
+/// The holders at a point in time.
 #[derive(Clone, Debug)]
 pub(crate) struct Books {
-    /// The holds, with parts whose leases have ended but that are still there.
+    /// The holds, including expired parts not removed yet.
     pub(crate) holds: Vec<Held<Id>>,
     now_ms: u64,
 }
 
 impl Books {
-    /// The holds whose leases have not ended.
+    /// The holds with unexpired leases.
     pub(crate) fn live(&self) -> impl Iterator<Item = &Held<Id>> {
         self.holds.iter().filter(|held| held.is_live)
     }
@@ -43,19 +43,19 @@ impl Books {
         self.live().find(|held| held.member == member)
     }
 
-    /// The weight of all live holds together.
+    /// The total weight of all live holds.
     pub(crate) fn used(&self) -> u64 {
         self.live().map(|held| held.weight).sum()
     }
 
-    /// The rest of a hold's lease.
+    /// The rest of the hold's lease.
     pub(crate) fn left(&self, held: &Held<Id>) -> u32 {
         held.ends_ms.unwrap_or(0).saturating_sub(self.now_ms) as u32
     }
 }
 
 impl Server {
-    /// Forgets the keys that Redis forgets by itself.
+    /// Removes expired keys, as Redis does.
     pub(crate) fn expire(&mut self, now_ms: u64) {
         match self {
             Self::Queue { state, .. } => state.expire(now_ms),
@@ -77,7 +77,7 @@ impl Server {
             Self::Queue { state, .. } => match state.at_door() {
                 Some((member, ends_ms)) => {
                     let held = held(model.id(member), ALL.into(), ends_ms);
-                    // Once its lease has ended, a lock is free for every command.
+                    // An expired lock is free for every command.
                     Some(held).filter(|held| held.is_live).into_iter().collect()
                 }
                 None => {
@@ -99,7 +99,7 @@ impl Server {
         Books { holds, now_ms }
     }
 
-    /// The members that are served within the hold of everything, in order.
+    /// The members served within a hold of everything, in order.
     pub(crate) fn run(&self, model: &Locking) -> Vec<Id> {
         let Self::Queue { state, .. } = self else { return Vec::new() };
         let Some((holder, _)) = state.at_door() else { return Vec::new() };
@@ -107,7 +107,7 @@ impl Server {
         state.run().iter().map(id).collect()
     }
 
-    /// The members that have a place, in order, those included that were passed over.
+    /// The members with a position, in order, including skipped members.
     pub(crate) fn places(&self, model: &Locking) -> Vec<Id> {
         match self {
             Self::Queue { state, .. } => {
@@ -122,7 +122,7 @@ impl Server {
         }
     }
 
-    /// Whether the member stands in the queue itself, from which it is granted.
+    /// Whether the member is in the queue itself, and can be granted.
     pub(crate) fn is_queued(&self, model: &Locking, member: Id) -> bool {
         let member = model.member(member);
         match self {
@@ -131,7 +131,7 @@ impl Server {
         }
     }
 
-    /// Whether the member was passed over and stands aside.
+    /// Whether the member was skipped and is set aside.
     pub(crate) fn is_aside(&self, model: &Locking, member: Id) -> bool {
         let member = model.member(member);
         match self {
@@ -139,12 +139,12 @@ impl Server {
                 let passed = state.passed.get(member.node());
                 passed.is_some_and(|passed| passed.members.get(member).is_some())
             }
-            // A member stays in front in that queue.
+            // The Redisson layout leaves a skipped member in front.
             Self::Redisson(_) => false,
         }
     }
 
-    /// Whether the member was given up for good.
+    /// Whether the server has a tombstone for the member.
     pub(crate) fn is_gone(&self, model: &Locking, member: Id) -> bool {
         let member = model.member(member);
         match self {
@@ -153,7 +153,7 @@ impl Server {
         }
     }
 
-    /// The next end of a lease, or of the time for which a waiter is believed alive.
+    /// The next end of a lease or of a waiter's liveness deadline.
     pub(crate) fn next_end(&self, now_ms: u64) -> Option<u64> {
         let next = |ends: &mut dyn Iterator<Item = u64>| ends.filter(|at_ms| *at_ms > now_ms).min();
         match self {
@@ -174,7 +174,7 @@ impl Server {
         }
     }
 
-    /// The weight in use that the server has written down: for parts alone.
+    /// The weight in use as stored by the server: only for parts.
     pub(crate) fn sum(&self) -> Option<u64> {
         let Self::Queue { state, .. } = self else { return None };
         match state.door.as_ref().map(|door| &door.held) {
@@ -184,7 +184,7 @@ impl Server {
         }
     }
 
-    /// Whether keys that belong together are there together: L1 and L2 of the protocol.
+    /// Whether the keys are consistent: L1 and L2 of the protocol.
     pub(crate) fn is_whole(&self) -> bool {
         match self {
             Self::Queue { state, .. } => {
@@ -203,7 +203,7 @@ impl Server {
         }
     }
 
-    /// Whether every key ends, and none sooner than its content.
+    /// Whether every key expires, and none before its content.
     pub(crate) fn is_kept(&self) -> bool {
         match self {
             Self::Queue { state, .. } => {
@@ -217,7 +217,7 @@ impl Server {
                     && last.is_none_or(|at_ms| door.and_then(|door| door.ends_ms) >= Some(at_ms))
                     && (state.queue.is_empty() || state.queue_ends_ms >= patience)
             }
-            // The queue itself and the token do not end: a JVM expects that.
+            // There, the queue itself and the token do not expire: JVMs expect that.
             Self::Redisson(lock) => {
                 let last = lock.alive.greatest().map(|(at_ms, _)| at_ms + MARGIN_MS);
                 lock.hold.as_ref().is_none_or(|hold| hold.expires_ms.is_some())
@@ -226,8 +226,8 @@ impl Server {
         }
     }
 
-    /// Moves places and tokens to where the counter stands still. Only their order makes a
-    /// difference. `last` is the greatest token so far.
+    /// Renumbers positions and tokens for the reset counter. Only their order matters. `last` is
+    /// the greatest token so far.
     pub(crate) fn renumber(&mut self, last: &mut u64) {
         match self {
             Self::Queue { state, counter: Some(counter) } => {
@@ -240,10 +240,10 @@ impl Server {
                 let shared = shared_token(state);
                 let greatest = places.last().map_or(0, |(place, ..)| *place);
                 if *counter < greatest.max(shared.unwrap_or(0)).max(*last) {
-                    // The state is wrong, which this must not hide.
+                    // The state is wrong, which must not be hidden here.
                     return;
                 }
-                // A member that stands aside may have queued again, and have two places.
+                // A member set aside may have requeued, and have two positions.
                 for (place, (_, member, is_aside)) in (GREETED_US + 1..).zip(&places) {
                     if !is_aside {
                         state.queue.set(member, place);
@@ -256,7 +256,7 @@ impl Server {
                 }
                 (*counter, *last) = (COUNTER, COUNTER);
             }
-            // A token is a time there.
+            // A Redisson token is a time.
             Self::Queue { .. } | Self::Redisson(_) => {}
         }
     }

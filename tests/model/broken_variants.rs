@@ -1,4 +1,4 @@
-//! Broken variants: each one breaks the law that it should.
+//! Broken variants: each breaks the expected law.
 
 use stateright::{Checker, HasDiscoveries, Model};
 
@@ -8,7 +8,7 @@ use crate::properties;
 use crate::state::Budget;
 use crate::variant::Variant;
 
-/// Looks for the shortest way to a broken law; returns that law.
+/// Finds the shortest path to a broken law; returns the law.
 fn broken(
     variant: Variant,
     budget: Budget,
@@ -43,7 +43,7 @@ fn broken(
     names.map(|property| property.name).filter(|name| checker.discovery(name).is_some()).collect()
 }
 
-/// Asserts that one of these laws is the first to be broken.
+/// Asserts that the first broken law is one of these laws.
 #[track_caller]
 fn breaks(variant: Variant, budget: Budget, laws: &[&str]) {
     let broken = broken(variant, budget, &[0, 1], &[]);
@@ -139,7 +139,7 @@ fn a_server_that_keeps_a_hold_for_ever_is_seen() {
     breaks(Variant::KeepsForEver, CALM, &[properties::ENDS]);
 }
 
-/// Asserts the same where clients have other demands.
+/// Asserts the same for clients with other demands.
 #[track_caller]
 fn breaks_among(
     variant: Variant,

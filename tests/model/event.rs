@@ -1,17 +1,17 @@
-//! The events that must have happened somewhere in a model, or it shows little.
+//! Events that must occur somewhere in a model, as otherwise the model shows little.
 
 use std::sync::atomic::Ordering;
 
 use crate::model::{Locking, Want};
 
-/// An event that a run must have met, or it shows little.
+/// An event that a model must meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     HandedOver,
-    /// Several members asked in one acquire.
+    /// Several members requested in the same acquire.
     AskedTogether,
     PassedOver,
-    /// A member that was passed over has its place again.
+    /// A skipped member was restored to its position.
     CameBack,
     LateCopyRefused,
     LateCopyFoundItsGrant,
@@ -19,18 +19,18 @@ pub(crate) enum Event {
     PlaceLost,
     Confirmed,
     ForcedOff,
-    /// One command granted several members.
+    /// A command granted several members.
     GrantedTogether,
-    /// One command granted several members one hold.
+    /// A command granted a batch.
     GrantedRun,
-    /// A waiter that would fit waits behind one that does not.
+    /// A waiter that fits waits behind a waiter that does not.
     KeptForTheHead,
     Downgraded,
-    /// A command left something to be done.
+    /// A command left work for the next command.
     LeftForLater,
-    /// A waiter left the queue for a newer one.
+    /// A waiter left the queue for a newer waiter.
     Superseded,
-    /// A touch found a waiter that had left so.
+    /// A touch found a superseded waiter.
     FoundSuperseded,
     /// The fast path did not serve an acquire.
     NotServed,
@@ -72,15 +72,15 @@ impl Locking {
         Event::ALL.into_iter().filter(|event| met & (1 << *event as u32) != 0).collect()
     }
 
-    /// The events that a run of this size must meet.
+    /// The events that a model of this size must meet.
     pub(crate) fn must_meet(&self) -> Vec<Event> {
         let budget = self.scope.budget;
-        // It takes two clients that go together, and a third that keeps them waiting.
+        // Requires two clients that can hold together, and a third that makes them wait.
         let is_mixed = self.some_go_together() && self.some_wait();
         let some_wait_together = is_mixed && self.scope.homes.len() > 2;
         let is_possible = |event: &Event| match event {
             Event::HandedOver => self.some_wait(),
-            // One is asked for alone, and two in the tick after it.
+            // The first is sent alone, and two in the tick after it.
             Event::AskedTogether => {
                 self.scope.homes.starts_with(&[0, 0, 0])
                     && matches!(self.scope.wants, [Want::Lock, ..])
@@ -93,7 +93,7 @@ impl Locking {
             Event::Downgraded => budget.downgrades > 0,
             Event::PassedOver | Event::CameBack if !self.some_wait() => false,
             Event::PassedOver => budget.crashes + budget.cuts > 0,
-            // The dialect leaves them in their places.
+            // The Redisson layout leaves skipped members in their positions.
             Event::CameBack => budget.cuts > 0 && !self.scope.beside_jvms,
             Event::LateCopyRefused => budget.losses > 0 && budget.cancels > 0,
             Event::LateCopyFoundItsGrant => budget.losses > 0,

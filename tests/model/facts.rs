@@ -1,4 +1,4 @@
-//! The facts of one command, all of which are known.
+//! The facts of a command, all of which are known.
 
 use laws::{Evidence, Held, Kind};
 
@@ -7,7 +7,7 @@ use crate::server::{Said, together};
 use crate::state::{Id, State, Waiting};
 use crate::step::Step;
 
-/// A command, with the waiters before it and the state after it.
+/// A command, with the waiters before and the state after it.
 pub(crate) struct Facts<'a> {
     pub(crate) step: &'a Step<'a>,
     pub(crate) granted: &'a [Held<Id>],
@@ -16,7 +16,7 @@ pub(crate) struct Facts<'a> {
 }
 
 impl Facts<'_> {
-    /// Whether a waiter that would fit waits behind one that does not.
+    /// Whether a waiter that fits waits behind a waiter that does not.
     pub(crate) fn is_kept_for_the_head(&self) -> bool {
         let used = self.in_use();
         let head = self.queue().find(|waiting| waiting.is_reached);
@@ -50,7 +50,7 @@ impl Evidence for Facts<'_> {
             | Ask::Renew { member }
             | Ask::Confirm { member }
             | Ask::Downgrade { member, .. } => member == named,
-            // The last of a run take the hold with them, whose name is another's.
+            // The last members of a batch end the hold, even if its name is another member's.
             Ask::Leave { members, served, .. } => {
                 let members = members & !served;
                 let run = together(self.step.was.run(self.step.model));

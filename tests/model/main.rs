@@ -1,29 +1,31 @@
-//! The protocol in every order of events: all states that a few clients, a network that loses and
-//! delays, and a clock that jumps can bring a lock into, each checked against the laws.
+//! The protocol in every order of events: all states that a lock can reach by a few clients, a
+//! network with losses and delays, and a clock that jumps, each checked against the laws.
 //!
-//! The server is lockcore's own function, that behind its store in memory, and in a few scopes that
-//! of the dialect of Redisson. The laws are the same for both. The nodes are lockcore's own tables,
-//! without the driver that gives them the time and sends their commands. These are left out:
+//! The server is lockcore's own function, as used by the in-memory store, and in a few scopes the
+//! function of the Redisson layout. The laws are the same for both. The nodes are lockcore's own
+//! tables, without the driver that passes in the time and sends the commands. The limits of the
+//! model:
 //!
-//! - Timers. A node may touch, renew, repeat or ask again at any instant, and may let any instant
-//!   pass; so a node that sleeps, is slow or frozen is one of all nodes. A driver must act in time;
-//!   here a node may. Leases and other times end by the clock, in their time or later.
-//! - A caller that does not come for its grant: here it takes the guard as soon as it is woken.
-//! - Batches, and windows but that of acquires: each thing that is due is done alone.
-//! - Repetition is the engine's. A request runs twice if it was given up for lost and asked again;
-//!   the first copy may run at any later time. The network itself doubles no request, as TCP does
-//!   not.
-//! - One clock. Clients and server count the same milliseconds, so the margin for clocks that tick
-//!   at different rates is subtracted but not needed. The server's clock does not step.
-//! - One lock, one touch on its way at a time. Clients of one node have the same demand; a holder
-//!   that waits for a downgrade may release meanwhile.
-//! - The floors of tokens but for the time of the greeting, which is before all tokens: so tokens
-//!   rise without them. The value of the counter: only the order of places and tokens counts.
-//! - No failover, no foreign members, no damaged keys, no full queues: other tests have those.
+//! - No timers. A node may touch, renew, repeat or request again at any instant, and may let any
+//!   instant pass; so sleeping, slow and frozen nodes are included. A driver must act in time; here
+//!   a node may. Leases and other periods end when due by the clock, or later.
+//! - No late callers: a caller takes the guard as soon as it is woken.
+//! - No batches of requests, and only the limit on acquires under way: each due action is performed
+//!   separately.
+//! - No duplicated packets, just as with TCP. A request runs twice only if it was abandoned as lost
+//!   and sent again; the first copy may run at any later time.
+//! - A single clock. Clients and server count the same milliseconds, so the margin for different
+//!   clock rates is subtracted but not needed. The server's clock does not step.
+//! - A single lock, and a single touch under way at a time. Clients of a node have the same demand;
+//!   a holder that waits for a downgrade may release meanwhile.
+//! - No token lower bounds, except the server time at connect, which is below all tokens: tokens
+//!   rise without lower bounds. The counter's value does not matter, only the order of positions
+//!   and tokens.
+//! - No failover, no foreign members, no damaged keys, no full queues: other tests cover these.
 //!
-//! Time goes on by 700 ms or to the next end on the server, a few times: of a lease, of a node's
-//! patience or of a place that was passed over. The whole of it is shorter than a tombstone's
-//! minute, as the life of an unanswered connection is.
+//! A few times, time passes by 700 ms or until the next end on the server: of a lease, of a node's
+//! liveness deadline or of a skipped position. In total it is shorter than a tombstone's minute,
+//! and so is the life of an unanswered connection.
 
 mod act;
 mod books;
@@ -65,11 +67,11 @@ const NOTHING: Budget = Budget {
     passes: 0,
 };
 
-/// The number of states of which one is tried for whether everybody is served; in the smallest
-/// model, all are.
+/// One state in this many is checked for whether everybody is served; in the smallest model, every
+/// state.
 const SAMPLED: u64 = 64;
 
-/// Exhausts a model; returns the number of its states.
+/// Exhausts a model; returns how many states it has.
 fn exhaust(what: &str, scope: Scope) -> usize {
     let begun = Instant::now();
     let model = Locking::new(scope, Variant::Right);

@@ -1,4 +1,4 @@
-//! The model: the steps from each state, and the states that they lead to.
+//! The model: the steps from each state, and the states they lead to.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -20,13 +20,13 @@ use crate::state::{Budget, Client, Id, NUMBERS, Node, ROUNDS, Record, Stage, Sta
 use crate::variant::Variant;
 use crate::wire::moment;
 
-/// The server's time at which the model begins.
+/// The server's time at the start of the model.
 pub(crate) const START_MS: u64 = 1_700_000_000_000;
 /// The lease of every member.
 pub(crate) const LEASE_MS: u32 = 6_000;
-/// The lease that a member has when the lock is handed over to it.
+/// The lease of a hand-off.
 pub(crate) const CLAIM_MS: u32 = 2_000;
-/// A step of time that is shorter than half a claim; two of them are longer.
+/// A step of time shorter than half a claim; two steps are longer.
 pub(crate) const SHORT_MS: u32 = 700;
 
 /// The size of the model.
@@ -34,30 +34,30 @@ pub(crate) const SHORT_MS: u32 = 700;
 pub(crate) struct Scope {
     /// The node of each client.
     pub(crate) homes: &'static [u8],
-    /// The demands of the clients of each node; of nodes beyond, a lock.
+    /// The demands of each node's clients; further nodes demand a lock.
     pub(crate) wants: &'static [Want],
-    /// Whether the queue is one that JVMs share.
+    /// Whether the queue is shared with JVMs.
     pub(crate) beside_jvms: bool,
-    /// The number of times that each client acquires.
+    /// How many times each client acquires.
     pub(crate) operations: &'static [u8],
     /// Whether the clients also acquire without waiting.
     pub(crate) tries: bool,
     /// Whether guards are also dropped, not only released.
     pub(crate) drops: bool,
-    /// Whether one command grants one member at most, so that much is left for the next.
+    /// Whether a command grants at most a single member, so that much is left for the next command.
     pub(crate) one_by_one: bool,
-    /// The number of acquires of one node that are on their way at once.
+    /// How many acquires of a node may be under way at the same time.
     pub(crate) acquires: usize,
     /// Whether the nodes try the fast path.
     pub(crate) is_fast: bool,
-    /// The most members of a run. More than one only where no client tries.
+    /// The maximum batch size. Above 1 only if no client tries.
     pub(crate) runs: usize,
     /// The short step of time.
     pub(crate) step_ms: u32,
-    /// Whether time passes only once a guard was downgraded or leaked.
+    /// Whether time passes only after a guard was downgraded or leaked.
     pub(crate) is_kept: bool,
     pub(crate) budget: Budget,
-    /// The number of states of which one is tried for whether all come to rest from there; none if
+    /// One state in this many is checked for whether everything comes to rest from there; none if
     /// 0.
     pub(crate) served_one_in: u64,
 }
@@ -66,10 +66,10 @@ pub(crate) struct Scope {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Want {
     Lock,
-    /// Asks for a lock, and leaves the queue for a newer one of its kind.
+    /// A lock whose waiter leaves the queue for a newer waiter of the same kind.
     Newest,
     Read,
-    /// Asks for so many permits of so many.
+    /// This many permits, of this many.
     Permits(u32, u32),
 }
 
@@ -91,7 +91,7 @@ pub(crate) enum Action {
         client: usize,
         waits: bool,
     },
-    /// A node does now a thing that is due at some time, by its place among all that it has to do.
+    /// A node performs an action that is due at some time, by index among the node's due actions.
     Attend {
         node: u8,
         due: usize,
@@ -119,12 +119,12 @@ pub(crate) enum Action {
     Deliver {
         packet: usize,
     },
-    /// A request or its reply is given up for lost; the request itself may still run.
+    /// A request or its reply is abandoned as lost; the request itself may still run.
     Fail {
         packet: usize,
         stays: bool,
     },
-    /// A message, or a request of a process that is gone, does not arrive.
+    /// A message, or a request from a dead process, is lost.
     Lose {
         packet: usize,
     },
@@ -139,7 +139,7 @@ pub(crate) enum Action {
         node: u8,
     },
     Force,
-    /// The counter of tokens is lost.
+    /// The token counter is lost.
     Forget,
     Pass {
         ms: u32,
@@ -151,7 +151,7 @@ pub(crate) struct Locking {
     pub(crate) variant: Variant,
     pub(crate) ids: Vec<NodeId>,
     members: Vec<Member>,
-    /// The demands of the members of each node.
+    /// The demand of each node's members.
     demands: Vec<Demand>,
     pub(crate) lock: LockName,
     pub(crate) met: AtomicU32,
@@ -187,14 +187,14 @@ impl Locking {
         self.demands[node_of(member)]
     }
 
-    /// Whether these two clients can hold at once.
+    /// Whether these two clients can hold at the same time.
     fn go_together(&self, one: usize, other: usize) -> bool {
         let demand = |client: usize| self.demands[usize::from(self.scope.homes[client])];
         let fits = |one, other| demand(one).fits(demand(other).weight());
         one != other && (fits(one, other) || fits(other, one))
     }
 
-    /// Whether any two clients can hold at once.
+    /// Whether any two clients can hold at the same time.
     pub(crate) fn some_go_together(&self) -> bool {
         let clients = 0..self.scope.homes.len();
         clients.clone().any(|one| clients.clone().any(|other| self.go_together(one, other)))
@@ -208,13 +208,13 @@ impl Locking {
         clients.clone().any(waits)
     }
 
-    /// Whether two clients of which only the newest waits can wait for a third.
+    /// Whether two clients in keep-the-newest mode can wait for a third client.
     pub(crate) fn some_supersede(&self) -> bool {
         let keeps = |home: &&u8| self.keeps_newest(**home * NUMBERS);
         self.scope.homes.len() > 2 && self.scope.homes.iter().filter(keeps).count() > 1
     }
 
-    /// The rules of each node of the model.
+    /// The rules for each node.
     pub(crate) fn rules(&self) -> Rules {
         Rules {
             confirm_grants: false,
@@ -223,20 +223,20 @@ impl Locking {
             window: usize::MAX,
             acquires: self.scope.acquires,
             runs: self.scope.runs,
-            // Two states that differ in the time alone would be two.
+            // Otherwise, states that differ only in time would be distinct.
             born_us: None,
             seed: 0,
         }
     }
 
-    /// A node that knows nothing.
+    /// A new node.
     pub(crate) fn core(&self, id: &NodeId) -> Core<()> {
         let mut core = Core::new(id.clone(), self.rules());
         core.set_fast_path(self.scope.is_fast);
         core
     }
 
-    /// The request that a client makes of its node.
+    /// A client's request to its node.
     pub(crate) fn wish(&self, node: u8, waits: bool) -> Request {
         let keeps_newest = self.keeps_newest(node * NUMBERS);
         let when_busy = if keeps_newest { WhenBusy::KeepNewest } else { WhenBusy::Wait };
@@ -253,7 +253,7 @@ impl Locking {
         }
     }
 
-    /// Whether the member leaves the queue for a newer one of its kind.
+    /// Whether the member leaves the queue for a newer member of the same kind.
     pub(crate) fn keeps_newest(&self, id: Id) -> bool {
         self.member(id).keeps_newest()
     }
@@ -267,7 +267,7 @@ impl Locking {
         self.id_of(node_index(member.node()), member.number())
     }
 
-    /// The steps of time: a short one, and one to the next end on the server.
+    /// The steps of time: a short step, and a step to the next end on the server.
     fn spans(&self, state: &State) -> impl Iterator<Item = u32> {
         let now = at_ms(state.now);
         let next = state.server.next_end(now);
@@ -310,7 +310,7 @@ impl Locking {
         }
     }
 
-    /// Whether a client has a lock that it can make a read of.
+    /// Whether the client has a lock that it can downgrade.
     fn may_downgrade(&self, state: &State, client: usize) -> bool {
         let node = self.scope.homes[client];
         state.budget.downgrades > 0
@@ -341,8 +341,8 @@ impl Locking {
         }
     }
 
-    /// Whether a node may do now a thing that is due at `at`. A lease or a patience ends in its
-    /// time or later; a question may be asked at any time, if that makes any difference.
+    /// Whether a node may now perform an action due at `at`. A lease or a liveness deadline ends
+    /// when due or later; a request may be sent at any time, if that makes a difference.
     fn may_do(&self, state: &State, node: u8, at: Moment, due: &Due) -> bool {
         match due {
             Due::End(_) => at <= moment(state.now),
@@ -352,7 +352,7 @@ impl Locking {
                 let until = state.nodes[usize::from(node)].core.until(*number);
                 until.is_some_and(|until| moment(state.now) < until && until < moment(full))
             }
-            // A touch or a renewal at any time is one of the node's own steps.
+            // A touch or a renewal at any time is already one of the node's steps.
             Due::LeaveAgain | Due::RenewAll | Due::Recheck => false,
             Due::Retry => state.nodes[usize::from(node)].is_connected,
             Due::Touch(_) if !self.does(due) => false,
@@ -401,8 +401,7 @@ impl Locking {
         }
     }
 
-    /// Whether a touch would change anything, now or for waiters whose last touch was at this very
-    /// instant.
+    /// Whether a touch would change anything, now or for waiters last touched at this very instant.
     fn has_news(&self, state: &State, node: u8) -> bool {
         let core = &state.nodes[usize::from(node)].core;
         let mut waiting = core.numbers().filter(|number| {
@@ -446,7 +445,7 @@ impl Model for Locking {
             self.node_actions(state, node, actions);
         }
         for packet in 0..state.network.len() {
-            // One of two equal packets is enough.
+            // Of equal packets, one is enough.
             if packet == 0 || state.network[packet] != state.network[packet - 1] {
                 Self::packet_actions(state, packet, actions);
             }

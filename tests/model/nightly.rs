@@ -1,5 +1,5 @@
-//! The scopes of a minute each, which `scripts/test --all` runs. Of most, a smaller one with the
-//! same name is in every run of the tests.
+//! Scopes that take a minute each, run by `scripts/test --all`. For most, a smaller scope with the
+//! same name is in every test run.
 
 use crate::model::{Scope, Want};
 use crate::scopes::{in_runs, kept, three};
@@ -56,7 +56,7 @@ fn a_lock_that_is_passed_over_while_requests_are_lost_keeps_every_law() {
     exhaust("two locks, cut off, lost and late requests", Scope { drops: false, ..two(budget) });
 }
 
-/// Two readers of one node behind a lock: one message tells of both.
+/// Two readers of a node behind a lock: a single message reports both.
 #[test]
 #[ignore = "a minute: scripts/test --all runs it"]
 fn readers_of_one_node_keep_every_law() {
@@ -79,8 +79,8 @@ fn a_run_of_two_that_is_downgraded_keeps_every_law() {
     exhaust("a run of two, downgraded", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
 }
 
-/// A renewal comes between, and shows which members were served. Two of them have more than 60
-/// million states: holds that outlast several renewals are the simulation's.
+/// A renewal in between reports which members were served. Two renewals have more than 60 million
+/// states: the simulation covers holds that outlast several renewals.
 #[test]
 #[ignore = "a minute: scripts/test --all runs it"]
 fn a_run_of_two_that_is_downgraded_and_renewed_keeps_every_law() {

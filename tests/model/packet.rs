@@ -1,4 +1,4 @@
-//! The packets on their way: requests, replies, and messages that were not asked for.
+//! Packets under way: requests, replies, and messages.
 
 use crate::server::bits;
 use crate::state::{Bits, Id, NUMBERS};
@@ -9,7 +9,7 @@ pub(crate) enum Packet {
         node: u8,
         ask: Ask,
         sent: Sent,
-        /// Whether no node waits for the reply any more: the connection it went through is gone.
+        /// Whether no node waits for the reply any more, because the connection is gone.
         is_late: bool,
     },
     Reply {
@@ -18,28 +18,28 @@ pub(crate) enum Packet {
         sent: Sent,
         told: Told,
     },
-    /// The server tells a node that these members of it were granted.
+    /// Notifies a node that these of its members were granted.
     Grant {
         members: Bits,
         left: u32,
     },
-    /// The server tells a node that these members of it are a run, in this order.
+    /// Notifies a node that these of its members are a batch, in this order.
     Run {
         members: Vec<Id>,
         left: u32,
     },
-    /// The server tells a node that these members of it were forced off.
+    /// Notifies a node that these of its members were force-released.
     Revoked {
         members: Bits,
     },
-    /// The server tells a node that these members of it have left the queue for a newer one.
+    /// Notifies a node that these of its members were superseded.
     Superseded {
         members: Bits,
     },
 }
 
 impl Packet {
-    /// The node that receives the packet, unless it is for the server.
+    /// The receiving node; `None` for packets to the server.
     pub(crate) fn addressee(&self) -> Option<u8> {
         match self {
             Self::Request { .. } => None,
@@ -52,16 +52,16 @@ impl Packet {
     }
 }
 
-/// What a table says of a request beside its command.
+/// The parts of a request beside its command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Sent {
     pub(crate) at: u32,
-    /// Whether nobody waits for the answer: the table counts such requests apart.
+    /// Whether nobody waits for the response: the table counts such requests separately.
     pub(crate) background: bool,
 }
 
 impl Sent {
-    /// In place of the real ones where the answer is no longer received.
+    /// Stands for the real values if the reply is no longer received.
     pub(crate) const NEVER: Self = Self { at: 0, background: false };
 }
 
@@ -69,10 +69,10 @@ impl Sent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Ask {
     Acquire {
-        /// A bit for each member; they ask in the order of their numbers.
+        /// A bit for each member; they request in the order of their numbers.
         members: Bits,
         waits: bool,
-        /// Whether it goes the fast path, which serves a free lock alone.
+        /// Whether the acquire takes the fast path, which only serves free locks.
         is_fast: bool,
     },
     Release {
@@ -81,30 +81,30 @@ pub(crate) enum Ask {
     Renew {
         member: Id,
     },
-    /// Renews a hold that is not handed out yet.
+    /// Renews a hold that has not been offered yet.
     Confirm {
         member: Id,
     },
     Touch {
-        /// A bit for each member; none if a command left something to be done and said so.
+        /// A bit for each member; 0 if a command reported that it left work.
         members: Bits,
     },
-    /// Makes a read of a lock.
+    /// Downgrades a lock to a read.
     Downgrade {
         member: Id,
         served: Id,
-        /// The members of the run that still wait.
+        /// The members of the batch that still wait.
         back: Bits,
     },
     Leave {
-        /// A bit for each member: one, or all of a run.
+        /// A bit for each member: a single member, or all of a batch.
         members: Bits,
-        /// Those that are ambiguous.
+        /// The ambiguous members.
         ambiguous: Bits,
-        /// The members of a run that were served: the run goes on, and no hold ends.
+        /// The served members of a batch: the batch continues, and no hold ends.
         served: Bits,
     },
-    /// Releases the lock by force, for an operator.
+    /// Force-releases the lock, for an operator.
     Force,
 }
 
@@ -112,31 +112,29 @@ pub(crate) enum Ask {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Told {
     pub(crate) outcome: Outcome,
-    /// The time to the first end of a lease.
+    /// The time to the first lease end.
     pub(crate) left: u32,
-    /// The members of the asking node that hold, and the rest of each lease.
+    /// The requesting node's members that hold, with the rest of each lease.
     pub(crate) grants: Vec<(Id, u32)>,
-    /// The members that are served within the hold that it tells of, in order, if it is a run's.
+    /// The members served within the reported hold, in order, if a batch has it.
     pub(crate) run: Vec<Id>,
-    /// Whether there is more to do than one command does.
+    /// Whether more work is left than a command may do.
     pub(crate) more: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Outcome {
-    /// The bits of the members that hold, of those that wait, and of those that were refused; the
-    /// rest found it busy.
+    /// The members that hold, that wait, and that were refused; the others found the lock busy.
     Acquired {
         granted: Bits,
         queued: Bits,
         refused: Bits,
     },
-    /// The fast path does not serve the lock: the script is to be asked.
+    /// The fast path does not serve the lock: the acquire must be sent by script.
     NotServed,
     Released(bool),
     Held(bool),
-    /// The bits of the members that wait, of those that have left the queue for a newer one, and of
-    /// those that are gone.
+    /// The members that wait, that were superseded, and that are gone.
     Touched {
         waiting: Bits,
         superseded: Bits,

@@ -1,4 +1,4 @@
-//! `Progress`: the reports of a long check, once a minute.
+//! `Progress`: reports of a long check, once a minute.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ impl Reporter<Locking> for Progress<'_> {
         }
     }
 
-    /// Reports nothing: the assertions report the discoveries.
+    /// Does nothing: the assertions report the discoveries.
     fn report_discoveries(
         &mut self,
         _: &Locking,

@@ -1,4 +1,4 @@
-//! The properties: the laws as facts that hold in every state, whatever happened on the way to it.
+//! The properties: laws that hold in every state, on whatever path it was reached.
 
 use laws::Law;
 use proto::Demand;
@@ -12,7 +12,7 @@ use crate::served::served;
 use crate::server::node_index;
 use crate::state::{Budget, Client, NUMBERS, Node, Stage, State, node_of};
 
-/// Notes that the last step broke this law.
+/// Records that the last step broke this law.
 pub(crate) fn breaks(state: &mut State, law: Law) {
     state.record.broken |= 1 << law as u32;
 }
@@ -97,12 +97,12 @@ pub(crate) fn at_ms(now: u32) -> u64 {
     START_MS + u64::from(now)
 }
 
-/// The members whose guards say that the lock is held, but for members that were forced off and
-/// whose node has not been told yet.
+/// The members with valid guards, except force-released members whose node has not been notified
+/// yet.
 fn believing<'a>(model: &'a Locking, state: &'a State) -> impl Iterator<Item = u8> + 'a {
     let clients = state.clients.iter().zip(model.scope.homes);
     let believing = clients.filter(|(client, home)| state.believes(**home, client));
-    // By the members that hold, on the server: of a run, the first.
+    // By the members that hold on the server: for a batch, the first.
     let members = believing.filter_map(|(client, home)| {
         let core = &state.nodes[usize::from(*home)].core;
         Some(model.id_of(*home, core.held_as(state.number(*home, client)?)))
@@ -119,9 +119,9 @@ fn guarded(model: &Locking, state: &State) -> bool {
     believing.all(|member| books.live_hold(member).is_some_and(|held| held.ends_ms.is_some()))
 }
 
-/// Whether the guards fit beside each other, as far as each guard still counts on: on no more than
-/// a read, of a lock that was to become a read. In one order at least, each guard has fitted beside
-/// those before it; if in any, then in the order of their limits.
+/// Whether the valid guards fit beside each other. A guard of a downgraded lock counts as a read.
+/// In some order each guard fitted beside those before it; if any order exists, the order of limits
+/// is such an order.
 fn guards_fit(model: &Locking, state: &State) -> bool {
     let counted_on = |member: u8| match state.record.downgraded & (1 << member) {
         0 => model.demand(member),
@@ -137,14 +137,14 @@ fn guards_fit(model: &Locking, state: &State) -> bool {
     })
 }
 
-/// Whether only the clients' own operations happen, at once.
+/// Whether only the clients' own operations happen, without delay.
 fn is_calm(budget: Budget) -> bool {
     let Budget { losses, crashes, cuts, forced, passes, leaks, .. } = budget;
     losses + crashes + cuts + forced + passes + leaks == 0
 }
 
-/// Whether each head that fits, because a command has left it over, has a reply or a following
-/// touch on its way.
+/// Whether each head that fits, because a command has left it over, has a reply or a further touch
+/// under way.
 fn rest_asked_for(model: &Locking, state: &State) -> bool {
     let used = state.server.books(model, at_ms(state.now)).used();
     let head = state.record.line.first();
@@ -163,7 +163,7 @@ fn is_accounted_for(model: &Locking, state: &State, member: u8) -> bool {
     node.is_dead || node.core.phase(model.number(state, member)).is_some()
 }
 
-/// Whether the server knows no member that has gone, once everything has arrived.
+/// Whether the server has no finished member once everything has arrived.
 fn clean(model: &Locking, state: &State) -> bool {
     let may_lapse = model.scope.runs > 1 && model.scope.budget.passes > 0;
     if !state.network.is_empty() || may_lapse && !laws::SERVED_MEMBERS_STAY_GONE {
@@ -171,16 +171,16 @@ fn clean(model: &Locking, state: &State) -> bool {
     }
     let books = state.server.books(model, at_ms(state.now));
     let is_known = |member: u8| is_accounted_for(model, state, member);
-    // A run's hold has the name of its first member, which may have left it to the others.
+    // A batch's hold has the name of its first member, which may have left the hold to the others.
     let run = state.server.run(model);
     let mut holds = books.live().map(|held| held.member);
     holds.all(|holder| is_known(holder) || run.iter().any(|member| is_known(*member)))
         && state.server.places(model).into_iter().all(is_known)
 }
 
-/// Whether, once everything has arrived, no node waits for an answer, and the waiters need only
-/// time and their next question: one of them holds the lock when all releases have run and all
-/// holds without a caller have ended, unless all have left the queue for a newer one.
+/// Whether, once everything has arrived, no node waits for a response, and the waiters only need
+/// time and their next request: one of them holds the lock once all releases have run and all holds
+/// without a caller have ended, unless all waiters were superseded.
 fn unstuck(model: &Locking, state: &State) -> bool {
     if !state.network.is_empty() {
         return true;
@@ -211,8 +211,8 @@ fn unstuck(model: &Locking, state: &State) -> bool {
         if clients().any(has_guard) {
             return true;
         }
-        // A waiter without a message finds its hold by asking; one that was leaked ends, and so
-        // does that of a dead process.
+        // A waiter without a message finds its hold by its next request; leaked holds, and holds of
+        // dead processes, end by themselves.
         let is_leaked = state.record.leaked & (1 << held.member) != 0;
         if is_leaked || state.nodes[node_of(held.member)].is_dead {
             let Some(ends_ms) = held.ends_ms else { return false };
@@ -233,7 +233,8 @@ fn unstuck(model: &Locking, state: &State) -> bool {
         for number in core.numbers() {
             if let Some(Phase::Releasing | Phase::Leaving) = core.phase(number) {
                 let member = model.id_of(node, number);
-                // Of a run's hold its node sends the release, of others a leave is as good.
+                // For a batch's hold the node sends the release; for other holds a leave is as
+                // good.
                 ask(Ask::Release { member }, node);
                 ask(Ask::Leave { members: 1 << member, ambiguous: 0, served: 0 }, node);
             }
@@ -242,11 +243,11 @@ fn unstuck(model: &Locking, state: &State) -> bool {
     let mut still_wait = false;
     for (node, number) in open {
         let told = ask(Ask::Touch { members: 1 << model.id_of(node, number) }, node);
-        // One that has left the queue for a newer one learns of it.
+        // A superseded waiter is notified.
         let is_told = matches!(told.outcome, Outcome::Touched { superseded: 1.., .. });
         still_wait |= !is_told;
         if matches!(told.outcome, Outcome::Touched { gone, .. } if gone != 0) {
-            // The attempt goes on under a number that no member has had.
+            // The attempt continues under a number that no member has had.
             let member = node * NUMBERS + NUMBERS - 1;
             ask(Ask::Acquire { members: 1 << member, waits: true, is_fast: false }, node);
         }

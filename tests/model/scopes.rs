@@ -1,4 +1,4 @@
-//! Locks, reads and permits of one name, and two small scopes of the dialect of Redisson.
+//! Locks, reads and permits of a name, and two small scopes of the Redisson layout.
 
 use crate::model::{Scope, Want};
 use crate::state::Budget;
@@ -8,7 +8,7 @@ use Want::{Lock, Newest, Permits, Read};
 
 const CRASHED_OR_CANCELLED: Budget = Budget { crashes: 1, cancels: 1, ..NOTHING };
 
-/// Puts each of three clients on a node of its own.
+/// Puts each of three clients on a separate node.
 pub(crate) fn three(wants: &'static [Want], budget: Budget) -> Scope {
     Scope { homes: &[0, 1, 2], wants, operations: &[1, 1, 1], drops: false, ..two(budget) }
 }
@@ -64,7 +64,7 @@ fn a_lock_a_reader_and_a_permit_keep_every_law() {
     exhaust("a lock, a reader and one of two permits, crashed and cancelled", scope);
 }
 
-/// One permit of one does not go beside a reader, but a reader goes beside it.
+/// One of one permit does not fit beside a reader, but a reader fits beside it.
 #[test]
 fn permits_of_different_limits_and_a_reader_keep_every_law() {
     let scope = three(&[Permits(1, 1), Permits(1, 2), Read], CRASHED_OR_CANCELLED);
@@ -78,7 +78,7 @@ fn a_lock_and_permits_whose_requests_are_lost_or_late_keep_every_law() {
     exhaust("a lock and two of three permits, lost and late requests, cancelled", scope);
 }
 
-/// A member that is passed over comes back to its place among others.
+/// A skipped member is restored to its position among others.
 #[test]
 fn locks_that_are_passed_over_keep_every_law() {
     let scope = three(&[], Budget { cuts: 1, ..NOTHING });
@@ -97,7 +97,7 @@ fn a_lock_that_is_passed_over_while_requests_are_lost_keeps_every_law() {
     exhaust("two locks, cut off, lost and late requests", Scope { drops: false, ..two(budget) });
 }
 
-/// A touch that runs late brings back no member that was granted meanwhile.
+/// A late touch restores no member that was granted meanwhile.
 #[test]
 fn a_lock_that_is_passed_over_while_two_requests_are_late_keeps_every_law() {
     let budget = Budget { cuts: 1, losses: 2, ..NOTHING };
@@ -125,14 +125,14 @@ fn two_clients_beside_jvms_whose_requests_are_lost_or_late_keep_every_law() {
     exhaust("two clients beside JVMs, lost and late requests, cancelled", scope);
 }
 
-/// Two readers of one node behind a lock: one message tells of both.
+/// Two readers of a node behind a lock: a single message reports both.
 #[test]
 fn readers_of_one_node_keep_every_law() {
     let scope = Scope { homes: &[0, 0, 1], ..three(&[Read, Lock], NOTHING) };
     exhaust("two readers of one node and a lock", scope);
 }
 
-/// Three locks of one node: two ask in one command while the first is on its way.
+/// Three locks of a node: two request in the same command while the first is under way.
 #[test]
 fn locks_of_one_node_that_ask_together_keep_every_law() {
     let budget = Budget { losses: 1, ..NOTHING };
@@ -140,8 +140,8 @@ fn locks_of_one_node_that_ask_together_keep_every_law() {
     exhaust("three locks of one node, lost and late requests", scope);
 }
 
-/// Two locks of one node and one of another, whose acquires go the fast path: what it does not serve
-/// is asked for by script, and behind it the attempts that waited at the fence.
+/// Two locks of one node and a lock of another, acquired by the fast path: what it does not serve
+/// is sent by script, and behind it the attempts that waited at the fence.
 #[test]
 fn locks_that_go_the_fast_path_keep_every_law() {
     let budget = Budget { cancels: 1, ..NOTHING };
@@ -163,7 +163,7 @@ fn locks_of_one_node_that_go_the_fast_path_and_whose_requests_are_lost_keep_ever
     exhaust("three locks of one node, the fast path, lost and late requests", scope);
 }
 
-/// Three readers of one node, who are asked for one by one.
+/// Three readers of a node, each requested separately.
 #[test]
 fn three_readers_of_one_node_who_give_up_keep_every_law() {
     let budget = Budget { cancels: 1, ..NOTHING };
@@ -179,13 +179,13 @@ fn readers_who_are_granted_in_several_steps_keep_every_law() {
     exhaust("two readers of one node and a lock, one by one", scope);
 }
 
-/// Lets the clients of each node be served in runs of up to three.
+/// Serves each node's clients in batches of up to three.
 pub(crate) fn in_runs(homes: &'static [u8], operations: &'static [u8], budget: Budget) -> Scope {
     Scope { homes, operations, runs: 3, ..three(&[], budget) }
 }
 
-/// Lets time pass once a guard was downgraded or leaked, in steps within which each renewal is due
-/// and the server is told which members of a run were served. Two of them are longer than a lease.
+/// Lets time pass after a guard was downgraded or leaked, in steps long enough that each renewal is
+/// due and informs the server which batch members were served. Two steps are longer than a lease.
 pub(crate) fn kept(scope: Scope) -> Scope {
     Scope { step_ms: 3_100, is_kept: true, acquires: 1, drops: false, ..scope }
 }
@@ -237,7 +237,7 @@ fn locks_of_which_only_the_newest_waits_that_are_passed_over_keep_every_law() {
     exhaust("three locks, the newest waits, cut off", scope);
 }
 
-/// One waits for its turn between two of which only the newest waits.
+/// A lock that waits for its turn, between two locks in keep-the-newest mode.
 #[test]
 fn a_lock_among_those_of_which_only_the_newest_waits_keeps_every_law() {
     let scope = Scope { operations: &[2, 1, 1], ..three(&[Newest, Lock, Newest], NOTHING) };

@@ -1,4 +1,5 @@
-//! Liveness: from a state on, without faults, everything is delivered and done when it is due.
+//! Liveness: from a state on, without faults, all packets are delivered and all due actions
+//! performed.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -11,13 +12,13 @@ use crate::state::{Budget, Stage, State};
 use crate::variant::Variant;
 use crate::wire::moment;
 
-/// The time after which every lease, claim and patience has ended twice.
+/// The time after which every lease, claim and liveness deadline has ended twice.
 const LONGEST_MS: u32 = 60_000;
 
 /// More steps than any state of the model needs to come to rest.
 const MOST_STEPS: usize = 10_000;
 
-/// Whether each waiter is served or told within a bounded time.
+/// Whether each waiter is served or notified within a bounded time.
 pub(crate) fn served(model: &Locking, state: &State) -> bool {
     !is_sampled(model, state) || comes_to_rest(model, state.clone())
 }
@@ -82,7 +83,7 @@ fn next(model: &Locking, state: &State) -> Option<Action> {
     })
 }
 
-/// The time at which the next action happens.
+/// When the next action happens.
 fn soonest(model: &Locking, state: &State) -> Option<u32> {
     let alive = state.nodes.iter().filter(|node| !node.is_dead);
     let dues = alive.flat_map(|node| node.core.dues()).filter(|(_, due)| model.does(due));
@@ -92,11 +93,11 @@ fn soonest(model: &Locking, state: &State) -> Option<u32> {
 }
 
 impl Locking {
-    /// Whether a node does this when it is due.
+    /// Whether a node performs this action when it is due.
     pub(crate) fn does(&self, due: &Due) -> bool {
         match due {
             Due::Touch(_) => self.variant != Variant::NeverAsksAgain,
-            // The node does the work of these when it is due; they would only do it sooner.
+            // Other actions of the node cover these when due; these would only be earlier.
             Due::LeaveAgain | Due::RenewAll | Due::Recheck => false,
             _ => true,
         }

@@ -1,4 +1,4 @@
-//! The server: lockcore's own functions on the state, and their answers in the model's words.
+//! The server: lockcore's own functions on the state, and their replies in the model's terms.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -19,25 +19,24 @@ use crate::properties::at_ms;
 use crate::state::{Bits, Id, State};
 use crate::step::Step;
 
-/// The limit of the queue, above the number of members: the differential test covers a full queue.
+/// The queue limit, above the number of members: the differential test covers full queues.
 const QUEUE_LIMIT: u32 = 1_000;
 
-/// A message of a command to nodes.
+/// A command's message to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
-    /// Members of one node were granted, each with the rest of its lease.
+    /// Members of a node were granted, each with the rest of its lease.
     Granted { node: u8, token: u64, members: Vec<(Id, u32)> },
-    /// Members of one node are a run, in this order.
+    /// Members of a node are a batch, in this order.
     Run { node: u8, token: u64, members: Vec<Id>, left: u32 },
-    /// Members of one node were forced off.
+    /// Members of a node were force-released.
     Revoked { node: u8, members: Vec<Id> },
-    /// Members of one node have left the queue for a newer one.
+    /// Members of a node were superseded.
     Superseded { node: u8, members: Vec<Id> },
 }
 
 impl Locking {
-    /// Runs a command at the server: its messages are on their way afterwards, its reply is
-    /// returned.
+    /// Runs a command on the server, puts its messages under way, and returns the reply.
     pub(crate) fn run(&self, state: &mut State, node: u8, ask: Ask, is_late: bool) -> Told {
         if matches!(ask, Ask::Acquire { is_fast: true, .. }) && !state.server.is_free() {
             self.meet(Event::NotServed);
@@ -47,7 +46,7 @@ impl Locking {
         let command = self.command(ask, |id| self.member(id).clone());
         let caller = if node == OPERATOR { self.ids.len() - 1 } else { usize::from(node) };
         let now_ms = at_ms(state.now);
-        // An expired key is gone from it: time takes it away as it passes.
+        // Expired keys are gone already: they are removed as time passes.
         let before = Arc::clone(&state.server);
         let mut after = Server::clone(&before);
         let nodes = &state.nodes;
@@ -81,7 +80,7 @@ impl Locking {
         told
     }
 
-    /// Runs one command.
+    /// Runs a command.
     pub(crate) fn serve(
         &self,
         server: &mut Server,
@@ -157,7 +156,7 @@ impl Locking {
         }
     }
 
-    /// The command, with each member as one of both sides writes it.
+    /// The command, with members converted by `member`.
     pub(crate) fn command(&self, ask: Ask, member: impl Fn(Id) -> Member) -> Command {
         match ask {
             Ask::Acquire { members, waits, .. } => {
@@ -262,12 +261,12 @@ fn publish(state: &mut State, said: Said) {
     }
 }
 
-/// The index of a node by its text.
+/// The index of a node, from its text.
 pub(crate) fn node_index(text: &str) -> u8 {
     text.as_bytes()[0] - b'a'
 }
 
-/// A set with a bit for each member.
+/// The set of these members, with a bit for each.
 pub(crate) fn together(members: impl IntoIterator<Item = Id>) -> Bits {
     members.into_iter().fold(0, |bits, member| bits | 1 << member)
 }

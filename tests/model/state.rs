@@ -1,5 +1,5 @@
-//! One state of the model: the server, the nodes with their tables, their clients, the packets on
-//! their way, and the record of past events.
+//! A state of the model: the server, the nodes with their tables, their clients, the packets under
+//! way, and the record of past events.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use crate::books::Server;
 use crate::packet::Packet;
 use crate::wire::moment;
 
-/// A member by its node and number: a byte instead of a text.
+/// A member as node and number: a byte instead of a text.
 pub(crate) type Id = u8;
-/// A bit for each of several members.
+/// A set of members, with a bit for each.
 pub(crate) type Bits = u64;
-/// The number of members that a node can have.
+/// How many members a node can have.
 pub(crate) const NUMBERS: u8 = 15;
-/// The number of members of one attempt: it has a new one whenever it loses its place.
+/// How many members an attempt can have: a new member after each lost position.
 pub(crate) const ROUNDS: u8 = 5;
 
 pub(crate) fn node_of(id: Id) -> usize {
@@ -25,12 +25,12 @@ pub(crate) fn node_of(id: Id) -> usize {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct State {
-    /// The ms since the start, on every clock there is.
+    /// The ms since the start, on every clock.
     pub(crate) now: u32,
     pub(crate) server: Arc<Server>,
     pub(crate) nodes: Vec<Node>,
     pub(crate) clients: Vec<Client>,
-    /// The packets, sorted because their order means nothing: any of them may arrive next.
+    /// The packets, sorted because their order is meaningless: any packet may arrive next.
     pub(crate) network: Vec<Packet>,
     pub(crate) budget: Budget,
     pub(crate) record: Record,
@@ -39,11 +39,12 @@ pub(crate) struct State {
 /// A process of the model.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
-    /// Whether the server counts its subscription.
+    /// Whether the server counts the node's subscription.
     pub(crate) is_connected: bool,
     pub(crate) is_dead: bool,
     pub(crate) core: Arc<Core<()>>,
-    /// The marks that tell its table from others; made after each step that may have changed it.
+    /// The numbers that distinguish the node's table from others; computed after each step that may
+    /// have changed the table.
     pub(crate) print: Option<Arc<[u64]>>,
 }
 
@@ -55,7 +56,7 @@ impl Node {
         node
     }
 
-    /// Makes the print, unless the present one is still true.
+    /// Computes the print, unless it is up to date.
     pub(crate) fn take_print(&mut self) {
         if self.print.is_none() {
             let mut print = Vec::new();
@@ -80,41 +81,41 @@ impl Hash for Node {
     }
 }
 
-/// A client that acquires and releases, one operation after the other.
+/// A client, which acquires and releases repeatedly.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
     pub(crate) stage: Stage,
-    /// The number of operations that have not begun.
+    /// How many operations have not begun.
     pub(crate) left: u8,
 }
 
-/// The stage of a client's operation. The state of its attempt is in its node's table.
+/// The stage of a client's operation. The attempt's state is in the node's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Stage {
     Idle,
-    /// Waits for the outcome of this attempt.
+    /// Waits for this attempt's outcome.
     Attempt(u64),
-    /// Has a guard of this number.
+    /// Has the guard with this number.
     Guard(u64),
-    /// Waits for the answer to the release of this guard.
+    /// Waits for the response to this guard's release.
     Releasing(u64),
 }
 
 impl State {
-    /// The table of a node, to be changed.
+    /// The node's table, mutable.
     pub(crate) fn core(&mut self, node: u8) -> &mut Core<()> {
         let node = &mut self.nodes[usize::from(node)];
         node.print = None;
         Arc::make_mut(&mut node.core)
     }
 
-    /// The number of clients of a node that have a guard.
+    /// How many clients of a node have a guard.
     pub(crate) fn guards(&self, node: u8) -> usize {
         let core = &self.nodes[usize::from(node)].core;
         core.numbers().filter(|number| core.phase(*number) == Some(Phase::Held)).count()
     }
 
-    /// The number of the attempt or the guard of a client of this node.
+    /// The number of the client's attempt or guard.
     pub(crate) fn number(&self, node: u8, client: &Client) -> Option<u64> {
         match client.stage {
             Stage::Idle => None,
@@ -128,7 +129,7 @@ impl State {
         self.nodes[usize::from(node)].core.phase(number)
     }
 
-    /// Whether its guard says that the lock is held.
+    /// Whether the client's guard reports the lock as held.
     pub(crate) fn believes(&self, node: u8, client: &Client) -> bool {
         let Stage::Guard(number) = client.stage else { return false };
         let until = self.nodes[usize::from(node)].core.until(number);
@@ -136,47 +137,46 @@ impl State {
     }
 }
 
-/// The numbers of events that may still happen to the clients and nodes.
+/// How many events of each kind may still happen to clients and nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Budget {
-    /// Requests, replies and messages that do not arrive, or arrive when no node expects them any
-    /// more.
+    /// Requests, replies and messages that are lost, or arrive when no node expects them any more.
     pub(crate) losses: u8,
     pub(crate) cancels: u8,
     pub(crate) crashes: u8,
-    /// Subscriptions that are cut.
+    /// Cut subscriptions.
     pub(crate) cuts: u8,
     pub(crate) forced: u8,
-    /// Locks that become reads.
+    /// Downgraded locks.
     pub(crate) downgrades: u8,
-    /// Guards that are leaked.
+    /// Leaked guards.
     pub(crate) leaks: u8,
-    /// Losses of the counter of tokens.
+    /// Losses of the token counter.
     pub(crate) forgets: u8,
     /// Steps of time.
     pub(crate) passes: u8,
 }
 
-/// The facts that the laws need but no part of the model knows: a bit for each member, and the
-/// waiters as they should stand.
+/// The facts required by the laws that no part of the model has: a bit for each member, and the
+/// waiters in the correct order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Record {
-    /// The waiters, in the order of their enqueuing.
+    /// The waiters, in the order of enqueueing.
     pub(crate) line: Vec<Waiting>,
-    /// The members that were released, or left.
+    /// Members that were released, or left.
     pub(crate) ended: Bits,
-    /// The members whose holds were released.
+    /// Members whose holds were released.
     pub(crate) released: Bits,
-    /// The members that were forced off, and whose node has not been told yet: the one end of a
-    /// lease that its guard cannot foresee.
+    /// Force-released members whose node has not been notified yet: the only end of a lease that a
+    /// guard cannot foresee.
     pub(crate) untold: Bits,
-    /// The locks whose holders have asked for less.
+    /// Locks whose holders have requested a downgrade.
     pub(crate) downgraded: Bits,
-    /// The holds that were leaked.
+    /// Leaked holds.
     pub(crate) leaked: Bits,
     /// The greatest token so far.
     pub(crate) token: u64,
-    /// A bit for each law that the last step broke.
+    /// A bit for each law broken by the last step.
     pub(crate) broken: u32,
 }
 
@@ -184,8 +184,8 @@ pub(crate) struct Record {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Waiting {
     pub(crate) member: Id,
-    /// The time until which its place is kept at least, if its node is silent; 0 once that is over.
+    /// How long the position is kept at least, if the node is silent; 0 once that has passed.
     pub(crate) until: u32,
-    /// Whether it was passed over, and its node has not touched it since.
+    /// Whether the waiter was skipped, and its node has not touched it since.
     pub(crate) is_aside: bool,
 }

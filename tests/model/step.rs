@@ -1,4 +1,5 @@
-//! The laws of one command: its effects on the lock and on the waiters, and its reports.
+//! The laws that concern a single command: its effects on the lock and the waiters, and its
+//! reports.
 
 use laws::{Evidence, Held, Law, judge, new_holds};
 use proto::{Demand, PATIENCE_MS};
@@ -14,9 +15,9 @@ use crate::properties::breaks;
 use crate::server::{Said, bits, together};
 use crate::state::{Bits, Id, NUMBERS, State, Waiting, node_of};
 
-/// The time for which the place of a member that was passed over is kept.
+/// How long a skipped member's position is kept.
 const ASIDE_MS: u32 = 15_000;
-/// The time for which a newcomer may be silent, at least: its last contact may be a while ago.
+/// How long a newcomer may be silent at least: its node's last contact may be a while ago.
 const FRESH_MS: u32 = 10_000;
 
 /// A command that ran.
@@ -26,22 +27,22 @@ pub(crate) struct Step<'a> {
     pub(crate) node: u8,
     pub(crate) is_late: bool,
     pub(crate) now: u32,
-    /// The holders before the command, without expired holds.
+    /// The holds before the command, except expired holds.
     pub(crate) before: Books,
     pub(crate) after: Books,
-    /// The server before the command, with all that it keeps.
+    /// The complete server before the command.
     pub(crate) was: &'a Server,
     pub(crate) is: &'a Server,
     pub(crate) told: &'a Told,
-    /// The token in the reply, once for each hold that it tells of.
+    /// The token in the reply, once per reported hold.
     pub(crate) tokens: Vec<u64>,
-    /// The number of members that were passed over.
+    /// How many members were skipped.
     pub(crate) passed_over: u64,
     pub(crate) said: &'a [Said],
 }
 
 impl Step<'_> {
-    /// Records the effects of the command, and the laws that it broke.
+    /// Records the command's effects, and the laws broken by it.
     pub(crate) fn judge(&self, state: &mut State) {
         state.record.broken = 0;
         let granted = self.granted();
@@ -53,7 +54,7 @@ impl Step<'_> {
         let broken = judge(&facts);
         let is_kept_for_the_head = facts.is_kept_for_the_head();
         broken.into_iter().for_each(|broken| breaks(state, broken.law));
-        // Each member of the run that is told of has the next token.
+        // Each member of the reported batch has the next token.
         let last = token.map(|token| token + self.told_run().saturating_sub(1) as u64);
         state.record.token = last.unwrap_or(state.record.token);
         let granted: Vec<Id> = granted.iter().map(|held| held.member).collect();
@@ -75,7 +76,7 @@ impl Step<'_> {
         }
     }
 
-    /// The members of an acquire that hold, those that wait, and those that were refused.
+    /// The members of an acquire that hold, that wait, and that were refused.
     pub(crate) fn acquired(&self) -> (Bits, Bits, Bits) {
         match self.told.outcome {
             Outcome::Acquired { granted, queued, refused } => (granted, queued, refused),
@@ -83,7 +84,7 @@ impl Step<'_> {
         }
     }
 
-    /// The members that ask.
+    /// The requesting members.
     fn asking(&self) -> Bits {
         match self.ask {
             Ask::Acquire { members, .. } => members,
@@ -95,8 +96,7 @@ impl Step<'_> {
         self.asking() & (1 << member) != 0
     }
 
-    /// The holds that the command granted, in the order in which they waited, and last those of the
-    /// members that asked.
+    /// The holds granted by the command, in queue order, followed by the requesting members' holds.
     fn granted(&self) -> Vec<Held<Id>> {
         let mut granted = new_holds(&self.before.holds, &self.after.holds);
         if granted.len() > 1 {
@@ -107,12 +107,12 @@ impl Step<'_> {
         granted
     }
 
-    /// The members of the run that the command granted.
+    /// The members of the batch granted by the command.
     pub(crate) fn granted_run(&self, granted: &[Held<Id>]) -> Vec<Id> {
         if granted.is_empty() { Vec::new() } else { self.is.run(self.model) }
     }
 
-    /// The number of members of the run that the command tells of.
+    /// The size of the batch reported by the command.
     fn told_run(&self) -> usize {
         let said = self.said.iter().map(|said| match said {
             Said::Run { members, .. } => members.len(),
@@ -121,7 +121,7 @@ impl Step<'_> {
         said.max().unwrap_or(0).max(self.told.run.len())
     }
 
-    /// The hold of this member after the command, alone or within a run.
+    /// The member's hold after the command, alone or within a batch.
     fn hold_of(&self, server: &Server, books: &Books, member: Id) -> Option<Held<Id>> {
         let run = server.run(self.model);
         match books.live().next() {
@@ -140,7 +140,7 @@ impl Step<'_> {
             let Some(before) = self.hold_of(self.was, &self.before, member) else { continue };
             let is_gone = self.was.is_gone(self.model, member);
             let expected = if is_gone { refused } else { told };
-            // Another member of the command may have been granted the free weight.
+            // The free weight may have been granted to another member of the command.
             let is_alone = self.asking() == 1 << member;
             let is_same = self.hold_of(self.is, &self.after, member) == Some(before)
                 && (granted.is_empty() || !is_alone && !granted.contains(&member));
@@ -150,8 +150,8 @@ impl Step<'_> {
         }
     }
 
-    /// The members that have left the queue for a newer one, the last first: all others of its kind
-    /// that wait, once one is queued that did not wait.
+    /// The superseded members, the last first: all other waiters of the newest member's kind, if it
+    /// was newly queued.
     fn superseded(&self, granted: &[Id]) -> Vec<Id> {
         let Some(newest) = self.newest() else { return Vec::new() };
         let waited = self.was.places(self.model).into_iter().rev();
@@ -165,26 +165,26 @@ impl Step<'_> {
         waited.filter(is_older).collect()
     }
 
-    /// The member that this command has queued, if only the newest of its kind waits.
+    /// The member newly queued by this command in keep-the-newest mode.
     fn newest(&self) -> Option<Id> {
         let (_, queued, _) = self.acquired();
         let is_new = |id: &Id| self.model.keeps_newest(*id) && !self.was.is_queued(self.model, *id);
         bits(queued).find(is_new)
     }
 
-    /// Whether a member may supersede another one, by their numbers.
+    /// Whether a member may supersede another member, by their numbers.
     fn may_supersede(&self, newest: Id, older: Id) -> bool {
         let [newest, older] = [newest, older].map(|id| self.model.member(id));
         let is_told = newest.asks_anew() || newest.node() == older.node();
         !is_told || older.number() < newest.number()
     }
 
-    /// Whether a member that was superseded is out of the queue for good.
+    /// Whether a superseded member is out of the queue for good.
     fn has_left(&self, member: Id) -> bool {
         !self.is.places(self.model).contains(&member) && self.is.is_gone(self.model, member)
     }
 
-    /// Whether a lock became a read.
+    /// Whether a lock was downgraded to a read.
     fn is_downgraded(&self) -> bool {
         let Ask::Downgrade { member, .. } = self.ask else { return false };
         let weight = |books: &Books| books.live_hold(member).map(|held| held.weight);
@@ -197,7 +197,7 @@ impl Step<'_> {
         member / NUMBERS == self.node || state.nodes[node_of(member)].is_connected
     }
 
-    /// Records the waiters, by the answer, and the time until which each of them may be silent.
+    /// Records the waiters, from the reply, and how long each may be silent.
     fn follow_line(&self, granted: &[Held<Id>], state: &mut State) {
         if let Outcome::Touched { waiting: found, .. } = self.told.outcome {
             for waiting in &mut state.record.line {
@@ -237,8 +237,8 @@ impl Step<'_> {
         });
     }
 
-    /// Records waiters that were passed over because they cannot be reached: the queue puts them
-    /// aside, the dialect leaves them in their places, but not for long.
+    /// Records waiters that were skipped as unreachable: the queue sets them aside; the Redisson
+    /// layout leaves them in their positions, but not for long.
     fn follow_those_away(&self, state: &mut State) {
         let mut line = std::mem::take(&mut state.record.line);
         for waiting in &mut line {
@@ -258,8 +258,8 @@ impl Step<'_> {
         state.record.line = line;
     }
 
-    /// Checks that all waiters have their places, in order, and that each waiter that was just
-    /// heard of stands in the queue, also if it was passed over.
+    /// Checks that all waiters have their positions, in order, and that each waiter just touched is
+    /// in the queue, even if it was skipped.
     fn places_kept(&self, state: &mut State) {
         let places = self.is.places(self.model);
         let mut place = places.iter();
@@ -277,26 +277,26 @@ impl Step<'_> {
         }
     }
 
-    /// The holds that the reply has to tell of, and the rest of each lease.
+    /// The holds that the reply must report, with the rest of each lease.
     fn to_tell(&self) -> Vec<(Id, u32)> {
         let own = self.after.live().filter(|held| held.member / NUMBERS == self.node);
         let told = own.filter(|held| self.model.scope.beside_jvms || self.is_told_of(held.member));
-        // A downgrade says of its own hold only that it is held.
+        // A downgrade only reports whether its own hold is held.
         let is_lowered = |of: Id| matches!(self.ask, Ask::Downgrade { member, .. } if member == of);
         let left =
             |held: &Held<Id>| if is_lowered(held.member) { 0 } else { self.after.left(held) };
         told.map(|held| (held.member, left(held))).collect()
     }
 
-    /// Whether the hold that a downgrade names is that of the member that is served in it. Once the
-    /// member has left its run, the hold is that of the others.
+    /// Whether a downgrade's hold belongs to the served member. Once that member has left the
+    /// batch, the hold belongs to the others.
     fn is_its(&self, served: Id) -> bool {
         let run = self.was.run(self.model);
         run.is_empty() || run.contains(&served)
     }
 
-    /// Whether a reply tells of this hold: not of all, which may be many. The dialect tells of its
-    /// only hold.
+    /// Whether a reply reports this hold: not every hold, since there may be many. The Redisson
+    /// layout reports its only hold.
     fn is_told_of(&self, member: Id) -> bool {
         let is_asked_for = match self.ask {
             Ask::Confirm { member: of } => of == member,
@@ -311,8 +311,8 @@ impl Step<'_> {
         is_asked_for || self.before.live_hold(member).is_none()
     }
 
-    /// The time to the first end: 1 for a lease that has ended but is still there, so that the node
-    /// asks for it at once.
+    /// The time to the first end: 1 for an expired lease that was not removed yet, so that the node
+    /// sends a request immediately.
     fn left(&self) -> u32 {
         let left = self.after.holds.iter().map(|held| self.after.left(held).max(1));
         left.min().unwrap_or(0)
@@ -323,7 +323,7 @@ impl Step<'_> {
         let mut expected = self.to_tell();
         told.sort_unstable();
         expected.sort_unstable();
-        // A renewal does not look for the ends of other holds.
+        // A renewal does not look up the ends of other holds.
         let is_end_told = !matches!(self.ask, Ask::Renew { .. });
         let run = if told.is_empty() { Vec::new() } else { self.is.run(self.model) };
         let is_run_told = self.told.run == run || matches!(self.ask, Ask::Downgrade { .. });
@@ -351,7 +351,8 @@ impl Step<'_> {
         }
     }
 
-    /// Checks that each other node hears of its members at once, and of no others.
+    /// Checks that each other node is notified about its own members immediately, and about no
+    /// others.
     fn messages(&self, granted: &[Id], token: Option<u64>, state: &mut State) {
         let mut expected = Vec::new();
         if self.node == OPERATOR || self.ask == Ask::Force {
@@ -383,12 +384,12 @@ impl Step<'_> {
         }
     }
 
-    /// Checks the time that each lease and each place lasts.
+    /// Checks how long each lease and each position lasts.
     fn ends(&self, granted: &[Id], state: &mut State) {
         let left = |member: Id| self.after.live_hold(member).map(|held| self.after.left(held));
         let mut is_right = granted.iter().all(|granted| {
             let asked = self.asks(*granted);
-            // The lease of a member's own grant, or of its turn in the queue.
+            // A full lease by the member's own acquire, or a claim by its turn in the queue.
             left(*granted) == Some(CLAIM_MS) || asked && left(*granted) == Some(LEASE_MS)
         });
         if let (Ask::Renew { member } | Ask::Confirm { member }, Outcome::Held(true)) =

@@ -1,4 +1,4 @@
-//! The scopes of minutes and hours, which `scripts/torture` runs.
+//! Scopes that take minutes or hours, run by `scripts/torture`.
 
 use crate::model::{Scope, Want};
 use crate::scopes::{in_runs, three};
@@ -7,13 +7,13 @@ use crate::{NOTHING, exhaust, two};
 
 use Want::{Lock, Permits, Read};
 
-/// Puts each of four clients on a node of its own.
+/// Puts each of four clients on a separate node.
 fn four(wants: &'static [Want]) -> Scope {
     let scope = three(wants, NOTHING);
     Scope { homes: &[0, 1, 2, 3], operations: &[1, 1, 1, 1], ..scope }
 }
 
-/// Runs by `cargo test --release -p lock-model -- --ignored --nocapture`, as in `scripts/torture`.
+/// Run by `cargo test --release -p lock-model -- --ignored --nocapture`, as in `scripts/torture`.
 #[test]
 #[ignore = "minutes: scripts/torture runs it"]
 fn three_clients_who_crash_and_give_up_while_time_passes_keep_every_law() {
@@ -23,7 +23,7 @@ fn three_clients_who_crash_and_give_up_while_time_passes_keep_every_law() {
     assert!(states >= 15_000_000, "only {states}: something does not happen any more");
 }
 
-/// Passes twice as much time as the test before, so that an unconfirmed claim ends, and a renewed
+/// With twice as much time as the test before, so that an unconfirmed claim ends, and a renewed
 /// lease. No client cancels, and each releases its guard.
 #[test]
 #[ignore = "most of an hour: scripts/torture runs it"]
@@ -34,7 +34,7 @@ fn three_clients_who_crash_while_more_time_passes_keep_every_law() {
     assert!(states >= 150_000_000, "only {states}: something does not happen any more");
 }
 
-/// Passes as much time, in which a client also cancels or drops its guard.
+/// With as much time, and a client that also cancels or drops its guard.
 #[test]
 #[ignore = "hours: scripts/torture runs it"]
 fn three_clients_who_crash_and_give_up_while_more_time_passes_keep_every_law() {
@@ -44,7 +44,7 @@ fn three_clients_who_crash_and_give_up_while_more_time_passes_keep_every_law() {
     assert!(states >= 100_000_000, "only {states}: something does not happen any more");
 }
 
-/// An acquire that runs late takes no place away, also if its member is passed over once more.
+/// A late acquire takes no position away, even if its member is skipped again.
 #[test]
 #[ignore = "minutes: scripts/torture runs it"]
 fn locks_of_one_node_that_are_passed_over_twice_keep_every_law() {
@@ -74,7 +74,7 @@ fn a_run_of_two_whose_requests_are_lost_and_whose_members_cancel_keeps_every_law
     exhaust("a run of two, lost and late, cancelled", in_runs(&[0, 1, 1], &[1, 1, 1], budget));
 }
 
-/// Every request of the run is its node's alone: it waits behind a lock of its own.
+/// All requests of the batch come from a single node: it waits behind a lock of the same node.
 #[test]
 #[ignore = "minutes: scripts/torture runs it"]
 fn a_run_of_one_node_whose_requests_are_lost_twice_keeps_every_law() {
@@ -85,7 +85,7 @@ fn a_run_of_one_node_whose_requests_are_lost_twice_keeps_every_law() {
     );
 }
 
-/// Three nodes, runs of up to three, a crash and a cancel.
+/// Three nodes, batches of up to three, a crash and a cancel.
 #[test]
 #[ignore = "hours: scripts/torture runs it"]
 fn runs_of_three_among_three_nodes_that_crash_and_cancel_keep_every_law() {

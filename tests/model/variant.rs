@@ -1,62 +1,63 @@
-//! The same protocol with one error: proof that the laws see it.
+//! The protocol with a single error: shows that the laws detect the error.
 
 use proto::queue::{Call, Door, Held, MARGIN_MS, Mark, Message, QueueState};
 use proto::{Answer, Command, Mode};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Variant {
-    /// The protocol without an error.
+    /// The correct protocol.
     Right,
-    /// A client counts its deadline from the reply, not from the request.
+    /// A client counts its deadline from the reply instead of the request.
     CountsFromTheReply,
     /// A client counts its deadline from the arrival of a message.
     CountsFromTheMessage,
-    /// An attempt whose place was lost goes on under the same member.
+    /// An attempt continues under the same member after its position was lost.
     KeepsItsMember,
     NoTombstone,
     ForgetsToLeave,
-    /// No waiter ever asks again.
+    /// No waiter ever requests again.
     NeverAsksAgain,
-    /// A node that reads that there is more to be done does not ask for it.
+    /// A node ignores a reply's report that there is more to do.
     ForgetsMore,
-    /// The server does not compare the holder before it releases.
+    /// The server does not compare the holder before a release.
     ReleasesAnybody,
-    /// The server renews a hold that has ended.
+    /// The server renews an ended hold.
     RevivesHolds,
-    /// The server does not count the tokens that it gives out.
+    /// The server does not count the tokens it issues.
     ForgetsTokens,
-    /// The server overlooks the queue when a new member asks.
+    /// The server ignores the queue when a new member requests the lock.
     LetsBarge,
-    /// The server grants a part without a look at the weight in use.
+    /// The server grants a part without checking the weight in use.
     OverlooksWeights,
-    /// The server believes no node connected.
+    /// The server treats every node as disconnected.
     PassesOverTheLiving,
-    /// The server does not bring back members that were passed over.
+    /// The server does not restore skipped members.
     LeavesThemAside,
-    /// The server brings members that were passed over back at the end of the queue.
+    /// The server restores skipped members at the end of the queue.
     BringsThemBackLast,
-    /// The server does not renew the patience of members that touch.
+    /// A touch does not renew the liveness deadline.
     IgnoresTouches,
     /// The server keeps a released lock free.
     KeepsItFree,
-    /// The server tells of a longer lease than it gave.
+    /// The server reports a longer lease than it granted.
     Exaggerates,
-    /// The server keeps a door that has no end.
+    /// The server keeps a lock key without an expiry.
     KeepsForEver,
-    /// The server takes out a part whose lease has ended, and leaves it in the sum.
+    /// The server removes an expired part, and leaves its weight in the sum.
     LeavesTheLapsedInTheSum,
-    /// The server grants one of the members that go together, and says nothing of the others.
+    /// The server grants only one of several members that fit together, and does not report the
+    /// rest.
     GrantsOneOnly,
-    /// The server makes a read of a lock and keeps its token.
+    /// The server downgrades a lock and keeps its token.
     DowngradesUnderTheOldToken,
-    /// The server lets a late copy of an acquire bring back a member that left for a newer one.
+    /// A late copy of an acquire restores a superseded member.
     BringsBackTheSuperseded,
-    /// The server lets an older member wait beside a newer one of its kind.
+    /// The server lets an older member wait beside a newer member of the same kind.
     KeepsTheOlder,
 }
 
 impl Variant {
-    /// Runs a step of the server.
+    /// Runs a server step.
     pub(crate) fn step(
         self,
         state: &mut QueueState,
@@ -212,7 +213,7 @@ impl Variant {
     }
 }
 
-/// Marks a door where others wait.
+/// Sets the lock key's flag if others wait.
 fn mark(state: &mut QueueState, now_ms: u64) {
     let is_waited_for = !state.queue.is_empty();
     let door = state.door.get_or_insert(Door {

@@ -1,5 +1,5 @@
-//! The way between a node's table and the network: a request becomes a packet, and a packet becomes
-//! an event of the table.
+//! Connects a node's table and the network: a request becomes a packet, and a packet becomes an
+//! event of the table.
 
 use proto::FencingToken;
 use proto::node::{Ask as Request, Core, Due, Effect, Moment, Note, Outcome as End, Way, batches};
@@ -16,13 +16,13 @@ use crate::server::{bits, together};
 use crate::state::{Bits, Id, NUMBERS, ROUNDS, Stage, State, node_of};
 use crate::variant::Variant;
 
-/// A time of the model as the table counts it.
+/// A time of the model, as counted by the table.
 pub(crate) fn moment(ms: u32) -> Moment {
     Moment::from_micros(u64::from(ms) * 1_000)
 }
 
 impl Locking {
-    /// The number in its node's table of a member.
+    /// A member's number in its node's table.
     pub(crate) fn number(&self, state: &State, id: Id) -> u64 {
         let attempt = u64::from(id % NUMBERS / ROUNDS) + 1;
         let round = u64::from(id % ROUNDS);
@@ -33,7 +33,7 @@ impl Locking {
         Core::<()>::number_of(attempt, round)
     }
 
-    /// The member on the wire that has this number in its node's table.
+    /// The member on the wire with this number in its node's table.
     pub(crate) fn id_of(&self, node: u8, number: u64) -> Id {
         let (attempt, round) = Core::<()>::parts_of(number);
         let round = if self.variant == Variant::KeepsItsMember { 0 } else { round as u8 };
@@ -45,7 +45,7 @@ impl Locking {
         node * NUMBERS + attempt * ROUNDS + round
     }
 
-    /// Runs one event of a node's table, and sends its effects.
+    /// Runs an event of a node's table, and sends its effects.
     pub(crate) fn event<T>(
         &self,
         state: &mut State,
@@ -69,7 +69,7 @@ impl Locking {
                 _ => {}
             }
         }
-        // Acquires go together as the driver has them go.
+        // Acquires are sent together, as by the driver.
         for request in batches(requests, |_| true, |_| 0).into_iter().flatten() {
             self.send(state, node, &request);
         }
@@ -78,7 +78,7 @@ impl Locking {
         }
     }
 
-    /// Lets the woken clients look up the outcome of their attempts.
+    /// Lets woken clients look up the outcomes of their attempts.
     fn look(&self, state: &mut State, node: u8) {
         let now = moment(state.now);
         for client in 0..state.clients.len() {
@@ -97,7 +97,7 @@ impl Locking {
         }
     }
 
-    /// Puts a request on its way.
+    /// Puts a request under way.
     pub(crate) fn send(&self, state: &mut State, node: u8, request: &Request) {
         let id = |member: &Member| self.id_of(node, member.number());
         let ask = match &request.command {
@@ -179,7 +179,7 @@ impl Locking {
         self.released(state, node, ask);
     }
 
-    /// Tells the owner of a guard the outcome of its release.
+    /// Completes the release of a guard for its owner.
     fn released(&self, state: &mut State, node: u8, ask: Ask) {
         let Some(left) = given_back(ask) else { return };
         for (client, home) in state.clients.iter_mut().zip(self.scope.homes) {
@@ -192,7 +192,7 @@ impl Locking {
         }
     }
 
-    /// Ends the wait for an answer: whether the request ran or will run is not known.
+    /// Ends the wait for a response: whether the request ran or will run is unknown.
     pub(crate) fn unanswered(&self, state: &mut State, node: u8, ask: Ask, sent: Sent) {
         let request = self.request(state, ask, sent);
         let error = StoreError::ambiguous("lost");
@@ -223,7 +223,7 @@ impl Locking {
         self.event(state, node, |core| core.heard(message));
     }
 
-    /// Delivers a message of a run.
+    /// Delivers a message of a batch.
     pub(crate) fn run_pushed(&self, state: &mut State, members: &[Id], left: u32) {
         let Some(first) = members.first() else { return };
         let numbers = members.iter().map(|member| self.number(state, *member)).collect();
@@ -246,7 +246,7 @@ impl Locking {
         self.event(state, first / NUMBERS, |core| core.heard(message));
     }
 
-    /// Cuts the node's subscription, or connects it again.
+    /// Cuts or restores the node's subscription.
     pub(crate) fn subscribed(&self, state: &mut State, node: u8, is_up: bool) {
         let link = match is_up {
             true => Link::Up,
@@ -264,7 +264,7 @@ impl Locking {
         self.event(state, node, |core| core.attend(due));
     }
 
-    /// The member as its node's table has it.
+    /// The member as in its node's table.
     fn member_of(&self, state: &State, id: Id) -> Member {
         let core = &state.nodes[node_of(id)].core;
         core.member(self.number(state, id)).unwrap_or_else(|| self.member(id)).clone()
@@ -310,7 +310,7 @@ impl Locking {
         }
     }
 
-    /// Adds the rest of an answer to an outcome.
+    /// Adds the rest of a reply to an outcome.
     fn with_rest<T>(&self, state: &State, told: &Told, outcome: T) -> Reply<T> {
         let grant = |(id, left): &(Id, u32)| Grant {
             member: self.member_of(state, *id),
@@ -329,7 +329,7 @@ impl Locking {
     }
 }
 
-/// The token of every answer: the server makes tokens, and the table only passes them on.
+/// The token of every reply: the server issues tokens, and the table only passes them on.
 fn token() -> FencingToken {
     FencingToken::try_from(1).expect("small")
 }
