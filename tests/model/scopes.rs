@@ -64,7 +64,7 @@ fn a_lock_a_reader_and_a_permit_keep_every_law() {
     exhaust("a lock, a reader and one of two permits, crashed and cancelled", scope);
 }
 
-/// One of one permit does not fit beside a reader, but a reader fits beside it.
+/// A permit of limit 1 does not fit beside a reader, but a reader fits beside the permit.
 #[test]
 fn permits_of_different_limits_and_a_reader_keep_every_law() {
     let scope = three(&[Permits(1, 1), Permits(1, 2), Read], CRASHED_OR_CANCELLED);

@@ -92,7 +92,7 @@ pub(super) fn released(response: Judged) -> Result<Option<Answer>, Judged> {
         Ok(Ok(Value::Int(1))) => Ok(Some(FreeRelease::answer())),
         Ok(Ok(Value::Int(0))) => Ok(None),
         Ok(Ok(_)) => Err(Err(nonsense())),
-        // A single command refused by the server did not run.
+        // A single command that the server refuses did not run.
         Ok(Err(error)) if is_refusal(&error) => Ok(None),
         response => Err(response),
     }

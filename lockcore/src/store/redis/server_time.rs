@@ -197,7 +197,7 @@ impl ServerTime {
         let mut counters = self.counters();
         let times = counters.of(slot);
         times.tick(now_us);
-        // A reply may be read after the next server was found.
+        // An answer may be read after the next server was found.
         if server < times.server {
             times.elsewhere = times.elsewhere.max(now_us);
             times.taken = times.taken.max(now_us);
