@@ -1,4 +1,4 @@
-//! The effects of a step: on clients, on packets under way, and on time.
+//! A step's effects: on clients, on packets under way, and on time.
 
 use std::sync::Arc;
 
@@ -124,7 +124,7 @@ impl Locking {
             Action::Resubscribe { node } => {
                 state.nodes[usize::from(node)].is_connected = true;
                 self.subscribed(state, node, true);
-                // A grant under way is confirmed; a guard is notified by its next renewal.
+                // A grant under way is confirmed; a guard is notified by the next renewal.
                 let core = &state.nodes[usize::from(node)].core;
                 let has_guard = |member: &u8| {
                     let phase = core.phase(self.number(state, *member));
@@ -156,7 +156,7 @@ impl Locking {
     pub(crate) fn pass(&self, state: &mut State, ms: u32) {
         state.now += ms;
         Arc::make_mut(&mut state.server).expire(at_ms(state.now));
-        // Waiters that were silent for too long may have lost their positions, or still have them.
+        // Waiters silent for too long may have lost their positions, or still have them.
         let now = state.now;
         let places = state.server.places(self);
         state.record.line.retain_mut(|waiting| {
@@ -273,7 +273,7 @@ impl Locking {
         }
     }
 
-    /// Ends a process: its requests may still run, and packets to it are lost.
+    /// Ends a process: requests may still run, and packets to the process are lost.
     fn crash(&self, state: &mut State, node: u8) {
         state.nodes[usize::from(node)].is_dead = true;
         *state.core(node) = self.core(&self.ids[usize::from(node)]);
@@ -303,7 +303,7 @@ pub(crate) fn given_back(ask: Ask) -> Option<Bits> {
     }
 }
 
-/// Whether a reply only reports that the server has run the request.
+/// Whether a reply only reports execution of the request.
 fn is_mere_receipt(ask: Ask, told: &Told) -> bool {
     given_back(ask).is_some() && !has_news(told)
 }

@@ -48,7 +48,7 @@ impl Books {
         self.live().map(|held| held.weight).sum()
     }
 
-    /// The rest of the hold's lease.
+    /// The remaining lease.
     pub(crate) fn left(&self, held: &Held<Id>) -> u32 {
         held.ends_ms.unwrap_or(0).saturating_sub(self.now_ms) as u32
     }
@@ -203,7 +203,7 @@ impl Server {
         }
     }
 
-    /// Whether every key expires, and none before its content.
+    /// Whether every key expires, and none before the content.
     pub(crate) fn is_kept(&self) -> bool {
         match self {
             Self::Queue { state, .. } => {

@@ -1,17 +1,17 @@
-//! Events that must occur somewhere in a model, as otherwise the model shows little.
+//! Events required somewhere in a model, as otherwise the model shows little.
 
 use std::sync::atomic::Ordering;
 
 use crate::model::{Locking, Want};
 
-/// An event that a model must meet.
+/// An event required in a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     HandedOver,
     /// Several members requested in the same acquire.
     AskedTogether,
     PassedOver,
-    /// A skipped member was restored to its position.
+    /// A skipped member was restored to the queue.
     CameBack,
     LateCopyRefused,
     LateCopyFoundItsGrant,
@@ -23,7 +23,7 @@ pub(crate) enum Event {
     GrantedTogether,
     /// A command granted a batch.
     GrantedRun,
-    /// A waiter that fits waits behind a waiter that does not.
+    /// A fitting waiter waits behind an unfitting waiter.
     KeptForTheHead,
     Downgraded,
     /// A command left work for the next command.
@@ -72,10 +72,10 @@ impl Locking {
         Event::ALL.into_iter().filter(|event| met & (1 << *event as u32) != 0).collect()
     }
 
-    /// The events that a model of this size must meet.
+    /// The events required in a model of this size.
     pub(crate) fn must_meet(&self) -> Vec<Event> {
         let budget = self.scope.budget;
-        // Requires two clients that can hold together, and a third that makes them wait.
+        // Requires two clients able to hold together, and a third to make them wait.
         let is_mixed = self.some_go_together() && self.some_wait();
         let some_wait_together = is_mixed && self.scope.homes.len() > 2;
         let is_possible = |event: &Event| match event {

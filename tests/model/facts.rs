@@ -1,4 +1,4 @@
-//! The facts of a command, all of which are known.
+//! A command's facts, all of which are known.
 
 use laws::{Evidence, Held, Kind};
 
@@ -16,7 +16,7 @@ pub(crate) struct Facts<'a> {
 }
 
 impl Facts<'_> {
-    /// Whether a waiter that fits waits behind a waiter that does not.
+    /// Whether a fitting waiter waits behind an unfitting waiter.
     pub(crate) fn is_kept_for_the_head(&self) -> bool {
         let used = self.in_use();
         let head = self.queue().find(|waiting| waiting.is_reached);
@@ -50,7 +50,7 @@ impl Evidence for Facts<'_> {
             | Ask::Renew { member }
             | Ask::Confirm { member }
             | Ask::Downgrade { member, .. } => member == named,
-            // The last members of a batch end the hold, even if its name is another member's.
+            // A batch's last members end the hold, even if the name is another member's.
             Ask::Leave { members, served, .. } => {
                 let members = members & !served;
                 let run = together(self.step.was.run(self.step.model));

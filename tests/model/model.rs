@@ -20,7 +20,7 @@ use crate::state::{Budget, Client, Id, NUMBERS, Node, ROUNDS, Record, Stage, Sta
 use crate::variant::Variant;
 use crate::wire::moment;
 
-/// The server's time at the start of the model.
+/// The server's time when the model starts.
 pub(crate) const START_MS: u64 = 1_700_000_000_000;
 /// The lease of every member.
 pub(crate) const LEASE_MS: u32 = 6_000;
@@ -29,7 +29,7 @@ pub(crate) const CLAIM_MS: u32 = 2_000;
 /// A step of time shorter than half a claim; two steps are longer.
 pub(crate) const SHORT_MS: u32 = 700;
 
-/// The size of the model.
+/// The model's size.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
     /// The node of each client.
@@ -91,7 +91,7 @@ pub(crate) enum Action {
         client: usize,
         waits: bool,
     },
-    /// A node performs an action that is due at some time, by index among the node's due actions.
+    /// A node performs an action due at some time, by index among the node's due actions.
     Attend {
         node: u8,
         due: usize,
@@ -119,7 +119,7 @@ pub(crate) enum Action {
     Deliver {
         packet: usize,
     },
-    /// A request or its reply is abandoned as lost; the request itself may still run.
+    /// A request or reply is abandoned as lost; the request itself may still run.
     Fail {
         packet: usize,
         stays: bool,
@@ -236,7 +236,7 @@ impl Locking {
         core
     }
 
-    /// A client's request to its node.
+    /// A client's request to the node.
     pub(crate) fn wish(&self, node: u8, waits: bool) -> Request {
         let keeps_newest = self.keeps_newest(node * NUMBERS);
         let when_busy = if keeps_newest { WhenBusy::KeepNewest } else { WhenBusy::Wait };
@@ -310,7 +310,7 @@ impl Locking {
         }
     }
 
-    /// Whether the client has a lock that it can downgrade.
+    /// Whether the client has a downgradable lock.
     fn may_downgrade(&self, state: &State, client: usize) -> bool {
         let node = self.scope.homes[client];
         state.budget.downgrades > 0

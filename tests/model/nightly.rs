@@ -1,4 +1,4 @@
-//! Scopes that take a minute each, run by `scripts/test --all`. For most, a smaller scope with the
+//! Scopes of a minute each, run by `scripts/test --all`. For most, a smaller scope with the
 //! same name is in every test run.
 
 use crate::model::{Scope, Want};

@@ -18,21 +18,21 @@ pub(crate) enum Packet {
         sent: Sent,
         told: Told,
     },
-    /// Notifies a node that these of its members were granted.
+    /// Notifies a node of granted members.
     Grant {
         members: Bits,
         left: u32,
     },
-    /// Notifies a node that these of its members are a batch, in this order.
+    /// Notifies a node of a granted batch, in order.
     Run {
         members: Vec<Id>,
         left: u32,
     },
-    /// Notifies a node that these of its members were force-released.
+    /// Notifies a node of force-released members.
     Revoked {
         members: Bits,
     },
-    /// Notifies a node that these of its members were superseded.
+    /// Notifies a node of superseded members.
     Superseded {
         members: Bits,
     },
@@ -52,7 +52,7 @@ impl Packet {
     }
 }
 
-/// The parts of a request beside its command.
+/// The parts of a request beside the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Sent {
     pub(crate) at: u32,
@@ -81,19 +81,19 @@ pub(crate) enum Ask {
     Renew {
         member: Id,
     },
-    /// Renews a hold that has not been offered yet.
+    /// Renews a hold not offered yet.
     Confirm {
         member: Id,
     },
     Touch {
-        /// A bit for each member; 0 if a command reported that it left work.
+        /// A bit for each member; 0 if a command reported work left over.
         members: Bits,
     },
     /// Downgrades a lock to a read.
     Downgrade {
         member: Id,
         served: Id,
-        /// The members of the batch that still wait.
+        /// The batch members still waiting.
         back: Bits,
     },
     Leave {
@@ -108,7 +108,7 @@ pub(crate) enum Ask {
     Force,
 }
 
-/// The content of a reply.
+/// A reply's content.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Told {
     pub(crate) outcome: Outcome,
@@ -124,7 +124,7 @@ pub(crate) struct Told {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Outcome {
-    /// The members that hold, that wait, and that were refused; the others found the lock busy.
+    /// The holding, the waiting and the refused members; the others found the lock busy.
     Acquired {
         granted: Bits,
         queued: Bits,
@@ -134,7 +134,7 @@ pub(crate) enum Outcome {
     NotServed,
     Released(bool),
     Held(bool),
-    /// The members that wait, that were superseded, and that are gone.
+    /// The waiting, the superseded and the gone members.
     Touched {
         waiting: Bits,
         superseded: Bits,

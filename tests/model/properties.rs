@@ -1,4 +1,4 @@
-//! The properties: laws that hold in every state, on whatever path it was reached.
+//! The properties: laws for every state, on whatever path it was reached.
 
 use laws::Law;
 use proto::Demand;
@@ -171,7 +171,7 @@ fn clean(model: &Locking, state: &State) -> bool {
     }
     let books = state.server.books(model, at_ms(state.now));
     let is_known = |member: u8| is_accounted_for(model, state, member);
-    // A batch's hold has the name of its first member, which may have left the hold to the others.
+    // A batch's hold has the first member's name, and that member may have left.
     let run = state.server.run(model);
     let mut holds = books.live().map(|held| held.member);
     holds.all(|holder| is_known(holder) || run.iter().any(|member| is_known(*member)))
@@ -211,7 +211,7 @@ fn unstuck(model: &Locking, state: &State) -> bool {
         if clients().any(has_guard) {
             return true;
         }
-        // A waiter without a message finds its hold by its next request; leaked holds, and holds of
+        // A waiter without a message finds the hold by the next request; leaked holds, and holds of
         // dead processes, end by themselves.
         let is_leaked = state.record.leaked & (1 << held.member) != 0;
         if is_leaked || state.nodes[node_of(held.member)].is_dead {
@@ -247,7 +247,7 @@ fn unstuck(model: &Locking, state: &State) -> bool {
         let is_told = matches!(told.outcome, Outcome::Touched { superseded: 1.., .. });
         still_wait |= !is_told;
         if matches!(told.outcome, Outcome::Touched { gone, .. } if gone != 0) {
-            // The attempt continues under a number that no member has had.
+            // The attempt continues under an unused number.
             let member = node * NUMBERS + NUMBERS - 1;
             ask(Ask::Acquire { members: 1 << member, waits: true, is_fast: false }, node);
         }

@@ -78,7 +78,7 @@ fn a_lock_and_permits_whose_requests_are_lost_or_late_keep_every_law() {
     exhaust("a lock and two of three permits, lost and late requests, cancelled", scope);
 }
 
-/// A skipped member is restored to its position among others.
+/// A skipped member is restored to the position among others.
 #[test]
 fn locks_that_are_passed_over_keep_every_law() {
     let scope = three(&[], Budget { cuts: 1, ..NOTHING });
@@ -97,7 +97,7 @@ fn a_lock_that_is_passed_over_while_requests_are_lost_keeps_every_law() {
     exhaust("two locks, cut off, lost and late requests", Scope { drops: false, ..two(budget) });
 }
 
-/// A late touch restores no member that was granted meanwhile.
+/// A late touch restores no member granted meanwhile.
 #[test]
 fn a_lock_that_is_passed_over_while_two_requests_are_late_keeps_every_law() {
     let budget = Budget { cuts: 1, losses: 2, ..NOTHING };
@@ -237,7 +237,7 @@ fn locks_of_which_only_the_newest_waits_that_are_passed_over_keep_every_law() {
     exhaust("three locks, the newest waits, cut off", scope);
 }
 
-/// A lock that waits for its turn, between two locks in keep-the-newest mode.
+/// An ordinary waiter between two locks in keep-the-newest mode.
 #[test]
 fn a_lock_among_those_of_which_only_the_newest_waits_keeps_every_law() {
     let scope = Scope { operations: &[2, 1, 1], ..three(&[Newest, Lock, Newest], NOTHING) };

@@ -25,7 +25,7 @@ const QUEUE_LIMIT: u32 = 1_000;
 /// A command's message to a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
-    /// Members of a node were granted, each with the rest of its lease.
+    /// Members of a node were granted, each with the remaining lease.
     Granted { node: u8, token: u64, members: Vec<(Id, u32)> },
     /// Members of a node are a batch, in this order.
     Run { node: u8, token: u64, members: Vec<Id>, left: u32 },
@@ -36,7 +36,7 @@ pub(crate) enum Said {
 }
 
 impl Locking {
-    /// Runs a command on the server, puts its messages under way, and returns the reply.
+    /// Runs a command on the server, puts the messages under way, and returns the reply.
     pub(crate) fn run(&self, state: &mut State, node: u8, ask: Ask, is_late: bool) -> Told {
         if matches!(ask, Ask::Acquire { is_fast: true, .. }) && !state.server.is_free() {
             self.meet(Event::NotServed);

@@ -36,7 +36,7 @@ pub(crate) struct State {
     pub(crate) record: Record,
 }
 
-/// A process of the model.
+/// A process in the model.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     /// Whether the server counts the node's subscription.
@@ -89,7 +89,7 @@ pub(crate) struct Client {
     pub(crate) left: u8,
 }
 
-/// The stage of a client's operation. The attempt's state is in the node's table.
+/// A client operation's stage. The attempt's state is in the node's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Stage {
     Idle,
@@ -140,7 +140,7 @@ impl State {
 /// How many events of each kind may still happen to clients and nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Budget {
-    /// Requests, replies and messages that are lost, or arrive when no node expects them any more.
+    /// Requests, replies and messages lost, or arriving when no node expects them any more.
     pub(crate) losses: u8,
     pub(crate) cancels: u8,
     pub(crate) crashes: u8,
@@ -151,7 +151,7 @@ pub(crate) struct Budget {
     pub(crate) downgrades: u8,
     /// Leaked guards.
     pub(crate) leaks: u8,
-    /// Losses of the token counter.
+    /// Token counter losses.
     pub(crate) forgets: u8,
     /// Steps of time.
     pub(crate) passes: u8,
@@ -163,7 +163,7 @@ pub(crate) struct Budget {
 pub(crate) struct Record {
     /// The waiters, in the order of enqueueing.
     pub(crate) line: Vec<Waiting>,
-    /// Members that were released, or left.
+    /// The members released or left.
     pub(crate) ended: Bits,
     /// Members whose holds were released.
     pub(crate) released: Bits,
@@ -186,6 +186,6 @@ pub(crate) struct Waiting {
     pub(crate) member: Id,
     /// How long the position is kept at least, if the node is silent; 0 once that has passed.
     pub(crate) until: u32,
-    /// Whether the waiter was skipped, and its node has not touched it since.
+    /// Whether the waiter was skipped, and not touched since.
     pub(crate) is_aside: bool,
 }

@@ -1,4 +1,4 @@
-//! The laws that concern a single command: its effects on the lock and the waiters, and its
+//! The laws for single commands: the effects on the lock and the waiters, and the
 //! reports.
 
 use laws::{Evidence, Held, Law, judge, new_holds};
@@ -17,7 +17,7 @@ use crate::state::{Bits, Id, NUMBERS, State, Waiting, node_of};
 
 /// How long a skipped member's position is kept.
 const ASIDE_MS: u32 = 15_000;
-/// How long a newcomer may be silent at least: its node's last contact may be a while ago.
+/// How long a newcomer may be silent at least: the node's last contact may be a while ago.
 const FRESH_MS: u32 = 10_000;
 
 /// A command that ran.
@@ -76,7 +76,7 @@ impl Step<'_> {
         }
     }
 
-    /// The members of an acquire that hold, that wait, and that were refused.
+    /// The holding, the waiting and the refused members of an acquire.
     pub(crate) fn acquired(&self) -> (Bits, Bits, Bits) {
         match self.told.outcome {
             Outcome::Acquired { granted, queued, refused } => (granted, queued, refused),
@@ -107,12 +107,12 @@ impl Step<'_> {
         granted
     }
 
-    /// The members of the batch granted by the command.
+    /// The batch granted by the command.
     pub(crate) fn granted_run(&self, granted: &[Held<Id>]) -> Vec<Id> {
         if granted.is_empty() { Vec::new() } else { self.is.run(self.model) }
     }
 
-    /// The size of the batch reported by the command.
+    /// The reported batch's size.
     fn told_run(&self) -> usize {
         let said = self.said.iter().map(|said| match said {
             Said::Run { members, .. } => members.len(),
@@ -277,11 +277,11 @@ impl Step<'_> {
         }
     }
 
-    /// The holds that the reply must report, with the rest of each lease.
+    /// The holds that the reply must report, with each remaining lease.
     fn to_tell(&self) -> Vec<(Id, u32)> {
         let own = self.after.live().filter(|held| held.member / NUMBERS == self.node);
         let told = own.filter(|held| self.model.scope.beside_jvms || self.is_told_of(held.member));
-        // A downgrade only reports whether its own hold is held.
+        // A downgrade only reports whether the named hold is held.
         let is_lowered = |of: Id| matches!(self.ask, Ask::Downgrade { member, .. } if member == of);
         let left =
             |held: &Held<Id>| if is_lowered(held.member) { 0 } else { self.after.left(held) };
@@ -389,7 +389,7 @@ impl Step<'_> {
         let left = |member: Id| self.after.live_hold(member).map(|held| self.after.left(held));
         let mut is_right = granted.iter().all(|granted| {
             let asked = self.asks(*granted);
-            // A full lease by the member's own acquire, or a claim by its turn in the queue.
+            // A full lease by the member's own acquire, or a claim by hand-off.
             left(*granted) == Some(CLAIM_MS) || asked && left(*granted) == Some(LEASE_MS)
         });
         if let (Ask::Renew { member } | Ask::Confirm { member }, Outcome::Held(true)) =

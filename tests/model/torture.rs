@@ -1,4 +1,4 @@
-//! Scopes that take minutes or hours, run by `scripts/torture`.
+//! Scopes of minutes or hours, run by `scripts/torture`.
 
 use crate::model::{Scope, Want};
 use crate::scopes::{in_runs, three};
@@ -24,7 +24,7 @@ fn three_clients_who_crash_and_give_up_while_time_passes_keep_every_law() {
 }
 
 /// With twice as much time as the test before, so that an unconfirmed claim ends, and a renewed
-/// lease. No client cancels, and each releases its guard.
+/// lease. No client cancels, and each releases the guard.
 #[test]
 #[ignore = "most of an hour: scripts/torture runs it"]
 fn three_clients_who_crash_while_more_time_passes_keep_every_law() {
@@ -34,7 +34,7 @@ fn three_clients_who_crash_while_more_time_passes_keep_every_law() {
     assert!(states >= 150_000_000, "only {states}: something does not happen any more");
 }
 
-/// With as much time, and a client that also cancels or drops its guard.
+/// With as much time, and a client that also cancels or drops the guard.
 #[test]
 #[ignore = "hours: scripts/torture runs it"]
 fn three_clients_who_crash_and_give_up_while_more_time_passes_keep_every_law() {
@@ -44,7 +44,7 @@ fn three_clients_who_crash_and_give_up_while_more_time_passes_keep_every_law() {
     assert!(states >= 100_000_000, "only {states}: something does not happen any more");
 }
 
-/// A late acquire takes no position away, even if its member is skipped again.
+/// A late acquire takes no position away, even if the member is skipped again.
 #[test]
 #[ignore = "minutes: scripts/torture runs it"]
 fn locks_of_one_node_that_are_passed_over_twice_keep_every_law() {

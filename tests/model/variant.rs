@@ -7,11 +7,11 @@ use proto::{Answer, Command, Mode};
 pub(crate) enum Variant {
     /// The correct protocol.
     Right,
-    /// A client counts its deadline from the reply instead of the request.
+    /// A client counts the deadline from the reply instead of the request.
     CountsFromTheReply,
-    /// A client counts its deadline from the arrival of a message.
+    /// A client counts the deadline from a message's arrival.
     CountsFromTheMessage,
-    /// An attempt continues under the same member after its position was lost.
+    /// An attempt continues under the same member after losing the position.
     KeepsItsMember,
     NoTombstone,
     ForgetsToLeave,
@@ -43,12 +43,12 @@ pub(crate) enum Variant {
     Exaggerates,
     /// The server keeps a lock key without an expiry.
     KeepsForEver,
-    /// The server removes an expired part, and leaves its weight in the sum.
+    /// The server removes an expired part, and leaves the weight in the sum.
     LeavesTheLapsedInTheSum,
     /// The server grants only one of several members that fit together, and does not report the
     /// rest.
     GrantsOneOnly,
-    /// The server downgrades a lock and keeps its token.
+    /// The server downgrades a lock and keeps the token.
     DowngradesUnderTheOldToken,
     /// A late copy of an acquire restores a superseded member.
     BringsBackTheSuperseded,

@@ -45,7 +45,7 @@ impl Locking {
         node * NUMBERS + attempt * ROUNDS + round
     }
 
-    /// Runs an event of a node's table, and sends its effects.
+    /// Runs a node table's event, and sends the effects.
     pub(crate) fn event<T>(
         &self,
         state: &mut State,
@@ -179,7 +179,7 @@ impl Locking {
         self.released(state, node, ask);
     }
 
-    /// Completes the release of a guard for its owner.
+    /// Completes a guard's release for the owner.
     fn released(&self, state: &mut State, node: u8, ask: Ask) {
         let Some(left) = given_back(ask) else { return };
         for (client, home) in state.clients.iter_mut().zip(self.scope.homes) {
@@ -223,7 +223,7 @@ impl Locking {
         self.event(state, node, |core| core.heard(message));
     }
 
-    /// Delivers a message of a batch.
+    /// Delivers a batch message.
     pub(crate) fn run_pushed(&self, state: &mut State, members: &[Id], left: u32) {
         let Some(first) = members.first() else { return };
         let numbers = members.iter().map(|member| self.number(state, *member)).collect();

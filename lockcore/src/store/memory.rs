@@ -71,7 +71,7 @@ impl MemoryStore {
         Arc::new(MemoryNode::new(Arc::clone(&self.shared), node, layout, seen))
     }
 
-    /// Sets whether messages to `node` are refused, as if it were subscribed at another server.
+    /// Sets whether messages to `node` are not received, as if it had subscribed at another server.
     #[cfg(test)]
     pub(crate) fn set_deaf(&self, node: &NodeId, deaf: bool) {
         self.shared.state().deaf.set(node, deaf);

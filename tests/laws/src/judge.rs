@@ -1,4 +1,4 @@
-//! The laws that concern a single command.
+//! The laws for single commands.
 
 use std::fmt::Debug;
 
@@ -11,9 +11,9 @@ use crate::law::{Broken, Law};
 pub struct Held<M> {
     /// The holder.
     pub member: M,
-    /// The weight of the hold.
+    /// The hold's weight.
     pub weight: u64,
-    /// The most weight that may be in use together with this hold.
+    /// The most weight in use together with this hold.
     pub limit: u64,
     /// The lease end, ms; `None` if the hold never ends, or the observer does not know the end.
     pub ends_ms: Option<u64>,
@@ -31,7 +31,7 @@ impl<M> Held<M> {
 /// The kind of a command: what it may do to the holds it names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Changes no hold. A member that already holds only receives its hold again.
+    /// Changes no hold. A member that already holds receives the same hold again.
     Acquire {
         /// Whether the member was given up earlier.
         is_refused: bool,
@@ -62,12 +62,12 @@ pub struct Waiting<M> {
     pub is_reached: bool,
 }
 
-/// The facts of a command on a lock, as known to an observer.
+/// A command on a lock, as known to an observer.
 pub trait Evidence {
     /// The observer's name for a member.
     type Member: Copy + PartialEq + Debug;
 
-    /// The kind of the command.
+    /// The command's kind.
     fn kind(&self) -> Kind;
 
     /// Whether the command names this member.
@@ -83,7 +83,7 @@ pub trait Evidence {
     /// that fit in any order fit in this order.
     fn granted(&self) -> Vec<Held<Self::Member>>;
 
-    /// The members of a granted batch, in the order in which they are served.
+    /// A granted batch's members, in serving order.
     fn run(&self) -> Vec<Self::Member> {
         Vec::new()
     }
@@ -91,7 +91,7 @@ pub trait Evidence {
     /// The waiting members, in the order of arrival.
     fn arrivals(&self) -> impl Iterator<Item = Self::Member>;
 
-    /// Whether a waiting member that was not granted could have been granted first.
+    /// Whether an ungranted waiting member could have been granted first.
     fn could_be_granted(&self, member: Self::Member) -> bool;
 
     /// Whether both members were queued by this command, `waiter` after `other`.
@@ -127,7 +127,7 @@ pub trait Evidence {
         }
     }
 
-    /// The most weight that may be in use after the command.
+    /// The most weight in use after the command.
     fn in_use(&self) -> u64 {
         self.after().iter().filter(|held| held.is_live).map(|held| held.weight).sum()
     }
@@ -141,7 +141,7 @@ pub trait Evidence {
     /// The greatest token before the command.
     fn last_token(&self) -> u64;
 
-    /// The shared token of the parts before the command.
+    /// The parts' shared token before the command.
     fn shared_token(&self) -> u64;
 
     /// Whether the next part may get a new token although parts are held.
@@ -154,13 +154,13 @@ pub trait Evidence {
         false
     }
 
-    /// Whether a lock that is requested again keeps its token.
+    /// Whether a lock requested again keeps the token.
     fn repeats_token(&self) -> bool {
         false
     }
 }
 
-/// The holds that are live after a command and were not live before.
+/// The holds live after a command and not before.
 pub fn new_holds<M: Copy + PartialEq>(before: &[Held<M>], after: &[Held<M>]) -> Vec<Held<M>> {
     let was_live =
         |held: &Held<M>| before.iter().any(|was| was.is_live && was.member == held.member);
@@ -250,7 +250,7 @@ impl<'a, E: Evidence> Case<'a, E> {
     }
 
     /// Finds a release that does not count although the hold existed, or counts although it did
-    /// not. An expired part counts, if nothing was granted in its place.
+    /// not. An expired part counts, if nothing was granted instead.
     fn miscounted(&self) -> Option<String> {
         let Kind::Release { counts } = self.evidence.kind() else { return None };
         let before = self.evidence.before();
@@ -258,7 +258,7 @@ impl<'a, E: Evidence> Case<'a, E> {
         (counts != is_there).then(|| format!("a release counts: {counts}, of {before:?}"))
     }
 
-    /// Finds a stored weight that differs from the sum of the holds: every command writes it, so
+    /// Finds a stored weight other than the holds' sum: every command writes it, so
     /// every command can get it wrong.
     fn wrong_sum(&self) -> Option<String> {
         let sum: u64 = self.evidence.after().iter().map(|held| held.weight).sum();
@@ -275,7 +275,7 @@ impl<'a, E: Evidence> Case<'a, E> {
                 .any(|held| held.is_whole() && self.after(held).is_some_and(is_part))
     }
 
-    /// Whether an earlier part is still held: then all parts share its token.
+    /// Whether an earlier part is still held: then all parts share that token.
     fn is_token_shared(&self) -> bool {
         if self.evidence.after().iter().any(Held::is_whole) {
             return false;
@@ -284,7 +284,7 @@ impl<'a, E: Evidence> Case<'a, E> {
         parts.any(|held| self.after(held).is_some() && !self.is_granted(held.member))
     }
 
-    /// Whether a grant may have shared the token of parts that were removed since.
+    /// Whether a grant may have shared the token of parts removed since.
     fn may_have_shared_token(&self) -> bool {
         let mut ended = self.evidence.before().iter().filter(|held| !held.is_live);
         self.evidence.is_of_several()
@@ -325,7 +325,7 @@ impl<'a, E: Evidence> Case<'a, E> {
             let ahead = ahead.filter(|member| !came_after(member));
             let is_served = |member| self.is_granted(member) || before.contains(&member);
             let mut left = ahead.filter(|member| !is_served(*member));
-            // A member that joined the batch could have been granted before.
+            // A batch member could have been granted before.
             let could_be = |member: &E::Member| {
                 run.contains(member) || self.evidence.could_be_granted(*member)
             };
@@ -334,7 +334,7 @@ impl<'a, E: Evidence> Case<'a, E> {
         })
     }
 
-    /// Finds a waiter that fits, if the command must grant all free weight.
+    /// Finds a fitting waiter, if the command must grant all free weight.
     fn left_waiting(&self) -> Option<String> {
         if self.evidence.leaves_more() || !self.evidence.hands_on() {
             return None;

@@ -9,7 +9,7 @@ pub enum Law {
     S1,
     /// A guard that reports itself valid has an unexpired lease.
     S2,
-    /// Tokens rise over all locks; only concurrent parts share a token. A guard has its hold's
+    /// Tokens rise over all locks; only concurrent parts share a token. A guard has the hold's
     /// token.
     S3,
     /// A command changes only the holds it names, and only in the way it states.
@@ -27,7 +27,7 @@ pub enum Law {
     S9,
     /// Grants follow the order of arrival among reachable waiters.
     F1,
-    /// A waiter with an unexpired liveness deadline keeps its position, even if it is skipped; in
+    /// A waiter with an unexpired liveness deadline keeps the position, even if it is skipped; in
     /// keep-the-newest mode until a newer waiter is queued, and no longer.
     F2,
     /// All free weight is granted, as far as it fits.
@@ -38,11 +38,11 @@ pub enum Law {
     T2,
     /// No waiter is stuck: without faults everything comes to rest in bounded time.
     L1,
-    /// A grant that its caller never takes delays the others by a claim.
+    /// A grant never taken by the caller delays the others by a claim.
     L2,
     /// No hold, waiter or key stays behind.
     L3,
-    /// A guard is notified of its loss: before the deadline, or immediately if the server reports
+    /// A guard is notified of the loss: before the deadline, or immediately if the server reports
     /// it; and the loss is final.
     L4,
     /// A shutdown that reports all holds as released has released them.
@@ -73,7 +73,7 @@ impl Law {
     ];
 }
 
-/// A report of a broken law.
+/// Reports a broken law.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Broken {
     /// The law.

@@ -1,4 +1,4 @@
-//! The laws of the lock, and a judge of single commands.
+//! The lock's laws, and a judge for single commands.
 //!
 //! The model, the simulation and the chaos test observe a server's commands, each as [`Evidence`]:
 //! the model knows everything, the simulation knows the server's state and the replies, and the
@@ -12,7 +12,7 @@ pub const WHOLE_SECTIONS_ARE_NOT_LOST: bool = true;
 /// positions.
 pub const CUT_RUNS_KEEP_THEIR_PLACES: bool = true;
 
-/// Whether members served or leaked in a batch that ended without its node are neither set aside
+/// Whether members served or leaked in a batch that their node did not end are neither set aside
 /// nor restored.
 pub const SERVED_MEMBERS_STAY_GONE: bool = false;
 

@@ -306,7 +306,7 @@ fn a_token_is_above_the_last_but_for_parts_that_are_held_together() {
     joins(&[], lock('a'), &[]).breaks(&[Law::S3]);
     joins(&[read('a')], read('b'), &[7]).breaks(&[]);
     joins(&[read('a')], read('b'), &[8]).breaks(&[Law::S3]);
-    // As long as a part is stored, the next part shares its token, even if the lease has expired.
+    // As long as a part is stored, the next part shares the token, even if the lease has expired.
     joins(&[ended(read('a'))], read('b'), &[8]).breaks(&[Law::S3]);
     let replaces = step(ACQUIRE, &['b']).before(&[ended(read('a'))]).after(&[read('b')]);
     replaces.clone().told(&[8]).breaks(&[]);
@@ -340,7 +340,7 @@ fn no_member_is_granted_before_one_that_arrived_earlier_and_could_be() {
     hands('b').arrivals(&['b', 'c']).breaks(&[]);
     hands('c').arrivals(&['b', 'c']).breaks(&[Law::F1]);
     hands('c').arrivals(&['b', 'c']).away(&['b']).breaks(&[]);
-    // A member that did not wait counts as the last arrival.
+    // A member without a wait counts as the last arrival.
     hands('d').arrivals(&['b', 'c']).breaks(&[Law::F1]);
 }
 
@@ -355,11 +355,11 @@ fn nothing_that_fits_is_left_waiting_by_a_command_that_hands_on() {
     let waits = [('b', one)];
     leaves(Kind::Other, &[], &waits).breaks(&[Law::F5]);
     leaves(Kind::Other, &[], &[('b', two), ('c', one)]).breaks(&[]);
-    // Behind an unreachable waiter, even if its limit leaves nothing free.
+    // Behind an unreachable waiter, even if that waiter's limit leaves nothing free.
     leaves(Kind::Other, &[], &[('b', two), ('c', one)]).away(&['b']).breaks(&[Law::F5]);
     let full = Demand::permits(1, 2).expect("at most the limit");
     leaves(Kind::Other, &[], &[('b', full), ('c', one)]).away(&['b']).breaks(&[Law::F5]);
-    // Commands that do not hand on, beside commands that do.
+    // Commands that hand on free weight, and commands that do not.
     leaves(Kind::Extend, &['a'], &waits).breaks(&[]);
     leaves(ACQUIRE, &['a'], &waits).breaks(&[]);
     leaves(ACQUIRE, &['c'], &waits).breaks(&[Law::F5]);

@@ -1,4 +1,4 @@
-//! A report of a broken law.
+//! Reports of broken laws.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use laws::Broken;
 
 use crate::plan::Size;
 
-/// A report of a broken law, with the time.
+/// Reports a broken law, with the time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Breach {
-    /// The size of the run at that point.
+    /// The run's size at that point.
     pub size: Size,
     /// The law, and the facts that break it.
     pub broken: Broken,

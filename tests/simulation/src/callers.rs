@@ -17,12 +17,12 @@ use crate::server::index;
 use crate::world::{MS, World};
 use laws::Law;
 
-/// The lease of a request, µs.
+/// A request's lease, µs.
 pub(crate) fn lease_us(terms: &Terms) -> u64 {
     terms.lease.as_micros() as u64
 }
 
-/// A response this long after its request is late.
+/// A response this long after the request is late.
 const LATE_US: u64 = 500 * MS;
 
 impl World {
@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    /// Plans for a caller to look up its outcome.
+    /// Plans for a caller to look up the outcome.
     pub(crate) fn wake(&mut self, place: Place, caller: usize) {
         let late = match self.strikes(Fault::Unread) {
             true => self.dice.below(15_000 * MS),

@@ -28,12 +28,12 @@ pub(crate) struct Cluster {
     owners: Vec<usize>,
     /// The primary of each slot, as each server knows it.
     views: Vec<Vec<usize>>,
-    /// The slots that are open between two servers.
+    /// The slots open between two servers.
     moves: Vec<Option<Move>>,
     number: u64,
 }
 
-/// A slot that moves from one server to another.
+/// A slot moving from one server to another.
 struct Move {
     from: usize,
     to: usize,
@@ -49,7 +49,7 @@ enum Keys {
     Counter,
     /// The lock key, and the holds.
     Holds(usize),
-    /// The lock's waiters, and its tombstones.
+    /// The lock's waiters and tombstones.
     Waiters(usize),
 }
 
@@ -77,7 +77,7 @@ impl Cluster {
 }
 
 /// Moves some of a lock's keys, with their ends converted to a clock that is `ahead_ms` ahead: a
-/// key moves with its remaining time, but times within a key stay as they are.
+/// key moves with the remaining time, but times within a key stay as they are.
 fn take(state: &mut QueueState, keys: Keys, ahead_ms: i64, into: &mut QueueState) {
     let later = |end_ms: &mut u64| *end_ms = end_ms.saturating_add_signed(ahead_ms);
     match keys {
@@ -122,7 +122,7 @@ impl World {
         &self.servers[self.homes[lock]]
     }
 
-    /// The error by which a server refuses a command because of its hash slot, if it does.
+    /// The error by which a server refuses a command because of the hash slot, if it does.
     pub(crate) fn turns_away(
         &mut self,
         server: usize,
@@ -146,7 +146,7 @@ impl World {
         if owner != server && !(asking && is_target) {
             return Some(refused(format!("MOVED {number} {HOST}:{owner}")));
         }
-        // A slot that does not move is served.
+        // A settled slot is served.
         let Move { to, keys: left, .. } = moving.filter(|_| is_target || is_source)?;
         let Server { locks, counters, .. } = &self.servers[server];
         let has_door = self.homes[lock] == server && locks[lock].0.door.is_some();
@@ -167,7 +167,7 @@ impl World {
             (true, true) => {}
             _ => return Some(try_again()),
         }
-        // A script that accesses a missing key is stopped before its first write. So it creates no
+        // A script that accesses a missing key is stopped before the first write. So it creates no
         // key that would stay behind.
         let are_elsewhere = !left.contains(&Keys::Waiters(lock));
         if is_source && (are_elsewhere || self.dice.one_in(2)) {
@@ -224,7 +224,7 @@ impl World {
         self.at(at, Place { slot: 0, name: 0 }, What::Moves { slot, number });
     }
 
-    /// Moves a slot's next key, or assigns the slot to its new server once no key is left.
+    /// Moves a slot's next key, or assigns the slot to the new server once no key is left.
     pub(crate) fn moves(&mut self, slot: usize, number: u64) {
         let Some(moving) = &self.cluster.moves[slot] else { return };
         if moving.number != number {
@@ -266,7 +266,7 @@ impl World {
         }
     }
 
-    /// Assigns the slot to the server that has its keys. The other servers are informed later.
+    /// Assigns the slot to the server with the keys. The other servers are informed later.
     fn has_moved(&mut self, slot: usize) {
         let Some(Move { from, to, .. }) = self.cluster.moves[slot].take() else { return };
         self.cluster.owners[slot] = to;

@@ -1,4 +1,4 @@
-//! The members of a batch cut short by the holder: nobody who came later overtakes them.
+//! Members of batches cut short by the holder: nobody who came later overtakes them.
 
 use std::collections::BTreeSet;
 
@@ -18,9 +18,9 @@ fn attempt_of((name, number): Who) -> Who {
     (name, Core::<Shared>::parts_of(number).0)
 }
 
-/// A member of a batch that ended before its turn, until it is granted or gone.
+/// A member of a batch ended before that member's turn, until it is granted or gone.
 pub(crate) struct Returned {
-    /// The number of the cut.
+    /// The cut's number.
     pub(crate) cut: u64,
     /// Whether the member is still to be served.
     pub(crate) waits: bool,
@@ -34,7 +34,7 @@ impl World {
         matches!(phase, Some(Phase::Asking | Phase::Parked | Phase::Waiting | Phase::InRun))
     }
 
-    /// Whether the attempt's caller waits for its turn.
+    /// Whether the attempt's caller still waits.
     fn waits(&self, (name, attempt): Who) -> bool {
         let Some(slot) = self.slots[name as usize] else { return false };
         let core = &self.processes[slot].core;

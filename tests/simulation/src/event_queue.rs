@@ -64,7 +64,7 @@ pub(crate) enum What {
         event: Event,
     },
     Tick,
-    /// A caller takes its next step.
+    /// A caller takes the next step.
     Turn {
         caller: usize,
         turn: u64,
@@ -74,7 +74,7 @@ pub(crate) enum What {
         caller: usize,
         turn: u64,
     },
-    /// A caller cancels its attempt.
+    /// A caller cancels the attempt.
     Cancel {
         caller: usize,
         turn: u64,
@@ -85,12 +85,12 @@ pub(crate) enum What {
     Subscribed {
         server: usize,
     },
-    /// The server notices that a subscription is gone.
+    /// The server notices the loss of a subscription.
     Unheard {
         server: usize,
         subscription: u64,
     },
-    /// The process notices that its subscription is gone, or both connections.
+    /// The process notices the loss of the subscription, or of both connections.
     Cut {
         server: usize,
     },
@@ -101,7 +101,7 @@ pub(crate) enum What {
     SentAgain {
         request: u64,
     },
-    /// The process refreshes its topology from a server.
+    /// The process refreshes the topology from a server.
     Looked,
     /// The servers continue to move a hash slot.
     Moves {
@@ -115,7 +115,7 @@ pub(crate) enum What {
     },
     /// A stopped process continues.
     Continued,
-    /// A closing node checks its progress.
+    /// A closing node checks the progress.
     Closing,
     /// A process with a hold that nothing else would end is shut down.
     Ends,

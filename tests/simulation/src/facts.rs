@@ -1,4 +1,4 @@
-//! The facts of a command, from the server's state and the reply.
+//! A command's facts, from the server's state and the reply.
 
 use laws::{Evidence, Held, Kind, Waiting, new_holds};
 use proto::{Acquired, Answer, Command, Member, Released};
@@ -9,7 +9,7 @@ use crate::process::Seen;
 use crate::resource::Resource;
 use crate::world::World;
 
-/// The server's state of a lock before a command.
+/// The server's lock state before a command.
 pub(crate) struct Before {
     /// The holds, including expired parts not removed yet.
     pub(crate) holds: Vec<Held<Who>>,
@@ -18,7 +18,7 @@ pub(crate) struct Before {
     /// Whether the lock key shows no waiters. A clock that ran ahead ends the lock key before the
     /// queue, long after all liveness deadlines: then remaining waiters may be overlooked.
     is_unmarked: bool,
-    /// The member ids of the batch that had the lock.
+    /// The member ids of the holding batch.
     pub(crate) run: Vec<u64>,
     /// The name of the batch's hold.
     pub(crate) run_of: Option<Who>,
@@ -51,7 +51,7 @@ impl Before {
         Self { holds, now_ms, is_free, is_unmarked, run, run_of, token, seen, told, places }
     }
 
-    /// Whether the member of an acquire waits at its earlier position.
+    /// Whether the member of an acquire waits at the earlier position.
     pub(crate) fn has_kept_its_place(&self, member: &Member, after: &Resource) -> bool {
         after.place(member).is_some_and(|place| self.places.contains(&(who(member), place)))
     }
@@ -65,7 +65,7 @@ impl Before {
     }
 }
 
-/// A command that ran, with the server's state before and after.
+/// An executed command, with the server's state before and after.
 pub(crate) struct Facts<'a> {
     pub(crate) world: &'a World,
     pub(crate) lock: usize,
@@ -87,7 +87,7 @@ impl<'a> Facts<'a> {
         &self.world.records[self.lock]
     }
 
-    /// Whether the node is the caller, or the server counts its subscription.
+    /// Whether the node is the caller, or the server counts the node's subscription.
     fn is_reached(&self, name: u64) -> bool {
         name == self.caller || self.world.home(self.lock).hears(name)
     }
@@ -142,9 +142,9 @@ impl Evidence for Facts<'_> {
             Command::Acquire { members, .. }
             | Command::Renew { members, .. }
             | Command::Touch { members } => members.iter().any(is_it),
-            // The last members of a batch end the hold, even if its name is another member's.
+            // A batch's last members end the hold, even if the name is another member's.
             Command::Leave { leaving } => {
-                // A member served in a batch leaves its part to the others.
+                // A served batch member leaves the hold to the others.
                 let mut leaving = leaving.iter().filter(|one| !one.served);
                 let numbers: Vec<u64> = leaving.clone().map(|one| one.member.number()).collect();
                 let run = &self.before.run;
@@ -180,7 +180,7 @@ impl Evidence for Facts<'_> {
         self.record().arrivals()
     }
 
-    /// A member set aside is restored by its node's next touch, even if a late copy has requeued
+    /// A member set aside is restored by the node's next touch, even if a late copy has requeued
     /// it.
     fn could_be_granted(&self, waiting: Who) -> bool {
         self.is_due(waiting) && self.resource().is_queued(waiting)
@@ -188,7 +188,8 @@ impl Evidence for Facts<'_> {
 
     fn came_after(&self, waiter: Who, other: Who) -> bool {
         let record = self.record();
-        // `other` was granted earlier, while the waiter was skipped or its batch had just ended.
+        // `other` was granted earlier, while the waiter was skipped or the waiter's batch had just
+        // ended.
         let cut = |who| record.returned.get(&who).map(|returned| returned.cut);
         if cut(other).is_some() && cut(other) != cut(waiter) {
             return true;

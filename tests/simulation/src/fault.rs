@@ -1,4 +1,4 @@
-//! The faults, and the laws that hold despite them.
+//! The faults, and the laws under them.
 
 use laws::Law;
 
@@ -31,13 +31,13 @@ pub enum Fault {
     Drift,
     /// An attempt is cancelled, at any point.
     Cancel,
-    /// A caller takes its grant late, or not before the claim has ended.
+    /// A caller takes the grant late, or not before the claim has ended.
     Unread,
-    /// A holder requests its own lock once more.
+    /// A holder requests the same lock once more.
     Reenter,
     /// A guard is leaked.
     Leak,
-    /// A guard is forgotten: its hold is renewed until `max_hold`.
+    /// A guard is forgotten: the hold is renewed until `max_hold`.
     Forget,
     /// A process force-releases a lock.
     Force,
@@ -55,9 +55,9 @@ pub enum Fault {
     Standstill,
     /// Only the server's token counter is lost.
     LoseCount,
-    /// The server's token counter is lost, and its clock is set back, by a minute at most in all.
+    /// The server's token counter is lost, and the clock is set back, by a minute at most in all.
     TurnBack,
-    /// The server loses all data, with its connections or without.
+    /// The server loses all data, with the connections or without.
     Wipe,
     /// A replica takes over that lacks the last three seconds, and whose clock may be behind or
     /// ahead.
@@ -136,7 +136,7 @@ const WIPED: &[Law] =
 /// The laws that hold if a hold may be granted again; no waiter waits for ever, and no key stays
 /// behind.
 const FORGOTTEN: &[Law] = &[Law::S4, Law::S7, Law::S9, Law::F5, Law::L1, Law::L2, Law::L3, Law::L4];
-/// The same if keys of a lock may be lost without the others. A lock key without its flag shows no
+/// The same if keys of a lock may be lost without the others. A lock key without a flag shows no
 /// waiters: they are granted by their next touch, and not immediately. A hold whose queue entry was
 /// restored is granted once more, with another lease.
 const TORN: &[Law] = &[Law::S9, Law::L1, Law::L2, Law::L3, Law::L4];
@@ -157,7 +157,7 @@ const ACKNOWLEDGED: &[Law] = &[
 ];
 
 impl Fault {
-    /// The table: each fault, its name, and the laws that hold under it. Breaks of the other laws
+    /// The table: each fault, the name, and the laws that hold under it. Breaks of the other laws
     /// are only counted.
     pub const TABLE: [(Self, &'static str, &'static [Law]); 32] = [
         (Self::Break, "break", EVERYTHING),
@@ -238,7 +238,7 @@ impl Faults {
         self
     }
 
-    /// The faults that may happen.
+    /// The possible faults.
     pub fn all(&self) -> impl Iterator<Item = Fault> {
         let table = Fault::TABLE.iter().map(|(fault, ..)| *fault);
         table.filter(|fault| self.rate(*fault) > 0)

@@ -31,7 +31,7 @@ impl World {
         self.at(self.now + time, place, What::Turn { caller, turn });
     }
 
-    /// Lets a holder acquire its lock twice: by a second guard of the same hold, or by another
+    /// Lets a holder acquire the lock twice: by a second guard of the same hold, or by another
     /// attempt, which waits behind the holder's own hold.
     pub(crate) fn reenters(&mut self, place: Place, caller: usize, demand: Demand) {
         let Caller::Holds(section) = &mut self.processes[place.slot].callers[caller] else {
@@ -50,7 +50,7 @@ impl World {
         }
     }
 
-    /// Looks up the outcome of a holder's second attempt on its own lock.
+    /// Looks up the outcome of a holder's second attempt on the same lock.
     pub(crate) fn find_again(&mut self, place: Place, caller: usize, attempt: u64) {
         let found = self.event(place, |core| core.take(attempt));
         if matches!(found, End::Waits) {
@@ -159,14 +159,14 @@ impl World {
         }
         let Some(ask) = ask else { return self.rest(place, caller) };
         self.processes[place.slot].callers[caller] = Caller::Releases;
-        // A request that fails with its connection gets a response under another number.
+        // A request failed by a lost connection gets a response under another number.
         let request = self.send(place, ask);
         let is_open = self.processes[place.slot].open.contains_key(&request);
         let request = if is_open { request } else { self.requests };
         self.releases.insert(request, caller);
     }
 
-    /// Releases a hold as a caller that waits for the response.
+    /// Releases a hold as a caller waiting for the response.
     fn releases(&mut self, place: Place, number: u64, lock: usize, shared: &Shared) -> Option<Ask> {
         let who = (place.name, self.processes[place.slot].core.held_as(number));
         let was_there = self.is_held_by(lock, who);

@@ -28,7 +28,7 @@ pub(crate) struct Guard {
     pub(crate) slot: usize,
     pub(crate) name: u64,
     pub(crate) number: u64,
-    /// The member id of the hold on the server: in a batch, another member's id.
+    /// The hold's member id on the server: in a batch, another member's id.
     pub(crate) hold: u64,
     /// The weight the guard relies on.
     pub(crate) weight: u64,
@@ -49,7 +49,7 @@ struct LateCopy {
     member: Member,
     /// The position in the queue.
     place: u64,
-    /// The ticket of that position.
+    /// That position's ticket.
     ticket: u64,
 }
 
@@ -59,14 +59,14 @@ pub(crate) struct Record {
     pub(crate) guards: Vec<Guard>,
     /// The tokens reported for each hold.
     tokens: BTreeMap<Who, BTreeSet<u64>>,
-    /// The hold of the last exclusive guard, with its token.
+    /// The last exclusive guard's hold, with the token.
     last: Option<(Who, u64)>,
     waits: BTreeMap<Who, Wait>,
     line: BTreeMap<u64, Who>,
     tickets: u64,
-    /// The members of the present batch, with their tickets.
+    /// The present batch's members, with their tickets.
     pub(crate) served: BTreeMap<Who, u64>,
-    /// The members of ended batches that were not served, and wait again.
+    /// Unserved members of ended batches, which wait again.
     pub(crate) returned: BTreeMap<Who, cut::Returned>,
     /// The attempts still waiting after their batch was cut short, with their tickets.
     pub(crate) cut: BTreeMap<Who, u64>,
@@ -74,7 +74,7 @@ pub(crate) struct Record {
     late: BTreeMap<Who, LateCopy>,
     /// The members queued by the last command.
     pub(crate) came: Vec<Who>,
-    /// The tombstones that count, each with the end in ms. Time repeated by the server's clock
+    /// The valid tombstones, each with the end in ms. Time repeated by the server's clock
     /// counts twice: after the clock was set back a tombstone stays longer, but lock keys written
     /// since do not, and may end before the tombstone if the clock is set forward again.
     gone: BTreeMap<Who, u64>,
@@ -98,7 +98,7 @@ impl Record {
         self.wait(who, Wait { ticket, until_ms });
     }
 
-    /// Restores a member that was granted within a batch, with its earlier ticket.
+    /// Restores a member granted within a batch, with the earlier ticket.
     pub(crate) fn put_back(&mut self, who: Who, until_ms: u64) {
         let Some(ticket) = self.served.get(&who).copied() else { return };
         self.wait(who, Wait { ticket, until_ms });
@@ -132,12 +132,12 @@ impl Record {
         }
     }
 
-    /// The ticket of a waiting member.
+    /// A waiting member's ticket.
     pub(crate) fn ticket(&self, who: Who) -> Option<u64> {
         self.waits.get(&who).map(|wait| wait.ticket)
     }
 
-    /// Whether the process has a guard of the lock, or waits for it.
+    /// Whether the process has a guard on the lock, or waits for it.
     pub(crate) fn has(&self, name: u64) -> bool {
         self.guards.iter().any(|guard| guard.name == name)
             || self.waits.range((name, 0)..=(name, u64::MAX)).next().is_some()
@@ -162,7 +162,7 @@ impl Record {
         self.gone.values_mut().for_each(|until_ms| later(until_ms, passed_ms));
     }
 
-    /// Records the members ended by the command. `passed_ms` is the time of a clock never set back.
+    /// Records the members ended by the command. `passed_ms` is the time by a clock never set back.
     fn bury(&mut self, command: &Command, passed_ms: u64) {
         self.gone.retain(|_, until_ms| *until_ms > passed_ms);
         if let Command::Leave { leaving } = command {
@@ -188,7 +188,7 @@ impl World {
         answer: &Answer,
     ) {
         let now_ms = before.now_ms;
-        // This goes first: a waiter that requests again after its liveness deadline is requeued
+        // This goes first: a waiter that requests again after the liveness deadline is requeued
         // behind the waiters granted by this command.
         self.follow(lock, name, command, answer, before);
         let after = self.home(lock).locks[lock].holds(now_ms);
@@ -275,13 +275,13 @@ impl World {
         }
     }
 
-    /// Checks that a member that leaves is gone, and is not set aside either.
+    /// Checks that a leaving member is gone, and is not set aside either.
     fn is_gone(&mut self, lock: usize, command: &Command, now_ms: u64) {
         let Command::Leave { leaving } = command else { return };
         let state = &self.home(lock).locks[lock];
         let is_there =
             |member: &&Member| state.knows(member, now_ms) || state.aside().contains(&who(member));
-        // A served member has left its batch. A hold reduced since then may have its name.
+        // A served member has left the batch. A hold reduced since then may have its name.
         let leaving = leaving.iter().filter(|one| !one.served);
         let mut members = leaving.map(|leaving| &leaving.member);
         if let Some(member) = members.find(is_there).cloned() {
@@ -515,7 +515,7 @@ impl World {
         }
     }
 
-    /// Checks that a new guard has its hold's token: otherwise a resource would refuse its writes.
+    /// Checks that a new guard has the hold's token: otherwise a resource would refuse the writes.
     pub(crate) fn has_token(
         &mut self,
         place: Place,
@@ -580,7 +580,7 @@ impl World {
     }
 
     /// Handles a new subscription: the process confirms every grant that was under way. A guard is
-    /// notified of its end by its next renewal.
+    /// notified of the end by the next renewal.
     pub(crate) fn hears_again(&mut self, place: Place) {
         let core = &self.processes[place.slot].core;
         let has_guard = |number| {
@@ -620,7 +620,7 @@ impl World {
         self.processes[place.slot].returned = returned;
     }
 
-    /// Checks that an ended guard was notified of its end, unless that was impossible.
+    /// Checks that an ended guard was notified, unless that was impossible.
     pub(crate) fn was_told(&mut self, place: Place, shared: &Shared) {
         let process = &self.processes[place.slot];
         let until = process.world_us(shared.until());
@@ -630,7 +630,7 @@ impl World {
         }
     }
 
-    /// Checks that a grant never taken by its caller is released after a claim.
+    /// Checks that a grant never taken by the caller is released after a claim.
     pub(crate) fn lapses(
         &mut self,
         place: Place,

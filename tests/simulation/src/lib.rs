@@ -4,7 +4,7 @@
 //! A plan determines everything in a run, and a seed determines the plan: a history that breaks a
 //! law is replayed from the seed, on every machine.
 //!
-//! - `plan`, `fault`: the size of a run, its faults, and the laws that hold under them, in a table;
+//! - `plan`, `fault`: a run's size and faults, and the laws that hold under the faults, in a table;
 //! - `world`, `event_queue`: virtual time, event by event; `dice`: random numbers;
 //! - `network`, `server`, `resource`, `server_faults`: messages under way, the protocol's function
 //!   with a clock and a token counter, the locks and the demands for them, server faults;
@@ -51,12 +51,12 @@ pub use reduce::reduce;
 /// Runs a plan to the end.
 ///
 /// # Errors
-/// The first law broken by the run, among the laws that hold under the plan's faults.
+/// The first broken law, among the laws that hold under the plan's faults.
 pub fn run(plan: Plan) -> Result<Outcome, Breach> {
     world::World::new(plan).run()
 }
 
-/// Runs a plan to the end, and prints all requests and replies that contain `text`.
+/// Runs a plan to the end, and prints all requests and replies containing `text`.
 ///
 /// # Errors
 /// See [`run`].

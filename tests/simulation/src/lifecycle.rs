@@ -10,9 +10,9 @@ use crate::process::{Closing, Process};
 use crate::world::{MS, World};
 use laws::Law;
 
-/// The longest interval at which a process checks whether its machine was suspended.
+/// The longest interval at which a process checks whether the machine was suspended.
 const LOOKS_US: u64 = 1_000 * MS;
-/// The interval at which a closing node checks its progress.
+/// The interval at which a closing node checks the progress.
 const PROGRESS_US: u64 = 2 * MS;
 
 impl World {

@@ -14,9 +14,9 @@ use crate::routing::Way;
 use crate::server::index;
 use crate::world::{MS, World};
 
-/// The time after which a request counts as unanswered, and its connection is abandoned.
+/// The time after which a request counts as unanswered, and the connection is abandoned.
 pub(crate) const REQUEST_TIMEOUT_US: u64 = 2_000 * MS;
-/// The longest time that a copy of a request may stay in a buffer.
+/// The longest time for a request's copy in a buffer.
 pub(crate) const BUFFERED_US: u64 = 55_000 * MS;
 /// The longest time after a request until a copy of it may run, while the connection lasts.
 const REPEATED_US: u64 = 600 * MS;
@@ -44,7 +44,7 @@ impl World {
         self.dispatch(place, self.requests, Open { ask, way })
     }
 
-    /// Sends a request to the server that it is routed to.
+    /// Sends a request to the routed server.
     pub(crate) fn dispatch(&mut self, place: Place, request: u64, open: Open) -> u64 {
         let Open { ask, way: Way { server, waits, asking, .. } } = open.clone();
         self.tell(place, "sends", &ask);
@@ -83,7 +83,7 @@ impl World {
             Answer::Acquired(reply) => Some(reply.outcome.as_slice()),
             _ => None,
         };
-        // The copy of a refused acquire might be granted, and its caller would not know.
+        // The copy of a refused acquire might be granted, and the caller would not know.
         let got_nothing = |one: &Acquired| {
             matches!(one, Acquired::Busy | Acquired::Full { .. } | Acquired::Refused)
         };

@@ -29,7 +29,7 @@ One run, instead of what the seed says:
 
 ";
 
-/// The options of the command line.
+/// The command line options.
 pub(crate) struct Options {
     pub(crate) seed: u64,
     pub(crate) runs: u64,
@@ -150,7 +150,7 @@ impl Options {
     }
 }
 
-/// The command line of a single run.
+/// The command line for a single run.
 pub(crate) fn command(kind: &str, plan: &Plan) -> String {
     let usual = Plan::of(plan.seed, plan.events, plan.faults);
     let mut command =

@@ -7,24 +7,24 @@ use proto::{Acquired, Answer, Command};
 use crate::judge::{Who, is_not_served};
 use crate::world::World;
 
-/// A mechanism that can affect a lock.
+/// A mechanism with an effect on a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mechanism {
     /// Several waiters of a process are granted a hold together.
     Run,
-    /// A holder downgrades its lock to a read.
+    /// A holder downgrades the lock to a read.
     Downgrade,
     /// A guard is leaked.
     Leak,
     /// A guard is forgotten.
     Forget,
-    /// A holder acquires its lock twice.
+    /// A holder acquires the lock twice.
     Reenter,
     /// A guard is dropped.
     Drop,
     /// An attempt is cancelled.
     Cancel,
-    /// A wait ends by its time limit.
+    /// A wait ends by the time limit.
     TimedWait,
     /// A hold is force-released.
     Force,
@@ -38,15 +38,15 @@ pub enum Mechanism {
     QueueLimit,
     /// A waiter leaves the queue for a newer waiter.
     Newest,
-    /// A request is refused because its wait would be too long.
+    /// A request is refused because the wait would be too long.
     EarlyRefusal,
-    /// The process of a holder or a waiter is shut down.
+    /// A holder's or waiter's process is shut down.
     ShutDown,
     /// A request gets no response.
     LostAnswer,
     /// A response arrives at least half a second after the request.
     LateAnswer,
-    /// The process of a holder or a waiter reconnects or resubscribes.
+    /// A holder's or waiter's process reconnects or resubscribes.
     Reconnect,
     /// Another server takes over.
     FailOver,
@@ -58,7 +58,7 @@ pub enum Mechanism {
     FullMemory,
     /// A read or a permit is requested or held.
     Parts,
-    /// The fast path does not serve an acquire, and the node sends it again by its script.
+    /// The fast path does not serve an acquire, and the node sends it again by the script.
     NotServed,
     /// The lock is in the layout shared with JVMs.
     Peers,
@@ -69,7 +69,7 @@ pub enum Mechanism {
 const MECHANISMS: usize = 27;
 
 impl Mechanism {
-    /// Each mechanism with its name.
+    /// The mechanisms with their names.
     pub const TABLE: [(Self, &'static str); MECHANISMS] = [
         (Self::Run, "run"),
         (Self::Downgrade, "downgrade"),
@@ -135,7 +135,7 @@ impl Pairs {
         self.0[one as usize][other as usize]
     }
 
-    /// The pairs that can meet here, with their counts.
+    /// The pairs possible here, with their counts.
     pub fn all(&self) -> impl Iterator<Item = (Mechanism, Mechanism, u64)> {
         let all = Mechanism::TABLE.into_iter().map(|(of, _)| of);
         let here = move || all.clone().filter(|of| !Mechanism::ELSEWHERE.contains(of));
@@ -195,7 +195,7 @@ impl World {
         }
     }
 
-    /// Records a mechanism on all locks of a server.
+    /// Records a mechanism on all locks on a server.
     pub(crate) fn all_meet(&mut self, server: usize, mechanism: Mechanism) {
         for lock in 0..self.lives.len() {
             if self.homes[lock] == server {

@@ -1,4 +1,4 @@
-//! `Plan`: the seed and the sizes that determine a run.
+//! `Plan`: a run's seed and sizes.
 
 use crate::fault::{Fault, Faults};
 use crate::pairs::Pairs;
@@ -62,7 +62,7 @@ impl Plan {
         lock % self.slots()
     }
 
-    /// A lock's name: its number, preceded on a Cluster by a hash tag.
+    /// A lock's name: the number, preceded on a Cluster by a hash tag.
     pub(crate) fn name(&self, lock: usize) -> LockName {
         match self.primaries {
             1 => LockName::from(&*lock.to_string()),
@@ -71,7 +71,7 @@ impl Plan {
     }
 }
 
-/// The size of a run.
+/// A run's size.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Size {
     /// How many calls of a table or of the protocol's function happened.
@@ -82,7 +82,7 @@ pub struct Size {
     pub operations: u64,
 }
 
-/// The result of a run.
+/// A run's result.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// The size reached by the run.

@@ -1,4 +1,4 @@
-//! A process: a node's table, its clock, its shards, and its callers.
+//! A process: a node's table, with clock, shards and callers.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -112,7 +112,7 @@ pub(crate) struct Returned {
 /// A stage of the shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Closing {
-    /// Waits until no attempt is left, and no hold awaits its release.
+    /// Waits until no attempt is left, and no hold awaits release.
     Attempts,
     /// Waits until no hold is left or the time is up.
     Holds,
@@ -131,7 +131,7 @@ pub(crate) struct Open {
 pub(crate) struct Shard {
     pub(crate) is_subscribed: bool,
     pub(crate) is_connected: bool,
-    /// The number of the connected server.
+    /// The connected server's number.
     pub(crate) era: u64,
     /// The tokens and times by hash slot.
     pub(crate) seen: Vec<Seen>,
@@ -252,7 +252,7 @@ impl Seen {
     }
 
     /// Records the token in a reply or a message. As in the store, a late message from a previous
-    /// server counts as the present server's, because a message does not name its server.
+    /// server counts as the present server's, because a message does not name the server.
     pub(crate) fn note_token(&mut self, token: u64) {
         self.token = self.token.max(token);
     }
@@ -303,12 +303,12 @@ impl Process {
         }
     }
 
-    /// The process's time, once the process notices whether its machine was suspended.
+    /// The process's time, once the process notices whether the machine was suspended.
     pub(crate) fn moment(&self, now_us: u64) -> Moment {
         Moment::from_micros(self.counted(now_us - self.born_us))
     }
 
-    /// The process's time, before it notices whether its machine was suspended.
+    /// The process's time, before it notices whether the machine was suspended.
     pub(crate) fn timers(&self, now_us: u64) -> Moment {
         Moment::from_micros(self.counted(now_us - self.born_us - self.unseen))
     }
@@ -317,7 +317,7 @@ impl Process {
         (u128::from(passed_us) * u128::from(self.rate) / 1_000_000) as u64
     }
 
-    /// The world's time at this moment of the process.
+    /// The world's time at this process moment.
     pub(crate) fn world_us(&self, moment: Moment) -> u64 {
         let passed = u128::from(moment.as_micros()) * 1_000_000 / u128::from(self.rate);
         self.born_us + passed as u64 + 1
@@ -329,7 +329,7 @@ impl Process {
         self.told[slot] = self.told[slot].max(token);
     }
 
-    /// Records a server's reply: its tokens and times apply where the hash slot is now.
+    /// Records a server's reply: the tokens and times apply where the hash slot is now.
     pub(crate) fn note_answer(&mut self, server: usize, slot: usize) {
         let owner = self.routing.owner(slot);
         if owner != server {

@@ -1,4 +1,4 @@
-//! The server's replica: its copies by time, and how much of them it has acknowledged.
+//! The server's replica: copies by time, and how much of them it has acknowledged.
 
 use std::collections::VecDeque;
 

@@ -116,7 +116,7 @@ impl Resource {
         self.0.queue.len() as u64
     }
 
-    /// Whether the lock key shows that no other key has to be read.
+    /// Whether, by the lock key, no other key has to be read.
     pub(crate) fn is_unmarked(&self) -> bool {
         self.0.door.as_ref().is_none_or(|door| {
             matches!(door.held, queue::Held::Whole { .. }) && door.mark == Mark::None
@@ -128,7 +128,7 @@ impl Resource {
         self.0.queue.iter().any(|(_, member)| who(member) == waiting)
     }
 
-    /// Whether the member waits, and its node's liveness deadline has not expired.
+    /// Whether the member waits, and the node's liveness deadline has not expired.
     pub(crate) fn hopes(&self, waiting: Who, now_ms: u64) -> bool {
         let mut queue = self.0.queue.iter().map(|(_, member)| member);
         queue.any(|member| who(member) == waiting && self.is_patient(member, now_ms))
@@ -151,7 +151,7 @@ impl Resource {
         let holds = self.holds(now_ms);
         let is_holder = match self.0.run() {
             [] => holds.iter().any(|held| held.member == who(member)),
-            // A member that has left may have given its name to the others' hold.
+            // The others' hold may have the name of a member no longer there.
             run => {
                 let (name, number) = who(member);
                 holds.iter().any(|held| held.member.0 == name) && run.contains(&number)
@@ -236,10 +236,10 @@ fn held(member: &Member, weight: u64, ends_ms: Option<u64>, now_ms: u64) -> Held
     Held { member: who(member), weight, limit, ends_ms, is_live }
 }
 
-/// How long a member that was just queued, or requests again, keeps its position at least: its
+/// How long a member that was just queued, or requests again, keeps the position at least: the
 /// node's liveness deadline is only renewed if less than this is left.
 pub(crate) const NEWCOMER_MS: u64 = 10_000;
-/// How long a skipped member keeps its position.
+/// How long a skipped member keeps the position.
 pub(crate) const ASIDE_MS: u64 = 15_000;
-/// How long a touched member keeps its position.
+/// How long a touched member keeps the position.
 pub(crate) const TOUCHED_MS: u64 = PATIENCE_MS;

@@ -14,19 +14,19 @@ use crate::process::{Process, Shard};
 use crate::server::index;
 use crate::world::{MS, World};
 
-/// The host of all servers. A server's port is its index.
+/// The host of all servers. A server's port is the index.
 pub(crate) const HOST: &str = "server";
-/// How often a process refreshes its topology,
+/// How often a process refreshes the topology,
 const FOLLOW_US: u64 = 2_000 * MS;
 /// but never more often than this.
 const LEAST_US: u64 = 100 * MS;
 
-/// The primaries of the hash slots, as known to a process.
+/// The hash slots' primaries, as known to a process.
 pub(crate) struct Routing {
     owners: Vec<usize>,
     /// Whether a hash slot has moved since the core was last notified.
     has_moved: bool,
-    /// When the process refreshes its topology next.
+    /// When the process refreshes the topology next.
     looks_at: Option<u64>,
     /// Whether any server was reachable when the core was last notified.
     was_up: bool,
@@ -37,7 +37,7 @@ impl Routing {
         Self { owners, has_moved: false, looks_at: None, was_up: true }
     }
 
-    /// The owner of the hash slot, as known to the process.
+    /// The hash slot's owner, as known to the process.
     pub(crate) fn owner(&self, slot: usize) -> usize {
         self.owners[slot]
     }
@@ -46,7 +46,7 @@ impl Routing {
 /// How a request is routed.
 #[derive(Debug, Clone)]
 pub(crate) struct Way {
-    /// The index of the server that received the request last.
+    /// The last receiving server's index.
     pub(crate) server: usize,
     /// Whether the request is under way to that server: a paused request outlives the connection.
     pub(crate) is_sent: bool,
@@ -66,7 +66,7 @@ impl Way {
 }
 
 impl World {
-    /// The route of a new request.
+    /// A new request's route.
     pub(crate) fn way(&self, place: Place, ask: &Ask, waits: bool) -> Way {
         let slot = self.plan.slot(index(ask));
         let server = self.processes[place.slot].routing.owners[slot];
@@ -85,7 +85,7 @@ impl World {
         shard.is_connected && (shard.is_subscribed || !hears || self.servers.len() == 1)
     }
 
-    /// Sends a request again that was refused because of its hash slot. Returns the response if it
+    /// Sends a request again that was refused because of the hash slot. Returns the response if it
     /// goes to the core.
     pub(crate) fn routed(
         &mut self,
@@ -140,7 +140,7 @@ impl World {
         None
     }
 
-    /// Sends a request after its pause.
+    /// Sends a request after the pause.
     pub(crate) fn sent_again(&mut self, place: Place, request: u64) {
         let process = &self.processes[place.slot];
         if let Some(open) = process.open.get(&request) {

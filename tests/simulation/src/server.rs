@@ -23,7 +23,7 @@ use crate::world::{MS, World};
 /// The server's time at the start, µs.
 const START_US: u64 = 1_700_000_000_000_000;
 /// The greatest difference between two primaries' clocks: a tombstone must outlast a buffered
-/// request, even if its lock moves.
+/// request, even if the lock moves.
 const APART_US: u64 = 4_000 * MS;
 /// A request older than this has been in a buffer once.
 const FRESH_US: u64 = 5_000 * MS;
@@ -32,7 +32,7 @@ pub(crate) struct Server {
     pub(crate) locks: Vec<Resource>,
     /// The token counters by hash slot.
     pub(crate) counters: Counters,
-    /// The bounds of a command.
+    /// A command's bounds.
     bounds: Bounds,
     /// The clock: until the first time, in world time, it shows the second time, and then it runs.
     pub(crate) clock: (u64, u64),
@@ -40,7 +40,7 @@ pub(crate) struct Server {
     rate: u64,
     /// How far the clock was set back in total.
     pub(crate) set_back_us: u64,
-    /// The latest time shown by the clock before its last step.
+    /// The latest time shown by the clock before the last step.
     pub(crate) peak_us: u64,
     /// The subscription counted for each process, by name; 0 without a subscription.
     heard: Vec<u64>,
@@ -394,7 +394,7 @@ fn leave_out<T>(reply: &mut Reply<T>, with_time: bool) {
     }
 }
 
-/// The index of a lock, whose name is its number, behind the hash tag if there is one.
+/// The index of a lock, whose name is the number, behind the hash tag if there is one.
 pub(crate) fn index(ask: &Ask) -> usize {
     let name = ask.lock.as_str();
     let number = name.rsplit_once('}').map_or(name, |(_, number)| number);

@@ -10,7 +10,7 @@ use crate::world::{MS, World};
 
 /// The greatest difference between two servers' clocks.
 const APART_US: u64 = 5_000 * MS;
-/// How long the server keeps a tombstone: a minute by its clock.
+/// How long the server keeps a tombstone: a minute by the server's clock.
 const MINUTE_US: u64 = 60_000 * MS;
 
 impl World {
@@ -103,7 +103,7 @@ impl World {
         }
     }
 
-    /// Replaces the server, and breaks its connections.
+    /// Replaces the server, and breaks the connections.
     fn replace(&mut self, server: usize) -> bool {
         let down_until = self.now + self.dice.of(1, 3_000 * MS);
         let of = &mut self.servers[server];

@@ -1,4 +1,4 @@
-//! The laws for the end of a run: everything comes to rest, and nothing stays behind.
+//! The laws at the end: everything comes to rest, and nothing stays behind.
 
 use crate::judge::Who;
 use crate::resource::Resource;
@@ -44,15 +44,15 @@ impl World {
         })
     }
 
-    /// The members set aside, except batch members served before their batch ended without its
-    /// node: nothing restores them.
+    /// The members set aside, except members served in a batch that their node did not end: nothing
+    /// restores them.
     fn aside(&self, lock: usize, state: &Resource) -> Vec<Who> {
         let is_done = |who: &Who| self.records[lock].returned.get(who).is_some_and(|it| !it.waits);
         let is_done = |who: &Who| !laws::SERVED_MEMBERS_STAY_GONE && is_done(who);
         state.aside().into_iter().filter(|who| !is_done(who)).collect()
     }
 
-    /// Any member of the process known to a server, with its lock.
+    /// Any member of the process known to a server, with the lock.
     pub(crate) fn remains_of(&mut self, name: u64) -> Option<(usize, Who)> {
         self.expire();
         self.stored().find_map(|(lock, state, now_ms)| {

@@ -43,7 +43,7 @@ pub(crate) struct World {
     pub(crate) names: Vec<LockName>,
     pub(crate) servers: Vec<Server>,
     pub(crate) cluster: Cluster,
-    /// The index of the server that has each lock's lock key.
+    /// The index of the server with each lock's lock key.
     pub(crate) homes: Vec<usize>,
     pub(crate) processes: Vec<Process>,
     /// The slot of each living process, by name.
@@ -66,7 +66,7 @@ pub(crate) struct World {
     pub(crate) is_calm: bool,
     broken: Option<Broken>,
     pub(crate) outcome: Outcome,
-    /// The text that selects the requests and replies to print.
+    /// The text for selecting the requests and replies to print.
     pub(crate) trace: Option<String>,
 }
 

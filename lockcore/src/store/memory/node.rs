@@ -170,8 +170,8 @@ impl Store for MemoryNode {
 
     fn reopen_subscription(&self) {
         let mut state = self.shared.state();
-        // A deaf node must stay deaf: after `Resubscribed`, its next touch would request another
-        // subscription, for ever.
+        // A node set deaf by a test stays so: after `Resubscribed`, the next touch would request
+        // another subscription, for ever.
         if state.deaf.has(self.node.as_str()) {
             return;
         }
