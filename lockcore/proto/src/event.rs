@@ -34,7 +34,7 @@ pub enum Event {
         /// The member ids.
         numbers: Vec<u64>,
     },
-    /// A waiting member must request the lock again: it may be free.
+    /// A waiting member is woken, because the lock may be free.
     Poked {
         /// The member id.
         number: u64,
