@@ -3,6 +3,7 @@
 //!
 //! The rules of each command are in `docs/protocol.md`.
 
+pub(crate) mod confirmation;
 mod links;
 pub(crate) mod memory;
 pub(crate) mod process;
@@ -36,8 +37,8 @@ use crate::operate::status::ServerStatus;
 pub(crate) struct Replies {
     /// A reply per command.
     pub(crate) answers: Answers,
-    /// How many replicas have the renewals, if confirmation was requested.
-    pub(crate) replicas: u32,
+    /// The reason why renewals do not count that were to be confirmed and were not.
+    pub(crate) unconfirmed: Option<StoreError>,
 }
 
 impl Replies {
@@ -50,7 +51,7 @@ impl Replies {
 
 impl From<Answers> for Replies {
     fn from(answers: Answers) -> Self {
-        Self { answers, replicas: 0 }
+        Self { answers, unconfirmed: None }
     }
 }
 
@@ -110,10 +111,10 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
         None
     }
 
-    /// Like [`send`](Self::send), for renewals, and then waits until replicas have them. Returns
-    /// how many do. Only used if replicas are required.
+    /// Like [`send`](Self::send), for renewals, and then waits until their writes are confirmed. Only
+    /// used if a [`Confirmation`](confirmation::Confirmation) is set.
     fn confirm(&self, batch: Batch, then: Then) {
-        let error = "this store has no replicas";
+        let error = "this store confirms no writes";
         then.take(batch, Err(StoreError::refused(LockErrorKind::Unsupported, error)));
     }
 

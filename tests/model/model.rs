@@ -218,7 +218,7 @@ impl Locking {
     pub(crate) fn rules(&self) -> Rules {
         Rules {
             confirm_grants: false,
-            replicas: 0,
+            confirms_writes: false,
             layout: if self.scope.beside_jvms { REDISSON } else { QUEUE },
             window: usize::MAX,
             acquires: self.scope.acquires,

@@ -26,8 +26,8 @@ pub enum LockErrorKind {
     /// The store is disconnected, or did not respond within the `request_timeout`, for the
     /// request's `store_wait` or longer. If the caller's wait is shorter and ends first, the error
     /// is a [`Timeout`](Self::Timeout). Also: the server is loading its data, fewer replicas
-    /// acknowledged the grant than `require_replicas` demands, or the request has lost its position
-    /// 4 095 times.
+    /// acknowledged the grant than `require_replicas` demands, the grant was not on the disk within
+    /// the time of `require_fsync`, or the request has lost its position 4 095 times.
     Unavailable,
     /// The server refuses writes: it is a replica, has too few replicas, or cannot save to disk.
     ReadOnly,

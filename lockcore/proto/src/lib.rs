@@ -24,7 +24,8 @@
 //!    [`confirmation`](node::Core::confirmation), [`downgrade`](node::Core::downgrade).
 //! 2. *The store*: [`replied`](node::Core::replied) or [`unanswered`](node::Core::unanswered) for
 //!    each request returned by a method or by [`Effect::Send`](node::Effect::Send),
-//!    [`confirmed`](node::Core::confirmed) for each [`Effect::Confirm`](node::Effect::Confirm),
+//!    [`unconfirmed`](node::Core::unconfirmed) if the store did not confirm the write of an
+//!    [`Effect::Confirm`](node::Effect::Confirm),
 //!    [`heard`](node::Core::heard) for a message, [`linked`](node::Core::linked) for a connection
 //!    that is lost or re-established, preceded by [`moved`](node::Core::moved) if commands go to
 //!    another server from then on.

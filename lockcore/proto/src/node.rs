@@ -104,8 +104,9 @@ const TOO_MANY_AT_ONCE: &str =
 pub struct Rules {
     /// Whether a grant that came as a message is renewed before it is handed out.
     pub confirm_grants: bool,
-    /// The number of replicas that have to have a grant or a renewal before it counts; 0 asks none.
-    pub replicas: u32,
+    /// Whether a grant or a renewal counts only once the store has confirmed its write: on replicas
+    /// or on disk.
+    pub confirms_writes: bool,
     /// The layout of the keys.
     pub layout: &'static dyn Layout,
     /// The most acquires that are repeated on their way in each lane at once: a time-out is to
@@ -131,7 +132,7 @@ impl Default for Rules {
     fn default() -> Self {
         Self {
             confirm_grants: false,
-            replicas: 0,
+            confirms_writes: false,
             layout: QUEUE,
             window: 64,
             acquires: 256,
@@ -536,21 +537,22 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// A renewal was answered, and so many replicas have it.
-    pub fn confirmed(&mut self, ask: &Ask, (answer, replicas): (&Answer, u32)) {
-        match (&ask.command, answer) {
-            (Command::Renew { .. } | Command::Confirm { .. }, Answer::Renewed(reply))
-                if replicas < self.rules.replicas =>
-            {
-                self.succeeded(ask);
-                for (member, outcome) in ask.command.renews().iter().zip(&reply.outcome) {
-                    match outcome {
-                        Renewed::Held => self.unacknowledged(member, replicas),
-                        Renewed::NotHeld => self.renewed(ask, member, *outcome, &[]),
-                    }
-                }
+    /// The store did not confirm the write of a renewal. The `answer` to the renewal, if there is
+    /// one, names the members that are not held at all.
+    pub fn unconfirmed(&mut self, ask: &Ask, answer: Option<&Answer>, error: &StoreError) {
+        match answer {
+            Some(_) => self.succeeded(ask),
+            None => self.failed(ask, error),
+        }
+        let outcomes = match answer {
+            Some(Answer::Renewed(reply)) => &reply.outcome[..],
+            _ => &[],
+        };
+        for (at, member) in ask.command.renews().iter().enumerate() {
+            match outcomes.get(at) {
+                Some(Renewed::NotHeld) => self.renewed(ask, member, Renewed::NotHeld, &[]),
+                Some(Renewed::Held) | None => self.refuse_unconfirmed(member, error),
             }
-            _ => self.replied(ask, answer),
         }
     }
 

@@ -23,6 +23,7 @@ use crate::api::locks::Locks;
 use crate::node::{Inbox, Node, Settings};
 use crate::option_setters;
 use crate::store::Store;
+use crate::store::confirmation::{Confirmation, ConfirmedBy};
 use crate::store::memory::MemoryStore;
 use crate::store::process;
 use crate::store::seen::SeenTokens;
@@ -77,6 +78,7 @@ pub struct LocksBuilder {
     defaults: LockOptions,
     confirm_grants: bool,
     replicas: Option<(u32, Duration)>,
+    fsync: bool,
     redact_names: bool,
     request_timeout: Duration,
     #[cfg(feature = "redis")]
@@ -120,6 +122,7 @@ impl LocksBuilder {
             defaults: LockOptions::new(),
             confirm_grants: false,
             replicas: None,
+            fsync: false,
             redact_names: false,
             request_timeout: Duration::from_secs(2),
             #[cfg(feature = "redis")]
@@ -225,6 +228,31 @@ impl LocksBuilder {
         self
     }
 
+    /// Hands a grant out only once it is on the disk of the server: with `appendfsync everysec` a
+    /// grant takes a second or two, so set `appendfsync always`. A grant then survives a crash of
+    /// the server and the loss of its power. Off by default.
+    ///
+    /// The server needs `appendonly yes` and Redis or Valkey 7.2 or newer, and the user `+waitaof`:
+    /// connecting writes once and waits for the disk, and names the setting to change. A grant that
+    /// is not on the disk in time is released, and refused with
+    /// [`Unavailable`](crate::LockErrorKind::Unavailable). A renewal counts in the same way: a
+    /// guard's [deadline](crate::LockGuard::deadline) follows the last renewal on the disk. So a
+    /// hold is lost when the disk takes longer than the lease.
+    ///
+    /// The longest time for the disk is that of [`require_replicas`](Self::require_replicas), else
+    /// the [`request_timeout`](Self::request_timeout). It has to be below a third of each lease:
+    /// building and requests refuse a shorter one. With `require_replicas(n, …)` *n* replicas have
+    /// to have the write on their disks, too (`WAITAOF 1 n`), and a replica without `appendonly yes`
+    /// does not count. `WAITAOF` uses the four connections of `require_replicas`.
+    ///
+    /// Not for a store in memory, a quorum, a [`redis::Client`](crate::Servers) or a pool of yours,
+    /// nor with [`leave_in_outage`](crate::LockRequest::leave_in_outage), which the layers'
+    /// `fail_open` sets: an [`InvalidOption`](crate::LockErrorKind::InvalidOption).
+    pub fn require_fsync(mut self, fsync: bool) -> Self {
+        self.fsync = fsync;
+        self
+    }
+
     /// Keeps lock names out of the logs, of [`activity`](Locks::activity) and of
     /// [`survey`](Locks::survey). Off by default. Guards, keys in the store, and possibly errors
     /// still contain the names.
@@ -309,7 +337,7 @@ impl LocksBuilder {
     ///
     /// # Errors
     /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) if an option is out of its range, or
-    /// if [`require_replicas`](Self::require_replicas) is set.
+    /// if [`require_replicas`](Self::require_replicas) or [`require_fsync`](Self::require_fsync) is set.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -322,15 +350,15 @@ impl LocksBuilder {
     ///
     /// # Errors
     /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) if an option is out of its range, or
-    /// if [`require_replicas`](Self::require_replicas) is set.
+    /// if [`require_replicas`](Self::require_replicas) or [`require_fsync`](Self::require_fsync) is set.
     ///
     /// # Panics
     /// Outside a tokio runtime.
     pub fn on_memory(self, store: &MemoryStore) -> Result<Locks, LockError> {
         self.check()?;
-        if self.replicas.is_some() {
-            let range = "left out: a store in memory has no replicas";
-            return Err(ConfigError::new("require_replicas", "set", range).into());
+        if let Some(confirmation) = self.confirmation() {
+            let range = "left out: a store in memory has neither replicas nor a disk";
+            return Err(confirmation.refused(range).into());
         }
         Ok(Locks::of_node(self.memory_node(store, new_node(), None)))
     }
@@ -367,7 +395,7 @@ impl LocksBuilder {
             class: self.class.clone().unwrap_or_default(),
             defaults: self.defaults,
             confirm_grants: self.confirm_grants,
-            replicas: self.replicas.map_or(0, |(count, _)| count),
+            confirmation: self.confirmation(),
             redact_names: self.redact_names,
             request_timeout: self.request_timeout,
             store_wait: self.default_store_wait(),
@@ -378,6 +406,20 @@ impl LocksBuilder {
             waiting: Arc::new(Semaphore::new(slots)),
         };
         Node::start(store, id, settings, Handle::current(), inbox)
+    }
+
+    /// The way in which grants and renewals are confirmed. Replicas that are required beside the
+    /// disk have to have a write on their disks, too.
+    fn confirmation(&self) -> Option<Confirmation> {
+        let by = match (self.fsync, self.replicas) {
+            (true, replicas) => {
+                ConfirmedBy::Fsync { replicas: replicas.map_or(0, |(count, _)| count) }
+            }
+            (false, Some((count, _))) => ConfirmedBy::Replicas(count),
+            (false, None) => return None,
+        };
+        let timeout = self.replicas.map_or(self.request_timeout, |(_, timeout)| timeout);
+        Some(Confirmation { by, timeout })
     }
 
     /// The wait for the store of requests that do not set it.
@@ -408,6 +450,9 @@ impl LocksBuilder {
                 let value = format!("{count} within {timeout:?}");
                 return Err(ConfigError::new("require_replicas", value, range));
             }
+        }
+        if let Some(confirmation) = self.confirmation() {
+            confirmation.check_lease(self.defaults.checked()?.lease)?;
         }
         check_time("request_timeout", self.request_timeout)?;
         #[cfg(feature = "redis")]

@@ -159,7 +159,8 @@ impl LockRequest {
     /// [`store_wait`](Self::store_wait), with the store's error. Off by default: a queued request
     /// keeps its position as long as the server does, and may be served when the store is back. For
     /// callers that go on without the lock during an outage, as with `fail_open` of lock-tower's
-    /// layers.
+    /// layers: with [`require_fsync`](crate::LocksBuilder::require_fsync) it is an
+    /// [`InvalidOption`](LockErrorKind::InvalidOption).
     pub fn leave_in_outage(mut self, leaves: bool) -> Self {
         self.local.leaves_in_outage = leaves;
         self
@@ -263,6 +264,10 @@ impl LockRequest {
         let demand = demand?;
         let terms = self.options.checked()?;
         let settings = &self.node.settings;
+        if let Some(confirmation) = &settings.confirmation {
+            confirmation.check_lease(terms.lease)?;
+            confirmation.check_outage(self.local.leaves_in_outage)?;
+        }
         let mode = match (terms.when_busy, terms.wait) {
             (WhenBusy::Refuse, _) | (_, Some(Duration::ZERO)) => Mode::Try,
             _ => mode,

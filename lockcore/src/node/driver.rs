@@ -136,7 +136,7 @@ impl Driver {
     ) -> Self {
         let rules = Rules {
             confirm_grants: settings.confirm_grants,
-            replicas: settings.replicas,
+            confirms_writes: settings.confirmation.is_some(),
             layout: settings.layout,
             runs: settings.run_limit as usize,
             born_us: Some(store.now_us()),
@@ -339,8 +339,8 @@ impl Driver {
         self.send_then(ask, move |answer| driver.observer.held_by(&wait, answer));
     }
 
-    /// Sends requests in order, together where possible. With `confirmed`, they are renewals that
-    /// replicas must have.
+    /// Sends requests in order, together where possible. With `confirmed`, they are renewals
+    /// whose writes the store confirms.
     fn send_all(self: &Arc<Self>, asks: Vec<Ask>, confirmed: bool) {
         let together = |command: &Command| self.settings.layout.goes_together(command);
         let topology = self.store.topology();
@@ -379,12 +379,13 @@ impl Driver {
 
     fn replied(self: &Arc<Self>, batch: &[Ask], replied: &Replied) {
         self.with(|core| match replied {
-            Ok(Replies { answers, replicas }) => {
+            Ok(Replies { answers, unconfirmed }) => {
                 debug_assert_eq!(batch.len(), answers.len(), "each command has an answer");
                 for (ask, answer) in batch.iter().zip(answers) {
-                    match answer {
-                        Ok(answer) => core.confirmed(ask, (answer, *replicas)),
-                        Err(error) => core.unanswered(ask, error),
+                    match (answer, unconfirmed) {
+                        (Ok(answer), None) => core.replied(ask, answer),
+                        (Err(error), None) => core.unanswered(ask, error),
+                        (answer, Some(error)) => core.unconfirmed(ask, answer.as_ref().ok(), error),
                     }
                 }
             }

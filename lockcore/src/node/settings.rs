@@ -7,6 +7,7 @@ use proto::layout::{Ability, Layout};
 use proto::{Label, LockErrorKind};
 use tokio::sync::Semaphore;
 
+use crate::store::confirmation::Confirmation;
 use crate::types::error::LockError;
 use crate::types::options::LockOptions;
 use crate::types::trace_links::TraceLinks;
@@ -22,8 +23,8 @@ pub(crate) struct Settings {
     pub(crate) class: Box<str>,
     pub(crate) defaults: LockOptions,
     pub(crate) confirm_grants: bool,
-    /// How many replicas must have a grant or a renewal before it counts.
-    pub(crate) replicas: u32,
+    /// The way in which a grant or a renewal is confirmed before it counts.
+    pub(crate) confirmation: Option<Confirmation>,
     pub(crate) redact_names: bool,
     pub(crate) request_timeout: Duration,
     /// The default wait for the store.

@@ -33,10 +33,10 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use confirmations::Confirmations;
-pub(crate) use confirmations::Replicas;
 pub(crate) use standing::{Mark, Marks, Used};
 
 use crate::operate::status::{Connection, ServerStatus};
+use crate::store::confirmation::Confirmation;
 use crate::store::process;
 use crate::store::{
     Listener, Outage, Replies, Search, Standing, Store, StoreFuture, Then, begin, no_primary,
@@ -46,6 +46,7 @@ use acl::{AclCheck, Rights};
 use hooks::{OfCommands, OfMessages};
 use in_flight::InFlight;
 use node_key::NodeKeys;
+use preflight::Needs;
 use run::Run as _;
 use search::RedisSearch;
 use server::Server;
@@ -65,8 +66,8 @@ pub(crate) struct RedisSettings {
     pub(crate) probe: Option<LockName>,
     pub(crate) request_timeout: Duration,
     pub(crate) layout: &'static dyn Layout,
-    /// The replicas required for a grant.
-    pub(crate) replicas: Option<Replicas>,
+    /// The way in which a grant is confirmed.
+    pub(crate) confirmation: Option<Confirmation>,
     /// The token lower bound.
     pub(crate) server_time: Arc<ServerTime>,
     pub(crate) role: Role,
@@ -100,7 +101,7 @@ pub(crate) struct RedisStore {
     of_commands: Arc<OfCommands>,
     subscription: Subscription,
     of_messages: Arc<OfMessages>,
-    /// The connections for grants that require confirmation by replicas.
+    /// The connections for grants whose writes are confirmed.
     confirmations: Option<Confirmations>,
     mark: Option<Arc<Mark>>,
     node_keys: NodeKeys,
@@ -123,7 +124,7 @@ impl RedisStore {
             probe,
             request_timeout,
             layout,
-            replicas,
+            confirmation,
             server_time,
             role,
         } = settings;
@@ -149,10 +150,12 @@ impl RedisStore {
             closed.clone(),
         )
         .await?;
-        preflight::check_server(&link, hello, topology).await?;
+        preflight::check_server(&link, hello, Needs { topology, confirmation }).await?;
         let namespace = namespace.as_deref();
-        let Rights { mut extras, node: may_tell } = match &probe {
-            Some(probe) => AclCheck { wire: &wire, namespace, probe }.check(&link).await?,
+        let Rights { mut extras, node: may_tell, .. } = match &probe {
+            Some(probe) => {
+                AclCheck { wire: &wire, namespace, probe, confirmation }.check(&link).await?
+            }
             None => Rights::default(),
         };
         let mark = match role {
@@ -171,16 +174,17 @@ impl RedisStore {
         if extras.info {
             preflight::check_settings(&link, is_watched).await?;
         }
-        if replicas.is_some() {
-            // Checks the right to `WAIT`.
-            link.run(redis::cmd("WAIT").arg(0).arg(1).to_owned())
-                .await
-                .map_err(LockError::of_store)?;
-        }
         let server = Arc::new(Server { wire: wire.clone(), link: link.clone(), server_time });
-        let confirmations = replicas.map(|replicas| {
-            Confirmations::start(&connector, &server, replicas, request_timeout, &closed)
-        });
+        let confirmations = match confirmation {
+            Some(by) => {
+                let probe = probe.as_ref();
+                Some(
+                    Confirmations::start(&connector, &server, by, request_timeout, probe, &closed)
+                        .await?,
+                )
+            }
+            None => None,
+        };
         let channel = keys::grants_channel(prefix, node.as_str());
         // ACLs list patterns literally, and this pattern is different for each node.
         let pattern = layout.pattern(node);

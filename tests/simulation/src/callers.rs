@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use proto::node::{Ask, Outcome as End, Phase, Request};
 use proto::{
-    Answer, Command, Demand, Label, Member, Mode, Renewal, Renewed, StoreError, Terms, WhenBusy,
+    Answer, Command, Demand, Label, LockErrorKind, Member, Mode, Renewal, Renewed, StoreError,
+    Terms, WhenBusy,
 };
 
 use crate::event_queue::{Place, What};
@@ -272,8 +273,8 @@ impl World {
         self.tell(place, "is answered", &(&ask, &answer));
         let believed = self.believed(place, &ask);
         self.looks(place, |core| match (&answer, replicas) {
-            (Ok(answer), Some(count)) => core.confirmed(&ask, (answer, count)),
-            (Ok(answer), None) => core.replied(&ask, answer),
+            (Ok(answer), Some(0)) => core.unconfirmed(&ask, Some(answer), &no_replica()),
+            (Ok(answer), _) => core.replied(&ask, answer),
             (Err(error), _) => core.unanswered(&ask, error),
         });
         if answer.is_err() {
@@ -338,4 +339,9 @@ impl World {
         }
         self.is_known(place, ask, answer);
     }
+}
+
+/// The error of a write that the replica did not acknowledge in time.
+fn no_replica() -> StoreError {
+    StoreError::refused(LockErrorKind::Unavailable, "0 of 1 replicas")
 }

@@ -32,7 +32,7 @@ impl World {
         let servers = self.servers.iter().map(|server| (server.era, server.time_us(now)));
         let servers = (servers.collect(), self.cluster.owners().to_vec());
         let callers = self.plan.callers as usize;
-        let mut process = Process::new(name, seed, now, rate, servers, callers, u32::from(waits));
+        let mut process = Process::new(name, seed, now, rate, servers, callers, waits);
         match self.lanes(&process) {
             Some(lanes) => drop(process.core.set_lanes(lanes)),
             // A Cluster has no fast path, and some users lack the right.

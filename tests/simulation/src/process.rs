@@ -266,14 +266,14 @@ impl Process {
         rate: u64,
         (servers, owners): (Vec<(u64, u64)>, Vec<usize>),
         callers: usize,
-        replicas: u32,
+        confirms_writes: bool,
     ) -> Self {
         let shards: Vec<_> =
             servers.into_iter().map(|server| Shard::new(server, owners.len())).collect();
         let id = NodeId::from(&*format!("{name:022}"));
         let rules = Rules {
             confirm_grants: false,
-            replicas,
+            confirms_writes,
             layout: QUEUE,
             window: 64,
             // Often too few for the callers.

@@ -45,8 +45,9 @@ pub enum Effect<P> {
     /// Sends the request, whose answer [`Core::replied`](crate::node::Core::replied) or
     /// [`Core::unanswered`](crate::node::Core::unanswered) takes.
     Send(Ask),
-    /// Sends this renewal and waits for replicas. [`Core::confirmed`](crate::node::Core::confirmed)
-    /// takes the answer and the number of replicas that have it.
+    /// Sends this renewal and has the store confirm its write.
+    /// [`Core::replied`](crate::node::Core::replied) takes the answer to a confirmed renewal,
+    /// [`Core::unconfirmed`](crate::node::Core::unconfirmed) the reason why it does not count.
     Confirm(Ask),
     /// Wakes the caller, which has something to look up.
     Wake(P),

@@ -185,9 +185,8 @@ impl<P: Mirror> Core<P> {
         }
         let is_short = certain < claim / 2;
         let is_forgeable = matches!(source, GrantSource::Message) && self.rules.confirm_grants;
-        let has_replicas = self.rules.replicas > 0;
         let is_doubted = is_doubted || anchor < self.doubt;
-        match is_short || is_forgeable || has_replicas || is_doubted {
+        match is_short || is_forgeable || self.rules.confirms_writes || is_doubted {
             true => Certainty::Doubted,
             false => Certainty::Certain,
         }
@@ -201,23 +200,17 @@ impl<P: Mirror> Core<P> {
         self.background(ask);
     }
 
-    /// Too few replicas have the grant or the renewal: after a failover the lock could be granted
-    /// to another, while a guard still relies on it here.
-    pub(super) fn unacknowledged(&mut self, member: &Member, replicas: u32) {
+    /// The store did not confirm the write of the grant or the renewal: after a failover or a power
+    /// loss the lock could be granted to another, while a guard still relies on it here.
+    pub(super) fn refuse_unconfirmed(&mut self, member: &Member, error: &StoreError) {
         let now = self.now;
         let Some(number) = self.known(member) else { return };
-        let kind = LockErrorKind::Unavailable;
-        let wanted = self.rules.replicas;
-        let refused = |what: &str| {
-            let detail = format!("{replicas} of {wanted} replicas acknowledged the {what} in time");
-            StoreError::refused(kind, detail)
-        };
         let entry = &self.table.entries()[&number];
         if !matches!(entry.state, State::Confirming { .. } | State::ConfirmingRun) {
-            return self.renewal_failed(member, &refused("renewal"));
+            return self.renewal_failed(member, error);
         }
         let (lock, of) = (entry.lock.clone(), entry.mirror.clone());
-        let refusal = Refusal::Store(refused("grant"));
+        let refusal = Refusal::Store(error.clone());
         if let State::ConfirmingRun = entry.state {
             self.refuse_first(number, &refusal);
         } else {

@@ -67,8 +67,9 @@ impl<P: Mirror> Core<P> {
             _ => traffic.leaving += 1,
         }
         let ask = Ask { background: true, ..ask };
-        // A failover takes back a renewal that replicas do not have: no guard is to rely on it.
-        let is_confirmed = self.rules.replicas > 0 && !ask.command.renews().is_empty();
+        // A failover or a power loss takes back a renewal that is in the memory of its server only:
+        // no guard may rely on such a renewal.
+        let is_confirmed = self.rules.confirms_writes && !ask.command.renews().is_empty();
         self.push(if is_confirmed { Effect::Confirm(ask) } else { Effect::Send(ask) });
     }
 

@@ -680,7 +680,7 @@ impl<P: Mirror> Core<P> {
         self.serve_next(first, Some(self.now));
     }
 
-    /// Too few replicas have the grant of a run: the first of its members is refused.
+    /// The store did not confirm the grant of a run: the first of its members is refused.
     pub(super) fn refuse_first(&mut self, first: u64, refusal: &Refusal) {
         let now = self.now;
         if !self.has_next(first) {

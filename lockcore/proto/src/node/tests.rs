@@ -3,6 +3,7 @@
 mod attempts;
 mod clocks;
 mod closing;
+mod confirmed;
 mod fence;
 mod giving_back;
 mod grants;
@@ -12,7 +13,6 @@ mod lines;
 mod moved;
 mod newest;
 mod releases;
-mod replicas;
 mod revoked;
 mod runs;
 mod shared;

@@ -13,7 +13,7 @@ impl LocksBuilder {
     ///
     /// # Errors
     /// As [`Locks::connect`], and [`InvalidOption`](crate::LockErrorKind::InvalidOption) if pool
-    /// and URL lead to different servers.
+    /// and URL lead to two servers, or if [`require_fsync`](Self::require_fsync) is set.
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.
@@ -25,6 +25,7 @@ impl LocksBuilder {
         pool: deadpool_redis::Pool,
         url: impl AsRef<str>,
     ) -> Result<Locks, LockError> {
+        self.check_connections(true)?;
         let connector = Connector::from_pool(pool, url.as_ref(), &self.tls, self.timeouts())?;
         self.on_redis(connector).await
     }

@@ -72,13 +72,13 @@ impl LocksBuilder {
             let value = format!("{max_lease:?}");
             return Err(ConfigError::new("max_lease", value, "100 ms to 24 h").into());
         }
+        if let Some(confirmation) = self.confirmation() {
+            let range = "left out: a primary of a quorum has no replicas, and counts after a \
+                         restart once it has forgotten nothing for the longest lease";
+            return Err(confirmation.refused(range).into());
+        }
         let set = [
             (self.redisson_peers, "redisson_peers", "left out: JVMs know no quorum"),
-            (
-                self.replicas.is_some(),
-                "require_replicas",
-                "left out: a primary of a quorum has no replicas",
-            ),
             (
                 self.run_limit.is_some_and(|limit| limit > 1),
                 "run_limit",

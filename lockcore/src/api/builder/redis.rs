@@ -17,7 +17,7 @@ use crate::node::Inbox;
 use crate::store::process;
 use crate::store::redis::cluster::{ClusterSettings, ClusterStore};
 use crate::store::redis::server_time::ServerTime;
-use crate::store::redis::{Mark, RedisSettings, RedisStore, Replicas, Role};
+use crate::store::redis::{Mark, RedisSettings, RedisStore, Role};
 use crate::store::seen::SeenTokens;
 use crate::types::error::LockError;
 use crate::types::key::LockKey;
@@ -77,6 +77,11 @@ impl LocksBuilder {
         self
     }
 
+    /// Refuses connections of the user where writes cannot be confirmed on them.
+    pub(super) fn check_connections(&self, are_of_user: bool) -> Result<(), ConfigError> {
+        self.confirmation().map_or(Ok(()), |it| it.check_connections(are_of_user))
+    }
+
     /// Connects to all primaries of a Redis Cluster.
     pub(super) async fn on_cluster(mut self, cluster: Cluster) -> Result<Locks, LockError> {
         self.fails_over = true;
@@ -97,7 +102,7 @@ impl LocksBuilder {
             label: self.label.clone(),
             namespace: self.namespace.clone(),
             timeouts: self.timeouts(),
-            replicas: self.replicas.map(|(count, timeout)| Replicas { count, timeout }),
+            confirmation: self.confirmation(),
         };
         let store = ClusterStore::connect(&cluster, settings, Arc::new(inbox.clone())).await?;
         Ok(log_connected(self.build(Arc::new(store), node, &inbox)))
@@ -133,7 +138,7 @@ impl LocksBuilder {
             ),
             request_timeout: self.request_timeout,
             layout: layout::of(self.redisson_peers),
-            replicas: self.replicas.map(|(count, timeout)| Replicas { count, timeout }),
+            confirmation: self.confirmation(),
             server_time: Arc::new(seen.map_or_else(ServerTime::default, ServerTime::of_quorum)),
             role: mark.map_or(Role::Alone, Role::Primary),
         };

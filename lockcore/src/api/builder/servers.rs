@@ -190,6 +190,18 @@ impl From<deadpool_redis::Config> for Servers {
     }
 }
 
+impl Servers {
+    /// Whether a client of the user opens the connections.
+    fn are_of_user(&self) -> bool {
+        match self.0 {
+            Kind::Url(_) | Kind::Sentinels(_) | Kind::Cluster(_) | Kind::Quorum(_) => false,
+            Kind::Client(_) => true,
+            #[cfg(feature = "deadpool")]
+            Kind::Config(_) => true,
+        }
+    }
+}
+
 impl fmt::Debug for Servers {
     /// Without credentials.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -233,9 +245,10 @@ impl LocksBuilder {
     /// # Errors
     /// As [`Locks::connect`]. Also [`InvalidOption`](crate::LockErrorKind::InvalidOption) for an
     /// option unavailable on these servers: [`redisson_peers`](Self::redisson_peers) on a Redis
-    /// Cluster; on a quorum `redisson_peers`, [`require_replicas`](Self::require_replicas), a
-    /// [`run_limit`](Self::run_limit) above 1, and a default lease above the
-    /// [`max_lease`](Quorum::max_lease).
+    /// Cluster; on a quorum `redisson_peers`, [`require_replicas`](Self::require_replicas),
+    /// [`require_fsync`](Self::require_fsync), a [`run_limit`](Self::run_limit) above 1, and a
+    /// default lease above the [`max_lease`](Quorum::max_lease); with a client or a configuration of
+    /// yours `require_fsync`.
     ///
     /// # Panics
     /// Outside a tokio runtime with timers.
@@ -244,7 +257,9 @@ impl LocksBuilder {
     /// Dropping it closes the connections it has opened.
     pub async fn connect(self, servers: impl Into<Servers>) -> Result<Locks, LockError> {
         let (tls, timeouts) = (&self.tls, self.timeouts());
-        let connector = match servers.into().0 {
+        let servers = servers.into();
+        self.check_connections(servers.are_of_user())?;
+        let connector = match servers.0 {
             Kind::Cluster(cluster) => return self.on_cluster(cluster).await,
             Kind::Quorum(quorum) => return self.on_quorum(quorum).await,
             Kind::Url(url) => {

@@ -10,6 +10,7 @@ use tracing::debug;
 
 use super::call::Scripted;
 use super::run::Run as _;
+use crate::store::confirmation::Confirmation;
 use crate::types::error::LockError;
 
 /// The user to check, and the keys and channels.
@@ -21,6 +22,8 @@ pub(crate) struct AclCheck<'a> {
     pub(crate) namespace: Option<&'a str>,
     /// An otherwise unused name in the namespace.
     pub(crate) probe: &'a LockName,
+    /// The way in which writes are confirmed, with a command that needs a right, too.
+    pub(crate) confirmation: Option<Confirmation>,
 }
 
 /// The user's optional rights.
@@ -30,6 +33,8 @@ pub(crate) struct Rights {
     pub(crate) extras: Extras,
     /// The right to the node's key, which shows operators the node's process.
     pub(crate) node: bool,
+    /// The command WAITAOF.
+    pub(crate) waitaof: bool,
 }
 
 /// A refused right, with the reason, and the key or channel.
@@ -63,7 +68,8 @@ impl AclCheck<'_> {
             );
             return Err(LockError::with_detail(LockErrorKind::Unsupported, detail));
         }
-        let missing = self.missing(&refused);
+        let mut missing = self.missing(&refused);
+        missing.extend(self.missing_to_confirm(rights));
         if !missing.is_empty() {
             let detail = format!("allow {}", missing.join(" "));
             return Err(LockError::with_detail(LockErrorKind::Denied, detail));
@@ -95,6 +101,12 @@ impl AclCheck<'_> {
             }
         }
         missing
+    }
+
+    /// The rule for the command by which writes are confirmed. `+wait` is tried, not looked up.
+    fn missing_to_confirm(self, rights: Rights) -> Option<String> {
+        let (_, command) = self.confirmation.as_ref()?.needs()?;
+        (!rights.waitaof).then(|| format!("+{}", command.to_lowercase()))
     }
 
     fn rules(self, refusal: &RefusedRight) -> Vec<String> {
@@ -143,7 +155,7 @@ fn read(answer: Value) -> Option<(Vec<RefusedRight>, Rights)> {
         // MULTI must not be refused alone.
         let tried =
             Extras { info: true, load: true, identity: true, kill: true, ..Extras::default() };
-        return Some((refused, Rights { extras: tried, node: true }));
+        return Some((refused, Rights { extras: tried, node: true, waitaof: true }));
     };
     let may = |name: &str| extras.iter().any(|extra| extra == name);
     let extras = Extras {
@@ -157,5 +169,5 @@ fn read(answer: Value) -> Option<(Vec<RefusedRight>, Rights)> {
             .into_iter()
             .find_map(|(name, compare)| may(name).then_some(compare)),
     };
-    Some((refused, Rights { extras, node: may("node") }))
+    Some((refused, Rights { extras, node: may("node"), waitaof: may("waitaof") }))
 }

@@ -34,9 +34,9 @@ use tokio_util::sync::CancellationToken;
 use self::following::follow;
 use self::routing::Way;
 use self::slots::{Shard, Slots};
-use super::Replicas;
 use super::in_flight::InFlight;
 use crate::operate::status::ServerStatus;
+use crate::store::confirmation::Confirmation;
 use crate::store::{Listener, Outage, Replied, Replies, Search, Store, StoreFuture, Then, begin};
 use crate::types::error::LockError;
 
@@ -51,7 +51,7 @@ pub(crate) struct ClusterSettings {
     pub(crate) label: Option<Label>,
     pub(crate) namespace: Option<Arc<str>>,
     pub(crate) timeouts: Timeouts,
-    pub(crate) replicas: Option<Replicas>,
+    pub(crate) confirmation: Option<Confirmation>,
 }
 
 /// A Cluster as seen by a node.

@@ -1,36 +1,32 @@
-//! Grants and renewals that require confirmation by replicas: on separate connections, since WAIT
-//! blocks a connection until the replicas have replied.
+//! Grants and renewals that count only once their writes are confirmed: connections of their own,
+//! since WAIT and WAITAOF keep their connection busy until the replicas and the disk have the writes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use client::{ConnectAttempt, Connection, Connector, is_unknown};
 use futures_util::future::join_all;
-use proto::StoreError;
 use proto::node::{Batch, commands};
 use proto::wire::{Floors, Wire};
-use redis::{RedisError, Value};
+use proto::{LockErrorKind, LockName, StoreError};
+use redis::{Cmd, RedisError, Value};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::call::Scripted;
 use super::failure;
+use super::run::Run as _;
 use super::server::Server;
+use crate::store::confirmation::{Confirmation, ConfirmedBy};
 use crate::store::{Replied, Replies};
+use crate::types::error::LockError;
 
-/// How many connections can wait for replicas at the same time.
+/// The number of connections that wait for confirmations at the same time.
 const CONNECTIONS: usize = 4;
-/// The most scripts before a WAIT, which then counts for all of them.
+/// Most scripts before one WAIT or WAITAOF, which then counts for all of them.
 const MAX_AT_ONCE: usize = 128;
 
-/// How many replicas must have a grant or renewal, and within what time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Replicas {
-    pub(crate) count: u32,
-    pub(crate) timeout: Duration,
-}
-
-/// Sends batches to the confirmation connections.
+/// The way to those connections.
 pub(crate) struct Confirmations(mpsc::Sender<Pending>);
 
 struct Pending {
@@ -39,24 +35,30 @@ struct Pending {
 }
 
 impl Confirmations {
-    /// Starts the workers, which open connections on demand and keep them until `closed`.
-    pub(crate) fn start(
+    /// Checks that the server confirms writes, with a write to the keys of `probe`. The first
+    /// connection may be open when this returns; the others are opened when they are needed, and
+    /// all are kept until `closed`.
+    pub(crate) async fn start(
         connector: &Arc<Connector>,
         server: &Arc<Server>,
-        replicas: Replicas,
+        confirmation: Confirmation,
         request_timeout: Duration,
+        probe: Option<&LockName>,
         closed: &CancellationToken,
-    ) -> Self {
+    ) -> Result<Self, LockError> {
+        let worker = || Worker {
+            connector: Arc::clone(connector),
+            server: Arc::clone(server),
+            confirmation,
+            request_timeout,
+            connection: None,
+        };
+        let mut first = worker();
+        first.check(probe).await.map_err(LockError::of_store)?;
         let (sender, receiver) = mpsc::channel(MAX_AT_ONCE);
         let receiver = Arc::new(Mutex::new(receiver));
-        for _ in 0..CONNECTIONS {
-            let mut worker = Worker {
-                connector: Arc::clone(connector),
-                server: Arc::clone(server),
-                replicas,
-                request_timeout,
-                connection: None,
-            };
+        let others = (1..CONNECTIONS).map(|_| worker());
+        for mut worker in std::iter::once(first).chain(others) {
             let receiver = Arc::clone(&receiver);
             let closed = closed.clone();
             tokio::spawn(async move {
@@ -66,10 +68,10 @@ impl Confirmations {
                 }
             });
         }
-        Self(sender)
+        Ok(Self(sender))
     }
 
-    /// Runs a batch's script, and waits for the replicas.
+    /// Runs a script, and has its write confirmed.
     pub(crate) fn run(&self, batch: Batch) -> impl Future<Output = Replied> + Send + use<> {
         let sender = self.0.clone();
         async move {
@@ -86,7 +88,7 @@ impl Confirmations {
 struct Worker {
     connector: Arc<Connector>,
     server: Arc<Server>,
-    replicas: Replicas,
+    confirmation: Confirmation,
     request_timeout: Duration,
     connection: Option<Own>,
 }
@@ -136,20 +138,24 @@ impl Worker {
             run(own.connection.clone(), &self.server.wire, batch, floors(batch))
         });
         let values = join_all(runs).await;
-        let replicas = self.wait(own.connection).await;
-        let is_broken =
-            |error: &RedisError| error.is_timeout() || client::failure::breaks_connection(error);
-        if replicas.as_ref().is_err_and(is_broken) {
-            self.connection = None;
-        }
+        let confirmed = self.wait(own.connection, self.confirmation.by).await.map(|unconfirmed| {
+            // Another server may take over, or the setting be corrected.
+            unconfirmed.map(|error| StoreError { kind: LockErrorKind::Unavailable, ..error })
+        });
         for (pending, value) in batch.into_iter().zip(values) {
-            let confirmed = match (value, &replicas) {
-                (Ok(value), Ok(replicas)) => {
+            let confirmed = match (value, &confirmed) {
+                (Ok(value), Ok(unconfirmed)) => {
                     let answers = self.server.answers(&pending.batch, server, &value);
-                    answers.map(|answers| Replies { answers, replicas: *replicas })
+                    answers.map(|answers| Replies { answers, unconfirmed: unconfirmed.clone() })
                 }
-                (Err(error), _) => Err(error),
-                (_, Err(error)) => Err(failure::of_command(error)),
+                (Err(error), _) => match self.confirmation.by.refusal(&error) {
+                    Some(refusal) => {
+                        let answers = pending.batch.iter().map(|_| Err(error.clone())).collect();
+                        Ok(Replies { answers, unconfirmed: Some(refusal) })
+                    }
+                    None => Err(error),
+                },
+                (_, Err(error)) => Err(error.clone()),
             };
             let _ = pending.reply.send(confirmed);
         }
@@ -160,7 +166,7 @@ impl Worker {
         match &self.connection {
             Some(own) if own.generation == generation => Ok(own.clone()),
             _ => {
-                let timeout = self.request_timeout + self.replicas.timeout;
+                let timeout = self.request_timeout + self.confirmation.timeout;
                 let attempt = ConnectAttempt::first(self.connector.timeouts());
                 let connection = self.connector.commands(timeout, &attempt).await;
                 let connection = connection.map_err(failure::of_client)?.connection;
@@ -171,15 +177,106 @@ impl Worker {
         }
     }
 
-    /// Returns how many replicas have everything written on this connection.
-    async fn wait(&self, connection: Connection) -> Result<u32, RedisError> {
-        let Replicas { count, timeout } = self.replicas;
-        let mut command = redis::cmd("WAIT");
-        command.arg(count).arg(timeout.as_millis().max(1) as u64);
-        let answer = connection.send(&command).await?;
-        redis::from_redis_value(answer).map_err(RedisError::from)
+    /// Waits until all that was written on this connection has its copies. Returns the reason why
+    /// the writes do not count, if so; an error leaves that open.
+    async fn wait(
+        &mut self,
+        connection: Connection,
+        by: ConfirmedBy,
+    ) -> Result<Option<StoreError>, StoreError> {
+        let answer = connection.send(&by.command(self.confirmation.timeout)).await;
+        let confirmed = answer.and_then(|answer| by.shortfall(answer));
+        confirmed.or_else(|error| {
+            if error.is_timeout() || client::failure::breaks_connection(&error) {
+                self.connection = None;
+                return Err(failure::of_command(&error));
+            }
+            let error = failure::of_command(&error);
+            by.refusal_to_wait(&error).map(Some).ok_or(error)
+        })
+    }
+
+    /// Refuses a server that cannot confirm writes, or a user that may not ask for it.
+    async fn check(&mut self, probe: Option<&LockName>) -> Result<(), StoreError> {
+        let probe = match self.confirmation.by {
+            ConfirmedBy::Replicas(_) => {
+                let may = ConfirmedBy::Replicas(0).command(Duration::from_millis(1));
+                return self.server.link.run(may).await.map(drop);
+            }
+            ConfirmedBy::Fsync { .. } => probe,
+        };
+        // A server of a Redis Cluster without slots has no key to write.
+        let Some(probe) = probe else { return Ok(()) };
+        let own = self.connection().await?;
+        let write: Scripted = self.server.wire.preflight(probe, false);
+        let written = own.connection.ask(&write.0.by_source()).await;
+        written.map_err(|error| failure::of_script(&error, self.server.wire.layout))?;
+        // Replicas may come later, as with `require_replicas` alone.
+        let unconfirmed = self.wait(own.connection, ConfirmedBy::Fsync { replicas: 0 }).await?;
+        unconfirmed.map_or(Ok(()), Err)
     }
 }
+
+impl ConfirmedBy {
+    /// The command that waits for the copies of the writes of its connection.
+    fn command(self, timeout: Duration) -> Cmd {
+        let timeout_ms = timeout.as_millis().max(1) as u64;
+        match self {
+            Self::Replicas(count) => redis::cmd("WAIT").arg(count).arg(timeout_ms).to_owned(),
+            Self::Fsync { replicas } => {
+                redis::cmd("WAITAOF").arg(1).arg(replicas).arg(timeout_ms).to_owned()
+            }
+        }
+    }
+
+    /// The copies that are missing, by the answer to the command.
+    fn shortfall(self, answer: Value) -> Result<Option<StoreError>, RedisError> {
+        let detail = match self {
+            Self::Replicas(wanted) => {
+                let count: u32 = redis::from_redis_value(answer)?;
+                (count < wanted)
+                    .then(|| format!("{count} of {wanted} replicas acknowledged the write in time"))
+            }
+            Self::Fsync { replicas: wanted } => {
+                match redis::from_redis_value::<(u32, u32)>(answer)? {
+                    (0, _) => Some(NOT_ON_DISK.to_owned()),
+                    (_, count) if count < wanted => Some(format!(
+                        "the write was on the disks of {count} of {wanted} replicas in time"
+                    )),
+                    _ => None,
+                }
+            }
+        };
+        Ok(detail.map(|detail| StoreError::refused(LockErrorKind::Unavailable, detail)))
+    }
+
+    /// The reason why a write does not count after this error in place of a number of copies. `None`
+    /// leaves that open.
+    fn refusal_to_wait(self, error: &StoreError) -> Option<StoreError> {
+        let advice = match self {
+            Self::Replicas(_) => return None,
+            Self::Fsync { .. } if error.detail.contains("appendonly") => ": set appendonly to yes",
+            Self::Fsync { .. } => "",
+        };
+        let detail = format!("{}{advice}", error.detail);
+        Some(StoreError::refused(LockErrorKind::Unsupported, detail))
+    }
+
+    /// The reason why a renewal does not count after this error of its script, since the server
+    /// cannot write to its disk. `None` for any other error.
+    fn refusal(self, error: &StoreError) -> Option<StoreError> {
+        match self {
+            Self::Fsync { .. } if error.detail.contains("MISCONF") => {
+                Some(StoreError::refused(LockErrorKind::Unavailable, error.detail.clone()))
+            }
+            Self::Fsync { .. } | Self::Replicas(_) => None,
+        }
+    }
+}
+
+/// The reason why a write does not count that the server did not report as fsynced.
+const NOT_ON_DISK: &str = "the write was not on the server's disk in time: set appendfsync to \
+                           always, or everysec, and look at the latency of the disk";
 
 async fn run(
     connection: Connection,

@@ -8,6 +8,7 @@ use redis::Value;
 use tracing::{debug, warn};
 
 use super::run::Run as _;
+use crate::store::confirmation::Confirmation;
 use crate::types::error::LockError;
 
 /// The oldest server version with all commands we use.
@@ -20,7 +21,7 @@ pub(super) struct Info(HashMap<String, String>);
 pub(crate) async fn check_server(
     link: &CommandLink,
     hello: Option<Hello>,
-    topology: Topology,
+    needs: Needs,
 ) -> Result<(), LockError> {
     if let Some(Hello { version, mode, role, .. }) = hello {
         let mode = match &*mode {
@@ -28,7 +29,7 @@ pub(crate) async fn check_server(
             "cluster" => Mode::Cluster,
             _ => Mode::Alone,
         };
-        return check(Server { version: &version, mode, is_replica: role == "replica" }, topology);
+        return check(Server { version: &version, mode, is_replica: role == "replica" }, needs);
     }
     // Too old for HELLO, or a proxy without HELLO.
     match info(link).await {
@@ -39,7 +40,7 @@ pub(crate) async fn check_server(
                 _ => Mode::Alone,
             };
             let (version, is_replica) = (info.of("redis_version"), info.of("role") == "slave");
-            check(Server { version, mode, is_replica }, topology)
+            check(Server { version, mode, is_replica }, needs)
         }
         Err(error) if is_unavailable(&error) => {
             debug!("neither HELLO nor INFO is answered: the server's version is not checked");
@@ -64,13 +65,29 @@ enum Mode {
     Sentinel,
 }
 
-fn check(server: Server<'_>, topology: Topology) -> Result<(), LockError> {
+/// What this `Locks` needs of a server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Needs {
+    pub(crate) topology: Topology,
+    pub(crate) confirmation: Option<Confirmation>,
+}
+
+fn check(server: Server<'_>, needs: Needs) -> Result<(), LockError> {
     let Server { version, mode, is_replica } = server;
+    let Needs { topology, confirmation } = needs;
     let unsupported =
         |detail: String| Err(LockError::with_detail(LockErrorKind::Unsupported, detail));
     if read_version(version).is_some_and(|version| version < OLDEST) {
         let (major, minor) = OLDEST;
         return unsupported(format!("the server is Redis {version}: use {major}.{minor} or newer"));
+    }
+    if let Some((oldest, command)) = confirmation.as_ref().and_then(Confirmation::needs)
+        && read_version(version).is_some_and(|version| version < oldest)
+    {
+        let (major, minor) = oldest;
+        return unsupported(format!(
+            "the server is Redis {version}, without {command}: use {major}.{minor} or newer"
+        ));
     }
     let wrong = match (mode, topology) {
         (Mode::Cluster, Topology::Cluster) | (Mode::Alone, Topology::Single | Topology::Quorum) => {
@@ -150,10 +167,12 @@ fn read_version(version: &str) -> Option<(u32, u32)> {
 
 #[cfg(test)]
 mod tests {
+    use crate::store::confirmation::ConfirmedBy;
+
     use super::*;
 
     fn checked(version: &str, mode: Mode, topology: Topology) -> Result<(), LockError> {
-        check(Server { version, mode, is_replica: false }, topology)
+        check(Server { version, mode, is_replica: false }, Needs { topology, confirmation: None })
     }
 
     #[test]
@@ -163,6 +182,27 @@ mod tests {
         assert!(error.to_string().contains("6.0.16"));
         for version in ["6.2.0", "10.0.0", ""] {
             assert!(checked(version, Mode::Alone, Topology::Single).is_ok());
+        }
+    }
+
+    #[test]
+    fn a_server_without_waitaof_is_refused_only_where_a_grant_waits_for_the_disk() {
+        let timeout = std::time::Duration::from_secs(1);
+        let by = |by| Some(Confirmation { by, timeout });
+        for (confirmation, version, is_right) in [
+            (None, "7.0.15", true),
+            (by(ConfirmedBy::Replicas(1)), "7.0.15", true),
+            (by(ConfirmedBy::Fsync { replicas: 0 }), "7.0.15", false),
+            (by(ConfirmedBy::Fsync { replicas: 0 }), "7.2.0", true),
+            (by(ConfirmedBy::Fsync { replicas: 0 }), "10.0.0", true),
+        ] {
+            let server = Server { version, mode: Mode::Alone, is_replica: false };
+            let checked = check(server, Needs { topology: Topology::Single, confirmation });
+            assert_eq!(checked.is_ok(), is_right, "{confirmation:?} on {version}");
+            if let Err(error) = checked {
+                assert_eq!(error.kind(), LockErrorKind::Unsupported);
+                assert!(error.to_string().contains("7.2 or newer"), "{error}");
+            }
         }
     }
 
@@ -183,7 +223,8 @@ mod tests {
             assert_eq!(kind, expected, "{mode:?}, {topology:?}");
             let replica = Server { version: "7.0.0", mode, is_replica: true };
             let expected = expected.unwrap_or(LockErrorKind::ReadOnly);
-            assert_eq!(check(replica, topology).unwrap_err().kind(), expected);
+            let needs = Needs { topology, confirmation: None };
+            assert_eq!(check(replica, needs).unwrap_err().kind(), expected);
         }
     }
 

@@ -101,7 +101,7 @@ impl Shared {
             probe: self.probe(&primary)?,
             request_timeout: settings.timeouts.request,
             layout: QUEUE,
-            replicas: settings.replicas,
+            confirmation: settings.confirmation,
             server_time: Arc::clone(&server_time),
             role: Role::Shard,
         };

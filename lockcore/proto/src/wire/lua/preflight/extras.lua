@@ -13,6 +13,7 @@ local extras = {}
 for _, command in ipairs({
   { 'INFO' }, { 'SCRIPT', 'LOAD', '' }, { 'CLIENT', 'INFO' }, { 'CLIENT', 'KILL', 'ID', '1' },
   { 'CLIENT', 'SETINFO', 'LIB-NAME', '' }, { 'MULTI' }, { 'EXEC' },
+  { 'WAITAOF', '1', '0', '1', name = 'waitaof' },
   { 'DELIFEQ', keys[1], '', name = 'delifeq' }, { 'DELEX', keys[1], 'IFEQ', '', name = 'delex' },
   { 'SET', 'lock:node:' .. ARGV[1], '', name = 'node' },
 }) do

@@ -36,9 +36,10 @@ elseif type(text) == 'string' then
     local now, left = math.floor(clock / 1000), call('PTTL', door)
     -- If the lease ends after the lock key expires, that expiry would have to be written, too.
     if tonumber(ends) > now and ARGV[6] + $margin_ms <= left then
-      -- Changes nothing. Redis refuses it on a replica; after it, ZADD is allowed when memory is
-      -- full.
-      call('DEL', door .. ':guard')
+      -- Changes nothing, and is a write even where ZADD is none, within one millisecond: WAIT and
+      -- WAITAOF wait for the last write of their connection. Redis refuses it on a replica, ZADD
+      -- after it is allowed when memory is full.
+      call('PEXPIRE', door, left)
       call('ZADD', door .. ':holds', string.format('%d', now + ARGV[6]), member)
       return token .. ' ' .. clock .. member
     end

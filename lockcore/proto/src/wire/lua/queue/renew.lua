@@ -29,9 +29,9 @@ if type(text) == 'string' and string.match(text, '^[+-]?%*[1-9]%d*:[1-9]%d*$') t
         call('PEXPIREAT', door .. ':reduced', ends)
       end
     else
-      -- Removes nothing. Redis refuses it on a replica; after it, ZADD is allowed when memory is
-      -- full.
-      call('ZREM', holds, '')
+      -- Changes nothing, and is a write, for WAIT and WAITAOF. Redis refuses it on a replica, ZADD
+      -- after it is allowed when memory is full.
+      call('PEXPIRE', door, left)
     end
     call('ZADD', holds, unpack(extended))
     return clock .. 'h' .. ARGV[5]

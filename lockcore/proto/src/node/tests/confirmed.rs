@@ -1,11 +1,16 @@
-//! Grants and renewals that replicas have to acknowledge.
+//! Grants and renewals whose writes the store has to confirm.
 
 use super::*;
 
-/// A table that hands a grant out once two replicas have it, and an attempt that was granted.
+/// The reason why a write is not confirmed.
+fn few() -> StoreError {
+    StoreError::refused(LockErrorKind::Unavailable, "1 of 2 replicas")
+}
+
+/// A table that hands a grant out once it is confirmed, and an attempt that was granted.
 fn granted_alone() -> (Core<()>, u64, Member, Ask) {
     let mut core = core();
-    core.rules.replicas = 2;
+    core.rules.confirms_writes = true;
     let (attempt, ask) = core.event(at(0)).begin(wish("a"), ()).expect("it is open");
     let ask = ask.expect("it is sent");
     let member = member_of(&ask);
@@ -16,7 +21,7 @@ fn granted_alone() -> (Core<()>, u64, Member, Ask) {
     (core, attempt, member, confirm)
 }
 
-/// The one request among the effects, a renewal that replicas have to acknowledge.
+/// The one request among the effects, a renewal that has to be confirmed.
 fn only_confirmed(core: &mut Core<()>) -> Ask {
     let requests = core.drain().into_iter().filter_map(|effect| match effect {
         Effect::Confirm(ask) => Some(ask),
@@ -28,10 +33,10 @@ fn only_confirmed(core: &mut Core<()>) -> Ask {
 }
 
 #[test]
-fn a_grant_is_handed_out_once_enough_replicas_have_it() {
+fn a_grant_is_handed_out_once_it_is_confirmed() {
     let (mut core, attempt, member, confirm) = granted_alone();
     let held = Answer::Renewed(reply(vec![Renewed::Held], LEASE, Some(&member)));
-    core.event(at(2)).confirmed(&confirm, (&held, 2));
+    core.event(at(2)).replied(&confirm, &held);
     assert!(matches!(core.event(at(2)).take(attempt), Outcome::Granted { .. }));
     // The lock was free.
     let is_note =
@@ -40,27 +45,37 @@ fn a_grant_is_handed_out_once_enough_replicas_have_it() {
 }
 
 #[test]
-fn a_grant_that_too_few_replicas_have_is_refused_and_released() {
-    let (mut core, attempt, member, confirm) = granted_alone();
-    let held = Answer::Renewed(reply(vec![Renewed::Held], LEASE, Some(&member)));
-    core.event(at(2)).confirmed(&confirm, (&held, 1));
-    let Outcome::Refused(Refusal::Store(error)) = core.event(at(2)).take(attempt) else {
-        panic!("it is not refused");
-    };
-    assert_eq!(error.kind, LockErrorKind::Unavailable);
-    assert!(error.detail.contains("1 of 2 replicas"), "{}", error.detail);
-    let asks = ticked(&mut core, at(2));
-    let [Ask { command: Command::Leave { leaving }, .. }] = asks.as_slice() else {
-        panic!("{asks:?}");
-    };
-    assert_eq!(leaving[0].member, member);
+fn a_grant_that_is_not_confirmed_is_refused_and_released() {
+    for is_answered in [true, false] {
+        let (mut core, attempt, member, confirm) = granted_alone();
+        let held = Answer::Renewed(reply(vec![Renewed::Held], LEASE, Some(&member)));
+        let answer = is_answered.then_some(&held);
+        core.event(at(2)).unconfirmed(&confirm, answer, &few());
+        let Outcome::Refused(Refusal::Store(error)) = core.event(at(2)).take(attempt) else {
+            panic!("it is not refused");
+        };
+        assert_eq!(error, few());
+        let asks = ticked(&mut core, at(2));
+        let [Ask { command: Command::Leave { leaving }, .. }] = asks.as_slice() else {
+            panic!("{asks:?}");
+        };
+        assert_eq!(leaving[0].member, member);
+    }
 }
 
-/// A hold that two replicas have, its renewal, and the answer to it.
+#[test]
+fn a_hold_that_the_server_does_not_know_is_lost_whether_that_is_confirmed_or_not() {
+    let (mut core, renewal, _) = renewed_alone();
+    let not_held = Answer::Renewed(reply(vec![Renewed::NotHeld], Duration::ZERO, None));
+    core.event(at(11_001)).unconfirmed(&renewal, Some(&not_held), &few());
+    assert_eq!(lost(&mut core), 1);
+}
+
+/// A hold that is confirmed, its renewal, and the answer to it.
 fn renewed_alone() -> (Core<()>, Ask, Answer) {
     let (mut core, attempt, member, confirm) = granted_alone();
     let held = Answer::Renewed(reply(vec![Renewed::Held], LEASE, Some(&member)));
-    core.event(at(2)).confirmed(&confirm, (&held, 2));
+    core.event(at(2)).replied(&confirm, &held);
     core.drain();
     assert!(matches!(core.event(at(2)).take(attempt), Outcome::Granted { .. }));
     core.event(at(11_000)).tick();
@@ -69,24 +84,27 @@ fn renewed_alone() -> (Core<()>, Ask, Answer) {
 }
 
 #[test]
-fn a_renewal_counts_once_enough_replicas_have_it() {
-    for (replicas, losses) in [(2, 0), (1, 1)] {
+fn a_renewal_counts_once_it_is_confirmed() {
+    for (is_confirmed, losses) in [(true, 0), (false, 1)] {
         let (mut core, renewal, held) = renewed_alone();
-        core.event(at(11_001)).confirmed(&renewal, (&held, replicas));
+        match is_confirmed {
+            true => core.event(at(11_001)).replied(&renewal, &held),
+            false => core.event(at(11_001)).unconfirmed(&renewal, Some(&held), &few()),
+        }
         core.drain();
         core.event(at(29_800)).tick();
-        assert_eq!(lost(&mut core), losses, "{replicas} replicas");
+        assert_eq!(lost(&mut core), losses, "confirmed: {is_confirmed}");
     }
 }
 
 #[test]
-fn a_renewal_that_too_few_replicas_have_is_soon_asked_for_again() {
+fn a_renewal_that_is_not_confirmed_is_soon_asked_for_again() {
     let (mut core, renewal, held) = renewed_alone();
-    core.event(at(11_001)).confirmed(&renewal, (&held, 0));
+    core.event(at(11_001)).unconfirmed(&renewal, Some(&held), &few());
     let effects = core.drain();
     let told = effects.iter().any(|effect| match effect {
         Effect::Observe(Note::RenewalFailed { error, .. }) => {
-            error.detail.contains("0 of 2 replicas acknowledged the renewal")
+            error.detail.contains("1 of 2 replicas")
         }
         _ => false,
     });
@@ -96,7 +114,7 @@ fn a_renewal_that_too_few_replicas_have_is_soon_asked_for_again() {
 }
 
 #[test]
-fn a_grant_whose_replicas_could_not_be_asked_is_asked_for_again() {
+fn a_grant_whose_confirmation_has_no_answer_is_asked_for_again() {
     let (mut core, attempt, member, confirm) = granted_alone();
     core.event(at(2)).unanswered(&confirm, &StoreError::ambiguous("cut"));
     core.drain();
