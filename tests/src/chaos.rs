@@ -15,6 +15,7 @@
 //! | `run` | one run from the first process to the verdict |
 //! | `takeover`, `dead`, `stall` | the wait behind a killed holder, and behind dead waiters; the cost of the dead for the others |
 //! | `failover` | failovers by real sentinels under load, and the cost of each |
+//! | `power` | a server that loses its power under load, and the cost with and without fsync |
 //! | `quorum` | faults of one of a quorum's primaries at a time |
 //! | `dropped`, `frozen` | guards that are dropped beside released ones; a primary that stands still, and the others |
 //! | `replays` | requests that are sent twice, to processes that are killed and paused at each step |
@@ -39,6 +40,7 @@ mod leftovers;
 mod lost;
 mod nemesis;
 mod outcome;
+mod power;
 mod quorum;
 mod record;
 mod register;
@@ -63,6 +65,7 @@ pub use interrupted::{Interrupted, interrupted};
 pub use kind::Kind;
 pub use lost::{Lost, lost};
 pub use outcome::{Outcome, Plan};
+pub use power::{PowerCost, PowerPlan};
 pub use quorum::{PrimaryFault, QuorumFault, QuorumOutcome, Relay, buy_from_quorum, quorum_faults};
 #[cfg(feature = "replays")]
 pub use replays::{ReplayFault, Replays, replays, serve_replays};

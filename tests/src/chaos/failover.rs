@@ -6,10 +6,10 @@
 //! This run has a judge of its own: the others follow every command of one server, and here another
 //! takes its place.
 
-mod count;
+pub(super) mod count;
 mod fault;
 mod line;
-mod load;
+pub(super) mod load;
 mod register;
 mod scene;
 

@@ -87,7 +87,7 @@ fn fit_beside(hold: &Hold, other: &Hold) -> usize {
 
 /// The number of holds that began while others were valid that leave them no room, and the longest
 /// such time in µs.
-fn overlapping(holds: &[Hold]) -> (u64, u64) {
+pub(in crate::chaos) fn overlapping(holds: &[Hold]) -> (u64, u64) {
     let mut number = 0;
     let mut longest = 0;
     let mut valid: Vec<&Hold> = Vec::new();
@@ -111,7 +111,7 @@ fn overlapping(holds: &[Hold]) -> (u64, u64) {
 
 /// The number of holds with a token below that of a hold before. Reads with no write between them
 /// share one.
-fn fallen_tokens(holds: &[Hold]) -> u64 {
+pub(in crate::chaos) fn fallen_tokens(holds: &[Hold]) -> u64 {
     let falls = holds.iter().enumerate().filter(|(at, hold)| {
         let before = |demand: Demand| {
             let began_before_it_asked = |other: &&Hold| other.begin < hold.asked;

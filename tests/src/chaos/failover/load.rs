@@ -11,7 +11,7 @@ use super::register::{Register, SECTION};
 
 /// The demand of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Demand {
+pub(in crate::chaos) enum Demand {
     Lock,
     Read,
     Write,
@@ -39,15 +39,15 @@ const REPLICAS: Duration = Duration::from_millis(500);
 
 /// One hold, as its owner saw it, in time since the load began.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Hold {
-    pub(super) name: usize,
-    pub(super) demand: Demand,
+pub(in crate::chaos) struct Hold {
+    pub(in crate::chaos) name: usize,
+    pub(in crate::chaos) demand: Demand,
     /// The token, which is 0 for permits.
-    pub(super) token: u64,
-    pub(super) asked: Duration,
-    pub(super) begin: Duration,
+    pub(in crate::chaos) token: u64,
+    pub(in crate::chaos) asked: Duration,
+    pub(in crate::chaos) begin: Duration,
     /// The end of the time for which its guard was valid.
-    pub(super) end: Duration,
+    pub(in crate::chaos) end: Duration,
 }
 
 /// The records of a whole run.

@@ -1,0 +1,222 @@
+//! A server with an append-only file that loses its power under load, again and again, and the cost:
+//! leases that overlapped, tokens that fell, and updates that were lost without a fence.
+
+use std::fmt;
+use std::iter::Sum;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use lockcore::{LockError, Locks};
+use tokio::task::JoinSet;
+
+use super::dice::Dice;
+use super::failover::count::{fallen_tokens, overlapping};
+use super::failover::load::{Demand, Hold};
+use crate::{Disk, RedisServer};
+
+const NODES: u64 = 3;
+const NAMES: usize = 3;
+/// Long enough for a hold to outlive a restart, and the longest time for the disk below a third.
+const LEASE: Duration = Duration::from_secs(9);
+/// The time of a section, in ms: as a rule some holder is inside of one when the power goes.
+const SECTION_MS: std::ops::RangeInclusive<u64> = 0..=700;
+/// The time from a start to the next loss, in ms.
+const UP_MS: std::ops::RangeInclusive<u64> = 600..=1_900;
+
+/// The losses of power of a run.
+#[derive(Debug, Clone)]
+pub struct PowerPlan {
+    /// The number of losses in all.
+    pub rounds: usize,
+    /// The number of servers that are played at the same time.
+    pub servers: usize,
+    /// The policy of the servers.
+    pub appendfsync: &'static str,
+    /// Whether a grant waits for the disk.
+    pub fsync: bool,
+    /// The seed of the times.
+    pub seed: u64,
+}
+
+/// The cost of a run.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct PowerCost {
+    /// The number of losses.
+    pub rounds: u64,
+    /// The number of losses that took bytes away. The others prove nothing.
+    pub cut: u64,
+    /// The number of grants.
+    pub grants: u64,
+    /// The number of guards that were valid while another one was.
+    pub overlaps: u64,
+    /// The number of tokens below one of before.
+    pub fallen: u64,
+    /// The number of updates that are not in the register without a fence.
+    pub lost: u64,
+    /// The number of requests that were refused.
+    pub refused: u64,
+}
+
+impl PowerPlan {
+    /// Plays the losses.
+    ///
+    /// # Panics
+    ///
+    /// If a server does not come up.
+    pub async fn run(&self) -> PowerCost {
+        let play = |lane: usize| {
+            let plan = self.clone();
+            let rounds = (self.rounds + lane) / self.servers;
+            tokio::spawn(async move { plan.play(lane as u64, rounds).await })
+        };
+        let played = join_all((0..self.servers).map(play)).await;
+        played.into_iter().map(|cost| cost.expect("a server is played")).sum()
+    }
+
+    async fn play(&self, lane: u64, rounds: usize) -> PowerCost {
+        let disk = Disk::new();
+        let mut server = disk.options(self.appendfsync).start();
+        let world = Arc::new(World::default());
+        let mut nodes = Vec::new();
+        let mut tasks = JoinSet::new();
+        for node in 0..NODES {
+            let builder = Locks::builder().lease(LEASE).require_fsync(self.fsync);
+            let locks = builder.connect(server.url()).await.expect("the server is up");
+            for name in 0..NAMES {
+                let part = (lane * NODES + node) * NAMES as u64 + name as u64;
+                let dice = Dice::part(self.seed, part);
+                tasks.spawn(Arc::clone(&world).turns(locks.clone(), name, dice));
+            }
+            nodes.push(locks);
+        }
+        let mut dice = Dice::part(self.seed, u64::MAX - lane);
+        let mut cut = 0;
+        for _ in 0..rounds {
+            tokio::time::sleep(Duration::from_millis(dice.of(UP_MS))).await;
+            cut += u64::from(lose_power(&disk, &mut server) > 0);
+        }
+        // The last loss needs its time, too.
+        tokio::time::sleep(Duration::from_millis(*UP_MS.end())).await;
+        world.is_over.store(true, Ordering::SeqCst);
+        while let Some(ended) = tasks.join_next().await {
+            ended.expect("a task takes its turns");
+        }
+        join_all(nodes.iter().map(|locks| locks.shutdown(Duration::ZERO))).await;
+        PowerCost { rounds: rounds as u64, cut, ..world.cost() }
+    }
+}
+
+fn lose_power(disk: &Disk, server: &mut RedisServer) -> u64 {
+    tokio::task::block_in_place(|| disk.lose_power(server))
+}
+
+/// The records of the clients of one server.
+#[derive(Debug)]
+struct World {
+    start: Instant,
+    holds: Mutex<Vec<Hold>>,
+    /// The registers, which refuse no old token.
+    registers: [AtomicU64; NAMES],
+    writes: AtomicU64,
+    refused: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self {
+            start: Instant::now(),
+            holds: Mutex::default(),
+            registers: Default::default(),
+            writes: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+        }
+    }
+}
+
+impl World {
+    async fn turns(self: Arc<Self>, locks: Locks, name: usize, mut dice: Dice) {
+        while !self.is_over.load(Ordering::SeqCst) {
+            let section = Duration::from_millis(dice.of(SECTION_MS));
+            if self.turn(&locks, name, section).await.is_err() {
+                self.refused.fetch_add(1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        }
+    }
+
+    async fn turn(&self, locks: &Locks, name: usize, section: Duration) -> Result<(), LockError> {
+        let asked = self.start.elapsed();
+        let guard = locks.key(format!("power:{name}")).wait(LEASE).lock().await?;
+        let begin = self.start.elapsed();
+        let value = self.registers[name].load(Ordering::SeqCst);
+        tokio::select! {
+            () = tokio::time::sleep(section) => {}
+            () = guard.lost() => {}
+        }
+        // As an effect without a fence is to be made: a look at the guard right before it.
+        if !guard.is_lost() {
+            self.registers[name].store(value + 1, Ordering::SeqCst);
+            self.writes.fetch_add(1, Ordering::SeqCst);
+        }
+        let deadline = guard.deadline().into_std().saturating_duration_since(self.start);
+        let hold = Hold {
+            name,
+            demand: Demand::Lock,
+            token: guard.fencing_token().get(),
+            asked,
+            begin,
+            end: self.start.elapsed().min(deadline),
+        };
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner).push(hold);
+        // Not known after a loss of power: the next acquire says more.
+        let _ = guard.release().await;
+        Ok(())
+    }
+
+    fn cost(&self) -> PowerCost {
+        let mut holds = self.holds.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        holds.sort_by_key(|hold| hold.begin);
+        let mut cost = PowerCost {
+            grants: holds.len() as u64,
+            refused: self.refused.load(Ordering::SeqCst),
+            ..PowerCost::default()
+        };
+        for name in 0..NAMES {
+            let of: Vec<Hold> = holds.iter().filter(|hold| hold.name == name).copied().collect();
+            cost.overlaps += overlapping(&of).0;
+            cost.fallen += fallen_tokens(&of);
+        }
+        let kept: u64 = self.registers.iter().map(|one| one.load(Ordering::SeqCst)).sum();
+        cost.lost = self.writes.load(Ordering::SeqCst) - kept;
+        cost
+    }
+}
+
+impl Sum for PowerCost {
+    fn sum<I: Iterator<Item = Self>>(costs: I) -> Self {
+        costs.fold(Self::default(), |sum, one| Self {
+            rounds: sum.rounds + one.rounds,
+            cut: sum.cut + one.cut,
+            grants: sum.grants + one.grants,
+            overlaps: sum.overlaps + one.overlaps,
+            fallen: sum.fallen + one.fallen,
+            lost: sum.lost + one.lost,
+            refused: sum.refused + one.refused,
+        })
+    }
+}
+
+impl fmt::Display for PowerCost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rounds, cut, grants, overlaps, fallen, lost, refused } = self;
+        write!(
+            f,
+            "{rounds} losses of power, {cut} took bytes away; {grants} grants, {overlaps} overlaps, \
+             {fallen} fallen tokens, {lost} lost updates, {refused} refused"
+        )
+    }
+}

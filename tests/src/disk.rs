@@ -1,0 +1,141 @@
+//! `Disk`: the disk of a server with an append-only file, which can be slow or full, and loses what
+//! is not on it when the power goes.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::{RedisOptions, RedisServer};
+
+/// A scratch directory for the data of one server. A library that is preloaded into the server
+/// records which part of the append-only file is on the disk, by each fdatasync that has returned.
+#[derive(Debug)]
+pub struct Disk {
+    directory: PathBuf,
+    /// The numbers that test and library share.
+    shared: File,
+}
+
+const DELAY_US: u64 = 0;
+const IS_FULL: u64 = 8;
+const SYNCED: u64 = 16;
+const NUMBERS: u64 = 24;
+
+impl Disk {
+    /// Makes an empty disk, and compiles the library with `cc` the first time.
+    ///
+    /// # Panics
+    ///
+    /// If the directory cannot be made, or the library not be compiled.
+    #[must_use]
+    pub fn new() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("lock-disk-{}-{number}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        fs::create_dir_all(&directory).expect("a directory can be made");
+        let mut options = OpenOptions::new();
+        let shared = options.read(true).write(true).create(true).truncate(true);
+        let shared = shared.open(directory.join("shared")).expect("a file can be made");
+        shared.set_len(NUMBERS).expect("a file has a length");
+        Self { directory, shared }
+    }
+
+    /// The options of a server that keeps an append-only file on this disk.
+    #[must_use]
+    pub fn options(&self, appendfsync: &str) -> RedisOptions {
+        let text = |path: &Path| path.to_str().expect("a path is text").to_owned();
+        RedisOptions::default()
+            .arg("dir", &text(&self.directory))
+            .arg("appendonly", "yes")
+            .arg("appendfsync", appendfsync)
+            .arg("auto-aof-rewrite-percentage", "0")
+            .env("LD_PRELOAD", library())
+            .env("LOCK_DISK", self.directory.join("shared"))
+    }
+
+    /// Sets the time of each fdatasync from now on.
+    pub fn takes(&self, delay: Duration) {
+        self.set(DELAY_US, delay.as_micros() as u64);
+    }
+
+    /// Sets whether the append-only file can grow.
+    pub fn is_full(&self, is_full: bool) {
+        self.set(IS_FULL, is_full.into());
+    }
+
+    /// Whether this text is in the part of the append-only file that is on the disk.
+    #[must_use]
+    pub fn has(&self, text: &str) -> bool {
+        let mut log = fs::read(self.log()).expect("the server keeps a file");
+        log.truncate(self.synced() as usize);
+        log.windows(text.len()).any(|part| part == text.as_bytes())
+    }
+
+    /// Takes the power away: kills the server, cuts its file to the part that is on the disk, and
+    /// starts the server again. Returns the number of bytes that were cut off.
+    ///
+    /// # Panics
+    ///
+    /// As [`RedisServer::restart`].
+    pub fn lose_power(&self, server: &mut RedisServer) -> u64 {
+        // The pages that were written outlive the process: only the power takes these away.
+        server.kill();
+        let log = OpenOptions::new().write(true).open(self.log()).expect("a file to cut");
+        let length = log.metadata().expect("it has a length").len();
+        let kept = length.min(self.synced());
+        log.set_len(kept).expect("it can be cut");
+        self.set(SYNCED, kept);
+        server.restart();
+        length - kept
+    }
+
+    fn log(&self) -> PathBuf {
+        self.directory.join("appendonlydir/appendonly.aof.1.incr.aof")
+    }
+
+    fn synced(&self) -> u64 {
+        let mut bytes = [0; 8];
+        self.shared.read_exact_at(&mut bytes, SYNCED).expect("it was made so long");
+        u64::from_ne_bytes(bytes)
+    }
+
+    fn set(&self, at: u64, number: u64) {
+        self.shared.write_all_at(&number.to_ne_bytes(), at).expect("it can be written");
+    }
+}
+
+impl Default for Disk {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// The path of the library. Each process compiles one of its own.
+fn library() -> &'static Path {
+    static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
+        let path = std::env::temp_dir().join(format!("lock-disk-{}.so", std::process::id()));
+        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/src/disk.c");
+        let compiled = Command::new("cc")
+            .args(["-shared", "-fPIC", "-O1", "-Wall", "-o"])
+            .arg(&path)
+            .arg(source)
+            .arg("-ldl")
+            .output()
+            .expect("cc, which building Rust takes, starts");
+        let said = String::from_utf8_lossy(&compiled.stderr);
+        assert!(compiled.status.success(), "{source} does not compile: {said}");
+        path
+    });
+    &LIBRARY
+}
