@@ -7,7 +7,9 @@ use redis::{Cmd, Value};
 /// The reply to HELLO.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// The server version.
+    /// `redis`, or the name of a fork.
+    pub server: String,
+    /// The version of the server.
     pub version: String,
     /// `standalone`, `cluster` or `sentinel`.
     pub mode: String,
@@ -28,6 +30,7 @@ impl Hello {
         let told: HashMap<String, Value> = redis::from_redis_value_ref(answer).ok()?;
         let text = |name: &str| redis::from_redis_value_ref(told.get(name)?).ok();
         Some(Self {
+            server: text("server")?,
             version: text("version")?,
             mode: text("mode")?,
             role: text("role")?,

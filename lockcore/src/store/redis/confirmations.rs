@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{ConnectAttempt, Connection, Connector, is_unknown};
+use client::{ConnectAttempt, Connection, Connector, Hello, Opened, is_unknown};
 use futures_util::future::join_all;
 use proto::node::{Batch, commands};
 use proto::wire::{Floors, Wire};
@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::call::Scripted;
 use super::failure;
+use super::preflight::read_version;
 use super::run::Run as _;
 use super::server::Server;
 use crate::store::confirmation::{Confirmation, ConfirmedBy};
@@ -103,6 +104,8 @@ struct Own {
     /// The server's time when the connection was opened, µs since the epoch: this server may be
     /// unknown to the command connection.
     opened_us: u64,
+    /// Whether WAITAOF waits for the disk whatever `appendfsync` is.
+    waits_for_disk: bool,
 }
 
 impl Worker {
@@ -138,7 +141,7 @@ impl Worker {
             run(own.connection.clone(), &self.server.wire, batch, floors(batch))
         });
         let values = join_all(runs).await;
-        let confirmed = self.wait(own.connection, self.confirmation.by).await.map(|unconfirmed| {
+        let confirmed = self.wait(own, self.confirmation.by).await.map(|unconfirmed| {
             // Another server may take over, or the setting be corrected.
             unconfirmed.map(|error| StoreError { kind: LockErrorKind::Unavailable, ..error })
         });
@@ -168,24 +171,23 @@ impl Worker {
             _ => {
                 let timeout = self.request_timeout + self.confirmation.timeout;
                 let attempt = ConnectAttempt::first(self.connector.timeouts());
-                let connection = self.connector.commands(timeout, &attempt).await;
-                let connection = connection.map_err(failure::of_client)?.connection;
+                let opened = self.connector.commands(timeout, &attempt).await;
+                let Opened { connection, hello } = opened.map_err(failure::of_client)?;
+                let waits_for_disk = hello.is_some_and(|hello| waits_for_disk(&hello));
                 connection.settle(timeout);
                 let opened_us = client::time(&connection).await.map_err(failure::of_client)?;
-                Ok(self.connection.insert(Own { connection, generation, opened_us }).clone())
+                Ok(self
+                    .connection
+                    .insert(Own { connection, generation, opened_us, waits_for_disk })
+                    .clone())
             }
         }
     }
 
     /// Waits until all that was written on this connection has its copies. Returns the reason why
     /// the writes do not count, if so; an error leaves that open.
-    async fn wait(
-        &mut self,
-        connection: Connection,
-        by: ConfirmedBy,
-    ) -> Result<Option<StoreError>, StoreError> {
-        let answer = connection.send(&by.command(self.confirmation.timeout)).await;
-        let confirmed = answer.and_then(|answer| by.shortfall(answer));
+    async fn wait(&mut self, own: Own, by: ConfirmedBy) -> Result<Option<StoreError>, StoreError> {
+        let confirmed = self.ask(&own, by).await;
         confirmed.or_else(|error| {
             if error.is_timeout() || client::failure::breaks_connection(&error) {
                 self.connection = None;
@@ -194,6 +196,25 @@ impl Worker {
             let error = failure::of_command(&error);
             by.refusal_to_wait(&error).map(Some).ok_or(error)
         })
+    }
+
+    async fn ask(&self, own: &Own, by: ConfirmedBy) -> Result<Option<StoreError>, RedisError> {
+        if let ConfirmedBy::Fsync { .. } = by
+            && !own.waits_for_disk
+        {
+            // Each time: an operator may change it while the connection is open. Where it is
+            // `always` now, the writes before are on the disk before the next answer is sent.
+            let mut policy = redis::cmd("CONFIG");
+            policy.arg("GET").arg("appendfsync");
+            let answer = own.connection.send(&policy).await?;
+            let (_, policy): (String, String) = redis::from_redis_value(answer)?;
+            if policy != "always" {
+                let detail = format!("appendfsync is {policy}: {ONLY_ALWAYS}");
+                return Ok(Some(StoreError::refused(LockErrorKind::Unsupported, detail)));
+            }
+        }
+        let answer = own.connection.send(&by.command(self.confirmation.timeout)).await?;
+        by.shortfall(answer)
     }
 
     /// Refuses a server that cannot confirm writes, or a user that may not ask for it.
@@ -212,10 +233,22 @@ impl Worker {
         let written = own.connection.ask(&write.0.by_source()).await;
         written.map_err(|error| failure::of_script(&error, self.server.wire.layout))?;
         // Replicas may come later, as with `require_replicas` alone.
-        let unconfirmed = self.wait(own.connection, ConfirmedBy::Fsync { replicas: 0 }).await?;
+        let unconfirmed = self.wait(own, ConfirmedBy::Fsync { replicas: 0 }).await?;
         unconfirmed.map_or(Ok(()), Err)
     }
 }
+
+/// Whether WAITAOF of this server waits for the disk with `everysec`, too. Valkey (8.1.8 and 9.1.2
+/// are measured) and Redis 7.4 count a write as fsynced that is not, until the next second's fsync:
+/// <https://github.com/redis/redis/pull/13793>. 8.2 is the oldest measured Redis that waits.
+fn waits_for_disk(hello: &Hello) -> bool {
+    let is_new = |version: (u32, u32)| version >= (8, 2);
+    hello.server == "redis" && read_version(&hello.version).is_some_and(is_new)
+}
+
+/// The reason why a policy of the server is refused.
+const ONLY_ALWAYS: &str = "set it to always, since WAITAOF of this server waits for the disk only \
+                           then; or use Redis 8.2 or newer";
 
 impl ConfirmedBy {
     /// The command that waits for the copies of the writes of its connection.
@@ -290,4 +323,62 @@ async fn run(
         answer => answer,
     };
     answer.map_err(|error| failure::of_script(&error, wire.layout))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello(server: &str, version: &str) -> Hello {
+        let field = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+        let answer = ["server", server, "version", version, "mode", "standalone", "role", "master"]
+            .map(field)
+            .into_iter()
+            .chain([field("proto"), Value::Int(2)]);
+        Hello::read(&Value::Array(answer.collect())).expect("an answer")
+    }
+
+    #[test]
+    fn everysec_is_trusted_only_where_waitaof_was_seen_to_wait() {
+        for (server, version, expected) in [
+            ("redis", "8.2.3", true),
+            ("redis", "8.6.3", true),
+            ("redis", "10.0.0", true),
+            ("redis", "8.0.0", false),
+            ("redis", "7.4.1", false),
+            // What a Valkey says of itself that poses as a Redis.
+            ("redis", "7.2.4", false),
+            ("valkey", "8.1.8", false),
+            ("valkey", "9.1.2", false),
+            ("redis", "", false),
+        ] {
+            assert_eq!(waits_for_disk(&hello(server, version)), expected, "{server} {version}");
+        }
+    }
+
+    #[test]
+    fn fewer_copies_than_required_confirm_nothing() {
+        let pair = |local, replicas| Value::Array(vec![Value::Int(local), Value::Int(replicas)]);
+        let fsync = |replicas| ConfirmedBy::Fsync { replicas };
+        for (by, answer, expected) in [
+            (ConfirmedBy::Replicas(2), Value::Int(2), None),
+            (ConfirmedBy::Replicas(2), Value::Int(1), Some("1 of 2 replicas")),
+            (fsync(0), pair(1, 0), None),
+            (fsync(0), pair(0, 0), Some("appendfsync")),
+            (fsync(1), pair(1, 1), None),
+            (fsync(1), pair(1, 0), Some("the disks of 0 of 1 replicas")),
+            (fsync(1), pair(0, 1), Some("appendfsync")),
+        ] {
+            let shortfall = by.shortfall(answer.clone()).expect("an answer");
+            match (shortfall, expected) {
+                (None, None) => {}
+                (Some(error), Some(words)) => {
+                    assert_eq!(error.kind, LockErrorKind::Unavailable);
+                    assert!(error.detail.contains(words), "{}", error.detail);
+                }
+                (shortfall, _) => panic!("{by:?}, {answer:?}: {shortfall:?}"),
+            }
+        }
+        assert!(fsync(0).shortfall(Value::Int(1)).is_err(), "an answer of another form");
+    }
 }

@@ -160,7 +160,7 @@ impl Info {
     }
 }
 
-fn read_version(version: &str) -> Option<(u32, u32)> {
+pub(super) fn read_version(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.split('.');
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
