@@ -34,6 +34,8 @@ pub struct PowerPlan {
     pub servers: usize,
     /// The policy of the servers.
     pub appendfsync: &'static str,
+    /// The time that their disks take for each fdatasync.
+    pub takes: Duration,
     /// Whether a grant waits for the disk.
     pub fsync: bool,
     /// The seed of the times.
@@ -77,6 +79,7 @@ impl PowerPlan {
 
     async fn play(&self, lane: u64, rounds: usize) -> PowerCost {
         let disk = Disk::new();
+        disk.takes(self.takes);
         let mut server = disk.options(self.appendfsync).start();
         let world = Arc::new(World::default());
         let mut nodes = Vec::new();
