@@ -176,7 +176,9 @@ macro_rules! fail_open {
         ///
         /// A server still loading data counts as unavailable. So does a grant acknowledged by fewer
         /// replicas than [`require_replicas`](lockcore::LocksBuilder::require_replicas) demands: do
-        /// not combine the two options.
+        /// not combine the two options. With
+        /// [`require_fsync`](lockcore::LocksBuilder::require_fsync) each request is refused as
+        /// misconfigured (500).
         ///
         /// All other errors refuse the request, so that no client can choose to be served without
         /// the lock: a key of another type under the lock name, a missing permission, a replica, a

@@ -233,7 +233,9 @@ impl LocksBuilder {
     /// the server and the loss of its power. Off by default.
     ///
     /// The server needs `appendonly yes` and Redis or Valkey 7.2 or newer, and the user `+waitaof`:
-    /// connecting writes once and waits for the disk, and names the setting to change. A grant that
+    /// connecting writes once and waits for the disk, and names the setting to change. `everysec` is
+    /// refused on Valkey and on Redis before 8.2, where `WAITAOF` does not wait for the disk; there
+    /// the user needs `+config|get`, too. A grant that
     /// is not on the disk in time is released, and refused with
     /// [`Unavailable`](crate::LockErrorKind::Unavailable). A renewal counts in the same way: a
     /// guard's [deadline](crate::LockGuard::deadline) follows the last renewal on the disk. So a

@@ -22,8 +22,9 @@ use crate::types::key::{self, IntoKey};
 /// Fair locks on a store. Cheap to clone. All clones share a *node*, with a connection for commands
 /// and another for messages, however many locks it holds and waits for. On a [Redis
 /// Cluster](crate::guide::redis) and a [quorum](crate::guide::quorum) there are two connections to
-/// each primary. [`require_replicas`](crate::LocksBuilder::require_replicas) adds up to four to
-/// each primary. Each sentinel has a further connection.
+/// each primary. [`require_replicas`](crate::LocksBuilder::require_replicas) or
+/// [`require_fsync`](crate::LocksBuilder::require_fsync) adds up to four to each primary. Each
+/// sentinel has a further connection.
 ///
 /// ```
 /// # async fn example() -> Result<(), lockcore::LockError> {

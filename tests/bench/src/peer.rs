@@ -23,6 +23,8 @@ pub(crate) enum Ability {
     Permits,
     /// Hands a lock over only with writes that replicas have, or else as without replicas.
     Replicated,
+    /// Hands a lock over only with writes that are on the disk, or else as without.
+    Synced,
     /// Leaves nothing behind when a wait is cancelled.
     Cancel,
     /// Serves HTTP.
@@ -77,7 +79,7 @@ impl Server {
 
 use Ability::{
     BothEnds, Cancel, Drop, HandOff, Http, Permits, Queue, Quorum, ReadWrite, Renew, Replicated,
-    Take, Wait,
+    Synced, Take, Wait,
 };
 
 /// All peers, in the order of the tables.
@@ -94,7 +96,18 @@ pub(crate) const PEERS: &[Peer] = &[
         id: "ours",
         title: "**lockcore**",
         waits: "queue, message",
-        can: &[Take, Wait, HandOff, Queue(100_000), Renew, Cancel, Replicated, Quorum, BothEnds],
+        can: &[
+            Take,
+            Wait,
+            HandOff,
+            Queue(100_000),
+            Renew,
+            Cancel,
+            Replicated,
+            Synced,
+            Quorum,
+            BothEnds,
+        ],
     },
     Peer {
         id: "ours-alone",
@@ -119,6 +132,12 @@ pub(crate) const PEERS: &[Peer] = &[
         title: "lockcore, `require_replicas(2)`",
         waits: "queue, message, renewal, `WAIT`",
         can: &[Replicated],
+    },
+    Peer {
+        id: "ours-fsync",
+        title: "lockcore, `require_fsync(true)`",
+        waits: "queue, message, renewal, `WAITAOF`",
+        can: &[Synced],
     },
     Peer {
         id: "ours-read-write",

@@ -40,6 +40,22 @@ impl Redis {
         }
     }
 
+    /// Begins or ends an append-only file with a policy of `always`.
+    pub(crate) fn keep_on_disk(&mut self, keeps: bool) {
+        for (name, value) in
+            [("appendfsync", "always"), ("appendonly", if keeps { "yes" } else { "no" })]
+        {
+            let mut set = cmd("CONFIG");
+            let set = set.arg("SET").arg(name).arg(value);
+            let _: String = set.query(&mut self.connection).expect("answered");
+        }
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while self.number("persistence", "aof_rewrite_in_progress") > 0.0 {
+            assert!(Instant::now() < deadline, "the file is not written");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     fn info(&mut self, section: &str) -> String {
         cmd("INFO").arg(section).query(&mut self.connection).expect("answered")
     }

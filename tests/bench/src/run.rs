@@ -33,6 +33,7 @@ impl Run<'_> {
     pub(crate) fn workload(&mut self, workload: &'static Workload, only: Option<&[String]>) {
         eprintln!("{}: {}", workload.id, workload.title);
         self.servers.redis.follow_by(if workload.needs == Ability::Replicated { 2 } else { 0 });
+        self.servers.redis.keep_on_disk(workload.needs == Ability::Synced);
         let asked = |peer: &&Peer| {
             // Holds are measured on one server, and a quorum has three of its own.
             let is_elsewhere =

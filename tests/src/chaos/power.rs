@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use super::dice::Dice;
 use super::failover::count::{fallen_tokens, overlapping};
 use super::failover::load::{Demand, Hold};
-use crate::{Disk, RedisServer};
+use crate::{Disk, LIMIT, RedisServer};
 
 const NODES: u64 = 3;
 const NAMES: usize = 3;
@@ -97,10 +97,12 @@ impl PowerPlan {
         let mut dice = Dice::part(self.seed, u64::MAX - lane);
         let mut cut = 0;
         for _ in 0..rounds {
+            connected(nodes.clone()).await;
             tokio::time::sleep(Duration::from_millis(dice.of(UP_MS))).await;
             cut += u64::from(lose_power(&disk, &mut server) > 0);
         }
         // The last loss needs its time, too.
+        connected(nodes.clone()).await;
         tokio::time::sleep(Duration::from_millis(*UP_MS.end())).await;
         world.is_over.store(true, Ordering::SeqCst);
         while let Some(ended) = tasks.join_next().await {
@@ -108,6 +110,15 @@ impl PowerPlan {
         }
         join_all(nodes.iter().map(|locks| locks.shutdown(Duration::ZERO))).await;
         PowerCost { rounds: rounds as u64, cut, ..world.cost() }
+    }
+}
+
+/// Waits until each node is back: otherwise one loss follows another, and there is no load.
+async fn connected(nodes: Vec<Locks>) {
+    let end = tokio::time::Instant::now() + LIMIT;
+    while !nodes.iter().all(|locks| locks.status().is_connected()) {
+        assert!(tokio::time::Instant::now() < end, "not all nodes are connected within {LIMIT:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
@@ -156,23 +167,27 @@ impl World {
         let guard = locks.key(format!("power:{name}")).wait(LEASE).lock().await?;
         let begin = self.start.elapsed();
         let value = self.registers[name].load(Ordering::SeqCst);
+        let mut lost = None;
+        let end = tokio::time::Instant::now() + section;
         tokio::select! {
-            () = tokio::time::sleep(section) => {}
-            () = guard.lost() => {}
+            () = tokio::time::sleep_until(end) => {}
+            () = guard.lost() => {
+                lost = Some(self.start.elapsed());
+                tokio::time::sleep_until(end).await;
+            }
         }
-        // As an effect without a fence is to be made: a look at the guard right before it.
-        if !guard.is_lost() {
-            self.registers[name].store(value + 1, Ordering::SeqCst);
-            self.writes.fetch_add(1, Ordering::SeqCst);
-        }
+        // As a holder writes that does not look at its guard.
+        self.registers[name].store(value + 1, Ordering::SeqCst);
+        self.writes.fetch_add(1, Ordering::SeqCst);
         let deadline = guard.deadline().into_std().saturating_duration_since(self.start);
+        let end = lost.unwrap_or_else(|| self.start.elapsed()).min(deadline);
         let hold = Hold {
             name,
             demand: Demand::Lock,
             token: guard.fencing_token().get(),
             asked,
             begin,
-            end: self.start.elapsed().min(deadline),
+            end,
         };
         self.holds.lock().unwrap_or_else(PoisonError::into_inner).push(hold);
         // Not known after a loss of power: the next acquire says more.

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use lock_tests::{CommandStats, Raw, RedisServer, eventually, holds_key};
+use lock_tests::{COUNTER, CommandStats, Raw, RedisServer, door_key, eventually, holds_key};
 use lockcore::{HoldState, LockError, LockErrorKind, Locks, LocksBuilder};
+use proto::Topology;
+use proto::wire::scripts;
 use redis::cmd;
 
 use crate::common::{LONG, SOON, queued, soon};
@@ -190,6 +192,51 @@ async fn many_holds_are_renewed_together_and_stay_held() {
     let ran = CommandStats::read(&mut pair.at_primary).await.since(&before);
     let asked = ran.calls("evalsha");
     assert!((3..300).contains(&asked), "{asked} scripts for 900 renewals");
+}
+
+/// The number of changes that the server has counted, from an answer to INFO.
+fn changes(info: &str) -> u64 {
+    let field = "rdb_changes_since_last_save:";
+    let number = info.lines().find_map(|line| line.strip_prefix(field)).expect("it counts");
+    number.parse().expect("a number")
+}
+
+/// WAIT and WAITAOF wait for the last write of their connection: a renewal that is none would be
+/// confirmed by any write before, while the grant is on another connection still.
+#[tokio::test]
+async fn a_renewal_of_a_read_is_a_write_even_within_one_millisecond() {
+    let server = RedisServer::start();
+    let mut redis = Raw::connect(&server.url()).await;
+    let locks = build(Locks::builder(), &server).await.expect("accepted");
+    let _read = soon("a read", locks.read("key")).await.expect("granted");
+    let (door, holds) = (door_key("key"), holds_key("key"));
+    let [(member, _)] = redis.scores(&holds).await.try_into().expect("one holds");
+    let (node, lease) = (locks.node().to_string(), "30000");
+    let call = |name: &str| {
+        let mut call = cmd("EVAL");
+        let script = scripts::of_queue(Topology::Single).get(name).expect("there is one");
+        call.arg(&script.source);
+        match name {
+            "extend" => call.arg(1).arg(&door),
+            "renew" => call.arg(1).arg(&door).arg(&[&*node, "0", "0", "lockcore"]),
+            _ => call.arg(2).arg(&door).arg(COUNTER).arg(&[&*node, "0", "0", "lockcore"]),
+        };
+        call.arg(&member).arg(lease).to_owned()
+    };
+    let info = cmd("INFO").arg("persistence").to_owned();
+    for name in ["confirm", "renew", "extend"] {
+        for _ in 0..20 {
+            redis.ask::<()>(&cmd("MULTI")).await;
+            for command in [call(name), info.clone(), call(name), info.clone()] {
+                redis.ask::<()>(&command).await;
+            }
+            let answers: [redis::Value; 4] = redis.ask(&cmd("EXEC")).await;
+            let [_, before, _, after] = answers;
+            let [before, after] = [before, after]
+                .map(|info| redis::from_redis_value::<String>(info).expect("a text"));
+            assert!(changes(&after) > changes(&before), "{name} has written nothing");
+        }
+    }
 }
 
 #[tokio::test]
