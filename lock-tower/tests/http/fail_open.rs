@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use lock_tests::http::{Answer, get, serve, text};
-use lock_tests::{Connections, Flow, Proxy, Raw, RedisServer, door_key, queued};
+use lock_tests::{Connections, Disk, Flow, Proxy, Raw, RedisServer, door_key, queued};
 use lock_tower::{ByHeader, HttpLockLayer, LockHandle};
 use lockcore::Locks;
 use redis::cmd;
@@ -154,4 +154,17 @@ async fn no_request_is_served_without_the_lock_unless_its_layer_fails_open() {
     server.restart();
     let locked = clients.join_all().await;
     assert!(locked.iter().all(|locked| *locked > 10), "{locked:?}");
+}
+
+#[tokio::test]
+#[ignore = "needs a server with WAITAOF in REDIS_SERVER: scripts/test --servers"]
+async fn where_a_grant_waits_for_the_disk_no_request_is_served_without_the_lock() {
+    let disk = Disk::new();
+    let server = disk.options("always").start();
+    let locks = Locks::builder().require_fsync(true).connect(server.url()).await.unwrap();
+    let closed = HttpLockLayer::new(locks.clone(), ByHeader::new("x-order"));
+    assert_eq!(ask(serve_with(closed).await, "42").await.body, "locked");
+    let refused = ask(start(&locks, WAIT).await, "42").await;
+    assert_eq!(refused.status, 500, "{}", refused.body);
+    assert!(refused.body.contains("lock-misconfigured"), "{}", refused.body);
 }
