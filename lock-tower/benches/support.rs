@@ -19,7 +19,7 @@ use tower::{Layer as _, Service};
 pub(crate) fn now<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
-        Poll::Pending => panic!("a store in memory answers at once"),
+        Poll::Pending => panic!("a store in an in-memory store responds at once"),
     }
 }
 

@@ -55,12 +55,12 @@ use self::primary::Primary;
 pub(crate) use self::primary::{Connect, Connected};
 
 /// Why permits are refused.
-const NO_PERMITS: &str = "permits cannot be had by a majority: of two, three holders could have \
-    one each, on two primaries of three";
+const NO_PERMITS: &str = "a quorum does not support permits: with a limit of two, three holders \
+    could each hold a permit on two of three primaries";
 
 /// Why `KeepNewest` waits are refused.
-const NO_NEWEST: &str = "KeepNewest is not had by a majority: requests may wait at two primaries, \
-    and neither knows which one came last";
+const NO_NEWEST: &str = "a quorum does not support KeepNewest: requests may wait at different \
+    primaries, and no primary knows the newest";
 
 /// Settings shared by all processes of a quorum, and the number of primaries a guard needs.
 #[derive(Debug, Clone, Copy)]
@@ -247,7 +247,7 @@ impl Primaries {
     fn unreached(&self) -> LockError {
         let (reached, all) = (self.view.borrow().reached(), self.members.len());
         let wanted = self.wanted();
-        let mut detail = format!("{reached} of {all} primaries are reached, {wanted} are needed");
+        let mut detail = format!("{reached} of {all} primaries are usable, {wanted} are needed");
         let mut refusing = 0;
         for (place, primary) in (1..).zip(&self.members) {
             if let Some(error) = primary.refusal() {
@@ -262,9 +262,9 @@ impl Primaries {
             let quarantine = self.terms.quarantine();
             let _ = write!(
                 detail,
-                ". {young} more answer, but do not count yet: one that has started or was emptied \
-                 counts after {quarantine:?}. At the first start of all of them, `lockctl quorum \
-                 init` saves that time"
+                ". {young} more are connected but do not count yet: a started or emptied primary \
+                 counts after {quarantine:?}. If all primaries start for the first time, `lockctl \
+                 quorum init` avoids this wait"
             );
         }
         LockError::with_detail(LockErrorKind::Unavailable, detail)
@@ -353,7 +353,7 @@ impl Terms {
     /// Refuses a lease longer than restarted primaries wait for.
     pub(crate) fn check(&self, lease: Duration) -> Result<(), ConfigError> {
         if lease > self.max_lease {
-            let range = "the max_lease of the quorum or less";
+            let range = "at most the max_lease of the quorum";
             return Err(ConfigError::new("lease", format!("{lease:?}"), range));
         }
         Ok(())

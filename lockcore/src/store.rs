@@ -44,8 +44,8 @@ pub(crate) struct Replies {
 impl Replies {
     /// The reply to a batch with a single command.
     pub(crate) fn only(mut self) -> Result<Answer, StoreError> {
-        debug_assert_eq!(self.answers.len(), 1, "a batch of one command has one answer");
-        self.answers.pop().unwrap_or_else(|| Err(StoreError::ambiguous("there is no answer")))
+        debug_assert_eq!(self.answers.len(), 1, "a pipeline of one command has one reply");
+        self.answers.pop().unwrap_or_else(|| Err(StoreError::ambiguous("no reply")))
     }
 }
 
@@ -187,7 +187,7 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
 }
 
 fn no_primary() -> StoreError {
-    StoreError::refused(LockErrorKind::Unsupported, "this store is no primary of a quorum")
+    StoreError::refused(LockErrorKind::Unsupported, "this store is not a quorum primary")
 }
 
 /// A search for lock names on a server.

@@ -54,7 +54,7 @@ pub(crate) async fn within(
             }
             Ok(Err(error)) => failure(url, &error),
             // The previous attempt's error explains more than the timeout of this attempt.
-            Err(_) => last.unwrap_or_else(|| unavailable(url, "it did not answer in time")),
+            Err(_) => last.unwrap_or_else(|| unavailable(url, "no reply in time")),
         };
         let next = Instant::now() + PAUSE;
         if next >= deadline {

@@ -48,7 +48,7 @@ impl Demand {
             return Ok(Self { weight: count, limit });
         }
         let value = format!("{count} of {limit}");
-        let range = "a count of 1 up to the limit, of a limit below 2^30";
+        let range = "a count from 1 to the limit, and a limit below 2^30";
         Err(ConfigError::new("permits", value, range))
     }
 

@@ -61,10 +61,11 @@ impl LockErrorKind {
             Self::Timeout => "timed out waiting for the lock",
             Self::QueueFull => "too many requests wait: try again later, or raise the queue limit",
             Self::WaitTooLong => "the queue is too long for the wait: try again later",
-            Self::Superseded => "a newer request waits in its place",
+            Self::Superseded => "superseded by a newer request",
             Self::Unavailable => "the lock store is unavailable",
             Self::ReadOnly => {
-                "the lock store refuses writes: if it is a replica, connect to the primary; else it has too few replicas, or cannot save to disk"
+                "the lock store refuses writes: if it is a replica, connect to the primary; \
+                 otherwise it has too few replicas or cannot save to disk"
             }
             Self::Denied => {
                 "the lock store refuses the credentials, or the user lacks a right: correct the credentials, or grant the right"
@@ -75,10 +76,10 @@ impl LockErrorKind {
             Self::WrongType => {
                 "one of the lock's keys belongs to another program: use a namespace or another name"
             }
-            Self::Unsupported => "this is not supported here",
+            Self::Unsupported => "not supported here",
             Self::Lost => "the hold is lost: it ended before it was released",
-            Self::Closed => "this Locks is closed, so make a new one",
-            Self::Protocol => "the lock store gave an answer that cannot be understood",
+            Self::Closed => "this Locks is closed, so create a new one",
+            Self::Protocol => "the lock store sent an unexpected reply",
         }
     }
 }

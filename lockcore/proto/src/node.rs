@@ -96,8 +96,8 @@ const MADE_DUE: usize = MAX_AT_ONCE / 4;
 /// often the larger it is, so that a check costs the less for each event.
 #[cfg(debug_assertions)]
 const CHECKED: usize = 64;
-const TOO_MANY_AT_ONCE: &str =
-    "too many acquires of this Locks at once: this one was not sent within the request timeout";
+const TOO_MANY_AT_ONCE: &str = "too many concurrent acquires in this Locks: the request was not \
+    sent within the request timeout";
 
 /// The settings of a core.
 #[derive(Debug, Clone)]

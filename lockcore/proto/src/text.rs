@@ -15,7 +15,7 @@ pub(crate) fn joined(parts: &[&str]) -> Arc<str> {
         free.copy_from_slice(part.as_bytes());
         length = end;
     }
-    std::str::from_utf8(&room[..length]).expect("all parts are texts").into()
+    std::str::from_utf8(&room[..length]).expect("all parts are UTF-8").into()
 }
 
 #[cfg(test)]

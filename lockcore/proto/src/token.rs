@@ -88,7 +88,7 @@ pub struct TokenError;
 
 impl fmt::Display for TokenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a fencing token is below 2^53: pass a number that a guard had")
+        f.write_str("a fencing token must be below 2^53: pass a token that a guard returned")
     }
 }
 
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn a_token_is_exact_as_a_double() {
         let error = FencingToken::try_from(LIMIT).unwrap_err();
-        assert!(error.to_string().starts_with("a fencing token is below 2^53"), "{error}");
+        assert!(error.to_string().starts_with("a fencing token must be below 2^53"), "{error}");
         let greatest = FencingToken::try_from(LIMIT - 1).unwrap();
         assert_eq!(greatest.get() as f64 as u64, greatest.get());
         assert_eq!(i64::from(greatest), 9_007_199_254_740_991);

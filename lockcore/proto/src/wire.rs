@@ -174,5 +174,5 @@ fn hides_a_grant(command: &Command, answer: &Answer) -> bool {
 
 /// Returns the error for commands without a script in the layout.
 pub fn no_such_command() -> StoreError {
-    StoreError::refused(LockErrorKind::Protocol, "there is no script for these commands")
+    StoreError::refused(LockErrorKind::Protocol, "the layout has no script for these commands")
 }

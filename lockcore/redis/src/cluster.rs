@@ -32,7 +32,7 @@ impl Cluster {
     pub(crate) fn read(url: &str) -> Option<Result<Self, ClientError>> {
         let servers = ServersUrl::read(url, "cluster", PORT)?;
         let nodes = servers.map(|servers| Self { nodes: servers.each(servers.path) });
-        Some(nodes.ok_or_else(|| invalid("as that of a Cluster")))
+        Some(nodes.ok_or_else(|| invalid("not a Cluster URL")))
     }
 }
 

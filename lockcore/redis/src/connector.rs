@@ -199,7 +199,7 @@ impl Connector {
                 };
                 if opened.hello.as_ref().is_some_and(|hello| hello.role != "master") {
                     let detail =
-                        format!("the sentinels name {primary} as the primary, and it is a replica");
+                        format!("the sentinels name {primary} as the primary, but it is a replica");
                     return Err(ClientError::refused(ClientErrorKind::ReadOnly, detail));
                 }
                 sentinels.settle(primary)?;
@@ -326,8 +326,9 @@ impl Connector {
 }
 
 /// The remedy where a certificate is for a name, and the sentinels return an address.
-const SENTINELS_TELL_NAMES: &str = ". The sentinels told it: for names in place of addresses, set \
-    `sentinel resolve-hostnames yes` and `sentinel announce-hostnames yes` at each of them";
+const SENTINELS_TELL_NAMES: &str = ". The sentinels returned this address: to get host names \
+    instead, set `sentinel resolve-hostnames yes` and `sentinel announce-hostnames yes` on each \
+    sentinel";
 
 /// Opens a connection, and sends HELLO.
 async fn with_hello(

@@ -60,13 +60,13 @@ const UNSENT: &str = "UNSENT";
 /// Returns the error for a connection closed by the server, with the server's last error.
 pub(crate) fn ended(words: &ServerError) -> RedisError {
     let said = format!("{} {}", words.code(), words.details().unwrap_or_default());
-    let said = format!("the server hung up: {}", said.trim_end());
+    let said = format!("the server closed the connection: {}", said.trim_end());
     redis::make_extension_error(ENDED.to_owned(), Some(said))
 }
 
 /// Returns the error for a connection with replies out of step.
 pub(crate) fn unasked() -> RedisError {
-    let said = "the server sent an answer without a request".to_owned();
+    let said = "the server sent a reply without a request".to_owned();
     redis::make_extension_error(ENDED.to_owned(), Some(said))
 }
 
@@ -92,8 +92,8 @@ pub(crate) fn of_subscribing(error: &RedisError, channel: &str) -> ClientError {
     }
 }
 
-const A_PROXY: &str = ": a proxy hangs up so at a command that it does not know, and grants arrive by \
-                       SUBSCRIBE: connect to the server itself";
+const A_PROXY: &str = ": a proxy may close the connection on an unknown command, but grants arrive \
+    by SUBSCRIBE: connect to the server itself";
 
 /// Returns the server's error, and the next step for the user.
 fn advised(said: String) -> String {
@@ -102,7 +102,7 @@ fn advised(said: String) -> String {
             Some(advice) => advice,
             None => return said,
         },
-        None if said.contains(NO_ROOM) => "raise maxclients, or have fewer connections".to_owned(),
+        None if said.contains(NO_ROOM) => "raise maxclients, or open fewer connections".to_owned(),
         None if said.contains(NO_SELECT) => {
             "write redis+cluster://host:port, without a database".to_owned()
         }

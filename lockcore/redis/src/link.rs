@@ -204,7 +204,7 @@ impl CommandLink {
         let down = self.0.state.outage();
         let Some(silent) = self.0.current().silent else { return down };
         let since = down.as_ref().map_or(silent, |outage| outage.since.min(silent));
-        let error = down.map_or_else(|| unavailable("it did not answer in time"), |it| it.error);
+        let error = down.map_or_else(|| unavailable("no reply in time"), |it| it.error);
         Some(Outage { since, error })
     }
 
@@ -286,7 +286,7 @@ impl CommandLink {
     pub fn judge(&self, sender: &Sender, answer: Answered) -> Judged {
         let generation = sender.generation;
         if generation < self.0.trusted.load(Ordering::Acquire) {
-            return Err(ClientError::ambiguous("the answers on its connection were out of step"));
+            return Err(ClientError::ambiguous("the replies on the connection were out of step"));
         }
         match &answer {
             // The server may be slow, or the peer half gone: a PING shows which.
@@ -323,7 +323,7 @@ impl CommandLink {
     /// unexpected form.
     pub fn distrust(&self, generation: u64) {
         self.0.trusted.fetch_max(generation + 1, Ordering::AcqRel);
-        self.0.broke(generation, &unavailable("its answers were out of step"));
+        self.0.broke(generation, &unavailable("the replies were out of step"));
     }
 
     /// Replaces the connection: another server has taken the server's place.

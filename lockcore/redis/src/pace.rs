@@ -58,7 +58,7 @@ pub(crate) enum Step {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::LookUp => "the look-up of its name",
+            Self::LookUp => "the DNS lookup",
             Self::Tcp => "the TCP connection",
             #[cfg(feature = "tls")]
             Self::Tls => "the TLS handshake",
@@ -104,7 +104,7 @@ impl ConnectAttempt {
     /// Describes the step in which an attempt timed out.
     pub(crate) fn why_late(&self) -> String {
         let (step, began) = self.progress();
-        format!("no connection in time: {step} was not done after {:.1?}", began.elapsed())
+        format!("no connection in time: {step} was not complete after {:.1?}", began.elapsed())
     }
 }
 
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(pace.limit, FIRST);
         attempt.begins(Step::Login);
         tokio::time::sleep(attempt.limit).await;
-        let told = "no connection in time: the login was not done after 1.0s";
+        let told = "no connection in time: the login was not complete after 1.0s";
         assert_eq!(attempt.why_late(), told);
         pace.after(&attempt).await;
         assert_eq!(pace.limit, FIRST * GROWTH);

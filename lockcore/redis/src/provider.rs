@@ -126,23 +126,23 @@ impl<T: Clone + Send + 'static> Asked<T> {
     fn take(&self) -> Result<T, ClientError> {
         let mut state = self.state();
         let is_late = state.call.is_some();
-        let failure = if is_late { Some("does not answer".into()) } else { state.failure.clone() };
+        let failure = if is_late { Some("does not return".into()) } else { state.failure.clone() };
         let was_known = std::mem::replace(&mut state.is_known_to_fail, failure.is_some());
         let last = state.last.clone();
         drop(state);
         let noun = self.noun;
         match (&failure, &last) {
-            (None, _) if was_known => info!(provider = noun, "the provider answers again"),
+            (None, _) if was_known => info!(provider = noun, "the provider works again"),
             (Some(reason), Some(_)) if !was_known => {
-                error!(provider = noun, %reason, "the provider gives nothing: its last answer stays");
+                error!(provider = noun, %reason, "the provider fails: the last value stays in use");
             }
             (Some(reason), None) if !was_known => {
-                error!(provider = noun, %reason, "the provider gives nothing, and gave nothing yet");
+                error!(provider = noun, %reason, "the provider fails, and there is no earlier value");
             }
             _ => {}
         }
         last.ok_or_else(|| {
-            let reason = failure.as_deref().unwrap_or("gives nothing");
+            let reason = failure.as_deref().unwrap_or("returned no value");
             let detail = format!("the provider of {noun} {reason}");
             ClientError::refused(ClientErrorKind::Unavailable, detail)
         })
@@ -224,7 +224,7 @@ mod tests {
         let start = Instant::now();
         for _ in 0..3 {
             let error = provider.ask().await.expect_err("it hangs");
-            assert_eq!(&*error.detail, "the provider of numbers does not answer");
+            assert_eq!(&*error.detail, "the provider of numbers does not return");
             assert_eq!(start.elapsed(), LIMIT, "the bound is of the call");
         }
         go.send(()).expect("it waits");

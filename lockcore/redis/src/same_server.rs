@@ -42,7 +42,7 @@ pub async fn check_same_server(
         }
         tokio::time::sleep(PAUSE).await;
     }
-    let detail = "commands and subscription reach two servers: the pool and the URL, or the addresses \
-                  behind the URL, must lead to one";
+    let detail = "commands and subscription reach different servers: the pool and the URL, or all \
+        addresses of the URL, must lead to the same server";
     Err(ClientError::refused(ClientErrorKind::InvalidOption, detail))
 }

@@ -45,7 +45,7 @@ impl Sentinels {
     /// a URL of another kind.
     pub(crate) fn read(url: &str) -> Option<Result<Self, ClientError>> {
         let servers = ServersUrl::read(url, "sentinel", PORT)?;
-        Some(servers.and_then(Self::of).ok_or_else(|| invalid("as that of sentinels")))
+        Some(servers.and_then(Self::of).ok_or_else(|| invalid("not a Sentinel URL")))
     }
 
     fn of(url: ServersUrl<'_>) -> Option<Self> {

@@ -39,16 +39,17 @@ impl Options {
 pub fn read(url: &str) -> Result<ConnectionInfo, ClientError> {
     if servers_url::is_of_several(url) {
         return Err(refused(
-            "this URL is of several servers, where that of one server is needed: write redis:// or \
+            "this URL names several servers, but a single server is needed: write redis:// or \
              redis+unix://",
         ));
     }
     let not_valid = |fault: &str| servers_url::invalid(fault);
-    let mut parsed = redis::parse_redis_url(url).ok_or_else(|| not_valid("it cannot be read"))?;
+    let mut parsed = redis::parse_redis_url(url).ok_or_else(|| not_valid("it cannot be parsed"))?;
     if parsed.fragment().is_some() {
         return Err(refused(
-            "a # in a URL begins a fragment, and none is followed, #insecure neither: write %23 in \
-             a user or password; trust an authority of yours with LocksBuilder::tls_ca",
+            "a # in a URL begins a fragment, and fragments are not supported, including #insecure: \
+             write %23 in a user or password; trust your own certificate authority with \
+             LocksBuilder::tls_ca",
         ));
     }
     let is_socket = parsed.scheme().ends_with("unix");
@@ -64,7 +65,7 @@ pub fn read(url: &str) -> Result<ConnectionInfo, ClientError> {
             Some(false) => return Err(twice(&name)),
             // A password that contains a `?` continues behind it.
             None if !is_socket && parsed.query().is_some_and(|rest| rest.contains('@')) => {
-                return Err(not_valid("a part of it is no option"));
+                return Err(not_valid("an unknown option after the ?"));
             }
             None => return Err(servers_url::not_followed(&name)),
         }
@@ -78,7 +79,7 @@ pub fn read(url: &str) -> Result<ConnectionInfo, ClientError> {
     let mut settings = info.redis_settings().clone();
     if let Some(db) = options.db {
         let number: Option<u32> = db.parse().ok();
-        let number = number.ok_or_else(|| refused("the option `db` of the URL is no number"))?;
+        let number = number.ok_or_else(|| refused("the URL option `db` is not a number"))?;
         if has_db {
             return Err(twice("db"));
         }
@@ -100,7 +101,7 @@ pub fn read(url: &str) -> Result<ConnectionInfo, ClientError> {
         None => settings,
         Some("2" | "resp2") => settings.set_protocol(ProtocolVersion::RESP2),
         Some("3" | "resp3") => settings.set_protocol(ProtocolVersion::RESP3),
-        Some(_) => return Err(refused("the option `protocol` of the URL is resp2 or resp3")),
+        Some(_) => return Err(refused("the URL option `protocol` must be resp2 or resp3")),
     };
     Ok(of_its_user(info.set_redis_settings(settings)))
 }
@@ -117,7 +118,7 @@ pub(crate) fn of_its_user(info: ConnectionInfo) -> ConnectionInfo {
 }
 
 fn twice(option: &str) -> ClientError {
-    refused(&format!("`{option}` is given twice in the URL"))
+    refused(&format!("`{option}` occurs twice in the URL"))
 }
 
 fn refused(detail: &str) -> ClientError {
@@ -293,7 +294,7 @@ mod tests {
     fn a_url_of_several_servers_is_not_that_of_one() {
         for url in ["redis+sentinel://h/name", "rediss+cluster://h", "redis+quorum://a,b,c"] {
             let error = refusal(url);
-            assert!(error.contains("one server") && !error.contains("+quorum"), "{error}");
+            assert!(error.contains("a single server") && !error.contains("+quorum"), "{error}");
         }
     }
 }

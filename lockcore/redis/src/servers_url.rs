@@ -23,8 +23,8 @@ pub(crate) fn not_followed(option: &str) -> ClientError {
         _ => "",
     };
     let detail = format!(
-        "the option `{option}` of the URL is not followed: db, user, pass and protocol are, and \
-         max_lease_ms with redis+quorum://{instead}"
+        "the URL option `{option}` is not supported: use db, user, pass, protocol or, with \
+         redis+quorum://, max_lease_ms{instead}"
     );
     ClientError::refused(ClientErrorKind::InvalidOption, detail)
 }

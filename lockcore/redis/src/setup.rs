@@ -199,7 +199,7 @@ pub async fn time(connection: &Connection) -> Result<u64, ClientError> {
     let answer = connection.send(&redis::cmd("TIME")).await;
     let answer = answer.map_err(|error| failure::of_connecting(&error))?;
     let (seconds, micros): (u64, u64) = redis::from_redis_value(answer)
-        .map_err(|_| ClientError::refused(ClientErrorKind::Protocol, "TIME tells no time"))?;
+        .map_err(|_| ClientError::refused(ClientErrorKind::Protocol, "unexpected reply to TIME"))?;
     Ok(seconds.saturating_mul(1_000_000).saturating_add(micros))
 }
 

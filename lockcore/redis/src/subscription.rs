@@ -215,7 +215,8 @@ impl Task {
                 },
                 reason = &mut heartbeat => return reason,
                 () = self.connector.switched_server(primary) => return Arc::from("commands go to another server"),
-                () = self.reopen.notified() => return Arc::from("the server does not know it"),
+                () = self.reopen.notified() => return Arc::from("the server has no such \
+                    subscription"),
             }
         }
     }
@@ -227,7 +228,7 @@ async fn heartbeat(mut sink: PubSubSink, timeout: Duration) -> Arc<str> {
         match tokio::time::timeout(timeout, sink.ping::<redis::Value>()).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => return failure::of_connecting(&error).detail,
-            Err(_) => return Arc::from("no answer to a ping"),
+            Err(_) => return Arc::from("no reply to a ping"),
         }
     }
 }

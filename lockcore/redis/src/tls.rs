@@ -17,7 +17,7 @@ use crate::provider::{Provided, Provider};
 /// which replace the fixed ones.
 #[derive(Debug, Clone, Default)]
 pub struct Tls {
-    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "TLS alone has certificates"))]
+    #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "only TLS uses certificates"))]
     pub(crate) given: Certificates,
     #[cfg(feature = "tls")]
     pub(crate) provider: Provider<Certificates>,
@@ -158,9 +158,9 @@ impl Tls {
 
 /// Without TLS, certificates would silently have no effect.
 #[cfg(feature = "tls")]
-const WITHOUT_TLS: &str = "certificates are given, but not a rediss:// URL";
+const WITHOUT_TLS: &str = "certificates are set, but the URL is not rediss://";
 #[cfg(feature = "tls")]
-const NO_CERTIFICATE: &str = "the authority (tls_ca) holds no certificate: give it as PEM";
+const NO_CERTIFICATE: &str = "the authority (tls_ca) contains no certificate: pass it as PEM";
 
 pub(crate) fn is_tls(address: &ConnectionAddr) -> bool {
     matches!(address, ConnectionAddr::TcpTls { .. })
@@ -225,9 +225,8 @@ pub(crate) fn advice(error: &RedisError, address: &ConnectionAddr) -> Option<&'s
     }
 }
 
-const PERHAPS_CLIENT_CERTIFICATE: &str = "if the server wants a client certificate, it got none, or \
-                                          refuses our client certificate: \
-                                          LocksBuilder::tls_identity";
+const PERHAPS_CLIENT_CERTIFICATE: &str =
+    "the server may require a client certificate, or refuse ours: LocksBuilder::tls_identity";
 
 /// Returns the remedy where the server sent nothing: a plain server takes the handshake for an
 /// incomplete line.
@@ -236,8 +235,8 @@ pub(crate) fn advice_if_silent(address: &ConnectionAddr) -> Option<&'static str>
 }
 
 const PERHAPS_TLS: &str = "if this port speaks TLS, write rediss:// in place of redis://";
-const PERHAPS_TLS_OR_A_PROXY: &str = "it said nothing: if this port speaks TLS, write rediss:// in place of \
-                                      redis://; a proxy does so at a command that it does not know";
+const PERHAPS_TLS_OR_A_PROXY: &str = "the server sent nothing: if this port speaks TLS, write \
+    rediss:// in place of redis://; a proxy may also do this on an unknown command";
 const PERHAPS_PLAIN: &str = "if this port does not speak TLS, write redis:// in place of rediss://";
 
 #[cfg(not(feature = "tls"))]
@@ -259,7 +258,7 @@ fn of_handshake(error: &RedisError) -> Option<&'static str> {
     match source.downcast_ref::<Error>()? {
         Error::InvalidCertificate(theirs) => match theirs {
             Theirs::UnknownIssuer => Some(
-                "no authority that is trusted here signed the server's certificate; trust yours with \
+                "no trusted authority signed the server's certificate; trust yours with \
                  LocksBuilder::tls_ca",
             ),
             Theirs::NotValidForName | Theirs::NotValidForNameContext { .. } => Some(ANOTHER_NAME),
@@ -269,20 +268,21 @@ fn of_handshake(error: &RedisError) -> Option<&'static str> {
             Theirs::NotValidYet | Theirs::NotValidYetContext { .. } => {
                 Some("the server's certificate is not valid yet: compare the clocks")
             }
-            _ => Some("that is the server's certificate"),
+            _ => Some("the server's certificate is not valid"),
         },
         // The server refuses this client with an alert.
         Error::AlertReceived(alert) => match alert {
             Alert::CertificateRequired | Alert::HandshakeFailure => {
-                Some("the server may want a client certificate: LocksBuilder::tls_identity")
+                Some("the server may require a client certificate: LocksBuilder::tls_identity")
             }
             Alert::UnknownCA => Some(
                 "the server does not trust the authority that signed our client certificate \
                  (LocksBuilder::tls_identity)",
             ),
-            Alert::CertificateExpired => {
-                Some("the server finds our client certificate expired (LocksBuilder::tls_identity)")
-            }
+            Alert::CertificateExpired => Some(
+                "the server reports that our client certificate has expired \
+                 (LocksBuilder::tls_identity)",
+            ),
             Alert::BadCertificate
             | Alert::UnsupportedCertificate
             | Alert::CertificateRevoked
@@ -299,7 +299,6 @@ fn of_handshake(error: &RedisError) -> Option<&'static str> {
 }
 
 /// The certificate is not for the name in the URL, or for the name from the sentinels.
-pub(crate) const ANOTHER_NAME: &str =
-    "the server's certificate is for another name than that of this host";
+pub(crate) const ANOTHER_NAME: &str = "the server's certificate is not for this host name";
 
 pub(crate) const NEEDS_FEATURE: &str = "TLS (rediss://) needs the feature `tls` of lockcore";

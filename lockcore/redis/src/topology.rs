@@ -104,7 +104,7 @@ pub async fn primaries(source: &Source, asked: Asked<'_>) -> Result<Vec<Primary>
     let command = |name: &str| redis::cmd("CLUSTER").arg(name).to_owned();
     let slots = source.run(command("SLOTS")).await.map_err(advised)?;
     let mut primaries = serving(&slots, asked).ok_or_else(|| {
-        ClientError::refused(ClientErrorKind::Protocol, "the answer about the slots cannot be read")
+        ClientError::refused(ClientErrorKind::Protocol, "unexpected reply to CLUSTER SLOTS")
     })?;
     if primaries.is_empty() {
         let detail = "the Cluster serves no slots yet";

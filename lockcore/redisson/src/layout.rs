@@ -14,15 +14,15 @@ use crate::wire::{self, keys, reply};
 pub const REDISSON: &dyn Layout = &RedissonLayout;
 
 /// The message for demands that JVMs do not support.
-const NOT_WITH_PEERS: &str = "reads, permits and downgrades are not in the layout that JVMs share: \
-    use a second Locks, built without redisson_peers, under other names";
+const NOT_WITH_PEERS: &str = "the layout shared with JVMs does not support reads, permits and \
+    downgrades: use a second Locks, built without redisson_peers, with other names";
 
 /// JVMs do not support waiters that leave in favour of newer waiters.
-const NEWEST_NOT_WITH_PEERS: &str = "KeepNewest is not in the layout that JVMs share: wait, or use a second Locks, built without \
-    redisson_peers, under other names";
+const NEWEST_NOT_WITH_PEERS: &str = "the layout shared with JVMs does not support KeepNewest: \
+    wait, or use a second Locks, built without redisson_peers, with other names";
 
 /// JVM keys are indistinguishable from other programs' keys until named.
-const NO_SURVEY: &str = "the keys of locks that JVMs share cannot be found: inspect them by name";
+const NO_SURVEY: &str = "locks shared with JVMs cannot be listed: inspect them by name";
 
 /// Redisson's layout: see [`REDISSON`].
 #[derive(Debug, Clone, Copy)]
@@ -118,14 +118,14 @@ impl Layout for RedissonLayout {
 
     fn foreign_key(&self, which: &str, type_of: &str) -> Option<String> {
         let key = match which {
-            "hold" => "the key of this very name",
-            "queue" => "the key of its queue, redisson_lock_queue:{…}",
-            "deadlines" => "the key of its deadlines, redisson_lock_timeout:{…}",
-            "token" => "the key of its token, redisson_lock_token:{…}",
-            "tombstone" => "a key of its tombstones, redisson_lock_gone:{…}",
-            "alive" => "the key of its live waiters, redisson_lock_alive:{…}",
-            "arrivals" => "the key of their order, redisson_lock_arrivals:{…}",
-            "suspects" => "the key of its suspects, redisson_lock_suspects:{…}",
+            "hold" => "the key with this name",
+            "queue" => "the queue key redisson_lock_queue:{…}",
+            "deadlines" => "the deadlines key redisson_lock_timeout:{…}",
+            "token" => "the token key redisson_lock_token:{…}",
+            "tombstone" => "a tombstone key redisson_lock_gone:{…}",
+            "alive" => "the live waiters key redisson_lock_alive:{…}",
+            "arrivals" => "the arrivals key redisson_lock_arrivals:{…}",
+            "suspects" => "the suspects key redisson_lock_suspects:{…}",
             _ => return None,
         };
         Some(format!("{key} holds a {type_of} that does not belong to a lock"))
@@ -184,7 +184,7 @@ mod tests {
     fn a_key_of_another_program_is_named_with_its_type() {
         assert_eq!(
             REDISSON.foreign_key("hold", "hash").as_deref(),
-            Some("the key of this very name holds a hash that does not belong to a lock")
+            Some("the key with this name holds a hash that does not belong to a lock")
         );
         assert_eq!(REDISSON.foreign_key("lock", "hash"), None);
     }

@@ -15,7 +15,7 @@ use crate::quorum::Climb;
 use crate::types::error::LockError;
 
 /// The error detail for requests that do not wait.
-const BUSY: &str = "it is busy, and this request does not wait";
+const BUSY: &str = "the lock is busy, and this request does not wait";
 
 /// Waits for a lock in order of arrival; made by [`Locks::lock`](crate::Locks::lock),
 /// [`Locks::lock_timeout`](crate::Locks::lock_timeout) and

@@ -101,7 +101,7 @@ impl Locks {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn in_memory() -> Self {
-        Self::builder().in_memory().expect("all options are as by default")
+        Self::builder().in_memory().expect("the default options are valid")
     }
 
     /// Returns a builder, to set a namespace, a label, default options and more.
@@ -359,7 +359,7 @@ impl LocksBuilder {
     pub fn on_memory(self, store: &MemoryStore) -> Result<Locks, LockError> {
         self.check()?;
         if let Some(confirmation) = self.confirmation() {
-            let range = "left out: a store in memory has neither replicas nor a disk";
+            let range = "unset: in-memory stores have neither replicas nor a disk";
             return Err(confirmation.refused(range).into());
         }
         Ok(Locks::of_node(self.memory_node(store, new_node(), None)))
@@ -448,7 +448,7 @@ impl LocksBuilder {
         if let Some((count, timeout)) = self.replicas {
             let is_in_time = (Duration::from_millis(1)..self.request_timeout).contains(&timeout);
             if !(1..=16).contains(&count) || !is_in_time {
-                let range = "1 to 16, within 1 ms or more, and less than the request_timeout";
+                let range = "1 to 16, with a timeout of at least 1 ms and below request_timeout";
                 let value = format!("{count} within {timeout:?}");
                 return Err(ConfigError::new("require_replicas", value, range));
             }

@@ -31,7 +31,7 @@ use crate::types::key::key_of;
 ///
 /// `let _ = locks.lock(name).await?` drops the guard at once; `let _guard = …` keeps it. The rustc
 /// lint `let_underscore_drop`, off by default, finds the former.
-#[must_use = "a guard that is dropped releases the lock at once: write `let guard = …`, since `_` drops it, too"]
+#[must_use = "dropping a guard releases the lock: bind it with `let guard = …`, because `_` drops it at once"]
 pub struct LockGuard(Hold);
 
 /// A hold, released with the last guard.
@@ -97,7 +97,8 @@ impl LockGuard {
         match &mut self.0 {
             Hold::Node(guard) => guard.reduce().await,
             Hold::Quorum(_) => {
-                let detail = "a lock of a quorum does not become a read: its primaries cannot change in one step";
+                let detail = "a lock on a quorum cannot be downgraded to a read: the primaries \
+                    cannot change in a single step";
                 Err(LockError::with_detail(LockErrorKind::Unsupported, detail))
             }
         }
@@ -309,7 +310,7 @@ impl DowngradeError {
 
 impl fmt::Display for DowngradeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the lock was not made a read: {}", self.error)
+        write!(f, "the lock was not downgraded to a read: {}", self.error)
     }
 }
 
@@ -327,7 +328,7 @@ impl From<DowngradeError> for LockError {
 }
 
 /// The future of [`LockGuard::release`]. The release continues even if this future is not polled.
-#[must_use = "only this future tells whether the hold lasted until the release: write `.await`"]
+#[must_use = "only this future returns whether the hold lasted until the release: write `.await`"]
 #[derive(Debug)]
 pub struct Release(Progress);
 

@@ -4,8 +4,8 @@ use proto::ConfigError;
 use proto::layout::{Layout, QUEUE};
 
 /// Why a foreign name is refused without `redisson_peers`.
-pub(crate) const NO_FOREIGN_NAMES: &str = "a foreign name is for a lock that JVMs share: build this Locks with \
-    redisson_peers(true)";
+pub(crate) const NO_FOREIGN_NAMES: &str =
+    "foreign names are only for locks shared with JVMs: build this Locks with redisson_peers(true)";
 
 /// Redisson's layout, if compiled in.
 #[cfg(feature = "redisson")]
@@ -21,7 +21,7 @@ pub(crate) fn of(peers: bool) -> &'static dyn Layout {
 /// Refuses `redisson_peers` if Redisson's layout was not compiled in.
 pub(crate) fn check(peers: bool) -> Result<(), ConfigError> {
     if peers && SHARED.is_none() {
-        let range = "left out: it needs the feature `redisson` of lockcore";
+        let range = "unset, or lockcore built with the feature `redisson`";
         return Err(ConfigError::new("redisson_peers", "set", range));
     }
     Ok(())

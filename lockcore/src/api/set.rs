@@ -69,7 +69,7 @@ impl Locks {
         if keys.is_empty() || keys.len() > MAX_KEYS || twice.is_some() {
             let value = match twice {
                 Some(pair) => {
-                    format!("{} keys, {:?} twice among them", keys.len(), pair[0].as_str())
+                    format!("{} keys with {:?} twice", keys.len(), pair[0].as_str())
                 }
                 None => format!("{} keys", keys.len()),
             };
@@ -217,7 +217,7 @@ impl Future for AcquireAll {
         }
         match &mut self.0 {
             Course::Running(running) => running.as_mut().poll(cx),
-            Course::New { .. } => unreachable!("it has its keys until the first poll"),
+            Course::New { .. } => unreachable!("the keys are present until the first poll"),
         }
     }
 }
@@ -230,7 +230,7 @@ impl fmt::Debug for AcquireAll {
 
 /// Several held locks; acquired by [`Locks::lock_all`]. Dropping the set releases them in the
 /// background.
-#[must_use = "locks whose guards are dropped are released at once: write `let set = …`, since `_` drops it, too"]
+#[must_use = "dropping a set releases the locks: bind it with `let set = …`, because `_` drops it at once"]
 #[derive(Debug)]
 pub struct LockSet {
     guards: Vec<LockGuard>,

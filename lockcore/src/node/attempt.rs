@@ -172,8 +172,7 @@ fn take_slot(
     let settings = &node.settings;
     Arc::clone(&settings.waiting).try_acquire_owned().map(Some).map_err(|_| {
         let limit = settings.max_waiting;
-        let full =
-            format!("this Locks has as many waiting attempts as its max_waiting allows ({limit})");
+        let full = format!("this Locks has reached max_waiting: {limit} attempts are waiting");
         let error = LockError::with_detail(LockErrorKind::QueueFull, full);
         node.observer.note(&refused(&request.lock, cell, &error));
         error
@@ -359,7 +358,7 @@ impl RunningAttempt {
         let error = match (unanswered, end, self.limit) {
             (Some(error), ..) | (None, End::Store(Some(error)), _) => node.error(error),
             (None, End::Store(None), _) | (None, End::Limit, Limit::Once(_)) => {
-                LockError::with_detail(LockErrorKind::Unavailable, "it did not answer in time")
+                LockError::with_detail(LockErrorKind::Unavailable, "no reply in time")
             }
             (None, End::Limit, Limit::At(_)) => {
                 let ahead = self.cell.prediction().zip(self.cell.position());
@@ -389,7 +388,7 @@ fn tell_refusal(
     timer.set(None);
     match std::mem::replace(state, AttemptState::Done) {
         AttemptState::Refused(error) => Poll::Ready(Err(error)),
-        _ => unreachable!("it was refused"),
+        _ => unreachable!("the attempt was refused"),
     }
 }
 

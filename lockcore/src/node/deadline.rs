@@ -83,7 +83,7 @@ impl Future for TimedRequest {
 
 /// Returns the error for a request without a response.
 pub(crate) fn silent() -> LockError {
-    let detail = "no answer in time: does the runtime of this Locks run?";
+    let detail = "no response in time: is the runtime of this Locks running?";
     LockError::with_detail(LockErrorKind::Unavailable, detail)
 }
 

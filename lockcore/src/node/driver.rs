@@ -46,7 +46,7 @@ use crate::store::{Listener, Replied, Replies, Store, TakeReply, Then};
 use crate::types::error::LockError;
 
 /// Maximum number of holders whose labels are recorded for a wait.
-const MOST_NAMED: NonZeroU32 = NonZeroU32::new(8).expect("it is not zero");
+const MOST_NAMED: NonZeroU32 = NonZeroU32::new(8).expect("the number is not zero");
 
 pub(crate) type Effects = Vec<Effect<HoldCell>>;
 
@@ -380,7 +380,7 @@ impl Driver {
     fn replied(self: &Arc<Self>, batch: &[Ask], replied: &Replied) {
         self.with(|core| match replied {
             Ok(Replies { answers, unconfirmed }) => {
-                debug_assert_eq!(batch.len(), answers.len(), "each command has an answer");
+                debug_assert_eq!(batch.len(), answers.len(), "each command has a reply");
                 for (ask, answer) in batch.iter().zip(answers) {
                     match (answer, unconfirmed) {
                         (Ok(answer), None) => core.replied(ask, answer),

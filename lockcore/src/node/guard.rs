@@ -17,7 +17,7 @@ use crate::types::error::LockError;
 use crate::types::hold_state::HoldState;
 
 /// A guard's invariant.
-const KEPT: &str = "a guard has its hold until it is consumed";
+const KEPT: &str = "a guard has a hold until consumed";
 
 /// A guard of a single node's hold. Dropping the last guard releases the hold.
 pub(crate) struct NodeGuard(Option<NodeHold>);
@@ -161,7 +161,10 @@ impl NodeGuard {
         let hold = self.hold();
         let invalid = |why: String| Err(LockError::with_detail(LockErrorKind::InvalidOption, why));
         if hold.demand != Demand::EXCLUSIVE {
-            return invalid(format!("only a lock becomes a read: this is {}", hold.demand));
+            return invalid(format!(
+                "only a lock can be downgraded to a read; this is {}",
+                hold.demand
+            ));
         }
         if self.guards() > 1 {
             return invalid("other guards share the lock: drop them first".to_owned());

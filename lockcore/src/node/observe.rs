@@ -269,7 +269,7 @@ impl Observer {
     pub(crate) fn unpolled(&self) {
         if !self.has_told_unpolled.swap(true, Ordering::Relaxed) {
             foreign::call(WATCHERS, || {
-                warn!(node = %self.node, "an acquisition was dropped before it was polled, and has acquired nothing: write `.await` (told once)");
+                warn!(node = %self.node, "an acquisition was dropped before it was polled, so nothing was acquired: write `.await` (logged once)");
             });
         }
     }
@@ -286,7 +286,8 @@ impl Observer {
     fn warn_of_full(&self, FullQueues { lock, times, all, within }: &FullQueues) {
         warn!(
             lock = %self.name(lock), times, all_locks = all, ?within,
-            "requests were refused: the queue was full (told once a minute, with the name that was refused most often)"
+            "requests were refused because the queue was full (logged once a minute, with the name \
+             refused most often)"
         );
     }
 
@@ -332,11 +333,11 @@ impl Observer {
                 }
             }
             Note::PlaceLost { lock } => {
-                warn!(lock = %self.name(lock), primary, "the place in the queue is lost: it waits at the tail now");
+                warn!(lock = %self.name(lock), primary, "queue position lost: re-enqueued at the tail");
                 count!("lockcore_places_lost_total");
             }
             Note::Missed { lock } => {
-                warn!(lock = %self.name(lock), primary, "granted, but its future was not polled in time: the lock is released, and the place in the queue is lost");
+                warn!(lock = %self.name(lock), primary, "granted, but the future was not polled in time: the lock is released, and the queue position is lost");
                 count!("lockcore_places_lost_total");
             }
             Note::Renewed { lock } => {
@@ -347,7 +348,9 @@ impl Observer {
                 if self.behind_own.tell(lock) {
                     warn!(
                         lock = %self.name(lock), primary, ?waited,
-                        "a request waits for a lock that this process holds: if the holder itself awaits it, neither ends. Release the guard first, or share it with `reenter` (told once for each name)"
+                        "a request waits for a lock that this process holds: if the holder awaits \
+                         this request, both wait forever. Release the guard first, or share it \
+                         with `reenter` (logged once for each name)"
                     );
                 }
             }
@@ -356,7 +359,7 @@ impl Observer {
                 count!("lockcore_renewals_total", "outcome" => "failed");
             }
             Note::Lost { lock, held, why, of } if primary.is_some() => {
-                debug!(lock = %self.name(lock), class = of.class_name(), primary, ?held, why, "a primary does not hold it any more");
+                debug!(lock = %self.name(lock), class = of.class_name(), primary, ?held, why, "a quorum primary no longer holds the lock");
             }
             Note::Lost { lock, held, why, of } => {
                 warn!(lock = %self.name(lock), class = of.class_name(), ?held, why, "the hold is lost");
@@ -370,24 +373,25 @@ impl Observer {
                 count!("lockcore_not_released_total");
             }
             Note::TouchFailed { lock, error } => {
-                debug!(lock = %self.name(lock), primary, kind = ?error.kind, error = %error.detail, "the waiters' places could not be kept yet");
+                debug!(lock = %self.name(lock), primary, kind = ?error.kind, error = %error.detail, "the waiters' queue positions could not be refreshed yet");
             }
             Note::PassedOver { lock, waiters } => {
-                debug!(lock = %self.name(lock), primary, waiters, "passed over: their nodes are not connected");
+                debug!(lock = %self.name(lock), primary, waiters, "waiters skipped: their nodes are not connected");
                 #[cfg(feature = "metrics")]
                 metrics::counter!("lockcore_passed_over_total").increment(*waiters);
                 if let Some(lasting) = self.unreachable_waiters.note(Instant::now()) {
                     warn!(
                         lock = %self.name(lock), primary, ?lasting,
-                        "waiters have been passed over for longer than a dead process explains: do all processes that share the lock have the same channel_prefix?"
+                        "waiters have been skipped for longer than a dead process explains: do all \
+                         processes that share the lock use the same channel_prefix?"
                     );
                 }
             }
             Note::Deaf => {
-                warn!(node = %self.node, primary, "the server does not know our subscription: opening it anew");
+                warn!(node = %self.node, primary, "the server lost this node's subscription: subscribing again");
             }
             Note::ServerAhead { ahead } => {
-                warn!(node = %self.node, primary, ?ahead, "the server's clock ran ahead of this machine's: all holds are renewed");
+                warn!(node = %self.node, primary, ?ahead, "the server's clock ran ahead of the local clock: renewing all holds");
             }
         }
     }

@@ -101,7 +101,7 @@ impl Returning {
             Answer::Released(reply) => Ok(reply.outcome),
             Answer::Left(reply) if reply.outcome.contains(&Left::Left) => Ok(Released::Released),
             Answer::Left(_) => Ok(Released::NotHeld),
-            _ => Err(StoreError::refused(LockErrorKind::Protocol, "an answer to another request")),
+            _ => Err(StoreError::refused(LockErrorKind::Protocol, "a reply to another request")),
         }));
     }
 }

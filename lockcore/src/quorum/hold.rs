@@ -266,8 +266,8 @@ impl SharedHold {
     fn report_loss(&self) {
         let Ascent { primaries, request, of, .. } = &self.ascent;
         let why = match self.last {
-            Some(last) if Instant::now() >= last => "it reached its longest hold",
-            _ => "too few primaries are held",
+            Some(last) if Instant::now() >= last => "max_hold reached",
+            _ => "too few primaries hold the lock",
         };
         let (lock, held) = (request.lock.clone(), self.since.elapsed());
         primaries.observer.note(&Note::Lost { lock, held, why, of: of.clone() });

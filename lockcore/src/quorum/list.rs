@@ -106,7 +106,7 @@ impl Quorum {
 }
 
 fn not_valid() -> LockError {
-    invalid_url("as that of a quorum").into()
+    invalid_url("not a quorum URL").into()
 }
 
 impl fmt::Debug for Quorum {

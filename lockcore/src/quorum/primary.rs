@@ -162,7 +162,7 @@ impl SharedPrimary {
         let mut refusal = self.refusal();
         if refusal.warned.is_none_or(|warned| warned.elapsed() >= WARNING) {
             refusal.warned = Some(Instant::now());
-            warn!(primary = self.at + 1, %error, "a primary of the quorum does not count");
+            warn!(primary = self.at + 1, %error, "a quorum primary does not count");
         }
         refusal.error = Some(error);
     }
@@ -207,7 +207,11 @@ impl SharedPrimary {
                         return server;
                     }
                     let pause = self.quarantine - age;
-                    warn!(primary = self.at + 1, ?pause, "a primary may have forgotten holds");
+                    warn!(
+                        primary = self.at + 1,
+                        ?pause,
+                        "a quorum primary may have lost holds, and does not count yet"
+                    );
                     pause
                 }
                 Err(error) => {

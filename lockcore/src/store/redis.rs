@@ -163,7 +163,7 @@ impl RedisStore {
             Role::Primary(mark) => Some(Arc::new(mark)),
         };
         if mark.is_some() && !extras.info {
-            let detail = "allow +info: it tells when a primary of a quorum has restarted";
+            let detail = "allow +info: INFO shows when a quorum primary has restarted";
             return Err(LockError::with_detail(LockErrorKind::Denied, detail));
         }
         // If others wait, the script has to run after a release without a script, once the reply is

@@ -127,7 +127,7 @@ impl fmt::Debug for LockKey {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not name a lock",
     label = "neither a `&str`, a `String` nor a `LockKey`",
-    note = "write `format!(\"order:{{id}}\")`, or implement `IntoKey` for a type of your own"
+    note = "write `format!(\"order:{{id}}\")`, or implement `IntoKey` for your own type"
 )]
 pub trait IntoKey {
     /// Converts the value into a lock name.

@@ -211,10 +211,11 @@ mod tests {
                 "lease is 86400.001s: it must be 100 ms to 24 h",
             ),
             (LockOptions::new().queue_limit(0), "queue_limit is 0: it must be 1 or more"),
-            (LockOptions::new().max_hold(ms(5)), "max_hold is 5ms: it must be the lease or more"),
+            (LockOptions::new().max_hold(ms(5)), "max_hold is 5ms: it must be at least the lease"),
             (
                 LockOptions::new().store_wait(ms(0)),
-                "store_wait is 0ns: it must be 1 ms or more: without a wait for the store nothing is acquired",
+                "store_wait is 0ns: it must be at least 1 ms: without a wait for the store nothing \
+                 is acquired",
             ),
         ];
         for (options, message) in cases {

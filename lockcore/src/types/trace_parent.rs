@@ -39,7 +39,7 @@ impl FromStr for TraceParent {
             true => Ok(Self(text.into())),
             false => {
                 let range = "00-TRACE-SPAN-FLAGS with 32, 16 and 2 lower-case hexadecimal digits, \
-                             and neither id zero";
+                    and nonzero ids";
                 Err(ConfigError::new("traceparent", Label::new(text).as_str(), range))
             }
         }

@@ -82,7 +82,7 @@ async fn as_many_as_may_wait_do_and_one_more_is_refused(backend: &Backend) {
     let error = far.lock("one").await.expect_err("two wait");
     assert_eq!(error.kind(), LockErrorKind::QueueFull, "{error}");
     assert!(
-        error.is_retryable() && error.to_string().contains("max_waiting allows (2)"),
+        error.is_retryable() && error.to_string().contains("max_waiting: 2 attempts"),
         "{error}"
     );
     let error = far.lock("free").await.expect_err("nothing is sent, so it is not known to be free");

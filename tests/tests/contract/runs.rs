@@ -97,7 +97,7 @@ async fn a_release_in_mid_run_tells_whether_the_hold_was_there(backend: &Backend
     assert!(a.force_release("key").await.expect("answered"));
     // Until its node hears of it, the next one would be served, and lost at once.
     soon(guard.lost()).await;
-    let error = soon(guard.release()).await.expect_err("it was force-released");
+    let error = soon(guard.release()).await.expect_err("the hold was force-released");
     assert_eq!(error.kind(), LockErrorKind::Lost);
     // The last one has lost its turn, and asks again.
     let guard = granted(waiting.remove(0)).await;

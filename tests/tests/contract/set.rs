@@ -129,7 +129,7 @@ async fn a_set_without_keys_of_too_many_or_of_one_lock_twice_is_refused_before_a
     let locks = backend.node().await;
     let many: Vec<String> = (0..33).map(|number| format!("key {number}")).collect();
     let bad = [vec![], vec!["one".to_owned(), "two".to_owned(), "one".to_owned()], many];
-    let twice = format!("3 keys, {:?} twice among them", backend.named("one"));
+    let twice = format!("3 keys with {:?} twice", backend.named("one"));
     let said = ["0 keys", &twice, "33 keys"];
     for (keys, said) in bad.into_iter().zip(said) {
         let error = locks.lock_all(keys).await.expect_err("refused");

@@ -49,7 +49,7 @@ async fn a_server_that_needs_longer_than_the_user_allows_is_refused_with_the_ste
     let error = builder.connect(front.url_with_login()).await.expect_err("it needs longer");
     assert_eq!(error.kind(), LockErrorKind::Unavailable);
     let text = error.to_string();
-    assert!(text.contains("no connection in time: the login was not done"), "{text}");
+    assert!(text.contains("no connection in time: the login was not complete"), "{text}");
 }
 
 #[tokio::test]

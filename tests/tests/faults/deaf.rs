@@ -112,7 +112,7 @@ async fn a_pool_and_a_url_of_two_servers_are_refused_at_connect() {
         soon("an answer", Locks::builder().from_pool(pool.clone(), elsewhere.url())).await;
     let error = refused.expect_err("a hand-over could not be told");
     assert_eq!(error.kind(), LockErrorKind::InvalidOption, "{error}");
-    assert!(error.to_string().contains("two servers"), "{error}");
+    assert!(error.to_string().contains("different servers"), "{error}");
     // Another address, behind a proxy, and another database of the same server are no other server.
     for url in [setup.proxy.url(), format!("{}3", setup.server.url())] {
         soon("a connection", Locks::builder().from_pool(pool.clone(), url))

@@ -87,7 +87,7 @@ async fn a_part_of_a_url_that_is_not_followed_is_refused_in_every_kind_of_url() 
         format!("redis+quorum://{several}/"),
     ] {
         let option = format!("{url}?tls=true");
-        let words = ["`tls`", "db, user, pass and protocol", "rediss://"];
+        let words = ["`tls`", "db, user, pass, protocol", "rediss://"];
         refused(&option, LockErrorKind::InvalidOption, &words).await;
         let value = format!("{url}?protocol=resp4");
         refused(&value, LockErrorKind::InvalidOption, &["`protocol`"]).await;

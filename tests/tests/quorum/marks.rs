@@ -60,7 +60,7 @@ async fn servers_that_a_process_has_used_are_not_said_to_be_new() {
     let init = Locks::builder().lease(MAX_LEASE).init_quorum(three.quorum()).await;
     let error = init.expect_err("they may have granted something");
     assert_eq!(error.kind(), LockErrorKind::InvalidOption);
-    assert!(error.to_string().contains("it is not new"), "{error}");
+    assert!(error.to_string().contains("the server is not new"), "{error}");
     assert_eq!(mark(&three.0[0]).await.expect("marked"), before);
 }
 

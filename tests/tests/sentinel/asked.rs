@@ -101,7 +101,7 @@ async fn the_error_where_no_sentinel_answers_names_the_step_for_each() {
     let builder = Locks::builder().connect_timeout(Duration::from_millis(200));
     let error = soon("a refusal", builder.connect(sentinels)).await.expect_err("silent");
     assert_eq!(error.kind(), LockErrorKind::Unavailable);
-    let told = format!("{}: no connection in time: the login was not done", silent.address());
+    let told = format!("{}: no connection in time: the login was not complete", silent.address());
     assert!(error.to_string().contains(&told), "{error}");
 }
 
@@ -113,7 +113,7 @@ async fn one_of_three_sentinels_is_not_believed_at_first() {
     let only = naming(&server, 1).await;
     let error = connect(&url(&[&silent, &only, &silent])).await.expect_err("refused");
     assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
-    let told = "1 of 3 sentinels answered, a first look needs 2";
+    let told = "1 of 3 sentinels replied, the first lookup needs 2";
     assert!(error.to_string().contains(told), "{error}");
 }
 
@@ -264,12 +264,12 @@ async fn what_no_sentinel_can_tell_is_said_with_what_to_change() {
     let unknown = FakeServer::start(|_| "-ERR No such master with that name\r\n".to_owned()).await;
     let error = connect(&url(&[&unknown])).await.expect_err("refused");
     assert_eq!(error.kind(), LockErrorKind::InvalidOption, "{error}");
-    assert!(error.to_string().contains("watches no primary named locks"), "{error}");
+    assert!(error.to_string().contains("monitors no primary named locks"), "{error}");
 
     let no_sentinel = format!("redis+sentinel://{}/locks", server.address());
     let error = connect(&no_sentinel).await.expect_err("refused");
     assert_eq!(error.kind(), LockErrorKind::InvalidOption, "{error}");
-    assert!(error.to_string().contains("name the sentinels, not the servers"), "{error}");
+    assert!(error.to_string().contains("list the sentinels, not the servers"), "{error}");
 
     let locked = FakeServer::start(|_| "-NOAUTH Authentication required.\r\n".to_owned()).await;
     let error = connect(&url(&[&locked])).await.expect_err("refused");

@@ -53,9 +53,9 @@ async fn primaries_that_were_used_or_are_of_another_list_are_not_initialised() {
     let servers = servers();
     let url = url_of([0, 1, 2], &servers);
     // A process that finds no identity writes one, and serves nobody for a minute.
-    run(&url, ["inspect", "k"]).await.says(69, "2 are needed. 3 more answer, but do");
-    run(&url, ["quorum", "init"]).await.says(64, "it is not new");
+    run(&url, ["inspect", "k"]).await.says(69, "2 are needed. 3 more are connected but do");
+    run(&url, ["quorum", "init"]).await.says(64, "the server is not new");
     let swapped = url_of([1, 0, 2], &servers);
-    run(&swapped, ["quorum", "init"]).await.says(64, "it belongs to another quorum");
+    run(&swapped, ["quorum", "init"]).await.says(64, "the server belongs to another quorum");
     run("redis://127.0.0.1/", ["quorum", "init"]).await.says(64, "redis+quorum://");
 }

@@ -88,8 +88,8 @@ impl Layout for QueueLayout {
 
     fn rights(&self) -> Rights {
         Rights {
-            keys: "~lock:{NAME}* for the lock's name, and ~lock:tokens, in a Redis Cluster \
-                   ~lock:tokens:*",
+            keys: "~lock:{NAME}* for the lock's name, and ~lock:tokens (in a Redis Cluster \
+                ~lock:tokens:*)",
             channels: "the grants channels",
         }
     }
@@ -101,7 +101,7 @@ impl Layout for QueueLayout {
     fn foreign_key(&self, which: &str, type_of: &str) -> Option<String> {
         if which == "lock:tokens" {
             let key = "the key lock:tokens holds a";
-            return Some(format!("{key} {type_of} that is no counter of tokens"));
+            return Some(format!("{key} {type_of} that is not a token counter"));
         }
         let of = which.strip_prefix("lock")?;
         Some(format!("the key lock:{{…}}{of} holds a {type_of} that does not belong to a lock"))

@@ -12,8 +12,8 @@ use crate::{Acquired, Command, Mode};
 /// The numbers of an attempt.
 const ROUNDS: u64 = 1 << ROUND_BITS;
 /// The error of an attempt without a number left.
-const TOO_OFTEN: &str = "the request lost its place 4095 times: the store loses keys, or the \
-                         request is polled too seldom";
+const TOO_OFTEN: &str = "the request lost its queue position 4095 times: the store loses keys, or \
+    the request is polled too rarely";
 
 /// Parked attempts are asked for again after this time although both connections are up,
 pub(super) const FIRST_RETRY: Duration = Duration::from_millis(100);

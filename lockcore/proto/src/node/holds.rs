@@ -15,7 +15,7 @@ use crate::{Command, Grant, Released, Renewed};
 /// A renewal before the hand-out that failed is followed by a touch after this time.
 const CONFIRM_RETRY: Duration = Duration::from_millis(250);
 const UNPROVEN: &str =
-    "its lease ended before a renewal had shown whether the hold was there when it was given back";
+    "the lease expired before a renewal could confirm that the hold existed at the release";
 /// A request that has waited for so long behind a hold of its own node is told.
 const LONG_BEHIND_OWN: Duration = Duration::from_secs(30);
 /// The weight of a read, to which a downgrade reduces a lock.
@@ -64,11 +64,11 @@ impl<P: Mirror> Core<P> {
                 self.table.touch_by(&ask.lock, later.unwrap_or(now));
             }
             State::Held(_) if left.is_zero() => {
-                self.lose(number, "the server no longer knows the hold");
+                self.lose(number, "the server no longer has the hold");
             }
             // The caller that asked has been told so.
             State::Held(lease) if now >= lease.until() => {
-                self.lose(number, "its renewal came too late");
+                self.lose(number, "the renewal came too late");
             }
             State::Held(_) => {
                 self.table.change(number, |entry| {
@@ -140,7 +140,7 @@ impl<P: Mirror> Core<P> {
     /// A write was to become a read. Its lease stays as it is.
     pub(super) fn reduced(&mut self, member: &Member, outcome: &[Renewed]) {
         if let (Some(number), [Renewed::NotHeld]) = (self.known(member), outcome) {
-            self.lose(number, "the server no longer knows the hold");
+            self.lose(number, "the server no longer has the hold");
         }
     }
 
@@ -213,7 +213,7 @@ impl<P: Mirror> Core<P> {
         match entry.state {
             State::Serving(_) => {
                 self.prove(number, Ok(Released::NotHeld), now);
-                self.lose_run(number, "it was force-released");
+                self.lose_run(number, "the hold was force-released");
             }
             // The answer to its confirmation decides.
             State::ConfirmingRun => {
@@ -228,7 +228,7 @@ impl<P: Mirror> Core<P> {
                 // Its place is lost, too: the touch finds it gone.
                 self.table.touch_by(&lock, now);
             }
-            State::Held(_) => self.lose(number, "it was force-released"),
+            State::Held(_) => self.lose(number, "the hold was force-released"),
             State::Offered(_) => {
                 self.miss(number);
                 // A force-released hold is not released again.

@@ -140,9 +140,9 @@ impl Lease {
     /// The reason why it ends, if it ends now.
     pub(super) fn end(&self, options: &Terms) -> &'static str {
         match self.last {
-            Some(last) if last <= self.deadline => "it reached its longest hold",
-            _ if options.renewal == Renewal::Fixed => "its fixed lease is over",
-            _ => "its lease was not renewed in time",
+            Some(last) if last <= self.deadline => "max_hold reached",
+            _ if options.renewal == Renewal::Fixed => "the fixed lease expired",
+            _ => "the lease was not renewed in time",
         }
     }
 }
@@ -202,7 +202,7 @@ mod tests {
         let mut lease = Lease::granted(&options, token(), START, START, ms(30_000));
         lease.extend(&options, START + ms(20_000), ms(30_000), 0);
         assert_eq!(lease.until(), START + ms(40_000));
-        assert_eq!(lease.end(&options), "it reached its longest hold");
+        assert_eq!(lease.end(&options), "max_hold reached");
     }
 
     #[test]

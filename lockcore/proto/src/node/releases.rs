@@ -27,7 +27,7 @@ impl<P: Mirror> Core<P> {
         match &entry.state {
             // By the clock, though no tick came by yet.
             State::Held(lease) if self.now >= lease.until() => {
-                self.lapse(number, "its deadline has passed");
+                self.lapse(number, "the lease deadline has passed");
             }
             State::Held(_) | State::Lost { .. } => {}
             _ => return GivenBack::Nothing,

@@ -124,10 +124,10 @@ impl<P> Runs<P> {
     pub(super) fn check(&self) {
         for (lock, first) in &self.by_lock {
             let run = self.by_hold.get(first);
-            assert!(run.is_some_and(|run| run.lock == *lock), "{first} is no run of {lock:?}");
+            assert!(run.is_some_and(|run| run.lock == *lock), "{first} is not a batch of {lock:?}");
         }
         for (first, run) in &self.by_hold {
-            assert_eq!(run.members.first(), Some(first), "the hold is given back first");
+            assert_eq!(run.members.first(), Some(first), "the hold is the first member");
             let served = run.served;
             let is_both = run.rest.iter().any(|(number, _)| served == Some(*number));
             assert!(!is_both, "{served:?} is served, and to be served");

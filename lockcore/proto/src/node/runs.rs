@@ -38,7 +38,7 @@ use crate::token;
 use crate::{Command, Demand, Grant, Leaving, Mode, Released};
 
 /// The weight of a lock, which a leak leaves as it is.
-const ALL_WEIGHT: NonZeroU32 = NonZeroU32::new(crate::ALL).expect("it is not zero");
+const ALL_WEIGHT: NonZeroU32 = NonZeroU32::new(crate::ALL).expect("the number is not zero");
 /// The server is told as often which members of a run were served.
 const SHOWN_EVERY: Duration = Duration::from_secs(1);
 
@@ -411,11 +411,11 @@ impl<P: Mirror> Core<P> {
         let is_late = now >= lease.until();
         if left.is_zero() {
             self.prove(first, Ok(Released::NotHeld), now);
-            return self.lose_run(first, "the server no longer knows the hold");
+            return self.lose_run(first, "the server no longer has the hold");
         }
         if is_late {
             self.prove(first, Ok(Released::Released), sent);
-            return self.lapse(first, "its renewal came too late");
+            return self.lapse(first, "the renewal came too late");
         }
         let extended = self.table.change(first, |entry| {
             let State::Serving(lease) = &mut entry.state else { return None };
@@ -529,7 +529,7 @@ impl<P: Mirror> Core<P> {
         }
         self.cut_run(first);
         let Some(run) = self.runs.get_mut(first) else {
-            debug_assert!(false, "the hold {first} has no run");
+            debug_assert!(false, "the hold {first} has no batch");
             return;
         };
         let (lock, served) = (run.lock.clone(), run.served.take());

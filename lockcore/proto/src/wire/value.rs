@@ -75,7 +75,7 @@ pub fn fencing_token(text: &str) -> Option<FencingToken> {
 
 /// Returns the error for a reply of unknown form.
 pub fn nonsense() -> StoreError {
-    let detail = "a script's answer has an unexpected form";
+    let detail = "unexpected reply from a script";
     StoreError { may_have_run: true, ..StoreError::refused(LockErrorKind::Protocol, detail) }
 }
 

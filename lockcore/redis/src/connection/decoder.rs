@@ -66,7 +66,7 @@ impl Decoder {
                 Part::List(0) => Value::Array(Vec::new()),
                 Part::List(length) => {
                     if self.open.len() == MAX_DEPTH || length > (MAX_ANSWER - self.size) / PART {
-                        return Err(malformed("lists that are too deep or too long"));
+                        return Err(malformed("lists nested too deep or too long"));
                     }
                     // Most lists are short; an announced length alone reserves nothing.
                     let parts = Vec::with_capacity(length.min(8));
@@ -93,7 +93,7 @@ impl Decoder {
 
     fn grow(&mut self, by: usize) -> Result<(), RedisError> {
         self.size += by;
-        if self.size > MAX_ANSWER { Err(malformed("an answer that is too long")) } else { Ok(()) }
+        if self.size > MAX_ANSWER { Err(malformed("an oversized reply")) } else { Ok(()) }
     }
 }
 
@@ -111,16 +111,16 @@ fn part(bytes: &[u8], room: usize) -> Result<Option<(Part, usize)>, RedisError> 
         b'-' => redis::parse_redis_value(&bytes[..taken])?,
         b'$' | b'*' => match (kind, usize::try_from(number(text)?)) {
             (_, Err(_)) if text == b"-1" => Value::Nil,
-            (_, Err(_)) => return Err(malformed("a length below zero")),
+            (_, Err(_)) => return Err(malformed("a negative length")),
             (b'*', Ok(length)) => return Ok(Some((Part::List(length), taken))),
             (_, Ok(length)) => {
                 if length > room {
-                    return Err(malformed("an answer that is too long"));
+                    return Err(malformed("an oversized reply"));
                 }
                 return string(bytes, taken, length);
             }
         },
-        _ => return Err(malformed("an unknown kind of answer")),
+        _ => return Err(malformed("a reply of an unknown type")),
     };
     Ok(Some((Part::Whole(value), taken)))
 }
@@ -131,7 +131,7 @@ fn string(bytes: &[u8], from: usize, length: usize) -> Result<Option<(Part, usiz
         Some(b"\r\n") => {
             Ok(Some((Part::Whole(Value::BulkString(bytes[from..end].to_vec())), end + 2)))
         }
-        Some(_) => Err(malformed("a string that is longer than it says")),
+        Some(_) => Err(malformed("a string longer than announced")),
         None => Ok(None),
     }
 }
@@ -146,23 +146,23 @@ fn line(bytes: &[u8]) -> Result<Option<usize>, RedisError> {
             None => break,
         }
     }
-    if bytes.len() > MAX_LINE { Err(malformed("a line that is too long")) } else { Ok(None) }
+    if bytes.len() > MAX_LINE { Err(malformed("an oversized line")) } else { Ok(None) }
 }
 
 fn number(text: &[u8]) -> Result<i64, RedisError> {
     if (1..=MAX_DIGITS).contains(&text.len()) && text.iter().all(u8::is_ascii_digit) {
         return Ok(text.iter().fold(0, |number, digit| 10 * number + i64::from(digit - b'0')));
     }
-    utf8(text)?.parse().map_err(|_| malformed("a number that is none"))
+    utf8(text)?.parse().map_err(|_| malformed("an invalid number"))
 }
 
 fn utf8(text: &[u8]) -> Result<&str, RedisError> {
-    std::str::from_utf8(text).map_err(|_| malformed("a text that is not UTF-8"))
+    std::str::from_utf8(text).map_err(|_| malformed("text that is not UTF-8"))
 }
 
 fn malformed(sent: &'static str) -> RedisError {
     let detail = format!("the server sent {sent}");
-    RedisError::from((ErrorKind::Parse, "not the protocol of Redis", detail))
+    RedisError::from((ErrorKind::Parse, "not the Redis protocol", detail))
 }
 
 #[cfg(test)]

@@ -81,7 +81,7 @@ pub(crate) async fn subscription(
 }
 
 /// Connects within an attempt's timeouts, and runs `then` as the login step.
-#[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "TLS alone has certificates"))]
+#[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "only TLS uses certificates"))]
 async fn reach<T, F: Future<Output = Result<T, RedisError>>>(
     info: &ConnectionInfo,
     certificates: &Certificates,
@@ -113,7 +113,7 @@ async fn reach<T, F: Future<Output = Result<T, RedisError>>>(
             }
             #[cfg(unix)]
             ConnectionAddr::Unix(path) => Box::new(tokio::net::UnixStream::connect(path).await?),
-            _ => return Err((ErrorKind::InvalidClientConfig, "no such kind of address").into()),
+            _ => return Err((ErrorKind::InvalidClientConfig, "unsupported address").into()),
         };
         attempt.begins(Step::Login);
         then(stream).await

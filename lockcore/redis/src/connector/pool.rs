@@ -31,7 +31,7 @@ impl Connector {
                 .into_connection_info()
                 .map_err(|error| invalid(&error))?,
             (Some(_), Some(_)) => {
-                let detail = "the configuration has both url and connection: give one of them";
+                let detail = "the configuration has both url and connection: set only one";
                 return Err(ClientError::refused(ClientErrorKind::InvalidOption, detail));
             }
         };

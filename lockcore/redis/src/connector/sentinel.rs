@@ -94,7 +94,7 @@ impl SentinelClients {
         let open = |url: &String| {
             let info = read_url(url)?;
             if info.redis_settings().db() != 0 {
-                let detail = "a sentinel has no databases: name that of the primary";
+                let detail = "a sentinel has no databases: set the database of the primary";
                 return Err(ClientError::refused(ClientErrorKind::InvalidOption, detail));
             }
             let info = tuned(with_certificates(tls, info)?);
@@ -156,8 +156,10 @@ impl SentinelClients {
 
     fn check(&self, primary: &Primary) -> Result<(), ClientError> {
         if self.known().is_newer_than(primary) {
-            let detail =
-                format!("{primary} is of an older configuration: another primary is named since");
+            let detail = format!(
+                "{primary} belongs to an older configuration: the sentinels have named another \
+                 primary since"
+            );
             return Err(ClientError::refused(ClientErrorKind::Unavailable, detail));
         }
         Ok(())
@@ -250,7 +252,8 @@ impl SentinelClients {
             .map(|(who, why)| format!("{}: {}", who.address(), why.detail))
             .collect();
         let each = if each.is_empty() { self.silent() } else { each.join("; ") };
-        let detail = format!("no sentinel told where the primary {} is ({each})", self.name);
+        let detail =
+            format!("no sentinel returned the address of the primary {} ({each})", self.name);
         ClientError::refused(kind, detail)
     }
 
@@ -281,7 +284,7 @@ impl Sentinel {
         }
         let answers = answers.map_err(|error| refusal(&error, self.address(), name))?;
         Primary::read(&answers).ok_or_else(|| {
-            let detail = "this is not a sentinel: name the sentinels, not the servers";
+            let detail = "not a sentinel: list the sentinels, not the servers";
             ClientError::refused(ClientErrorKind::InvalidOption, detail)
         })
     }
@@ -334,7 +337,7 @@ impl Sentinel {
         let way = self.way.try_lock();
         let opening = way.as_ref().ok().and_then(|way| way.opening.as_ref());
         let why = opening.map(|opening| opening.attempt.why_late());
-        format!("{}: {}", self.address(), why.as_deref().unwrap_or("no answer in time"))
+        format!("{}: {}", self.address(), why.as_deref().unwrap_or("no reply in time"))
     }
 }
 
@@ -396,10 +399,10 @@ fn of_sentinel(error: &RedisError, name: &str) -> ClientError {
     let said = error.detail().unwrap_or_default().to_ascii_lowercase();
     let refused = |detail: String| ClientError::refused(ClientErrorKind::InvalidOption, detail);
     if said.contains("no such master") || said.contains("no such primary") {
-        return refused(format!("it watches no primary named {name}"));
+        return refused(format!("the sentinel monitors no primary named {name}"));
     }
     if said.contains("unknown command") {
-        return refused("it is no sentinel: name the sentinels, not the servers".to_owned());
+        return refused("not a sentinel: list the sentinels, not the servers".to_owned());
     }
     failure::of_connecting(error)
 }

@@ -49,7 +49,8 @@ impl LocksBuilder {
         let node = |(at, store)| -> Result<Connected, LockError> {
             let seen = Some(Arc::clone(&seen));
             let node = self.of_primary(at).memory_node(store, id.clone(), seen);
-            let standing = node.store.standing().now_or_never().expect("memory answers at once");
+            let standing =
+                node.store.standing().now_or_never().expect("an in-memory store responds at once");
             Ok((node, Some(standing.map_err(LockError::of_store)?)))
         };
         let list: Result<_, LockError> =
@@ -65,7 +66,7 @@ impl LocksBuilder {
             return Err(ConfigError::new("quorum", value, "3, 5, 7 or 9 primaries").into());
         }
         if spare > n - (n / 2 + 1) {
-            let range = "the number of primaries beyond a majority or less";
+            let range = "at most the number of primaries beyond a majority";
             return Err(ConfigError::new("spare", spare.to_string(), range).into());
         }
         if !(LockOptions::MIN_LEASE..=LockOptions::MAX_LEASE).contains(&max_lease) {
@@ -78,11 +79,11 @@ impl LocksBuilder {
             return Err(confirmation.refused(range).into());
         }
         let set = [
-            (self.redisson_peers, "redisson_peers", "left out: JVMs know no quorum"),
+            (self.redisson_peers, "redisson_peers", "unset: JVMs do not support quorums"),
             (
                 self.run_limit.is_some_and(|limit| limit > 1),
                 "run_limit",
-                "1: a quorum serves no runs",
+                "1: quorums do not support batches",
             ),
         ];
         if let Some((_, option, range)) = set.into_iter().find(|(is_set, ..)| *is_set) {
@@ -267,7 +268,9 @@ mod on_redis {
             let is_twice = |(at, address)| list[..at].contains(address);
             if (0..).zip(&list).any(is_twice) {
                 let range = "primaries at different addresses";
-                return Err(ConfigError::new("quorum", "one primary twice", range).into());
+                return Err(
+                    ConfigError::new("quorum", "a list with a duplicate primary", range).into()
+                );
             }
             let list = list.join(",");
             let (id, seen) = (new_node(), Arc::default());
@@ -287,6 +290,6 @@ mod on_redis {
     }
 
     /// Why no primary is initialised.
-    const IN_USE: &str = "the quorum is in use: one of its servers has granted something already. \
-        A new server beside it counts once it has run for the longest lease";
+    const IN_USE: &str = "the quorum is in use: at least one server has granted locks already. A \
+        new server counts once it has run for the longest lease";
 }

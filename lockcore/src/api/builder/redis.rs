@@ -88,8 +88,8 @@ impl LocksBuilder {
         self.check()?;
         if self.redisson_peers {
             // A JVM would have to be notified at the primary of the slot.
-            let range = "left out: queues on a Redis Cluster cannot be shared with JVMs yet, which \
-                         subscribe to sharded channels there";
+            let range = "unset: queues on a Redis Cluster cannot be shared with JVMs yet, because \
+                JVMs subscribe to sharded channels there";
             return Err(ConfigError::new("redisson_peers", "set", range).into());
         }
         let node = new_node();

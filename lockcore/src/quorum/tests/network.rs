@@ -324,7 +324,7 @@ impl Store for Wire {
             drop(state);
             let (then, replied) = oneshot::channel();
             store.send(asks, Then::call(|_, replied| drop(then.send(replied))));
-            async move { replied.await.expect("memory answers at once") }.boxed()
+            async move { replied.await.expect("an in-memory store responds at once") }.boxed()
         });
         tokio::spawn(async move { then.take(batch, replied.await) });
     }

@@ -63,7 +63,7 @@ impl AclCheck<'_> {
         let unknown: Vec<&str> = unknown.map(|refusal| &*refusal.right).collect();
         if !unknown.is_empty() {
             let detail = format!(
-                "the server does not know {}: use a server that has these commands",
+                "the server does not support {}: use a server with these commands",
                 unknown.join(", ")
             );
             return Err(LockError::with_detail(LockErrorKind::Unsupported, detail));
@@ -85,7 +85,7 @@ impl AclCheck<'_> {
         let call: Scripted = self.wire.preflight(self.probe, declared);
         let answer = link.run_script(call, self.wire.layout).await?;
         read(answer).ok_or_else(|| {
-            let detail = "the answer to the check of the rights has an unexpected form";
+            let detail = "unexpected reply to the check of the user's rights";
             StoreError::refused(LockErrorKind::Protocol, detail)
         })
     }
@@ -123,7 +123,10 @@ impl AclCheck<'_> {
             }
             MissingRight::Key => {
                 let Some(namespace) = self.namespace else {
-                    debug!(key = refusal.object, "not checked: which lock names the user may use");
+                    debug!(
+                        key = refusal.object,
+                        "without a namespace, the user's rights to lock names are not checked"
+                    );
                     return Vec::new();
                 };
                 vec![self.wire.layout.key_rule(&refusal.object, self.probe, namespace)]

@@ -149,10 +149,10 @@ impl ClusterStore {
 fn check(seeds: &[ConnectionInfo]) -> Result<(), LockError> {
     let refused = |detail| Err(LockError::with_detail(LockErrorKind::InvalidOption, detail));
     let Some(first) = seeds.first() else {
-        return refused("name at least one node of the Cluster");
+        return refused("give at least one Cluster node");
     };
     if seeds.iter().any(|seed| seed.redis_settings().db() != 0) {
-        return refused("a Redis Cluster has database 0 alone: write its URL without a database");
+        return refused("a Redis Cluster has only database 0: write the URL without a database");
     }
     if seeds.iter().any(|seed| matches!(seed.addr(), ConnectionAddr::Unix(_))) {
         return Err(not_by_tcp());
@@ -166,15 +166,15 @@ fn check(seeds: &[ConnectionInfo]) -> Result<(), LockError> {
     };
     if seeds.iter().any(|seed| way(seed) != way(first)) {
         return refused(
-            "all nodes of a Redis Cluster are spoken to alike: write the same scheme, user, \
-             password and protocol in each of their URLs",
+            "all nodes of a Redis Cluster need the same scheme, user, password and protocol: write \
+             the same in each URL",
         );
     }
     Ok(())
 }
 
 fn not_by_tcp() -> LockError {
-    let detail = "the nodes of a Redis Cluster are reached by TCP alone: write redis://host:port";
+    let detail = "Redis Cluster nodes are reachable only by TCP: write redis://host:port";
     LockError::with_detail(LockErrorKind::InvalidOption, detail)
 }
 
@@ -245,7 +245,7 @@ impl Store for ClusterStore {
             };
             let mut pings: FuturesUnordered<_> =
                 shards.into_iter().map(|shard| ping(shard).boxed()).collect();
-            let mut refused = unavailable("no primary serves a slot".to_owned());
+            let mut refused = unavailable("no primary serves any slot".to_owned());
             while let Some(answer) = pings.next().await {
                 match answer {
                     Ok(()) => return Ok(()),
@@ -360,11 +360,11 @@ mod tests {
             (&["redis://a/3"], "database 0"),
             (&["redis://a", "redis://b?db=3"], "database 0"),
             (&["unix:///run/redis"], "TCP"),
-            (&["redis://app:s@a", "redis://b"], "alike"),
-            (&["redis://app:s@a", "redis://app:t@b"], "alike"),
-            (&["redis://a", "redis://b?protocol=3"], "alike"),
+            (&["redis://app:s@a", "redis://b"], "the same scheme"),
+            (&["redis://app:s@a", "redis://app:t@b"], "the same scheme"),
+            (&["redis://a", "redis://b?protocol=3"], "the same scheme"),
             #[cfg(feature = "tls")]
-            (&["redis://a", "rediss://b"], "alike"),
+            (&["redis://a", "rediss://b"], "the same scheme"),
         ] {
             let error = refusal(nodes).unwrap_or_else(|| panic!("{nodes:?} are accepted"));
             assert!(error.contains(word), "{nodes:?}: {error}");

@@ -53,7 +53,7 @@ impl client::Listener for OfMessages {
         }
         match wire::message(message.get_payload_bytes(), &self.node) {
             Some(event) => self.listener.hear(event),
-            None => debug!("a message on our channel cannot be read"),
+            None => debug!("a message on this node's channel is malformed"),
         }
     }
 

@@ -33,9 +33,7 @@ pub(super) struct NodeKeys {
 impl NodeKeys {
     pub(super) fn new(link: CommandLink, node: NodeId, may: bool) -> Self {
         if !may {
-            debug!(
-                "~lock:node:* is not allowed: operators are not told in which process nodes run"
-            );
+            debug!("~lock:node:* is not allowed: operators cannot see the processes of nodes");
         }
         Self { link, node, may: Arc::new(AtomicBool::new(may)) }
     }
@@ -72,7 +70,7 @@ impl NodeKeys {
                     // The server logs each refused attempt.
                     if may.swap(false, Ordering::Relaxed) {
                         let reason = &*error.detail;
-                        debug!(reason, "operators are not told in which process nodes run");
+                        debug!(reason, "operators cannot see the processes of nodes");
                     }
                     Ok(T::default())
                 }

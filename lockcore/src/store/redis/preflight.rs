@@ -43,7 +43,7 @@ pub(crate) async fn check_server(
             check(Server { version, mode, is_replica }, needs)
         }
         Err(error) if is_unavailable(&error) => {
-            debug!("neither HELLO nor INFO is answered: the server's version is not checked");
+            debug!("neither HELLO nor INFO is available: the server version is not checked");
             Ok(())
         }
         Err(error) => Err(LockError::of_store(error)),

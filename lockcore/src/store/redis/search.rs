@@ -43,12 +43,12 @@ impl Search for RedisSearch {
         let told = async move {
             let sender = link.sender().await.map_err(failure::of_client)?;
             if sender.server != server {
-                let detail = "another server has taken the place of the one that was searched";
+                let detail = "another server has replaced the searched server";
                 return Err(StoreError::refused(LockErrorKind::Unavailable, detail));
             }
             let answer = link.run_on(sender, scan).await?;
             read(&answer).ok_or_else(|| {
-                let detail = "the answer to SCAN has an unexpected form";
+                let detail = "unexpected reply to SCAN";
                 StoreError::refused(LockErrorKind::Protocol, detail)
             })
         };

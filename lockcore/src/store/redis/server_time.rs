@@ -109,8 +109,8 @@ impl Times {
             warn!(
                 wrong_us = self.latest,
                 now_us,
-                "a server's clock was more than a day ahead: its time is forgotten, and tokens go by \
-                 the present clock"
+                "a server's clock was more than a day ahead: its time is discarded, and tokens \
+                 follow the current clock"
             );
             self.latest = now_us;
             self.taken = self.taken.min(now_us);

@@ -31,8 +31,8 @@ use crate::store::Standing;
 /// The prefix for the record's key, before the namespace.
 const KEY: &str = "lockcore:quorum";
 /// Why no record is written.
-const UNMARKED: &str = "it has no mark, and is given none: other primaries belong to another quorum, \
-    and no majority to that of this process";
+const UNMARKED: &str = "the server has no quorum identity, and none is written: other primaries \
+    belong to another quorum, and no majority belongs to the quorum of this process";
 /// The replication id on a server that was never a replica.
 const NO_ID: &str = "0000000000000000000000000000000000000000";
 
@@ -189,7 +189,7 @@ impl Mark {
         let Some(mark) = mark else { return Ok(Used::Not) };
         let found = self.found(&mark)?;
         if found.fresh != run {
-            let detail = "it is not new: it counts once it has run for the longest lease";
+            let detail = "the server is not new: it counts once it has run for the longest lease";
             return Err(StoreError::refused(LockErrorKind::InvalidOption, detail));
         }
         // Each grant draws a number.
@@ -225,15 +225,16 @@ impl Mark {
         self.all.note(self.at, Sight::Theirs);
         let invalid = |detail| StoreError::refused(LockErrorKind::InvalidOption, detail);
         let Some(found) = Found::read(text) else {
-            return Err(invalid(format!("the key {} is another program's", self.key)));
+            return Err(invalid(format!("the key {} belongs to another program", self.key)));
         };
         if found.agreed == self.agreed {
             self.all.note(self.at, Sight::Ours);
             return Ok(found);
         }
         Err(invalid(format!(
-            "it belongs to another quorum: its key {} says `{}`, and this process `{}` (place in the \
-             list, longest lease in ms, list). Use the same list and settings in all processes",
+            "the server belongs to another quorum: the key {} contains `{}`, but this process \
+             expects `{}` (index in the list, longest lease in ms, list). Use the same list and \
+             settings in all processes",
             self.key, found.agreed, self.agreed
         )))
     }
@@ -257,7 +258,7 @@ impl Mark {
             }
             _ => "the server is a replica",
         };
-        let detail = format!("{why}: a primary of a quorum stands alone");
+        let detail = format!("{why}: quorum primaries must be standalone servers");
         Err(StoreError::refused(LockErrorKind::Unsupported, detail))
     }
 }
@@ -265,12 +266,12 @@ impl Mark {
 async fn time(link: &CommandLink) -> Result<u64, StoreError> {
     let (seconds, micros): (u64, u64) =
         redis::from_redis_value(link.run(redis::cmd("TIME")).await?)
-            .map_err(|_| refused("TIME tells no time"))?;
+            .map_err(|_| refused("unexpected reply to TIME"))?;
     Ok(seconds.saturating_mul(1_000_000).saturating_add(micros))
 }
 
 fn text<T: FromRedisValue>(answer: Value) -> Result<T, StoreError> {
-    redis::from_redis_value(answer).map_err(|_| refused("the mark of the quorum is no text"))
+    redis::from_redis_value(answer).map_err(|_| refused("the quorum identity is not text"))
 }
 
 fn refused(detail: &str) -> StoreError {

@@ -35,7 +35,7 @@ impl LockOptions {
             return Err(ConfigError::new("lease", format!("{:?}", terms.lease), "100 ms to 24 h"));
         }
         if let Some(store_wait) = self.store_wait.filter(|wait| *wait < Duration::from_millis(1)) {
-            let range = "1 ms or more: without a wait for the store nothing is acquired";
+            let range = "at least 1 ms: without a wait for the store nothing is acquired";
             return Err(ConfigError::new("store_wait", format!("{store_wait:?}"), range));
         }
         if terms.queue_limit == 0 {
@@ -43,7 +43,7 @@ impl LockOptions {
         }
         match terms.max_hold {
             Some(max_hold) if max_hold < terms.lease => {
-                Err(ConfigError::new("max_hold", format!("{max_hold:?}"), "the lease or more"))
+                Err(ConfigError::new("max_hold", format!("{max_hold:?}"), "at least the lease"))
             }
             _ => Ok(terms),
         }

@@ -59,7 +59,7 @@ impl TryFrom<Text> for LockOptions {
                 return Err(ConfigError::new(
                     "wait_ms",
                     ms.to_string(),
-                    "left out, or wait_forever",
+                    "unset, because wait_forever is set",
                 ));
             }
             (Some(ms), false) => Some(Wait::AtMost(Duration::from_millis(ms))),
@@ -123,10 +123,10 @@ mod tests {
     #[test]
     fn a_file_with_a_bad_option_is_refused_and_names_it() {
         for (text, named) in [
-            (r#"{"store_wait_ms": 0}"#, "store_wait is 0ns: it must be 1 ms or more"),
+            (r#"{"store_wait_ms": 0}"#, "store_wait is 0ns: it must be at least 1 ms"),
             (r#"{"queue_limit": 0}"#, "queue_limit is 0: it must be 1 or more"),
             (r#"{"leese_ms": 5000}"#, "unknown field `leese_ms`, expected one of `lease_ms`"),
-            (r#"{"wait_ms": 5, "wait_forever": true}"#, "wait_ms is 5: it must be left out"),
+            (r#"{"wait_ms": 5, "wait_forever": true}"#, "wait_ms is 5: it must be unset"),
         ] {
             let error = read(text).unwrap_err().to_string();
             assert!(error.contains(named), "{error}");

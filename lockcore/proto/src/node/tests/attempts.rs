@@ -305,7 +305,7 @@ fn ends_beside(core: &mut Core<()>, attempt: u64, neighbour: &Member) {
     let outcome = core.event(at(60_000)).take(attempt);
     let Outcome::Refused(Refusal::Store(error)) = outcome else { panic!("{outcome:?}") };
     assert_eq!(error.kind, LockErrorKind::Unavailable);
-    assert!(error.detail.contains("lost its place"), "{error:?}");
+    assert!(error.detail.contains("lost its queue position"), "{error:?}");
     let number = core.current(attempt + 1).expect("it waits");
     assert_eq!(core.member(number), Some(neighbour));
     assert_eq!(core.counts().attempts, 1);

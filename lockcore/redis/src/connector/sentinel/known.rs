@@ -40,7 +40,7 @@ impl Known {
         answers: &[Primary],
         sentinels: usize,
     ) -> Result<Primary, String> {
-        let of_each = format!("{} of {sentinels} sentinels answered", answers.len());
+        let of_each = format!("{} of {sentinels} sentinels replied", answers.len());
         let Some(found) = answers.iter().max_by_key(|primary| primary.epoch) else {
             return Err(of_each);
         };
@@ -48,7 +48,7 @@ impl Known {
         let Some(newest) = &self.newest else {
             if !is_majority {
                 // A single reply may come from an isolated sentinel.
-                return Err(format!("{of_each}, a first look needs {}", majority(sentinels)));
+                return Err(format!("{of_each}, the first lookup needs {}", majority(sentinels)));
             }
             return Ok(self.newest.insert(found.clone()).clone());
         };
@@ -74,8 +74,8 @@ impl Known {
             self.behind = Some((found.clone(), since));
         }
         Err(format!(
-            "the sentinels that answer are behind: they name {found} in configuration {}, and {newest} \
-             is of configuration {}",
+            "the sentinels that reply are outdated: they name {found} in configuration {}, but \
+             {newest} belongs to configuration {}",
             found.epoch, newest.epoch
         ))
     }
@@ -112,7 +112,7 @@ mod tests {
         let mut known = Known::default();
         let now = Instant::now();
         let refused = judge(&mut known, now, &[("old", 1)]).expect_err("alone");
-        assert_eq!(refused, "1 of 3 sentinels answered, a first look needs 2");
+        assert_eq!(refused, "1 of 3 sentinels replied, the first lookup needs 2");
         assert_eq!(judge(&mut known, now, &[("old", 1), ("new", 2)]).as_deref(), Ok("new"));
         let mut alone = Known::default();
         assert_eq!(
@@ -127,7 +127,7 @@ mod tests {
         let (mut known, now) = seen(&[("new", 2), ("new", 2)]);
         for answers in [&[("old", 1)][..], &[("old", 1), ("old", 1)]] {
             let refused = judge(&mut known, now, answers).expect_err("older");
-            assert!(refused.starts_with("the sentinels that answer are behind"), "{refused}");
+            assert!(refused.starts_with("the sentinels that reply are outdated"), "{refused}");
         }
         assert_eq!(judge(&mut known, now, &[("new", 2)]).as_deref(), Ok("new"), "one is enough");
         assert_eq!(judge(&mut known, now, &[("old", 1), ("newer", 3)]).as_deref(), Ok("newer"));

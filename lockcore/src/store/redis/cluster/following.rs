@@ -53,7 +53,7 @@ impl Shared {
         let links = |of: fn(&Shard) -> &watch::Receiver<Link>| {
             let slots = self.slots();
             let mut links = slots.serving().map(|shard| of(shard).borrow().clone());
-            let first = links.next().unwrap_or_else(|| Link::down("no primary serves a slot"));
+            let first = links.next().unwrap_or_else(|| Link::down("no primary serves any slot"));
             // Up while any primary is up: the others only fail their own requests.
             if first.is_up() || links.any(|link| link.is_up()) { Link::Up } else { first }
         };
@@ -187,8 +187,10 @@ impl Shared {
             let source = Source::Link(shard.store.server.link.clone());
             match tokio::time::timeout(ANOTHER, topology::primaries(&source, asked)).await {
                 Ok(Ok(primaries)) => return Ok(primaries),
-                Ok(Err(error)) => debug!(at = %shard.place, reason = %error.detail, "no topology"),
-                Err(_) => debug!(at = %shard.place, "no topology in time"),
+                Ok(Err(error)) => {
+                    debug!(at = %shard.place, reason = %error.detail, "a primary returned no topology")
+                }
+                Err(_) => debug!(at = %shard.place, "a primary returned no topology in time"),
             }
         }
         let refused = match self.ask_seeds().await {
@@ -208,7 +210,7 @@ impl Shared {
         let primaries = match self.ask(turn).await {
             Ok(primaries) => primaries,
             Err(error) => {
-                debug!(%error, "no server tells which primary serves a slot");
+                debug!(%error, "no server returned the topology");
                 return;
             }
         };
@@ -231,11 +233,11 @@ impl Shared {
         while let Some(opened) = opening.next().await {
             match opened {
                 Ok((shard, primary)) => {
-                    debug!(at = %shard.place, "connected to a primary of the Cluster");
+                    debug!(at = %shard.place, "connected to a Cluster primary");
                     self.take_in(&shard, &primary);
                     self.tell_moved(is_primary);
                 }
-                Err(error) => warn!(%error, "a primary of the Cluster cannot be used"),
+                Err(error) => warn!(%error, "a Cluster primary cannot be used"),
             }
         }
         let retired = self.slots().retire(Instant::now().checked_sub(RETIRED));
@@ -249,7 +251,7 @@ impl Shared {
     fn tell_moved(&self, is_primary: impl Fn(&Shard) -> bool) {
         let replaced = self.slots().replaced(is_primary, Instant::now());
         for shard in replaced {
-            shard.store.server.link.give_up("another server serves its slots");
+            shard.store.server.link.give_up("another server serves the slots");
         }
         if self.has_moved.swap(false, Ordering::AcqRel) {
             self.tell();
