@@ -34,7 +34,7 @@ use crate::lockable::Lockable;
 /// All requests for a name should have the same limit: a request is granted when the permits in use
 /// plus its own do not exceed its own limit.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` does not say how many permits there are",
+    message = "`{Self}` does not define a permit limit",
     label = "not `Limited`",
     note = "implement it: `impl Limited for {Self} {{ fn permit_limit(&self) -> u32 {{ 10 }} }}`"
 )]

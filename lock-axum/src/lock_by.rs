@@ -140,7 +140,7 @@ key_fn!(A, B, C);
 key_fn!(A, B, C, D);
 
 /// The layer returned by [`lock_by`].
-#[must_use = "a layer does nothing until it is put on a route"]
+#[must_use = "a layer does nothing until it is added to a route"]
 pub struct LockBy<F, T, S> {
     key: F,
     state: S,

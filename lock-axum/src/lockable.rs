@@ -63,10 +63,11 @@ use crate::path::by_route;
 /// A client that chooses the key also chooses which requests wait for it: see
 /// [`ExtractKey`](lock_tower::ExtractKey).
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` does not say which lock it needs",
+    message = "`{Self}` does not define a lock key",
     label = "not `Lockable`",
     note = "implement it: `impl Lockable for {Self} {{ fn lock_key(&self) -> Keys {{ format!(\"order:{{}}\", self.id).into() }} }}`",
-    note = "a number or a string names nothing by itself: put it into a struct of yours, such as `struct Order(u64)`",
+    note = "a number or a string alone is not a lock key: put it into your own struct, such as \
+        `struct Order(u64)`",
     note = "without a struct: `.route_layer(lock_by(|Path(id): Path<u64>| format!(\"order:{{id}}\")))`"
 )]
 pub trait Lockable {

@@ -38,7 +38,7 @@ use crate::rejection::LockedRejection;
 ///     "it will be shipped"
 /// }
 /// ```
-#[must_use = "the lock is released when this is dropped"]
+#[must_use = "dropping this releases the lock"]
 pub struct OwnedLock<E: Lockable> {
     source: E,
     /// The guards in the order of acquisition; never empty.

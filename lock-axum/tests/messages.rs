@@ -9,12 +9,12 @@ const FIXTURES: [(&str, &str, &[&str]); 9] = [
     (
         "number",
         include_str!("messages/number.rs"),
-        &["`u64` does not say which lock it needs", "struct Order(u64)", "lock_by(|Path(id)"],
+        &["`u64` does not define a lock key", "struct Order(u64)", "lock_by(|Path(id)"],
     ),
     (
         "forgotten",
         include_str!("messages/forgotten.rs"),
-        &["`Order` does not say which lock it needs", "impl Lockable for Order"],
+        &["`Order` does not define a lock key", "impl Lockable for Order"],
     ),
     (
         "unread",
@@ -29,28 +29,28 @@ const FIXTURES: [(&str, &str, &[&str]); 9] = [
     (
         "key",
         include_str!("messages/key.rs"),
-        &["does not say which lock a request needs", "such a closure returns a `String`"],
+        &["cannot extract a lock key from a request", "such a closure returns a `String`"],
     ),
     (
         "limit",
         include_str!("messages/limit.rs"),
-        &["`Tenant` does not say how many permits there are", "impl Limited for Tenant"],
+        &["`Tenant` does not define a permit limit", "impl Limited for Tenant"],
     ),
     (
         "name",
         include_str!("messages/name.rs"),
-        &["`&str` does not say which lock a request needs", "a closure that returns the name"],
+        &["`&str` cannot extract a lock key from a request", "a closure that returns the name"],
     ),
     (
         "permit",
         include_str!("messages/permit.rs"),
-        &["does not say which lock a request needs", "a limit of permits is a `u32`"],
+        &["cannot extract a lock key from a request", "a limit of permits is a `u32`"],
     ),
     (
         "service",
         include_str!("messages/service.rs"),
         &[
-            "the service inside the lock does not serve the lock's requests",
+            "the service inside the lock does not accept the lock's requests",
             "implement `Service<Request<RequestBody<B>>>`",
             ".map_request(|request: Request<RequestBody<Body>>|",
         ],

@@ -56,9 +56,10 @@ pub use prefix::Prefixed;
 /// keep the queue limit. If a client must *not* be able to choose a different key for the same
 /// resource, the key needs one canonical spelling: see [`ByPath`].
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` does not say which lock a request needs",
+    message = "`{Self}` cannot extract a lock key from a request",
     label = "not an `ExtractKey`",
-    note = "take an extractor such as `ByPath::new()`, or a closure that returns the name: `|request: &Request<_>| format!(..)`",
+    note = "use an extractor such as `ByPath::new()`, or a closure that returns the name: \
+        `|request: &Request<_>| format!(..)`",
     note = "such a closure returns a `String`, `&'static str`, `LockKey` or `Keys`, or an `Option` or `Result` of these",
     note = "a limit of permits is a `u32`, or a closure that reads it: `|request: &Request<_>| -> u32 {{ .. }}`"
 )]

@@ -128,7 +128,7 @@ async fn an_operator_finds_the_hottest_lock_its_holder_and_its_line_and_releases
     tab.until_text("#link", "Live").await;
     tab.type_into("#has", "ORDER").await;
     tab.click(".filter button").await;
-    tab.until_text_has("#live .note", "1 of them have the text.").await;
+    tab.until_text_has("#live .note", "1 match the filter.").await;
     tab.until_text("#busy-rows tbody tr:first-child th a", "order:42").await;
     tab.until_text("#busy-rows tbody tr:first-child td:nth-child(2)", "5").await;
     tab.click("#busy-rows tbody tr:first-child a").await;
@@ -154,7 +154,7 @@ async fn an_operator_finds_the_hottest_lock_its_holder_and_its_line_and_releases
     tab.until_text("#link", "Live").await;
     tab.click("details.release summary").await;
     tab.click("details.release button").await;
-    tab.until_text("p.note", "Its holds were released by force.").await;
+    tab.until_text("p.note", "All holds were force-released.").await;
     tab.until_text("#holders-rows tbody", "Nobody.").await;
     guards.swap_remove(1).lost().await;
     tab.assert_no_errors().await;
@@ -170,7 +170,7 @@ async fn the_keyboard_alone_reaches_everything_and_keeps_its_place_while_the_pag
     let tab = driver.open(&service.url("/node"), 1280, 900).await;
     tab.until_text("#link", "Live").await;
     // In this order, each once.
-    for part in ["This process", "All locks", "name", "Look", "pause", "activity-rows", "order:42"]
+    for part in ["This process", "All locks", "name", "Show", "pause", "activity-rows", "order:42"]
     {
         tab.tab_to(part).await;
     }
@@ -196,7 +196,7 @@ async fn the_keyboard_alone_reaches_everything_and_keeps_its_place_while_the_pag
     tab.until_text("h1", "docs").await;
     tab.until_text("#holders-rows tbody tr:nth-child(8) th", "reader 7").await;
     tab.tab_to("waiters-rows").await;
-    tab.tab_to("Release by force").await;
+    tab.tab_to("Force-release").await;
     tab.press(Key::Enter).await;
     tab.tab_to("Release all holds now").await;
     tab.press(Key::Enter).await;
@@ -243,10 +243,10 @@ async fn it_fits_a_phone_and_a_desk_with_ten_thousand_waiters() {
             assert_eq!(tab.strings(SMALL).await, Vec::<String>::new(), "{of}");
         }
         tab.open(&service.url("/lock?name=order%3A42")).await;
-        tab.until_text_has("#live .note", "Places 1 to 100 of 10\u{202f}000.").await;
+        tab.until_text_has("#live .note", "Positions 1 to 100 of 10\u{202f}000.").await;
         // Also a slow click counts: the page updates every second.
         tab.click_for("#behind", Duration::from_millis(2_500)).await;
-        tab.until_text_has("#live .note", "Places 101 to 200 of 10\u{202f}000.").await;
+        tab.until_text_has("#live .note", "Positions 101 to 200 of 10\u{202f}000.").await;
         tab.assert_no_errors().await;
     }
     driver.end().await;
@@ -267,15 +267,15 @@ async fn assistive_technology_finds_names_roles_and_tables() {
         ("navigation", "Pages"),
         ("link", "All locks"),
         ("search", ""),
-        ("textbox", "Name of a lock"),
-        ("button", "Look"),
+        ("textbox", "Lock name"),
+        ("button", "Show"),
         ("button", "Pause"),
         ("heading", "order:42"),
         ("heading", "Waiting, in order"),
         ("region", "Held by"),
         ("columnheader", "Lease left"),
         ("rowheader", "web-2:8080"),
-        ("DisclosureTriangle", "Release by force"),
+        ("DisclosureTriangle", "Force-release"),
     ] {
         assert!(has(role, name), "{role} {name:?} in {tree:?}");
     }

@@ -54,6 +54,6 @@ pub(super) async fn no_page(form: Form) -> Response {
 
 /// The response for an unsupported method.
 pub(super) async fn no_method(form: Form) -> Response {
-    let sentence = "The page is not asked for by this method.";
+    let sentence = "The page does not support this method.";
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method-unknown", sentence).into_response(form)
 }

@@ -1,18 +1,18 @@
-// Shows the events of the open page: each has the markup of the part that changes, in which the
-// server has escaped all text.
+// Shows the events of the open page: each event has the markup of the live part, in which the server
+// has escaped all text.
 "use strict";
 
 const live = document.getElementById("live");
 const pill = document.getElementById("link");
 const pause = document.getElementById("pause");
-// The browser asks again by itself, which takes a moment.
+// The browser reconnects automatically after a moment.
 const PATIENCE_MS = 3_000;
 
 let events = null;
 let away = null;
 
 function say(state, text) {
-  // It is announced: only where it changes.
+  // Screen readers announce each change, so an unchanged text is not written again.
   if (pill.textContent !== text) {
     pill.className = `pill ${state}`;
     pill.textContent = text;
@@ -47,7 +47,7 @@ function show(markup) {
   update(live, fresh.content);
 }
 
-// Changes only the parts that differ: a part that is clicked, has the focus or is scrolled stays.
+// Changes only the nodes that differ: a node with focus, a click or a scroll position stays.
 function update(old, fresh) {
   const kept = new Set([...fresh.childNodes].map(key));
   for (const child of [...old.childNodes]) {
@@ -69,7 +69,7 @@ function update(old, fresh) {
   }
 }
 
-// A row with a link is that of its lock, whichever rows come and go in front of it.
+// A row with a link belongs to the linked lock, whichever rows are added or removed before it.
 function key(node) {
   const link = node.nodeName === "TR" ? node.querySelector("a") : null;
   return `${node.nodeName} ${node.id ?? ""} ${link?.getAttribute("href") ?? ""}`;
@@ -99,7 +99,7 @@ function press() {
     events = null;
     clearTimeout(away);
     away = null;
-    pause.textContent = "Go on";
+    pause.textContent = "Resume";
     say("", "Paused");
   }
 }

@@ -32,7 +32,10 @@ impl Host {
     pub(super) fn new(text: &str) -> Self {
         let host = text.parse().ok().filter(is_plain);
         Self(host.unwrap_or_else(|| {
-            panic!("{text:?} is no host: write its name, or its name and a port, as in \"locks.internal:9000\"")
+            panic!(
+                "{text:?} is not a host: write a name, or a name and a port, as in \
+                \"locks.internal:9000\""
+            )
         }))
     }
 
@@ -94,8 +97,8 @@ pub(super) async fn check(
     };
     let stranger = String::from_utf8_lossy(stranger);
     let sentence = format!(
-        "This dashboard does not know the host of the request, and another site may have had it \
-         resolve to this address. If it is a name of this dashboard, add it: \
+        "The host of the request is unknown to this dashboard: another site may have made its name \
+         resolve to this address. If this is a name of the dashboard, add it: \
          Dashboard::new(locks).hosts([\"{}\"])",
         stranger.escape_debug()
     );

@@ -58,8 +58,8 @@ pub(super) async fn show(
     let title = visible(&view.name);
     let notes = html! {
         @match released {
-            Some(true) => p.note role="status" { "Its holds were released by force." },
-            Some(false) => p.note role="status" { "It was free: nothing was released." },
+            Some(true) => p.note role="status" { "All holds were force-released." },
+            Some(false) => p.note role="status" { "The lock was free: nothing was released." },
             None => {}
         }
         (meant::question(&view.meant))
@@ -173,7 +173,7 @@ impl LockView {
                 @if let Some(token) = self.token { div { dt { "token" } dd.small { (token) } } }
             }
             (table("holders", "Held by",
-                &["Label", "Asked", "Lease left", "Holds", "Node"],
+                &["Label", "Requested", "Lease left", "Demand", "Node"],
                 html! {
                     @for holder in &self.holders { (holder.holder()) }
                     @if is_free { tr { td colspan="5" { "Nobody." } } }
@@ -181,11 +181,11 @@ impl LockView {
             @if self.holding > self.holders.len() as u64 && !is_free {
                 p.note {
                     (count(self.holders.len() as u64)) " of up to " (count(self.holding))
-                    " are shown, those whose leases end first."
+                    " are shown: the holds whose leases end first."
                 }
             }
             (table("waiters", "Waiting, in order",
-                &["Place", "Label", "For", "Turn in", "Asks for", "Node"],
+                &["Position", "Label", "Waiting for", "Turn in", "Demand", "Node"],
                 html! {
                     @for (place, waiter) in (u64::from(self.from) + 1..).zip(&self.waiters) {
                         (waiter.waiter(place))
@@ -205,15 +205,15 @@ impl LockView {
             @if !is_whole {
                 p.note {
                     @if self.waiters.is_empty() { "None" }
-                    @else { "Places " (count(from + 1)) " to " (count(last)) }
+                    @else { "Positions " (count(from + 1)) " to " (count(last)) }
                     " of " (count(self.waiting)) "."
                     @if from > 0 {
                         " " a #before href=(lock_path(&self.name, from.saturating_sub(most))) {
-                            "Those before"
+                            "Previous"
                         }
                     }
                     @if last < self.waiting && !self.waiters.is_empty() {
-                        " " a #behind href=(lock_path(&self.name, from + most)) { "Those behind" }
+                        " " a #behind href=(lock_path(&self.name, from + most)) { "Next" }
                     }
                 }
             }
@@ -244,7 +244,7 @@ impl Member {
                 td.number { (ago(self.age_ms)) }
                 td.number {
                     (age(self.lease_ms))
-                    @if self.is_claim { " " span.soft { "not confirmed" } }
+                    @if self.is_claim { " " span.soft { "unconfirmed" } }
                 }
                 td {
                     (self.demand)

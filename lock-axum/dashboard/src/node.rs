@@ -164,7 +164,7 @@ impl NodeView {
                 div.waiting { dt { "waiting" } dd { (count(self.waiting as u64)) } }
                 div.holding { dt { "holding" } dd { (count(self.holding as u64)) } }
                 div { dt { "releasing" } dd { (count(self.releasing as u64)) } }
-                div { dt { "places lost" } dd { (count(self.places_lost)) } }
+                div { dt { "positions lost" } dd { (count(self.places_lost)) } }
             }
             @for (name, link) in [("commands", &self.commands), ("grants", &self.subscription)] {
                 @if let Some(reason) = &link.down {
@@ -172,7 +172,7 @@ impl NodeView {
                 }
             }
             (table("activity", "Waits and holds of this process",
-                &["Lock", "State", "Age", "Label", "Asks for", "Class"],
+                &["Lock", "State", "Age", "Label", "Demand", "Class"],
                 html! {
                     @for one in &self.activity { (one.row()) }
                     @if self.activity.is_empty() { tr { td colspan="6" { "None." } } }
@@ -180,8 +180,8 @@ impl NodeView {
             @if is_cut {
                 p.note {
                     "The oldest " (count(self.activity.len() as u64)) " of "
-                    (count(all as u64)) " are shown. As JSON, "
-                    code { "?from=" } " and " code { "&most=" } " choose others."
+                    (count(all as u64)) " are shown. In JSON, "
+                    code { "?from=" } " and " code { "&most=" } " select others."
                 }
             }
             (table("classes", "By class",
@@ -204,7 +204,7 @@ impl NodeView {
                 }))
             @if !self.servers.is_empty() {
                 (table("servers", "Servers",
-                    &["Address", "Commands", "Grants", "Last answer", "Unanswered", "Slots"],
+                    &["Address", "Commands", "Grants", "Last reply", "Unanswered", "Slots"],
                     html! { @for server in &self.servers { (server.row()) } }))
             }
             p.soft { "Node " code { (self.node) } }

@@ -118,14 +118,14 @@ impl Which {
         html! {
             form.look.filter action="overview" method="get" {
                 input type="hidden" name="by" value=(self.by.word());
-                label for="has" { "Only with" }
+                label for="has" { "Filter" }
                 input #has name="has" value=(self.has) maxlength=(MAX_TEXT) type="search"
-                    placeholder="a part of a name or of a holder" autocomplete="off"
+                    placeholder="part of a lock name or holder label" autocomplete="off"
                     autocapitalize="none" spellcheck="false";
-                button type="submit" { "Filter" }
+                button type="submit" { "Apply" }
             }
             p.sorts {
-                "First: "
+                "Sort: "
                 @for (by, word, title) in By::ALL {
                     a href=(self.path(word)) aria-current=[(by == self.by).then_some("true")] {
                         (title)
@@ -263,26 +263,30 @@ impl<'a> View<'a> {
                 "Locks found: " (count(self.found as u64)) ", in " (age(*took_ms)) ". Steps: "
                 (count((*steps).into())) ". "
                 @if !self.has.is_empty() {
-                    (count(self.matching as u64)) " of them have the text. "
+                    (count(self.matching as u64)) " match the filter. "
                 }
-                @if !is_complete { strong { "There may be more: the search was not finished. " } }
+                @if !is_complete { strong { "There may be more: the search did not finish. " } }
             }
             @for error in errors { p.trouble { (text(error)) } }
-            (table("busy", "Held or waited for",
-                &["Lock", "Waiting", "Held by", "Next has waited", "Turn in", "Asked", "Lease left"],
+            (table("busy", "Held or awaited",
+                &[
+                    "Lock", "Waiting", "Held by", "Next has waited", "Turn in", "Requested",
+                    "Lease left",
+                ],
                 html! {
                     @for lock in &self.locks { (lock.row()) }
                     @if self.locks.is_empty() { tr { td colspan="7" { "None." } } }
                 }))
             p.soft {
-                "In each step the server looks at some 1 000 of all its keys, or at 64 locks: about "
-                "a millisecond of its time. It is asked each 2 s, and for a fifth of the time at most."
+                "Each step searches about 1 000 keys or inspects 64 locks, and takes about a \
+                 millisecond of server time. Searches start at most every 2 s, and run for at most \
+                 a fifth of the time."
             }
             @if self.locks.len() < self.matching {
                 p.note {
                     (count(self.locks.len() as u64)) " of " (count(self.matching as u64))
-                    " are shown. As JSON, " code { "?from=" } " and " code { "&most=" }
-                    " choose others."
+                    " are shown. In JSON, " code { "?from=" } " and " code { "&most=" }
+                    " select others."
                 }
             }
         }

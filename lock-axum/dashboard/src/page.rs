@@ -61,10 +61,10 @@ pub(super) fn frame(page: Page, title: &str, Parts { notes, live, rest }: Parts)
                         (link(Page::Overview, "overview", "All locks"))
                     }
                     form.look action="lock" method="get" role="search" {
-                        label for="name" { "Name of a lock" }
+                        label for="name" { "Lock name" }
                         input #name name="name" maxlength="512" required autocomplete="off"
                             autocapitalize="none" spellcheck="false";
-                        button type="submit" { "Look" }
+                        button type="submit" { "Show" }
                     }
                 }
                 main {
@@ -79,7 +79,7 @@ pub(super) fn frame(page: Page, title: &str, Parts { notes, live, rest }: Parts)
                     }
                     @if let Some(notes) = notes { (notes) }
                     @if let Some(live) = live {
-                        noscript { p.note { "Reload the page to see the present state." } }
+                        noscript { p.note { "Reload the page to see the current state." } }
                         div #live { (live) }
                     }
                     @if let Some(rest) = rest { (rest) }

@@ -37,7 +37,7 @@ impl Refusal {
         if form == Form::Html {
             let notes = html! { p.trouble role="alert" { (sentence) } p.soft { (code) } };
             let parts = Parts { notes: Some(notes), ..Parts::default() };
-            let page = frame(Page::Refusal, "This is not possible", parts);
+            let page = frame(Page::Refusal, "Request refused", parts);
             return (status, page).into_response();
         }
         let body = json!({

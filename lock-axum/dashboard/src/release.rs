@@ -81,9 +81,9 @@ pub(super) fn with_cookie(mut response: Response, token: Option<Token>) -> Respo
 pub(super) fn form(name: &str, token: &Token) -> Markup {
     html! {
         details.release {
-            summary { "Release by force" }
+            summary { "Force-release" }
             p {
-                "The holders lose the lock, and the next waiters have it. "
+                "The holders lose the lock, and the next waiters acquire it. "
                 strong { "Their work is not stopped" }
                 ": only a resource that checks fencing tokens refuses their writes."
             }
@@ -141,7 +141,7 @@ async fn release_all(
         // Escaped, because both may contain characters that forge log lines.
         let (lock, holders) = (lock.escape_debug(), holders.escape_debug());
         let remote = remote.map(tracing::field::display);
-        tracing::warn!(%lock, %holders, remote, "an operator released the lock by force");
+        tracing::warn!(%lock, %holders, remote, "an operator force-released the lock");
     }
     Ok(released)
 }
@@ -149,13 +149,13 @@ async fn release_all(
 fn check(board: &Board, (uri, headers): (&Uri, &HeaderMap), token: &str) -> Result<(), Refusal> {
     let refused = |code, sentence: &str| Err(Refusal::new(StatusCode::FORBIDDEN, code, sentence));
     if !board.allows_release {
-        return refused("release-off", "This dashboard only shows: releases are switched off.");
+        return refused("release-off", "This dashboard is read-only: releases are switched off.");
     }
     if !is_from_here(uri, headers) {
         return refused("request-of-another-site", "The request came from another site.");
     }
     if Token::read(headers).is_none_or(|known| known.text != token) {
-        let sentence = "The form is not one of this browser: open the page of the lock again.";
+        let sentence = "The form does not belong to this browser: open the lock's page again.";
         return refused("token-invalid", sentence);
     }
     Ok(())

@@ -6,7 +6,7 @@
 //! # in two terminals at the same time: the second waits, and gets the answer of the first
 //! curl -i -H 'x-user: ada' -H 'idempotency-key: a1' -d '500 cents' localhost:3000/payments
 //! ```
-#![allow(clippy::print_stdout, reason = "it is a program for a terminal")]
+#![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

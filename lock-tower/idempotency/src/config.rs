@@ -57,7 +57,7 @@ impl Config {
             Ok(result) => result,
             Err(_) => {
                 let within = self.store_within;
-                Err(StoreError::unavailable(format_args!("no answer within {within:?}")))
+                Err(StoreError::unavailable(format_args!("no reply within {within:?}")))
             }
         }
     }

@@ -30,7 +30,10 @@ impl IdempotencyKey {
             Some(quoted) => unquote(quoted).ok_or("The idempotency key is not a quoted string.")?,
             // A proxy joins repeated headers with a comma.
             None if text.contains(&b',') => {
-                return Err("The request has two idempotency keys, or one with a comma: quote it.");
+                return Err(
+                    "The request has two idempotency keys, or a key with a comma: quote the \
+                    key.",
+                );
             }
             None => text.to_vec(),
         };
@@ -42,7 +45,7 @@ impl IdempotencyKey {
         }
         match String::from_utf8(key) {
             Ok(key) if key.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(Self(key)),
-            _ => Err("The idempotency key has characters other than visible ASCII."),
+            _ => Err("The idempotency key contains characters other than visible ASCII."),
         }
     }
 }

@@ -68,7 +68,7 @@ const MAX_KEEP: usize = 4 << 20;
 /// The [crate documentation](crate) describes the position among other layers, and how each
 /// response is handled.
 #[derive(Debug, Clone)]
-#[must_use = "a layer does nothing until it is put on a service"]
+#[must_use = "a layer does nothing until it is added to a service"]
 pub struct IdempotencyLayer {
     config: Config,
 }
@@ -92,12 +92,12 @@ impl IdempotencyLayer {
     ) -> Self {
         match (are_in_memory(&locks), store.is_in_memory()) {
             (true, false) => panic!(
-                "locks in memory go with a store in memory, such as MemoryReplays: their tokens \
-                 begin anew in each process"
+                "in-memory locks need an in-memory store, such as MemoryReplays: the tokens \
+                 restart in each process"
             ),
             (false, true) => panic!(
-                "a store in memory goes with locks in memory: the answers of this process are \
-                 unknown to the others that share these locks"
+                "an in-memory store needs in-memory locks: other processes that share these locks \
+                 do not see the responses of this process"
             ),
             _ => {}
         }

@@ -63,7 +63,7 @@ pub(crate) fn refused(refusal: &Refusal) {
             error!("a handler was stopped after `max_run`: its effects are unknown")
         }
         Cause::Overtaken => {
-            error!("a lock was lost, and a later request has begun: the answer is not sent");
+            error!("a lock was lost, and a later request has begun: the response is not sent");
         }
         _ => {}
     }
@@ -74,26 +74,26 @@ pub(crate) fn refused(refusal: &Refusal) {
 /// Records that an earlier attempt left no response, and the handler runs again.
 pub(crate) fn again(record: &RecordKey) {
     Span::current().record("again", true);
-    warn!(%record, "an earlier attempt left no answer: its handler runs again");
+    warn!(%record, "an earlier attempt left no response: the handler runs again");
 }
 
 /// Records a store error before the handler begins.
 pub(crate) fn store_failed(record: &RecordKey, error: &StoreError) {
-    error!(%record, %error, "a request is refused, since its record is not known");
+    error!(%record, %error, "a request is refused, because its record is unknown");
 }
 
 /// Records a response that was not stored although the work was done.
 pub(crate) fn not_stored(record: &RecordKey, error: Option<&StoreError>) {
     match error {
-        Some(error) => error!(%record, %error, "the work was done, and its answer is not stored"),
+        Some(error) => error!(%record, %error, "the work was done, but the response is not stored"),
         None => error!(
             %record,
-            "the work was done, and its answer is not stored: the store has lost the record"
+            "the work was done, but the response is not stored: the store has lost the record"
         ),
     }
 }
 
 /// Records that a record remains although nothing was done.
 pub(crate) fn not_ended(record: &RecordKey, error: &StoreError) {
-    warn!(%record, %error, "nothing was done, and the record could not be removed");
+    warn!(%record, %error, "no work was done, and the record could not be removed");
 }

@@ -146,23 +146,23 @@ impl Cause {
     pub fn sentence(self) -> &'static str {
         match self {
             Self::KeyMissing => "The request has no idempotency key.",
-            Self::KeyInvalid => "The idempotency key of the request is none.",
+            Self::KeyInvalid => "The idempotency key of the request is not valid.",
             Self::KeyReused => "The idempotency key was used for another request.",
             Self::ScopeRefused => "The request is not allowed to use an idempotency key.",
             Self::BodyTooLarge => "The body of a request with an idempotency key is too large.",
             Self::BodyRoomFull => "Too many requests with large bodies are waiting. Try again.",
-            Self::BodyTimeout => "The body of the request did not come in time.",
+            Self::BodyTimeout => "The body of the request did not arrive in time.",
             Self::BodyFailed => "The body of the request could not be read.",
             Self::OutcomeUnknown => {
-                "An earlier attempt with this idempotency key began, and its outcome is unknown."
+                "An earlier attempt with this idempotency key began, and the outcome is unknown."
             }
             Self::AnswerNotKept => {
-                "The request with this idempotency key was served, and its answer is not kept."
+                "The request with this idempotency key was served, but the response was not kept."
             }
             Self::StoreUnavailable => "The request cannot be served now. Try again later.",
-            Self::RecordMalformed => "The record of this idempotency key cannot be read.",
-            Self::RunTooLong => "The request took too long: its effects, if any, are unknown.",
-            Self::NotStored => "The request was served, and its answer could not be stored.",
+            Self::RecordMalformed => "The record of this idempotency key is malformed.",
+            Self::RunTooLong => "The request took too long: the effects, if any, are unknown.",
+            Self::NotStored => "The request was served, but the response could not be stored.",
             Self::Overtaken => lock_tower::Cause::Lost.sentence(),
             Self::Misconfigured => "The server's idempotency keys are not set up correctly.",
         }

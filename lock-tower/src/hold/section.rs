@@ -27,7 +27,7 @@ use crate::refusal::LockError;
 
 /// The work of a section: a future, or a body with its frames.
 #[diagnostic::on_unimplemented(
-    message = "the service inside the lock does not serve the lock's requests",
+    message = "the service inside the lock does not accept the lock's requests",
     note = "behind `HttpLockLayer` and `LockScopeLayer` a service gets `Request<RequestBody<B>>`: implement `Service<Request<RequestBody<B>>>`, or `Service<Request<B>>` for every body `B`",
     note = "or convert the body: `.map_request(|request: Request<RequestBody<Body>>| request.map(Body::new))`"
 )]

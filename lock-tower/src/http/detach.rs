@@ -50,7 +50,7 @@ use crate::inner::inner;
 /// # }
 /// ```
 #[derive(Debug, Clone, Copy, Default)]
-#[must_use = "a layer does nothing until it is put on a service"]
+#[must_use = "a layer does nothing until it is added to a service"]
 pub struct DetachLayer {
     _private: (),
 }

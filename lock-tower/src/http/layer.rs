@@ -45,7 +45,7 @@ use crate::key::WithPermits;
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "a layer does nothing until it is put on a service"]
+#[must_use = "a layer does nothing until it is added to a service"]
 pub struct HttpLockLayer<K> {
     config: Config,
     key: Arc<K>,

@@ -69,9 +69,9 @@ impl RequestLocks {
     pub fn of(extensions: &Extensions) -> Result<Self, LockError> {
         extensions.get::<Self>().cloned().ok_or_else(|| {
             LockError::misuse(
-                "A lock was asked for where no LockScopeLayer is. Add one to the router: \
-                 `.layer(LockScopeLayer::new(locks))`, after its routes and outside of `lock_by`: a \
-                 router's last layer is its outermost.",
+                "A lock was requested outside a LockScopeLayer. Add the layer to the router: \
+                 `.layer(LockScopeLayer::new(locks))`, after the routes and outside `lock_by`: a \
+                 router's last layer is the outermost.",
             )
         })
     }
@@ -230,7 +230,7 @@ pub(crate) fn holds(extensions: &Extensions) -> Option<&Arc<HoldRegistry>> {
 }
 
 fn too_late() -> LockError {
-    LockError::misuse("A lock was asked for after the response.")
+    LockError::misuse("A lock was requested after the response.")
 }
 
 impl fmt::Debug for RequestLocks {

@@ -71,8 +71,8 @@ fn warn_of_upgrade<R>(response: &Response<R>, layer_holds: &LayerHolds) {
         && !SAID.swap(true, Ordering::Relaxed)
     {
         tracing::warn!(
-            "a lock ends with the 101 of its request, and the WebSocket is open without it: keep a \
-             guard as long as the socket, from `OwnedLock` or `LockHandle::reenter` (said once)"
+            "the lock ends with the 101 response, and the WebSocket continues without it: keep a \
+             guard as long as the socket, from `OwnedLock` or `LockHandle::reenter` (logged once)"
         );
     }
 }

@@ -21,8 +21,8 @@ impl fmt::Display for Clash {
         let Self { first, second } = self;
         write!(
             f,
-            "one request cannot have one name as {first} and as {second}: \
-             ask once, for all that it needs of the name"
+            "a request cannot acquire the same name as {first} and as {second}: acquire the name \
+             once, with all that the request needs"
         )
     }
 }

@@ -351,7 +351,8 @@ impl Name {
             Self::Static(text) => Ok(Self::Text(format!("{prefix}:{text}"))),
             Self::Refused(error) => Err(error),
             Self::Key(_) => Err(KeyError::misuse(
-                "A finished LockKey takes no prefix: put it into its name, or give the extractor none.",
+                "A LockKey takes no prefix: put the prefix into the name, or remove it from the \
+                 extractor.",
             )),
         }
     }

@@ -27,8 +27,8 @@ impl<Req, E: ExtractKey<Req>> ExtractKey<Req> for Prefixed<E> {
         // Prefix `a` with name `b:c` would equal prefix `a:b` with name `c`.
         if self.prefix.is_empty() || self.prefix.contains(':') {
             return Err(KeyError::misuse(format!(
-                "The prefix {:?} is empty or has a colon, so its keys could meet those of another: give it a name without \
-                 colons, or two prefixes one after the other.",
+                "The prefix {:?} is empty or has a colon, so its keys could collide with the keys \
+                 of another prefix: use a prefix without colons, or nest two prefixes.",
                 self.prefix
             )));
         }

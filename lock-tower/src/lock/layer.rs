@@ -55,7 +55,7 @@ use crate::lock::service::Lock;
 /// service.oneshot(String::new()).await; // `Infallible: From<LockError>` is not satisfied
 /// # }
 /// ```
-#[must_use = "a layer does nothing until it is put on a service"]
+#[must_use = "a layer does nothing until it is added to a service"]
 pub struct LockLayer<K, C = ()> {
     config: Config,
     key: Arc<K>,

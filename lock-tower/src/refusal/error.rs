@@ -286,28 +286,35 @@ impl Cause {
     pub fn sentence(self) -> &'static str {
         match self {
             Self::Busy => "Another request for the same resource is being served. Try again.",
-            Self::LimitReached => "The limit of requests for this resource is reached. Try again.",
+            Self::LimitReached => {
+                "The limit of concurrent requests for this resource is reached. \
+                Try again."
+            }
             Self::QueueFull => "Too many requests for the same resource are waiting. Try again.",
             Self::WaitTooLong => {
-                "The request would wait for its resource for longer than it can. Try again later."
+                "The wait for the resource would exceed the request's limit. Try again later."
             }
-            Self::Superseded => "A newer request for the same resource waits in its place.",
+            Self::Superseded => "A newer request for the same resource has replaced this request.",
             Self::BodyLimit => {
-                "The request has to wait for its resource, and its body is too large for that. Try again."
+                "The request has to wait for its resource, and the body is too large to buffer \
+                 meanwhile. Try again."
             }
             Self::ReadAheadFull => {
                 "Too many requests with large bodies are waiting for their resources. Try again."
             }
-            Self::BodyFailed => "The body of the request could not be read while it waited.",
+            Self::BodyFailed => {
+                "The body of the request could not be read while the request \
+                waited."
+            }
             Self::ConnectionFull => {
-                "Too many requests of this connection are waiting for their resources. Try again."
+                "Too many requests on this connection are waiting for their resources. Try again."
             }
-            Self::Unavailable => "The lock service cannot serve the request now. Try again later.",
+            Self::Unavailable => "The lock service is unavailable now. Try again later.",
             Self::Lost => {
-                "The lock was lost before the request was done: its effects, if any, are unknown."
+                "The lock was lost before the request completed: the effects, if any, are unknown."
             }
-            Self::BadKey => "The request does not name a resource that can be locked.",
-            Self::KeySpelling => "The request names its resource in a spelling that is not used.",
+            Self::BadKey => "The request does not name a lockable resource.",
+            Self::KeySpelling => "The request names its resource in a non-canonical spelling.",
             Self::Misconfigured => "The server's locks are not set up correctly.",
         }
     }
@@ -318,16 +325,16 @@ impl fmt::Display for LockError {
         match &self.reason {
             Reason::Core(error) => error.fmt(f),
             Reason::Key(error) => write!(f, "the lock's key: {error}"),
-            Reason::Lost { .. } => f.write_str("a hold was lost before the request was done"),
+            Reason::Lost { .. } => f.write_str("a hold was lost before the request completed"),
             Reason::BodyLimit => {
-                f.write_str("the request's body is too large to be read while it waits")
+                f.write_str("the request's body is too large to buffer during the wait")
             }
             Reason::ReadAheadFull => {
-                f.write_str("the bodies of the requests that wait have reached `read_ahead_total`")
+                f.write_str("the bodies of the waiting requests have reached `read_ahead_total`")
             }
-            Reason::BodyFailed => f.write_str("the request's body failed while it waited"),
+            Reason::BodyFailed => f.write_str("the request's body failed during the wait"),
             Reason::ConnectionFull => f.write_str(
-                "the waiting requests of its connection have reached `waiting_per_connection`",
+                "the waiting requests of the connection have reached `waiting_per_connection`",
             ),
             Reason::Misuse(sentence) => f.write_str(sentence),
         }

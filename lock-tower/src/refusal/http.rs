@@ -201,9 +201,9 @@ fn log(error: &LockError) {
         }
         tracing::warn!(
             %error,
-            "a request names a key of another program: it is refused, and the key is \
-             unchanged (said once a minute). If clients choose the name, give the keys a prefix of \
-             their own"
+            "a request names a key of another program: the request is refused, and the key is \
+             unchanged (logged once a minute). If clients choose the name, give the lock keys a \
+             separate prefix"
         );
     } else {
         tracing::error!(%error, "the locks are not set up correctly");
@@ -215,7 +215,7 @@ fn log(error: &LockError) {
             // The service continues without stderr.
             let _ = writeln!(
                 std::io::stderr(),
-                "lock-tower: the locks are not set up correctly: {error} (said once; a `tracing` \
+                "lock-tower: the locks are not set up correctly: {error} (logged once; a `tracing` \
                  subscriber shows each refusal)"
             );
         });

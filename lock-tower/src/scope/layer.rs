@@ -52,7 +52,7 @@ use crate::scope::service::LockScope;
 /// # }
 /// ```
 #[derive(Debug, Clone)]
-#[must_use = "a layer does nothing until it is put on a service"]
+#[must_use = "a layer does nothing until it is added to a service"]
 pub struct LockScopeLayer {
     config: Config,
     response_options: ResponseOptions,

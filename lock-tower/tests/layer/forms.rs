@@ -224,8 +224,8 @@ async fn a_write_of_a_name_that_the_request_reads_is_refused_at_once_and_names_b
     let clash = error.as_clash().expect("it names the two forms").to_string();
     assert_eq!(
         clash,
-        "one request cannot have one name as a read and as a lock: \
-         ask once, for all that it needs of the name"
+        "a request cannot acquire the same name as a read and as a lock: acquire the name once, \
+         with all that the request needs"
     );
     assert_eq!(locks.status().holding, 0);
 }

@@ -145,7 +145,7 @@ async fn a_holder_is_shown_with_the_time_since_it_asked_and_none_for_which_it_ha
     }
     for path in ["overview", "lock?name=doc"] {
         let page = pages.html(path).await;
-        assert!(page.contains("Asked") && page.contains(" ago</td>"), "{path}: {page}");
+        assert!(page.contains("Requested") && page.contains(" ago</td>"), "{path}: {page}");
     }
 }
 
@@ -258,12 +258,12 @@ async fn ten_thousand_waiters_are_told_in_parts() {
     .await;
     let pages = Pages::of(&locks);
     let page = pages.html("lock?name=hot").await;
-    assert!(page.contains("Places 1 to 100 of 10\u{202f}000."), "{page}");
+    assert!(page.contains("Positions 1 to 100 of 10\u{202f}000."), "{page}");
     assert!(page.contains("href=\"lock?name=hot&amp;from=100\""), "{page}");
     assert!(page.len() < 60_000, "{} bytes", page.len());
     let page = pages.html("lock?name=hot&from=9990").await;
-    assert!(page.contains("Places 9\u{202f}991 to 10\u{202f}000 of"), "{page}");
-    assert!(page.contains("Those before") && !page.contains("Those behind"), "{page}");
+    assert!(page.contains("Positions 9\u{202f}991 to 10\u{202f}000 of"), "{page}");
+    assert!(page.contains("Previous") && !page.contains("Next"), "{page}");
     let page = pages.html("node").await;
     assert!(page.contains("The oldest 100 of 10\u{202f}001 are shown."), "{page}");
     assert!(page.len() < 60_000, "{} bytes", page.len());
@@ -409,7 +409,7 @@ async fn the_overview_shows_only_locks_with_a_text_in_their_name_or_in_their_hol
     let page = pages.html("overview?has=%3Cjob").await;
     assert!(page.contains("value=\"&lt;job\""), "{page}");
     assert!(page.contains("overview?by=oldest-wait&amp;has=%3Cjob"), "it stays: {page}");
-    assert!(page.contains("1 of them have the text."), "{page}");
+    assert!(page.contains("1 match the filter."), "{page}");
 }
 
 #[tokio::test(start_paused = true)]

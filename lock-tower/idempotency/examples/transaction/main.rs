@@ -5,7 +5,7 @@
 //! # in two terminals at the same time:
 //! curl -i -H 'idempotency-key: a1' -d 500 localhost:3000/accounts/7/payments
 //! ```
-#![allow(clippy::print_stdout, reason = "it is a program for a terminal")]
+#![allow(clippy::print_stdout, reason = "a program for a terminal")]
 
 mod replays;
 mod service;
@@ -15,6 +15,6 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match &arguments[..] {
         [address, redis, postgres] => service::serve(address, redis, postgres).await,
-        _ => Err("give it: ADDRESS REDIS_URL POSTGRES_URL".into()),
+        _ => Err("usage: transaction ADDRESS REDIS_URL POSTGRES_URL".into()),
     }
 }

@@ -130,7 +130,7 @@ pub struct MalformedOutcome {
 
 impl fmt::Display for MalformedOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the stored outcome is cut, or of another version")
+        f.write_str("the stored outcome is truncated, or from another version")
     }
 }
 

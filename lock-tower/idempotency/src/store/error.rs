@@ -41,8 +41,8 @@ impl StoreError {
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.kind {
-            StoreErrorKind::Unavailable => write!(f, "the store cannot answer: {}", self.detail),
-            StoreErrorKind::Malformed => write!(f, "the record cannot be read: {}", self.detail),
+            StoreErrorKind::Unavailable => write!(f, "the store is unavailable: {}", self.detail),
+            StoreErrorKind::Malformed => write!(f, "the record is malformed: {}", self.detail),
         }
     }
 }

@@ -124,7 +124,7 @@ impl ReplayStore for MemoryReplays {
             let started = start.judge(records.record(key));
             if let Started::Begun { again } = started {
                 if !again && records.bytes + EACH > self.shared.max_bytes {
-                    return Err(StoreError::unavailable("the records in memory are full"));
+                    return Err(StoreError::unavailable("the in-memory store is full"));
                 }
                 let record = Record::new(start.fingerprint, start.token, SystemTime::now());
                 records.put(*key, record, start.expiry);

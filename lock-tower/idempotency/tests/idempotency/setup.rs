@@ -98,7 +98,7 @@ impl lock_idempotency::ReplayStore for Lasting {
 }
 
 #[tokio::test]
-#[should_panic = "locks in memory go with a store in memory"]
+#[should_panic = "in-memory locks need an in-memory store"]
 async fn locks_in_memory_are_refused_with_a_store_that_lasts() {
     let lasting = Lasting(MemoryReplays::new());
     drop(IdempotencyLayer::new(Locks::in_memory(), lasting, by_user));

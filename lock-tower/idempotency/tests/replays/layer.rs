@@ -104,7 +104,7 @@ async fn a_server_that_goes_away_refuses_before_the_handler_and_is_told_after_it
 }
 
 #[tokio::test]
-#[should_panic = "locks in memory go with a store in memory"]
+#[should_panic = "in-memory locks need an in-memory store"]
 async fn locks_in_memory_are_refused_with_records_on_redis() {
     let pool = deadpool_redis::Config::from_url("redis://127.0.0.1:1/");
     let pool = pool.create_pool(Some(deadpool_redis::Runtime::Tokio1)).unwrap();
@@ -113,7 +113,7 @@ async fn locks_in_memory_are_refused_with_records_on_redis() {
 }
 
 #[tokio::test]
-#[should_panic = "a store in memory goes with locks in memory"]
+#[should_panic = "an in-memory store needs in-memory locks"]
 async fn records_in_memory_are_refused_with_locks_on_redis() {
     let server = RedisServer::start();
     let locks = Locks::connect(&server.url()).await.unwrap();

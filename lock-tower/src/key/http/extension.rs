@@ -56,7 +56,7 @@ where
         match request.extensions().get::<T>() {
             Some(extension) => (self.key)(extension).into_keys(),
             None if self.is_optional => Ok(None),
-            None => Err(KeyError::new("the request carries no extension to make a key of")),
+            None => Err(KeyError::new("the request has no extension for the key")),
         }
     }
 }

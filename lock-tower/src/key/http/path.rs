@@ -149,7 +149,7 @@ fn respelled(path: &str) -> Result<String, KeyError> {
     if path.split('/').any(is_odd_number) {
         return Err(KeyError::spelling(
             "a number in the path has a plus sign, a leading zero or a zero with a minus sign: \
-             write it without (a service whose paths have such segments: ByPath::verbatim)",
+             write the number without it (if the service has such paths: ByPath::verbatim)",
         ));
     }
     if path.split('/').any(|segment| uuid(segment).is_some()) {
@@ -189,7 +189,7 @@ fn decoded_path(path: &str) -> Result<String, KeyError> {
     let has_folded =
         |segment: &str| segment.split("%2F").flat_map(|part| part.split('\\')).any(is_folded);
     if path.strip_prefix('/').unwrap_or(&path).split('/').any(has_folded) {
-        return Err(KeyError::new("the path has an empty segment or one of dots"));
+        return Err(KeyError::new("the path has an empty segment or a dot segment"));
     }
     Ok(path)
 }

@@ -90,7 +90,7 @@ impl LockError {
         let mut trailers = HeaderMap::with_capacity(4);
         trailers.insert(STATUS, HeaderValue::from(cause.grpc_code()));
         let message = HeaderValue::try_from(percent_encoded(&detail(self)));
-        trailers.insert(MESSAGE, message.expect("all but visible ASCII is encoded"));
+        trailers.insert(MESSAGE, message.expect("characters other than visible ASCII are encoded"));
         trailers.insert(CODE, HeaderValue::from_static(cause.code()));
         if let Some(hint) = self.retry_after() {
             trailers.insert(PUSHBACK, HeaderValue::from(jittered(hint.as_millis() as u64)));

@@ -48,7 +48,7 @@ pub(crate) fn finished(answer: Value) -> Result<Finished, StoreError> {
 fn tagged(tag: &Value, fields: impl Iterator<Item = Value>) -> Result<Record, StoreError> {
     match text(tag) {
         Some(b"record") => record(fields),
-        Some(b"large") => Err(StoreError::malformed("it is too large")),
+        Some(b"large") => Err(StoreError::malformed("the record is too large")),
         _ => Err(unknown()),
     }
 }
@@ -59,7 +59,10 @@ fn record(fields: impl Iterator<Item = Value>) -> Result<Record, StoreError> {
     let mut next = || fields.next().flatten();
     let version = next();
     if version.as_deref() != Some(VERSION) {
-        return Err(StoreError::malformed("it is of another version, or another program's"));
+        return Err(StoreError::malformed(
+            "the record belongs to another version or another \
+            program",
+        ));
     }
     let head = (|| {
         let fingerprint = Fingerprint::from_bytes(next()?.try_into().ok()?);
@@ -67,7 +70,7 @@ fn record(fields: impl Iterator<Item = Value>) -> Result<Record, StoreError> {
         let started = Duration::from_millis(number(&next()?)?);
         Some(Record::new(fingerprint, token, SystemTime::UNIX_EPOCH.checked_add(started)?))
     })();
-    let record = head.ok_or_else(|| StoreError::malformed("it is cut"))?;
+    let record = head.ok_or_else(|| StoreError::malformed("the record is truncated"))?;
     match next() {
         None => Ok(record),
         Some(outcome) => {
@@ -104,5 +107,5 @@ fn array(answer: Value) -> Result<Vec<Value>, StoreError> {
 }
 
 fn unknown() -> StoreError {
-    StoreError::malformed("the server's answer is none of a script of this crate")
+    StoreError::malformed("unexpected reply from a script")
 }
