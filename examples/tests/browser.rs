@@ -162,7 +162,7 @@ async fn who_clicks_again_after_the_last_try_gets_the_first_answer() {
     let nobody = lock_tests::Port::free();
     front.leads_to(nobody.address());
     front.cut();
-    tab.until_text_has("#news li:first-child", "The office did not answer.").await;
+    tab.until_text_has("#news li:first-child", "The office did not respond.").await;
     front.leads_to(address(&office));
     tab.until_text("#link", "Live").await;
     tab.click("#seat-7 button").await;

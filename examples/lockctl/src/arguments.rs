@@ -17,79 +17,84 @@ use crate::top::Order;
 const MAX_WAIT: f64 = 365.0 * 24.0 * 60.0 * 60.0;
 
 const EXEC_CODES: &str = "\
-Exit status: that of CMD (128+n if signal n killed it), or
+Exit status: the exit status of CMD (128+n if signal n killed it), or
   1      lockctl itself failed
-  64     bad usage, also a URL that cannot be read
+  64     bad usage, for example an invalid URL
   69     Redis is unavailable, or refuses to serve
-  74     the hold was lost while CMD ran; CMD and the processes that it had started got SIGTERM,
+  74     the hold was lost while CMD ran; CMD and all processes started by CMD got SIGTERM,
          and SIGKILL 5 s later. Or CMD had ended, and the release found that the hold was lost
-  75     timed out waiting for the lock, or its queue is full
+  75     timed out waiting for the lock, or the queue is full
   126    CMD cannot be executed
   127    CMD was not found
   128+n  signal n ended the wait for the lock
 
-Signals: each signal that ends a process, also a real-time signal, ends the wait for the lock. While \
-CMD runs, these signals and CONT, TSTP, URG and WINCH are passed on to CMD. In the foreground of a \
-terminal INT, QUIT, TSTP and WINCH are not passed on, because the terminal itself sends them to CMD. \
-Not caught are CHLD, PIPE, TTIN, TTOU, signals of faults (ILL, TRAP, BUS, FPE, SEGV, SYS), KILL and \
-STOP.
+Signals: each terminating signal, including real-time signals, ends the wait for the lock. While \
+CMD runs, lockctl forwards these signals and CONT, TSTP, URG and WINCH to CMD. In the foreground \
+of a terminal, INT, QUIT, TSTP and WINCH are not forwarded, because the terminal itself sends them \
+to CMD. Not caught are CHLD, PIPE, TTIN, TTOU, fault signals (ILL, TRAP, BUS, FPE, SEGV, SYS), \
+KILL and STOP.
 
-KILL, or a fault, ends lockctl without a release: the lock stays held until its lease expires. On \
-Linux the kernel then kills CMD at once, unless CMD runs with the rights of another user (sudo). The \
-processes that CMD has started go on, and may then work beside the next holder.
+KILL, or a fault, ends lockctl without a release: the lock stays held until the lease expires. On \
+Linux the kernel then kills CMD at once, unless CMD runs as another user (sudo). Processes started \
+by CMD continue, and may then work beside the next holder.
 
-Ctrl-Z and TSTP stop lockctl once they have stopped CMD, and STOP stops it at once. Nothing renews the \
-lease then: it expires within --lease seconds, and the lock is granted to the next waiter. After fg, CMD \
-goes on beside the next holder until lockctl notices the loss and stops CMD. STOP, TTIN and TTOU that \
-are sent to lockctl alone leave CMD running.
+Ctrl-Z and TSTP stop lockctl once they have stopped CMD; STOP stops lockctl at once. Nothing \
+renews the lease then: it expires within --lease seconds, and the next waiter acquires the lock. \
+After fg, CMD continues beside the next holder until lockctl notices the loss and stops CMD. STOP, \
+TTIN and TTOU sent only to lockctl leave CMD running.
 
-Processes that CMD leaves behind when it ends run on without the lock. On systems other than Linux a \
-loss stops CMD, but not the processes that CMD has started.
+Processes left behind by CMD continue without the lock. On systems other than Linux a loss stops \
+CMD, but not the processes started by CMD.
 
-In its environment CMD finds the name of the lock in LOCK_KEY and the fencing token of this hold in \
-LOCK_TOKEN. Permits have no token.
+CMD's environment contains the lock name in LOCK_KEY and the hold's fencing token in LOCK_TOKEN. \
+Permits have no token.
 
-All demands of one name wait in one queue: a lock excludes locks, reads and permits.";
+All demands for a name wait in the same queue: a lock excludes locks, reads and permits.";
 
 const INSPECT_CODES: &str = "\
-Exit status: 0, also if the name is free; 64 for bad usage; 69 if Redis is unavailable, or refuses to serve.";
-
-const RELEASE_CODES: &str = "\
-Exit status: 0 if the name was held; 1 if it was free; 64 for bad usage; 69 if Redis is unavailable, or refuses \
+Exit status: 0, also if the name is free; 64 for bad usage; 69 if Redis is unavailable, or refuses \
 to serve.";
 
-const STATUS_CODES: &str = "\
-It connects and checks the rights of the user, and acquires no lock. Of a quorum, a majority of the \
-primaries suffices, also while they do not count yet.
+const RELEASE_CODES: &str = "\
+Exit status: 0 if the name was held; 1 if it was free; 64 for bad usage; 69 if Redis is \
+unavailable, or refuses to serve.";
 
-Exit status: 0; 64 if the URL cannot be read, or a primary belongs to another quorum; 69 if a server cannot \
-be used: then stderr has its address, and the reason.";
+const STATUS_CODES: &str = "\
+Connects and checks the user's rights, without acquiring a lock. In a quorum, a majority of the \
+primaries suffices, even while they do not count yet.
+
+Exit status: 0; 64 if the URL is invalid, or a primary belongs to another quorum; 69 if a server \
+cannot be used: stderr then shows the address and the reason.";
 
 const INIT: &str = "\
-Without it, a primary counts once it has run for the longest lease, 1 % and 1 s: it may have forgotten holds.
+Without this command, a primary counts only after running for the longest lease, plus 1 % and 1 s, \
+because it may have lost holds.
 
-Exit status: 0; 64 if the URL cannot be read, or if one of them has been used or belongs to another quorum: \
-then nothing is changed; 69 if one cannot be reached, or refuses to serve.";
+Exit status: 0; 64 if the URL is invalid, or if a primary has been used or belongs to another \
+quorum: then nothing changes; 69 if a primary is unreachable, or refuses to serve.";
 
 const COST: &str = "\
---all searches the keys of each server with SCAN, 1 000 at a time, and inspects each busy lock, at most \
-20 000 of them. It changes nothing. Locks whose queue JVMs share are not found: name them.
+--all searches the keys of each server with SCAN, 1 000 at a time, and inspects each busy lock, at \
+most 20 000 of them. It changes nothing. Locks with a queue shared with JVMs are not found: pass \
+their names.
 
-Exit status: 0; 64 for bad usage; 69 if a server cannot answer: with --all those of the others are shown.";
+Exit status: 0; 64 for bad usage; 69 if a server does not reply: --all then shows the locks of the \
+other servers.";
 
 const TOP: &str = "\
-Keys: up or k, down or j, page up, page down, home, end; Enter or right looks into a lock; Esc, left or \
-Backspace goes back; / looks into one by its name; s sorts by the longest queue, the oldest wait, the oldest \
-holder; q, Ctrl-C, or Esc in the list ends.
+Keys: up or k, down or j, page up, page down, home, end; Enter or right opens a lock; Esc, left or \
+Backspace goes back; / opens a lock by name; s sorts by the longest queue, the oldest wait, the \
+oldest holder; q, Ctrl-C, or Esc in the list quits.
 
-ASKED is the time since the holder first asked for it, its wait included: it has held it for no longer. TURN IN \
-is estimated from the turns that were seen since you looked into the lock.
+REQUESTED is the time since the holder's first request, including the wait: an upper bound of the \
+hold's age. TURN IN is estimated from the turns observed since you opened the lock.
 
-Each look searches the keys of each server with SCAN, 1 000 at a time, and inspects each busy lock, at most \
-20 000 of them; the pause after it is four times as long, a second at least. It changes nothing. A server that \
-cannot answer is named, and asked again. Locks whose queue JVMs share are not found: name them.";
+Each refresh searches the keys of each server with SCAN, 1 000 at a time, and inspects each busy \
+lock, at most 20 000 of them; the pause afterwards is four times as long, at least a second. It \
+changes nothing. If a server does not reply, top names the server and retries. Locks with a queue \
+shared with JVMs are not found: pass their names.";
 
-/// Fair locks on Redis: one holder at a time, in the order of arrival, across machines.
+/// Fair locks on Redis: one holder at a time, in order of arrival, across machines.
 #[derive(Parser)]
 #[command(name = "lockctl", version)]
 pub(crate) struct Arguments {
@@ -105,14 +110,14 @@ pub(crate) struct Arguments {
 pub(crate) struct Server {
     // A help text instead of a doc comment, where brackets would be links.
     #[arg(
-        help = "The URL of Redis: redis://[user[:password]@]host[:port][/db], of a Unix socket: \
-                redis+unix:///path, of its sentinels: \
-                redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db], of some nodes \
-                of a Redis Cluster: redis+cluster://[user[:password]@]host[:port][,host[:port]]…, or of all \
-                primaries of a quorum: \
-                redis+quorum://[user[:password]@]host[:port],host[:port],host[:port]…[/db][?max_lease_ms=N]. \
-                With rediss in place of redis the connections use TLS. Percent-encode special characters \
-                of the password: # is %23",
+        help = "The URL of a Redis server: redis://[user[:password]@]host[:port][/db], a Unix \
+            socket: redis+unix:///path, sentinels: \
+            redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db], some Redis \
+            Cluster nodes: redis+cluster://[user[:password]@]host[:port][,host[:port]]…, or all \
+            quorum primaries: \
+            redis+quorum://[user[:password]@]host[:port],host[:port],host[:port]…[/db][?max_lease_ms=N]. \
+            With rediss instead of redis, connections use TLS. Percent-encode special characters \
+            in the password: # is %23",
         long,
         global = true,
         value_name = "URL",
@@ -123,26 +128,26 @@ pub(crate) struct Server {
     )]
     pub(crate) redis: String,
 
-    /// The namespace of the service's locks: KEY is then the name that the service uses
+    /// The namespace of the service's locks: KEY is then a name as used by the service
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
 }
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Runs a command while it holds a lock
+    /// Runs a command while holding a lock
     Exec(Exec),
-    /// Shows the holders of a name and its waiters
+    /// Shows the holders and waiters of a name
     Inspect(Inspect),
     /// Shows the holders of names, or of all locks
     #[command(after_help = COST)]
     Holders(Holders),
-    /// Shows the busiest locks, and refreshes them every second
+    /// Shows the busiest locks, refreshed every second
     #[command(after_help = TOP)]
     Top(Top),
     /// Releases all holds of a name
     Release(Release),
-    /// Connects to the servers, and shows them
+    /// Connects to the servers, and shows their state
     #[command(after_help = STATUS_CODES)]
     Status,
     /// Prepares the primaries of a quorum
@@ -155,7 +160,7 @@ pub(crate) enum Command {
 
 #[derive(Subcommand)]
 pub(crate) enum Quorum {
-    /// Marks new servers, which have granted nothing yet, so that they count at once
+    /// Marks new servers, which have not granted any lock yet, so that they count at once
     #[command(after_help = INIT)]
     Init,
 }
@@ -164,8 +169,8 @@ pub(crate) enum Quorum {
 #[command(after_help = EXEC_CODES)]
 pub(crate) struct Exec {
     #[arg(
-        help = "The longest wait for the lock, in seconds and fractions, up to a year. It includes the time to \
-                connect, which has 0.5 s at least. 0 tries once [default: no limit]",
+        help = "The longest wait for the lock, in seconds with fractions, up to a year. Includes \
+            the time to connect, which gets at least 0.5 s. 0 tries once [default: no limit]",
         long,
         value_name = "SECS",
         allow_hyphen_values = true,
@@ -173,8 +178,8 @@ pub(crate) struct Exec {
     )]
     pub(crate) wait: Option<Duration>,
 
-    /// The time that the lock stays held if this machine dies, 0.1 to 86400 seconds; renewed while
-    /// CMD runs
+    /// How long the lock stays held if this machine dies, 0.1 to 86400 seconds; renewed while CMD
+    /// runs
     #[arg(
         long,
         value_name = "SECS",
@@ -185,7 +190,8 @@ pub(crate) struct Exec {
     pub(crate) lease: Duration,
 
     #[arg(
-        help = "Refuses to queue if more than N would wait then, this one included [default: 1000]",
+        help = "Refuses to queue if more than N requests would wait, including this request \
+            [default: 1000]",
         long,
         value_name = "N",
         allow_hyphen_values = true,
@@ -204,12 +210,12 @@ pub(crate) struct Exec {
     #[arg(long, group = "demand")]
     read: bool,
 
-    /// Acquires a lock, as without an option: for names that are read, too
+    /// Acquires a lock, the default: for names that also have reads
     #[arg(long, group = "demand")]
     write: bool,
 
     #[arg(
-        help = "Acquires N of LIMIT permits, or one if only LIMIT is given",
+        help = "Acquires N of LIMIT permits, or a single permit if only LIMIT is given",
         long,
         group = "demand",
         value_name = "N/LIMIT",
@@ -218,7 +224,7 @@ pub(crate) struct Exec {
     )]
     permits: Option<Demand>,
 
-    /// The name of the lock; without --namespace it begins with that: shop:order:42
+    /// The lock name; without --namespace, the full name with the namespace: shop:order:42
     #[arg(value_name = "KEY", value_parser = OsStringValueParser::new().try_map(|text| key(&text)))]
     pub(crate) key: String,
 
@@ -236,7 +242,7 @@ impl Exec {
 #[derive(Args)]
 #[command(after_help = INSPECT_CODES)]
 pub(crate) struct Inspect {
-    /// The name of the lock; without --namespace it begins with that: shop:order:42
+    /// The lock name; without --namespace, the full name with the namespace: shop:order:42
     #[arg(value_name = "KEY", value_parser = OsStringValueParser::new().try_map(|text| key(&text)))]
     pub(crate) key: String,
 
@@ -247,7 +253,7 @@ pub(crate) struct Inspect {
 
 #[derive(Args)]
 pub(crate) struct Holders {
-    /// The names of locks; without --namespace they begin with that: shop:order:42
+    /// The lock names; without --namespace, the full names with the namespace: shop:order:42
     #[arg(
         value_name = "KEY",
         required_unless_present = "all",
@@ -255,26 +261,26 @@ pub(crate) struct Holders {
     )]
     pub(crate) keys: Vec<String>,
 
-    /// All locks that are held, in the order of their names
+    /// All held locks, in order of their names
     #[arg(long)]
     pub(crate) all: bool,
 
-    /// Prints JSON, for programs: one line for each lock
+    /// Prints JSON, for programs: a line for each lock
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct Top {
-    /// The name of a lock to look into at once; without --namespace it begins with that
+    /// The name of a lock to open at once; without --namespace, the full name with the namespace
     #[arg(value_name = "KEY", value_parser = OsStringValueParser::new().try_map(|text| key(&text)))]
     pub(crate) key: Option<String>,
 
-    /// The locks that come first
+    /// The sort order
     #[arg(long = "sort", value_name = "BY", value_enum, default_value = "queue")]
     pub(crate) order: Order,
 
-    /// Prints JSON, for programs: one line for each look, with the first 100 locks
+    /// Prints JSON, for programs: a line for each refresh, with the first 100 locks
     #[arg(long, conflicts_with = "key")]
     pub(crate) json: bool,
 }
@@ -286,7 +292,7 @@ pub(crate) struct Release {
     #[arg(long)]
     pub(crate) force: bool,
 
-    /// The name of the lock; without --namespace it begins with that: shop:order:42
+    /// The lock name; without --namespace, the full name with the namespace: shop:order:42
     #[arg(value_name = "KEY", value_parser = OsStringValueParser::new().try_map(|text| key(&text)))]
     pub(crate) key: String,
 }
@@ -329,19 +335,17 @@ impl NotUsable {
                 ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand,
                 ..,
             ) => match self.is_of("lockctl quorum") {
-                true => "a command is missing: quorum init".to_owned(),
-                false => "a command is missing: exec, holders, inspect, quorum, release, status or top; see lockctl --help"
+                true => "a command is missing: use quorum init".to_owned(),
+                false => "a command is missing: use exec, holders, inspect, quorum, release, \
+                    status or top; see lockctl --help"
                     .to_owned(),
             },
             (kind, ..) => {
-                let is_shape = matches!(
-                    kind,
-                    ErrorKind::UnknownArgument | ErrorKind::MissingRequiredArgument
-                );
+                let is_shape =
+                    matches!(kind, ErrorKind::UnknownArgument | ErrorKind::MissingRequiredArgument);
                 let usage = USAGES.iter().find(|(command, _)| is_shape && self.is_of(command));
-                let usage = usage.map_or(String::new(), |(command, rest)| {
-                    format!("; write {command} {rest}")
-                });
+                let usage = usage
+                    .map_or(String::new(), |(command, rest)| format!("; write {command} {rest}"));
                 format!("{}{usage}", self.mistake())
             }
         }
@@ -380,7 +384,7 @@ const USAGES: [(&str, &str); 4] = [
 ];
 
 fn utf8(text: &OsStr) -> Result<&str, String> {
-    text.to_str().ok_or_else(|| "it is not UTF-8".to_owned())
+    text.to_str().ok_or_else(|| "not UTF-8".to_owned())
 }
 
 fn key(text: &OsStr) -> Result<String, String> {
@@ -399,7 +403,7 @@ fn seconds(text: &OsStr) -> Result<f64, String> {
 fn wait(text: &OsStr) -> Result<Duration, String> {
     let seconds = seconds(text)?;
     if !(0.0..=MAX_WAIT).contains(&seconds) {
-        return Err(format!("{seconds} is out of its range: it must be 0 to {MAX_WAIT} seconds"));
+        return Err(format!("{seconds} is out of range: must be 0 to {MAX_WAIT} seconds"));
     }
     Ok(Duration::from_secs_f64(seconds))
 }
@@ -409,7 +413,7 @@ fn lease(text: &OsStr) -> Result<Duration, String> {
     let min = LockOptions::MIN_LEASE.as_secs_f64();
     let max = LockOptions::MAX_LEASE.as_secs_f64();
     if !(min..=max).contains(&seconds) {
-        return Err(format!("{seconds} is out of its range: it must be {min} to {max} seconds"));
+        return Err(format!("{seconds} is out of range: must be {min} to {max} seconds"));
     }
     Ok(Duration::from_secs_f64(seconds))
 }
@@ -418,7 +422,7 @@ fn queue_limit(text: &OsStr) -> Result<u32, String> {
     match utf8(text)?.parse() {
         Ok(limit) if limit > 0 => Ok(limit),
         _ => Err(format!(
-            "'{}' is out of its range: it must be a whole number, 1 to {}",
+            "'{}' is out of range: must be a whole number, 1 to {}",
             text.to_string_lossy(),
             u32::MAX
         )),
@@ -466,7 +470,7 @@ mod tests {
             (&["exec", "--wait", "", "k", "--", "true"], "--wait"),
             (
                 &["exec", "--lease", "0.09", "k", "--", "true"],
-                "--lease: 0.09 is out of its range: it must be 0.1 to 86400 seconds",
+                "--lease: 0.09 is out of range: must be 0.1 to 86400 seconds",
             ),
             (&["exec", "--lease", "86401", "k", "--", "true"], "--lease"),
             (&["exec", "--queue-limit", "0", "k", "--", "true"], "--queue-limit"),

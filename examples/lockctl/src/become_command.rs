@@ -38,7 +38,7 @@ pub(crate) fn run(Become { parent, command }: &Become) -> Failure {
         use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
         if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
-            return Failure::new(exit::FAILED, format!("CMD cannot be tied to lockctl: {error}"));
+            return Failure::new(exit::FAILED, format!("CMD cannot be bound to lockctl: {error}"));
         }
         // `lockctl` may have exited before the setting took effect.
         if getppid() != Pid::from_raw(*parent) {

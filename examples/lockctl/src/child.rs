@@ -53,9 +53,15 @@ impl Child {
             return Err(Failure::new(exit::USAGE, "CMD is missing"));
         };
         // Before CMD runs: a TSTP that stopped only `lockctl` would leave CMD without renewals.
-        signals
-            .listen_for_command()
-            .map_err(|error| Failure::new(exit::FAILED, format!("catching signals: {error}")))?;
+        signals.listen_for_command().map_err(|error| {
+            Failure::new(
+                exit::FAILED,
+                format!(
+                    "signals cannot be caught: \
+                {error}"
+                ),
+            )
+        })?;
         process_tree::adopt();
         let mut process = Command::from(become_command::command(program, arguments));
         process.env("LOCK_KEY", key);

@@ -29,8 +29,15 @@ enum Waited {
 }
 
 pub(crate) async fn run(server: &Server, exec: Exec) -> Result<u8, Failure> {
-    let mut signals = Signals::listen()
-        .map_err(|error| Failure::new(exit::FAILED, format!("no signal handlers: {error}")))?;
+    let mut signals = Signals::listen().map_err(|error| {
+        Failure::new(
+            exit::FAILED,
+            format!(
+                "signal handlers cannot be installed: \
+            {error}"
+            ),
+        )
+    })?;
     let started = Instant::now();
     let locks = tokio::select! {
         biased;
@@ -86,8 +93,15 @@ async fn hold(
         }
     };
     let released = held.release().await;
-    let end =
-        end.map_err(|error| Failure::new(exit::FAILED, format!("waiting for CMD: {error}")))?;
+    let end = end.map_err(|error| {
+        Failure::new(
+            exit::FAILED,
+            format!(
+                "waiting for CMD failed: \
+            {error}"
+            ),
+        )
+    })?;
     if end.lost {
         return Ok(exit::LOST);
     }
@@ -158,6 +172,6 @@ async fn why_unavailable(locks: &Locks) -> Option<String> {
     match timeout(PING, locks.ping()).await {
         Ok(Ok(())) => None,
         Ok(Err(error)) => Some(error.to_string()),
-        Err(_) => Some(format!("Redis has not answered for {PING:?}")),
+        Err(_) => Some(format!("Redis has not replied for {PING:?}")),
     }
 }

@@ -50,7 +50,7 @@ pub(crate) async fn run(server: &Server, holders: Holders) -> Result<u8, Failure
         }
     }
     if look.is_cut {
-        exit::warn(&format!("these are the first {}: there are more", look.locks.len()));
+        exit::warn(&format!("only the first {} locks are shown: there are more", look.locks.len()));
     }
     match look.trouble {
         None => Ok(exit::OK),

@@ -46,7 +46,16 @@ fn main() -> ExitCode {
         .build()
     {
         Ok(runtime) => runtime,
-        Err(error) => return Failure::new(exit::FAILED, format!("no runtime: {error}")).report(),
+        Err(error) => {
+            return Failure::new(
+                exit::FAILED,
+                format!(
+                    "the runtime cannot be started: \
+            {error}"
+                ),
+            )
+            .report();
+        }
     };
     let outcome = runtime.block_on(run(arguments));
     // A name server that does not respond keeps a blocking thread busy: do not wait for it.

@@ -40,6 +40,6 @@ async fn in_a_namespace(locks: &Locks, key: &str) -> Option<String> {
     let found = look.locks.iter().find_map(|lock| of(busy::name(lock)))?;
     Some(match found.contains(':') {
         true => format!("{found}:{key}"),
-        false => format!("that of --namespace {found}"),
+        false => format!("the lock in --namespace {found}"),
     })
 }

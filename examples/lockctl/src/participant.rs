@@ -104,7 +104,7 @@ pub(crate) fn left(holder: &Participant) -> String {
 
 /// Returns the time since the request.
 pub(crate) fn asked(participant: &Participant) -> String {
-    let age = participant.age.map(|age| format!(", asked {:.1} s ago", age.as_secs_f64()));
+    let age = participant.age.map(|age| format!(", requested {:.1} s ago", age.as_secs_f64()));
     age.unwrap_or_default()
 }
 

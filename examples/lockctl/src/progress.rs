@@ -95,7 +95,7 @@ impl<'a> Place<'a> {
     fn line(&self) -> String {
         let mut line = format!("waiting for {}", self.key);
         match self.place {
-            Some(place) => line.push_str(&format!(": place {place} of {}", self.waiting)),
+            Some(place) => line.push_str(&format!(": position {place} of {}", self.waiting)),
             None if self.waiting > SEEN.into() => {
                 line.push_str(&format!(": behind the first {SEEN} of {}", self.waiting));
             }

@@ -17,7 +17,7 @@ pub(crate) async fn run(server: &Server, release: Release) -> Result<u8, Failure
         Ok(false) => {
             let question = meant::question(server, &locks, &key).await;
             let question = question.map_or(String::new(), |question| format!("; {question}"));
-            Err(Failure::new(exit::FAILED, format!("{key}: it was not held{question}")))
+            Err(Failure::new(exit::FAILED, format!("{key}: not held{question}")))
         }
         Err(error) => Err(Failure::new(exit::code(error.kind()), format!("{key}: {error}"))),
     }

@@ -13,12 +13,12 @@ pub(crate) fn print(lines: &str) -> Result<bool, Failure> {
     match writeln!(stdout, "{lines}").and_then(|()| stdout.flush()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        Err(error) => Err(Failure::new(exit::FAILED, format!("writing to stdout: {error}"))),
+        Err(error) => Err(Failure::new(exit::FAILED, format!("writing to stdout failed: {error}"))),
     }
 }
 
 /// Serializes the value as a line of JSON.
 pub(crate) fn json(value: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string(value)
-        .map_err(|error| Failure::new(exit::FAILED, format!("writing JSON: {error}")))
+        .map_err(|error| Failure::new(exit::FAILED, format!("writing JSON failed: {error}")))
 }

@@ -38,7 +38,7 @@ const WAITERS: u32 = 500;
 pub(crate) async fn run(server: &Server, top: Top) -> Result<u8, Failure> {
     let has_terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
     if !top.json && !has_terminal {
-        let reason = "top: stdin and stdout have to be a terminal; with --json they need not";
+        let reason = "top: stdin and stdout must be a terminal, except with --json";
         return Err(Failure::new(exit::USAGE, reason));
     }
     let mut signals = Signals::listen().map_err(|error| failed(&error))?;

@@ -57,7 +57,7 @@ async fn session(mut socket: WebSocket, document: OwnedLock<Path<Document>>) {
 }
 
 fn ping() -> Message {
-    Message::Ping("still there?".into())
+    Message::Ping("are you still there?".into())
 }
 
 #[tokio::main]

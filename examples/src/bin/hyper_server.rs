@@ -25,7 +25,7 @@ async fn handle<B>(request: Request<B>) -> Result<Response<Full<Bytes>>, Infalli
             tokio::time::sleep(Duration::from_secs(2)).await; // the work
             format!("changed under token {}\n", lock.fencing_token())
         }
-        None => "looked at without a lock\n".to_owned(),
+        None => "read without a lock\n".to_owned(),
     };
     Ok(Response::new(Full::from(text)))
 }

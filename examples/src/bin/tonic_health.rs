@@ -90,7 +90,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut watch = client.watch(question()).await?.into_inner();
     watch.message().await?;
     match client.check(question()).await {
-        Ok(_) => println!("served beside the lock: that is a bug"),
+        Ok(_) => println!("served while the lock was held elsewhere: this is a bug"),
         Err(refused) => {
             let code = refused.metadata().get("lock-code").and_then(|code| code.to_str().ok());
             println!(

@@ -33,14 +33,14 @@ async fn help_lists_every_flag_with_its_variable_and_default() {
         (
             "--database <PATH>",
             "TICKET_OFFICE_DATABASE",
-            "[default: ticket-office.sqlite with Redis; without, a fresh one in memory]",
+            "[default: ticket-office.sqlite with Redis, otherwise a fresh in-memory database]",
         ),
         ("--seats <N>", "TICKET_OFFICE_SEATS", "[default: 20]"),
         ("--pay-ms <N>", "TICKET_OFFICE_PAY_MS", "[default: 3000]"),
         ("--max-wait <SECS>", "TICKET_OFFICE_MAX_WAIT", "[default: 30]"),
         ("--lease <SECS>", "TICKET_OFFICE_LEASE", "[default: 10]"),
         ("--queue-limit <N>", "TICKET_OFFICE_QUEUE_LIMIT", "[default: 20]"),
-        ("--redis <URL>", "REDIS_URL", "[default: locks in memory, for this process alone]"),
+        ("--redis <URL>", "REDIS_URL", "[default: in-memory locks, for this process only]"),
     ] {
         let (_, rest) = help.split_once(flag).unwrap_or_else(|| panic!("{flag}: {help}"));
         let entry = rest.split(" --").next().unwrap_or_default();

@@ -392,7 +392,7 @@ async fn without_a_majority_nothing_is_had_and_the_error_says_how_many_are_reach
     let locks = network.locks(process);
     let error = locks.try_lock("k").await.expect_err("one of three");
     assert_eq!(error.kind(), LockErrorKind::Unavailable);
-    assert!(error.to_string().contains("1 of 3 primaries are reached"), "{error}");
+    assert!(error.to_string().contains("1 of 3 primaries are usable"), "{error}");
     let began = Instant::now();
     let error = locks.lock("k").await.expect_err("one of three");
     assert_eq!(error.kind(), LockErrorKind::Unavailable);

@@ -13,7 +13,7 @@ pub(crate) enum Order {
     Queue,
     /// The oldest wait
     Wait,
-    /// The holder that asked first
+    /// The oldest holder
     Holder,
 }
 

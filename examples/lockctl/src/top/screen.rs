@@ -16,8 +16,8 @@ use crate::busy;
 use crate::participant::{demand, described};
 use crate::text::{one_line, without_passwords};
 
-const LIST_KEYS: &str = "↑↓ select  Enter look into  / name  s sort  h hottest so far  q quit";
-const PEAK_KEYS: &str = "↑↓ select  Enter look into  h now  q quit";
+const LIST_KEYS: &str = "↑↓ select  Enter open  / name  s sort  h hottest so far  q quit";
+const PEAK_KEYS: &str = "↑↓ select  Enter open  h now  q quit";
 const ONE_KEYS: &str = "↑↓ scroll  Esc back  q quit";
 
 pub(super) fn draw(frame: &mut Frame<'_>, view: &View, now: Instant) {
@@ -77,7 +77,7 @@ fn draw_list(frame: &mut Frame<'_>, view: &View, now: Instant, [title, state, bo
 
 /// Draws the peaks since `top` started.
 fn draw_peaks(frame: &mut Frame<'_>, view: &View, now: Instant, [title, state, body]: [Rect; 3]) {
-    let line = "the longest queues since this began";
+    let line = "the longest queues since top started";
     frame.render_widget(Line::from(line).bold(), title);
     let last = view.look.as_ref().map(|look| (look.at, look.ping));
     frame.render_widget(state_line(view.trouble.as_deref(), last, now), state);
@@ -142,7 +142,7 @@ impl Column {
             Self::Waiting => "WAIT",
             Self::NextWaits => "NEXT WAITS",
             Self::Holders => "HOLD",
-            Self::Asked => "ASKED",
+            Self::Asked => "REQUESTED",
             Self::Lease => "LEASE",
             Self::Holder => "HOLDER",
         }
@@ -229,7 +229,7 @@ fn draw_one(frame: &mut Frame<'_>, one: &One, now: Instant, [title, state, body]
         Constraint::Length(14),
         Constraint::Length(11),
     ];
-    let names = ["HOLDER", "DEMAND", "ASKED", "LEASE"];
+    let names = ["HOLDER", "DEMAND", "REQUESTED", "LEASE"];
     frame.render_widget(Table::new(rows, widths).header(Row::new(names).bold()), above);
 
     let waiters = found.waiters.iter().enumerate().skip(one.from).take(below.height.into());
@@ -243,13 +243,13 @@ fn draw_one(frame: &mut Frame<'_>, one: &One, now: Instant, [title, state, body]
         ])
     });
     let widths = [
-        Constraint::Length(6),
+        Constraint::Length(8),
         Constraint::Fill(1),
         Constraint::Length(9),
         Constraint::Length(11),
         Constraint::Length(11),
     ];
-    let names = ["PLACE", "WAITER", "DEMAND", "WAITS", "TURN IN"];
+    let names = ["POSITION", "WAITER", "DEMAND", "WAITS", "TURN IN"];
     frame.render_widget(Table::new(rows, widths).header(Row::new(names).bold()), below);
 }
 
@@ -260,15 +260,15 @@ fn state_line(
     now: Instant,
 ) -> Line<'static> {
     let mut line = match last {
-        Some((at, _)) => format!("seen {} ago", short(now.saturating_duration_since(at))),
-        None => "not seen yet".to_owned(),
+        Some((at, _)) => format!("updated {} ago", short(now.saturating_duration_since(at))),
+        None => "not updated yet".to_owned(),
     };
     if let Some(trouble) = trouble {
         line.push_str(&format!(": {}", one_line(&without_passwords(trouble))));
         return Line::from(line).style(Style::new().fg(Color::Red).bold());
     }
     if let Some((_, Some(ping))) = last {
-        line.push_str(&format!(", server answers in {:.1} ms", ping.as_secs_f64() * 1_000.0));
+        line.push_str(&format!(", server replies in {:.1} ms", ping.as_secs_f64() * 1_000.0));
     }
     Line::from(line).dim()
 }

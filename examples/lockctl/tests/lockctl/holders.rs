@@ -25,7 +25,7 @@ async fn the_holders_of_names_are_lines_with_label_lease_age_and_the_number_of_w
     let lines: Vec<_> = shown.stdout.lines().collect();
     let [one, two, three, free] = lines[..] else { panic!("{shown:?}") };
     assert!(one.starts_with(r"holders:1  \u{1b}[2J\nroot, lease "), "{one}");
-    assert!(one.contains(" s, asked ") && one.ends_with(" s ago, 1 waiting"), "{one}");
+    assert!(one.contains(" s, requested ") && one.ends_with(" s ago, 1 waiting"), "{one}");
     for read in [two, three] {
         assert!(read.starts_with(r"holders:2  read: \u{1b}[2J\nroot, lease "), "{read}");
     }

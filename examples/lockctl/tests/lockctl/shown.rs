@@ -40,7 +40,7 @@ async fn inspect_shows_holder_token_lease_and_waiters_in_order() {
 
     let people = run(&url, ["inspect", "shape"]).await;
     people.is(0);
-    let parts = ["shape is held by first", ", lease ", "1  second", "2  third", ", asked "];
+    let parts = ["shape is held by first", ", lease ", "1  second", "2  third", ", requested "];
     for part in parts {
         assert!(people.stdout.contains(part), "{people:?}");
     }

@@ -53,7 +53,7 @@ async fn the_busiest_lock_is_first_and_can_be_looked_into_and_labels_steer_nothi
     let crowd = Crowd::gather(&server.url()).await;
     let mut terminal = Terminal::start(&server.url(), &["top"]);
     let first = "2 busy locks, 2 waiting; longest queue first";
-    terminal.until(&[first, "server answers in ", "web-1"]).await;
+    terminal.until(&[first, "server replies in ", "web-1"]).await;
     let lines = terminal.lines();
     assert!(lines[3].starts_with("hot "), "{lines:?}");
     assert!(lines[4].starts_with("quiet ") && lines[4].contains(r"\u{1b}[2J\nroot"), "{lines:?}");

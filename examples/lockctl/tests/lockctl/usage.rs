@@ -18,7 +18,7 @@ async fn bad_usage_ends_with_64_and_one_line_that_names_the_option() {
         (&["exec", "--wait", "inf", "k", "--", "true"], "--wait"),
         (
             &["exec", "--lease", "0.05", "k", "--", "true"],
-            "--lease: 0.05 is out of its range: it must be 0.1 to 86400 seconds",
+            "--lease: 0.05 is out of range: must be 0.1 to 86400 seconds",
         ),
         (&["exec", "--lease", "90000", "k", "--", "true"], "--lease"),
         (&["exec", "--queue-limit", "0", "k", "--", "true"], "--queue-limit"),

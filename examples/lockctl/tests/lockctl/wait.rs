@@ -103,7 +103,7 @@ async fn on_a_terminal_the_place_and_the_holder_are_shown_and_cleared() {
         while let Ok(length @ 1..) = terminal.read(&mut chunk) {
             shown.extend_from_slice(&chunk[..length]);
             let text = String::from_utf8_lossy(&shown);
-            if !told && text.contains("place 1 of 1, held by web-1:812, lease ") {
+            if !told && text.contains("position 1 of 1, held by web-1:812, lease ") {
                 told = true;
                 signal::terminate(holder_id);
             }

@@ -285,7 +285,7 @@ impl Watch {
                     );
                 }
             }
-            Err(_) => hall.trouble = Some("The database cannot be used now."),
+            Err(_) => hall.trouble = Some("The database is unavailable now."),
         }
         let mut looks = JoinSet::new();
         for seat in lines {
@@ -303,7 +303,7 @@ impl Watch {
             Some(())
         });
         if !matches!(all.await, Ok(Some(()))) {
-            hall.trouble = Some("The lock service is unavailable: no seat can be bought now.");
+            hall.trouble = Some("The lock service is unavailable: seats cannot be bought now.");
         }
         hall.at = Instant::now();
         hall

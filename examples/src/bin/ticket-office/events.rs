@@ -24,7 +24,7 @@ pub(crate) const ALIVE: Duration = Duration::from_secs(10);
 
 pub(crate) async fn events(State(office): State<Office>) -> Response {
     let Some(board) = office.board.watch() else {
-        let detail = "Too many watch already. Try again later.";
+        let detail = "Too many pages are open already. Try again later.";
         let code = "watchers-full";
         return Problem::new(StatusCode::SERVICE_UNAVAILABLE, code, detail).into_response();
     };

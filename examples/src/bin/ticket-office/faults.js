@@ -1,8 +1,8 @@
-// The fault panel: shows the buyers' processes, and sends faults. Hidden unless the server has it.
-// Loaded before page.js, which uses it.
+// The fault panel: shows the buyers' processes, and sends faults. Hidden unless the server enables it.
+// Loaded before page.js, which uses this file.
 "use strict";
 
-const processes = new Map(); // number -> its item
+const processes = new Map(); // number -> list item
 const WORDS = { kill: "Kill", freeze: "Freeze", thaw: "Thaw", "cut-off": "Cut off", reconnect: "Reconnect" };
 
 let faultsSeat = null;
@@ -12,7 +12,7 @@ function showFaults(panel) {
   $("faults").hidden = false;
   $("faults-seat").textContent = `seat ${panel.seat}`;
   $("faults-seat").href = `#seat-${panel.seat}`;
-  $("faults-lease").textContent = `its lease of ${panel.lease_ms / 1000} s`;
+  $("faults-lease").textContent = `the lease of ${panel.lease_ms / 1000} s`;
   $("faults-written").textContent = panel.written;
   $("faults-refused").textContent = panel.refused;
   const shown = new Set(panel.buyers.map((buyer) => buyer.number));
@@ -74,13 +74,13 @@ function kind(report) {
   return { written: "good", refused: "bad" }[report.stage] ?? "";
 }
 
-// The places of the buyers are those of the seat's queue.
+// The buyers' positions in the seat's queue.
 function drawPlaces() {
   const waiters = seats.get(faultsSeat)?.view.waiters ?? [];
   const place = new Map(waiters.map((name, index) => [name, index + 1]));
   for (const entry of processes.values()) {
     const number = place.get(entry.querySelector("strong").textContent);
-    entry.dataset.place = number === undefined ? "" : `place ${number}`;
+    entry.dataset.place = number === undefined ? "" : `position ${number}`;
   }
 }
 
@@ -90,7 +90,7 @@ async function sendFault(path) {
     const response = await fetch(`/faults/buyers${path}`, { method: "POST" });
     if (!response.ok) error = (await response.json()).detail;
   } catch {
-    error = "The office did not answer.";
+    error = "The office did not respond.";
   }
   $("faults-error").textContent = error;
 }

@@ -32,7 +32,7 @@ pub(crate) struct Flags {
 
     #[arg(
         help = "The SQLite file with the seats, which several processes may share; or :memory: \
-                [default: ticket-office.sqlite with Redis; without, a fresh one in memory]",
+            [default: ticket-office.sqlite with Redis, otherwise a fresh in-memory database]",
         long,
         value_name = "PATH",
         env = "TICKET_OFFICE_DATABASE"
@@ -83,7 +83,7 @@ pub(crate) struct Flags {
     )]
     lease: Duration,
 
-    /// The most buyers that may wait for one seat
+    /// The maximum number of buyers waiting for a seat
     #[arg(
         long,
         value_name = "N",
@@ -96,13 +96,13 @@ pub(crate) struct Flags {
 
     // A help text instead of a doc comment, where brackets would be links.
     #[arg(
-        help = "The Redis that holds the locks of several processes: \
-                redis://[user[:password]@]host[:port][/db], or where its sentinels are: \
-                redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db], or some nodes \
-                of a Redis Cluster: redis+cluster://[user[:password]@]host[:port][,host[:port]]… \
-                [default: locks in memory, for this process alone]. A purchase that is sent again \
-                with its Idempotency-Key gets the first answer: by redis:// from each process, \
-                else from the one that gave it",
+        help = "The Redis for locks shared by several processes: \
+            redis://[user[:password]@]host[:port][/db], sentinels: \
+            redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db], or some Redis \
+            Cluster nodes: redis+cluster://[user[:password]@]host[:port][,host[:port]]… [default: \
+            in-memory locks, for this process only]. A repeated purchase with the same \
+            Idempotency-Key gets the first response: with redis:// from each process, otherwise \
+            only from the process that sent it",
         long,
         value_name = "URL",
         env = "REDIS_URL",
@@ -110,16 +110,16 @@ pub(crate) struct Flags {
     )]
     redis: Option<String>,
 
-    /// Shows a panel that starts buyers as processes, and kills, freezes and cuts them off. For
-    /// demonstrations: only on a loopback address, with one Redis and a database that is a file
+    /// Shows a panel that starts buyers as processes, and kills, freezes and disconnects them. For
+    /// demonstrations: only on a loopback address, with a single Redis server and a database file
     #[arg(long)]
     faults: bool,
 
-    /// The name of the buyer that this process is, for the panel.
+    /// The name of this process's buyer, for the panel.
     #[arg(long, hide = true, env = faults::NAME, hide_env = true)]
     faults_buyer: Option<String>,
 
-    /// The relay of that buyer.
+    /// The buyer's relay.
     #[arg(long, hide = true, env = faults::REDIS, hide_env = true)]
     faults_redis: Option<String>,
 }
@@ -139,13 +139,13 @@ impl Flags {
             return Ok(None);
         }
         if !self.listen.ip().is_loopback() {
-            return Err(format!("--faults: {} is no loopback address", self.listen));
+            return Err(format!("--faults: {} is not a loopback address", self.listen));
         }
         if self.database().is_none() {
-            return Err("--faults: its buyers need a database that is a file".into());
+            return Err("--faults: the buyers need a database file".into());
         }
         let redis = self.redis().filter(|url| faults::split_url(url).is_some());
-        redis.map(Some).ok_or_else(|| "--faults: its buyers need a redis:// URL".into())
+        redis.map(Some).ok_or_else(|| "--faults: the buyers need a redis:// URL".into())
     }
 
     /// Whether to serve the lock pages, which show all buyers' names: only to visitors on this
@@ -186,8 +186,8 @@ impl Flags {
 fn seconds(text: &str, min: f64, max: f64) -> Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (min..=max).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
-        Ok(_) => Err(format!("it must be {min} to {max} seconds")),
-        Err(_) => Err("it is not a number of seconds".to_owned()),
+        Ok(_) => Err(format!("must be {min} to {max} seconds")),
+        Err(_) => Err("not a number of seconds".to_owned()),
     }
 }
 

@@ -36,7 +36,13 @@ fn main() -> ExitCode {
     let flags = Flags::parse();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return start::Failure::new(format!("no runtime: {error}")).report(),
+        Err(error) => {
+            return start::Failure::new(format!(
+                "the runtime cannot be started: \
+            {error}"
+            ))
+            .report();
+        }
     };
     let outcome = runtime.block_on(start::run(flags));
     // A name server that does not respond keeps a blocking thread busy: do not wait for it.

@@ -76,12 +76,12 @@ impl Metrics {
                 "Purchases whose token the database refused.",
                 self.fenced.load(Ordering::Relaxed),
             ),
-            ("waiting", "gauge", "Buyers that wait in this process.", count(waiting)),
+            ("waiting", "gauge", "Waiting buyers in this process.", count(waiting)),
             ("serving", "gauge", "Purchases that hold their seat.", count(serving)),
             (
                 "connected",
                 "gauge",
-                "Whether the locks can be reached.",
+                "Whether the lock servers are reachable.",
                 status.is_connected().into(),
             ),
         ];
@@ -91,7 +91,7 @@ impl Metrics {
             let _ = writeln!(text, "ticket_office_{name} {value}\n");
         }
         let name = "ticket_office_server_connected";
-        let _ = writeln!(text, "# HELP {name} Whether a server of the locks can be reached.");
+        let _ = writeln!(text, "# HELP {name} Whether a lock server is reachable.");
         let _ = writeln!(text, "# TYPE {name} gauge");
         for server in &status.servers {
             let connected = u64::from(server.is_connected());

@@ -1,23 +1,23 @@
-// The page of the ticket office: shows what the server's events say, and buys.
+// The ticket office's page: shows the server's events, and buys.
 "use strict";
 
 const $ = (id) => document.getElementById(id);
 
-// A browser opens six connections to one server; one is for the events, and one stays free.
+// A browser opens six connections to a server: one for the events, and one stays free.
 const MOST_AT_ONCE = 4;
 const MOST_NEWS = 6;
 const LINE_SHOWN = 5;
 const TOAST_MS = 6_000;
-// A purchase whose connection is cut is sent again: at most so often, and so long after the first cut.
+// After a broken connection, a purchase is sent again: at most this many times, and for this long.
 const MOST_TRIES = 5;
 const REPEAT_MS = 60_000;
-const PAUSE_MS = 300; // before the first repeat; twice as long before each further one
+const PAUSE_MS = 300; // before the first repeat; doubled before each further repeat
 
 const seats = new Map(); // number -> { view, card, buying, order }
 let underway = 0;
 let fading = 0;
 
-// --- What the server tells -----------------------------------------------------------------------
+// --- Server events -------------------------------------------------------------------------------
 
 function connect(pause) {
   const events = new EventSource("/events");
@@ -29,7 +29,7 @@ function connect(pause) {
   events.addEventListener("faults", (event) => showFaults(JSON.parse(event.data)));
   events.addEventListener("error", () => {
     link("lost", "Reconnecting…");
-    // The browser comes back by itself, but not where the server answered with an error.
+    // The browser reconnects automatically, but not after an error response.
     if (events.readyState === EventSource.CLOSED) {
       setTimeout(connect, pause, Math.min(2 * pause, 10_000));
     }
@@ -71,7 +71,7 @@ function add(number) {
   card.querySelector("h3").textContent = number;
   const seat = { number, card, view: null, buying: null, order: null };
   card.querySelector("button").addEventListener("click", (event) => {
-    // The second click of a double click would leave the queue.
+    // Otherwise the second click of a double click would leave the queue.
     if (event.detail <= 1) press(seat);
   });
   seats.set(number, seat);
@@ -79,7 +79,7 @@ function add(number) {
   return seat;
 }
 
-// Names only ever become text: never markup.
+// Names become text only, never markup.
 function draw({ number, card, view, buying }) {
   const now = state(view);
   card.className = `seat ${now}`;
@@ -122,7 +122,7 @@ function item(text, kind) {
   return entry;
 }
 
-// In one line, which cuts long names; the whole name is the title.
+// The line cuts long names; the title has the whole name.
 function waiter(name) {
   const entry = item("", "");
   const text = document.createElement("span");
@@ -133,7 +133,7 @@ function waiter(name) {
 
 function label(view, now, buying) {
   if (buying !== null) {
-    // Who pays is served to the end, whether they stay or not.
+    // A paying buyer is served to the end, even without the page.
     return buying.paying ? ["Paying…", ""] : ["Leave queue", "leave"];
   }
   if (now === "sold") return ["Sold", ""];
@@ -153,16 +153,16 @@ function press(seat) {
   if (buyer === "") {
     $("buyer").focus();
   } else if (underway >= MOST_AT_ONCE) {
-    tell("bad", `Only ${MOST_AT_ONCE} purchases at once from one page: wait for one of yours.`);
+    tell("bad", `At most ${MOST_AT_ONCE} purchases at once from a page: wait until one is complete.`);
   } else {
     buy(seat, buyer);
   }
 }
 
 async function buy(seat, buyer) {
-  // `ahead` is null until the server has queued the buyer, and again when it is their turn.
+  // `ahead` is null until the server has queued the buyer, and again at the buyer's turn.
   seat.buying = { abort: new AbortController(), ahead: null, since: Date.now(), paying: false };
-  // The key stays until an answer comes: a click after that is another purchase.
+  // The key stays until a response arrives: a later click is another purchase.
   if (seat.order?.buyer !== buyer) seat.order = { buyer, key: newKey() };
   underway += 1;
   draw(seat);
@@ -179,7 +179,7 @@ async function buy(seat, buyer) {
     const left = error.name === "AbortError";
     tell(left ? "" : "bad", left
       ? `You left the queue for seat ${seat.number}.`
-      : `The office did not answer. Look at seat ${seat.number} before you try again.`);
+      : `The office did not respond. Check seat ${seat.number} before you try again.`);
   } finally {
     seat.buying = null;
     underway -= 1;
@@ -187,14 +187,14 @@ async function buy(seat, buyer) {
   }
 }
 
-// 128 random bits. `crypto.randomUUID` is only there on this machine, or with TLS.
+// 128 random bits. `crypto.randomUUID` exists only on localhost, or with TLS.
 function newKey() {
   const bytes = [...crypto.getRandomValues(new Uint8Array(16))];
   return bytes.map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-// The answer to an order, which is sent again if the connection is cut. By its key the office knows
-// it: one that it has served already gets the same answer.
+// Returns the response to an order, which is sent again after a broken connection. The office
+// recognises a repeated order by its key, and sends the first response.
 async function answer(seat) {
   let cut = null;
   for (let tries = 1; ; tries += 1) {
@@ -262,7 +262,7 @@ function words(number, problem) {
     case 423: return `Timed out waiting for seat ${number}.${again}`;
     case 429: return `The queue for seat ${number} is full.${again}`;
     case 503: return problem.code === "lock-lost"
-      ? `The lock of seat ${number} was lost while you paid. Look whether the seat is yours.`
+      ? `The lock of seat ${number} was lost while you paid. Check whether the seat is yours.`
       : `Seat ${number} was not bought: ${problem.detail}${again}`;
     default: return `Seat ${number} was not bought: ${problem.detail}`;
   }
@@ -273,7 +273,7 @@ function tell(kind, text) {
   $("news").querySelector(".none")?.remove();
   $("news").prepend(entry);
   while ($("news").children.length > MOST_NEWS) $("news").lastElementChild.remove();
-  // A buyer who has scrolled down to a seat does not see the list.
+  // The list is out of sight for a buyer who has scrolled down to a seat.
   $("toast").textContent = text;
   $("toast").className = `shown ${kind}`;
   clearTimeout(fading);

@@ -13,7 +13,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
                       img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// The link to the lock pages, if they are served.
-const LOCKS: &str = "  <p><a href=\"/locks\">All locks, their holders and queues</a></p>\n";
+const LOCKS: &str = "  <p><a href=\"/locks\">All locks with holders and queues</a></p>\n";
 
 /// `GET /`
 pub(crate) async fn html(State(office): State<Office>) -> Response {

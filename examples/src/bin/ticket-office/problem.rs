@@ -27,7 +27,7 @@ impl Problem {
     }
 
     pub(crate) fn no_such_seat() -> Self {
-        Self::new(StatusCode::NOT_FOUND, "seat-unknown", "There is no such seat.")
+        Self::new(StatusCode::NOT_FOUND, "seat-unknown", "The seat does not exist.")
     }
 
     pub(crate) fn bad_order(detail: impl Into<String>) -> Self {
@@ -37,8 +37,8 @@ impl Problem {
 
 impl From<DatabaseError> for Problem {
     fn from(error: DatabaseError) -> Self {
-        say::trouble(format_args!("the database: {error}"));
-        let detail = "The database cannot be used now. Try again.";
+        say::trouble(format_args!("database error: {error}"));
+        let detail = "The database is unavailable now. Try again.";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "database-unavailable", detail)
     }
 }

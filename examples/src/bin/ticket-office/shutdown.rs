@@ -52,7 +52,7 @@ pub(crate) async fn serve(
         axum::serve(listener, routes).with_graceful_shutdown(end.clone().cancelled_owned());
     let server = tokio::spawn(server.into_future());
     signals.next().await;
-    say::news("closing; a second signal ends it at once");
+    say::news("closing; a second signal exits at once");
     let finish = async {
         end.cancel();
         office.board.close();

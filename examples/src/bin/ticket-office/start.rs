@@ -53,8 +53,18 @@ pub(crate) async fn run(flags: Flags) -> Result<(), Failure> {
 async fn open(flags: Flags) -> Result<(), Failure> {
     let faults = flags.faults().map_err(|message| Failure { code: USAGE, message })?;
     say::events();
-    let signals = Signals::listen().map_err(|error| Failure::new(format!("signals: {error}")))?;
-    let metrics = Metrics::install().map_err(|error| Failure::new(format!("metrics: {error}")))?;
+    let signals = Signals::listen().map_err(|error| {
+        Failure::new(format!(
+            "signal handlers cannot \
+        be installed: {error}"
+        ))
+    })?;
+    let metrics = Metrics::install().map_err(|error| {
+        Failure::new(format!(
+            "metrics cannot be \
+        installed: {error}"
+        ))
+    })?;
     let seats = seats(&flags).await?;
     let locks = locks(&flags).await?;
     let once = repeats::layer(&flags, &locks).map_err(|error| Failure {
@@ -83,7 +93,7 @@ async fn open(flags: Flags) -> Result<(), Failure> {
     };
     say::news(description(&flags));
     if office.shows_locks {
-        say::news(format_args!("its locks: http://{}/locks", reachable(address)));
+        say::news(format_args!("lock pages: http://{}/locks", reachable(address)));
     }
     say::news(format_args!("open http://{}/", reachable(address)));
     let end = CancellationToken::new();
@@ -118,11 +128,11 @@ async fn locks(flags: &Flags) -> Result<Locks, Failure> {
 fn description(flags: &Flags) -> String {
     let locks = match flags.redis() {
         Some(_) => "locks on Redis",
-        None => "locks in memory, for this process alone",
+        None => "in-memory locks, for this process only",
     };
     let database = match flags.database() {
-        Some(path) => format!("the database {}", path.display()),
-        None => "a fresh database in memory".to_owned(),
+        Some(path) => format!("database {}", path.display()),
+        None => "a fresh in-memory database".to_owned(),
     };
     format!("{} seats, {locks}, {database}", flags.seats)
 }

@@ -78,18 +78,23 @@ impl Crew {
 
     /// Starts another buyer, with this process's command line.
     pub(crate) async fn start(&self) -> Result<(), Problem> {
-        let (before, server, rest) = split(&self.shared.url).ok_or_else(|| failed("no server"))?;
+        let (before, server, rest) = split(&self.shared.url).ok_or_else(|| {
+            failed(
+                "the URL has no \
+            server",
+            )
+        })?;
         let relay = Relay::start(server).await.map_err(failed)?;
         let url = format!("{before}{}{rest}", relay.address());
         let mut running = self.shared.running();
         if running.buyers.len() >= MOST_RUNNING {
-            let detail = format!("{MOST_RUNNING} buyers run already: kill one first.");
+            let detail = format!("{MOST_RUNNING} buyers are running already: kill a buyer first.");
             return Err(Problem::new(StatusCode::CONFLICT, "buyers-full", detail));
         }
         let number = running.last + 1;
         let name = format!("Buyer {number}");
         let mut child = spawn(&name, &url).map_err(failed)?;
-        let stdout = child.stdout.take().ok_or_else(|| failed("no stdout"))?;
+        let stdout = child.stdout.take().ok_or_else(|| failed("the buyer has no stdout"))?;
         self.shared.panel.send_modify(|panel| panel.add(number, name, child.id()));
         running.buyers.insert(number, Process { child, relay });
         running.last = number;
@@ -121,7 +126,7 @@ impl Crew {
             Some(Ok(())) => Ok(()),
             Some(Err(error)) => Err(failed(error)),
             None => {
-                let detail = "There is no such buyer, or it has ended.";
+                let detail = "The buyer does not exist, or has ended.";
                 Err(Problem::new(StatusCode::NOT_FOUND, "buyer-unknown", detail))
             }
         }
@@ -181,7 +186,7 @@ impl Shared {
 impl Process {
     fn pid(&self) -> io::Result<Pid> {
         let pid = self.child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
-        pid.ok_or_else(|| io::Error::other("it has ended"))
+        pid.ok_or_else(|| io::Error::other("the buyer has ended"))
     }
 
     fn signal(&self, signal: Signal) -> io::Result<()> {
@@ -195,7 +200,7 @@ impl Process {
         let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         while waitid(WaitId::Pid(self.pid()?), stopped)?.is_none() {
             if Instant::now() > deadline {
-                return Err(io::Error::other("it has not stopped"));
+                return Err(io::Error::other("the buyer has not stopped"));
             }
             thread::sleep(Duration::from_millis(1));
         }
@@ -216,7 +221,7 @@ fn spawn(name: &str, redis: &str) -> io::Result<Child> {
 }
 
 fn failed(error: impl std::fmt::Display) -> Problem {
-    say::trouble(format_args!("a buyer's process: {error}"));
-    let detail = "The buyer's process cannot be used: see the log of the office.";
+    say::trouble(format_args!("a buyer's process failed: {error}"));
+    let detail = "The buyer's process failed: see the office's log.";
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "buyer-failed", detail)
 }

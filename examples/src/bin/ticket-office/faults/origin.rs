@@ -16,7 +16,7 @@ pub(super) async fn check(request: Request, next: Next) -> Response {
     if is_ours(request.headers()) {
         return next.run(request).await;
     }
-    let detail = "This request is from another site's page.";
+    let detail = "The request came from another site.";
     Problem::new(StatusCode::FORBIDDEN, "cross-site", detail).into_response()
 }
 
