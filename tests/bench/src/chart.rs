@@ -24,8 +24,8 @@ fn is_measured(summary: &Summary, workload: &str) -> Option<()> {
 /// The name of a lock in a plot.
 pub(crate) fn name(id: &str, title: &str) -> String {
     match id {
-        "publish" => "a message of Redis, no lock".to_owned(),
-        "bare" => "SET NX, asks again at once".to_owned(),
+        "publish" => "a Redis message, no lock".to_owned(),
+        "bare" => "SET NX, polls at once".to_owned(),
         "bare-mutex" => "SET NX behind a mutex".to_owned(),
         _ => title.replace("**", "").replace('`', ""),
     }
@@ -58,7 +58,8 @@ fn hand_off(summary: &Summary) -> Option<String> {
     is_measured(summary, "hand-off")?;
     let mut plot = Plot::new(
         "Hand-off: from the release in one process to the grant in another",
-        "Median in ms, shorter is better. The scale is logarithmic; a thin line joins the least and the greatest.",
+        "Median in ms, shorter is better. The scale is logarithmic; a thin line joins the minimum \
+         and the maximum.",
     );
     let figure =
         |_: &str, ms: f64| (1.0, format!("{} ms", number(ms, if ms < 10.0 { 2 } else { 0 })));
@@ -71,8 +72,9 @@ fn hand_off(summary: &Summary) -> Option<String> {
 fn in_order(summary: &Summary) -> Option<String> {
     is_measured(summary, "hot-4x16")?;
     let mut plot = Plot::new(
-        "One lock that 64 tasks of four processes want: turns per second",
-        "In full colour: the share that was served in order of arrival. The last figure is the longest wait.",
+        "One lock, 64 tasks of four processes: turns per second",
+        "In full colour: the share served in order of arrival. The last figure is the longest \
+         wait.",
     );
     let figure = |id: &str, turns: f64| {
         let of = |value| summary.figure("hot-4x16", id, value).map_or(0.0, |figure| figure.median);
@@ -103,7 +105,7 @@ const WAITING: [(&str, f64); 5] = [
 fn queue(summary: &Summary) -> Option<String> {
     is_measured(summary, "depth-1")?;
     let mut plot = Plot::new(
-        "A release that hands the lock on, by the number of waiters",
+        "A release with a hand-off, by the number of waiters",
         "Time of the server's scripts in ms, lower is better. Both scales are logarithmic.",
     );
     let left = 70.0;
@@ -157,11 +159,12 @@ fn http(summary: &Summary) -> Option<String> {
     is_measured(summary, "http-hot")?;
     let mut plot = Plot::new(
         "HTTP over 64 connections: requests per second",
-        "The handler answers at once, and clients, server and Redis share two cores: so this is the price of a lock.",
+        "The handler responds at once, and clients, server and Redis share two cores: this shows \
+         the cost of a lock.",
     );
     for (workload, heading) in [
         ("http-64", "10 000 orders: requests rarely wait for each other"),
-        ("http-hot", "One order: each request waits for the one before it"),
+        ("http-hot", "One order: each request waits for the previous request"),
     ] {
         plot.heading(heading);
         let figure = |_: &str, requests: f64| (1.0, number(requests, 0));

@@ -46,14 +46,15 @@ impl<'a> Page<'a> {
     fn conditions(&self) -> String {
         let results = self.results;
         let mut text = format!(
-            "\nMeasured on {}, at {}{}:\n{}; server {};\n{} repetitions{}, of which each begins with another lock.\n",
+            "\nMeasured on {}, at {}{}:\n{}; server {};\n{} repetitions{}, each starting with a \
+             different lock.\n",
             results.date,
             results.revision,
             results.against.as_ref().map_or(String::new(), |other| format!(" against {other}")),
             results.machine,
             results.server,
             results.repetitions,
-            if results.quick { " of a short run, in which a JVM is still warming up" } else { "" },
+            if results.quick { " of a short run, during JVM warm-up" } else { "" },
         );
         let before = &results.before;
         let after = &results.after;
@@ -67,13 +68,17 @@ impl<'a> Page<'a> {
             number(after.ping_us, 1)
         );
         if before.busy {
-            text.push_str("\n**The machine was busy before this run began: its figures are not those of a quiet machine.**\n");
+            text.push_str(
+                "\n**The machine was busy before this run: on a quiet machine the \
+                figures would differ.**\n",
+            );
         }
         text
     }
 
     fn locks(&self) -> String {
-        let mut text = "\n| lock | release | how it waits | queue of | renews | cancels |\n|---|---|---|---|---|---|\n"
+        let mut text = "\n| lock | release | waiting | longest queue | renews | cancels \
+            |\n|---|---|---|---|---|---|\n"
             .to_owned();
         for peer in PEERS.iter().filter(|peer| !peer.can(Ability::Http)) {
             let release = match (self.results.names.get(peer.id), self.results.missing.get(peer.id))

@@ -84,14 +84,14 @@ use Ability::{
 
 /// All peers, in the order of the tables.
 pub(crate) const PEERS: &[Peer] = &[
-    Peer { id: "bare", title: "bare", waits: "asks again at once", can: &[Take, Wait] },
+    Peer { id: "bare", title: "bare", waits: "polls at once", can: &[Take, Wait] },
     Peer {
         id: "bare-mutex",
         title: "bare, behind a mutex",
-        waits: "in the process; asks again at once",
+        waits: "in the process; polls at once",
         can: &[Wait],
     },
-    Peer { id: "publish", title: "bare publish", waits: "for a message; no lock", can: &[HandOff] },
+    Peer { id: "publish", title: "bare publish", waits: "message; no lock", can: &[HandOff] },
     Peer {
         id: "ours",
         title: "**lockcore**",
@@ -166,19 +166,19 @@ pub(crate) const PEERS: &[Peer] = &[
     Peer {
         id: "rslock",
         title: "rslock",
-        waits: "asks every 0 to 200 ms",
+        waits: "polls every 0 to 200 ms",
         can: &[Take, Wait, HandOff],
     },
     Peer {
         id: "rlock",
         title: "rlock",
-        waits: "asks every 100 ms",
+        waits: "polls every 100 ms",
         can: &[Take, Wait, HandOff, Renew, Cancel],
     },
     Peer {
         id: "distkit",
         title: "distkit",
-        waits: "asks every 50 ms",
+        waits: "polls every 50 ms",
         can: &[Take, Wait, HandOff],
     },
     Peer {
@@ -215,13 +215,13 @@ pub(crate) const PEERS: &[Peer] = &[
     Peer {
         id: "redsync",
         title: "redsync",
-        waits: "asks every 50 to 250 ms",
+        waits: "polls every 50 to 250 ms",
         can: &[Take, Wait, HandOff, Cancel],
     },
     Peer {
         id: "redis-py",
         title: "redis-py",
-        waits: "asks every 100 ms",
+        waits: "polls every 100 ms",
         can: &[Take, Wait, HandOff, Cancel],
     },
     Peer {
@@ -234,7 +234,7 @@ pub(crate) const PEERS: &[Peer] = &[
     Peer {
         id: "postgres",
         title: "PostgreSQL advisory lock",
-        waits: "queue of the server, a session each",
+        waits: "server queue, a session each",
         can: &[Take, Wait, HandOff],
     },
     Peer {
@@ -252,18 +252,20 @@ pub(crate) const PEERS: &[Peer] = &[
     Peer {
         id: "rslock-quorum",
         title: "rslock, quorum",
-        waits: "asks every 0 to 200 ms",
+        waits: "polls every 0 to 200 ms",
         can: &[Quorum],
     },
     Peer {
         id: "redsync-quorum",
         title: "redsync, quorum",
-        waits: "asks every 50 to 250 ms",
+        waits: "polls every 50 to 250 ms",
         can: &[Quorum, Cancel],
     },
     Peer { id: "http-plain", title: "without", waits: "–", can: &[Http] },
     Peer { id: "http-bare", title: "two bare scripts", waits: "–", can: &[Http] },
-    Peer { id: "http-bare-mutex", title: "the same, behind a mutex", waits: "–", can: &[Http] },
+    Peer {
+        id: "http-bare-mutex", title: "bare scripts, behind a mutex", waits: "–", can: &[Http]
+    },
     Peer { id: "http-memory", title: "layer, memory", waits: "–", can: &[Http] },
     Peer { id: "http-layer", title: "layer, Redis", waits: "–", can: &[Http] },
     Peer { id: "http-extractor", title: "extractor, Redis", waits: "–", can: &[Http] },

@@ -84,10 +84,10 @@ impl Program {
             match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(line) => self.unclaimed.push(line),
                 Err(RecvTimeoutError::Timeout) => {
-                    return Err(format!("did not say '{start}' within {limit:?}"));
+                    return Err(format!("did not print '{start}' within {limit:?}"));
                 }
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(format!("ended without saying '{start}'"));
+                    return Err(format!("ended without printing '{start}'"));
                 }
             }
         }
@@ -131,7 +131,7 @@ fn times(rest: &str) -> Result<[u64; 2], String> {
     let mut numbers = rest.split(' ').map(|number| number.parse().ok());
     match (numbers.next().flatten(), numbers.next().flatten()) {
         (Some(first), Some(second)) => Ok([first, second]),
-        _ => Err(format!("said no two times: {rest}")),
+        _ => Err(format!("printed no two times: {rest}")),
     }
 }
 

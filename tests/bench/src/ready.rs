@@ -19,5 +19,5 @@ pub(crate) fn until_ready(
         }
         std::thread::sleep(Duration::from_millis(20));
     }
-    Err(format!("{name} did not answer within 30 s"))
+    Err(format!("{name} did not reply within 30 s"))
 }

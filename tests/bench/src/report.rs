@@ -30,8 +30,8 @@ pub(crate) fn html(summary: &Summary) -> String {
     let of = |workload: &&Workload| summary.workloads.contains_key(workload.id);
     let measured: Vec<_> = WORKLOADS.iter().filter(of).collect();
     let mut body = format!(
-        "<h1>Fair locks, measured</h1>\n<p>On {}, at {}: {}; server {}; {} repetitions, of which each \
-         begins with another lock.</p>\n<ul>\n",
+        "<h1>Fair locks, measured</h1>\n<p>On {}, at {}: {}; server {}; {} repetitions, each \
+         starting with a different lock.</p>\n<ul>\n",
         escape(&summary.date),
         escape(&summary.revision),
         escape(&summary.machine),
@@ -75,7 +75,7 @@ fn plot(summary: &Summary, workload: &Workload) -> String {
     let scale = if is_logarithmic { " The scale is logarithmic." } else { "" };
     let mut plot = Plot::new(
         heading,
-        &format!("The median; a thin line joins the least and the greatest repetition.{scale}"),
+        &format!("The median; a thin line joins the minimum and the maximum.{scale}"),
     );
     plot.bars(&bars, is_logarithmic);
     plot.end()

@@ -130,9 +130,9 @@ const FLOOD: &[Column] = &[
 ];
 
 const DEPTH: &[Column] = &[
-    ("hand_over_us", "hand-over, µs of scripts", 1),
+    ("hand_over_us", "hand-off, µs of scripts", 1),
     ("enqueue_us", "enqueue", 1),
-    ("leave_us", "leave of the last", 1),
+    ("leave_us", "leave of the last waiter", 1),
     ("waiter_server_b", "a waiter in the server, B", 0),
     ("waiter_client_b", "a waiter in the client, B", 0),
 ];
@@ -248,7 +248,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     },
     Workload {
         id: "pair-dropped",
-        title: "A free lock, and its guard is dropped: one task",
+        title: "A free lock, guard dropped: one task",
         kind: turns(1, 1, Keys::Own, 0),
         each_way_ms: 0,
         threads: 0,
@@ -322,7 +322,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     },
     Workload {
         id: "zipf",
-        title: "256 tasks on 1 000 locks, the n-th with a chance of 1 / n",
+        title: "256 tasks on 1 000 locks, the n-th with weight 1 / n",
         kind: turns(1, 256, Keys::Zipf(1_000), 0),
         each_way_ms: 0,
         threads: 0,
@@ -333,7 +333,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     },
     Workload {
         id: "read-write",
-        title: "Read and written, one turn in ten writes: 4 × 16 tasks, sections of 1 ms",
+        title: "Reads and writes, one turn in ten writes: 4 × 16 tasks, sections of 1 ms",
         kind: turns(4, 16, Keys::One, 1_000),
         each_way_ms: 0,
         threads: 0,
@@ -379,7 +379,8 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     ends("ends-25ms", "Guards released and dropped, 25 ms each way: 100 tasks", (2, 25)),
     Workload {
         id: "flood",
-        title: "5 000 waits of other locks are cancelled at once: hand-over of a guard that ends then",
+        title: "5 000 waits for other locks cancelled at once: hand-off of a guard that ends \
+            meanwhile",
         kind: Kind::Flood(5_000),
         each_way_ms: 0,
         threads: 0,
