@@ -20,12 +20,12 @@
 //!     }
 //! }
 //!
-//! // While this runs, no other request for the same order does, on any machine.
+//! // While this handler runs, no other request for the same order runs, on any machine.
 //! async fn pay(order: Locked<Path<Order>>) -> Result<&'static str, StatusCode> {
 //!     let parameters = [order.fencing_token().into(), order.id];
-//!     // First raise the row's token: from here on, no earlier holder can write.
+//!     // First raise the row's token: from now on, no earlier holder can write.
 //!     execute("UPDATE orders SET token = $1 WHERE id = $2 AND token < $1", parameters).await?;
-//!     // Now read the row, and do the work. Then write, while the token is still that of this hold.
+//!     // Now read the row, and do the work. Then write, if the row still has this hold's token.
 //!     execute("UPDATE orders SET paid = true WHERE id = $2 AND token = $1", parameters).await?;
 //!     Ok("paid")
 //! }
@@ -57,7 +57,7 @@
 //! # async fn charge() {}
 //! # let app: Router =
 //! Router::new().route("/orders/{id}/pay", post(|_order: Locked<Path<Order>>| async {
-//!     charge().await; // `_order` is dropped by now. A guard in it would be, too.
+//!     charge().await; // `_order` is dropped by now, and so would be a guard inside.
 //! }));
 //! ```
 //!
@@ -156,7 +156,7 @@
 //! # async fn mail() {}
 //! async fn pay(order: Locked<Path<Order>>) -> Result<&'static str, LockError> {
 //!     order.detach(charge()).await?;
-//!     order.release().await?; // the next request may have the lock
+//!     order.release().await?; // the next request may acquire the lock
 //!     mail().await;
 //!     Ok("paid")
 //! }

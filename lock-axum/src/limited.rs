@@ -16,7 +16,7 @@ use crate::lockable::Lockable;
 /// use lock_axum::{Keys, Limited, Lockable};
 ///
 /// #[derive(Clone)]
-/// struct Tenant { id: u64, is_paying: bool } // authentication has put it into the extensions
+/// struct Tenant { id: u64, is_paying: bool } // set by authentication, as a request extension
 ///
 /// impl Lockable for Tenant {
 ///     fn lock_key(&self) -> Keys {

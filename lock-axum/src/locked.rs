@@ -77,7 +77,7 @@ pub struct Locked<E: Lockable, M: Mode<E> = AsKeys> {
 ///     erase(document.id).await;
 /// }
 ///
-/// // With a body, which is read before the lock is asked for:
+/// // With a body, which is read before the lock is requested:
 /// async fn replace(put: LockedBody<Path<Document>, String, mode::Write>) {
 ///     store(put.lock.id, put.body).await;
 /// }
@@ -103,7 +103,7 @@ pub type WriteLocked<E> = Locked<E, Write>;
 /// use lock_axum::{Keys, Limited, Lockable, PermitLocked};
 ///
 /// #[derive(Clone)]
-/// struct Tenant { id: u64, at_once: u32 } // authentication has put it into the extensions
+/// struct Tenant { id: u64, at_once: u32 } // set by authentication, as a request extension
 ///
 /// impl Lockable for Tenant {
 ///     fn lock_key(&self) -> Keys {

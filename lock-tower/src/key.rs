@@ -158,7 +158,7 @@ pub trait ExtractKeyExt: Sized {
     ///
     /// # fn layer(locks: lockcore::Locks) {
     /// let by_tenant = |mail: &Mail| format!("tenant:{}", mail.tenant); let layer =
-    /// LockLayer::new(locks, by_tenant.permits(1, 10)); // ten mails a tenant, everywhere
+    /// LockLayer::new(locks, by_tenant.permits(1, 10)); // ten at a time per tenant
     /// # let _ = layer;
     /// # }
     /// ```

@@ -19,11 +19,11 @@
 //! async fn pay<B>(request: Request<B>) -> Result<Response<Full<bytes::Bytes>>, Infallible> {
 //!     let lock = request.extensions().get::<LockHandle>().expect("the layer put it there");
 //!     let hold = [lock.fencing_token().into(), 42];
-//!     // First raise the row's token: from here on, no earlier holder can write.
+//!     // First raise the row's token: from now on, no earlier holder can write.
 //!     execute("UPDATE orders SET token = $1 WHERE id = $2 AND token < $1", hold).await;
-//!     // Now read the row, and do the work. Then write, while the token is still that of this hold.
+//!     // Now read the row, and do the work. Then write, if the row still has this hold's token.
 //!     let rows = execute("UPDATE orders SET paid = true WHERE id = $2 AND token = $1", hold).await;
-//!     // If no row was changed, a later holder is there.
+//!     // If no row changed, a later holder exists.
 //!     Ok(Response::new(Full::from(format!("{rows} paid"))))
 //! }
 //! # async fn execute(_sql: &str, _parameters: [i64; 2]) -> u64 { 1 }

@@ -8,7 +8,7 @@
 //!
 //! let guard = locks.lock("order:42").await?; // waits in the queue, without a limit
 //! println!("acquired, with fencing token {}", guard.fencing_token());
-//! guard.release().await?; // or drop it, if the runtime goes on
+//! guard.release().await?; // or drop the guard, if the runtime continues
 //! # Ok(())
 //! # }
 //! # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();

@@ -17,7 +17,7 @@
 //! use lock_dashboard::Dashboard;
 //! use lockcore::Locks;
 //!
-//! /// Stands for the authentication of your service.
+//! /// Replace this with your service's authentication.
 //! async fn only_operators(request: Request, next: Next) -> Result<Response, StatusCode> {
 //!     match request.headers().get("authorization") {
 //!         Some(secret) if secret == "Bearer of-the-operators" => Ok(next.run(request).await),
@@ -27,7 +27,7 @@
 //!
 //! let locks = Locks::builder().namespace("shop").in_memory()?;
 //! let dashboard = Dashboard::new(locks).into_router().layer(from_fn(only_operators));
-//! // With `nest` in place of it, the path with a slash at its end would be 404.
+//! // With `nest` instead, the path with a trailing slash would be 404.
 //! let app: Router = Router::new().nest_service("/admin/locks", dashboard);
 //! # use tower::ServiceExt as _;
 //! # let get = |path: &str| axum::extract::Request::get(path);

@@ -3,7 +3,7 @@
 //! ```sh
 //! cargo run -p lock-idempotency --example payments                          # in memory
 //! REDIS_URL=redis://127.0.0.1/ cargo run -p lock-idempotency --example payments
-//! # in two terminals at the same time: the second waits, and gets the answer of the first
+//! # in two terminals at the same time: the second waits, and receives the first response
 //! curl -i -H 'x-user: ada' -H 'idempotency-key: a1' -d '500 cents' localhost:3000/payments
 //! ```
 #![allow(clippy::print_stdout, reason = "a program for a terminal")]

@@ -39,7 +39,7 @@ const MAX_KEEP: usize = 4 << 20;
 /// use tower::{ServiceBuilder, ServiceExt, service_fn};
 ///
 /// #[derive(Clone)]
-/// struct User(String); // as your authentication, outside of the layer, puts it there
+/// struct User(String); // set by your authentication outside the layer, as a request extension
 ///
 /// let layer = IdempotencyLayer::new(Locks::in_memory(), MemoryReplays::new(), |parts| {
 ///     let user = parts.extensions.get::<User>();
@@ -224,7 +224,7 @@ impl IdempotencyLayer {
     /// use lock_idempotency::{IdempotencyLayer, Meaning};
     ///
     /// # fn example(layer: IdempotencyLayer) -> IdempotencyLayer {
-    /// // This handler answers 500 only before it asks the payment provider.
+    /// // This handler responds with 500 only before it calls the payment provider.
     /// layer.meaning(|answer| match answer.status.as_u16() {
     ///     500 => Meaning::NothingDone,
     ///     _ => Meaning::of(answer.status),

@@ -11,7 +11,7 @@
 //! use lockcore::Locks;
 //!
 //! #[derive(Clone)]
-//! struct User(String); // as your authentication puts it into the request
+//! struct User(String); // set by your authentication, as a request extension
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() {
@@ -19,7 +19,7 @@
 //! let layer = IdempotencyLayer::new(locks, replays, |request| {
 //!     let user = request.extensions.get::<User>();
 //!     let user = user.ok_or_else(|| Refusal::scope(StatusCode::UNAUTHORIZED, "Log in first."))?;
-//!     Ok(Scope::new(&user.0)) // no user can read the answer of another
+//!     Ok(Scope::new(&user.0)) // no user can read another user's response
 //! });
 //! // With axum: Router::new().route("/payments", post(pay).route_layer(layer))
 //! # drop(layer);

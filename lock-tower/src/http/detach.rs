@@ -43,7 +43,7 @@ use crate::inner::inner;
 ///     .layer(HttpLockLayer::new(locks, ByPath::new()))
 ///     .layer(DetachLayer::new())
 ///     .service(service_fn(async |_: Request<RequestBody<String>>| {
-///         // the first write; and, even if the client disconnects meanwhile, the second
+///         // the first write, and the second write even if the client disconnects in between
 ///         Ok::<_, Infallible>(Response::new(Empty::<bytes::Bytes>::new()))
 ///     }));
 /// # let _ = service;

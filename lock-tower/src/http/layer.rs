@@ -98,7 +98,7 @@ impl<K, L> HttpLockLayer<WithPermits<K, L>> {
     /// use tower::{ServiceBuilder, ServiceExt, service_fn};
     ///
     /// #[derive(Clone)]
-    /// struct Tenant { id: u64, at_once: u32 } // authentication, outside, has put it there
+    /// struct Tenant { id: u64, at_once: u32 } // set by outer authentication
     ///
     /// let locks = Locks::builder().namespace("shop").in_memory()?; // or .connect("redis://127.0.0.1/").await?
     /// let key = ByExtension::new(|tenant: &Tenant| format!("tenant:{}", tenant.id));

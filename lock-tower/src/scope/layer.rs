@@ -37,7 +37,7 @@ use crate::scope::service::LockScope;
 ///     let order = request.into_body().collect().await.expect("it comes").to_bytes(); // the key is in the body
 ///     let order = String::from_utf8_lossy(&order);
 ///     let response = match locks.lock(Keys::one(format!("order:{order}"))).await {
-///         Ok(_) => Response::new("paid".into()), // held until this is out
+///         Ok(_) => Response::new("paid".into()), // held until the response has been sent
 ///         Err(error) => locks.refusals().respond(&error),
 ///     };
 ///     Ok(response.map(Full::from))

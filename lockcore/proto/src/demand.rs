@@ -22,7 +22,7 @@ pub const ALL: u32 = 1 << 30;
 /// # use lockcore_proto as lockcore;
 /// use lockcore::Demand;
 ///
-/// // Two of ten, beside others that are no more than eight together.
+/// // Two of ten permits, beside other holders with at most eight in total.
 /// let two = Demand::permits(2, 10)?;
 /// assert!(two.fits(8) && !two.fits(9));
 /// # Ok::<_, lockcore::ConfigError>(())

@@ -43,9 +43,9 @@
 //! use lockcore_proto::queue::{Call, QueueState};
 //! use lockcore_proto::{Demand, Label, LockName, Mode, NodeId, Terms};
 //!
-//! // The server's half: one lock, and all nodes are connected.
+//! // The server's half: a lock, and all nodes are connected.
 //! let (mut lock, connected, now_us) = (QueueState::default(), |_: &str| true, 1_000_000);
-//! // The client's half, of a node without anything that guards would read.
+//! // The client's half: a node without guards.
 //! let node = NodeId::from(7_u128);
 //! let mut core = Core::<()>::new(node.clone(), Rules::default());
 //!
@@ -60,7 +60,7 @@
 //! let (attempt, ask) = core.event(now).begin(request, ()).expect("open");
 //! let ask = ask.expect("nothing is on its way");
 //!
-//! // The driver's work: the request to the server, and the answer back.
+//! // The driver's work: the request to the server, and the reply.
 //! let answer = lock.step(&mut Call::new(&node, &connected, now_us), &ask.command);
 //! core.event(now).replied(&ask, &answer);
 //! assert!(matches!(core.event(now).take(attempt), Outcome::Granted { .. }));

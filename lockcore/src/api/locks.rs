@@ -128,7 +128,7 @@ impl Locks {
     /// ```
     /// # async fn example() -> Result<(), lockcore::LockError> {
     /// # let locks = lockcore::Locks::in_memory();
-    /// let permit = locks.permit("smtp", 10).await?; // one of ten, among all processes
+    /// let permit = locks.permit("smtp", 10).await?; // one of ten permits across all processes
     /// # drop(permit);
     /// # Ok(())
     /// # }

@@ -82,7 +82,7 @@ impl LockError {
     /// async fn pay(request: Request<u64>) -> Result<Response<()>, Status> {
     ///     let locks = RequestLocks::of(request.extensions()).map_err(refused)?; // of a LockScopeLayer
     ///     locks.lock(Keys::one(format!("order:{}", request.get_ref()))).await.map_err(refused)?;
-    ///     Ok(Response::new(())) // held until this is out
+    ///     Ok(Response::new(())) // held until the response has been sent
     /// }
     /// ```
     pub fn grpc_trailers(&self) -> HeaderMap {

@@ -46,7 +46,7 @@ use crate::types::error::LockError;
 ///     "rediss://watch:secret@10.0.0.2:26379",
 /// ];
 /// let sentinels = Sentinels::new("orders", watching)
-///     .primary("rediss://app:secret@primary/3"); // the sentinels name its host
+///     .primary("rediss://app:secret@primary/3"); // the sentinels return the host
 /// let locks = Locks::connect(sentinels).await?;
 /// # Ok(())
 /// # }
