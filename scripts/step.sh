@@ -1,7 +1,7 @@
-# Sourced by scripts that do one thing after the other.
+# Sourced by scripts with several steps.
 
-# step NAME BUDGET COMMAND...: a headline, the command, and the seconds that it took. More than its budget (0: none)
-# is said, and fails nothing: a busy machine is no fault of the code.
+# step NAME BUDGET COMMAND...: prints a headline, runs the command, and prints the seconds. Exceeding the budget (0:
+# none) is reported without a failure: the machine may be busy.
 step() {
     local name=$1 budget=$2 begun=$SECONDS
     shift 2
