@@ -214,7 +214,7 @@ where
 async fn lock(parts: &mut Parts, keys: Keys) -> Result<(), LockError> {
     let locks = RequestLocks::of(&parts.extensions)?;
     let handles = locks.lock(keys).await?;
-    let last = handles.into_iter().next_back().expect("there is at least one");
+    let last = handles.into_iter().next_back().expect("at least one");
     parts.extensions.insert(last);
     Ok(())
 }

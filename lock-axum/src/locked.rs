@@ -144,7 +144,7 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
 
     /// Returns the hold's handle. With several holds, the last in name order.
     pub fn handle(&self) -> &LockHandle {
-        self.handles.last().expect("there is at least one")
+        self.handles.last().expect("at least one")
     }
 
     /// Returns all handles, in name order: a tuple has several.
@@ -164,7 +164,7 @@ impl<E: Lockable, M: Mode<E>> Locked<E, M> {
     /// The time until which all holds are certain if no further renewal succeeds. The watchdog
     /// extends it.
     pub fn deadline(&self) -> tokio::time::Instant {
-        self.handles.iter().map(LockHandle::deadline).min().expect("there is at least one")
+        self.handles.iter().map(LockHandle::deadline).min().expect("at least one")
     }
 
     /// Whether a hold can no longer be relied on, because it was lost or released.

@@ -59,7 +59,7 @@ impl<E: Lockable> OwnedLock<E> {
     /// The fencing token of this hold, checked by the protected resource. With several
     /// [`guards`](Self::guards), this is the token of the last.
     pub fn fencing_token(&self) -> FencingToken {
-        self.guards.last().expect("there is at least one").fencing_token()
+        self.guards.last().expect("at least one").fencing_token()
     }
 
     /// The extractor that provided the key, and the guards.

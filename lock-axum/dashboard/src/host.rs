@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "is no host")]
+    #[should_panic(expected = "is not a host")]
     fn a_url_is_no_host() {
         Host::new("https://locks.internal/");
     }

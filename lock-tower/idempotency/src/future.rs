@@ -78,7 +78,7 @@ where
             }
             Projection::Keyed(serving) => serving.as_mut().poll(cx),
             Projection::Refused(response) => {
-                let response = response.take().expect("a future is not polled after its end");
+                let response = response.take().expect("the future was polled after completion");
                 Poll::Ready(Ok(response.map(ResponseBody::whole)))
             }
         }

@@ -46,7 +46,7 @@ where
     let (mut parts, _) = request.into_parts();
     // Not for the handler: its locks would end with the client connection, while the handler
     // continues.
-    let locks = parts.extensions.remove::<RequestLocks>().expect("the scope has put it there");
+    let locks = parts.extensions.remove::<RequestLocks>().expect("inserted by the scope");
     let guard = match turn(&work.keyed, &locks).await {
         Turn::Granted(guard) => guard,
         Turn::Answered(response) => return Ok(response),
@@ -71,7 +71,10 @@ async fn turn<R>(keyed: &Keyed, locks: &RequestLocks) -> Turn<R> {
     let seat = config.board.join(*record);
     let mut acquire = pin!(async {
         match locks.guards(Keys::one(record.lock())).await {
-            Ok(guards) => Turn::Granted(guards.into_iter().next().expect("one key has one guard")),
+            Ok(guards) => Turn::Granted(guards.into_iter().next().expect(
+                "a single key has a \
+                single guard",
+            )),
             Err(error) => Turn::Refused(error),
         }
     });

@@ -128,7 +128,7 @@ impl Keyed {
                         return Next::Answered(response);
                     }
                     if start.takes_over {
-                        let error = StoreError::malformed("the store has not taken it over");
+                        let error = StoreError::malformed("not handed over to the store yet");
                         return Next::Answered(config.failed(record, &error));
                     }
                     match config.on_unanswered.decide(&found, parts, &self.key).await {

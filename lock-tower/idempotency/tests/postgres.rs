@@ -98,7 +98,7 @@ impl Service {
     }
 
     async fn is_at_the_bank(&mut self) {
-        self.says("asks the bank").await;
+        self.says("charging").await;
     }
 
     /// Sends a payment of 500 cents, in a task.

@@ -152,7 +152,7 @@ impl HoldRegistry {
     pub(crate) fn record_at<'a>(&'a self, location: &'a Location) -> &'a HoldRecord {
         match location {
             Some(held) => held,
-            None => self.first.get().expect("a location is made with its record"),
+            None => self.first.get().expect("a location is created with its record"),
         }
     }
 

@@ -139,7 +139,7 @@ impl<W: Work> Section<W> {
                 }
                 SectionProjection::Releasing { end, releasing } => {
                     let lasted = ready!(releasing.poll(cx));
-                    let mut end = end.take().expect("taken once: done after it");
+                    let mut end = end.take().expect("taken only once");
                     if end.result.is_ok()
                         && lasted == Lasted::NotToTheEnd
                         && end.layer_holds.stops_on_loss()
@@ -150,7 +150,7 @@ impl<W: Work> Section<W> {
                     return Poll::Ready(Step::End(end));
                 }
                 SectionProjection::Done => {
-                    panic!("a lock's future is not polled after it is ready")
+                    panic!("the lock's future was polled after completion")
                 }
             }
         }

@@ -271,7 +271,7 @@ impl Keys {
             // In descending order, so that the next key to acquire is popped off the end.
             rest.sort_by(|one, other| other.key.cmp(&one.key));
             rest = each_once(rest)?;
-            first = rest.pop().expect("it has at least the first");
+            first = rest.pop().expect("the keys contain at least the first");
         }
         let keys = Sorted { next: Some(first), rest };
         let Self { options, label, class, refuses_early, deadline, .. } = self;

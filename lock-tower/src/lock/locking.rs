@@ -151,7 +151,7 @@ impl<S: Service<Req>, Req, C: CarryHandle<Req>> Locking<S, Req, C> {
                     return future.poll(cx).map(over);
                 }
                 LockingProjection::Ended(end) => {
-                    return Poll::Ready(end.take().expect("a lock's future is not polled again"));
+                    return Poll::Ready(end.take().expect("the lock's future was polled again"));
                 }
                 LockingProjection::Acquiring { mut acquire, caller, layer_holds } => {
                     let acquired = ready!(acquire.as_mut().poll(cx));

@@ -74,7 +74,7 @@ impl LockErrorKind {
                 "the lock store's memory is full: raise maxmemory or free some; holds can still be released"
             }
             Self::WrongType => {
-                "one of the lock's keys belongs to another program: use a namespace or another name"
+                "a lock key belongs to another program: use a namespace or another name"
             }
             Self::Unsupported => "not supported here",
             Self::Lost => "the hold is lost: it ended before it was released",

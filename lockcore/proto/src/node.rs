@@ -301,7 +301,7 @@ impl<P: Mirror> Core<P> {
         self.recent_releases.check();
         for lane in self.table.lanes() {
             let Traffic { asking, pause, .. } = lane.traffic;
-            assert!(asking <= self.rules.acquires, "{asking} acquires are on their way");
+            assert!(asking <= self.rules.acquires, "{asking} acquires are in flight");
             let pauses = attempts::FIRST_RETRY..=attempts::LAST_RETRY;
             assert!(pauses.contains(&pause), "a pause of {pause:?}");
         }

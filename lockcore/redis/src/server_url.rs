@@ -44,7 +44,7 @@ pub fn read(url: &str) -> Result<ConnectionInfo, ClientError> {
         ));
     }
     let not_valid = |fault: &str| servers_url::invalid(fault);
-    let mut parsed = redis::parse_redis_url(url).ok_or_else(|| not_valid("it cannot be parsed"))?;
+    let mut parsed = redis::parse_redis_url(url).ok_or_else(|| not_valid("not a URL"))?;
     if parsed.fragment().is_some() {
         return Err(refused(
             "a # in a URL begins a fragment, and fragments are not supported, including #insecure: \

@@ -142,12 +142,12 @@ impl Certificates {
 
 #[cfg(not(feature = "tls"))]
 impl Tls {
-    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "with TLS it has work to do")]
+    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "used with TLS")]
     pub(crate) fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, ClientError> {
         Ok(info)
     }
 
-    #[expect(clippy::unused_async, reason = "with TLS it asks a provider")]
+    #[expect(clippy::unused_async, reason = "async with TLS")]
     pub(crate) async fn now(
         &self,
         info: ConnectionInfo,

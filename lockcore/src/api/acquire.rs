@@ -156,7 +156,10 @@ impl fmt::Debug for TryAcquire {
 /// How the lock is acquired: on one node, or on a majority of primaries.
 #[pin_project(project = WayProjection)]
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "on one server no acquire is to allocate more")]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "on a single server an acquire must not allocate more"
+)]
 pub(crate) enum Way {
     Node(#[pin] Attempt),
     Quorum(Climb),

@@ -431,7 +431,7 @@ impl Future for Attempt {
             return tell_refusal(this.state, this.timer, cx);
         }
         let AttemptState::Running(running) = this.state else {
-            panic!("an acquisition is not polled after it is ready");
+            panic!("the acquisition was polled after completion");
         };
         // Entered only for the wait: the hold span is the caller's.
         let waiting = running.span.clone().entered();

@@ -56,7 +56,10 @@ impl HoldCell {
 
     /// Sets the predicted wait, before the attempt begins.
     pub(crate) fn predict(&mut self, prediction: Prediction) {
-        let cell = Arc::get_mut(&mut self.0).expect("nobody has it before the attempt begins");
+        let cell = Arc::get_mut(&mut self.0).expect(
+            "the cell is not shared before the attempt \
+            begins",
+        );
         cell.prediction = Some(prediction);
     }
 }

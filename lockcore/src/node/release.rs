@@ -39,7 +39,7 @@ impl Future for NodeRelease {
         let budget = ready!(poll_proceed(cx));
         let polled = match &mut *self {
             Self::Done(outcome) => {
-                Poll::Ready(outcome.take().expect("a Release is not polled after it is ready"))
+                Poll::Ready(outcome.take().expect("the Release was polled after completion"))
             }
             Self::Running(running) => running.poll(cx),
         };

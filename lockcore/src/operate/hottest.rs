@@ -199,7 +199,7 @@ impl Table {
             let (refused, waited) = (Counts::default(), HashMap::new());
             self.hours.push_back(Hour { number, refused, waited });
         }
-        self.hours.back_mut().expect("there is one, or it was added")
+        self.hours.back_mut().expect("the entry exists or was added")
     }
 
     /// Drops the hours that began more than a day ago.

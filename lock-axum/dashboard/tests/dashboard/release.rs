@@ -90,7 +90,7 @@ async fn a_form_of_this_browser_releases_the_lock_and_leads_back_to_its_page() {
     let back = response.headers()["location"].to_str().unwrap().to_owned();
     assert_eq!(back, "lock?name=key&released=true");
     guard.lost().await;
-    assert!(pages.html(&back).await.contains("released by force"));
+    assert!(pages.html(&back).await.contains("force-released"));
 
     // A browser keeps its cookie, and a free lock has nothing to release.
     let request = Request::get("/admin/locks/lock?name=key").header("cookie", &cookie);

@@ -25,7 +25,7 @@ async fn pay(
     cents: String,
 ) -> Result<Response<String>, StatusCode> {
     let cents = cents.parse().map_err(|_| StatusCode::BAD_REQUEST)?;
-    println!("asks the bank for {cents} cents of account {account}");
+    println!("charging {cents} cents to account {account}");
     tokio::time::sleep(Duration::from_secs(1)).await; // the bank, which receives the key
     let booked = book(&database, &attempt, account, cents).await;
     // Regardless of this status: if the transaction was committed, that response is stored.

@@ -61,7 +61,7 @@ pub enum Effect<P> {
 
 /// An event for logs and metrics; `of` is the driver's own part of the entry.
 #[derive(Debug, Clone)]
-#[allow(missing_docs, reason = "the names say it")]
+#[allow(missing_docs, reason = "the names are self-explanatory")]
 pub enum Note<P> {
     Queued { lock: LockName, position: u64, of: P },
     Granted { lock: LockName, waited: Duration, handed_over: bool, of: P },

@@ -187,28 +187,28 @@ impl<P: Mirror> Table<P> {
             let lane = self.lane(entry.lane);
             assert_eq!(entry.member.number(), number, "an entry under another number");
             assert_eq!(entry.lane, self.lane_of(&entry.lock), "{number} is in another lane");
-            assert!(!entry.is_over(), "{number} is over and not forgotten");
+            assert!(!entry.is_over(), "{number} is over but not removed");
             assert_eq!(*keys, entry.index_keys(), "{number} has changed outside of the table");
             let is_in = |set: &ByTime, at: Option<Moment>, name| {
                 assert!(at.is_none_or(|at| set.contains(&(at, number))), "{number}: {name}");
                 usize::from(at.is_some())
             };
-            ends += is_in(&self.ends, keys.end, "its end is not known");
-            releases += is_in(&self.releases, keys.release, "its release is not due");
-            renewals += is_in(&lane.renewals, keys.renew, "its renewal is not due");
-            leaves += is_in(&lane.leaves, keys.leave, "its leave is not due");
+            ends += is_in(&self.ends, keys.end, "the end is not indexed");
+            releases += is_in(&self.releases, keys.release, "the release is not indexed");
+            renewals += is_in(&lane.renewals, keys.renew, "the renewal is not indexed");
+            leaves += is_in(&lane.leaves, keys.leave, "the leave is not indexed");
             assert_eq!(lane.unsent.contains(&number), keys.is_unsent, "{number} is unsent");
-            assert_eq!(lane.parked.contains(&number), keys.is_parked, "{number} is parked");
+            assert_eq!(lane.parked.contains(&number), keys.is_parked, "{number} is backing off");
             unsent += usize::from(keys.is_unsent);
             parked += usize::from(keys.is_parked);
             asked_for += usize::from(keys.is_asked_for);
             let of_lock = self.asked_for.get(&entry.lock);
-            assert!(of_lock.is_some() || !keys.is_asked_for, "{number} is not asked for");
+            assert!(of_lock.is_some() || !keys.is_asked_for, "{number} is not counted");
             let first = of_lock.and_then(|of| self.entries.get(&of.first));
             let fence = first.and_then(|first| first.fence.as_ref());
             let is_behind = fence.is_some_and(|fence| fence.contains(&number));
             assert_eq!(is_behind, keys.is_fenced, "{number} is fenced");
-            assert!(fence.is_none() || !keys.is_unsent, "{number} passes the fence of its lock");
+            assert!(fence.is_none() || !keys.is_unsent, "{number} passes the fence of the lock");
             let is_asking = matches!(entry.state, State::Asking { .. });
             assert!(is_asking || entry.fence.is_none(), "{number} keeps others behind a fence");
             fenced += entry.fence.as_ref().map_or(0, BTreeSet::len);
@@ -219,7 +219,7 @@ impl<P: Mirror> Table<P> {
                 let line = line.filter(|line| line.numbers.contains(&number));
                 let longest = lease::touch_period(&entry.options);
                 let is_touched = line.is_some_and(|line| line.period <= longest);
-                assert!(is_touched, "{number} is in no line, or is touched too seldom");
+                assert!(is_touched, "{number} is in no queue, or is touched too rarely");
             }
             match keys.class {
                 Some(Class::Attempt) => counts.attempts += 1,
@@ -234,7 +234,7 @@ impl<P: Mirror> Table<P> {
         assert_eq!(in_lanes(|lane| lane.renewals.len()), renewals, "the renewals of lanes");
         assert_eq!(in_lanes(|lane| lane.leaves.len()), leaves, "the leaves of lanes");
         assert_eq!(in_lanes(|lane| lane.unsent.len()), unsent, "the unsent attempts of lanes");
-        assert_eq!(in_lanes(|lane| lane.parked.len()), parked, "the parked attempts of lanes");
+        assert_eq!(in_lanes(|lane| lane.parked.len()), parked, "the backing-off attempts of lanes");
         assert_eq!(in_lanes(|lane| lane.touches.len()), self.lines.len(), "the touches of lanes");
         let acquires = self.asked_for.values().map(|of| of.count).sum::<usize>();
         assert_eq!(acquires, asked_for, "the acquires");
@@ -246,13 +246,13 @@ impl<P: Mirror> Table<P> {
             assert_eq!((*count, *count > 0), (asked, true), "the acquires of {lock:?}");
         }
         for (lock, line) in &self.lines {
-            assert!(!line.numbers.is_empty(), "nobody waits in the line of {lock:?}");
-            assert_eq!(line.lane, self.lane_of(lock), "the line of {lock:?} is in another lane");
+            assert!(!line.numbers.is_empty(), "the queue of {lock:?} is empty");
+            assert_eq!(line.lane, self.lane_of(lock), "the queue of {lock:?} is in another lane");
             let touches = &self.lane(line.lane).touches;
             assert!(touches.contains(&(line.due, lock.clone())), "{lock:?} is not touched");
         }
         let in_lines: usize = self.lines.values().map(|line| line.numbers.len()).sum();
-        assert_eq!(in_lines, waiting, "the lines");
+        assert_eq!(in_lines, waiting, "the queues");
     }
 
     /// Counts an attempt that has lost its place.
@@ -429,7 +429,7 @@ impl<P: Mirror> Table<P> {
     /// Counts one acquire less of the lock.
     fn discount_asked_for(&mut self, lock: LockName) {
         match self.asked_for.entry(lock) {
-            Place::Vacant(of_lock) => debug_assert!(false, "{:?} was not asked for", of_lock.key()),
+            Place::Vacant(of_lock) => debug_assert!(false, "{:?} was not requested", of_lock.key()),
             Place::Occupied(last) if last.get().count == 1 => drop(last.remove()),
             Place::Occupied(mut of_lock) => of_lock.get_mut().count -= 1,
         }
@@ -437,7 +437,7 @@ impl<P: Mirror> Table<P> {
 
     fn line_up(&mut self, number: u64) {
         let Some(entry) = self.get(number) else {
-            debug_assert!(false, "{number} lines up and is in no table");
+            debug_assert!(false, "{number} queues but is not in the table");
             return;
         };
         let (lock, lane) = (entry.lock.clone(), entry.lane);
@@ -445,7 +445,7 @@ impl<P: Mirror> Table<P> {
         let anchor = entry.anchor;
         if let Some(line) = self.lines.get_mut(&lock) {
             let is_new = line.numbers.insert(number);
-            debug_assert!(is_new, "{number} was in line");
+            debug_assert!(is_new, "{number} was queued already");
             line.period = line.period.min(period);
             let due = anchor + line.period;
             return self.touch_by(&lock, due);
@@ -459,20 +459,20 @@ impl<P: Mirror> Table<P> {
 
     fn step_out(&mut self, number: u64) {
         let Some(lock) = self.get(number).map(|entry| entry.lock.clone()) else {
-            debug_assert!(false, "{number} steps out and is in no table");
+            debug_assert!(false, "{number} leaves the queue but is not in the table");
             return;
         };
         let Some(line) = self.lines.get_mut(&lock) else {
-            debug_assert!(false, "{number} steps out of no line");
+            debug_assert!(false, "{number} leaves no queue");
             return;
         };
         let was_there = line.numbers.remove(&number);
-        debug_assert!(was_there, "{number} steps out of another's line");
+        debug_assert!(was_there, "{number} leaves another queue");
         if line.numbers.is_empty() {
             let (due, lane) = (line.due, line.lane);
             self.lines.remove(&lock);
             let was_due = self.lanes[usize::from(lane)].touches.remove(&(due, lock));
-            debug_assert!(was_due, "a line without a touch");
+            debug_assert!(was_due, "a queue without a touch");
         }
     }
 
@@ -488,7 +488,7 @@ impl<P: Mirror> Table<P> {
         let before = std::mem::replace(&mut line.due, due);
         let touches = &mut self.lanes[usize::from(line.lane)].touches;
         let was_due = touches.remove(&(before, lock.clone()));
-        debug_assert!(was_due, "the line of {lock:?} without a touch");
+        debug_assert!(was_due, "the queue of {lock:?} without a touch");
         touches.insert((due, lock.clone()));
     }
 }

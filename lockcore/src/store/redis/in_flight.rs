@@ -143,7 +143,7 @@ impl InFlight {
         self.end(replied);
     }
 
-    #[allow(clippy::boxed_local, reason = "without its box all of it would be copied once more")]
+    #[allow(clippy::boxed_local, reason = "unboxed, the whole value would be copied again")]
     fn end(self: Box<Self>, replied: Replied) {
         let Self { batch, then, .. } = *self;
         then.take(batch, replied);

@@ -132,7 +132,7 @@ pub(crate) async fn check_settings(link: &CommandLink, is_watched: bool) -> Resu
     // Only reported if min-replicas-to-write and min-replicas-max-lag are set.
     if is_watched && info.of("min_slaves_good_slaves").is_empty() {
         warn!(
-            "an old primary that comes back grants locks until the sentinels demote it: set \
+            "a returning old primary grants locks until the sentinels demote it: set \
              min-replicas-to-write to 1 or more and min-replicas-max-lag to 2 on all servers"
         );
     }

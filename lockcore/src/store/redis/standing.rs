@@ -248,7 +248,7 @@ impl Mark {
                 "the server has replicas, which may be promoted"
             }
             "master" if !replid2.is_empty() && replid2 != NO_ID => {
-                "the server is a replica that was promoted: restart it"
+                "the server is a promoted replica: restart it"
             }
             "master" => {
                 // In whole seconds, of a clock that is read now and then.
