@@ -157,7 +157,7 @@ async fn a_server_that_takes_no_client_is_told_in_its_words_and_tls_is_not_blame
     }
     // twemproxy: no word at all.
     let (url, serving) = says_and_hangs_up("", true).await;
-    refused(&url, LockErrorKind::Unavailable, &["said nothing", "a proxy", "rediss://"]).await;
+    refused(&url, LockErrorKind::Unavailable, &["sent nothing", "a proxy", "rediss://"]).await;
     serving.abort();
     // Bytes that are no reply.
     let (url, serving) = says_and_hangs_up("\x15\x03\x03\0\x02\x02\x46", true).await;

@@ -252,5 +252,5 @@ async fn what_cannot_be_required_is_refused_and_named() {
     }
     let builder = Locks::builder().require_replicas(1, second);
     let error = builder.on_memory(&lockcore::MemoryStore::new()).expect_err("refused");
-    assert!(error.to_string().contains("in memory"), "{error}");
+    assert!(error.to_string().contains("in-memory"), "{error}");
 }
