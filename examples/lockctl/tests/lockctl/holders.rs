@@ -71,7 +71,7 @@ async fn all_locks_of_a_server_are_found_by_the_names_that_commands_take_and_not
     let shown = run(&url, ["holders", "b"]).await;
     assert_eq!((shown.stdout.as_str(), shown.stderr.as_str()), ("b  free\n", ""), "{shown:?}");
     let terminal = Terminal::start(&url, &["holders", "b"]);
-    terminal.until(&["b  free", "did you mean that of --namespace shop?"]).await;
+    terminal.until(&["b  free", "did you mean the lock in --namespace shop?"]).await;
 }
 
 #[tokio::test]
@@ -87,5 +87,5 @@ async fn of_too_many_locks_the_first_are_shown_and_that_there_are_more() {
     redis.ask::<()>(redis::cmd("EVAL").arg(copies).arg(0).arg(member)).await;
     let shown = run(&url, ["holders", "--all"]).await;
     assert_eq!((shown.code, shown.stdout.lines().count()), (Some(0), 20_000));
-    shown.says(0, "the first 20000: there are more");
+    shown.says(0, "the first 20000 locks are shown: there are more");
 }
