@@ -313,7 +313,7 @@ async fn a_visitor_freezes_a_buyer_and_sees_its_late_write_refused() {
     phone.until_text("#faults-refused", "1").await;
     phone.until_text_has("#buyer-4 .doing", "killed").await;
     let places =
-        r#"[...document.querySelectorAll("[data-place^=place]")].map((entry) => entry.id)"#;
+        r#"[...document.querySelectorAll("[data-place^=position]")].map((entry) => entry.id)"#;
     assert_ne!(phone.strings(places).await, Vec::<String>::new());
     let wide = phone.number("document.documentElement.scrollWidth").await;
     assert!(wide <= 360, "it scrolls sideways: {wide}");

@@ -53,7 +53,7 @@ impl Confirmation {
     pub(crate) fn check_outage(&self, leaves_in_outage: bool) -> Result<(), ConfigError> {
         match self.by {
             ConfirmedBy::Fsync { .. } if leaves_in_outage => {
-                let range = "unset with require_fsync (fail_open of lock-tower sets it): a slow \
+                let range = "left out with require_fsync (fail_open of lock-tower sets it): a slow \
                              disk would have callers go on without the lock";
                 Err(ConfigError::new("leave_in_outage", "set", range))
             }
@@ -77,8 +77,8 @@ impl Confirmation {
     pub(crate) fn check_connections(&self, are_of_user: bool) -> Result<(), ConfigError> {
         match self.by {
             ConfirmedBy::Fsync { .. } if are_of_user => Err(self.refused(
-                "unset with your own client, configuration or pool, which has separate time-outs: \
-                 pass a URL",
+                "left out with a client, a configuration or a pool of yours, which has time-outs \
+                 of its own: give a URL",
             )),
             ConfirmedBy::Fsync { .. } | ConfirmedBy::Replicas(_) => Ok(()),
         }
