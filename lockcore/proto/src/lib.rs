@@ -12,6 +12,55 @@
 //!
 //! The other items are the vocabulary shared by these modules.
 //!
+//! # Glossary
+//!
+//! | term | meaning | in the code |
+//! |---|---|---|
+//! | acquire | the command that takes a lock or queues for it | [`Command::Acquire`] |
+//! | attempt | a caller's try to acquire, from its begin to its outcome | [`node::Request`] |
+//! | batch | consecutive waiters of a node that are granted a lock as one hold | `run`, [`MAX_RUN`] |
+//! | clock, moment | server time in µs since the epoch; the node's own time | [`node::Moment`] |
+//! | command | what a node asks of a lock, as a value | [`Command`] |
+//! | demand | how much of a name is requested: everything, a read, permits | [`Demand`] |
+//! | driver | the code around a core: the mutex, the store, the wake-ups | |
+//! | effect | what the driver has to do after an event | [`node::Effect`] |
+//! | event (of a node) | a call of the core: a caller, a response, a message, a timer | [`node::Core::event`] |
+//! | event (for logs) | what is logged and counted | [`node::Note`] |
+//! | exclusive, shared hold | a hold of everything; a read or permits | `Held::Whole`, `Held::Parts` |
+//! | fast path | an acquire or a release without a script | [`node::Way::Fast`] |
+//! | fence | keeps attempts behind a fast acquire of the same lock | `node::fence` |
+//! | fencing token | a number that rises with each grant of a name | [`FencingToken`] |
+//! | flag | what a command has to read beside the lock key: a queue, tombstones | [`queue::Mark`] |
+//! | grace lease | the short lease of a handed-off lock, until the first renewal | [`claim_ms`] |
+//! | grant | the server gives a lock to a member | [`Grant`] |
+//! | hand-off | a release that grants the lock to the next waiter | |
+//! | hold, holder | a granted lock until its release or expiry, and its member | |
+//! | lane | the requests and timers for one server | |
+//! | layout | a kind of keys, members and scripts: ours or Redisson's | [`layout::Layout`] |
+//! | lease | how long the server keeps a lock without a renewal | [`Terms::lease`] |
+//! | leave | the command that takes members out of the queue, or releases them | [`Command::Leave`] |
+//! | liveness deadline | until then the server believes a node's waiters alive | [`PATIENCE_MS`] |
+//! | lock key | the Redis key that stores the holder | [`queue::Door`], `door` |
+//! | lost position | the server no longer knows a waiter: it queues again at the tail | `PlaceLost` |
+//! | member | an attempt or a hold as the server stores it | [`Member`] |
+//! | message | what a server sends to a node without a request | [`Event`] |
+//! | name | what is locked, as callers spell it | [`LockName`] |
+//! | node | a process as the server knows it | [`NodeId`] |
+//! | orphan | a member without an attempt here, which is released | `stray` |
+//! | position | the number of waiters ahead | [`Acquired::Queued`] |
+//! | release | the command that ends a hold | [`Command::Release`] |
+//! | renewal | the command that extends leases | [`Command::Renew`] |
+//! | request, response | a command under way to the store, and what comes back | [`node::Ask`], [`Answer`] |
+//! | round | the next member of an attempt that lost its position | |
+//! | score | the number by which the queue is sorted | `place` |
+//! | set aside | a skipped member that keeps its score for 15 s | [`queue::Passed`] |
+//! | skip | grant to the next waiter because a node is not connected | `passed over` |
+//! | token lower bound | new tokens of a node are above everything it has seen | `floor` |
+//! | tombstone | refuses late copies of an acquire | `gone` |
+//! | touch | the command that keeps waiters alive and returns their state | [`Command::Touch`] |
+//! | unsent, parked | an attempt that waits for its turn; one whose request failed | |
+//! | waiter | an attempt in the queue | |
+//!
 //! # How a driver drives it
 //!
 //! A driver owns a [`node::Core`] and a store, and carries requests and responses between them.

@@ -233,19 +233,18 @@ impl LocksBuilder {
     /// the server and the loss of its power. Off by default.
     ///
     /// The server needs `appendonly yes` and Redis or Valkey 7.2 or newer, and the user `+waitaof`:
-    /// connecting writes once and waits for the disk, and names the setting to change. `everysec` is
-    /// refused on Valkey and on Redis before 8.2, where `WAITAOF` does not wait for the disk; there
-    /// the user needs `+config|get`, too. A grant that
-    /// is not on the disk in time is released, and refused with
-    /// [`Unavailable`](crate::LockErrorKind::Unavailable). A renewal counts in the same way: a
-    /// guard's [deadline](crate::LockGuard::deadline) follows the last renewal on the disk. So a
-    /// hold is lost when the disk takes longer than the lease.
+    /// connecting writes once and waits for the disk, and names the setting to change. `everysec`
+    /// is refused on Valkey and on Redis before 8.2, where `WAITAOF` does not wait for the disk;
+    /// there the user needs `+config|get`, too. A grant that is not on the disk in time is
+    /// released, and refused with [`Unavailable`](crate::LockErrorKind::Unavailable). A renewal
+    /// counts in the same way: a guard's [deadline](crate::LockGuard::deadline) follows the last
+    /// renewal on the disk. So a hold is lost when the disk takes longer than the lease.
     ///
     /// The longest time for the disk is that of [`require_replicas`](Self::require_replicas), else
     /// the [`request_timeout`](Self::request_timeout). It has to be below a third of each lease:
     /// building and requests refuse a shorter one. With `require_replicas(n, …)` *n* replicas have
-    /// to have the write on their disks, too (`WAITAOF 1 n`), and a replica without `appendonly yes`
-    /// does not count. `WAITAOF` uses the four connections of `require_replicas`.
+    /// to have the write on their disks, too (`WAITAOF 1 n`), and a replica without `appendonly
+    /// yes` does not count. `WAITAOF` uses the four connections of `require_replicas`.
     ///
     /// Not for a store in memory, a quorum, a [`redis::Client`](crate::Servers) or a pool of yours,
     /// nor with [`leave_in_outage`](crate::LockRequest::leave_in_outage), which the layers'
@@ -339,7 +338,8 @@ impl LocksBuilder {
     ///
     /// # Errors
     /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) if an option is out of its range, or
-    /// if [`require_replicas`](Self::require_replicas) or [`require_fsync`](Self::require_fsync) is set.
+    /// if [`require_replicas`](Self::require_replicas) or [`require_fsync`](Self::require_fsync) is
+    /// set.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -352,7 +352,8 @@ impl LocksBuilder {
     ///
     /// # Errors
     /// [`InvalidOption`](crate::LockErrorKind::InvalidOption) if an option is out of its range, or
-    /// if [`require_replicas`](Self::require_replicas) or [`require_fsync`](Self::require_fsync) is set.
+    /// if [`require_replicas`](Self::require_replicas) or [`require_fsync`](Self::require_fsync) is
+    /// set.
     ///
     /// # Panics
     /// Outside a tokio runtime.

@@ -1,5 +1,5 @@
-//! A server with an append-only file that loses its power under load, again and again, and the cost:
-//! leases that overlapped, tokens that fell, and updates that were lost without a fence.
+//! A server with an append-only file that loses its power under load, again and again, and the
+//! cost: leases that overlapped, tokens that fell, and updates that were lost without a fence.
 
 use std::fmt;
 use std::iter::Sum;

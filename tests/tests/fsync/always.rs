@@ -1,4 +1,5 @@
-//! `appendfsync always`, on any server with WAITAOF: each way to a grant, and what may come between.
+//! `appendfsync always`, on any server with WAITAOF: each way to a grant, and what may come
+//! between.
 
 use std::time::Duration;
 

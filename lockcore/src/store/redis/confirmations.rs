@@ -1,5 +1,6 @@
 //! Grants and renewals that count only once their writes are confirmed: connections of their own,
-//! since WAIT and WAITAOF keep their connection busy until the replicas and the disk have the writes.
+//! since WAIT and WAITAOF keep their connection busy until the replicas and the disk have the
+//! writes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -283,8 +284,8 @@ impl ConfirmedBy {
         Ok(detail.map(|detail| StoreError::refused(LockErrorKind::Unavailable, detail)))
     }
 
-    /// The reason why a write does not count after this error in place of a number of copies. `None`
-    /// leaves that open.
+    /// The reason why a write does not count after this error in place of a number of copies.
+    /// `None` leaves that open.
     fn refusal_to_wait(self, error: &StoreError) -> Option<StoreError> {
         let advice = match self {
             Self::Replicas(_) => return None,

@@ -21,8 +21,8 @@ local function renew_part(door, member, lease)
       call('PEXPIREAT', reduced, needed)
     end
   else
-    -- Changes nothing, and is a write, for WAIT and WAITAOF. ZADD after it is allowed when memory is
-    -- full.
+    -- Changes nothing, and is a write, for WAIT and WAITAOF. ZADD after it is allowed when memory
+    -- is full.
     call('PEXPIRE', door, left)
   end
   call('ZADD', holds, string.format('%d', now + lease), member)
