@@ -114,7 +114,7 @@ pub(crate) trait Store: Send + Sync + fmt::Debug + 'static {
     /// Like [`send`](Self::send), for renewals, and then waits until their writes are confirmed.
     /// Only used if a [`Confirmation`](confirmation::Confirmation) is set.
     fn confirm(&self, batch: Batch, then: Then) {
-        let error = "this store confirms no writes";
+        let error = "this store does not confirm writes";
         then.take(batch, Err(StoreError::refused(LockErrorKind::Unsupported, error)));
     }
 

@@ -360,7 +360,7 @@ impl LocksBuilder {
     pub fn on_memory(self, store: &MemoryStore) -> Result<Locks, LockError> {
         self.check()?;
         if let Some(confirmation) = self.confirmation() {
-            let range = "left out: a store in memory has neither replicas nor a disk";
+            let range = "unset: in-memory stores have neither replicas nor a disk";
             return Err(confirmation.refused(range).into());
         }
         Ok(Locks::of_node(self.memory_node(store, new_node(), None)))

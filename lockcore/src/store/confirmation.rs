@@ -40,9 +40,9 @@ impl Confirmation {
         match self.by {
             ConfirmedBy::Fsync { .. } if self.timeout >= lease / 3 => {
                 let value =
-                    format!("on with a time-out of {:?} and a lease of {lease:?}", self.timeout);
-                let range = "below a third of the lease with its time-out: shorten the time-out of \
-                             require_replicas, or else the request_timeout, or lengthen the lease";
+                    format!("on with a timeout of {:?} and a lease of {lease:?}", self.timeout);
+                let range = "used with a timeout below a third of the lease: shorten the timeout \
+                    of require_replicas, otherwise the request_timeout, or lengthen the lease";
                 Err(ConfigError::new(self.option(), value, range))
             }
             ConfirmedBy::Fsync { .. } | ConfirmedBy::Replicas(_) => Ok(()),
@@ -53,8 +53,8 @@ impl Confirmation {
     pub(crate) fn check_outage(&self, leaves_in_outage: bool) -> Result<(), ConfigError> {
         match self.by {
             ConfirmedBy::Fsync { .. } if leaves_in_outage => {
-                let range = "left out with require_fsync (fail_open of lock-tower sets it): a slow \
-                             disk would have callers go on without the lock";
+                let range = "unset with require_fsync (fail_open of lock-tower sets it): with a \
+                    slow disk, callers would continue without the lock";
                 Err(ConfigError::new("leave_in_outage", "set", range))
             }
             ConfirmedBy::Fsync { .. } | ConfirmedBy::Replicas(_) => Ok(()),
@@ -77,8 +77,8 @@ impl Confirmation {
     pub(crate) fn check_connections(&self, are_of_user: bool) -> Result<(), ConfigError> {
         match self.by {
             ConfirmedBy::Fsync { .. } if are_of_user => Err(self.refused(
-                "left out with a client, a configuration or a pool of yours, which has time-outs \
-                 of its own: give a URL",
+                "unset with your own client, configuration or pool, which have their own timeouts: \
+                 connect with a URL",
             )),
             ConfirmedBy::Fsync { .. } | ConfirmedBy::Replicas(_) => Ok(()),
         }

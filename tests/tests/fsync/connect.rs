@@ -40,7 +40,7 @@ async fn a_client_a_configuration_and_a_pool_of_the_user_are_refused() {
     let client = || redis::Client::open(URL).expect("a URL");
     let config = || deadpool_redis::Config::from_url(URL);
     let pool = config().create_pool(Some(deadpool_redis::Runtime::Tokio1)).expect("a pool");
-    let words = ["require_fsync", "give a URL"];
+    let words = ["require_fsync", "connect with a URL"];
     for error in [
         soon("an answer", fsync().connect(client())).await.expect_err("refused"),
         soon("an answer", fsync().connect(config())).await.expect_err("refused"),

@@ -74,8 +74,8 @@ impl LocksBuilder {
             return Err(ConfigError::new("max_lease", value, "100 ms to 24 h").into());
         }
         if let Some(confirmation) = self.confirmation() {
-            let range = "unset: quorum primaries have no replicas, and counts after a \
-                         restart once it has forgotten nothing for the longest lease";
+            let range = "unset: quorum primaries have no replicas, and count after a restart once \
+                they have lost nothing for the longest lease";
             return Err(confirmation.refused(range).into());
         }
         let set = [

@@ -248,8 +248,8 @@ fn waits_for_disk(hello: &Hello) -> bool {
 }
 
 /// The reason why a policy of the server is refused.
-const ONLY_ALWAYS: &str = "set it to always, since WAITAOF of this server waits for the disk only \
-                           then; or use Redis 8.2 or newer";
+const ONLY_ALWAYS: &str = "set it to always, because this server's WAITAOF waits for the disk only \
+    then; or use Redis 8.2 or newer";
 
 impl ConfirmedBy {
     /// The command that waits for the copies of the writes of its connection.
@@ -275,7 +275,7 @@ impl ConfirmedBy {
                 match redis::from_redis_value::<(u32, u32)>(answer)? {
                     (0, _) => Some(NOT_ON_DISK.to_owned()),
                     (_, count) if count < wanted => Some(format!(
-                        "the write was on the disks of {count} of {wanted} replicas in time"
+                        "the write reached the disks of {count} of {wanted} replicas in time"
                     )),
                     _ => None,
                 }
@@ -310,7 +310,7 @@ impl ConfirmedBy {
 
 /// The reason why a write does not count that the server did not report as fsynced.
 const NOT_ON_DISK: &str = "the write was not on the server's disk in time: set appendfsync to \
-                           always, or everysec, and look at the latency of the disk";
+    always or everysec, and check the disk's latency";
 
 async fn run(
     connection: Connection,

@@ -31,7 +31,8 @@ use crate::store::Standing;
 /// The prefix for the record's key, before the namespace.
 const KEY: &str = "lockcore:quorum";
 /// Why no record is written.
-const UNMARKED: &str = "the server has no quorum identity, and none is written: other primaries belong to another quorum, and no majority belongs to the quorum of this process";
+const UNMARKED: &str = "the server has no quorum identity, and none is written: other primaries \
+    belong to another quorum, and no majority belongs to the quorum of this process";
 /// The replication id on a server that was never a replica.
 const NO_ID: &str = "0000000000000000000000000000000000000000";
 
