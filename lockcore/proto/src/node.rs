@@ -1,5 +1,5 @@
-//! Every attempt and hold of one node, as one table without I/O: events go in with the time at
-//! which they happen, and effects come out.
+//! All attempts and holds of a node as a state machine without I/O: events go in with their time,
+//! and effects come out.
 //!
 //! # Driving it
 //!
@@ -7,31 +7,33 @@
 //!
 //! # Implementation notes
 //!
-//! - *Ambiguity.* An acquire that was not answered may still run. Its member is never simply
-//!   forgotten: it is asked for again, or leaves with a tombstone.
-//! - *Anchor.* A lease is counted from the moment at which its request was sent. A grant that comes
-//!   as a message has no request; it is younger than the last answer that found the member waiting,
-//!   so it is counted from the request of that answer. Unless two copies of its acquire may have
-//!   run: then the message may tell of a grant that has lapsed since, and a renewal decides whether
-//!   it is held.
-//! - *Claim and confirming.* A hold that is handed over lasts a claim. One with less than half of
-//!   it left is renewed before its guard is handed out, so that no guard begins with its end.
-//! - *Doubt.* A server whose clock ran ahead has ended leases earlier than is thought here. Leases
-//!   from before are renewed: holds at once, grants before they are handed out.
-//! - *Lines.* Waiting members of one lock are touched together, in time and after every
-//!   interruption. Messages only save time: after any loss, the next touch asks the server and acts
-//!   on the answer.
-//! - *Places lost.* A member that the server no longer knows is never used again, or a late grant
-//!   of its old place would be taken for a new one: its attempt goes on in the next round, with a
-//!   new number, at the tail.
-//! - *Bursts.* An attempt for a lock that is asked for already goes with the next tick, together
-//!   with all that have come until then. The tick is due at once, and waits for no answer. The
-//!   first of a burst, and so every attempt that is alone, is sent by its caller.
-//! - *Fence.* While the node acquires a lock by the fast path, its next attempts for that lock wait
-//!   for the answer: see [`fence`].
-//! - *Order.* Effects run outside the table, so those of two events may overtake each other. No two
-//!   requests of one member are on their way whose order matters: a leave waits for the answer of
-//!   its acquire, and a release may overtake a renewal, whose answer then means nothing.
+//! - *Ambiguity.* An acquire without a response may still run. Its member is never just dropped:
+//!   the node sends the acquire again, or the member leaves with a tombstone.
+//! - *Anchor.* A lease is counted from the moment its request was sent. A grant received as a
+//!   message has no request, but is newer than the last response with the member waiting, so it is
+//!   counted from the request of that response. If two copies of the acquire may have run, the
+//!   message may report a grant that has expired since, and a renewal decides whether the lock is
+//!   held.
+//! - *Claim and confirming.* A handed-off hold has a claim as its lease. With less than half of the
+//!   claim left, the hold is renewed before its guard is handed out, so that no guard starts just
+//!   before its lease expires.
+//! - *Doubt.* A server whose clock ran ahead has expired leases earlier than assumed here. Earlier
+//!   leases are renewed: holds at once, grants before they are handed out.
+//! - *Queues.* All waiters of a lock are touched together, periodically and after every
+//!   interruption. Messages only save time: after any loss, the next touch queries the server, and
+//!   the node acts on the response.
+//! - *Lost positions.* A member unknown to the server is never used again, because a late grant of
+//!   its old position could be mistaken for a new grant: the attempt continues in the next round,
+//!   with a new member id, at the tail of the queue.
+//! - *Bursts.* An attempt for a lock with a pending acquire is sent by the next tick, together with
+//!   all attempts begun until then. This tick is due at once and waits for no response. The first
+//!   attempt of a burst, and so every lone attempt, is sent by the caller.
+//! - *Fence.* While the node acquires a lock by the fast path, further attempts for this lock wait
+//!   for the response: see [`fence`].
+//! - *Order.* Effects run outside the table, so the effects of two events may overtake each other.
+//!   Two requests of a member are never in flight together if their order matters: a leave waits
+//!   for the response to the acquire, and a release may overtake a renewal, whose response is then
+//!   ignored.
 
 mod activity;
 mod attempts;
@@ -88,12 +90,13 @@ use crate::terms::WhenBusy;
 use crate::token::FencingToken;
 use crate::{Acquired, Answer, Command, Event, Leaving, Left, Link, Mode, Released, Renewed};
 
-/// Most events of one kind that are handled at once: others want the table too.
+/// Maximum number of entries handled at once, because others need the table too.
 const MAX_AT_ONCE: usize = 256;
-/// Most entries that a tick makes due after a new connection. The others are left time to go out.
+/// Maximum number of entries made due by a tick after a reconnect, so that earlier entries are sent
+/// first.
 const MADE_DUE: usize = MAX_AT_ONCE / 4;
-/// The maximum size of a table that is checked after each event. A larger one is checked the less
-/// often the larger it is, so that a check costs the less for each event.
+/// Maximum size of a table checked after each event. The larger a table is beyond this, the rarer
+/// the checks, so that the cost per event falls.
 #[cfg(debug_assertions)]
 const CHECKED: usize = 64;
 const TOO_MANY_AT_ONCE: &str = "too many concurrent acquires in this Locks: the request was not \
@@ -102,29 +105,29 @@ const TOO_MANY_AT_ONCE: &str = "too many concurrent acquires in this Locks: the 
 /// The settings of a core.
 #[derive(Debug, Clone)]
 pub struct Rules {
-    /// Whether a grant that came as a message is renewed before it is handed out.
+    /// Whether a grant received as a message is renewed before it is handed out.
     pub confirm_grants: bool,
     /// Whether a grant or a renewal counts only once the store has confirmed its write: on replicas
     /// or on disk.
     pub confirms_writes: bool,
-    /// The layout of the keys.
+    /// The key layout.
     pub layout: &'static dyn Layout,
-    /// The most acquires that are repeated on their way in each lane at once: a time-out is to
-    /// measure the server, not our own queue there. 64 by default.
+    /// Maximum number of repeated acquires in flight per lane: a timeout must measure the server,
+    /// not our own queue there. 64 by default.
     pub window: usize,
-    /// The most acquires of callers on their way in each lane at once, for the same reason; the
-    /// others are sent in the order in which they came. 256 by default: each takes the server some
-    /// 60 µs, so all of them are answered long before the first times out, however many callers
-    /// there are. Twice as many leaves may be on their way beside them.
+    /// Maximum number of caller acquires in flight per lane, for the same reason; further acquires
+    /// are sent in the order of arrival. 256 by default: each takes the server some 60 µs, so all
+    /// responses arrive long before the first timeout, however many callers there are. Twice as
+    /// many leaves may be in flight as well.
     pub acquires: usize,
-    /// The most members of a run of this node: so many that wait one behind the other for one lock
-    /// are granted it together. 1 grants each of them alone. [`MAX_RUN`](crate::MAX_RUN) at most.
+    /// Maximum batch size: up to this many consecutive waiters of this node are granted a lock
+    /// together. 1 grants each waiter alone. At most [`MAX_RUN`](crate::MAX_RUN).
     pub runs: usize,
-    /// The server's time at the moment zero, µs since the epoch: attempts are numbered by the time
-    /// at which they begin. Without one they are counted.
+    /// The server's time at moment zero, in µs since the epoch: attempts are numbered by their
+    /// begin time. If `None`, they are numbered consecutively.
     pub born_us: Option<u64>,
-    /// The seed of the random times that part requests which would be due together; zero parts
-    /// none.
+    /// The seed of the random delays between requests otherwise due together; zero disables the
+    /// delays.
     pub seed: u64,
 }
 
@@ -143,55 +146,55 @@ impl Default for Rules {
     }
 }
 
-/// The numbers of entries, by their kind.
+/// The number of entries of each kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Attempts that wait for their outcome.
+    /// Attempts without an outcome.
     pub attempts: usize,
     /// Holds with a guard, and offers.
     pub holds: usize,
-    /// Holds and places that the server is still to be told of.
+    /// Members whose release or leave is not acknowledged by the server yet.
     pub given_back: usize,
-    /// The members that were given up untold, since the start.
+    /// Members given up without an acknowledgement by the server, since the start.
     pub failed: usize,
-    /// Places lost since the start.
+    /// Queue positions lost since the start.
     pub places_lost: u64,
 }
 
 /// The outcome of an attempt for its caller.
 #[derive(Debug)]
 pub enum Outcome {
-    /// No outcome yet: the caller is woken.
+    /// No outcome yet: the caller is woken later.
     Waits,
-    /// The lock; the caller has it from now on.
+    /// The lock is granted, and belongs to the caller from now on.
     Granted {
-        /// The member's number.
+        /// The member id.
         number: u64,
-        /// The token of this hold.
+        /// The fencing token of this hold.
         token: FencingToken,
         /// The start of the hold.
         since: Moment,
-        /// The time from the attempt's begin to that of the hold.
+        /// The time between the begin of the attempt and of the hold.
         waited: Duration,
     },
-    /// No lock.
+    /// The attempt ended without the lock.
     Refused(Refusal),
 }
 
-/// The way in which a guard is given back.
+/// How a guard is released.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GivenBack {
-    /// By this request, which the caller sends.
+    /// By this request, sent by the caller.
     By(Ask),
-    /// Others of its run have the hold now. [`Mirror::returned`] tells whether the server still had
-    /// it.
+    /// Other members of the batch keep the hold. [`Mirror::returned`] reports whether the server
+    /// still had it.
     InRun,
-    /// It was taken away before: there is nothing to give back.
+    /// The hold was lost earlier: there is nothing to release.
     Nothing,
 }
 
 impl GivenBack {
-    /// The request that gives it back.
+    /// Returns the release request, if there is one.
     pub fn request(self) -> Option<Ask> {
         match self {
             Self::By(ask) => Some(ask),
@@ -200,44 +203,44 @@ impl GivenBack {
     }
 }
 
-/// All attempts and holds of a node. `P` is the driver's own part of each entry.
+/// All attempts and holds of a node. `P` is the driver's part of each entry.
 #[derive(Debug, Clone)]
 pub struct Core<P> {
     node: NodeId,
     rules: Rules,
     table: Table<P>,
     runs: Runs<P>,
-    /// The lane with which the present tick begins.
+    /// The first lane of the current tick.
     first_lane: usize,
-    /// Lines behind this one are touched if they were not since then: messages may have been
+    /// Queues after this name are touched unless touched since that moment: messages may have been
     /// missed.
     recheck: Option<(Bound<LockName>, Moment)>,
-    /// Holds behind this one are renewed if they were not since then: the server may have forgotten
-    /// them.
+    /// Holds from this member id on are renewed unless requested since that moment: the server may
+    /// have lost them.
     renew_all: Option<(u64, Moment)>,
     commands: Link,
     subscription: Link,
     next_attempt: u64,
     last_success: Moment,
-    /// The time between the last answer and its request.
+    /// The time between the last response and its request.
     round_trip: Duration,
     last_readings: BTreeMap<u16, ClockReading>,
     recent_releases: RecentReleases,
     has_fast_path: bool,
     busy: BusyNames,
-    /// The moment of the present event.
+    /// The moment of the current event.
     now: Moment,
     effects: Vec<Effect<P>>,
     /// The number of events so far.
     #[cfg(debug_assertions)]
     events: usize,
-    /// Leases that were asked for before this time may end earlier than is thought here.
+    /// Leases requested before this moment may expire earlier than assumed here.
     doubt: Moment,
     is_closed: bool,
 }
 
 impl<P: Mirror> Core<P> {
-    /// An empty table.
+    /// Creates an empty table.
     pub fn new(node: NodeId, rules: Rules) -> Self {
         Self {
             node,
@@ -265,7 +268,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Begins an event at this moment: the method that follows tells which.
+    /// Begins an event at this moment; the next method call defines the event.
     pub fn event(&mut self, now: Moment) -> &mut Self {
         #[cfg(debug_assertions)]
         self.check_now_and_then();
@@ -273,8 +276,8 @@ impl<P: Mirror> Core<P> {
         self
     }
 
-    /// Takes the effects of all events so far, in their order. Their releases and leaves are among
-    /// these effects, and wait for no tick.
+    /// Returns the effects of all events so far, in order. Releases and leaves are included at
+    /// once, without a tick.
     pub fn drain(&mut self) -> Vec<Effect<P>> {
         if self.table.has_to_send() {
             self.send_passed();
@@ -283,7 +286,7 @@ impl<P: Mirror> Core<P> {
         std::mem::take(&mut self.effects)
     }
 
-    /// Checks what the event before has left, unless the table is so large that it takes too long.
+    /// Checks the state after the previous event, unless the table is too large to do so each time.
     #[cfg(debug_assertions)]
     fn check_now_and_then(&mut self) {
         self.events += 1;
@@ -313,8 +316,8 @@ impl<P: Mirror> Core<P> {
 
     // Events from callers.
 
-    /// An attempt begins; its caller sends the acquire, unless it goes with the next tick or is
-    /// parked. Nothing if the node is closed.
+    /// Begins an attempt. The caller sends the acquire, unless the next tick sends it or the
+    /// attempt is backing off. Returns `None` if the node is closed.
     pub fn begin(&mut self, request: Request, mirror: P) -> Option<(u64, Option<Ask>)> {
         let now = self.now;
         if self.is_closed {
@@ -335,8 +338,8 @@ impl<P: Mirror> Core<P> {
         };
         let new = NewMember { node, number, lease_ms, demand, service, label: &label };
         let member = self.rules.layout.member(new);
-        // Those that ask for one lock at once go together with the next tick, which is due now. Of
-        // other locks, none takes the room of those that came before.
+        // Concurrent attempts for one lock are sent together by the next tick, which is due now.
+        // Attempts for other locks never take room from earlier attempts.
         let lane = self.table.lane(self.table.lane_of(&lock));
         let has_room = lane.unsent.len() < self.room_to_ask(lane);
         let fence = self.fence(&lock, &member);
@@ -346,7 +349,7 @@ impl<P: Mirror> Core<P> {
         Some((attempt, ask))
     }
 
-    /// Whether the first acquire of an attempt is on its way, and [`take`](Self::take) has no
+    /// Returns whether the first acquire of an attempt is in flight and [`take`](Self::take) has no
     /// outcome yet.
     pub fn is_asking(&self, attempt: u64) -> bool {
         self.table.get(attempt << ROUND_BITS).is_some_and(|entry| {
@@ -354,9 +357,9 @@ impl<P: Mirror> Core<P> {
         })
     }
 
-    /// The moment since which an attempt waits for the store, if its acquire was not answered: its
-    /// begin. While its server answers others, an acquire that has not failed yet waits for its
-    /// turn, there or here.
+    /// Returns since when an attempt without a response has been waiting for the store: since its
+    /// begin. An acquire without a failure counts from the last response of its lane, if later,
+    /// because it waits for its turn, there or here.
     pub fn awaits_store(&self, attempt: u64) -> Option<Moment> {
         let entry = self.table.get(self.current(attempt)?)?;
         match entry.state {
@@ -368,7 +371,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Takes the outcome of an attempt. A grant is its caller's from now on.
+    /// Returns the outcome of an attempt. A grant belongs to the caller from now on.
     pub fn take(&mut self, attempt: u64) -> Outcome {
         let now = self.now;
         let Some(number) = self.current(attempt) else {
@@ -411,21 +414,23 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// The caller of an attempt has gone, or its time is up. Nothing of it stays behind. Returns
-    /// the reason why it was not answered, if that is neither the lock nor its caller: the store
-    /// was unavailable, or it was never sent.
+    /// Cancels an attempt whose caller is gone or has timed out. Nothing of it stays behind.
+    /// Returns why there was no response, if neither the lock nor the caller is the cause: the
+    /// store was unavailable, or the acquire was never sent.
     pub fn cancel(&mut self, attempt: u64) -> Option<StoreError> {
         let number = self.current(attempt)?;
         let entry = self.table.get(number)?;
         let unanswered = match &entry.state {
-            // The server has answered others meanwhile: this one was not sent for want of room.
+            // The server has sent other responses since: this acquire was not sent for lack of
+            // room.
             State::Unsent
                 if entry.mode == Mode::Try
                     && self.table.lane(entry.lane).traffic.last_success > entry.started =>
             {
                 Some(StoreError::refused(LockErrorKind::QueueFull, TOO_MANY_AT_ONCE))
             }
-            // One without an answer for a whole request timeout was parked with that error.
+            // After a request timeout without a response, the attempt is backing off with that
+            // error.
             State::Asking { error, .. } => error.clone().or_else(|| self.disconnected()),
             State::Parked { error } => Some(error.clone()),
             State::Unsent | State::Waiting | State::Confirming { .. } => self.disconnected(),
@@ -436,26 +441,25 @@ impl<P: Mirror> Core<P> {
         unanswered
     }
 
-    /// The reason why no command gets through; none while the connection stands, however slow the
-    /// server is.
+    /// Returns why no command gets through; `None` while connected, however slow the server is.
     fn disconnected(&self) -> Option<StoreError> {
         self.commands.why_down()
     }
 
-    /// A guard is given back, by a caller that sends the request itself.
+    /// Releases a guard; the caller sends the request.
     pub fn release(&mut self, number: u64) -> GivenBack {
         self.begin_release(number, None, true)
     }
 
-    /// A guard was dropped: its hold is given back at once, as by [`release`](Self::release), and
-    /// nobody waits for the answer.
+    /// Releases the hold of a dropped guard at once, like [`release`](Self::release), but nobody
+    /// waits for the response.
     pub fn dropped(&mut self, number: u64) {
         if let GivenBack::By(ask) = self.begin_release(number, None, false) {
             self.push(Effect::Send(ask));
         }
     }
 
-    /// Leaves a hold to expire: it is renewed no more, and its guards are told that it is lost.
+    /// Leaves a hold to expire: it is renewed no more, and its guards are notified of the loss.
     pub fn leak(&mut self, number: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
@@ -475,7 +479,7 @@ impl<P: Mirror> Core<P> {
 
     // Events from the store.
 
-    /// A request was answered.
+    /// Handles the response to a request.
     pub fn replied(&mut self, ask: &Ask, answer: &Answer) {
         self.succeeded(ask);
         self.compare_clocks(ask, answer);
@@ -494,8 +498,8 @@ impl<P: Mirror> Core<P> {
                     Released::Released => self.end(member),
                     Released::NotHeld => self.leave_after_release(member),
                 };
-                // Before the end is remembered: on a replica that took over, the member may wait
-                // still. Then its own release hands it the lock, and this answer tells of that.
+                // Must precede `remember_release`: on a promoted replica the member may still be
+                // queued, so its own release can grant it the lock, as reported in this reply.
                 self.absorb(ask, reply);
                 self.remember_release(number, &ask.lock, member);
             }
@@ -514,7 +518,7 @@ impl<P: Mirror> Core<P> {
                     true => Released::Released,
                     false => Released::NotHeld,
                 };
-                // A member that was served has left before, and its run goes on.
+                // A served member has left earlier, and the batch continues.
                 for Leaving { member, .. } in leaving.iter().filter(|one| !one.served) {
                     if self.leaves_with(member, leaving) {
                         self.run_released(member, Ok(outcome), ask.sent);
@@ -537,8 +541,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// The store did not confirm the write of a renewal. The `answer` to the renewal, if there is
-    /// one, names the members that are not held at all.
+    /// Handles a renewal whose write the store did not confirm. The response `answer`, if there is
+    /// one, names the members without a hold.
     pub fn unconfirmed(&mut self, ask: &Ask, answer: Option<&Answer>, error: &StoreError) {
         match answer {
             Some(_) => self.succeeded(ask),
@@ -556,7 +560,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// A request failed; whether it ran is for the error to say.
+    /// Handles a failed request; `error` states whether it may have run.
     pub fn unanswered(&mut self, ask: &Ask, error: &StoreError) {
         self.failed(ask, error);
         match &ask.command {
@@ -587,17 +591,17 @@ impl<P: Mirror> Core<P> {
                 self.table.touch_by(&lock, self.now + lines::TOUCH_RETRY);
                 self.push(Effect::Observe(Note::TouchFailed { lock, error: error.clone() }));
             }
-            // Its caller asks again, or gives the hold back.
+            // The caller retries, or releases the hold.
             Command::Reduce { member, .. } => self.run_cut(member, Err(error), self.now),
             Command::ForceRelease { .. } | Command::Inspect { .. } => {}
         }
     }
 
-    /// The server says something without having been asked.
+    /// Handles a message from the server.
     pub fn heard(&mut self, event: Event) {
         match event {
             Event::Granted { token, grants } => {
-                // An unknown one has left, and its leave gives the lock on.
+                // An unknown member has left, and the leave hands off the lock.
                 for (number, left_ms) in grants {
                     self.granted(number, token, left_ms, GrantSource::Message);
                 }
@@ -624,7 +628,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// The lock that a message grants, if one of its members is still known.
+    /// Returns the lock granted by a message, if one of the members is still known.
     pub fn lock_of(&self, event: &Event) -> Option<&LockName> {
         let known = |number: &u64| Some(&self.table.get(*number)?.lock);
         match event {
@@ -634,13 +638,13 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// The state of the connections has changed, or one of them is new.
+    /// Handles a connection change: a new state, or a new connection.
     pub fn linked(&mut self, commands: Link, subscription: Link) {
         let now = self.now;
         self.commands = commands;
         self.subscription = subscription;
         if self.commands.is_up() {
-            // It may lead to a server that has forgotten everything.
+            // The server behind it may have lost all data.
             self.renew_all = Some((0, now));
             self.recent_releases.reconnected();
         }
@@ -649,7 +653,7 @@ impl<P: Mirror> Core<P> {
             let is_parked = !self.table.lane(lane).parked.is_empty();
             let traffic = self.table.traffic(lane);
             if !is_up {
-                // Nothing is sent until they are back.
+                // Nothing is sent until both connections are back.
                 traffic.retry_at = None;
             } else if is_parked {
                 (traffic.pause, traffic.retry_at) = (attempts::FIRST_RETRY, Some(now));
@@ -657,24 +661,25 @@ impl<P: Mirror> Core<P> {
         }
         if is_up {
             self.check_lines();
-            // A revocation may be among the missed messages. All that was sent so far is doubted.
+            // A revocation may be among the missed messages, so all requests sent so far are in
+            // doubt.
             self.doubt = now + Duration::from_micros(1);
         }
     }
 
-    // Questions of others.
+    // Queries.
 
-    /// The numbers of entries, by their kind.
+    /// The number of entries of each kind.
     pub fn counts(&self) -> Counts {
         *self.table.counts()
     }
 
-    /// The moment at which a request last succeeded.
+    /// Returns when a request last succeeded.
     pub fn last_success(&self) -> Moment {
         self.last_success
     }
 
-    /// The time between the last answer and its request; zero before the first answer.
+    /// Returns the time between the last response and its request; zero before the first response.
     pub fn round_trip(&self) -> Duration {
         self.round_trip
     }

@@ -1,4 +1,4 @@
-//! A view of the waits and holds of a node for people.
+//! A human-readable view of the attempts and holds of a node.
 
 use super::{Core, MAX_AT_ONCE};
 use crate::member::Member;
@@ -6,45 +6,45 @@ use crate::name::LockName;
 use crate::node::entry::{Caller, Mirror, State};
 use crate::node::moment::Moment;
 
-/// One wait or hold.
+/// A waiting attempt or a hold.
 #[derive(Debug)]
 pub struct Activity<'a, P> {
     /// The lock.
     pub lock: &'a LockName,
     /// The member, with its label and demand.
     pub member: &'a Member,
-    /// Whether it waits or holds.
+    /// Whether the member is waiting or holding.
     pub stage: Stage,
-    /// The moment at which the wait or the hold began.
+    /// When the wait or the hold began.
     pub since: Moment,
-    /// The driver's own part of the entry.
+    /// The driver's part of the entry.
     pub mirror: &'a P,
 }
 
 /// The stage of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// It waits.
+    /// Waiting.
     Waiting,
-    /// It holds, or is offered the lock.
+    /// Holding, or offered the lock.
     Holding,
-    /// Its hold is lost, and its guard is still there.
+    /// The hold is lost, but the guard still exists.
     Lost,
 }
 
 impl<P: Mirror> Core<P> {
-    /// Shows the waits and holds from this number on, in the order in which their attempts began: a
-    /// bounded part of them. Returns where to go on.
+    /// Shows a bounded number of attempts and holds from this member id on, in the order in which
+    /// the attempts began. Returns where to continue.
     pub fn each_from(&self, from: u64, mut show: impl FnMut(Activity<'_, P>)) -> Option<u64> {
         let mut shown = 0;
-        // Looking costs something, too.
+        // Skipped entries cost time, too.
         for (looked, (number, entry)) in self.table.entries().range(from..).enumerate() {
             if shown == MAX_AT_ONCE || looked == 4 * MAX_AT_ONCE {
                 return Some(*number);
             }
             let (stage, since) = match &entry.state {
                 State::Held(lease) | State::Offered(lease) => (Stage::Holding, lease.since),
-                // That of a run is no guard's.
+                // A lost batch hold belongs to no guard.
                 State::Lost { since } if !self.runs.contains(*number) => (Stage::Lost, *since),
                 _ if entry.is_attempt() && entry.caller == Caller::Waits => {
                     (Stage::Waiting, entry.started)

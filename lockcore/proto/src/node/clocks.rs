@@ -1,12 +1,14 @@
-//! The server's clock beside the node's.
+//! Comparison of the server's clock with the node's.
 //!
-//! Leases end by the server's clock and are counted here by the node's. Where that one stood still
-//! unnoticed, as it may while a virtual machine is paused, or the server's was set forward, leases
-//! end earlier than is thought here. How far the server's clock got since its last answer shows it.
-//! The answer is only a reason to ask: a clock that is set takes no hold away.
+//! Leases expire by the server's clock and are counted here by the node's. If the node's clock
+//! stopped unnoticed, as it may while a virtual machine is paused, or the server's clock was set
+//! forward, leases expire earlier than assumed here. The progress of the server's clock since the
+//! last response reveals this. The response only triggers a renewal: a changed clock takes no hold
+//! away.
 //!
-//! The servers of a Redis Cluster have clocks of their own, so an answer is compared with the last
-//! one of the same slot. After a slot has moved it may be another clock: that renews holds in vain.
+//! The servers of a Redis Cluster have separate clocks, so a response is compared with the last
+//! response of the same slot. After a slot has moved, the clock may be a different one: then holds
+//! are renewed in vain.
 
 use std::time::Duration;
 
@@ -17,27 +19,27 @@ use crate::node::entry::Mirror;
 use crate::node::lease;
 use crate::node::moment::Moment;
 
-/// The last answer of a server, by both clocks.
+/// The last response of a server, by both clocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClockReading {
-    /// The time of the server's clock, µs.
+    /// The server's time, in µs.
     at_us: u64,
-    /// The earliest moment at which it can have been answered, by the node's clock.
+    /// The earliest possible moment of the response, by the node's clock.
     sent: Moment,
 }
 
 impl<P: Mirror> Core<P> {
-    /// Has every hold renewed that was asked for before `ask`, if the server's clock ran ahead
-    /// between its last answer and this one.
+    /// Renews all holds requested before `ask`, if the server's clock ran ahead between the last
+    /// response and this one.
     pub(super) fn compare_clocks(&mut self, ask: &Ask, answer: &Answer) {
         let Some(at_us) = answer.now_us() else { return };
         let reading = ClockReading { at_us, sent: ask.sent };
-        // Of the same slot, and so of the same server, unless the slot has moved.
+        // The same slot means the same server, unless the slot has moved.
         let slot = self.table.slot(&ask.lock);
         let Some(last) = self.last_readings.insert(slot, reading) else { return };
         let there = Duration::from_micros(at_us.saturating_sub(last.at_us));
-        // As much as can have passed here: the last answer may be as old as its request, and this
-        // one as young as its arrival.
+        // An upper bound of the time passed here: the last response may be as old as its request,
+        // and this response as new as its arrival.
         let here = self.now.since(last.sent);
         let ahead = there.saturating_sub(here);
         if ahead > lease::margin(here) {

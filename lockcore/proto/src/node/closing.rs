@@ -1,22 +1,22 @@
-//! The end of a node.
+//! Closing a node.
 
 use super::{Core, MAX_AT_ONCE};
 use crate::error::LockErrorKind;
 use crate::node::entry::{Caller, Class, Entry, Mirror, Refusal, State};
 
 impl<P: Mirror> Core<P> {
-    /// Closes the node: from now on nothing begins.
+    /// Closes the node: no attempt begins from now on.
     pub fn close(&mut self) {
         self.is_closed = true;
     }
 
-    /// Whether it was closed.
+    /// Returns whether the node is closed.
     pub fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// Ends attempts with this error, a bounded part of them from this number on. Returns how many,
-    /// and where to go on.
+    /// Ends attempts with this error, a bounded number from this member id on. Returns the count,
+    /// and where to continue.
     pub fn end_attempts(&mut self, from: u64, kind: LockErrorKind) -> (usize, Option<u64>) {
         let (numbers, next) = self.part_of(from, MAX_AT_ONCE, |entry| {
             entry.is_attempt() && entry.caller == Caller::Waits
@@ -29,12 +29,13 @@ impl<P: Mirror> Core<P> {
         (ended, next)
     }
 
-    /// Takes holds away from their guards and gives them back, a bounded part of them from this
-    /// number on.
+    /// Revokes and releases the holds of guards, a bounded number from this member id on. Returns
+    /// the count, and where to continue.
     pub fn take_holds(&mut self, from: u64, why: &'static str) -> (usize, Option<u64>) {
         let now = self.now;
         let is_hold = |entry: &Entry<P>| entry.index_keys().class == Some(Class::Hold);
-        // The guard of a lost one would release its rest on the server, which comes too late now.
+        // The guard of a lost hold would release the rest of the lease on the server, which is too
+        // late after closing.
         let (numbers, next) = self.part_of(from, MAX_AT_ONCE, |entry| {
             is_hold(entry) || matches!(entry.state, State::Lost { .. })
         });
@@ -47,7 +48,7 @@ impl<P: Mirror> Core<P> {
         (taken, next)
     }
 
-    /// The numbers of at most so many entries from this one on, and where to go on.
+    /// Returns at most `most` matching member ids from this one on, and where to continue.
     pub(super) fn part_of(
         &self,
         from: u64,
@@ -55,7 +56,7 @@ impl<P: Mirror> Core<P> {
         is_meant: impl Fn(&Entry<P>) -> bool,
     ) -> (Vec<u64>, Option<u64>) {
         let mut numbers = Vec::new();
-        // Looking costs something, too.
+        // Skipped entries cost time, too.
         for (looked, (number, entry)) in self.table.entries().range(from..).enumerate() {
             if numbers.len() == most || looked == 16 * MAX_AT_ONCE {
                 return (numbers, Some(*number));

@@ -1,4 +1,4 @@
-//! The effects that the core asks its driver to run.
+//! The effects for the driver to run.
 
 use std::time::Duration;
 
@@ -8,58 +8,58 @@ use crate::name::LockName;
 use crate::node::entry::Refusal;
 use crate::node::moment::Moment;
 
-/// A request on its way to the store.
+/// A request to the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ask {
-    /// The lock that it is about.
+    /// The lock.
     pub lock: LockName,
-    /// A command for the store.
+    /// The command for the store.
     pub command: Command,
-    /// The time at which it was sent: leases that it grants are counted from here.
+    /// When the request was sent: granted leases are counted from here.
     pub sent: Moment,
-    /// Whether it is no caller's own.
+    /// Whether the request belongs to no caller.
     pub background: bool,
-    /// The lane of its lock when it was sent: there it counts while it is on its way.
+    /// The lane of the lock when the request was sent, where it counts while in flight.
     pub lane: u16,
     /// How the store sends the command.
     pub way: Way,
 }
 
-/// How the store sends a command. The fast path has no script, and serves only a lock that nobody
-/// else holds or waits for.
+/// How the store sends a command. The fast path runs no script, and serves only a lock without
+/// other holders or waiters.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Way {
     /// By a script.
     #[default]
     Script,
-    /// The fast path, if the connection has one. An acquire that it does not serve is answered with
-    /// [`Acquired::NotServed`](crate::Acquired::NotServed); a release runs its script then.
+    /// By the fast path, if the connection has one. An acquire not served there is answered with
+    /// [`Acquired::NotServed`](crate::Acquired::NotServed); a release then runs its script.
     Fast,
-    /// By a script, after the fast path did not serve the release. The store sets this.
+    /// By a script, after the fast path did not serve the release. Set by the store.
     FellBack,
 }
 
-/// Something to do outside the table, in order.
+/// An action outside the table; effects run in order.
 #[derive(Debug, Clone)]
 pub enum Effect<P> {
-    /// Sends the request, whose answer [`Core::replied`](crate::node::Core::replied) or
-    /// [`Core::unanswered`](crate::node::Core::unanswered) takes.
+    /// Sends the request. The response goes to [`Core::replied`](crate::node::Core::replied), an
+    /// error to [`Core::unanswered`](crate::node::Core::unanswered).
     Send(Ask),
-    /// Sends this renewal and has the store confirm its write.
-    /// [`Core::replied`](crate::node::Core::replied) takes the answer to a confirmed renewal,
-    /// [`Core::unconfirmed`](crate::node::Core::unconfirmed) the reason why it does not count.
+    /// Sends this renewal and has the store confirm its write. The response to a confirmed renewal
+    /// goes to [`Core::replied`](crate::node::Core::replied), the error of an unconfirmed renewal
+    /// to [`Core::unconfirmed`](crate::node::Core::unconfirmed).
     Confirm(Ask),
-    /// Wakes the caller, which has something to look up.
+    /// Wakes the caller, because the outcome may have changed.
     Wake(P),
-    /// Tells the guards that their hold is lost.
+    /// Notifies the guards of a lost hold.
     TellLost(P),
-    /// Opens the subscription anew, since the server does not count it.
+    /// Reopens the subscription, because the server does not count it.
     Reopen,
     /// Logs and counts an event.
     Observe(Note<P>),
 }
 
-/// An event for logs and metrics; `of` is the driver's own part of the entry.
+/// An event for logs and metrics; `of` is the driver's part of the entry.
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the names are self-explanatory")]
 pub enum Note<P> {
