@@ -37,7 +37,7 @@ impl<P: Mirror> Core<P> {
     /// the attempts began. Returns where to continue.
     pub fn each_from(&self, from: u64, mut show: impl FnMut(Activity<'_, P>)) -> Option<u64> {
         let mut shown = 0;
-        // Skipped entries cost time, too.
+        // Scanning costs time, too.
         for (looked, (number, entry)) in self.table.entries().range(from..).enumerate() {
             if shown == MAX_AT_ONCE || looked == 4 * MAX_AT_ONCE {
                 return Some(*number);

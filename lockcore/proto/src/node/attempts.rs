@@ -1,4 +1,4 @@
-//! Attempts on their way to a lock: sent in order, queued, parked, sent again, and cancelled.
+//! Attempts before they hold a lock: sent in order, queued, backing off, retried, and cancelled.
 
 use std::time::Duration;
 
@@ -9,19 +9,20 @@ use crate::node::effect::{Ask, Effect, Note, Way};
 use crate::node::entry::{Caller, Entry, Mirror, Refusal, State};
 use crate::{Acquired, Command, Mode};
 
-/// The numbers of an attempt.
+/// The number of member ids per attempt.
 const ROUNDS: u64 = 1 << ROUND_BITS;
-/// The error of an attempt without a number left.
+/// The error of an attempt without a free member id.
 const TOO_OFTEN: &str = "the request lost its queue position 4095 times: the store loses keys, or \
     the request is polled too rarely";
 
-/// Parked attempts are asked for again after this time although both connections are up,
+/// Attempts backing off are retried after this time although both connections are up,
 pub(super) const FIRST_RETRY: Duration = Duration::from_millis(100);
-/// then twice that, and so on up to this.
+/// then after twice this time, and so on up to this maximum.
 pub(super) const LAST_RETRY: Duration = Duration::from_secs(2);
 
 impl<P: Mirror> Core<P> {
-    /// The acquire of an attempt, or nothing if it is parked because no grant could reach it.
+    /// Returns the acquire of an attempt, or `None` if it is backing off because no grant could
+    /// reach it.
     pub(super) fn acquire(&mut self, number: u64, background: bool) -> Option<Ask> {
         let entry = self.table.get(number)?;
         if let (Mode::Wait, Some(error)) = (entry.mode, self.subscription.why_down()) {
@@ -37,7 +38,7 @@ impl<P: Mirror> Core<P> {
             queue_limit: options.queue_limit,
         };
         let ask = Ask { way, ..self.request(lock.clone(), command, background) };
-        // One that begins is asking already.
+        // A new attempt is already in this state.
         if !matches!(state, State::Asking { .. }) {
             self.table.change(number, |entry| {
                 let error = match &entry.state {
@@ -50,14 +51,16 @@ impl<P: Mirror> Core<P> {
         Some(ask)
     }
 
-    /// The first acquire of an attempt: its caller's, also if another task sends it.
+    /// Returns the first acquire of an attempt. It counts as the caller's, even if another task
+    /// sends it.
     pub(super) fn ask(&mut self, number: u64) -> Option<Ask> {
         let ask = self.acquire(number, false)?;
         self.table.traffic(ask.lane).asking += 1;
         Some(ask)
     }
 
-    /// The same for an attempt that was not sent when it began: others may have come since.
+    /// Like [`ask`](Self::ask), for an attempt not sent when it began: other attempts may have
+    /// begun since.
     fn ask_in_its_turn(&mut self, number: u64) -> Option<Ask> {
         let Entry { lock, member, .. } = self.table.get(number)?;
         if self.table.is_asked_for_once(lock) {
@@ -67,7 +70,7 @@ impl<P: Mirror> Core<P> {
         self.ask(number)
     }
 
-    /// Acquires for which there was no room, in the order in which their attempts came.
+    /// Sends the acquires that had no room, in the order of arrival.
     pub(super) fn ask_in_turn(&mut self, lane: u16, mut budget: usize) -> usize {
         while budget > 0
             && self.room_to_ask(self.table.lane(lane)) > 0
@@ -87,13 +90,14 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Parked attempts, in the order in which they came.
+    /// Retries attempts backing off, in the order of arrival.
     pub(super) fn ask_again(&mut self, lane: u16, mut budget: usize) -> usize {
         while budget > 0
             && self.room_to_repeat(self.table.lane(lane)) > 0
             && let Some(number) = self.table.lane(lane).parked.first().copied()
         {
-            // Parked again at once, without a subscription, until that is back.
+            // Without a subscription, the attempt would back off again at once, until the
+            // connection is back.
             if !self.is_up() && self.table.entries()[&number].mode == Mode::Wait {
                 self.table.traffic(lane).retry_at = None;
                 return budget;
@@ -121,7 +125,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Takes in the outcome of an acquire for one of its members.
+    /// Handles the outcome of an acquire for one member.
     pub(super) fn acquired(
         &mut self,
         ask: &Ask,
@@ -131,17 +135,17 @@ impl<P: Mirror> Core<P> {
     ) {
         let Some(number) = self.table.answered(member, self.now) else { return };
         match outcome {
-            // The reply tells it among its grants.
+            // The grant is in the reply's list of grants.
             Acquired::Granted => {}
             Acquired::Queued { position } => {
                 self.queued(number, ask, position, first_end_ms);
             }
-            // A grant has overtaken this answer.
+            // A grant has overtaken this response.
             _ if self.is_in_run(number) => {}
             Acquired::Busy => self.finish(number, Refusal::Busy),
             Acquired::Full { waiting } => self.finish(number, Refusal::Full(waiting)),
             Acquired::Refused if member.keeps_newest() => self.superseded(number),
-            // Our own tombstone: this number is of no use any more.
+            // The tombstone is ours: this member id is useless now.
             Acquired::Refused => self.place_lost(number),
             Acquired::NotServed { may_hold } => self.not_served(number, may_hold),
         }
@@ -158,13 +162,13 @@ impl<P: Mirror> Core<P> {
         let is_poked = match entry.state {
             State::Asking { poked, .. } => poked,
             State::Parked { .. } => false,
-            // A grant has overtaken this answer.
+            // A grant has overtaken this response.
             _ => return,
         };
         let wants = entry.caller == Caller::Waits;
         let of = entry.mirror.clone();
         let position = position.saturating_sub(self.done_in_run(&ask.lock));
-        // In the section of the table: no older position is told after a newer one.
+        // Under the table's mutex, so that no older position is reported after a newer one.
         of.queued(position);
         self.table.change(number, |entry| {
             entry.state = State::Waiting;
@@ -186,7 +190,7 @@ impl<P: Mirror> Core<P> {
         });
         let entry = &self.table.entries()[&number];
         if !matches!(entry.state, State::Asking { .. }) {
-            // A grant was there before.
+            // A grant came first.
             return;
         }
         if entry.caller == Caller::Waits && error.is_transient() {
@@ -195,8 +199,8 @@ impl<P: Mirror> Core<P> {
         self.finish(number, Refusal::Store(error.clone()));
     }
 
-    /// Ends an attempt without a lock. It is not in the queue, but another copy of its acquire may
-    /// still find the lock free.
+    /// Ends an attempt without a lock. The member is not in the queue, but another copy of its
+    /// acquire may still find the lock free.
     pub(super) fn finish(&mut self, number: u64, refusal: Refusal) {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
@@ -212,15 +216,15 @@ impl<P: Mirror> Core<P> {
         self.push(Effect::Observe(note));
     }
 
-    /// The server has taken a waiting member out of the queue for a newer one. One that is granted
-    /// since was not out of the queue of the server that granted it, which has taken over.
+    /// The server has removed a waiter from the queue in favor of a newer one. A member granted
+    /// since was still queued on the granting server, which has taken over: its grant stays.
     pub(super) fn superseded(&mut self, number: u64) {
         let Some(entry) = self.table.get(number) else { return };
         if !matches!(entry.state, State::Asking { .. } | State::Parked { .. } | State::Waiting) {
             return;
         }
         let (lock, member) = (entry.lock.clone(), entry.member.clone());
-        // A server that takes over may have it in its queue still.
+        // A promoted replica may still have the member in its queue.
         self.remember_release(Some(number), &lock, &member);
         self.finish(number, Refusal::Kind(LockErrorKind::Superseded));
     }
@@ -233,20 +237,20 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Takes an attempt out, here and on the server.
+    /// Removes an attempt, here and on the server.
     pub(super) fn withdraw(&mut self, number: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
         let (lock, of) = (entry.lock.clone(), entry.mirror.clone());
         let waited = now.since(entry.started);
         match entry.state {
-            // Its answer will find it withdrawn: a leave must not overtake an acquire.
+            // The response will find the attempt withdrawn: a leave must not overtake an acquire.
             State::Asking { .. } => return,
             State::Missed => {
                 self.table.change(number, |entry| entry.state = State::Over);
             }
             State::Unsent | State::Parked { .. } if !entry.ambiguous && !entry.may_hold => {
-                // It was never sent.
+                // The acquire was never sent.
                 self.table.change(number, |entry| entry.state = State::Over);
             }
             State::Unsent | State::Parked { .. } | State::Waiting | State::Confirming { .. } => {
@@ -259,7 +263,7 @@ impl<P: Mirror> Core<P> {
             }
             State::Offered(_) => drop(self.hand_back(number, Some(now))),
             _ => {
-                // Only its caller was left of it.
+                // Only the caller was left.
                 self.table.change(number, |_| ());
                 return;
             }
@@ -267,8 +271,8 @@ impl<P: Mirror> Core<P> {
         self.push(Effect::Observe(Note::Cancelled { lock, waited, of }));
     }
 
-    /// The server does not know this waiting member any more: its attempt goes on in the next
-    /// round, at the tail.
+    /// The server no longer knows this waiter: its attempt continues in the next round, at the tail
+    /// of the queue.
     pub(super) fn place_lost(&mut self, number: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(number).filter(|entry| entry.is_attempt()) else {
@@ -279,7 +283,7 @@ impl<P: Mirror> Core<P> {
         self.table.count_lost_place();
         let next = if wants { self.next_round_if_any(number) } else { None };
         self.table.change(number, |entry| {
-            // The caller that withdraws it never learned whether it was queued.
+            // A withdrawn attempt never learned whether it was queued.
             entry.state = if wants { entry.gone(now) } else { entry.leaving(now) };
         });
         self.push(Effect::Observe(Note::PlaceLost { lock }));
@@ -288,9 +292,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// The attempt goes on under a new number, as [`next_round`](Self::next_round) says, or ends
-    /// here: the number after its last one is another attempt's. The last one is left to the first
-    /// of a run, whose number the hold has.
+    /// Continues the attempt under a new member id, like [`next_round`](Self::next_round), or ends
+    /// it here: the id after the last one belongs to another attempt. The last id is reserved for
+    /// the first member of a batch, under whose id the hold is stored.
     pub(super) fn next_round_if_any(&mut self, number: u64) -> Option<u64> {
         if number % ROUNDS + 2 < ROUNDS {
             return Some(self.next_round(number));
@@ -303,8 +307,8 @@ impl<P: Mirror> Core<P> {
         None
     }
 
-    /// The attempt goes on under a new number, with its caller and mirror. The state of the old
-    /// number stays as it is.
+    /// Continues the attempt under a new member id, with its caller and mirror. The state of the
+    /// old member stays as it is.
     pub(super) fn next_round(&mut self, number: u64) -> u64 {
         let next = number + 1;
         let moved = self.table.change(number, Entry::take_caller);

@@ -1,20 +1,19 @@
-//! The requests that go out together: renewals in one script, touches in one script, acquires of
-//! one lock in one command.
+//! Requests sent together: renewals in one script, touches in one script, acquires of one lock in
+//! one command.
 //!
 //! # Implementation notes
 //!
-//! - A renewal that is due takes along the renewals that follow within a hundredth of their lease,
-//!   and a touch the touches that follow within a fortieth of their period. So none is later than
-//!   it would be alone.
-//! - Renewals that went out together do not stay together: the next renewal of each hold is due
-//!   earlier by a random time, up to a thirtieth of the lease.
-//! - Locks are renewed many to a script, parts those of one lock to a script, at most 128 holds.
+//! - A due renewal takes along all renewals due within a hundredth of their lease, and a touch all
+//!   touches due within a fortieth of their period. So none is later than it would be alone.
+//! - Renewals sent together do not stay together: the next renewal of each hold is due earlier by a
+//!   random time, up to a thirtieth of the lease.
+//! - A script renews many locks, or the parts of one lock, at most 128 holds.
 //! - At most 64 locks with 256 members are touched at once.
-//! - Acquires of one lock that are due in the same tick are one command of at most 64 members, in
-//!   the order of the attempts. One with other options than the one before it begins a new command:
-//!   so each command stands behind those of the attempts that came before. Up to four parts are
-//!   asked for one by one.
-//! - If a key of one lock is another program's, that is the answer for that lock alone.
+//! - Acquires of one lock due in the same tick form one command of at most 64 members, in the order
+//!   of the attempts. An acquire with other options than the previous acquire begins a new command:
+//!   so each command follows the commands of earlier attempts. Up to four parts are acquired
+//!   separately.
+//! - If a key of one lock belongs to another program, only this lock gets that error.
 
 use std::collections::BTreeMap;
 
@@ -27,17 +26,17 @@ use crate::name::LockName;
 use crate::node::effect::Ask;
 use crate::{Command, MAX_ACQUIRES, MAX_BATCH, MAX_LINES, MAX_RENEWALS};
 
-/// Requests that one script runs, each with an answer of its own. Mostly it is one request.
+/// Requests run by one script, each with a separate response. Mostly a single request.
 pub type Batch = SmallVec<[Ask; 1]>;
 
-/// The commands of a batch.
+/// Returns the commands of a batch.
 pub fn commands(batch: &[Ask]) -> SmallVec<[(&LockName, &Command); 1]> {
     batch.iter().map(|ask| (&ask.lock, &ask.command)).collect()
 }
 
-/// Joins the commands that one script can run, in order: the renewals and touches that go
-/// `together` in the layout, and of these only commands for locks of one `slot`. In a Redis Cluster
-/// a script reaches one slot, and no lock waits for the server of another.
+/// Joins the commands that one script can run, in order: renewals and touches for which `together`
+/// is true in this layout, and only for locks of one `slot`. In a Redis Cluster a script reaches
+/// one slot, and no lock waits for the server of another.
 pub fn batches(
     asks: Vec<Ask>,
     together: impl Fn(&Command) -> bool,
@@ -46,7 +45,7 @@ pub fn batches(
     let mut batches: Vec<Batch> = Vec::new();
     let mut open_renewals: BTreeMap<u16, Open> = BTreeMap::new();
     let mut open_touches: BTreeMap<u16, Open> = BTreeMap::new();
-    // Of one lock: the scripts of such commands know no other.
+    // For one lock each, because the scripts of these commands take only one.
     let (mut parts, mut acquires) = (BTreeMap::new(), BTreeMap::new());
     for ask in asks {
         let (open, max, members) = match &ask.command {
@@ -82,8 +81,8 @@ pub fn batches(
     batches.into_iter().flat_map(few_parts_apart).collect()
 }
 
-/// Parts one by one where few ask for them together: for several parts a server has no short way,
-/// which from five on costs less than as many short ways.
+/// Splits an acquire of a few parts into separate commands. The acquire script has no shortcut for
+/// several parts, but from five parts on, the general case costs less than as many shortcuts.
 fn few_parts_apart(batch: Batch) -> Vec<Batch> {
     const FEW: usize = 4;
     let [Ask { command: Command::Acquire { members, mode, queue_limit }, lock, .. }] = &batch[..]
@@ -103,7 +102,7 @@ fn few_parts_apart(batch: Batch) -> Vec<Batch> {
     members.iter().map(apart).collect()
 }
 
-/// Adds the members to the last command of this kind and lock, or begins the next one.
+/// Adds the members to the last command of this kind and lock, or begins the next command.
 fn add_to_last(batches: &mut Vec<Batch>, last: &mut BTreeMap<LockName, usize>, mut ask: Ask) {
     let open = last.get(&ask.lock).map(|at| &mut batches[*at][0]);
     if !open.is_some_and(|open| joins(open, &mut ask)) {
@@ -112,7 +111,7 @@ fn add_to_last(batches: &mut Vec<Batch>, last: &mut BTreeMap<LockName, usize>, m
     }
 }
 
-/// Moves the members of `ask` into `open`, if one command can have them all.
+/// Moves the members of `ask` into `open`, if a single command can take all of them.
 fn joins(open: &mut Ask, ask: &mut Ask) -> bool {
     let of = |ask: &Ask| (ask.sent, ask.background, ask.lane, ask.way);
     let is_same = of(open) == of(ask);
@@ -141,7 +140,7 @@ fn are_alone(members: &[Member]) -> bool {
     members.iter().all(|member| member.demand() == Demand::EXCLUSIVE)
 }
 
-/// The batch to which the next request of its kind is added.
+/// The batch for the next request of this kind.
 #[derive(Default)]
 struct Open {
     at: usize,
@@ -149,7 +148,8 @@ struct Open {
     members: usize,
 }
 
-/// Whether one of several may be the reason for this error of all: then each is asked for alone.
+/// Returns whether a single request may have caused this error for the whole batch: then each is
+/// sent separately.
 pub fn is_of_one(error: &StoreError) -> bool {
     matches!(error.kind, LockErrorKind::Denied | LockErrorKind::WrongType | LockErrorKind::Protocol)
 }
@@ -222,7 +222,7 @@ mod tests {
         assert!(numbers(5).eq([vec![0, 1, 2, 3, 4]]));
     }
 
-    /// The lock of each acquire, and the numbers of its members.
+    /// The lock of each acquire, and the ids of its members.
     fn acquires(asks: Vec<Ask>) -> Vec<(String, Vec<u64>)> {
         let of = |batch: &Batch| match batch.as_slice() {
             [Ask { lock, command: Command::Acquire { members, .. }, .. }] => {

@@ -29,8 +29,8 @@ impl<P: Mirror> Core<P> {
         (ended, next)
     }
 
-    /// Revokes and releases the holds of guards, a bounded number from this member id on. Returns
-    /// the count, and where to continue.
+    /// Takes holds away from their guards and releases them, a bounded number from this member id
+    /// on. Returns the count, and where to continue.
     pub fn take_holds(&mut self, from: u64, why: &'static str) -> (usize, Option<u64>) {
         let now = self.now;
         let is_hold = |entry: &Entry<P>| entry.index_keys().class == Some(Class::Hold);
@@ -56,7 +56,7 @@ impl<P: Mirror> Core<P> {
         is_meant: impl Fn(&Entry<P>) -> bool,
     ) -> (Vec<u64>, Option<u64>) {
         let mut numbers = Vec::new();
-        // Skipped entries cost time, too.
+        // Scanning costs time, too.
         for (looked, (number, entry)) in self.table.entries().range(from..).enumerate() {
             if numbers.len() == most || looked == 16 * MAX_AT_ONCE {
                 return (numbers, Some(*number));

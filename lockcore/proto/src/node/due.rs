@@ -1,5 +1,4 @@
-//! The effects of time: renewals, releases, leaves and repetitions, when they are due and there is
-//! room for them.
+//! The effects of time: renewals, releases, leaves and retries, when due and when there is room.
 
 use std::collections::BTreeMap;
 
@@ -12,31 +11,31 @@ use crate::node::lease;
 use crate::node::moment::Moment;
 use crate::{Command, Leaving};
 
-/// The work that time makes due, in the order in which a tick does it.
+/// The kinds of timed work, in the order of a tick.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DueWork {
-    /// A hold or an offer ends, or is forgotten.
+    /// A hold or an offer ends, or is dropped.
     End,
     /// A hold is renewed.
     Renewal,
-    /// Members leave once more where another server has taken over.
+    /// Members leave once more after another server has taken over.
     LeaveAgain,
-    /// Holds and places are given back.
+    /// Holds are released and members leave.
     GiveBack,
-    /// Holds are renewed, and members leave, after a new connection.
+    /// Holds are renewed, and members leave, after a reconnect.
     RenewAll,
-    /// Acquires go out for which there was no room.
+    /// Acquires that had no room are sent.
     Turn,
-    /// Parked attempts are asked for again.
+    /// Attempts backing off are retried.
     Retry,
-    /// A line is touched.
+    /// The waiters of a lock are touched.
     Touch,
-    /// Lines are touched after a new connection.
+    /// Waiters are touched after a reconnect.
     Recheck,
 }
 
 impl DueWork {
-    /// All work that can be due: the one list of it.
+    /// All kinds of work: the only list.
     pub(super) const ALL: [Self; 9] = [
         Self::End,
         Self::Renewal,
@@ -50,7 +49,7 @@ impl DueWork {
     ];
 }
 
-/// The earlier of two moments, if there is any.
+/// Returns the earlier of two moments, if there is any.
 #[inline]
 fn earlier(one: Option<Moment>, other: Option<Moment>) -> Option<Moment> {
     match (one, other) {
@@ -60,8 +59,7 @@ fn earlier(one: Option<Moment>, other: Option<Moment>) -> Option<Moment> {
 }
 
 impl<P: Mirror> Core<P> {
-    /// Handles the entries that are due, a bounded number at a time. Returns whether there is more
-    /// to be done at once.
+    /// Handles due entries, a bounded number at a time. Returns whether more work is due at once.
     pub fn tick(&mut self) -> bool {
         let mut budget = MAX_AT_ONCE;
         self.first_lane = (self.first_lane + 1) % self.table.lanes().len();
@@ -73,9 +71,9 @@ impl<P: Mirror> Core<P> {
         DueWork::ALL.into_iter().any(|work| self.is_due(work))
     }
 
-    /// The moment at which [`tick`](Self::tick) has something to do next, as far as is known now.
+    /// Returns when [`tick`](Self::tick) is due next, as far as known now.
     pub fn next(&self) -> Option<Moment> {
-        // Asked after every event: without a loop in a loop, as each work is one of the node or of
+        // Called after every event: no nested loop, as each kind of work belongs to the node or to
         // a lane.
         let of_node = DueWork::ALL.map(|work| self.first_of_node(work));
         let mut next = of_node.into_iter().fold(None, earlier);
@@ -92,7 +90,7 @@ impl<P: Mirror> Core<P> {
             || self.table.lanes().iter().any(|lane| is_due(self.first_in(lane, work)))
     }
 
-    /// The moment at which this work of the node is due.
+    /// Returns when this work of the node is due.
     #[inline]
     fn first_of_node(&self, work: DueWork) -> Option<Moment> {
         let at_once = |is_due: bool| is_due.then(Moment::default);
@@ -105,7 +103,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// The moment at which this work of a lane is due, if there is room for it.
+    /// Returns when this work of a lane is due, if there is room.
     #[allow(
         clippy::inline_always,
         reason = "asked after every event: a call costs more than it does"
@@ -133,7 +131,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Does this work as far as it is due. Returns the rest of the budget.
+    /// Does the due part of this work. Returns the rest of the budget.
     fn handle(&mut self, work: DueWork, budget: usize) -> usize {
         match work {
             DueWork::End => self.end_what_is_due(budget),
@@ -148,8 +146,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Does this work in each lane, with an equal part of the budget, or more where others leave
-    /// theirs. Each tick begins with another lane. Returns the rest of the budget.
+    /// Does this work in each lane, with an equal part of the budget, or more if other lanes leave
+    /// some of theirs. Each tick begins with another lane. Returns the rest of the budget.
     pub(super) fn in_each_lane(
         &mut self,
         mut budget: usize,
@@ -175,7 +173,7 @@ impl<P: Mirror> Core<P> {
         budget
     }
 
-    /// Asks again for what is parked in a lane, once its pause is over.
+    /// Retries the attempts backing off in a lane, once the pause is over.
     fn retry_what_is_due(&mut self, lane: u16, budget: usize) -> usize {
         let retry_at = self.table.lane(lane).traffic.retry_at;
         if retry_at.is_some_and(|at| at <= self.now) {
@@ -185,8 +183,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Renews the holds that are due, and with them those that are due soon: together they cost
-    /// little more than one.
+    /// Renews due holds, together with holds due soon: together they cost little more than one.
     pub(super) fn renew_what_is_due(&mut self, lane: u16, budget: usize) -> usize {
         let now = self.now;
         let lane = self.table.lane(lane);
@@ -200,8 +197,8 @@ impl<P: Mirror> Core<P> {
         budget - due.len()
     }
 
-    /// Releases, however many there are: each ends a hold, so there are no more of them than were
-    /// granted. Then leaves, those of one lock together, as far as there is room for them.
+    /// Sends all due releases, without a limit: each ends a hold, so they cannot outnumber the
+    /// grants. Then sends the leaves that have room, grouped by lock.
     pub(super) fn give_back_what_is_due(&mut self, mut budget: usize) -> usize {
         while let Some(&(at, number)) = self.table.releases().first()
             && at <= self.now
@@ -209,7 +206,7 @@ impl<P: Mirror> Core<P> {
             self.send(number, &mut BTreeMap::new());
             budget = budget.saturating_sub(1);
         }
-        // After most events there is nothing.
+        // Mostly nothing is due.
         match self.is_due(DueWork::GiveBack) {
             true => self.in_each_lane(budget, Self::leave_what_is_due),
             false => budget,
@@ -237,7 +234,7 @@ impl<P: Mirror> Core<P> {
         let ask = self.request(lock, Command::Renew { members }, true);
         self.table.change(number, |entry| {
             if let State::Held(lease) | State::Serving(lease) = &mut entry.state {
-                // The answer sets the next one.
+                // The response sets the next renewal.
                 lease.renew_at = None;
             }
         });
@@ -285,7 +282,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Makes renewals and leaves due, a bounded number at a time: each goes out when its lane has
+    /// Makes renewals and leaves due, a bounded number at a time: each is sent when its lane has
     /// room.
     pub(super) fn renew_on(&mut self, budget: usize) -> usize {
         let Some((from, since)) = self.renew_all else { return budget };
@@ -297,8 +294,8 @@ impl<P: Mirror> Core<P> {
         budget - numbers.len()
     }
 
-    /// Holds that were not asked for since then, and members that leave, of which no request is on
-    /// its way.
+    /// Returns holds without a request since then, and leaving members, except those with a request
+    /// in flight.
     fn stale(&self, from: u64, since: Moment, most: usize) -> (Vec<u64>, Option<u64>) {
         self.part_of(from, most, |entry| match &entry.state {
             State::Held(lease) | State::Serving(lease) => {
@@ -309,8 +306,8 @@ impl<P: Mirror> Core<P> {
         })
     }
 
-    /// Has a hold renewed, or lets a member leave now that waits to be tried again: the pauses of
-    /// its tries have grown while there was no connection.
+    /// Makes a renewal due, or the next try of a leave: the pauses between tries have grown while
+    /// there was no connection.
     fn tell_anew(&mut self, number: u64) {
         let now = self.now;
         self.table.change(number, |entry| match &mut entry.state {

@@ -1,4 +1,4 @@
-//! One attempt or hold of this node, and its state.
+//! An attempt or hold of this node, and its state.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,26 +13,26 @@ use crate::terms::Terms;
 use crate::token::FencingToken;
 use crate::{Mode, Released};
 
-/// The time for which the server is told of a member that left. By then its own expiry has removed
-/// it.
+/// How long the server is notified of a leaving member. After that, the server has expired the
+/// member.
 pub(super) const GIVE_UP: Duration = Duration::from_secs(15);
-/// A leave that failed is repeated after this time, then twice that, and so on.
+/// A failed leave is repeated after this time, then after twice this time, and so on.
 pub(super) const LEAVE_RETRY_MS: u32 = 100;
 
-/// The mirror of a hold that guards read without asking the table; written whenever the table
-/// changes.
+/// The mirror of a hold, read by guards without the table; written whenever the table changes.
 pub trait Mirror: Clone + Default {
-    /// The hold is certain until then, if nothing extends it. `is_answered`: the last renewal was.
+    /// The hold is certain until then, unless extended. `is_answered`: whether the last renewal got
+    /// a response.
     fn certain_until(&self, until: Moment, is_answered: bool);
 
-    /// The hold is over without having been released.
+    /// The hold has ended without a release.
     fn lose(&self);
 
-    /// The server has queued the attempt behind so many others.
+    /// The server has queued the attempt behind `ahead` others.
     fn queued(&self, ahead: u64);
 
-    /// The hold is another member's of the same run. Tells whether the server still had it when it
-    /// was given back, or why that is not known.
+    /// The hold passed to another member of the batch. Reports whether the server still had it at
+    /// the release, or why this is unknown.
     fn returned(&self, outcome: Result<Released, StoreError>);
 }
 
@@ -46,67 +46,68 @@ impl Mirror for () {
     fn returned(&self, _outcome: Result<Released, StoreError>) {}
 }
 
-/// The state of a member on the server, as far as this node knows.
+/// The state of a member on the server, as known to this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum State {
-    /// Not sent yet: as many as may be are on their way.
+    /// Not sent yet, for lack of room or behind a fence.
     Unsent,
-    /// On its way to the server.
+    /// The acquire is in flight.
     Asking {
-        /// The reason why the store could not answer the last time.
+        /// Why the store did not respond the last time.
         error: Option<StoreError>,
-        /// Whether the attempt was told to come before it was known to wait.
+        /// Whether a poke came before the attempt was known to be queued.
         poked: bool,
     },
-    /// The store could not answer, and will be asked again.
+    /// Backing off after a store error; retried later.
     Parked { error: StoreError },
     /// Queued.
     Waiting,
-    /// The server has granted a hold to a run of several members, and has it in the name of this
-    /// one; a renewal is on its way first. The attempt itself goes on under the next number.
+    /// Granted as the hold of a batch, stored on the server under this member id; a renewal must
+    /// confirm it first. The attempt itself continues under the next id.
     ConfirmingRun,
-    /// The same, and its members are served.
+    /// A confirmed batch hold, while its members are served.
     Serving(Lease),
-    /// Granted with others as one hold, and served after those before it.
+    /// Granted as part of a batch, and served after the earlier members.
     InRun,
-    /// Granted, but with so little left that a renewal is on its way first.
+    /// Granted, but in doubt or close to its end: a renewal must confirm it first.
     Confirming { token: FencingToken, handed_over: bool },
-    /// Granted, and its caller has not come for it yet. Not renewed: a caller that never comes
-    /// costs the others a claim.
+    /// Granted, and the caller has not taken it yet. Not renewed: a caller that never comes costs
+    /// the others a claim.
     Offered(Lease),
-    /// The offer was not taken in time: asked for again once the caller comes.
+    /// The offer was not taken in time: acquired again once the caller comes.
     Missed,
-    /// A guard has it.
+    /// Held by a guard.
     Held(Lease),
-    /// Released: the request is on its way, or due.
+    /// Released: the request is in flight, or due.
     Releasing { due: Option<Moment> },
-    /// Given up: to be taken out, waiting or holding, until the server knows or has expired it.
+    /// Given up: leaves the queue or the hold, until the server acknowledges it or has expired the
+    /// member.
     Leaving { due: Option<Moment>, pause_ms: u32, give_up: Moment },
-    /// Lost, and its guard is still there.
+    /// Lost, but the guard still exists.
     Lost { since: Moment },
-    /// Kept by the server until its lease ends there.
+    /// Leaked: kept by the server until the lease expires there.
     Leaked { until: Moment },
-    /// Gone from the server.
+    /// No longer on the server.
     Over,
 }
 
-/// The caller that waits for the end of an attempt.
+/// The caller of an attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Caller {
-    /// Waits to be woken.
+    /// Waiting to be woken.
     Waits,
-    /// Was woken, and finds this refusal.
+    /// Woken, to find this refusal.
     Refused(Refusal),
-    /// Has its guard, or went away.
+    /// Has the guard, or is gone.
     Gone,
 }
 
-/// The reason why an attempt ends without a lock.
+/// Why an attempt ended without a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// Taken, and the attempt was not to wait.
+    /// The lock is taken, and the attempt must not wait.
     Busy,
-    /// The queue is as long as the attempt allows, or longer: so many wait.
+    /// The queue has reached the attempt's limit; this many wait.
     Full(u64),
     /// Another refusal of the node or the server.
     Kind(LockErrorKind),
@@ -117,84 +118,84 @@ pub enum Refusal {
 /// The request of an attempt.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// The lock that is asked for.
+    /// The requested lock.
     pub lock: LockName,
-    /// The options by which it is held and waited for.
+    /// The options of the wait and the hold.
     pub options: Terms,
-    /// Whether it may queue.
+    /// Whether the attempt may queue.
     pub mode: Mode,
-    /// The label, for people.
+    /// The human-readable label.
     pub label: Label,
-    /// The part of the lock that is asked for.
+    /// The requested part of the lock.
     pub demand: Demand,
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Entry<P> {
     pub(super) lock: LockName,
-    /// The lane of its lock. The table sets it.
+    /// The lane of the lock. Set by the table.
     pub(super) lane: u16,
     pub(super) member: Member,
     pub(super) options: Terms,
     pub(super) mode: Mode,
     pub(super) state: State,
     pub(super) caller: Caller,
-    /// A copy of the acquire was not answered and may still run.
+    /// A copy of the acquire got no response and may still run.
     pub(super) ambiguous: bool,
-    /// The grant was told before the acquire was answered. A proxy that runs requests twice may
-    /// still run a copy of it before it passes the answer on.
+    /// The grant arrived before the response to the acquire. A proxy that runs requests twice may
+    /// still run a copy before it forwards the response.
     pub(super) unanswered: bool,
-    /// The moment at which the acquire was answered then. Up to this moment a copy of it may have
-    /// queued the member anew.
+    /// When that response arrived. Until then a copy of the acquire may have queued the member
+    /// again.
     pub(super) answered: Option<Moment>,
-    /// Whether it may have held in a run that lapsed before its node heard of it: a message may
-    /// tell of that hold. An answer does not: its hold lasts from the request on for as long as it
-    /// says.
+    /// Whether the member may have held in a batch hold that expired before this node learned of
+    /// it: a late message may report this hold. A response cannot: its hold lasts from the request
+    /// on for the stated time.
     pub(super) unheard: bool,
-    /// The moment at which the server last said that a hold of the member was force-released, or at
-    /// which its run was cut short. The answer to a request that was sent before may be older, and
-    /// still tell of that hold; so may any message.
+    /// When the server last reported a force-release of the member's hold, or when its batch was
+    /// cut short. The response to an earlier request may be older and still report this hold; so
+    /// may any message.
     pub(super) revoked: Option<Moment>,
-    /// A time at which the member was known not to hold: a grant that comes without having been
-    /// asked for is younger.
+    /// A time when the member was known not to hold: an unsolicited grant is newer.
     pub(super) anchor: Moment,
     pub(super) started: Moment,
-    /// It leaves once more where another server has taken over: its end was known before.
+    /// Whether the member leaves once more after another server has taken over, although its end
+    /// was known before.
     pub(super) leaves_again: bool,
-    /// Whether a fast acquire that was not served may have made it the holder. The script's answer
+    /// Whether an unserved fast acquire may have made the member the holder. The script's response
     /// decides.
     pub(super) may_hold: bool,
-    /// The attempts that wait behind this one, while its fast acquire is on its way: see `fence`.
-    /// The table lets them pass when the state changes.
+    /// The attempts behind this fast acquire, while it is in flight: see `fence`. The table
+    /// releases them when the state changes.
     pub(super) fence: Option<BTreeSet<u64>>,
-    /// Whether it is unsent because a fast acquire of its lock is on its way: see `fence`.
+    /// Whether the attempt is unsent because a fast acquire of the lock is in flight: see `fence`.
     pub(super) is_fenced: bool,
     pub(super) mirror: P,
 }
 
-/// The index of an entry in the table; a function of the entry.
+/// The index keys of an entry in the table; a function of the entry.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct IndexKeys {
-    /// The moment at which something ends by itself.
+    /// When a hold, an offer or a leak ends by itself.
     pub(super) end: Option<Moment>,
-    /// The moment at which it is renewed.
+    /// When the renewal is due.
     pub(super) renew: Option<Moment>,
-    /// The moment at which its release is due.
+    /// When the release is due.
     pub(super) release: Option<Moment>,
-    /// The moment at which its leave is due.
+    /// When the leave is due.
     pub(super) leave: Option<Moment>,
     pub(super) waits_in_line: bool,
-    /// Whether the acquire is sent in turn.
+    /// Whether the acquire waits for its turn.
     pub(super) is_unsent: bool,
-    /// Whether it is to be sent once the fast acquire of its lock is answered.
+    /// Whether the acquire is sent once the fast acquire of the lock has a response.
     pub(super) is_fenced: bool,
-    /// Whether its acquire is on its way, or is to be sent.
+    /// Whether the acquire is in flight or unsent.
     pub(super) is_asked_for: bool,
     pub(super) is_parked: bool,
     pub(super) class: Option<Class>,
 }
 
-/// The counter to which an entry belongs.
+/// The counter of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     Attempt,
@@ -203,7 +204,7 @@ pub(super) enum Class {
 }
 
 impl<P: Mirror> Entry<P> {
-    /// An attempt that begins now: it is not sent yet, and its caller waits.
+    /// Creates an attempt that begins now: not sent yet, with a waiting caller.
     pub(super) fn new(
         lock: LockName,
         member: Member,
@@ -235,25 +236,27 @@ impl<P: Mirror> Entry<P> {
         }
     }
 
-    /// Whether a copy of the acquire may run after the member was given back.
+    /// Returns whether a copy of the acquire may run after the release or leave.
     pub(super) fn may_run_again(&self) -> bool {
         self.ambiguous || self.unanswered
     }
 
-    /// Whether a copy of the acquire may have run after a request of this moment.
+    /// Returns whether a copy of the acquire may have run after a request of this moment.
     pub(super) fn may_be_back_since(&self, sent: Moment) -> bool {
         self.answered.is_some_and(|answered| sent < answered)
     }
 
-    /// The answer to a request that was sent then says that the member waits. If a claim fits in
-    /// between since it was last known not to hold, it may have held in a run that lapsed, and be
-    /// back in the queue. The news of that run may still be on its way.
+    /// Records that the response to a request sent then reports the member as waiting. If a claim
+    /// fits between this and the time it was last known not to hold, the member may have held in a
+    /// batch hold that expired, and be queued again. A message about this hold may still be in
+    /// flight.
     pub(super) fn found_waiting(&mut self, sent: Moment, now: Moment) {
         self.unheard |= lease::certain_until(self.anchor, lease::claim(&self.options)) <= now;
         self.anchor = self.anchor.max(sent);
     }
 
-    /// Whether the hold that a request of this moment tells of may have been force-released since.
+    /// Returns whether a hold reported by a request of this moment may have been force-released
+    /// since.
     pub(super) fn is_revoked_since(&self, sent: Moment) -> bool {
         self.revoked.is_some_and(|revoked| sent <= revoked)
     }
@@ -294,7 +297,7 @@ impl<P: Mirror> Entry<P> {
                 State::Leaving { due, .. } => *due,
                 _ => None,
             },
-            // A grant may be told to it once more while it is confirmed.
+            // A second grant may arrive during the confirmation.
             waits_in_line: matches!(self.state, State::Waiting | State::Confirming { .. }),
             is_unsent: matches!(self.state, State::Unsent) && !self.is_fenced,
             is_fenced: matches!(self.state, State::Unsent) && self.is_fenced,
@@ -304,26 +307,27 @@ impl<P: Mirror> Entry<P> {
         }
     }
 
-    /// The moment until which an offer stands.
+    /// Returns when an offer expires.
     pub(super) fn lapses_at(&self, lease: &Lease) -> Moment {
         let claim = lease.since + lease::claim(&self.options);
         claim.min(lease.notice_at(&self.options))
     }
 
-    /// The state in which it is taken out, at once and until its own expiry has done it.
+    /// Returns the state of a member that leaves at once, and tries until the server has expired
+    /// it.
     pub(super) fn leaving(&self, now: Moment) -> State {
         let give_up = now + self.options.lease.max(GIVE_UP);
         State::Leaving { due: Some(now), pause_ms: LEAVE_RETRY_MS, give_up }
     }
 
-    /// Takes the caller out, with the mirror by which it is woken: they go together.
+    /// Takes out the caller together with the mirror by which the caller is woken.
     pub(super) fn take_caller(&mut self) -> (Caller, P) {
         (std::mem::replace(&mut self.caller, Caller::Gone), std::mem::take(&mut self.mirror))
     }
 
-    /// The state once nothing of it is left on the server: over, unless a copy of its acquire may
-    /// still run there, which a tombstone refuses, or may have run since its hold was
-    /// force-released, which has queued it anew.
+    /// Returns the state of a member no longer on the server. Usually over, but a copy of the
+    /// acquire may still run there and must meet a tombstone, or may have run since the hold was
+    /// force-released and queued the member again: then it leaves.
     pub(super) fn gone(&self, now: Moment) -> State {
         match self.may_run_again() || self.answered.is_some() {
             true => self.leaving(now),
@@ -335,12 +339,12 @@ impl<P: Mirror> Entry<P> {
         self.index_keys().class == Some(Class::Attempt)
     }
 
-    /// Whether the table can forget it.
+    /// Returns whether the table can drop the entry.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.state, State::Over) && !matches!(self.caller, Caller::Refused(_))
     }
 
-    /// Sets the refusal that the caller finds, if there is one. Returns whether it has to be woken.
+    /// Sets the refusal for the caller, if there is one. Returns whether the caller must be woken.
     #[must_use]
     pub(super) fn set_refusal(&mut self, refusal: Refusal) -> bool {
         let waits = self.caller == Caller::Waits;
@@ -350,7 +354,7 @@ impl<P: Mirror> Entry<P> {
         waits
     }
 
-    /// Writes the mirror that guards read.
+    /// Writes the mirror for the guards.
     pub(super) fn update_mirror(&self) {
         match &self.state {
             State::Offered(lease) | State::Held(lease) => {

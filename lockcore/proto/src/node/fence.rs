@@ -1,16 +1,16 @@
-//! The fast path: which acquires and releases may go without a script, and the fence behind a fast
-//! acquire.
+//! The fast path: which acquires and releases need no script, and the fence behind a fast acquire.
 //!
 //! # Implementation notes
 //!
-//! - The fast path serves a lock that is free and has no waiters. Elsewhere it costs one more round
-//!   trip, so it is tried only for names that the last acquire or release found free.
-//! - A fast acquire that is not served is sent again, by its script. Acquires of the same lock that
-//!   this node sends meanwhile would overtake it in the queue, so they wait behind the *fence* of
-//!   the lock. The event that takes the answer sends all of them at once, the first one included,
-//!   and the driver joins them into one acquire.
-//! - Repetitions pass the fence: their attempts came before the fast one.
-//! - Each request has an answer, also if its connection goes away. So no fence stays up.
+//! - The fast path serves a free lock without waiters. Otherwise it costs one more round trip, so
+//!   it is tried only for names found free by the last acquire or release.
+//! - If the fast path does not serve an acquire, the node sends it again as a script. Other
+//!   acquires of this lock would overtake it in the queue, so they wait behind the *fence* of the
+//!   lock. The event that handles the response sends all of them at once, including the first, and
+//!   the driver joins them into one acquire.
+//! - Retries pass the fence: their attempts are older than the fast acquire.
+//! - Each request gets a response or an error, even if the connection is lost, so every fence is
+//!   lifted.
 
 use std::collections::BTreeSet;
 
@@ -20,15 +20,15 @@ use crate::name::LockName;
 use crate::node::effect::Effect;
 use crate::node::entry::{Caller, Entry, Mirror, State};
 
-/// Names with a history of their own; others share the history of one of them.
+/// Number of names with a separate history; further names share one.
 const NAMES: usize = 4_096;
 
-/// The names that were busy when the node last acquired or released them, in a table of fixed size.
+/// Names that were busy at the node's last acquire or release, in a table of fixed size.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BusyNames {
-    /// A bit for each name; nothing before the first busy one.
+    /// A bit for each name; empty before the first busy name.
     bits: Vec<u64>,
-    /// The number of bits that are set: without any, no name is looked up.
+    /// The number of set bits: if zero, no name is looked up.
     count: usize,
 }
 
@@ -52,7 +52,7 @@ impl BusyNames {
     }
 }
 
-/// The word and the bit of a name.
+/// Returns the word and the bit of a name.
 fn place(lock: &LockName) -> (usize, u64) {
     // Multiplication carries every bit up: the high bits distinguish most names.
     let mix =
@@ -65,13 +65,14 @@ fn place(lock: &LockName) -> (usize, u64) {
 }
 
 impl<P: Mirror> Core<P> {
-    /// Whether connections to the store have a fast path for acquires. Without one nothing waits.
+    /// Sets whether the connections to the store have a fast path for acquires. Without it, nothing
+    /// waits behind a fence.
     pub fn set_fast_path(&mut self, has_one: bool) {
         self.has_fast_path = has_one;
     }
 
-    /// The fence of an acquire that goes the fast path, if no other of its lock is on its way or to
-    /// be sent: the lock was free the last time.
+    /// Returns the fence of a fast acquire, if the lock was free the last time. Only for an acquire
+    /// without another pending acquire of the lock.
     pub(super) fn fence(&self, lock: &LockName, member: &Member) -> Option<BTreeSet<u64>> {
         let is_fast = self.has_fast_path
             && !self.busy.has(lock)
@@ -79,8 +80,8 @@ impl<P: Mirror> Core<P> {
         is_fast.then(BTreeSet::new)
     }
 
-    /// The fast path did not serve an acquire: the script is to be asked. If the member `may_hold`,
-    /// the script finds it as the holder.
+    /// Handles an acquire not served by the fast path: the script runs next. If the member
+    /// `may_hold`, the script finds it as the holder.
     pub(super) fn not_served(&mut self, number: u64, may_hold: bool) {
         let caller = self.table.change(number, |entry| {
             entry.may_hold = may_hold;
@@ -95,7 +96,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Sends the attempts that a fence has let pass, in the order in which they came.
+    /// Sends the attempts released by a fence, in the order of arrival.
     pub(super) fn send_passed(&mut self) {
         let mut numbers = self.table.take_to_send();
         numbers.sort_unstable();
@@ -104,7 +105,7 @@ impl<P: Mirror> Core<P> {
                 Some(Entry { state: State::Unsent, lane, .. }) => *lane,
                 _ => continue,
             };
-            // The rest goes in its turn.
+            // The others are sent in their turn.
             if self.room_to_ask(self.table.lane(lane)) > 0
                 && let Some(ask) = self.ask(number)
             {

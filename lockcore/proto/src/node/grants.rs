@@ -1,4 +1,4 @@
-//! Grants, however they are told: from the server's word to an offer.
+//! Grants from all sources: from the server's report to an offer.
 
 use std::time::Duration;
 
@@ -14,32 +14,32 @@ use crate::terms::Terms;
 use crate::token::FencingToken;
 use crate::{Command, Grant, Mode, Reply};
 
-/// The source of a grant: an answer or a message.
+/// The source of a grant: a response or a message.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum GrantSource {
-    /// The answer to its own acquire, sent then.
+    /// The response to the member's acquire, sent then.
     Answer(Moment),
-    /// The answer to another request, sent then.
+    /// The response to another request, sent then.
     Aside(Moment),
     /// A message.
     Message,
 }
 
-/// What the server's word that a hold is ours is worth by the time it is heard.
+/// How far a reported hold can still be relied on when the report arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Certainty {
-    /// It can be offered.
+    /// The hold can be offered.
     Certain,
-    /// It is offered once the server has confirmed it.
+    /// The hold is offered once the server has confirmed it.
     Doubted,
-    /// It is too late for a guard: a touch decides.
+    /// Too late for a guard: a touch decides.
     TooLate,
 }
 
 impl GrantSource {
-    /// Whether it may tell of a hold that the member has no more. An answer is as old as its
-    /// request. A message may come however late: a second copy of the acquire may wait, and be
-    /// touched, since.
+    /// Returns whether the member may no longer have the reported hold. A response is as old as its
+    /// request. A message may be late by any time: since then a second copy of the acquire may have
+    /// been queued and touched.
     pub(super) fn may_be_late<P: Mirror>(self, entry: &Entry<P>) -> bool {
         match self {
             Self::Answer(sent) | Self::Aside(sent) => entry.is_revoked_since(sent),
@@ -49,7 +49,7 @@ impl GrantSource {
 }
 
 impl<P: Mirror> Core<P> {
-    /// Takes in the part of a reply that is not its outcome.
+    /// Handles the parts of a reply other than the outcome.
     pub(super) fn absorb<T>(&mut self, ask: &Ask, reply: &Reply<T>) {
         if reply.passed_over > 0 {
             let lock = ask.lock.clone();
@@ -60,14 +60,14 @@ impl<P: Mirror> Core<P> {
             self.grant_in_reply(ask, grant);
         }
         if reply.more {
-            // For no member in particular: the server knows the rest.
+            // A touch without members: the server knows the rest.
             let command = Command::Touch { members: Vec::new() };
             let ask = self.request(ask.lock.clone(), command, true);
             self.background(ask);
         }
     }
 
-    /// Takes in a grant of a reply: a member of ours holds its lock.
+    /// Handles a grant in a reply: a member of this node holds the lock.
     fn grant_in_reply(&mut self, ask: &Ask, grant: &Grant) {
         let Grant { member, token, left_ms, run } = grant;
         let Some(number) = self.number(member) else { return };
@@ -87,26 +87,26 @@ impl<P: Mirror> Core<P> {
             };
             return self.granted(number, *token, *left_ms, source);
         }
-        // The members of a run are gone here at the moment at which its release is sent. Its answer
-        // tells of a later hold: a server that has taken over knew a member as a waiter.
+        // The members of a batch are removed here when the release is sent. The response to the
+        // release reports a later hold: a server that has taken over had a member as a waiter.
         let is_release = matches!(ask.command, Command::Release { .. } | Command::Leave { .. });
         let sent = if is_release { ask.sent + Duration::from_micros(1) } else { ask.sent };
         if self.recent_releases.since(number, sent) {
-            // An answer that its release has overtaken: there is nothing left to give back.
+            // The release has overtaken this response: there is nothing left to release.
             return;
         }
-        // Nothing here waits for it any more, and no copy of its acquire is on its way.
+        // No attempt waits for this member any more, and no copy of its acquire is in flight.
         self.give_back(ask.lock.clone(), member.clone());
     }
 
-    /// Lets a member leave that is not in the table, and that the server may still know.
+    /// Lets a member leave that is missing in the table but may still be on the server.
     pub(super) fn give_back(&mut self, lock: LockName, member: Member) {
         let (now, number) = (self.now, member.number());
         self.insert_stray(lock, member);
         self.table.change(number, |entry| entry.state = entry.leaving(now));
     }
 
-    /// Adds a member without a caller.
+    /// Adds an orphan: a member without a caller.
     pub(super) fn insert_stray(&mut self, lock: LockName, member: Member) {
         let now = self.now;
         let number = member.number();
@@ -120,8 +120,8 @@ impl<P: Mirror> Core<P> {
         self.table.insert(number, stray);
     }
 
-    /// A member of ours holds its lock, with `left_ms` counted from the request that was answered,
-    /// or from its own anchor if a message tells of it.
+    /// Handles a grant to a member of this node. `left_ms` counts from the request of the response,
+    /// or from the member's anchor for a message.
     pub(super) fn granted(
         &mut self,
         number: u64,
@@ -144,8 +144,8 @@ impl<P: Mirror> Core<P> {
             GrantSource::Answer(sent) | GrantSource::Aside(sent) => sent,
             GrantSource::Message => entry.anchor,
         };
-        // Two copies of its acquire may have run: the first was granted, its claim lapsed, and the
-        // second queued it again. The message may tell of the first.
+        // Two copies of the acquire may have run: the first was granted, its claim expired, and the
+        // second queued the member again. The message may report the first grant.
         let may_be_old = is_message && entry.ambiguous;
         let claim = lease::claim(&entry.options);
         let is_doubted = may_be_old || source.may_be_late(entry);
@@ -169,8 +169,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Whether a guard may rely on a grant, or on a run, with `left` counted from `anchor`, of
-    /// members with this `claim`. `is_doubted` if their entries have a reason to doubt it.
+    /// Returns whether a guard may rely on a grant to members with this `claim`, alone or as a
+    /// batch, with `left` counted from `anchor`. `is_doubted`: whether their entries give reason to
+    /// doubt it.
     pub(super) fn certainty(
         &self,
         source: GrantSource,
@@ -192,7 +193,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Asks whether a hold that is not handed out yet is still held.
+    /// Queries whether a hold not yet handed out is still held.
     pub(super) fn confirm(&mut self, number: u64) {
         let Some(entry) = self.table.get(number) else { return };
         let command = Command::Confirm { member: entry.member.clone() };
@@ -200,8 +201,8 @@ impl<P: Mirror> Core<P> {
         self.background(ask);
     }
 
-    /// The store did not confirm the write of the grant or the renewal: after a failover or a power
-    /// loss the lock could be granted to another, while a guard still relies on it here.
+    /// Handles a grant or renewal whose write the store did not confirm: after a failover or a
+    /// power loss the lock could be granted to another node while a guard still relies on it here.
     pub(super) fn refuse_unconfirmed(&mut self, member: &Member, error: &StoreError) {
         let now = self.now;
         let Some(number) = self.known(member) else { return };
@@ -243,8 +244,8 @@ impl<P: Mirror> Core<P> {
         self.push(Effect::Observe(Note::Granted { lock, waited, handed_over, of: mirror }));
     }
 
-    /// An offer was not taken in time: it is given on, and its attempt goes on in the next round
-    /// once its caller comes.
+    /// Hands off an offer not taken in time. The attempt continues in the next round, once its
+    /// caller comes.
     pub(super) fn miss(&mut self, number: u64) {
         let now = self.now;
         let next = self.next_round_if_any(number);
@@ -252,7 +253,7 @@ impl<P: Mirror> Core<P> {
         self.missed(next);
     }
 
-    /// An offer was not taken in time, and its attempt goes on as `next`, if it does.
+    /// Handles a missed offer whose attempt continues as `next`, if at all.
     pub(super) fn missed(&mut self, next: Option<u64>) {
         self.table.count_lost_place();
         let Some(next) = next else { return };
@@ -260,8 +261,8 @@ impl<P: Mirror> Core<P> {
             self.push(Effect::Observe(Note::Missed { lock }));
         }
         if self.is_closed {
-            // Nothing begins any more: it would hold the lock when its node says that nothing is
-            // left.
+            // Nothing may begin any more: a new acquire could hold the lock after the node has
+            // reported that nothing is left.
             self.set_refusal(next, Refusal::Kind(LockErrorKind::Closed));
             self.withdraw(next);
         }

@@ -1,4 +1,4 @@
-//! Holds: renewed in time, and lost.
+//! Holds: renewed, and lost.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::node::lease;
 use crate::node::moment::Moment;
 use crate::{Command, Grant, Released, Renewed};
 
-/// A renewal before the hand-out that failed is followed by a touch after this time.
+/// After a failed confirmation, a touch follows after this time.
 const CONFIRM_RETRY: Duration = Duration::from_millis(250);
 const UNPROVEN: &str =
     "the lease expired before a renewal could confirm that the hold existed at the release";
-/// A request that has waited for so long behind a hold of its own node is told.
+/// A request is reported once it has waited this long behind a hold of the same node.
 const LONG_BEHIND_OWN: Duration = Duration::from_secs(30);
-/// The weight of a read, to which a downgrade reduces a lock.
+/// The weight of a read, which a downgrade leaves.
 const READ: NonZeroU32 = NonZeroU32::MIN;
 
 impl<P: Mirror> Core<P> {
@@ -47,7 +47,7 @@ impl<P: Mirror> Core<P> {
             State::Serving(_) => self.run_renewed(number, ask.sent, left),
             State::Confirming { token, handed_over } => {
                 let (handed_over, mut later) = (*handed_over, None);
-                // The present hold may have been granted later than the confirmed one.
+                // The current hold may be a later grant than the confirmed hold.
                 let token = grants.iter().find(is_own).map_or(*token, |grant| grant.token);
                 if lease::certain_until(ask.sent, left) > now {
                     let too_soon = self.too_soon(ask.sent);
@@ -66,7 +66,7 @@ impl<P: Mirror> Core<P> {
             State::Held(_) if left.is_zero() => {
                 self.lose(number, "the server no longer has the hold");
             }
-            // The caller that asked has been told so.
+            // The caller of the confirmation has received this result.
             State::Held(lease) if now >= lease.until() => {
                 self.lose(number, "the renewal came too late");
             }
@@ -80,14 +80,14 @@ impl<P: Mirror> Core<P> {
                 self.push(Effect::Observe(Note::Renewed { lock: ask.lock.clone() }));
                 self.tell_waits_behind(number);
             }
-            // Its own release has overtaken it, and tells how the hold ended.
+            // The hold's release has overtaken the renewal, and reports how the hold ended.
             _ => {}
         }
     }
 
-    /// Tells of a request of this node that has waited for long behind this hold: it may be the
-    /// holder's own, which then waits for itself. Looked at when the hold is renewed, since there
-    /// is no index of holds by their locks.
+    /// Reports a request of this node that has waited for long behind this hold: the holder itself
+    /// may have sent it, and then waits for itself. Checked at each renewal, because there is no
+    /// index of holds by lock.
     pub(super) fn tell_waits_behind(&mut self, number: u64) {
         let Some(entry) = self.table.get(number) else { return };
         let (State::Held(lease), Some(line)) = (&entry.state, self.table.lines().get(&entry.lock))
@@ -103,25 +103,26 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// The moment to ask again if a request of this moment is answered within it, as in memory: one
-    /// that is sent now would be no later.
+    /// Returns when to retry if a request of this moment got its response at the same moment, as in
+    /// memory: a request sent now would be no later.
     pub(super) fn too_soon(&self, sent: Moment) -> Option<Moment> {
         (sent == self.now).then(|| self.now + lines::FLOOR)
     }
 
-    /// Whether a hold that a request of this moment confirmed may have been force-released since.
+    /// Returns whether a hold confirmed by a request of this moment may have been force-released
+    /// since.
     pub(super) fn may_be_revoked(&self, entry: &Entry<P>, sent: Moment) -> bool {
         self.is_doubted(sent) || entry.is_revoked_since(sent)
     }
 
-    /// Whether a revocation may be among the messages that a new connection has missed, since this
-    /// request. Of the same moment it counts: asked for once more, it would not be later.
+    /// Returns whether a reconnect may have missed a revocation since this request. A request of
+    /// the same moment counts as later: a retry would be no later.
     pub(super) fn is_doubted(&self, sent: Moment) -> bool {
         sent + Duration::from_micros(1) < self.doubt
     }
 
-    /// The request that renews a hold of a guard now, and draws a token above its floor. Its answer
-    /// is taken as that of a renewal; the guard keeps its token. `None` if it is not held.
+    /// Returns a request that renews a guard's hold now and draws a token above the lower bound, or
+    /// `None` if not held. The response is handled like a renewal's; the guard keeps its token.
     pub fn confirmation(&self, number: u64) -> Option<Ask> {
         let entry = self.table.get(number)?;
         let State::Held(_) = entry.state else { return None };
@@ -129,15 +130,15 @@ impl<P: Mirror> Core<P> {
         Some(self.request(entry.lock.clone(), command, false))
     }
 
-    /// The request that downgrades a held lock to a read; `None` if it is not held.
+    /// Returns the request that downgrades a held lock to a read; `None` if not held.
     pub fn downgrade(&mut self, number: u64) -> Option<Ask> {
         let is_held = |entry: &Entry<P>| matches!(entry.state, State::Held(_));
         self.table.get(number).filter(|entry| is_held(entry))?;
-        // No member of a run can be alone beside other reads.
+        // No member of a batch can be alone beside other reads.
         self.cut_by_guard(self.held_as(number), READ)
     }
 
-    /// A write was to become a read. Its lease stays as it is.
+    /// Handles the outcome of a downgrade from write to read. The lease stays unchanged.
     pub(super) fn reduced(&mut self, member: &Member, outcome: &[Renewed]) {
         if let (Some(number), [Renewed::NotHeld]) = (self.known(member), outcome) {
             self.lose(number, "the server no longer has the hold");
@@ -167,8 +168,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// The hold is over without having been released. The rest of its lease on the server stays
-    /// until its guard is dropped.
+    /// Ends a hold without a release. The rest of the lease on the server stays until the guard is
+    /// dropped.
     pub(super) fn lose(&mut self, number: u64, why: &'static str) {
         match self.table.get(number).map(|entry| (&entry.state, self.runs.hold_of(number))) {
             Some((State::Held(_) | State::Offered(_), Some(first))) => {
@@ -179,7 +180,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// The hold is over by the clock, without an answer to its last renewals.
+    /// Ends a hold by the clock, when its last renewals got no response.
     pub(super) fn lapse(&mut self, number: u64, why: &'static str) {
         let first = self.held_as(number);
         let error = StoreError::refused(LockErrorKind::Unavailable, UNPROVEN);
@@ -187,7 +188,7 @@ impl<P: Mirror> Core<P> {
         self.lose(number, why);
     }
 
-    /// Tells the guard of this number that its hold is lost.
+    /// Notifies the guard of this member that the hold is lost.
     pub(super) fn tell_lost(&mut self, number: u64, why: &'static str) {
         let Some(entry) = self.table.get(number) else { return };
         let (State::Held(lease) | State::Offered(lease)) = &entry.state else { return };
@@ -200,8 +201,9 @@ impl<P: Mirror> Core<P> {
         self.push(Effect::Observe(Note::Lost { lock, held, why, of: mirror }));
     }
 
-    /// A hold of the member was force-released. The message may overtake the answer that tells of
-    /// that hold, since the two come on different connections: it is remembered for that answer.
+    /// Handles a force-release of the member's hold. The message may overtake the response that
+    /// reports this hold, because the two use different connections: it is recorded for that
+    /// response.
     pub(super) fn revoked(&mut self, number: u64) {
         let now = self.now;
         let entry = &self.table.entries()[&number];
@@ -215,7 +217,7 @@ impl<P: Mirror> Core<P> {
                 self.prove(number, Ok(Released::NotHeld), now);
                 self.lose_run(number, "the hold was force-released");
             }
-            // The answer to its confirmation decides.
+            // The response to the confirmation decides.
             State::ConfirmingRun => {
                 self.table.change(number, |entry| entry.revoked = Some(now));
             }
@@ -242,7 +244,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// A hold or an offer ends by the clock, or one that ends on the server by itself has done so.
+    /// Ends a hold or an offer by the clock, or a leaked hold after its expiry on the server.
     pub(super) fn ended(&mut self, number: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
@@ -251,7 +253,7 @@ impl<P: Mirror> Core<P> {
                 let why = lease.end(&entry.options);
                 self.lapse(number, why);
             }
-            // Not the offer alone has ended.
+            // The hold has ended, not only the offer.
             State::Offered(lease)
                 if self.runs.hold_of(number).is_some()
                     && now >= lease.notice_at(&entry.options) =>
