@@ -1,4 +1,4 @@
-//! All attempts and holds of a node as a state machine without I/O: events go in with their time,
+//! The state machine behind a node's attempts and holds, without I/O: events go in with their time,
 //! and effects come out.
 //!
 //! # Driving it
@@ -7,31 +7,31 @@
 //!
 //! # Implementation notes
 //!
-//! - *Ambiguity.* An acquire without a response may still run. Its member is never just dropped:
+//! - *Ambiguity.* An acquire without a response may still run. The member is never just dropped:
 //!   the node sends the acquire again, or the member leaves with a tombstone.
-//! - *Anchor.* A lease is counted from the moment its request was sent. A grant received as a
+//! - *Anchor.* A lease is counted from the moment the request was sent. A grant received as a
 //!   message has no request, but is newer than the last response with the member waiting, so it is
-//!   counted from the request of that response. If two copies of the acquire may have run, the
+//!   counted from the request for that response. If two copies of the acquire may have run, the
 //!   message may report a grant that has expired since, and a renewal decides whether the lock is
 //!   held.
-//! - *Claim and confirming.* A handed-off hold has a claim as its lease. With less than half of the
-//!   claim left, the hold is renewed before its guard is handed out, so that no guard starts just
-//!   before its lease expires.
+//! - *Claim and confirming.* A handed-off hold has a claim as lease. With less than half a claim
+//!   left, the hold is renewed before the guard is handed out, so that no guard starts just before
+//!   the lease expires.
 //! - *Doubt.* A server whose clock ran ahead has expired leases earlier than assumed here. Earlier
 //!   leases are renewed: holds at once, grants before they are handed out.
-//! - *Queues.* All waiters of a lock are touched together, periodically and after every
-//!   interruption. Messages only save time: after any loss, the next touch queries the server, and
-//!   the node acts on the response.
-//! - *Lost positions.* A member unknown to the server is never used again, because a late grant of
-//!   its old position could be mistaken for a new grant: the attempt continues in the next round,
-//!   with a new member id, at the tail of the queue.
+//! - *Queues.* A lock's waiters are touched together, periodically and after every interruption.
+//!   Messages only save time: after any loss, the next touch queries the server, and the node acts
+//!   on the response.
+//! - *Lost positions.* A member unknown to the server is never used again, because a late grant for
+//!   the old position could be mistaken for a new grant: the attempt continues in the next round,
+//!   with a new member id, at the tail.
 //! - *Bursts.* An attempt for a lock with a pending acquire is sent by the next tick, together with
 //!   all attempts begun until then. This tick is due at once and waits for no response. The first
-//!   attempt of a burst, and so every lone attempt, is sent by the caller.
+//!   attempt in a burst, and so every lone attempt, is sent by the caller.
 //! - *Fence.* While the node acquires a lock by the fast path, further attempts for this lock wait
 //!   for the response: see [`fence`].
 //! - *Order.* Effects run outside the table, so the effects of two events may overtake each other.
-//!   Two requests of a member are never in flight together if their order matters: a leave waits
+//!   Two requests for a member are never in flight together if their order matters: a leave waits
 //!   for the response to the acquire, and a release may overtake a renewal, whose response is then
 //!   ignored.
 
@@ -95,14 +95,14 @@ const MAX_AT_ONCE: usize = 256;
 /// Maximum number of entries made due by a tick after a reconnect, so that earlier entries are sent
 /// first.
 const MADE_DUE: usize = MAX_AT_ONCE / 4;
-/// Maximum size of a table checked after each event. The larger a table is beyond this, the rarer
+/// Maximum table size to be checked after each event. The larger a table is beyond this, the rarer
 /// the checks, so that the cost per event falls.
 #[cfg(debug_assertions)]
 const CHECKED: usize = 64;
 const TOO_MANY_AT_ONCE: &str = "too many concurrent acquires in this Locks: the request was not \
     sent within the request timeout";
 
-/// The settings of a core.
+/// Settings for a core.
 #[derive(Debug, Clone)]
 pub struct Rules {
     /// Whether a grant received as a message is renewed before it is handed out.
@@ -161,7 +161,7 @@ pub struct Counts {
     pub places_lost: u64,
 }
 
-/// The outcome of an attempt for its caller.
+/// An attempt's outcome for the caller.
 #[derive(Debug)]
 pub enum Outcome {
     /// No outcome yet: the caller is woken later.
@@ -172,9 +172,9 @@ pub enum Outcome {
         number: u64,
         /// The fencing token of this hold.
         token: FencingToken,
-        /// The start of the hold.
+        /// When the hold began.
         since: Moment,
-        /// The time between the begin of the attempt and of the hold.
+        /// The time from the attempt's begin to the hold's begin.
         waited: Duration,
     },
     /// The attempt ended without the lock.
@@ -186,15 +186,15 @@ pub enum Outcome {
 pub enum GivenBack {
     /// By this request, sent by the caller.
     By(Ask),
-    /// Other members of the batch keep the hold. [`Mirror::returned`] reports whether the server
-    /// still had it.
+    /// Other batch members keep the hold. [`Mirror::returned`] reports whether the server still had
+    /// it.
     InRun,
     /// The hold was lost earlier: there is nothing to release.
     Nothing,
 }
 
 impl GivenBack {
-    /// Returns the release request, if there is one.
+    /// Returns the release request, if any.
     pub fn request(self) -> Option<Ask> {
         match self {
             Self::By(ask) => Some(ask),
@@ -203,14 +203,14 @@ impl GivenBack {
     }
 }
 
-/// All attempts and holds of a node. `P` is the driver's part of each entry.
+/// A node's attempts and holds. `P` is the driver's part of each entry.
 #[derive(Debug, Clone)]
 pub struct Core<P> {
     node: NodeId,
     rules: Rules,
     table: Table<P>,
     runs: Runs<P>,
-    /// The first lane of the current tick.
+    /// The current tick's first lane.
     first_lane: usize,
     /// Queues after this name are touched unless touched since that moment: messages may have been
     /// missed.
@@ -222,13 +222,13 @@ pub struct Core<P> {
     subscription: Link,
     next_attempt: u64,
     last_success: Moment,
-    /// The time between the last response and its request.
+    /// How long the last response took.
     round_trip: Duration,
     last_readings: BTreeMap<u16, ClockReading>,
     recent_releases: RecentReleases,
     has_fast_path: bool,
     busy: BusyNames,
-    /// The moment of the current event.
+    /// When the current event happened.
     now: Moment,
     effects: Vec<Effect<P>>,
     /// The number of events so far.
@@ -349,7 +349,7 @@ impl<P: Mirror> Core<P> {
         Some((attempt, ask))
     }
 
-    /// Returns whether the first acquire of an attempt is in flight and [`take`](Self::take) has no
+    /// Returns whether an attempt's first acquire is in flight and [`take`](Self::take) has no
     /// outcome yet.
     pub fn is_asking(&self, attempt: u64) -> bool {
         self.table.get(attempt << ROUND_BITS).is_some_and(|entry| {
@@ -357,9 +357,9 @@ impl<P: Mirror> Core<P> {
         })
     }
 
-    /// Returns since when an attempt without a response has been waiting for the store: since its
-    /// begin. An acquire without a failure counts from the last response of its lane, if later,
-    /// because it waits for its turn, there or here.
+    /// Returns since when an attempt without a response has been waiting for the store: since it
+    /// began. An acquire without a failure counts from the lane's last response, if later, because
+    /// it is queued, there or here.
     pub fn awaits_store(&self, attempt: u64) -> Option<Moment> {
         let entry = self.table.get(self.current(attempt)?)?;
         match entry.state {
@@ -371,7 +371,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Returns the outcome of an attempt. A grant belongs to the caller from now on.
+    /// Returns an attempt's outcome. A grant belongs to the caller from now on.
     pub fn take(&mut self, attempt: u64) -> Outcome {
         let now = self.now;
         let Some(number) = self.current(attempt) else {
@@ -451,15 +451,15 @@ impl<P: Mirror> Core<P> {
         self.begin_release(number, None, true)
     }
 
-    /// Releases the hold of a dropped guard at once, like [`release`](Self::release), but nobody
-    /// waits for the response.
+    /// Releases a dropped guard's hold at once, like [`release`](Self::release), but nobody waits
+    /// for the response.
     pub fn dropped(&mut self, number: u64) {
         if let GivenBack::By(ask) = self.begin_release(number, None, false) {
             self.push(Effect::Send(ask));
         }
     }
 
-    /// Leaves a hold to expire: it is renewed no more, and its guards are notified of the loss.
+    /// Leaves a hold to expire: renewals stop, and the guards are notified of the loss.
     pub fn leak(&mut self, number: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
@@ -499,7 +499,7 @@ impl<P: Mirror> Core<P> {
                     Released::NotHeld => self.leave_after_release(member),
                 };
                 // Must precede `remember_release`: on a promoted replica the member may still be
-                // queued, so its own release can grant it the lock, as reported in this reply.
+                // queued, so the release can grant it the lock, as reported in this reply.
                 self.absorb(ask, reply);
                 self.remember_release(number, &ask.lock, member);
             }
@@ -541,8 +541,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Handles a renewal whose write the store did not confirm. The response `answer`, if there is
-    /// one, names the members without a hold.
+    /// Handles a renewal whose write the store did not confirm. The response `answer`, if any,
+    /// names the members without a hold.
     pub fn unconfirmed(&mut self, ask: &Ask, answer: Option<&Answer>, error: &StoreError) {
         match answer {
             Some(_) => self.succeeded(ask),
@@ -628,7 +628,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Returns the lock granted by a message, if one of the members is still known.
+    /// Returns the lock granted by a message, if any granted member is still known.
     pub fn lock_of(&self, event: &Event) -> Option<&LockName> {
         let known = |number: &u64| Some(&self.table.get(*number)?.lock);
         match event {
@@ -679,7 +679,7 @@ impl<P: Mirror> Core<P> {
         self.last_success
     }
 
-    /// Returns the time between the last response and its request; zero before the first response.
+    /// Returns how long the last response took; zero before the first response.
     pub fn round_trip(&self) -> Duration {
         self.round_trip
     }

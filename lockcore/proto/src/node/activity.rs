@@ -1,4 +1,4 @@
-//! A human-readable view of the attempts and holds of a node.
+//! A human-readable view of a node's attempts and holds.
 
 use super::{Core, MAX_AT_ONCE};
 use crate::member::Member;
@@ -11,17 +11,17 @@ use crate::node::moment::Moment;
 pub struct Activity<'a, P> {
     /// The lock.
     pub lock: &'a LockName,
-    /// The member, with its label and demand.
+    /// The member, with label and demand.
     pub member: &'a Member,
     /// Whether the member is waiting or holding.
     pub stage: Stage,
     /// When the wait or the hold began.
     pub since: Moment,
-    /// The driver's part of the entry.
+    /// The driver's part in the entry.
     pub mirror: &'a P,
 }
 
-/// The stage of an attempt.
+/// An attempt's stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
     /// Waiting.

@@ -11,7 +11,7 @@ use crate::{Acquired, Command, Mode};
 
 /// The number of member ids per attempt.
 const ROUNDS: u64 = 1 << ROUND_BITS;
-/// The error of an attempt without a free member id.
+/// The error when an attempt runs out of member ids.
 const TOO_OFTEN: &str = "the request lost its queue position 4095 times: the store loses keys, or \
     the request is polled too rarely";
 
@@ -21,7 +21,7 @@ pub(super) const FIRST_RETRY: Duration = Duration::from_millis(100);
 pub(super) const LAST_RETRY: Duration = Duration::from_secs(2);
 
 impl<P: Mirror> Core<P> {
-    /// Returns the acquire of an attempt, or `None` if it is backing off because no grant could
+    /// Returns an attempt's acquire, or `None` if the attempt is backing off because no grant could
     /// reach it.
     pub(super) fn acquire(&mut self, number: u64, background: bool) -> Option<Ask> {
         let entry = self.table.get(number)?;
@@ -51,8 +51,8 @@ impl<P: Mirror> Core<P> {
         Some(ask)
     }
 
-    /// Returns the first acquire of an attempt. It counts as the caller's, even if another task
-    /// sends it.
+    /// Returns an attempt's first acquire. It counts as the caller's, even if another task sends
+    /// it.
     pub(super) fn ask(&mut self, number: u64) -> Option<Ask> {
         let ask = self.acquire(number, false)?;
         self.table.traffic(ask.lane).asking += 1;
@@ -125,7 +125,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Handles the outcome of an acquire for one member.
+    /// Handles a member's outcome in an acquire.
     pub(super) fn acquired(
         &mut self,
         ask: &Ask,
@@ -168,7 +168,7 @@ impl<P: Mirror> Core<P> {
         let wants = entry.caller == Caller::Waits;
         let of = entry.mirror.clone();
         let position = position.saturating_sub(self.done_in_run(&ask.lock));
-        // Under the table's mutex, so that no older position is reported after a newer one.
+        // Under the table's mutex, so that an older position never replaces a newer position.
         of.queued(position);
         self.table.change(number, |entry| {
             entry.state = State::Waiting;
@@ -199,7 +199,7 @@ impl<P: Mirror> Core<P> {
         self.finish(number, Refusal::Store(error.clone()));
     }
 
-    /// Ends an attempt without a lock. The member is not in the queue, but another copy of its
+    /// Ends an attempt without a lock. The member is not in the queue, but another copy of the
     /// acquire may still find the lock free.
     pub(super) fn finish(&mut self, number: u64, refusal: Refusal) {
         let now = self.now;
@@ -216,15 +216,15 @@ impl<P: Mirror> Core<P> {
         self.push(Effect::Observe(note));
     }
 
-    /// The server has removed a waiter from the queue in favor of a newer one. A member granted
-    /// since was still queued on the granting server, which has taken over: its grant stays.
+    /// The server has removed a waiter from the queue in favor of a newer waiter. A member granted
+    /// since was still queued on the granting server, which has taken over: the grant stays.
     pub(super) fn superseded(&mut self, number: u64) {
         let Some(entry) = self.table.get(number) else { return };
         if !matches!(entry.state, State::Asking { .. } | State::Parked { .. } | State::Waiting) {
             return;
         }
         let (lock, member) = (entry.lock.clone(), entry.member.clone());
-        // A promoted replica may still have the member in its queue.
+        // A promoted replica may still have the member queued.
         self.remember_release(Some(number), &lock, &member);
         self.finish(number, Refusal::Kind(LockErrorKind::Superseded));
     }
@@ -271,8 +271,8 @@ impl<P: Mirror> Core<P> {
         self.push(Effect::Observe(Note::Cancelled { lock, waited, of }));
     }
 
-    /// The server no longer knows this waiter: its attempt continues in the next round, at the tail
-    /// of the queue.
+    /// The server no longer knows this waiter: the attempt continues in the next round, at the
+    /// tail.
     pub(super) fn place_lost(&mut self, number: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(number).filter(|entry| entry.is_attempt()) else {
@@ -293,8 +293,8 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Continues the attempt under a new member id, like [`next_round`](Self::next_round), or ends
-    /// it here: the id after the last one belongs to another attempt. The last id is reserved for
-    /// the first member of a batch, under whose id the hold is stored.
+    /// it here: the id after the last belongs to another attempt. The last id is reserved for the
+    /// first batch member, under whose id the hold is stored.
     pub(super) fn next_round_if_any(&mut self, number: u64) -> Option<u64> {
         if number % ROUNDS + 2 < ROUNDS {
             return Some(self.next_round(number));
@@ -307,8 +307,8 @@ impl<P: Mirror> Core<P> {
         None
     }
 
-    /// Continues the attempt under a new member id, with its caller and mirror. The state of the
-    /// old member stays as it is.
+    /// Continues the attempt under a new member id, with caller and mirror. The old member's state
+    /// stays as it is.
     pub(super) fn next_round(&mut self, number: u64) -> u64 {
         let next = number + 1;
         let moved = self.table.change(number, Entry::take_caller);

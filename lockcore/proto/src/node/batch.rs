@@ -1,19 +1,18 @@
-//! Requests sent together: renewals in one script, touches in one script, acquires of one lock in
-//! one command.
+//! Requests sent together: renewals in a script, touches in a script, acquires for the same lock in
+//! a command.
 //!
 //! # Implementation notes
 //!
 //! - A due renewal takes along all renewals due within a hundredth of their lease, and a touch all
 //!   touches due within a fortieth of their period. So none is later than it would be alone.
-//! - Renewals sent together do not stay together: the next renewal of each hold is due earlier by a
-//!   random time, up to a thirtieth of the lease.
-//! - A script renews many locks, or the parts of one lock, at most 128 holds.
+//! - Renewals sent together do not stay together: the next renewal is due earlier by a random time
+//!   for each hold, up to a thirtieth of the lease.
+//! - A script renews many locks, or parts of the same lock, at most 128 holds.
 //! - At most 64 locks with 256 members are touched at once.
-//! - Acquires of one lock due in the same tick form one command of at most 64 members, in the order
-//!   of the attempts. An acquire with other options than the previous acquire begins a new command:
-//!   so each command follows the commands of earlier attempts. Up to four parts are acquired
-//!   separately.
-//! - If a key of one lock belongs to another program, only this lock gets that error.
+//! - Acquires for a lock due in the same tick form a command with at most 64 members, in attempt
+//!   order. An acquire with other options than the previous acquire begins a new command: so each
+//!   command follows the commands with earlier attempts. Up to four parts are acquired separately.
+//! - If a lock's key belongs to another program, only this lock gets that error.
 
 use std::collections::BTreeMap;
 
@@ -29,14 +28,14 @@ use crate::{Command, MAX_ACQUIRES, MAX_BATCH, MAX_LINES, MAX_RENEWALS};
 /// Requests run by one script, each with a separate response. Mostly a single request.
 pub type Batch = SmallVec<[Ask; 1]>;
 
-/// Returns the commands of a batch.
+/// Returns the commands in a batch.
 pub fn commands(batch: &[Ask]) -> SmallVec<[(&LockName, &Command); 1]> {
     batch.iter().map(|ask| (&ask.lock, &ask.command)).collect()
 }
 
-/// Joins the commands that one script can run, in order: renewals and touches for which `together`
-/// is true in this layout, and only for locks of one `slot`. In a Redis Cluster a script reaches
-/// one slot, and no lock waits for the server of another.
+/// Joins commands that a script can run together, in order: renewals and touches for which
+/// `together` is true in this layout, and only for locks in the same `slot`. In a Redis Cluster a
+/// script reaches a single slot, and no lock waits for another lock's server.
 pub fn batches(
     asks: Vec<Ask>,
     together: impl Fn(&Command) -> bool,
@@ -45,7 +44,7 @@ pub fn batches(
     let mut batches: Vec<Batch> = Vec::new();
     let mut open_renewals: BTreeMap<u16, Open> = BTreeMap::new();
     let mut open_touches: BTreeMap<u16, Open> = BTreeMap::new();
-    // For one lock each, because the scripts of these commands take only one.
+    // By lock, because the scripts for these commands take a single lock.
     let (mut parts, mut acquires) = (BTreeMap::new(), BTreeMap::new());
     for ask in asks {
         let (open, max, members) = match &ask.command {
@@ -81,7 +80,7 @@ pub fn batches(
     batches.into_iter().flat_map(few_parts_apart).collect()
 }
 
-/// Splits an acquire of a few parts into separate commands. The acquire script has no shortcut for
+/// Splits an acquire for a few parts into separate commands. The acquire script has no shortcut for
 /// several parts, but from five parts on, the general case costs less than as many shortcuts.
 fn few_parts_apart(batch: Batch) -> Vec<Batch> {
     const FEW: usize = 4;
@@ -222,7 +221,7 @@ mod tests {
         assert!(numbers(5).eq([vec![0, 1, 2, 3, 4]]));
     }
 
-    /// The lock of each acquire, and the ids of its members.
+    /// The lock and the member ids in each acquire.
     fn acquires(asks: Vec<Ask>) -> Vec<(String, Vec<u64>)> {
         let of = |batch: &Batch| match batch.as_slice() {
             [Ask { lock, command: Command::Acquire { members, .. }, .. }] => {

@@ -1,14 +1,13 @@
-//! Comparison of the server's clock with the node's.
+//! Comparison between the server's clock and the node's.
 //!
 //! Leases expire by the server's clock and are counted here by the node's. If the node's clock
 //! stopped unnoticed, as it may while a virtual machine is paused, or the server's clock was set
-//! forward, leases expire earlier than assumed here. The progress of the server's clock since the
-//! last response reveals this. The response only triggers a renewal: a changed clock takes no hold
-//! away.
+//! forward, leases expire earlier than assumed here. The server's clock progress since the last
+//! response reveals this. The response only triggers a renewal: a changed clock takes no hold away.
 //!
-//! The servers of a Redis Cluster have separate clocks, so a response is compared with the last
-//! response of the same slot. After a slot has moved, the clock may be a different one: then holds
-//! are renewed in vain.
+//! The servers in a Redis Cluster have separate clocks, so a response is compared with the last
+//! response for the same slot. After a slot has moved, the clock may be different: then holds are
+//! renewed in vain.
 
 use std::time::Duration;
 
@@ -19,18 +18,18 @@ use crate::node::entry::Mirror;
 use crate::node::lease;
 use crate::node::moment::Moment;
 
-/// The last response of a server, by both clocks.
+/// A server's last response, by both clocks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClockReading {
     /// The server's time, in µs.
     at_us: u64,
-    /// The earliest possible moment of the response, by the node's clock.
+    /// The earliest possible response time, by the node's clock.
     sent: Moment,
 }
 
 impl<P: Mirror> Core<P> {
     /// Renews all holds requested before `ask`, if the server's clock ran ahead between the last
-    /// response and this one.
+    /// and this response.
     pub(super) fn compare_clocks(&mut self, ask: &Ask, answer: &Answer) {
         let Some(at_us) = answer.now_us() else { return };
         let reading = ClockReading { at_us, sent: ask.sent };
@@ -38,8 +37,8 @@ impl<P: Mirror> Core<P> {
         let slot = self.table.slot(&ask.lock);
         let Some(last) = self.last_readings.insert(slot, reading) else { return };
         let there = Duration::from_micros(at_us.saturating_sub(last.at_us));
-        // An upper bound of the time passed here: the last response may be as old as its request,
-        // and this response as new as its arrival.
+        // Maximum time passed here: the last response may be as old as the request, and this
+        // response as new as the arrival.
         let here = self.now.since(last.sent);
         let ahead = there.saturating_sub(here);
         if ahead > lease::margin(here) {

@@ -34,8 +34,8 @@ impl<P: Mirror> Core<P> {
     pub fn take_holds(&mut self, from: u64, why: &'static str) -> (usize, Option<u64>) {
         let now = self.now;
         let is_hold = |entry: &Entry<P>| entry.index_keys().class == Some(Class::Hold);
-        // The guard of a lost hold would release the rest of the lease on the server, which is too
-        // late after closing.
+        // A lost hold's guard would release the rest of the lease on the server, which is too late
+        // after closing.
         let (numbers, next) = self.part_of(from, MAX_AT_ONCE, |entry| {
             is_hold(entry) || matches!(entry.state, State::Lost { .. })
         });
@@ -48,7 +48,7 @@ impl<P: Mirror> Core<P> {
         (taken, next)
     }
 
-    /// Returns at most `most` matching member ids from this one on, and where to continue.
+    /// Returns at most `most` matching member ids, beginning with `from`, and where to continue.
     pub(super) fn part_of(
         &self,
         from: u64,

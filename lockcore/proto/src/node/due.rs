@@ -11,7 +11,7 @@ use crate::node::lease;
 use crate::node::moment::Moment;
 use crate::{Command, Leaving};
 
-/// The kinds of timed work, in the order of a tick.
+/// The kinds of timed work, in tick order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DueWork {
     /// A hold or an offer ends, or is dropped.
@@ -28,7 +28,7 @@ pub(super) enum DueWork {
     Turn,
     /// Attempts backing off are retried.
     Retry,
-    /// The waiters of a lock are touched.
+    /// A lock's waiters are touched.
     Touch,
     /// Waiters are touched after a reconnect.
     Recheck,
@@ -90,7 +90,7 @@ impl<P: Mirror> Core<P> {
             || self.table.lanes().iter().any(|lane| is_due(self.first_in(lane, work)))
     }
 
-    /// Returns when this work of the node is due.
+    /// Returns when this work is due for the node.
     #[inline]
     fn first_of_node(&self, work: DueWork) -> Option<Moment> {
         let at_once = |is_due: bool| is_due.then(Moment::default);
@@ -103,7 +103,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Returns when this work of a lane is due, if there is room.
+    /// Returns when this work is due in a lane, if there is room.
     #[allow(
         clippy::inline_always,
         reason = "asked after every event: a call costs more than it does"
@@ -131,7 +131,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Does the due part of this work. Returns the rest of the budget.
+    /// Does the due part of this work. Returns the remaining budget.
     fn handle(&mut self, work: DueWork, budget: usize) -> usize {
         match work {
             DueWork::End => self.end_what_is_due(budget),
@@ -147,7 +147,7 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Does this work in each lane, with an equal part of the budget, or more if other lanes leave
-    /// some of theirs. Each tick begins with another lane. Returns the rest of the budget.
+    /// some. Each tick begins with another lane. Returns the remaining budget.
     pub(super) fn in_each_lane(
         &mut self,
         mut budget: usize,
@@ -183,7 +183,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Renews due holds, together with holds due soon: together they cost little more than one.
+    /// Renews due holds, together with holds due soon: many cost little more than a single renewal.
     pub(super) fn renew_what_is_due(&mut self, lane: u16, budget: usize) -> usize {
         let now = self.now;
         let lane = self.table.lane(lane);
@@ -282,7 +282,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Makes renewals and leaves due, a bounded number at a time: each is sent when its lane has
+    /// Makes renewals and leaves due, a bounded number at a time: each is sent when the lane has
     /// room.
     pub(super) fn renew_on(&mut self, budget: usize) -> usize {
         let Some((from, since)) = self.renew_all else { return budget };
@@ -306,8 +306,8 @@ impl<P: Mirror> Core<P> {
         })
     }
 
-    /// Makes a renewal due, or the next try of a leave: the pauses between tries have grown while
-    /// there was no connection.
+    /// Makes a renewal due, or a leave's next try: the pauses between tries have grown while there
+    /// was no connection.
     fn tell_anew(&mut self, number: u64) {
         let now = self.now;
         self.table.change(number, |entry| match &mut entry.state {

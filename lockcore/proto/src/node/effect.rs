@@ -19,7 +19,7 @@ pub struct Ask {
     pub sent: Moment,
     /// Whether the request belongs to no caller.
     pub background: bool,
-    /// The lane of the lock when the request was sent, where it counts while in flight.
+    /// The lock's lane when the request was sent, where it counts while in flight.
     pub lane: u16,
     /// How the store sends the command.
     pub way: Way,
@@ -32,8 +32,8 @@ pub enum Way {
     /// By a script.
     #[default]
     Script,
-    /// By the fast path, if the connection has one. An acquire not served there is answered with
-    /// [`Acquired::NotServed`](crate::Acquired::NotServed); a release then runs its script.
+    /// By the fast path, if the connection supports it. An acquire not served there is answered
+    /// with [`Acquired::NotServed`](crate::Acquired::NotServed); a release then runs the script.
     Fast,
     /// By a script, after the fast path did not serve the release. Set by the store.
     FellBack,
@@ -45,13 +45,13 @@ pub enum Effect<P> {
     /// Sends the request. The response goes to [`Core::replied`](crate::node::Core::replied), an
     /// error to [`Core::unanswered`](crate::node::Core::unanswered).
     Send(Ask),
-    /// Sends this renewal and has the store confirm its write. The response to a confirmed renewal
-    /// goes to [`Core::replied`](crate::node::Core::replied), the error of an unconfirmed renewal
+    /// Sends this renewal and has the store confirm the write. The response to a confirmed renewal
+    /// goes to [`Core::replied`](crate::node::Core::replied), the error for an unconfirmed renewal
     /// to [`Core::unconfirmed`](crate::node::Core::unconfirmed).
     Confirm(Ask),
     /// Wakes the caller, because the outcome may have changed.
     Wake(P),
-    /// Notifies the guards of a lost hold.
+    /// Notifies the guards that their hold is lost.
     TellLost(P),
     /// Reopens the subscription, because the server does not count it.
     Reopen,
@@ -59,7 +59,7 @@ pub enum Effect<P> {
     Observe(Note<P>),
 }
 
-/// An event for logs and metrics; `of` is the driver's part of the entry.
+/// An event for logs and metrics; `of` is the driver's part in the entry.
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the names are self-explanatory")]
 pub enum Note<P> {

@@ -1,4 +1,4 @@
-//! An attempt or hold of this node, and its state.
+//! This node's attempts and holds, and their states.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::terms::Terms;
 use crate::token::FencingToken;
 use crate::{Mode, Released};
 
-/// How long the server is notified of a leaving member. After that, the server has expired the
+/// How long a leaving member is reported to the server. After that, the server has expired the
 /// member.
 pub(super) const GIVE_UP: Duration = Duration::from_secs(15);
 /// A failed leave is repeated after this time, then after twice this time, and so on.
 pub(super) const LEAVE_RETRY_MS: u32 = 100;
 
-/// The mirror of a hold, read by guards without the table; written whenever the table changes.
+/// A hold's mirror, read by guards without the table; written whenever the table changes.
 pub trait Mirror: Clone + Default {
     /// The hold is certain until then, unless extended. `is_answered`: whether the last renewal got
     /// a response.
@@ -31,8 +31,8 @@ pub trait Mirror: Clone + Default {
     /// The server has queued the attempt behind `ahead` others.
     fn queued(&self, ahead: u64);
 
-    /// The hold passed to another member of the batch. Reports whether the server still had it at
-    /// the release, or why this is unknown.
+    /// The hold passed to another batch member. Reports whether the server still had it at the
+    /// release, or why this is unknown.
     fn returned(&self, outcome: Result<Released, StoreError>);
 }
 
@@ -46,10 +46,10 @@ impl Mirror for () {
     fn returned(&self, _outcome: Result<Released, StoreError>) {}
 }
 
-/// The state of a member on the server, as known to this node.
+/// A member's state on the server, as known to this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum State {
-    /// Not sent yet, for lack of room or behind a fence.
+    /// Not sent yet: the acquire waits for its turn, or behind a fence.
     Unsent,
     /// The acquire is in flight.
     Asking {
@@ -62,14 +62,14 @@ pub(super) enum State {
     Parked { error: StoreError },
     /// Queued.
     Waiting,
-    /// Granted as the hold of a batch, stored on the server under this member id; a renewal must
-    /// confirm it first. The attempt itself continues under the next id.
+    /// Granted as a batch hold, stored on the server under this member id; a renewal must confirm
+    /// it first. The attempt itself continues under the next id.
     ConfirmingRun,
-    /// A confirmed batch hold, while its members are served.
+    /// A confirmed batch hold, while the members are served.
     Serving(Lease),
-    /// Granted as part of a batch, and served after the earlier members.
+    /// Granted in a batch, and served after the earlier members.
     InRun,
-    /// Granted, but in doubt or close to its end: a renewal must confirm it first.
+    /// Granted, but in doubt or about to expire: a renewal must confirm it first.
     Confirming { token: FencingToken, handed_over: bool },
     /// Granted, and the caller has not taken it yet. Not renewed: a caller that never comes costs
     /// the others a claim.
@@ -91,7 +91,7 @@ pub(super) enum State {
     Over,
 }
 
-/// The caller of an attempt.
+/// An attempt's caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Caller {
     /// Waiting to be woken.
@@ -109,18 +109,18 @@ pub enum Refusal {
     Busy,
     /// The queue has reached the attempt's limit; this many wait.
     Full(u64),
-    /// Another refusal of the node or the server.
+    /// Another refusal by the node or the server.
     Kind(LockErrorKind),
-    /// An error of the store.
+    /// A store error.
     Store(StoreError),
 }
 
-/// The request of an attempt.
+/// An attempt's request.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// The requested lock.
     pub lock: LockName,
-    /// The options of the wait and the hold.
+    /// The options for waiting and holding.
     pub options: Terms,
     /// Whether the attempt may queue.
     pub mode: Mode,
@@ -133,33 +133,32 @@ pub struct Request {
 #[derive(Debug, Clone)]
 pub(super) struct Entry<P> {
     pub(super) lock: LockName,
-    /// The lane of the lock. Set by the table.
+    /// The lock's lane. Set by the table.
     pub(super) lane: u16,
     pub(super) member: Member,
     pub(super) options: Terms,
     pub(super) mode: Mode,
     pub(super) state: State,
     pub(super) caller: Caller,
-    /// A copy of the acquire got no response and may still run.
+    /// Whether a copy of the acquire got no response and may still run.
     pub(super) ambiguous: bool,
-    /// The grant arrived before the response to the acquire. A proxy that runs requests twice may
-    /// still run a copy before it forwards the response.
+    /// Whether the grant arrived before the response to the acquire. A proxy that runs requests
+    /// twice may still run a copy before it forwards the response.
     pub(super) unanswered: bool,
-    /// When that response arrived. Until then a copy of the acquire may have queued the member
-    /// again.
+    /// When that response arrived. Until then a copy may have queued the member again.
     pub(super) answered: Option<Moment>,
     /// Whether the member may have held in a batch hold that expired before this node learned of
-    /// it: a late message may report this hold. A response cannot: its hold lasts from the request
-    /// on for the stated time.
+    /// it: a late message may report this hold. A response cannot: the reported hold lasts from the
+    /// request on for the stated time.
     pub(super) unheard: bool,
-    /// When the server last reported a force-release of the member's hold, or when its batch was
+    /// When the server last reported a force-release of the member's hold, or when the batch was
     /// cut short. The response to an earlier request may be older and still report this hold; so
     /// may any message.
     pub(super) revoked: Option<Moment>,
     /// A time when the member was known not to hold: an unsolicited grant is newer.
     pub(super) anchor: Moment,
     pub(super) started: Moment,
-    /// Whether the member leaves once more after another server has taken over, although its end
+    /// Whether the member leaves once more after another server has taken over, although the end
     /// was known before.
     pub(super) leaves_again: bool,
     /// Whether an unserved fast acquire may have made the member the holder. The script's response
@@ -168,12 +167,12 @@ pub(super) struct Entry<P> {
     /// The attempts behind this fast acquire, while it is in flight: see `fence`. The table
     /// releases them when the state changes.
     pub(super) fence: Option<BTreeSet<u64>>,
-    /// Whether the attempt is unsent because a fast acquire of the lock is in flight: see `fence`.
+    /// Whether the attempt is unsent because a fast acquire for the lock is in flight: see `fence`.
     pub(super) is_fenced: bool,
     pub(super) mirror: P,
 }
 
-/// The index keys of an entry in the table; a function of the entry.
+/// An entry's index keys in the table; a function of the entry.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct IndexKeys {
     /// When a hold, an offer or a leak ends by itself.
@@ -185,9 +184,9 @@ pub(super) struct IndexKeys {
     /// When the leave is due.
     pub(super) leave: Option<Moment>,
     pub(super) waits_in_line: bool,
-    /// Whether the acquire waits for its turn.
+    /// Whether the acquire is sent in turn.
     pub(super) is_unsent: bool,
-    /// Whether the acquire is sent once the fast acquire of the lock has a response.
+    /// Whether the acquire is sent once the lock's fast acquire has a response.
     pub(super) is_fenced: bool,
     /// Whether the acquire is in flight or unsent.
     pub(super) is_asked_for: bool,
@@ -195,7 +194,7 @@ pub(super) struct IndexKeys {
     pub(super) class: Option<Class>,
 }
 
-/// The counter of an entry.
+/// The counter for an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     Attempt,
@@ -236,12 +235,12 @@ impl<P: Mirror> Entry<P> {
         }
     }
 
-    /// Returns whether a copy of the acquire may run after the release or leave.
+    /// Returns whether an acquire copy may run after the release or leave.
     pub(super) fn may_run_again(&self) -> bool {
         self.ambiguous || self.unanswered
     }
 
-    /// Returns whether a copy of the acquire may have run after a request of this moment.
+    /// Returns whether an acquire copy may have run after a request sent at this moment.
     pub(super) fn may_be_back_since(&self, sent: Moment) -> bool {
         self.answered.is_some_and(|answered| sent < answered)
     }
@@ -313,8 +312,7 @@ impl<P: Mirror> Entry<P> {
         claim.min(lease.notice_at(&self.options))
     }
 
-    /// Returns the state of a member that leaves at once, and tries until the server has expired
-    /// it.
+    /// Returns the state for leaving at once, with retries until the server has expired the member.
     pub(super) fn leaving(&self, now: Moment) -> State {
         let give_up = now + self.options.lease.max(GIVE_UP);
         State::Leaving { due: Some(now), pause_ms: LEAVE_RETRY_MS, give_up }
@@ -325,9 +323,9 @@ impl<P: Mirror> Entry<P> {
         (std::mem::replace(&mut self.caller, Caller::Gone), std::mem::take(&mut self.mirror))
     }
 
-    /// Returns the state of a member no longer on the server. Usually over, but a copy of the
+    /// Returns the state for a member no longer on the server. Usually over, but a copy of the
     /// acquire may still run there and must meet a tombstone, or may have run since the hold was
-    /// force-released and queued the member again: then it leaves.
+    /// force-released and queued the member again: then the member leaves.
     pub(super) fn gone(&self, now: Moment) -> State {
         match self.may_run_again() || self.answered.is_some() {
             true => self.leaving(now),
@@ -344,7 +342,7 @@ impl<P: Mirror> Entry<P> {
         matches!(self.state, State::Over) && !matches!(self.caller, Caller::Refused(_))
     }
 
-    /// Sets the refusal for the caller, if there is one. Returns whether the caller must be woken.
+    /// Sets the refusal for the caller, if any. Returns whether the caller must be woken.
     #[must_use]
     pub(super) fn set_refusal(&mut self, refusal: Refusal) -> bool {
         let waits = self.caller == Caller::Waits;

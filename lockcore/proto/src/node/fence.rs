@@ -2,12 +2,12 @@
 //!
 //! # Implementation notes
 //!
-//! - The fast path serves a free lock without waiters. Otherwise it costs one more round trip, so
-//!   it is tried only for names found free by the last acquire or release.
+//! - The fast path serves a free lock without waiters. Otherwise it costs an additional round trip,
+//!   so it is tried only for names found free by the last acquire or release.
 //! - If the fast path does not serve an acquire, the node sends it again as a script. Other
-//!   acquires of this lock would overtake it in the queue, so they wait behind the *fence* of the
-//!   lock. The event that handles the response sends all of them at once, including the first, and
-//!   the driver joins them into one acquire.
+//!   acquires for this lock would overtake it in the queue, so they wait behind the lock's *fence*.
+//!   The event that handles the response sends all of them at once, including the first, and the
+//!   driver joins them into a single acquire.
 //! - Retries pass the fence: their attempts are older than the fast acquire.
 //! - Each request gets a response or an error, even if the connection is lost, so every fence is
 //!   lifted.
@@ -20,7 +20,7 @@ use crate::name::LockName;
 use crate::node::effect::Effect;
 use crate::node::entry::{Caller, Entry, Mirror, State};
 
-/// Number of names with a separate history; further names share one.
+/// Number of names with a separate history; further names share these.
 const NAMES: usize = 4_096;
 
 /// Names that were busy at the node's last acquire or release, in a table of fixed size.
@@ -52,7 +52,7 @@ impl BusyNames {
     }
 }
 
-/// Returns the word and the bit of a name.
+/// Returns a name's word and bit.
 fn place(lock: &LockName) -> (usize, u64) {
     // Multiplication carries every bit up: the high bits distinguish most names.
     let mix =
@@ -71,8 +71,8 @@ impl<P: Mirror> Core<P> {
         self.has_fast_path = has_one;
     }
 
-    /// Returns the fence of a fast acquire, if the lock was free the last time. Only for an acquire
-    /// without another pending acquire of the lock.
+    /// Returns the fence for a fast acquire, if the lock was free the last time. Only for an
+    /// acquire while no other acquire for the lock is pending.
     pub(super) fn fence(&self, lock: &LockName, member: &Member) -> Option<BTreeSet<u64>> {
         let is_fast = self.has_fast_path
             && !self.busy.has(lock)

@@ -14,7 +14,7 @@ use crate::terms::Terms;
 use crate::token::FencingToken;
 use crate::{Command, Grant, Mode, Reply};
 
-/// The source of a grant: a response or a message.
+/// Where a grant comes from: a response or a message.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum GrantSource {
     /// The response to the member's acquire, sent then.
@@ -37,9 +37,9 @@ pub(super) enum Certainty {
 }
 
 impl GrantSource {
-    /// Returns whether the member may no longer have the reported hold. A response is as old as its
-    /// request. A message may be late by any time: since then a second copy of the acquire may have
-    /// been queued and touched.
+    /// Returns whether the member may no longer have the reported hold. A response is as old as the
+    /// request. A message may be late by any time: since then a second acquire copy may have been
+    /// queued and touched.
     pub(super) fn may_be_late<P: Mirror>(self, entry: &Entry<P>) -> bool {
         match self {
             Self::Answer(sent) | Self::Aside(sent) => entry.is_revoked_since(sent),
@@ -49,7 +49,7 @@ impl GrantSource {
 }
 
 impl<P: Mirror> Core<P> {
-    /// Handles the parts of a reply other than the outcome.
+    /// Handles all parts of a reply except the outcome.
     pub(super) fn absorb<T>(&mut self, ask: &Ask, reply: &Reply<T>) {
         if reply.passed_over > 0 {
             let lock = ask.lock.clone();
@@ -87,15 +87,15 @@ impl<P: Mirror> Core<P> {
             };
             return self.granted(number, *token, *left_ms, source);
         }
-        // The members of a batch are removed here when the release is sent. The response to the
-        // release reports a later hold: a server that has taken over had a member as a waiter.
+        // Batch members are removed here when the release is sent. The response to the release
+        // reports a later hold: a server that has taken over had a member as a waiter.
         let is_release = matches!(ask.command, Command::Release { .. } | Command::Leave { .. });
         let sent = if is_release { ask.sent + Duration::from_micros(1) } else { ask.sent };
         if self.recent_releases.since(number, sent) {
             // The release has overtaken this response: there is nothing left to release.
             return;
         }
-        // No attempt waits for this member any more, and no copy of its acquire is in flight.
+        // No attempt waits for this member any more, and no acquire copy is in flight.
         self.give_back(ask.lock.clone(), member.clone());
     }
 
@@ -144,8 +144,8 @@ impl<P: Mirror> Core<P> {
             GrantSource::Answer(sent) | GrantSource::Aside(sent) => sent,
             GrantSource::Message => entry.anchor,
         };
-        // Two copies of the acquire may have run: the first was granted, its claim expired, and the
-        // second queued the member again. The message may report the first grant.
+        // Two acquire copies may have run: the first was granted, the claim expired, and the second
+        // queued the member again. The message may report the first grant.
         let may_be_old = is_message && entry.ambiguous;
         let claim = lease::claim(&entry.options);
         let is_doubted = may_be_old || source.may_be_late(entry);
@@ -244,7 +244,7 @@ impl<P: Mirror> Core<P> {
         self.push(Effect::Observe(Note::Granted { lock, waited, handed_over, of: mirror }));
     }
 
-    /// Hands off an offer not taken in time. The attempt continues in the next round, once its
+    /// Hands off an offer not taken in time. The attempt continues in the next round, once the
     /// caller comes.
     pub(super) fn miss(&mut self, number: u64) {
         let now = self.now;

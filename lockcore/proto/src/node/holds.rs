@@ -16,7 +16,7 @@ use crate::{Command, Grant, Released, Renewed};
 const CONFIRM_RETRY: Duration = Duration::from_millis(250);
 const UNPROVEN: &str =
     "the lease expired before a renewal could confirm that the hold existed at the release";
-/// A request is reported once it has waited this long behind a hold of the same node.
+/// A request is reported once it has waited this long behind a hold on the same node.
 const LONG_BEHIND_OWN: Duration = Duration::from_secs(30);
 /// The weight of a read, which a downgrade leaves.
 const READ: NonZeroU32 = NonZeroU32::MIN;
@@ -66,7 +66,7 @@ impl<P: Mirror> Core<P> {
             State::Held(_) if left.is_zero() => {
                 self.lose(number, "the server no longer has the hold");
             }
-            // The caller of the confirmation has received this result.
+            // The caller that requested the confirmation has received this result.
             State::Held(lease) if now >= lease.until() => {
                 self.lose(number, "the renewal came too late");
             }
@@ -103,8 +103,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Returns when to retry if a request of this moment got its response at the same moment, as in
-    /// memory: a request sent now would be no later.
+    /// Returns when to retry if a request sent at this moment got a response at the same moment, as
+    /// in memory: a request sent now would be no later.
     pub(super) fn too_soon(&self, sent: Moment) -> Option<Moment> {
         (sent == self.now).then(|| self.now + lines::FLOOR)
     }
@@ -134,11 +134,11 @@ impl<P: Mirror> Core<P> {
     pub fn downgrade(&mut self, number: u64) -> Option<Ask> {
         let is_held = |entry: &Entry<P>| matches!(entry.state, State::Held(_));
         self.table.get(number).filter(|entry| is_held(entry))?;
-        // No member of a batch can be alone beside other reads.
+        // No batch member can be alone beside other reads.
         self.cut_by_guard(self.held_as(number), READ)
     }
 
-    /// Handles the outcome of a downgrade from write to read. The lease stays unchanged.
+    /// Handles a downgrade from write to read. The lease stays unchanged.
     pub(super) fn reduced(&mut self, member: &Member, outcome: &[Renewed]) {
         if let (Some(number), [Renewed::NotHeld]) = (self.known(member), outcome) {
             self.lose(number, "the server no longer has the hold");
@@ -168,8 +168,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Ends a hold without a release. The rest of the lease on the server stays until the guard is
-    /// dropped.
+    /// Ends a hold without a release. On the server, the lease stays until the guard is dropped or
+    /// it expires.
     pub(super) fn lose(&mut self, number: u64, why: &'static str) {
         match self.table.get(number).map(|entry| (&entry.state, self.runs.hold_of(number))) {
             Some((State::Held(_) | State::Offered(_), Some(first))) => {
@@ -180,7 +180,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Ends a hold by the clock, when its last renewals got no response.
+    /// Ends a hold by the clock, when the last renewals got no response.
     pub(super) fn lapse(&mut self, number: u64, why: &'static str) {
         let first = self.held_as(number);
         let error = StoreError::refused(LockErrorKind::Unavailable, UNPROVEN);
@@ -201,9 +201,8 @@ impl<P: Mirror> Core<P> {
         self.push(Effect::Observe(Note::Lost { lock, held, why, of: mirror }));
     }
 
-    /// Handles a force-release of the member's hold. The message may overtake the response that
-    /// reports this hold, because the two use different connections: it is recorded for that
-    /// response.
+    /// Handles a force-release for a member. The message may overtake the response that reports
+    /// this hold, because the two use different connections: it is recorded for that response.
     pub(super) fn revoked(&mut self, number: u64) {
         let now = self.now;
         let entry = &self.table.entries()[&number];
@@ -244,7 +243,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Ends a hold or an offer by the clock, or a leaked hold after its expiry on the server.
+    /// Ends a hold or an offer by the clock, or a leaked hold after it expired on the server.
     pub(super) fn ended(&mut self, number: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
