@@ -202,7 +202,7 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Handles a grant or renewal whose write the store did not confirm: after a failover or a
-    /// power loss the lock could be granted to another node while a guard still relies on it here.
+    /// power loss the lock could be granted to another while a guard still relies on it here.
     pub(super) fn refuse_unconfirmed(&mut self, member: &Member, error: &StoreError) {
         let now = self.now;
         let Some(number) = self.known(member) else { return };
