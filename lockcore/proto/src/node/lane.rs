@@ -1,14 +1,14 @@
-//! Lanes: the servers of a Redis Cluster, as the table tells them apart. Each lock is in the lane
-//! of the server that has its slot; without a Cluster all are in one.
+//! Lanes: one per Redis Cluster server, as the table distinguishes them. A lock is in the lane of
+//! the server with the lock's slot; without a Cluster there is a single lane.
 //!
 //! # Implementation notes
 //!
-//! - A server that stands still keeps the places of its requests until they time out. So each lane
-//!   has its own bounds for requests on their way there, and its own orders of the work that is
-//!   due: a lane that is full hides nothing of another one, and no bound is common to two.
-//! - A lane is *silent* from the time-out of a request that none of its answers came after, until
-//!   its next answer. While it is, few requests of each kind are on their way there.
-//! - Releases are in no order and have no bound: see `give_back_what_is_due`.
+//! - Requests to a frozen server stay in flight until they time out. So each lane has separate
+//!   bounds for in-flight requests and separate orders of due work: a full lane hides no work of
+//!   another lane, and lanes share no bound.
+//! - A lane is *silent* from the time-out of a request until the next response, unless a response
+//!   arrived after the request was sent. A silent lane allows few in-flight requests of each kind.
+//! - Lanes neither order nor bound releases: see `give_back_what_is_due`.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use crate::node::entry::IndexKeys;
 use crate::node::moment::Moment;
 use crate::node::recent_release::RecentRelease;
 
-/// The most requests of each kind on their way to a server that is silent.
+/// Maximum number of in-flight requests of each kind to a silent server.
 const SILENT: usize = 32;
 
-/// Numbers by the time at which something of them is due.
+/// Member ids (or other keys) ordered by due time.
 pub(super) type ByTime<T = u64> = BTreeSet<(Moment, T)>;
 
-/// The lanes of all slots of a Cluster, by slot.
+/// The lane of each Cluster slot, indexed by slot.
 pub type Lanes = Arc<[u16]>;
 
 #[derive(Debug, Clone, Default)]
@@ -39,25 +39,25 @@ pub(super) struct Lane {
     pub(super) traffic: Traffic,
 }
 
-/// The requests on their way to the server of a lane, and the times that its answers decide.
+/// A lane's in-flight requests, and the times derived from responses.
 #[derive(Debug, Clone)]
 pub(super) struct Traffic {
-    /// Callers' acquires.
+    /// Acquires sent by callers.
     pub(super) asking: usize,
-    /// Acquires that the background sent.
+    /// Acquires sent by the background.
     pub(super) repeating: usize,
-    /// Leaves, and releases that are repeated.
+    /// Leaves and repeated releases.
     pub(super) leaving: usize,
-    /// Holds that are renewed.
+    /// Holds being renewed.
     pub(super) renewing: usize,
-    /// The weight of the touches.
+    /// Total weight of the touches.
     pub(super) touching: usize,
     pub(super) last_success: Moment,
     pub(super) is_silent: bool,
-    /// The moment at which parked attempts are asked for again.
+    /// When attempts that are backing off are sent again.
     pub(super) retry_at: Option<Moment>,
     pub(super) pause: Duration,
-    /// The releases whose members are to leave once more.
+    /// Releases whose members must leave once more.
     pub(super) again: VecDeque<RecentRelease>,
 }
 
@@ -79,14 +79,14 @@ impl Default for Traffic {
 }
 
 impl Traffic {
-    /// A bound, lower while the lane is silent.
+    /// Returns `most`, capped while the lane is silent.
     pub(super) fn bound(&self, most: usize) -> usize {
         if self.is_silent { most.min(SILENT) } else { most }
     }
 }
 
 impl Lane {
-    /// Moves an entry in all that is kept in order.
+    /// Moves an entry in every order of the lane.
     #[inline]
     pub(super) fn reorder(&mut self, number: u64, before: &IndexKeys, after: &IndexKeys) {
         move_in_time(&mut self.renewals, number, before.renew, after.renew);
@@ -96,8 +96,8 @@ impl Lane {
     }
 }
 
-/// Moves a number to the time after a change. Most changes of an entry change no time, and pay for
-/// the comparison alone.
+/// Moves a member id to a new time. Most changes to an entry change no time and cost only the
+/// comparison.
 #[inline]
 pub(super) fn move_in_time(
     set: &mut ByTime,

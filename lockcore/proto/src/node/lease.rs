@@ -1,4 +1,4 @@
-//! Times: leases, claims, and the pauses between renewals and touches.
+//! Leases, claims, and the pauses between renewals and touches.
 
 use std::time::Duration;
 
@@ -7,62 +7,61 @@ use crate::node::moment::Moment;
 use crate::terms::{Renewal, Terms};
 use crate::token::FencingToken;
 
-/// The longest time between two touches of a line.
+/// Maximum time between two touches of a local queue.
 pub(super) const TOUCH_PERIOD: Duration = Duration::from_secs(4);
 
-/// A hold, as long as this node is certain of it.
+/// A hold, for as long as this node is certain of it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Lease {
     pub token: FencingToken,
-    /// The moment at which the hold began here.
+    /// When the hold began on this node.
     pub(super) since: Moment,
-    /// The moment at which the request was sent that the deadline is counted from.
+    /// When the request was sent from which the deadline is counted.
     pub(super) asked: Moment,
-    /// Earlier than the server's own end of the lease.
+    /// Earlier than the server's lease end.
     deadline: Moment,
-    /// The end of the longest hold that was allowed.
+    /// When `max_hold` ends.
     last: Option<Moment>,
-    /// The moment of the next renewal; nothing while a renewal is on its way, or if there is none
-    /// to come.
+    /// When the next renewal is due; `None` while a renewal is in flight, or if no renewal follows.
     pub(super) renew_at: Option<Moment>,
-    /// Whether the last renewal was answered; also if there was none yet.
+    /// Whether the last renewal was answered; also true before the first renewal.
     pub(super) is_answered: bool,
 }
 
-/// The moment until which a lease of `left` is certain, counted from `anchor`: earlier than its
-/// end, for clocks that tick at different rates.
+/// Returns until when a lease of `left`, counted from `anchor`, is certain: before the lease ends,
+/// because clocks tick at different rates.
 pub(super) fn certain_until(anchor: Moment, left: Duration) -> Moment {
     anchor + left.saturating_sub(margin(left))
 }
 
-/// The time by which two clocks may part within this time.
+/// Returns how far two clocks may drift apart within `time`.
 pub(super) fn margin(time: Duration) -> Duration {
     (time / 100).max(Duration::from_millis(5))
 }
 
-/// The lease of a hold that was handed over.
+/// Returns the claim: the lease of a handed-off hold.
 pub(super) fn claim(options: &Terms) -> Duration {
     Duration::from_millis(claim_ms(options.lease_ms()))
 }
 
-/// Often enough that a claim of which no message told is noticed while most of it is left.
+/// Returns a period short enough to notice an unannounced claim while most of it is left.
 pub(super) fn touch_period(options: &Terms) -> Duration {
     TOUCH_PERIOD.min(claim(options) * 2 / 5)
 }
 
-/// A renewal goes out sooner by this much with others that are due. Less than the time that parts
-/// leases which were renewed together, or they would come together for ever.
+/// Returns how early a renewal may be sent along with due renewals. Less than the spread of leases
+/// that were renewed together (see `extend`), or they would stay together for ever.
 pub(super) fn ahead(options: &Terms) -> Duration {
     options.lease / 100
 }
 
-/// Guards are told this long before the deadline, so that all of many hear of it in time.
+/// Guards are notified this long before the deadline, so that even many guards learn in time.
 fn lead(options: &Terms) -> Duration {
     (options.lease / 100).clamp(Duration::from_millis(2), Duration::from_millis(100))
 }
 
 impl Lease {
-    /// A granted lease: `left`, counted from `anchor`.
+    /// Returns a granted lease: `left`, counted from `anchor`.
     pub(super) fn granted(
         options: &Terms,
         token: FencingToken,
@@ -74,10 +73,10 @@ impl Lease {
         let half = deadline.since(now) / 2;
         let is_full = left >= options.lease - options.lease / 10;
         let renew_at = match options.renewal {
-            // A third of a full lease, or half of its rest if that is sooner.
+            // A third of a full lease, or half of the remaining time if that is sooner.
             Renewal::Watchdog if is_full => Some(now + half.min(options.lease / 3)),
             Renewal::Watchdog => Some(now + half),
-            // Handed over with a claim: one renewal turns it into the full lease.
+            // Handed off with a claim: a single renewal turns the claim into the full lease.
             Renewal::Fixed if !is_full => Some(now),
             Renewal::Fixed => None,
         };
@@ -85,8 +84,9 @@ impl Lease {
         Self { token, since: now, asked: anchor, deadline, last, renew_at, is_answered: true }
     }
 
-    /// A renewal that was sent at `sent` gave it `left`; the next one is due up to a tenth of a
-    /// third of the lease earlier, by `chance` of 1 000, so that those taken together part.
+    /// Applies a renewal that was sent at `sent` and granted `left`. `chance` (of 1 000) moves the
+    /// next renewal forward by up to a tenth of a third of the lease, which spreads leases that
+    /// began together.
     pub(super) fn extend(&mut self, options: &Terms, sent: Moment, left: Duration, chance: u32) {
         debug_assert!(chance <= 1_000, "a chance of {chance}");
         let third = options.lease / 3;
@@ -99,27 +99,27 @@ impl Lease {
         };
     }
 
-    /// The lease of a member of a run whose hold has this lease: renewed with it.
+    /// Returns the lease of a batch member under a batch hold with this lease: renewed with it.
     pub(super) fn of_member(&self, token: FencingToken, now: Moment) -> Self {
         Self { token, since: now, renew_at: None, ..self.clone() }
     }
 
-    /// Takes over the time for which the hold of a run is certain.
+    /// Copies how long the batch hold is certain.
     pub(super) fn follow(&mut self, hold: &Self) {
         self.deadline = self.deadline.max(hold.deadline);
         self.asked = hold.asked;
         self.is_answered = hold.is_answered;
     }
 
-    /// Renews it at once if it was asked for before `doubt`; a renewal that is on its way comes to
-    /// the same.
+    /// Makes a renewal due at once if the last one was sent before `doubt`. While a renewal is in
+    /// flight this does nothing: the check is repeated on its response.
     pub(super) fn doubted(&mut self, now: Moment, doubt: Moment) {
         if self.asked < doubt && self.renew_at.is_some() {
             self.renew_at = Some(now);
         }
     }
 
-    /// A renewal was refused or not answered.
+    /// Schedules the next attempt after a renewal was refused or not answered.
     pub(super) fn retry(&mut self, now: Moment) {
         self.is_answered = false;
         let left = self.until().since(now);
@@ -127,17 +127,17 @@ impl Lease {
         self.renew_at = Some(now + pause);
     }
 
-    /// The moment until which the hold is certain.
+    /// Returns until when the hold is certain.
     pub(super) fn until(&self) -> Moment {
         self.last.map_or(self.deadline, |last| last.min(self.deadline))
     }
 
-    /// The moment at which the guards are told that it is lost, if nothing extends it.
+    /// Returns when to notify the guard of the loss, if nothing extends the lease.
     pub(super) fn notice_at(&self, options: &Terms) -> Moment {
         self.until().before(lead(options))
     }
 
-    /// The reason why it ends, if it ends now.
+    /// Returns why the lease ends, if it ends now.
     pub(super) fn end(&self, options: &Terms) -> &'static str {
         match self.last {
             Some(last) if last <= self.deadline => "max_hold reached",

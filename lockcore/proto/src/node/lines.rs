@@ -1,4 +1,4 @@
-//! Lines: the attempts of this node that wait for one lock, touched together.
+//! Local queues: this node's waiters for a lock, which are touched together.
 
 use std::ops::Bound;
 use std::time::Duration;
@@ -13,34 +13,36 @@ use crate::node::lease::TOUCH_PERIOD;
 use crate::node::moment::Moment;
 use crate::{Command, MAX_BATCH, MAX_LINES, Presence, Reply, Touched};
 
-/// A touch that failed is repeated after this time.
+/// Pause before a failed touch is repeated.
 pub(super) const TOUCH_RETRY: Duration = Duration::from_millis(500);
-/// A touch goes out sooner with others that are due, by this part of its period at most.
+/// A touch may be sent this fraction (1/40) of the period early, along with due touches.
 const AHEAD: u32 = 40;
-/// A lease's end is asked for this much later at most, so that not all nodes ask in the same
-/// instant,
+/// Maximum jitter of the touch at the end of a lease, so that not all nodes send it at the same
+/// instant.
 const JITTER_MS: u64 = 50;
-/// and after this time at the earliest, so that nothing spins.
+/// Minimum time before that touch, so that nothing spins.
 pub(super) const FLOOR: Duration = Duration::from_millis(5);
 
-/// A touch of one lock, where a script takes this many members.
+/// Minimum weight of a touch of one lock: a script takes `MAX_LINES` locks or `MAX_BATCH` members.
 pub(super) const MIN_WEIGHT: usize = MAX_BATCH / MAX_LINES;
-/// Four scripts' worth of touches on their way at once, in each lane. With one, 20 000 locks would
-/// not come round before their first deadline where the way to the server and back takes 50 ms.
+/// Maximum weight of in-flight touches in each lane: four scripts' worth. With a single script in
+/// flight and a round trip of 50 ms, 20 000 locks could not all be touched before the first
+/// deadline.
 pub(super) const MAX_TOUCHING: usize = 4 * MAX_BATCH;
 
-/// A touch's part of a script: of the locks or of the members that one takes, whichever is more.
+/// Returns a touch's share of a script: by locks or by members, whichever is more.
 pub(super) fn weight(members: &[Member]) -> usize {
     members.len().max(MIN_WEIGHT)
 }
 
 impl<P: Mirror> Core<P> {
-    /// Messages may have been missed: every line is touched that was not since now.
+    /// Starts a recheck of all local queues, because messages may have been missed. Skips queues
+    /// that are touched after now.
     pub(super) fn check_lines(&mut self) {
         self.recheck = Some((Bound::Unbounded, self.now));
     }
 
-    /// Makes lines due, a bounded number at a time: each is touched when its lane has room.
+    /// Makes queues due, a bounded number at a time. Each queue is touched when the lane has room.
     pub(super) fn recheck_on(&mut self, budget: usize) -> usize {
         let Some((mut from, since)) = self.recheck.take() else { return budget };
         for left in (budget.saturating_sub(MADE_DUE)..budget).rev() {
@@ -56,8 +58,9 @@ impl<P: Mirror> Core<P> {
         budget.saturating_sub(MADE_DUE)
     }
 
-    /// Lines that would be due soon go out with those that are. Not those that wait for a lease to
-    /// end, before which there is nothing to ask for: they were touched lately.
+    /// Touches due queues, along with queues that are due soon. Queues that await the end of a
+    /// lease are never touched early: they were touched lately, and nothing is available before
+    /// that end.
     pub(super) fn touch_what_is_due(&mut self, lane: u16, mut budget: usize) -> usize {
         let now = self.now;
         let room = self.room_to_touch(self.table.lane(lane)).div_ceil(MIN_WEIGHT).min(budget);
@@ -77,8 +80,8 @@ impl<P: Mirror> Core<P> {
         budget
     }
 
-    /// The next touch is due after the period, earlier by up to a tenth of it. A random half of it
-    /// parts the next touches of lines that were all touched together.
+    /// Touches a queue. The next touch is due after the period, minus a random part of up to a
+    /// tenth; after a recheck up to half, which spreads queues that were touched together.
     pub(super) fn touch_line(&mut self, lock: &LockName) {
         let now = self.now;
         let Some(line) = self.table.lines().get(lock) else { return };
@@ -108,14 +111,14 @@ impl<P: Mirror> Core<P> {
                     let now = self.now;
                     self.table.change(number, |entry| entry.found_waiting(ask.sent, now));
                 }
-                // Told as a grant in the same reply.
+                // Reported as a grant in the same reply.
                 Presence::Holding => {}
                 Presence::Superseded => self.superseded(number),
-                // It was force-released, and queued again since.
+                // The member was force-released, and may have been queued again since.
                 Presence::Gone if self.may_be_back_since(number, ask.sent) => {
                     self.table.touch_by(&ask.lock, self.now);
                 }
-                // A run has taken it out of the queue since.
+                // A batch has taken the member out of the queue since.
                 Presence::Gone if self.is_in_run(number) => {}
                 Presence::Gone => self.place_lost(number),
             }
@@ -132,7 +135,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// A member is told to come. Asks for that one alone: it is next, and the line may be long.
+    /// Touches a member that the server has called. Only this member: it is next, and the queue may
+    /// be long.
     pub(super) fn poked(&mut self, number: u64) {
         let Some(entry) = self.table.get(number) else { return };
         match entry.state {
@@ -143,7 +147,7 @@ impl<P: Mirror> Core<P> {
                 self.background(ask);
             }
             State::Asking { .. } => {
-                // Its answer is older than this and may say that the lock is held.
+                // The response is older than this message and may report the lock as held.
                 self.table.change(number, |entry| {
                     if let State::Asking { poked, .. } = &mut entry.state {
                         *poked = true;
@@ -154,8 +158,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// The moment at which to ask for a lock whose first lease ends after these milliseconds; as
-    /// usual if there is none.
+    /// Returns when to touch a lock whose first lease ends after `first_end_ms`; after the usual
+    /// period if there is no lease.
     pub(super) fn lease_end(&self, number: u64, first_end_ms: Option<u64>) -> Moment {
         let now = self.now;
         let Some(left_ms) = first_end_ms.filter(|left_ms| *left_ms > 0) else {

@@ -3,33 +3,33 @@
 use std::ops::Add;
 use std::time::Duration;
 
-/// µs since the node began, with the time for which the machine was suspended.
+/// µs since the node started, including time during which the machine was suspended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(u64);
 
 impl Moment {
-    /// The moment so many µs after the node's begin.
+    /// Returns the moment `micros` µs after the node's start.
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
     }
 
-    /// µs since the node's begin.
+    /// Returns the µs since the node's start.
     pub const fn as_micros(self) -> u64 {
         self.0
     }
 
-    /// The time from `earlier` to this; zero if it is not earlier.
+    /// Returns the time from `earlier` to this moment; zero if `earlier` is not earlier.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
 
-    /// The moment so much earlier, at the node's begin at the earliest.
+    /// Returns the moment `by` earlier, but not before the node's start.
     pub fn before(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(micros(by)))
     }
 }
 
-/// Adds a duration. A sum that would overflow is the last moment there is.
+/// Adds a duration, saturating at the last possible moment.
 impl Add<Duration> for Moment {
     type Output = Self;
 

@@ -11,7 +11,7 @@ use crate::name::LockName;
 use crate::node::entry::{Caller, Mirror, State};
 use crate::node::moment::Moment;
 
-/// The state of an entry, without its data.
+/// The state of an entry, without data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "as in the table")]
 pub enum Phase {
@@ -33,26 +33,26 @@ pub enum Phase {
     Over,
 }
 
-/// Something that is due, alone.
+/// A single item of due work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Due {
-    /// A hold or an offer ends, or is forgotten.
+    /// A hold or an offer expires, or is forgotten.
     End(u64),
     /// A hold is renewed.
     Renewal(u64),
-    /// A release or a leave of this number.
+    /// A member is released or leaves.
     GiveBack(u64),
-    /// A line is touched.
+    /// A local queue is touched.
     Touch(LockName),
-    /// Acquires go out for which there was no room.
+    /// Acquires are sent for which there was no room before.
     Turn,
-    /// Parked attempts are asked for again.
+    /// Attempts that are backing off are sent again.
     Retry,
-    /// Members leave once more where another server has taken over.
+    /// Released members leave once more, because another server has taken over.
     LeaveAgain,
     /// All holds are renewed after a new connection.
     RenewAll,
-    /// All lines are touched after a new connection.
+    /// All local queues are touched after a new connection.
     Recheck,
 }
 
@@ -80,37 +80,37 @@ impl State {
 }
 
 impl<P: Mirror> Core<P> {
-    /// The number of an attempt's `round`.
+    /// Returns the member id of an attempt's `round`.
     pub fn number_of(attempt: u64, round: u64) -> u64 {
         attempt << ROUND_BITS | round
     }
 
-    /// An attempt and its round, by their number.
+    /// Returns the attempt and round of a member id.
     pub fn parts_of(number: u64) -> (u64, u64) {
         (number >> ROUND_BITS, number % (1 << ROUND_BITS))
     }
 
-    /// The number under which an attempt stands now.
+    /// Returns the current member id of an attempt.
     pub fn round(&self, attempt: u64) -> Option<u64> {
         self.current(attempt)
     }
 
-    /// The phase of a number, if it is in the table.
+    /// Returns the phase of a member id, if the table contains it.
     pub fn phase(&self, number: u64) -> Option<Phase> {
         self.table.get(number).map(|entry| entry.state.phase())
     }
 
-    /// The member of a number.
+    /// Returns the member with this id.
     pub fn member(&self, number: u64) -> Option<&Member> {
         self.table.get(number).map(|entry| &entry.member)
     }
 
-    /// The moment from which a grant that comes unasked is counted.
+    /// Returns the moment from which an unsolicited grant is counted.
     pub fn anchor(&self, number: u64) -> Option<Moment> {
         self.table.get(number).map(|entry| entry.anchor)
     }
 
-    /// The moment until which a hold is certain, unless it is lost.
+    /// Returns until when a hold or an offer is certain; `None` in other states.
     pub fn until(&self, number: u64) -> Option<Moment> {
         match &self.table.get(number)?.state {
             State::Held(lease) | State::Offered(lease) | State::Serving(lease) => {
@@ -120,12 +120,12 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// All numbers in the table.
+    /// Returns all member ids in the table.
     pub fn numbers(&self) -> impl Iterator<Item = u64> {
         self.table.entries().keys().copied()
     }
 
-    /// Numbers of which a request is on its way, and nothing else would ever move them.
+    /// Returns the member ids that only the response to an in-flight request can move on.
     pub fn unanswered_numbers(&self) -> impl Iterator<Item = u64> {
         let waits = self.table.entries().iter().filter(|(_, entry)| match &entry.state {
             State::Asking { .. } | State::Confirming { .. } | State::ConfirmingRun => true,
@@ -135,12 +135,12 @@ impl<P: Mirror> Core<P> {
         waits.map(|(number, _)| *number)
     }
 
-    /// All work that is due some time, alone: for a caller that decides itself which comes first.
+    /// Returns all scheduled work, item by item, for a caller that decides on the order.
     pub fn dues(&self) -> impl Iterator<Item = (Moment, Due)> {
         DueWork::ALL.into_iter().flat_map(|work| self.each(work))
     }
 
-    /// All that is due some time of this work.
+    /// Returns all scheduled items of this kind of work.
     fn each(&self, work: DueWork) -> Vec<(Moment, Due)> {
         let numbers = |numbers: &BTreeSet<(Moment, u64)>, due: fn(u64) -> Due| {
             numbers.iter().map(|(at, number)| (*at, due(*number))).collect()
@@ -177,7 +177,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Handles one of them, whenever it is due.
+    /// Handles an item, even before it is due.
     pub fn attend(&mut self, due: &Due) {
         match due {
             Due::End(number) => self.ended(*number),
@@ -206,8 +206,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// The part of a table by which two states differ. It leaves out values that only decide a
-    /// time, such as counters and the moments at which requests are due.
+    /// Appends the parts of the table that distinguish two states. Values that only affect timing,
+    /// such as counters and send times, are left out.
     pub fn print(&self, print: &mut Vec<u64>) {
         for (number, entry) in self.table.entries() {
             let caller = match entry.caller {
@@ -234,7 +234,7 @@ impl<P: Mirror> Core<P> {
             let phase = entry.state.phase() as u64;
             print.extend([*number, phase << 8 | flags, until.as_micros()]);
             print.extend(self.runs.hold_of(*number).map(|run| u64::MAX / 4 - run));
-            // No time, if there is none.
+            // Absent values add nothing.
             print.extend(self.busy.has(&entry.lock).then_some(u64::MAX - 1));
             print.extend(entry.revoked.map(|revoked| u64::MAX - 1 - revoked.as_micros()));
             print.extend(entry.answered.map(|answered| u64::MAX / 2 - answered.as_micros()));

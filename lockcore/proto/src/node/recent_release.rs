@@ -1,4 +1,4 @@
-//! A release of which the server that takes over may not know.
+//! A release that may be unknown to a server that takes over.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use crate::member::Member;
 use crate::name::LockName;
 use crate::node::moment::Moment;
 
-/// The longest time by which a replica is behind its primary: the one by which Redis itself takes
-/// it for a good one (`min-replicas-max-lag`).
+/// Maximum replica lag: the limit up to which Redis considers a replica good
+/// (`min-replicas-max-lag`).
 const LAG: Duration = Duration::from_secs(10);
 
-/// A member, and the moment of the answer that said that it is gone.
+/// A member that is gone, and when this node learned of it.
 #[derive(Debug, Clone)]
 pub(super) struct RecentRelease {
     pub(super) number: u64,
@@ -20,7 +20,7 @@ pub(super) struct RecentRelease {
 }
 
 impl RecentRelease {
-    /// Whether a replica may not have heard of its end.
+    /// Returns whether a replica may not have received the release yet.
     pub(super) fn may_be_known(&self, now: Moment) -> bool {
         now <= self.heard + LAG
     }

@@ -1,14 +1,14 @@
-//! The members that the server last said are gone.
+//! The members that are gone according to the server's latest replies.
 //!
-//! Different tasks take in answers, so two answers may change places. An answer that is older than
-//! the release of a hold may still tell of that hold: it is nothing to give back. Nothing but the
-//! release itself shows this: the server's clock may be set between two answers.
+//! Different tasks process replies, so two replies may change places. A reply that is older than
+//! the release of a hold may still report that hold, which must not be released again. Only the
+//! release itself shows this: the server's clock may be set between two replies.
 //!
-//! A server that takes over may not know that they are gone: a primary acknowledges a release or a
-//! leave before its replicas have it. There such a member waits or holds, and no process would come
-//! for its grant. So each of them that left while a replica may lag leaves once more there, and no
-//! further time: if another server takes over right then, its hold ends with its lease, and its
-//! place with a claim.
+//! A server that takes over may not know that the members are gone: a primary acknowledges a
+//! release or a leave before its replicas have it. On the new server such a member waits or holds,
+//! and no process would use the grant. So each member that left while a replica may lag leaves once
+//! more there, but only once: if yet another server takes over right then, the hold ends with its
+//! lease, and the queue position with a claim.
 
 use std::collections::VecDeque;
 
@@ -20,19 +20,19 @@ use crate::node::entry::Mirror;
 use crate::node::moment::Moment;
 use crate::node::recent_release::RecentRelease;
 
-/// Most that are remembered: some two megabytes. Beyond that, the first are forgotten: a server
-/// that takes over may then keep their locks for a claim or the rest of a lease.
+/// Maximum number of remembered releases: about two megabytes. Beyond it the oldest are dropped: a
+/// server that takes over may then keep their locks for a claim or the rest of a lease.
 const REMEMBERED: usize = 16_384;
-/// The number of the last ones that are looked through for an answer older than its release. If
-/// more releases are answered while one answer waits for its turn, one leave is sent that finds
-/// nothing.
+/// How many of the latest releases are searched when a reply may be older than a release. If more
+/// releases are answered while a reply waits to be processed, a superfluous leave is sent, which
+/// finds nothing.
 const LOOKED_THROUGH: usize = 64;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct RecentReleases {
-    /// All of them, in the order in which they were heard of.
+    /// All remembered releases, in the order of arrival.
     last: VecDeque<RecentRelease>,
-    /// The number of the last ones that an answer on its way may be older than.
+    /// How many of the latest releases may be younger than an in-flight reply.
     recent: usize,
 }
 
@@ -54,7 +54,7 @@ impl RecentReleases {
         assert!(self.recent <= LOOKED_THROUGH, "{} are looked through", self.recent);
     }
 
-    /// The connection is new: no answer is on its way that is older.
+    /// Handles a new connection: no older reply is in flight.
     pub(super) fn reconnected(&mut self) {
         self.recent = 0;
     }
@@ -63,19 +63,20 @@ impl RecentReleases {
         self.last.iter().rev().take(self.recent)
     }
 
-    /// Numbers of those that an answer may be older than, and when their ends were heard of.
+    /// Returns the searched releases' member ids, and when this node learned of each release.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, Moment)> {
         self.recent().map(|release| (release.number, release.heard))
     }
 
-    /// Whether the answer to a request that was sent then may be older than the member's end.
+    /// Returns whether the reply to a request sent at `sent` may be older than the member's
+    /// release.
     pub(super) fn since(&self, number: u64, sent: Moment) -> bool {
         self.recent().any(|release| release.number == number && sent <= release.heard)
     }
 }
 
 impl<P: Mirror> Core<P> {
-    /// Remembers that the server knows that the member is gone.
+    /// Remembers that the member is gone.
     pub(super) fn remember_release(
         &mut self,
         number: Option<u64>,
@@ -89,15 +90,15 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Notes that all commands go to another server from now on.
+    /// Records that all commands go to another server from now on.
     pub fn moved(&mut self) {
         for release in std::mem::take(&mut self.recent_releases.last) {
             self.leave_later(release);
         }
     }
 
-    /// Notes the lane of the server that has each slot from now on. The locks of a slot move there
-    /// with all their work that is due, and their members that ended lately leave there once more.
+    /// Records the lane of each slot from now on. The locks of a moved slot take all scheduled work
+    /// along, and their recently released members leave once more on the new server.
     pub fn set_lanes(&mut self, lanes: Lanes) {
         let before = self.table.set_lanes(lanes);
         for lane in 0..self.table.lanes().len() as u16 {
@@ -126,8 +127,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Lets some leave once more whose end the server may not know. A part of the window at a time,
-    /// and only once nothing else is to be given back.
+    /// Repeats leaves that the server may not know: a part of the window at a time, and only when
+    /// no other leave is scheduled.
     pub(super) fn leave_again(&mut self, lane: u16, mut budget: usize) -> usize {
         if !self.may_leave_again(self.table.lane(lane)) {
             return budget;
@@ -139,7 +140,7 @@ impl<P: Mirror> Core<P> {
                 break;
             };
             budget -= 1;
-            // One that had left twice leaves once.
+            // A member that was recorded twice leaves once.
             if !self.table.entries().contains_key(&number) {
                 self.give_back(lock, member);
                 self.table.change(number, |entry| entry.leaves_again = true);
@@ -148,7 +149,7 @@ impl<P: Mirror> Core<P> {
         budget
     }
 
-    /// Whether some may leave once more now.
+    /// Returns whether leaves may be repeated now.
     pub(super) fn may_leave_again(&self, lane: &Lane) -> bool {
         !lane.traffic.again.is_empty()
             && lane.leaves.is_empty()

@@ -1,4 +1,4 @@
-//! Holds that are being released, until the server knows.
+//! Holds being released, until the server has confirmed.
 
 use std::time::Duration;
 
@@ -14,9 +14,9 @@ use crate::node::moment::Moment;
 use crate::{Command, Leaving};
 
 impl<P: Mirror> Core<P> {
-    /// Gives a guard back: by a request that is due then, or that its caller sends. Where others of
-    /// its run have the hold then, `is_asked` tells whether its caller wants to know if it was
-    /// still there.
+    /// Releases a guard: in the background at `due`, or by the caller if `due` is `None`. If other
+    /// batch members keep the hold, `is_asked` says whether the caller wants to know if the hold
+    /// still existed.
     pub(super) fn begin_release(
         &mut self,
         number: u64,
@@ -25,7 +25,7 @@ impl<P: Mirror> Core<P> {
     ) -> GivenBack {
         let Some(entry) = self.table.get(number) else { return GivenBack::Nothing };
         match &entry.state {
-            // By the clock, though no tick came by yet.
+            // Expired by the clock, although no tick has run yet.
             State::Held(lease) if self.now >= lease.until() => {
                 self.lapse(number, "the lease deadline has passed");
             }
@@ -43,9 +43,9 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Gives an offer or a guard back, by a request that is due then, or by the caller if there is
-    /// no such time. Returns the number of the hold that is released with it: none if others of its
-    /// run have that now.
+    /// Releases an offer or a guard: in the background at `due`, or by the caller if `due` is
+    /// `None`. Returns the member id of the hold that is released with it; `None` if other batch
+    /// members keep the hold.
     pub(super) fn hand_back(&mut self, number: u64, due: Option<Moment>) -> Option<u64> {
         if let Some(first) = self.runs.hold_of(number) {
             return self.pass_on(first, number, due).then_some(first);
@@ -61,8 +61,8 @@ impl<P: Mirror> Core<P> {
         let members = self.runs.get(number).map_or(alone.as_slice(), |run| &run.members);
         let may_run_again = |of: &u64| self.table.get(*of).is_some_and(Entry::may_run_again);
         let leaving = |of: &u64| Leaving::new(member.renumbered(*of), may_run_again(of));
-        // The hold and the tombstones in one step: a copy of an acquire finds the one or the other.
-        // Where the server has not cut the run yet, the others have the hold.
+        // Hold and tombstones in a single command: a copy of an acquire finds either of them. Where
+        // the server has not cut the batch yet, the other members have the hold.
         let is_cut = self.runs.get(number).is_some_and(|run| run.is_cut);
         let command = match is_cut || members.iter().any(may_run_again) {
             true => Command::Leave { leaving: members.iter().map(leaving).collect() },
@@ -71,8 +71,8 @@ impl<P: Mirror> Core<P> {
         self.request(lock.clone(), command, background)
     }
 
-    /// Ends a release, since the server knows that the member is gone. Returns its number, if that
-    /// is known and news.
+    /// Finishes a release, because the member is gone on the server. Returns the member id if the
+    /// member is known and the release is news.
     pub(super) fn end(&mut self, member: &Member) -> Option<u64> {
         let number = self.number(member)?;
         self.forget_run(number);
@@ -86,16 +86,16 @@ impl<P: Mirror> Core<P> {
         is_known.then_some(number)
     }
 
-    /// A release found nothing. The hold may have been force-released before a copy of the acquire
-    /// ran, which queued the member once more: it leaves. The members of a run were put aside then,
-    /// to come back: all leave that are done here.
+    /// Handles a release that found no hold. The hold may have been force-released before a copy of
+    /// the acquire ran, which queued the member once more, so the member leaves. A force release
+    /// sets batch members aside to come back: all members that are done here leave too.
     pub(super) fn leave_after_release(&mut self, member: &Member) -> Option<u64> {
         let number = self.known(member)?;
         let now = self.now;
         let run = self.forget_run(number);
         let was_run = run.is_some();
         let lock = self.table.change(number, |entry| {
-            // The release of a run that is repeated as such.
+            // A batch release that is repeated as such.
             let is_repeated = was_run && matches!(entry.state, State::Leaving { .. });
             if is_repeated || matches!(entry.state, State::Releasing { .. }) {
                 entry.state = entry.leaving(now);
@@ -110,7 +110,8 @@ impl<P: Mirror> Core<P> {
         Some(number)
     }
 
-    /// Repeating is harmless: the first copy takes the member away, later ones find nothing.
+    /// Schedules the next attempt of a failed leave. Repeating is harmless: the first copy removes
+    /// the member, later copies find nothing.
     pub(super) fn leave_failed(&mut self, member: &Member, lock: &LockName, error: &StoreError) {
         let now = self.now;
         let Some(number) = self.known(member) else { return };

@@ -1,4 +1,4 @@
-//! Requests on their way, and the room for more of each kind in each lane.
+//! In-flight requests, and the room for more of each kind in each lane.
 
 use super::lane::Lane;
 use super::{Core, MAX_AT_ONCE, lines};
@@ -14,42 +14,42 @@ impl<P: Mirror> Core<P> {
         self.commands.is_up() && self.subscription.is_up()
     }
 
-    /// The number of acquires of callers that may be sent now.
+    /// Returns how many acquires callers may send now.
     pub(super) fn room_to_ask(&self, lane: &Lane) -> usize {
         lane.traffic.bound(self.rules.acquires).saturating_sub(lane.traffic.asking)
     }
 
-    /// The number of acquires that may be repeated now.
+    /// Returns how many acquires may be repeated now.
     pub(super) fn room_to_repeat(&self, lane: &Lane) -> usize {
         lane.traffic.bound(self.rules.window).saturating_sub(lane.traffic.repeating)
     }
 
-    /// The number of leaves that may be sent now. Each leave ends one acquire, and twice as many
-    /// may be on their way: leaves never fall behind acquires, however these come.
+    /// Returns how many leaves may be sent now. Each leave ends an acquire, and twice as many
+    /// leaves may be in flight: leaves never fall behind acquires, however acquires arrive.
     pub(super) fn room_to_leave(&self, lane: &Lane) -> usize {
         let most = self.rules.acquires.saturating_mul(2);
         lane.traffic.bound(most).saturating_sub(lane.traffic.leaving)
     }
 
-    /// The number of holds that may be renewed now.
+    /// Returns how many holds may be renewed now.
     pub(super) fn room_to_renew(&self, lane: &Lane) -> usize {
         lane.traffic.bound(MAX_AT_ONCE).saturating_sub(lane.traffic.renewing)
     }
 
-    /// The weight of the touches that may be sent now.
+    /// Returns the weight of the touches that may be sent now.
     pub(super) fn room_to_touch(&self, lane: &Lane) -> usize {
         let most = lane.traffic.bound(lines::MAX_TOUCHING / lines::MIN_WEIGHT) * lines::MIN_WEIGHT;
         let is_up = self.commands.is_up();
         if is_up { most.saturating_sub(lane.traffic.touching) } else { 0 }
     }
 
-    /// A request of a caller that changes nothing here.
+    /// Returns a caller's request that changes nothing in this node.
     pub fn aside(&self, lock: LockName, command: Command, sent: Moment) -> Ask {
         let lane = self.table.lane_of(&lock);
         Ask { lock, command, sent, background: false, lane, way: Way::Script }
     }
 
-    /// A request that is sent now.
+    /// Returns a request that is sent now.
     pub(super) fn request(&self, lock: LockName, command: Command, background: bool) -> Ask {
         let is_release = matches!(command, Command::Release { .. });
         let way = if is_release && !self.busy.has(&lock) { Way::Fast } else { Way::Script };
@@ -67,14 +67,14 @@ impl<P: Mirror> Core<P> {
             _ => traffic.leaving += 1,
         }
         let ask = Ask { background: true, ..ask };
-        // A failover or a power loss takes back a renewal that is in the memory of its server only:
-        // no guard may rely on such a renewal.
+        // A failover or a power loss reverts a renewal that exists only in the server's memory, so
+        // no guard may rely on it before it is confirmed.
         let is_confirmed = self.rules.confirms_writes && !ask.command.renews().is_empty();
         self.push(if is_confirmed { Effect::Confirm(ask) } else { Effect::Send(ask) });
     }
 
-    /// Counts a request that is not on its way any more, in the lane in which it was sent: its slot
-    /// may have moved since.
+    /// Counts a request that is no longer in flight, in the lane it was sent in: the slot may have
+    /// moved since.
     fn arrived(&mut self, ask: &Ask) {
         if ask.way == Way::FellBack {
             self.busy.note(&ask.lock, true);
@@ -92,12 +92,13 @@ impl<P: Mirror> Core<P> {
             Command::Touch { members } => (&mut traffic.touching, lines::weight(members)),
             _ => (&mut traffic.leaving, 1),
         };
-        // The request is the core's own, whatever the server answers: each is answered once.
+        // The core made this request, and each request is answered once, whatever the server
+        // replies.
         debug_assert!(*count >= less, "{less} of {count} have arrived: {ask:?}");
         *count = count.saturating_sub(less);
     }
 
-    /// The server has answered a request.
+    /// Handles a request that the server has answered.
     pub(super) fn succeeded(&mut self, ask: &Ask) {
         self.arrived(ask);
         if ask.way == Way::Fast && matches!(ask.command, Command::Release { .. }) {
@@ -110,7 +111,7 @@ impl<P: Mirror> Core<P> {
         traffic.is_silent = false;
     }
 
-    /// The server has not answered a request, or has refused it.
+    /// Handles a request that the server has refused or not answered.
     pub(super) fn failed(&mut self, ask: &Ask, error: &StoreError) {
         self.arrived(ask);
         let traffic = self.table.traffic(ask.lane);

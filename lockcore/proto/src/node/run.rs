@@ -1,4 +1,4 @@
-//! A run: the members of this node that the server granted one hold together.
+//! A batch: members of this node that were granted a single hold together.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,44 +7,43 @@ use crate::name::LockName;
 use crate::node::moment::Moment;
 use crate::token::FencingToken;
 
-/// The members of a run, beside the entry that is its hold.
+/// The members of a batch, beside the entry of the batch hold.
 #[derive(Debug, Clone)]
 pub(super) struct Run<P> {
     pub(super) lock: LockName,
-    /// The numbers that are given back together: that of the hold, and of the members that the
-    /// server last told.
+    /// The member ids that are released together: the batch hold's id, and the members last listed
+    /// by the server.
     pub(super) members: Vec<u64>,
-    /// The members that the server lists as those to be served. None once the run was cut.
+    /// The members listed by the server as still to be served. Empty once the batch was cut.
     pub(super) listed: Vec<u64>,
     /// The member that is offered the lock, or has it.
     pub(super) served: Option<u64>,
-    /// The members to come, each with its token. Some may be gone.
+    /// The members still to be served, each with a fencing token. Some may be gone.
     pub(super) rest: VecDeque<(u64, FencingToken)>,
-    /// The members that have given the hold back, and when, until it is known whether the server
-    /// still had it then.
+    /// Members that have released the lock, and when, until it is known whether the server still
+    /// had the hold then.
     pub(super) returned: Vec<(Moment, P)>,
-    /// The number under which the attempt of the first goes on, if its caller waits.
+    /// The member id under which the first member's attempt continues, if its caller waits.
     pub(super) of_first: Option<u64>,
-    /// The moment at which the server was last told which members have been served.
+    /// When the server was last notified of the served members.
     pub(super) told: Moment,
     pub(super) handed_over: bool,
-    /// Whether the server may still list members that are not served any more: then the hold is
-    /// given back by a leave of the others.
+    /// Whether the server may still list members that are no longer served: the hold is then
+    /// released by a leave of the other members.
     pub(super) is_cut: bool,
-    /// The members that wait again since the run was cut.
+    /// Members that wait again since the batch was cut.
     pub(super) cut: Vec<u64>,
 }
 
 impl<P> Run<P> {
-    /// The number of members that are done, and that the server counts as waiting still.
+    /// Returns how many finished members the server still counts as waiting.
     pub(super) fn counted_too_many(&self) -> usize {
         let to_serve = self.rest.len() + usize::from(self.served.is_some());
-        // One of them the server counts as the holder.
+        // The server counts one listed member as the holder.
         self.listed.len() - to_serve.max(1).min(self.listed.len())
     }
 
-    /// Takes these members out, who are still to be served: the hold is that of the others from now
-    /// on.
+    /// Removes the unserved members `waiting`: the hold belongs to the other members from now on.
     pub(super) fn cut(&mut self, waiting: &[u64]) {
         self.rest.clear();
         self.listed.clear();
@@ -53,13 +52,13 @@ impl<P> Run<P> {
         self.is_cut = true;
     }
 
-    /// The number of the served member on the server.
+    /// Returns the id of the served member on the server.
     pub(super) fn served_as(&self) -> Option<u64> {
         let (served, first) = (self.served?, *self.members.first()?);
         Some(if self.of_first == Some(served) { first } else { served })
     }
 
-    /// The listed members that are not served any more, by their numbers on the server.
+    /// Returns the ids (on the server) of listed members that are no longer served.
     pub(super) fn done(&self) -> impl Iterator<Item = u64> {
         let first = self.members.first().copied();
         let ours = move |number: &u64| match self.of_first {
@@ -74,43 +73,44 @@ impl<P> Run<P> {
     }
 }
 
-/// The numbers that are given back with the hold of this number, and these members.
+/// Returns the member ids that are released together: the hold's id, then the other members.
 pub(super) fn members_of(first: u64, numbers: &[u64]) -> Vec<u64> {
     let others = numbers.iter().copied().filter(|number| *number != first);
     std::iter::once(first).chain(others).collect()
 }
 
-/// A run, as the server tells of it.
+/// A batch as the server reports it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ToldRun<'a> {
-    /// The lock, and the member whose name the hold has. A message tells neither: the name has the
-    /// first of the numbers.
+    /// The lock, and the member that names the hold. A message contains neither: the first id then
+    /// names the hold.
     pub(super) hold: Option<(&'a LockName, &'a Member)>,
-    /// The members whose acquires this answers.
+    /// The members whose acquires this reply answers.
     pub(super) answered: &'a [Member],
-    /// The numbers of the members in order.
+    /// The member ids in order.
     pub(super) numbers: &'a [u64],
-    /// The token of the first of them.
+    /// The first member's fencing token.
     pub(super) token: FencingToken,
-    /// The milliseconds left of its lease.
+    /// Milliseconds left of the lease.
     pub(super) left_ms: u64,
 }
 
 impl ToldRun<'_> {
-    /// Whether this answers the acquire of the member.
+    /// Returns whether this reply answers the member's acquire.
     pub(super) fn answers(&self, number: u64) -> bool {
         self.answered.iter().any(|member| member.number() == number)
     }
 }
 
-/// The runs of a node. Empty where none is granted, so that a hold of one member costs no more.
+/// The batches of a node. Empty while no batch is granted, so that a hold of one member costs no
+/// more.
 #[derive(Debug, Clone)]
 pub(super) struct Runs<P> {
-    /// By the numbers of their holds, until the server knows that these are released.
+    /// By the ids of the batch holds, until the server has confirmed the release.
     by_hold: BTreeMap<u64, Run<P>>,
-    /// The number of the last hold of each lock.
+    /// The id of each lock's last batch hold.
     by_lock: BTreeMap<LockName, u64>,
-    /// The number of the hold of each member that is served within one, or is to be.
+    /// The id of the batch hold of each member that is served, or still to be served.
     holds: BTreeMap<u64, u64>,
 }
 
@@ -119,7 +119,7 @@ impl<P> Runs<P> {
         Self { by_hold: BTreeMap::new(), by_lock: BTreeMap::new(), holds: BTreeMap::new() }
     }
 
-    /// Asserts that the runs and their orders agree.
+    /// Asserts that the batches and their indices agree.
     #[cfg(debug_assertions)]
     pub(super) fn check(&self) {
         for (lock, first) in &self.by_lock {
@@ -132,7 +132,7 @@ impl<P> Runs<P> {
             let is_both = run.rest.iter().any(|(number, _)| served == Some(*number));
             assert!(!is_both, "{served:?} is served, and to be served");
             if let Some(served) = served {
-                // A leaked guard has left its hold, and ends with the run.
+                // A leaked guard has left the hold, and ends with the batch.
                 let hold = self.holds.get(&served);
                 assert!(hold.is_none_or(|hold| hold == first), "{served} is served elsewhere");
             }
@@ -156,12 +156,12 @@ impl<P> Runs<P> {
         self.by_hold.get_mut(&first)
     }
 
-    /// Whether the hold of this number is a run's.
+    /// Returns whether this is the id of a batch hold.
     pub(super) fn contains(&self, first: u64) -> bool {
         self.by_hold.contains_key(&first)
     }
 
-    /// The number of the hold of the last run of this lock.
+    /// Returns the id of the lock's last batch hold.
     pub(super) fn of_lock(&self, lock: &LockName) -> Option<u64> {
         self.by_lock.get(lock).copied()
     }
@@ -171,7 +171,7 @@ impl<P> Runs<P> {
         self.by_hold.insert(first, run);
     }
 
-    /// The hold of this number is no run's from now on.
+    /// Removes a batch: its hold is an ordinary hold from now on.
     pub(super) fn remove(&mut self, first: u64) -> Option<Run<P>> {
         if self.by_hold.is_empty() {
             return None;
@@ -183,17 +183,17 @@ impl<P> Runs<P> {
         Some(run)
     }
 
-    /// The number of the hold within which this member is served, or is to be.
+    /// Returns the id of the batch hold of a member that is served, or still to be served.
     pub(super) fn hold_of(&self, member: u64) -> Option<u64> {
         self.holds.get(&member).copied()
     }
 
-    /// The member is served within this hold.
+    /// Adds the member to the batch of this hold.
     pub(super) fn join(&mut self, member: u64, first: u64) {
         self.holds.insert(member, first);
     }
 
-    /// The member is in no run any more.
+    /// Removes the member from its batch.
     pub(super) fn leave(&mut self, member: u64) {
         self.holds.remove(&member);
     }

@@ -1,23 +1,24 @@
-//! Runs: members of this node that the server granted one hold together. The node serves them one
-//! after the other, and asks the server for none of them.
+//! Batches: members of this node that were granted a single hold together. The node serves the
+//! members in turn, without a request to the server for each.
 //!
 //! # Implementation notes
 //!
-//! - The server has the hold in the name of the run's first member. The entry of that number is the
-//!   hold from then on: it is renewed, lost and released as such. The attempt of the first goes on
-//!   under a number of the next round, of which the server is never told.
-//! - A member is offered the lock only once the one before has given it back, or its offer has
-//!   lapsed, and with half a claim left or more: else the hold is renewed first.
-//! - A guard is certain for as long as the hold is: its lease is a copy that follows the hold's.
-//! - Members that are cancelled, or whose offers lapse, are skipped without a command. A leave
-//!   takes its member out of the run, there as here. It never releases the hold of the others: the
-//!   run is given back once, after the last of them: by its name, or where a copy of a member's
-//!   acquire may still run by a leave of all its members, which writes the tombstones as well.
-//! - Where the hold is lost nobody else is offered it. Those that were not served ask again in
-//!   their next rounds.
-//! - A member that gives the hold back in mid-run learns whether it was still there from the answer
-//!   to the first renewal, or to the release, that is sent after that. One renewal is on its way at
-//!   a time, so it answers for all that have come meanwhile.
+//! - The server stores the hold under the batch's first member. The entry with that id becomes the
+//!   batch hold: it is renewed, lost and released as such. The first member's attempt continues
+//!   under an id of the next round, which is never sent to the server.
+//! - A member is offered the lock only after the previous member has released it or the previous
+//!   offer has expired, and with at least half a claim left: otherwise the hold is renewed first.
+//! - A guard is certain for as long as the batch hold: its lease is a copy that follows the hold's.
+//! - Cancelled members and members with expired offers are skipped without a command. A leave takes
+//!   its member out of the batch, on the server as on the node. It never releases the hold of the
+//!   other members: the batch is released once, after the last member, by the hold's name. Where a
+//!   copy of a member's acquire may still run, the release is a leave of all members, which writes
+//!   the tombstones as well.
+//! - A lost hold is offered to no further member. Unserved members wait again under their own ids;
+//!   the first member's attempt starts its next round.
+//! - A member that releases the lock in mid-batch learns whether the hold still existed from the
+//!   response to the first renewal or release sent after that. Only one renewal is in flight at a
+//!   time, so its response serves all members that have released meanwhile.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
@@ -37,9 +38,9 @@ use crate::terms::Renewal;
 use crate::token;
 use crate::{Command, Demand, Grant, Leaving, Mode, Released};
 
-/// The weight of a lock, which a leak leaves as it is.
+/// The whole weight of a lock, which a leak leaves unchanged.
 const ALL_WEIGHT: NonZeroU32 = NonZeroU32::new(crate::ALL).expect("the number is not zero");
-/// The server is told as often which members of a run were served.
+/// Minimum time between two notifications of the server about served batch members.
 const SHOWN_EVERY: Duration = Duration::from_secs(1);
 
 impl<P: Mirror> Core<P> {
@@ -53,39 +54,41 @@ impl<P: Mirror> Core<P> {
         self.table.get(number).is_some_and(|entry| matches!(entry.state, State::InRun))
     }
 
-    /// Whether the number of this member is that of a run's hold.
+    /// Returns whether this member's id is that of a batch hold.
     pub(super) fn is_run(&self, member: &Member) -> bool {
         self.runs.contains(member.number()) && member.is_of(&self.node)
     }
 
-    /// Whether such an attempt asks to be served in a run.
+    /// Returns whether such an attempt may be served in a batch.
     pub(super) fn is_for_run(&self, Request { options, mode, demand, .. }: &Request) -> bool {
         if self.rules.runs < 2 {
             return false;
         }
-        // A hold that ends by itself ends for its holder, and for no other: it is served alone.
+        // A hold that ends by itself ends for a single holder, so it is served alone.
         let ends_by_itself = options.renewal == Renewal::Fixed || options.max_hold.is_some();
         *demand == Demand::EXCLUSIVE && *mode == Mode::Wait && !ends_by_itself
     }
 
-    /// Whether the member is gone once these have left: of a run's hold, once all members have.
+    /// Returns whether the member is gone once `leaving` have left; a batch hold is gone once all
+    /// its members have left.
     pub(super) fn leaves_with(&self, member: &Member, leaving: &[Leaving]) -> bool {
         let leaves = |number: &u64| leaving.iter().any(|one| one.member.number() == *number);
         let run = self.runs.get(member.number()).filter(|_| member.is_of(&self.node));
         run.is_none_or(|run| run.members.iter().all(leaves))
     }
 
-    /// Whether the caller of this attempt is there.
+    /// Returns whether the caller of this attempt still waits.
     fn is_wanted(&self, number: u64) -> bool {
         self.table.get(number).is_some_and(|entry| entry.caller == Caller::Waits)
     }
 
-    /// The number under which the server has the hold of this one: another one's, in a run.
+    /// Returns the member id under which the server has this hold; in a batch, the first member's
+    /// id.
     pub fn held_as(&self, number: u64) -> u64 {
         self.runs.hold_of(number).unwrap_or(number)
     }
 
-    /// Members of ours were granted a hold together, or ask again for it.
+    /// Handles a hold that the server granted to members of this node together, now or earlier.
     pub(super) fn granted_run(&mut self, told: ToldRun<'_>, source: GrantSource) {
         let waiting = told.numbers.iter().copied().filter(|number| self.is_waiting(*number));
         let waiting: Vec<u64> = waiting.collect();
@@ -94,7 +97,7 @@ impl<P: Mirror> Core<P> {
         let (lock, name) = match (told.hold, one, told.numbers) {
             (Some((lock, name)), ..) => (lock.clone(), name.clone()),
             (None, Some(one), [first, ..]) => (one.lock.clone(), one.member.renumbered(*first)),
-            // None of them waits any more: the last of their leaves gives the hold on.
+            // No member waits any more: the last leave hands the hold off.
             _ => return,
         };
         let first = name.number();
@@ -102,7 +105,7 @@ impl<P: Mirror> Core<P> {
             State::Asking { .. } | State::Parked { .. } | State::Waiting => {
                 told.numbers.contains(&first)
             }
-            // Cancelled before this was known: the leave takes it out of the run.
+            // Cancelled before this was known: the leave takes it out of the batch.
             State::Leaving { .. } => !self.runs.contains(first),
             // Known already, or on its way out.
             _ => false,
@@ -111,7 +114,8 @@ impl<P: Mirror> Core<P> {
             return;
         }
         if waiting.is_empty() {
-            // Unless its release has overtaken this answer. A leave of the first does not end it.
+            // Unless its release has overtaken this reply. A leave of the first member does not end
+            // the hold.
             return match source {
                 GrantSource::Aside(sent) if self.recent_releases.since(first, sent) => {}
                 _ => self.give_back_run(lock, name, told.numbers),
@@ -119,7 +123,7 @@ impl<P: Mirror> Core<P> {
         }
         let entries = || waiting.iter().filter_map(|number| self.table.get(*number));
         // A member that was queued once was found waiting before the grant. A second copy of an
-        // acquire may have queued its member after it.
+        // acquire may have queued its member after the grant.
         let anchors = entries().filter(|entry| !entry.ambiguous).map(|entry| entry.anchor);
         let (anchor, may_be_old) = match source {
             GrantSource::Answer(sent) | GrantSource::Aside(sent) => (sent, false),
@@ -145,7 +149,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Makes the entry of this name the hold of a run.
+    /// Makes the entry of this name a batch hold.
     fn begin_run(&mut self, lock: LockName, name: Member, members: &[u64], handed_over: bool) {
         let first = name.number();
         let of_first = self.is_waiting(first).then(|| self.next_round(first));
@@ -173,8 +177,8 @@ impl<P: Mirror> Core<P> {
         self.runs.insert(first, run);
     }
 
-    /// Takes in the members of a run and their tokens. Those of an earlier list that are not in
-    /// this one ask again.
+    /// Records the members of a batch and their tokens. Members of an earlier list that are missing
+    /// from this list request the lock again.
     fn list_run(&mut self, first: u64, told: ToldRun<'_>) {
         let of_first = self.runs.get(first).and_then(|run| run.of_first);
         let mut listed = VecDeque::new();
@@ -202,19 +206,19 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// The hold is certain for so long: the first of its members is served.
+    /// Serves the first member: the hold is certain for `left`, counted from `anchor`.
     fn serve_run(&mut self, first: u64, anchor: Moment, left: Duration) {
         let now = self.now;
         self.table.change(first, |entry| {
-            // Each member has a token of its own.
+            // Each member has a separate token.
             let lease = Lease::granted(&entry.options, token::NONE, now, anchor, left);
             entry.state = State::Serving(lease);
         });
         self.serve_next(first, Some(now));
     }
 
-    /// The number of members of our run that are done, and that the server counts as waiting still:
-    /// it learns of them late. None of a run whose hold it may not have any more.
+    /// Returns how many finished batch members the server still counts as waiting, because it is
+    /// notified late. Zero for a batch whose hold may be lost.
     pub(super) fn done_in_run(&self, lock: &LockName) -> u64 {
         let Some(first) = self.runs.of_lock(lock) else { return 0 };
         let is_held = self.table.get(first).is_some_and(|entry| {
@@ -224,7 +228,7 @@ impl<P: Mirror> Core<P> {
         run.map_or(0, |run| run.counted_too_many() as u64)
     }
 
-    /// The members of the run that are still to be served.
+    /// Returns whether members are still to be served, and drops those gone from the front.
     fn has_next(&mut self, first: u64) -> bool {
         let table = &self.table;
         let Some(run) = self.runs.get_mut(first) else { return false };
@@ -236,9 +240,9 @@ impl<P: Mirror> Core<P> {
         !run.rest.is_empty()
     }
 
-    /// Offers the lock to the next member of a run of which none is served, once the hold is long
-    /// enough. After the last the run is released, at `due`, or by the caller if there is no such
-    /// time. Returns whether that was the last.
+    /// Offers the lock to the next member of a batch without a served member, once the hold is long
+    /// enough. After the last member the batch is released: in the background at `due`, or by the
+    /// caller if `due` is `None`. Returns whether that was the last member.
     pub(super) fn serve_next(&mut self, first: u64, due: Option<Moment>) -> bool {
         let now = self.now;
         if !self.has_next(first) {
@@ -267,8 +271,8 @@ impl<P: Mirror> Core<P> {
         false
     }
 
-    /// Renews the hold of a run at once, unless a renewal is on its way. With this event, and not
-    /// with the next tick: a caller waits for the answer.
+    /// Renews the batch hold at once, unless a renewal is in flight. With this event, not with the
+    /// next tick, because a caller waits for the response.
     fn look(&mut self, first: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(first) else { return };
@@ -283,13 +287,13 @@ impl<P: Mirror> Core<P> {
         });
     }
 
-    /// The member that has the lock, or is offered it, is done with it: the next one is served.
-    /// Returns whether it was the last.
+    /// Serves the next member, because this member is done with the lock or the offer. Returns
+    /// whether it was the last member.
     pub(super) fn pass_on(&mut self, first: u64, number: u64, due: Option<Moment>) -> bool {
         self.forget_member(number);
         if due.is_none() {
-            // The caller sends the release of the run after all that this event sends. A leave of
-            // the last member that came before it would end the hold, and the release find none.
+            // The caller sends the batch release after all requests of this event. An earlier leave
+            // of the last member would end the hold, and the release would find no hold.
             let later = self.now + Duration::from_millis(LEAVE_RETRY_MS.into());
             self.table.change(number, |entry| {
                 if let State::Leaving { due, .. } = &mut entry.state {
@@ -303,8 +307,8 @@ impl<P: Mirror> Core<P> {
         self.serve_next(first, due)
     }
 
-    /// The same for a guard whose caller wants to know whether the hold was still there. Returns
-    /// the number of the hold if it was the last.
+    /// Does the same as `pass_on`, for a guard whose caller wants to know whether the hold still
+    /// existed. Returns the id of the batch hold after the last member.
     pub(super) fn return_to_run(&mut self, first: u64, number: u64) -> Option<u64> {
         let mirror = self.table.get(number).map(|entry| entry.mirror.clone());
         if self.pass_on(first, number, None) {
@@ -317,7 +321,7 @@ impl<P: Mirror> Core<P> {
         None
     }
 
-    /// The release of this member was answered, or failed.
+    /// Handles the response to this member's release, or its failure.
     pub(super) fn run_released(
         &mut self,
         member: &Member,
@@ -329,18 +333,18 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// A member is gone without a command: it was in the run only.
+    /// Drops a member without a command: it was in the batch only.
     fn forget_member(&mut self, number: u64) {
         let now = self.now;
         let Some(entry) = self.table.get(number) else { return };
         let (lock, member) = (entry.lock.clone(), entry.member.clone());
         self.runs.leave(number);
         self.table.change(number, |entry| entry.state = entry.gone(now));
-        // On a server that takes over it may wait still.
+        // On a server that takes over it may still wait.
         self.remember_release(Some(number), &lock, &member);
     }
 
-    /// A member that waits for its turn is cancelled.
+    /// Cancels a member that waits for its turn.
     pub(super) fn withdraw_from_run(&mut self, first: u64, number: u64) {
         let now = self.now;
         self.forget_member(number);
@@ -349,7 +353,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// The answer to the confirmation of the hold of a run, and the present list of its members.
+    /// Handles the response to the confirmation of a batch hold, with the current list of members.
     pub(super) fn run_confirmed(
         &mut self,
         first: u64,
@@ -369,15 +373,15 @@ impl<P: Mirror> Core<P> {
         let Some(Grant { token, left_ms, run, .. }) = grant.filter(|_| is_certain) else {
             return self.dissolve(first, now);
         };
-        // The present hold may have been granted later than the confirmed one.
+        // The current hold may have been granted later than the confirmed hold.
         let numbers = if run.is_empty() { &[first] } else { run.as_slice() };
         let told = ToldRun { hold: None, answered: &[], numbers, token: *token, left_ms: *left_ms };
         self.list_run(first, told);
         self.serve_run(first, sent, left);
     }
 
-    /// Lets members that were served leave the run on the server, now and then: an inspection shows
-    /// the first that is there. The others keep the hold, so nothing depends on it.
+    /// Takes served members out of the server's batch now and then, because an inspection shows the
+    /// first remaining member. The other members keep the hold, so nothing depends on this.
     pub(super) fn show_run(&mut self, first: u64) {
         let now = self.now;
         let Some(lane) = self.table.get(first).map(|entry| entry.lane) else { return };
@@ -401,7 +405,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// The answer to a renewal of the hold of a run.
+    /// Handles the response to the renewal of a batch hold.
     pub(super) fn run_renewed(&mut self, first: u64, sent: Moment, left: Duration) {
         let now = self.now;
         let (chance, doubt) = (self.chance(first), self.doubt);
@@ -440,7 +444,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// The guard of the member that is served is certain for as long as the hold.
+    /// Makes the served member's guard certain for as long as the batch hold.
     fn follow(&mut self, first: u64, hold: &Lease) {
         let Some(served) = self.runs.get(first).and_then(|run| run.served) else { return };
         self.table.change(served, |entry| {
@@ -450,7 +454,7 @@ impl<P: Mirror> Core<P> {
         });
     }
 
-    /// A renewal of the hold of a run failed.
+    /// Handles a failed renewal of a batch hold.
     pub(super) fn run_not_renewed(&mut self, first: u64, error: &StoreError) {
         let now = self.now;
         let retried = self.table.change(first, |entry| {
@@ -464,7 +468,8 @@ impl<P: Mirror> Core<P> {
         self.prove(first, Err(error), now);
     }
 
-    /// Tells those that gave the hold back up to this moment whether the server still had it.
+    /// Reports to the members that released the lock up to `sent` whether the server still had the
+    /// hold.
     pub(super) fn prove(
         &mut self,
         first: u64,
@@ -479,13 +484,13 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Whether the hold is there is not known, and none has relied on it: its members wait again,
-    /// and a touch decides.
+    /// Dissolves a batch whose hold is uncertain, while no guard relies on it: its members wait
+    /// again, and a touch decides.
     pub(super) fn dissolve(&mut self, first: u64, at: Moment) {
         let now = self.now;
         let Some(run) = self.runs.remove(first) else { return };
         let lock = self.table.get(first).map(|entry| entry.lock.clone());
-        // The first waits by its own name again. If it was cancelled, it leaves.
+        // The first member waits under its own id again. If it was cancelled, it leaves.
         let of_first = run.of_first.filter(|number| self.is_in_run(*number));
         let moved = of_first.and_then(|number| {
             self.table.change(number, |entry| {
@@ -509,7 +514,7 @@ impl<P: Mirror> Core<P> {
             if self.is_in_run(number) {
                 self.table.change(number, |entry| {
                     entry.state = State::Waiting;
-                    // News of this hold may still come, and is none of a later one.
+                    // Reports of this hold may still arrive, and must not count for a later hold.
                     entry.revoked = Some(now);
                 });
             }
@@ -519,12 +524,12 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// The hold of a run is over without having been released, though the server may have it still.
-    /// Its guard is told, and the members that were not served wait again: a touch decides.
+    /// Ends a batch hold without a release, although the server may still have it. The guard is
+    /// notified, and unserved members wait again: a touch decides.
     pub(super) fn lose_run(&mut self, first: u64, why: &'static str) {
         let now = self.now;
         if self.runs.get(first).is_some_and(|run| run.served.is_none()) && self.has_next(first) {
-            // None has relied on it.
+            // No guard relies on the hold.
             return self.dissolve(first, now);
         }
         self.cut_run(first);
@@ -539,9 +544,9 @@ impl<P: Mirror> Core<P> {
         });
         self.table.change(first, |entry| {
             entry.state = match guard {
-                // Given back with the guard.
+                // Released with the guard.
                 Some(_) => State::Lost { since: now },
-                // Also where the hold is gone: the server may have put its members aside.
+                // Even if the hold is gone: the server may have set its members aside.
                 None => State::Releasing { due: Some(now) },
             };
         });
@@ -553,13 +558,12 @@ impl<P: Mirror> Core<P> {
         self.table.touch_by(&lock, now);
     }
 
-    /// Cuts a run short: the members that are still to be served wait again, with their own
-    /// numbers.
+    /// Cuts a batch short: the unserved members wait again, under their own ids.
     fn cut_run(&mut self, first: u64) {
         let Some(run) = self.runs.get(first) else { return };
         let (of_first, rest) = (run.of_first, run.rest.iter().map(|(number, _)| *number));
         let mut waiting: Vec<u64> = rest.filter(|number| self.is_in_run(*number)).collect();
-        // Its number on the server is that of the hold.
+        // On the server, its id is that of the batch hold.
         if let Some(of_first) = of_first.filter(|number| waiting.contains(number)) {
             waiting.retain(|number| *number != of_first);
             self.ask_anew(of_first);
@@ -574,8 +578,8 @@ impl<P: Mirror> Core<P> {
         self.doubt_cut(first);
     }
 
-    /// News of a run that was cut may still come to the members that wait again: whatever was sent
-    /// until now tells of no later hold.
+    /// Distrusts reports of a cut batch, which may still reach members that wait again: whatever
+    /// was sent until now reports no later hold.
     fn doubt_cut(&mut self, first: u64) {
         let now = self.now;
         let cut = self.runs.get(first).map_or_else(Vec::new, |run| run.cut.clone());
@@ -586,23 +590,23 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Forgets a run: it is none any more, or its hold is over. Returns it.
+    /// Forgets a batch that was dissolved or whose hold is over. Returns it.
     pub(super) fn forget_run(&mut self, first: u64) -> Option<Run<P>> {
         self.doubt_cut(first);
         self.runs.remove(first)
     }
 
-    /// A guard of a run leaks: the hold is that of this guard alone, until it ends.
+    /// Leaks a guard of a batch: the hold belongs to this guard alone, until it ends.
     pub(super) fn leak_run(&mut self, first: u64, guard: u64) {
-        // If it fails, the members wait until the lease has ended.
+        // If the request fails, the members wait until the lease has ended.
         if let Some(ask) = self.cut_by_guard(first, ALL_WEIGHT) {
             self.background(ask);
         }
         self.forget_member(guard);
     }
 
-    /// Cuts a run short whose guard makes something else of the hold. Returns the request after
-    /// which the server has put those back in front of the queue that were still to be served.
+    /// Cuts a batch short because its guard changes the hold. Returns the request by which the
+    /// server puts unserved members back at the head of the queue.
     pub(super) fn cut_by_guard(&mut self, first: u64, weight: NonZeroU32) -> Option<Ask> {
         let served = self.runs.get(first).and_then(Run::served_as);
         self.cut_run(first);
@@ -614,7 +618,7 @@ impl<P: Mirror> Core<P> {
         Some(self.request(lock.clone(), command, false))
     }
 
-    /// The offer to a member of a run ends: its attempt goes on once its caller comes.
+    /// Ends the offer to a batch member: the attempt continues once its caller comes.
     pub(super) fn miss_in_run(&mut self, number: u64) {
         let next = self.next_round_if_any(number);
         self.forget_member(number);
@@ -625,7 +629,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// A member of a run that ended before its turn asks again, at the tail.
+    /// Queues a batch member anew, at the tail, because the batch ended before its turn.
     pub(super) fn ask_anew(&mut self, number: u64) {
         let now = self.now;
         if !self.is_in_run(number) {
@@ -633,7 +637,7 @@ impl<P: Mirror> Core<P> {
         }
         self.runs.leave(number);
         self.place_lost(number);
-        // Out of the run, if that is there still.
+        // It must leave the batch, if the server still has the batch.
         self.table.change(number, |entry| {
             if let State::Over = entry.state {
                 entry.state = entry.leaving(now);
@@ -641,7 +645,7 @@ impl<P: Mirror> Core<P> {
         });
     }
 
-    /// The server has cut a run for its guard, or that is not known.
+    /// Handles the response to a cut of a batch by its guard, or its failure.
     pub(super) fn run_cut(
         &mut self,
         member: &Member,
@@ -665,10 +669,10 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// None of its members waits for the hold of this run.
+    /// Releases a batch hold that no member waits for.
     fn give_back_run(&mut self, lock: LockName, name: Member, members: &[u64]) {
         let first = name.number();
-        // A member that came back from a run that was cut has a place or a hold of its own since.
+        // A member that came back from a cut batch has a new queue position or hold since.
         let is_over = |number: &u64| {
             self.table.get(*number).is_none_or(|entry| {
                 use State::{Leaving, Over, Releasing};
@@ -680,7 +684,7 @@ impl<P: Mirror> Core<P> {
         self.serve_next(first, Some(self.now));
     }
 
-    /// The store did not confirm the grant of a run: the first of its members is refused.
+    /// Refuses the first member of a batch whose grant the store did not confirm.
     pub(super) fn refuse_first(&mut self, first: u64, refusal: &Refusal) {
         let now = self.now;
         if !self.has_next(first) {

@@ -1,5 +1,5 @@
-//! The table: all entries, and everything that is kept in order by them, which change together.
-//! Outside of this file an entry is read only.
+//! The table: all entries and the orders derived from them, which change together. Other files only
+//! read entries.
 
 use std::collections::hash_map::Entry as Place;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -17,20 +17,20 @@ use crate::node::lane::{ByTime, Lane, Lanes, Traffic, move_in_time};
 use crate::node::lease;
 use crate::node::moment::Moment;
 
-/// The attempts of this node that wait for one lock.
+/// This node's waiters for a lock.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
     pub(super) numbers: BTreeSet<u64>,
     pub(super) period: Duration,
     lane: u16,
     due: Moment,
-    /// The moment at which it was last touched as a whole.
+    /// When the whole queue was last touched.
     pub(super) touched: Moment,
-    /// Whether it is touched after a new connection, with all others.
+    /// Whether it is touched after a new connection, with all other queues.
     pub(super) is_rechecked: bool,
 }
 
-/// An entry, and the keys by which it is found.
+/// An entry and its index keys.
 #[derive(Debug, Clone)]
 pub(super) struct Indexed<P> {
     entry: Entry<P>,
@@ -45,26 +45,26 @@ impl<P> Deref for Indexed<P> {
     }
 }
 
-/// The acquires of one lock that are on their way, or are to be sent.
+/// The acquires of a lock that are in flight or to be sent.
 #[derive(Debug, Clone, Default)]
 struct AskedFor {
     count: usize,
-    /// The attempt that came first. Its entry has the fence, if the acquire went the fast path.
+    /// The earliest attempt. Its entry has the fence, if the acquire took the fast path.
     first: u64,
 }
 
 #[derive(Debug, Clone)]
 pub(super) struct Table<P> {
-    /// Boxed, as the map moves its values about.
+    /// Boxed, because the map moves its values.
     entries: BTreeMap<u64, Box<Indexed<P>>>,
     lines: BTreeMap<LockName, Line>,
     ends: ByTime,
     releases: ByTime,
     lanes: Vec<Lane>,
-    /// The lane of each slot of a Cluster.
+    /// The lane of each Cluster slot.
     lane_of_slot: Option<Lanes>,
-    /// The locks with acquires that are on their way, or are to be sent. Hashed, so that a lock
-    /// that comes and goes allocates nothing.
+    /// The locks with acquires in flight or to be sent. Hashed, so that a lock that comes and goes
+    /// allocates nothing.
     asked_for: HashMap<LockName, AskedFor>,
     to_send: Vec<u64>,
     counts: Counts,
@@ -110,7 +110,7 @@ impl<P: Mirror> Table<P> {
         &mut self.lanes[usize::from(lane)].traffic
     }
 
-    /// The slot of a lock, where slots have lanes.
+    /// Returns the slot of a lock, or 0 where slots have no lanes.
     pub(super) fn slot(&self, lock: &LockName) -> u16 {
         self.lane_of_slot.as_ref().map_or(0, |_| lock.slot())
     }
@@ -119,7 +119,7 @@ impl<P: Mirror> Table<P> {
         self.lane_of_slot.as_ref().map_or(0, |lanes| lanes[usize::from(lock.slot())])
     }
 
-    /// Moves every entry and line to the lane of its slot. Returns the lanes of before.
+    /// Moves every entry and queue to the lane of its slot. Returns the previous lanes.
     pub(super) fn set_lanes(&mut self, lanes: Lanes) -> Option<Lanes> {
         let count = lanes.iter().max().map_or(1, |last| usize::from(*last) + 1);
         self.lanes.resize_with(self.lanes.len().max(count), Lane::default);
@@ -149,12 +149,12 @@ impl<P: Mirror> Table<P> {
         self.entries.get(&number).map(|indexed| &indexed.entry)
     }
 
-    /// The number of this very member, whose acquire was answered: no copy of that request is on
-    /// its way any more.
+    /// Records that the acquire of this very member was answered, so that no copy is in flight any
+    /// more. Returns the member id.
     pub(super) fn answered(&mut self, member: &Member, now: Moment) -> Option<u64> {
         let Indexed { entry, .. } = &mut **self.entries.get_mut(&member.number())?;
         let is_this = entry.member == *member;
-        // Nothing is found by these: an index never depends on them.
+        // No index depends on these fields.
         entry.may_hold &= !is_this;
         if is_this && entry.unanswered {
             entry.unanswered = false;
@@ -163,17 +163,17 @@ impl<P: Mirror> Table<P> {
         is_this.then(|| member.number())
     }
 
-    /// An entry that the server says holds. Where its own answer does not say so, a copy of its
-    /// acquire may still be on its way.
+    /// Returns the entry of a granted member. Unless the grant answers its acquire, a copy of the
+    /// acquire may still be in flight.
     pub(super) fn granted(&mut self, number: u64, by_its_answer: bool) -> Option<&Entry<P>> {
         let Indexed { entry, .. } = &mut **self.entries.get_mut(&number)?;
         entry.unanswered |= !by_its_answer && matches!(entry.state, State::Asking { .. });
         Some(entry)
     }
 
-    /// Asserts that counts, lanes and indices agree with the entries: an index that has each of its
-    /// entries, and as many as there are, has no other. Allocates nothing, as tests that count
-    /// allocations run it, too.
+    /// Asserts that counts, lanes and indices agree with the entries: an index that contains each
+    /// of its entries, and has their number, contains no other. Allocates nothing, because tests
+    /// that count allocations run it, too.
     #[cfg(debug_assertions)]
     pub(super) fn check(&self) {
         let Counts { failed, places_lost, .. } = self.counts;
@@ -255,17 +255,17 @@ impl<P: Mirror> Table<P> {
         assert_eq!(in_lines, waiting, "the queues");
     }
 
-    /// Counts an attempt that has lost its place.
+    /// Counts an attempt that has lost its queue position.
     pub(super) fn count_lost_place(&mut self) {
         self.counts.places_lost += 1;
     }
 
-    /// Counts a member of whose end the server was not told.
+    /// Counts a member whose end was never confirmed by the server.
     pub(super) fn count_failed(&mut self) {
         self.counts.failed += 1;
     }
 
-    /// Notes that the line of `lock` is touched as a whole.
+    /// Records that the whole queue of `lock` is touched.
     pub(super) fn touched(&mut self, lock: &LockName, now: Moment) {
         if let Some(line) = self.lines.get_mut(lock) {
             line.touched = now;
@@ -273,7 +273,7 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    /// The line of `lock` is touched now, with all others.
+    /// Makes the queue of `lock` due now, with all other queues.
     pub(super) fn recheck(&mut self, lock: &LockName, now: Moment) {
         if let Some(line) = self.lines.get_mut(lock) {
             line.is_rechecked = true;
@@ -281,8 +281,8 @@ impl<P: Mirror> Table<P> {
         self.touch_by(lock, now);
     }
 
-    /// Adds an attempt that begins, unsent. If it `may` be sent at once, and no acquire of its lock
-    /// is on its way or to be sent, it is asked for. Returns whether it is.
+    /// Adds a new, unsent attempt. If it `may` be sent at once and the lock has no other acquire in
+    /// flight or to be sent, its acquire is sent. Returns whether it is.
     pub(super) fn begin(&mut self, number: u64, mut entry: Entry<P>, may: bool) -> bool {
         let AskedFor { count, first } = *self.count_asked_for(entry.lock.clone(), number);
         let is_next = count == 1 && may;
@@ -290,7 +290,7 @@ impl<P: Mirror> Table<P> {
             entry.state = State::Asking { error: None, poked: false };
         }
         entry.fence.take_if(|_| !is_next);
-        // Nothing is found by the fence: an index never depends on it.
+        // No index depends on the fence.
         let first = self.entries.get_mut(&first).filter(|_| count > 1);
         if let Some(fence) = first.and_then(|first| first.entry.fence.as_mut()) {
             fence.insert(number);
@@ -300,7 +300,7 @@ impl<P: Mirror> Table<P> {
         is_next
     }
 
-    /// Whether this is the only acquire of its lock that is on its way or to be sent.
+    /// Returns whether the lock has a single acquire in flight or to be sent.
     pub(super) fn is_asked_for_once(&self, lock: &LockName) -> bool {
         self.asked_for.get(lock).is_some_and(|of| of.count == 1)
     }
@@ -314,17 +314,17 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    /// Has an unsent attempt sent with the effects of this event.
+    /// Schedules an unsent attempt for the effects of this event.
     pub(super) fn send_now(&mut self, number: u64) {
         self.to_send.push(number);
     }
 
-    /// Whether attempts are to be sent with the effects of this event.
+    /// Returns whether attempts are to be sent with the effects of this event.
     pub(super) fn has_to_send(&self) -> bool {
         !self.to_send.is_empty()
     }
 
-    /// The attempts that are to be sent with the effects of this event.
+    /// Takes the attempts that are to be sent with the effects of this event.
     pub(super) fn take_to_send(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.to_send)
     }
@@ -337,7 +337,7 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    /// Adds an entry. One that is asked for is counted by [`begin`](Self::begin).
+    /// Adds an entry. The acquire of a new attempt is counted by [`begin`](Self::begin).
     pub(super) fn insert(&mut self, number: u64, mut entry: Entry<P>) {
         entry.lane = self.lane_of(&entry.lock);
         let lane = entry.lane;
@@ -347,7 +347,7 @@ impl<P: Mirror> Table<P> {
         self.reorder((number, lane), &IndexKeys::default(), &keys);
     }
 
-    /// The one place where an entry changes. Forgets it when nothing is left of it.
+    /// Changes an entry, in the only place that does. Removes the entry if it is over.
     pub(super) fn change<T>(
         &mut self,
         number: u64,
@@ -378,7 +378,7 @@ impl<P: Mirror> Table<P> {
         Some(changed)
     }
 
-    /// Moves an entry in all that is kept in order. One that begins had the default keys.
+    /// Moves an entry in every order. A new entry had the default keys.
     fn reorder(&mut self, (number, lane): (u64, u16), before: &IndexKeys, after: &IndexKeys) {
         move_in_time(&mut self.ends, number, before.end, after.end);
         move_in_time(&mut self.releases, number, before.release, after.release);
@@ -400,7 +400,7 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    /// Counts an acquire of the lock that is not, or no longer, on its way or to be sent.
+    /// Updates the acquire count and the fence of the lock after a change.
     fn recount(&mut self, lock: LockName, number: u64, before: &IndexKeys, after: &IndexKeys) {
         if before.is_fenced
             && let Some(AskedFor { first, .. }) = self.asked_for.get(&lock)
@@ -418,7 +418,7 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    /// Counts one more acquire of the lock.
+    /// Counts another acquire of the lock.
     fn count_asked_for(&mut self, lock: LockName, number: u64) -> &AskedFor {
         let first = AskedFor { count: 0, first: number };
         let of_lock = self.asked_for.entry(lock).or_insert(first);
@@ -426,7 +426,7 @@ impl<P: Mirror> Table<P> {
         of_lock
     }
 
-    /// Counts one acquire less of the lock.
+    /// Counts an acquire of the lock less.
     fn discount_asked_for(&mut self, lock: LockName) {
         match self.asked_for.entry(lock) {
             Place::Vacant(of_lock) => debug_assert!(false, "{:?} was not requested", of_lock.key()),
@@ -476,7 +476,7 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    /// The line of `lock`, if there is one, is touched by `due` at the latest.
+    /// Makes the queue of `lock`, if there is one, due at `due` at the latest.
     pub(super) fn touch_by(&mut self, lock: &LockName, due: Moment) {
         if self.lines.get(lock).is_some_and(|line| due < line.due) {
             self.touch_at(lock, due);
@@ -494,25 +494,25 @@ impl<P: Mirror> Table<P> {
 }
 
 impl<P: Mirror> Core<P> {
-    /// The last round of an attempt: the one that it stands in.
+    /// Returns the current round of an attempt: the last in the table.
     pub(super) fn current(&self, attempt: u64) -> Option<u64> {
         let first = attempt << ROUND_BITS;
         let (last, _) = self.table.entries().range(..first + (1 << ROUND_BITS)).next_back()?;
         (*last >= first).then_some(*last)
     }
 
-    /// The number of a member of this node.
+    /// Returns the id of a member of this node.
     pub(super) fn number(&self, member: &Member) -> Option<u64> {
         member.is_of(&self.node).then(|| member.number())
     }
 
-    /// The same, if this very member is in the table.
+    /// Returns the id of this very member, if it is in the table.
     pub(super) fn known(&self, member: &Member) -> Option<u64> {
         let number = self.number(member)?;
         self.table.get(number).is_some_and(|entry| entry.member == *member).then_some(number)
     }
 
-    /// A number up to a thousand, the same for the same number and moment.
+    /// Returns a number from 0 to 1 000, determined by the member id and the moment.
     pub(super) fn chance(&self, number: u64) -> u32 {
         if self.rules.seed == 0 {
             return 0;
