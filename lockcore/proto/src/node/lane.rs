@@ -6,7 +6,7 @@
 //! - Requests to a frozen server stay in flight until they time out. So each lane has separate
 //!   bounds for in-flight requests and separate orders of due work: a full lane hides no work of
 //!   another lane, and lanes share no bound.
-//! - A lane is *silent* from the time-out of a request until the next response, unless a response
+//! - A lane is *silent* after a request time-out, until the next response, unless a response
 //!   arrived after the request was sent. A silent lane allows few in-flight requests of each kind.
 //! - Lanes neither order nor bound releases: see `give_back_what_is_due`.
 
@@ -50,11 +50,11 @@ pub(super) struct Traffic {
     pub(super) leaving: usize,
     /// Holds being renewed.
     pub(super) renewing: usize,
-    /// Total weight of the touches.
+    /// Total touch weight.
     pub(super) touching: usize,
     pub(super) last_success: Moment,
     pub(super) is_silent: bool,
-    /// When attempts that are backing off are sent again.
+    /// When backing-off attempts are sent again.
     pub(super) retry_at: Option<Moment>,
     pub(super) pause: Duration,
     /// Releases whose members must leave once more.
@@ -86,7 +86,7 @@ impl Traffic {
 }
 
 impl Lane {
-    /// Moves an entry in every order of the lane.
+    /// Moves an entry in every order of this lane.
     #[inline]
     pub(super) fn reorder(&mut self, number: u64, before: &IndexKeys, after: &IndexKeys) {
         move_in_time(&mut self.renewals, number, before.renew, after.renew);

@@ -50,7 +50,7 @@ pub(super) fn touch_period(options: &Terms) -> Duration {
 }
 
 /// Returns how early a renewal may be sent along with due renewals. Less than the spread of leases
-/// that were renewed together (see `extend`), or they would stay together for ever.
+/// renewed together (see `extend`), or they would stay together for ever.
 pub(super) fn ahead(options: &Terms) -> Duration {
     options.lease / 100
 }
@@ -73,7 +73,7 @@ impl Lease {
         let half = deadline.since(now) / 2;
         let is_full = left >= options.lease - options.lease / 10;
         let renew_at = match options.renewal {
-            // A third of a full lease, or half of the remaining time if that is sooner.
+            // A third of a full lease, or half of the remaining time if sooner.
             Renewal::Watchdog if is_full => Some(now + half.min(options.lease / 3)),
             Renewal::Watchdog => Some(now + half),
             // Handed off with a claim: a single renewal turns the claim into the full lease.
@@ -84,9 +84,9 @@ impl Lease {
         Self { token, since: now, asked: anchor, deadline, last, renew_at, is_answered: true }
     }
 
-    /// Applies a renewal that was sent at `sent` and granted `left`. `chance` (of 1 000) moves the
-    /// next renewal forward by up to a tenth of a third of the lease, which spreads leases that
-    /// began together.
+    /// Applies a renewal sent at `sent`, which granted `left`. `chance` (of 1 000) moves the next
+    /// renewal forward by up to a tenth of a third of the lease, so that leases taken together
+    /// drift apart.
     pub(super) fn extend(&mut self, options: &Terms, sent: Moment, left: Duration, chance: u32) {
         debug_assert!(chance <= 1_000, "a chance of {chance}");
         let third = options.lease / 3;
@@ -111,8 +111,8 @@ impl Lease {
         self.is_answered = hold.is_answered;
     }
 
-    /// Makes a renewal due at once if the last one was sent before `doubt`. While a renewal is in
-    /// flight this does nothing: the check is repeated on its response.
+    /// Makes a renewal due at once if the last one was sent before `doubt`. Does nothing while a
+    /// renewal is in flight: the response repeats this check.
     pub(super) fn doubted(&mut self, now: Moment, doubt: Moment) {
         if self.asked < doubt && self.renew_at.is_some() {
             self.renew_at = Some(now);

@@ -1,4 +1,4 @@
-//! Local queues: this node's waiters for a lock, which are touched together.
+//! Local queues: this node's waiters for a lock, touched together.
 
 use std::ops::Bound;
 use std::time::Duration;
@@ -17,13 +17,13 @@ use crate::{Command, MAX_BATCH, MAX_LINES, Presence, Reply, Touched};
 pub(super) const TOUCH_RETRY: Duration = Duration::from_millis(500);
 /// A touch may be sent this fraction (1/40) of the period early, along with due touches.
 const AHEAD: u32 = 40;
-/// Maximum jitter of the touch at the end of a lease, so that not all nodes send it at the same
+/// Maximum jitter of a touch at the end of a lease, so that not all nodes send it at the same
 /// instant.
 const JITTER_MS: u64 = 50;
 /// Minimum time before that touch, so that nothing spins.
 pub(super) const FLOOR: Duration = Duration::from_millis(5);
 
-/// Minimum weight of a touch of one lock: a script takes `MAX_LINES` locks or `MAX_BATCH` members.
+/// Minimum weight of a touched lock: a script takes `MAX_LINES` locks or `MAX_BATCH` members.
 pub(super) const MIN_WEIGHT: usize = MAX_BATCH / MAX_LINES;
 /// Maximum weight of in-flight touches in each lane: four scripts' worth. With a single script in
 /// flight and a round trip of 50 ms, 20 000 locks could not all be touched before the first
@@ -37,7 +37,7 @@ pub(super) fn weight(members: &[Member]) -> usize {
 
 impl<P: Mirror> Core<P> {
     /// Starts a recheck of all local queues, because messages may have been missed. Skips queues
-    /// that are touched after now.
+    /// touched after now.
     pub(super) fn check_lines(&mut self) {
         self.recheck = Some((Bound::Unbounded, self.now));
     }
@@ -58,9 +58,8 @@ impl<P: Mirror> Core<P> {
         budget.saturating_sub(MADE_DUE)
     }
 
-    /// Touches due queues, along with queues that are due soon. Queues that await the end of a
-    /// lease are never touched early: they were touched lately, and nothing is available before
-    /// that end.
+    /// Touches due queues, along with queues due soon. Queues awaiting a lease end are never
+    /// touched early: they were touched lately, and nothing is available before.
     pub(super) fn touch_what_is_due(&mut self, lane: u16, mut budget: usize) -> usize {
         let now = self.now;
         let room = self.room_to_touch(self.table.lane(lane)).div_ceil(MIN_WEIGHT).min(budget);
@@ -81,7 +80,7 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Touches a queue. The next touch is due after the period, minus a random part of up to a
-    /// tenth; after a recheck up to half, which spreads queues that were touched together.
+    /// tenth; after a recheck up to half, to spread queues touched together.
     pub(super) fn touch_line(&mut self, lock: &LockName) {
         let now = self.now;
         let Some(line) = self.table.lines().get(lock) else { return };
@@ -118,7 +117,7 @@ impl<P: Mirror> Core<P> {
                 Presence::Gone if self.may_be_back_since(number, ask.sent) => {
                     self.table.touch_by(&ask.lock, self.now);
                 }
-                // A batch has taken the member out of the queue since.
+                // A batch has dequeued the member since.
                 Presence::Gone if self.is_in_run(number) => {}
                 Presence::Gone => self.place_lost(number),
             }
@@ -135,8 +134,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Touches a member that the server has called. Only this member: it is next, and the queue may
-    /// be long.
+    /// Touches a member called by the server. Only this member: it is next, and the queue may be
+    /// long.
     pub(super) fn poked(&mut self, number: u64) {
         let Some(entry) = self.table.get(number) else { return };
         match entry.state {

@@ -11,7 +11,7 @@ use crate::name::LockName;
 use crate::node::entry::{Caller, Mirror, State};
 use crate::node::moment::Moment;
 
-/// The state of an entry, without data.
+/// An entry's state, without data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "as in the table")]
 pub enum Phase {
@@ -46,7 +46,7 @@ pub enum Due {
     Touch(LockName),
     /// Acquires are sent for which there was no room before.
     Turn,
-    /// Attempts that are backing off are sent again.
+    /// Backing-off attempts are sent again.
     Retry,
     /// Released members leave once more, because another server has taken over.
     LeaveAgain,
@@ -80,22 +80,22 @@ impl State {
 }
 
 impl<P: Mirror> Core<P> {
-    /// Returns the member id of an attempt's `round`.
+    /// Returns an attempt's member id in `round`.
     pub fn number_of(attempt: u64, round: u64) -> u64 {
         attempt << ROUND_BITS | round
     }
 
-    /// Returns the attempt and round of a member id.
+    /// Splits a member id into attempt and round.
     pub fn parts_of(number: u64) -> (u64, u64) {
         (number >> ROUND_BITS, number % (1 << ROUND_BITS))
     }
 
-    /// Returns the current member id of an attempt.
+    /// Returns an attempt's current member id.
     pub fn round(&self, attempt: u64) -> Option<u64> {
         self.current(attempt)
     }
 
-    /// Returns the phase of a member id, if the table contains it.
+    /// Returns a member id's phase, if the table contains it.
     pub fn phase(&self, number: u64) -> Option<Phase> {
         self.table.get(number).map(|entry| entry.state.phase())
     }
@@ -125,7 +125,7 @@ impl<P: Mirror> Core<P> {
         self.table.entries().keys().copied()
     }
 
-    /// Returns the member ids that only the response to an in-flight request can move on.
+    /// Returns member ids blocked until an in-flight request is answered.
     pub fn unanswered_numbers(&self) -> impl Iterator<Item = u64> {
         let waits = self.table.entries().iter().filter(|(_, entry)| match &entry.state {
             State::Asking { .. } | State::Confirming { .. } | State::ConfirmingRun => true,
@@ -206,8 +206,8 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Appends the parts of the table that distinguish two states. Values that only affect timing,
-    /// such as counters and send times, are left out.
+    /// Appends the parts by which two tables differ. Values for timing only, such as counters and
+    /// send times, are left out.
     pub fn print(&self, print: &mut Vec<u64>) {
         for (number, entry) in self.table.entries() {
             let caller = match entry.caller {

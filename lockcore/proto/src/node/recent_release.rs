@@ -1,4 +1,4 @@
-//! A release that may be unknown to a server that takes over.
+//! A release possibly unknown to a server that takes over.
 
 use std::time::Duration;
 

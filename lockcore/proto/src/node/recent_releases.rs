@@ -1,13 +1,13 @@
-//! The members that are gone according to the server's latest replies.
+//! The members reported gone by the server's latest replies.
 //!
-//! Different tasks process replies, so two replies may change places. A reply that is older than
-//! the release of a hold may still report that hold, which must not be released again. Only the
-//! release itself shows this: the server's clock may be set between two replies.
+//! Different tasks process replies, so two replies may change places. A reply older than a hold's
+//! release may still report that hold, which must not be released again. Only the release itself
+//! shows this: the server's clock may be set between two replies.
 //!
 //! A server that takes over may not know that the members are gone: a primary acknowledges a
-//! release or a leave before its replicas have it. On the new server such a member waits or holds,
-//! and no process would use the grant. So each member that left while a replica may lag leaves once
-//! more there, but only once: if yet another server takes over right then, the hold ends with its
+//! release or a leave before replicating it. On the new server such a member waits or holds, and no
+//! process would use the grant. So each member released during a possible replica lag leaves once
+//! more there, but only once: if yet another server takes over right then, the hold ends with the
 //! lease, and the queue position with a claim.
 
 use std::collections::VecDeque;
@@ -24,8 +24,8 @@ use crate::node::recent_release::RecentRelease;
 /// server that takes over may then keep their locks for a claim or the rest of a lease.
 const REMEMBERED: usize = 16_384;
 /// How many of the latest releases are searched when a reply may be older than a release. If more
-/// releases are answered while a reply waits to be processed, a superfluous leave is sent, which
-/// finds nothing.
+/// releases are answered while a reply waits to be processed, a superfluous leave is sent and finds
+/// nothing.
 const LOOKED_THROUGH: usize = 64;
 
 #[derive(Debug, Clone, Default)]
@@ -76,7 +76,7 @@ impl RecentReleases {
 }
 
 impl<P: Mirror> Core<P> {
-    /// Remembers that the member is gone.
+    /// Remembers a member as gone.
     pub(super) fn remember_release(
         &mut self,
         number: Option<u64>,
@@ -90,14 +90,14 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Records that all commands go to another server from now on.
+    /// Records a switch to another server: all commands go there from now on.
     pub fn moved(&mut self) {
         for release in std::mem::take(&mut self.recent_releases.last) {
             self.leave_later(release);
         }
     }
 
-    /// Records the lane of each slot from now on. The locks of a moved slot take all scheduled work
+    /// Records each slot's lane from now on. The locks of a moved slot take all scheduled work
     /// along, and their recently released members leave once more on the new server.
     pub fn set_lanes(&mut self, lanes: Lanes) {
         let before = self.table.set_lanes(lanes);
@@ -127,7 +127,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Repeats leaves that the server may not know: a part of the window at a time, and only when
+    /// Repeats leaves possibly unknown to the server: a part of the window at a time, and only when
     /// no other leave is scheduled.
     pub(super) fn leave_again(&mut self, lane: u16, mut budget: usize) -> usize {
         if !self.may_leave_again(self.table.lane(lane)) {
@@ -140,7 +140,7 @@ impl<P: Mirror> Core<P> {
                 break;
             };
             budget -= 1;
-            // A member that was recorded twice leaves once.
+            // A member recorded twice leaves once.
             if !self.table.entries().contains_key(&number) {
                 self.give_back(lock, member);
                 self.table.change(number, |entry| entry.leaves_again = true);

@@ -44,8 +44,8 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Releases an offer or a guard: in the background at `due`, or by the caller if `due` is
-    /// `None`. Returns the member id of the hold that is released with it; `None` if other batch
-    /// members keep the hold.
+    /// `None`. Returns the member id of the hold to release with it; `None` if other batch members
+    /// keep the hold.
     pub(super) fn hand_back(&mut self, number: u64, due: Option<Moment>) -> Option<u64> {
         if let Some(first) = self.runs.hold_of(number) {
             return self.pass_on(first, number, due).then_some(first);
@@ -61,8 +61,8 @@ impl<P: Mirror> Core<P> {
         let members = self.runs.get(number).map_or(alone.as_slice(), |run| &run.members);
         let may_run_again = |of: &u64| self.table.get(*of).is_some_and(Entry::may_run_again);
         let leaving = |of: &u64| Leaving::new(member.renumbered(*of), may_run_again(of));
-        // Hold and tombstones in a single command: a copy of an acquire finds either of them. Where
-        // the server has not cut the batch yet, the other members have the hold.
+        // Hold and tombstones in a single command: an acquire copy finds either of them. Where the
+        // server has not cut the batch yet, the other members have the hold.
         let is_cut = self.runs.get(number).is_some_and(|run| run.is_cut);
         let command = match is_cut || members.iter().any(may_run_again) {
             true => Command::Leave { leaving: members.iter().map(leaving).collect() },
@@ -86,16 +86,16 @@ impl<P: Mirror> Core<P> {
         is_known.then_some(number)
     }
 
-    /// Handles a release that found no hold. The hold may have been force-released before a copy of
-    /// the acquire ran, which queued the member once more, so the member leaves. A force release
-    /// sets batch members aside to come back: all members that are done here leave too.
+    /// Handles a release without a hold. The hold may have been force-released before an acquire
+    /// copy ran and queued the member once more, so the member leaves. A force release sets batch
+    /// members aside to come back: all finished members leave too.
     pub(super) fn leave_after_release(&mut self, member: &Member) -> Option<u64> {
         let number = self.known(member)?;
         let now = self.now;
         let run = self.forget_run(number);
         let was_run = run.is_some();
         let lock = self.table.change(number, |entry| {
-            // A batch release that is repeated as such.
+            // A batch release, repeated as such.
             let is_repeated = was_run && matches!(entry.state, State::Leaving { .. });
             if is_repeated || matches!(entry.state, State::Releasing { .. }) {
                 entry.state = entry.leaving(now);
@@ -110,8 +110,8 @@ impl<P: Mirror> Core<P> {
         Some(number)
     }
 
-    /// Schedules the next attempt of a failed leave. Repeating is harmless: the first copy removes
-    /// the member, later copies find nothing.
+    /// Schedules the next attempt after a failed leave. Repeating is harmless: the first copy
+    /// removes the member, later copies find nothing.
     pub(super) fn leave_failed(&mut self, member: &Member, lock: &LockName, error: &StoreError) {
         let now = self.now;
         let Some(number) = self.known(member) else { return };

@@ -36,20 +36,20 @@ impl<P: Mirror> Core<P> {
         lane.traffic.bound(MAX_AT_ONCE).saturating_sub(lane.traffic.renewing)
     }
 
-    /// Returns the weight of the touches that may be sent now.
+    /// Returns how much touch weight may be sent now.
     pub(super) fn room_to_touch(&self, lane: &Lane) -> usize {
         let most = lane.traffic.bound(lines::MAX_TOUCHING / lines::MIN_WEIGHT) * lines::MIN_WEIGHT;
         let is_up = self.commands.is_up();
         if is_up { most.saturating_sub(lane.traffic.touching) } else { 0 }
     }
 
-    /// Returns a caller's request that changes nothing in this node.
+    /// Returns a caller's request without effect on this node.
     pub fn aside(&self, lock: LockName, command: Command, sent: Moment) -> Ask {
         let lane = self.table.lane_of(&lock);
         Ask { lock, command, sent, background: false, lane, way: Way::Script }
     }
 
-    /// Returns a request that is sent now.
+    /// Returns a request to send now.
     pub(super) fn request(&self, lock: LockName, command: Command, background: bool) -> Ask {
         let is_release = matches!(command, Command::Release { .. });
         let way = if is_release && !self.busy.has(&lock) { Way::Fast } else { Way::Script };
@@ -67,14 +67,14 @@ impl<P: Mirror> Core<P> {
             _ => traffic.leaving += 1,
         }
         let ask = Ask { background: true, ..ask };
-        // A failover or a power loss reverts a renewal that exists only in the server's memory, so
-        // no guard may rely on it before it is confirmed.
+        // A failover or a power loss reverts a renewal held only in the server's memory, so no
+        // guard may rely on it before it is confirmed.
         let is_confirmed = self.rules.confirms_writes && !ask.command.renews().is_empty();
         self.push(if is_confirmed { Effect::Confirm(ask) } else { Effect::Send(ask) });
     }
 
-    /// Counts a request that is no longer in flight, in the lane it was sent in: the slot may have
-    /// moved since.
+    /// Counts a request as no longer in flight, in the lane it was sent in: the slot may have moved
+    /// since.
     fn arrived(&mut self, ask: &Ask) {
         if ask.way == Way::FellBack {
             self.busy.note(&ask.lock, true);
@@ -98,7 +98,7 @@ impl<P: Mirror> Core<P> {
         *count = count.saturating_sub(less);
     }
 
-    /// Handles a request that the server has answered.
+    /// Handles an answered request.
     pub(super) fn succeeded(&mut self, ask: &Ask) {
         self.arrived(ask);
         if ask.way == Way::Fast && matches!(ask.command, Command::Release { .. }) {
@@ -111,7 +111,7 @@ impl<P: Mirror> Core<P> {
         traffic.is_silent = false;
     }
 
-    /// Handles a request that the server has refused or not answered.
+    /// Handles an unanswered or refused request.
     pub(super) fn failed(&mut self, ask: &Ask, error: &StoreError) {
         self.arrived(ask);
         let traffic = self.table.traffic(ask.lane);

@@ -1,4 +1,4 @@
-//! A batch: members of this node that were granted a single hold together.
+//! A batch: members of this node with a single hold, granted to them together.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,31 +7,31 @@ use crate::name::LockName;
 use crate::node::moment::Moment;
 use crate::token::FencingToken;
 
-/// The members of a batch, beside the entry of the batch hold.
+/// A batch's members, beside the entry of the batch hold.
 #[derive(Debug, Clone)]
 pub(super) struct Run<P> {
     pub(super) lock: LockName,
-    /// The member ids that are released together: the batch hold's id, and the members last listed
-    /// by the server.
+    /// The member ids to release together: the batch hold's id, and the members last listed by the
+    /// server.
     pub(super) members: Vec<u64>,
     /// The members listed by the server as still to be served. Empty once the batch was cut.
     pub(super) listed: Vec<u64>,
-    /// The member that is offered the lock, or has it.
+    /// The member with the lock, or with an offer of it.
     pub(super) served: Option<u64>,
     /// The members still to be served, each with a fencing token. Some may be gone.
     pub(super) rest: VecDeque<(u64, FencingToken)>,
     /// Members that have released the lock, and when, until it is known whether the server still
     /// had the hold then.
     pub(super) returned: Vec<(Moment, P)>,
-    /// The member id under which the first member's attempt continues, if its caller waits.
+    /// The member id under which the first member's attempt continues, if the caller waits.
     pub(super) of_first: Option<u64>,
-    /// When the server was last notified of the served members.
+    /// When the server was last notified about served members.
     pub(super) told: Moment,
     pub(super) handed_over: bool,
-    /// Whether the server may still list members that are no longer served: the hold is then
-    /// released by a leave of the other members.
+    /// Whether the server may still list members no longer served: the hold is then released by a
+    /// leave of the other members.
     pub(super) is_cut: bool,
-    /// Members that wait again since the batch was cut.
+    /// Members waiting again since the batch was cut.
     pub(super) cut: Vec<u64>,
 }
 
@@ -52,13 +52,13 @@ impl<P> Run<P> {
         self.is_cut = true;
     }
 
-    /// Returns the id of the served member on the server.
+    /// Returns the served member's id on the server.
     pub(super) fn served_as(&self) -> Option<u64> {
         let (served, first) = (self.served?, *self.members.first()?);
         Some(if self.of_first == Some(served) { first } else { served })
     }
 
-    /// Returns the ids (on the server) of listed members that are no longer served.
+    /// Returns the listed members no longer served, by their ids on the server.
     pub(super) fn done(&self) -> impl Iterator<Item = u64> {
         let first = self.members.first().copied();
         let ours = move |number: &u64| match self.of_first {
@@ -73,7 +73,7 @@ impl<P> Run<P> {
     }
 }
 
-/// Returns the member ids that are released together: the hold's id, then the other members.
+/// Returns the member ids to release together: the hold's id, then the other members.
 pub(super) fn members_of(first: u64, numbers: &[u64]) -> Vec<u64> {
     let others = numbers.iter().copied().filter(|number| *number != first);
     std::iter::once(first).chain(others).collect()
@@ -82,8 +82,8 @@ pub(super) fn members_of(first: u64, numbers: &[u64]) -> Vec<u64> {
 /// A batch as the server reports it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ToldRun<'a> {
-    /// The lock, and the member that names the hold. A message contains neither: the first id then
-    /// names the hold.
+    /// The lock, and the member by which the hold is named. A message contains neither: the first
+    /// id then names the hold.
     pub(super) hold: Option<(&'a LockName, &'a Member)>,
     /// The members whose acquires this reply answers.
     pub(super) answered: &'a [Member],
@@ -91,7 +91,7 @@ pub(super) struct ToldRun<'a> {
     pub(super) numbers: &'a [u64],
     /// The first member's fencing token.
     pub(super) token: FencingToken,
-    /// Milliseconds left of the lease.
+    /// Milliseconds left on the lease.
     pub(super) left_ms: u64,
 }
 
@@ -102,15 +102,14 @@ impl ToldRun<'_> {
     }
 }
 
-/// The batches of a node. Empty while no batch is granted, so that a hold of one member costs no
-/// more.
+/// A node's batches. Empty while no batch is granted, so that a single member's hold costs no more.
 #[derive(Debug, Clone)]
 pub(super) struct Runs<P> {
-    /// By the ids of the batch holds, until the server has confirmed the release.
+    /// By batch hold id, until the server has confirmed the release.
     by_hold: BTreeMap<u64, Run<P>>,
-    /// The id of each lock's last batch hold.
+    /// Each lock's last batch hold, by id.
     by_lock: BTreeMap<LockName, u64>,
-    /// The id of the batch hold of each member that is served, or still to be served.
+    /// Each member's batch hold, while the member is served or still to be served.
     holds: BTreeMap<u64, u64>,
 }
 
@@ -156,12 +155,12 @@ impl<P> Runs<P> {
         self.by_hold.get_mut(&first)
     }
 
-    /// Returns whether this is the id of a batch hold.
+    /// Returns whether this id is a batch hold's.
     pub(super) fn contains(&self, first: u64) -> bool {
         self.by_hold.contains_key(&first)
     }
 
-    /// Returns the id of the lock's last batch hold.
+    /// Returns the lock's last batch hold, by id.
     pub(super) fn of_lock(&self, lock: &LockName) -> Option<u64> {
         self.by_lock.get(lock).copied()
     }
@@ -171,7 +170,7 @@ impl<P> Runs<P> {
         self.by_hold.insert(first, run);
     }
 
-    /// Removes a batch: its hold is an ordinary hold from now on.
+    /// Removes a batch: the hold is an ordinary hold from now on.
     pub(super) fn remove(&mut self, first: u64) -> Option<Run<P>> {
         if self.by_hold.is_empty() {
             return None;
@@ -183,7 +182,7 @@ impl<P> Runs<P> {
         Some(run)
     }
 
-    /// Returns the id of the batch hold of a member that is served, or still to be served.
+    /// Returns the batch hold (by id) under which a member is served, or will be.
     pub(super) fn hold_of(&self, member: u64) -> Option<u64> {
         self.holds.get(&member).copied()
     }
@@ -193,7 +192,7 @@ impl<P> Runs<P> {
         self.holds.insert(member, first);
     }
 
-    /// Removes the member from its batch.
+    /// Removes the member from any batch.
     pub(super) fn leave(&mut self, member: u64) {
         self.holds.remove(&member);
     }

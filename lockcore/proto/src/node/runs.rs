@@ -1,24 +1,24 @@
-//! Batches: members of this node that were granted a single hold together. The node serves the
+//! Batches: members of this node with a single hold, granted to them together. The node serves the
 //! members in turn, without a request to the server for each.
 //!
 //! # Implementation notes
 //!
 //! - The server stores the hold under the batch's first member. The entry with that id becomes the
 //!   batch hold: it is renewed, lost and released as such. The first member's attempt continues
-//!   under an id of the next round, which is never sent to the server.
+//!   under a next-round id, never sent to the server.
 //! - A member is offered the lock only after the previous member has released it or the previous
 //!   offer has expired, and with at least half a claim left: otherwise the hold is renewed first.
-//! - A guard is certain for as long as the batch hold: its lease is a copy that follows the hold's.
+//! - A guard is certain for as long as the batch hold: the guard's lease is a copy and follows the
+//!   hold's.
 //! - Cancelled members and members with expired offers are skipped without a command. A leave takes
-//!   its member out of the batch, on the server as on the node. It never releases the hold of the
-//!   other members: the batch is released once, after the last member, by the hold's name. Where a
-//!   copy of a member's acquire may still run, the release is a leave of all members, which writes
-//!   the tombstones as well.
+//!   a member out of the batch, on the server as on the node, and never releases the other members'
+//!   hold: the batch is released once, after the last member, by the hold's name. Where an acquire
+//!   copy may still run, the release is a leave of all members, to write the tombstones as well.
 //! - A lost hold is offered to no further member. Unserved members wait again under their own ids;
 //!   the first member's attempt starts its next round.
-//! - A member that releases the lock in mid-batch learns whether the hold still existed from the
-//!   response to the first renewal or release sent after that. Only one renewal is in flight at a
-//!   time, so its response serves all members that have released meanwhile.
+//! - A member releasing the lock in mid-batch learns whether the hold still existed from the
+//!   response to the first renewal or release sent afterwards. Only one renewal is in flight at a
+//!   time, so the response serves all members that have released meanwhile.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
@@ -38,9 +38,9 @@ use crate::terms::Renewal;
 use crate::token;
 use crate::{Command, Demand, Grant, Leaving, Mode, Released};
 
-/// The whole weight of a lock, which a leak leaves unchanged.
+/// A lock's whole weight, left unchanged by a leak.
 const ALL_WEIGHT: NonZeroU32 = NonZeroU32::new(crate::ALL).expect("the number is not zero");
-/// Minimum time between two notifications of the server about served batch members.
+/// Minimum time between two notifications to the server about served batch members.
 const SHOWN_EVERY: Duration = Duration::from_secs(1);
 
 impl<P: Mirror> Core<P> {
@@ -54,7 +54,7 @@ impl<P: Mirror> Core<P> {
         self.table.get(number).is_some_and(|entry| matches!(entry.state, State::InRun))
     }
 
-    /// Returns whether this member's id is that of a batch hold.
+    /// Returns whether this member's id is a batch hold's.
     pub(super) fn is_run(&self, member: &Member) -> bool {
         self.runs.contains(member.number()) && member.is_of(&self.node)
     }
@@ -64,7 +64,7 @@ impl<P: Mirror> Core<P> {
         if self.rules.runs < 2 {
             return false;
         }
-        // A hold that ends by itself ends for a single holder, so it is served alone.
+        // A hold with an end of its own ends for a single holder, so it is served alone.
         let ends_by_itself = options.renewal == Renewal::Fixed || options.max_hold.is_some();
         *demand == Demand::EXCLUSIVE && *mode == Mode::Wait && !ends_by_itself
     }
@@ -88,7 +88,7 @@ impl<P: Mirror> Core<P> {
         self.runs.hold_of(number).unwrap_or(number)
     }
 
-    /// Handles a hold that the server granted to members of this node together, now or earlier.
+    /// Handles a hold granted to members of this node together, now or earlier.
     pub(super) fn granted_run(&mut self, told: ToldRun<'_>, source: GrantSource) {
         let waiting = told.numbers.iter().copied().filter(|number| self.is_waiting(*number));
         let waiting: Vec<u64> = waiting.collect();
@@ -114,7 +114,7 @@ impl<P: Mirror> Core<P> {
             return;
         }
         if waiting.is_empty() {
-            // Unless its release has overtaken this reply. A leave of the first member does not end
+            // Unless the release has overtaken this reply. The first member's leave does not end
             // the hold.
             return match source {
                 GrantSource::Aside(sent) if self.recent_releases.since(first, sent) => {}
@@ -122,8 +122,8 @@ impl<P: Mirror> Core<P> {
             };
         }
         let entries = || waiting.iter().filter_map(|number| self.table.get(*number));
-        // A member that was queued once was found waiting before the grant. A second copy of an
-        // acquire may have queued its member after the grant.
+        // A member queued once was found waiting before the grant. A second acquire copy may have
+        // queued a member after the grant.
         let anchors = entries().filter(|entry| !entry.ambiguous).map(|entry| entry.anchor);
         let (anchor, may_be_old) = match source {
             GrantSource::Answer(sent) | GrantSource::Aside(sent) => (sent, false),
@@ -177,8 +177,8 @@ impl<P: Mirror> Core<P> {
         self.runs.insert(first, run);
     }
 
-    /// Records the members of a batch and their tokens. Members of an earlier list that are missing
-    /// from this list request the lock again.
+    /// Records a batch's members and tokens. Members of an earlier list that are missing from this
+    /// list request the lock again.
     fn list_run(&mut self, first: u64, told: ToldRun<'_>) {
         let of_first = self.runs.get(first).and_then(|run| run.of_first);
         let mut listed = VecDeque::new();
@@ -240,9 +240,9 @@ impl<P: Mirror> Core<P> {
         !run.rest.is_empty()
     }
 
-    /// Offers the lock to the next member of a batch without a served member, once the hold is long
-    /// enough. After the last member the batch is released: in the background at `due`, or by the
-    /// caller if `due` is `None`. Returns whether that was the last member.
+    /// Offers the lock to the next member of an idle batch, once the hold is long enough. After the
+    /// last member the batch is released: in the background at `due`, or by the caller if `due` is
+    /// `None`. Returns whether the last member was done.
     pub(super) fn serve_next(&mut self, first: u64, due: Option<Moment>) -> bool {
         let now = self.now;
         if !self.has_next(first) {
@@ -293,7 +293,7 @@ impl<P: Mirror> Core<P> {
         self.forget_member(number);
         if due.is_none() {
             // The caller sends the batch release after all requests of this event. An earlier leave
-            // of the last member would end the hold, and the release would find no hold.
+            // by the last member would end the hold, and the release would find no hold.
             let later = self.now + Duration::from_millis(LEAVE_RETRY_MS.into());
             self.table.change(number, |entry| {
                 if let State::Leaving { due, .. } = &mut entry.state {
@@ -308,7 +308,7 @@ impl<P: Mirror> Core<P> {
     }
 
     /// Does the same as `pass_on`, for a guard whose caller wants to know whether the hold still
-    /// existed. Returns the id of the batch hold after the last member.
+    /// existed. After the last member, returns the batch hold's id.
     pub(super) fn return_to_run(&mut self, first: u64, number: u64) -> Option<u64> {
         let mirror = self.table.get(number).map(|entry| entry.mirror.clone());
         if self.pass_on(first, number, None) {
@@ -321,7 +321,7 @@ impl<P: Mirror> Core<P> {
         None
     }
 
-    /// Handles the response to this member's release, or its failure.
+    /// Handles a response to this member's release, or a failure.
     pub(super) fn run_released(
         &mut self,
         member: &Member,
@@ -340,11 +340,11 @@ impl<P: Mirror> Core<P> {
         let (lock, member) = (entry.lock.clone(), entry.member.clone());
         self.runs.leave(number);
         self.table.change(number, |entry| entry.state = entry.gone(now));
-        // On a server that takes over it may still wait.
+        // A server that takes over may still have the member queued.
         self.remember_release(Some(number), &lock, &member);
     }
 
-    /// Cancels a member that waits for its turn.
+    /// Cancels a member waiting to be served.
     pub(super) fn withdraw_from_run(&mut self, first: u64, number: u64) {
         let now = self.now;
         self.forget_member(number);
@@ -353,7 +353,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Handles the response to the confirmation of a batch hold, with the current list of members.
+    /// Handles the response when a batch hold is confirmed, with the current member list.
     pub(super) fn run_confirmed(
         &mut self,
         first: u64,
@@ -405,7 +405,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Handles the response to the renewal of a batch hold.
+    /// Handles the response to a batch hold's renewal.
     pub(super) fn run_renewed(&mut self, first: u64, sent: Moment, left: Duration) {
         let now = self.now;
         let (chance, doubt) = (self.chance(first), self.doubt);
@@ -454,7 +454,7 @@ impl<P: Mirror> Core<P> {
         });
     }
 
-    /// Handles a failed renewal of a batch hold.
+    /// Handles a batch hold's failed renewal.
     pub(super) fn run_not_renewed(&mut self, first: u64, error: &StoreError) {
         let now = self.now;
         let retried = self.table.change(first, |entry| {
@@ -468,7 +468,7 @@ impl<P: Mirror> Core<P> {
         self.prove(first, Err(error), now);
     }
 
-    /// Reports to the members that released the lock up to `sent` whether the server still had the
+    /// Reports to members that released the lock up to `sent` whether the server still had the
     /// hold.
     pub(super) fn prove(
         &mut self,
@@ -484,13 +484,13 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Dissolves a batch whose hold is uncertain, while no guard relies on it: its members wait
+    /// Dissolves a batch with an uncertain hold, while no guard relies on it: the members wait
     /// again, and a touch decides.
     pub(super) fn dissolve(&mut self, first: u64, at: Moment) {
         let now = self.now;
         let Some(run) = self.runs.remove(first) else { return };
         let lock = self.table.get(first).map(|entry| entry.lock.clone());
-        // The first member waits under its own id again. If it was cancelled, it leaves.
+        // The first member waits under the original id again, or leaves if cancelled.
         let of_first = run.of_first.filter(|number| self.is_in_run(*number));
         let moved = of_first.and_then(|number| {
             self.table.change(number, |entry| {
@@ -563,7 +563,7 @@ impl<P: Mirror> Core<P> {
         let Some(run) = self.runs.get(first) else { return };
         let (of_first, rest) = (run.of_first, run.rest.iter().map(|(number, _)| *number));
         let mut waiting: Vec<u64> = rest.filter(|number| self.is_in_run(*number)).collect();
-        // On the server, its id is that of the batch hold.
+        // The server knows it by the batch hold's id.
         if let Some(of_first) = of_first.filter(|number| waiting.contains(number)) {
             waiting.retain(|number| *number != of_first);
             self.ask_anew(of_first);
@@ -578,7 +578,7 @@ impl<P: Mirror> Core<P> {
         self.doubt_cut(first);
     }
 
-    /// Distrusts reports of a cut batch, which may still reach members that wait again: whatever
+    /// Distrusts reports about a cut batch, still on their way to members waiting again: whatever
     /// was sent until now reports no later hold.
     fn doubt_cut(&mut self, first: u64) {
         let now = self.now;
@@ -590,13 +590,13 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Forgets a batch that was dissolved or whose hold is over. Returns it.
+    /// Forgets a dissolved batch, or a batch whose hold is over. Returns the batch.
     pub(super) fn forget_run(&mut self, first: u64) -> Option<Run<P>> {
         self.doubt_cut(first);
         self.runs.remove(first)
     }
 
-    /// Leaks a guard of a batch: the hold belongs to this guard alone, until it ends.
+    /// Leaks a batch guard: the hold belongs to this guard alone, until it ends.
     pub(super) fn leak_run(&mut self, first: u64, guard: u64) {
         // If the request fails, the members wait until the lease has ended.
         if let Some(ask) = self.cut_by_guard(first, ALL_WEIGHT) {
@@ -605,8 +605,8 @@ impl<P: Mirror> Core<P> {
         self.forget_member(guard);
     }
 
-    /// Cuts a batch short because its guard changes the hold. Returns the request by which the
-    /// server puts unserved members back at the head of the queue.
+    /// Cuts a batch short because the guard changes the hold. Returns the request by which the
+    /// server puts unserved members back at the queue's head.
     pub(super) fn cut_by_guard(&mut self, first: u64, weight: NonZeroU32) -> Option<Ask> {
         let served = self.runs.get(first).and_then(Run::served_as);
         self.cut_run(first);
@@ -618,7 +618,7 @@ impl<P: Mirror> Core<P> {
         Some(self.request(lock.clone(), command, false))
     }
 
-    /// Ends the offer to a batch member: the attempt continues once its caller comes.
+    /// Ends a batch member's offer: the attempt continues once the caller comes.
     pub(super) fn miss_in_run(&mut self, number: u64) {
         let next = self.next_round_if_any(number);
         self.forget_member(number);
@@ -645,7 +645,7 @@ impl<P: Mirror> Core<P> {
         });
     }
 
-    /// Handles the response to a cut of a batch by its guard, or its failure.
+    /// Handles the response to a batch cut by the guard, or a failure.
     pub(super) fn run_cut(
         &mut self,
         member: &Member,
@@ -669,7 +669,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Releases a batch hold that no member waits for.
+    /// Releases a batch hold without waiting members.
     fn give_back_run(&mut self, lock: LockName, name: Member, members: &[u64]) {
         let first = name.number();
         // A member that came back from a cut batch has a new queue position or hold since.
@@ -684,7 +684,7 @@ impl<P: Mirror> Core<P> {
         self.serve_next(first, Some(self.now));
     }
 
-    /// Refuses the first member of a batch whose grant the store did not confirm.
+    /// Refuses a batch's first member, because the store did not confirm the grant.
     pub(super) fn refuse_first(&mut self, first: u64, refusal: &Refusal) {
         let now = self.now;
         if !self.has_next(first) {

@@ -1,5 +1,5 @@
-//! The table: all entries and the orders derived from them, which change together. Other files only
-//! read entries.
+//! The table: all entries and the orders derived from them, changed together. Other files only read
+//! entries.
 
 use std::collections::hash_map::Entry as Place;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -45,7 +45,7 @@ impl<P> Deref for Indexed<P> {
     }
 }
 
-/// The acquires of a lock that are in flight or to be sent.
+/// A lock's acquires in flight or to be sent.
 #[derive(Debug, Clone, Default)]
 struct AskedFor {
     count: usize,
@@ -55,7 +55,7 @@ struct AskedFor {
 
 #[derive(Debug, Clone)]
 pub(super) struct Table<P> {
-    /// Boxed, because the map moves its values.
+    /// Boxed, because the map moves values.
     entries: BTreeMap<u64, Box<Indexed<P>>>,
     lines: BTreeMap<LockName, Line>,
     ends: ByTime,
@@ -63,8 +63,8 @@ pub(super) struct Table<P> {
     lanes: Vec<Lane>,
     /// The lane of each Cluster slot.
     lane_of_slot: Option<Lanes>,
-    /// The locks with acquires in flight or to be sent. Hashed, so that a lock that comes and goes
-    /// allocates nothing.
+    /// The locks with acquires in flight or to be sent. Hashed, so that a lock allocates nothing by
+    /// coming and going.
     asked_for: HashMap<LockName, AskedFor>,
     to_send: Vec<u64>,
     counts: Counts,
@@ -110,7 +110,7 @@ impl<P: Mirror> Table<P> {
         &mut self.lanes[usize::from(lane)].traffic
     }
 
-    /// Returns the slot of a lock, or 0 where slots have no lanes.
+    /// Returns a lock's slot, or 0 where slots have no lanes.
     pub(super) fn slot(&self, lock: &LockName) -> u16 {
         self.lane_of_slot.as_ref().map_or(0, |_| lock.slot())
     }
@@ -119,7 +119,7 @@ impl<P: Mirror> Table<P> {
         self.lane_of_slot.as_ref().map_or(0, |lanes| lanes[usize::from(lock.slot())])
     }
 
-    /// Moves every entry and queue to the lane of its slot. Returns the previous lanes.
+    /// Moves every entry and queue to the right lane. Returns the previous lanes.
     pub(super) fn set_lanes(&mut self, lanes: Lanes) -> Option<Lanes> {
         let count = lanes.iter().max().map_or(1, |last| usize::from(*last) + 1);
         self.lanes.resize_with(self.lanes.len().max(count), Lane::default);
@@ -149,8 +149,8 @@ impl<P: Mirror> Table<P> {
         self.entries.get(&number).map(|indexed| &indexed.entry)
     }
 
-    /// Records that the acquire of this very member was answered, so that no copy is in flight any
-    /// more. Returns the member id.
+    /// Records that this very member's acquire was answered, so that no copy is in flight any more.
+    /// Returns the member id.
     pub(super) fn answered(&mut self, member: &Member, now: Moment) -> Option<u64> {
         let Indexed { entry, .. } = &mut **self.entries.get_mut(&member.number())?;
         let is_this = entry.member == *member;
@@ -163,17 +163,17 @@ impl<P: Mirror> Table<P> {
         is_this.then(|| member.number())
     }
 
-    /// Returns the entry of a granted member. Unless the grant answers its acquire, a copy of the
-    /// acquire may still be in flight.
+    /// Returns a granted member's entry. Unless the grant answers the acquire, an acquire copy may
+    /// still be in flight.
     pub(super) fn granted(&mut self, number: u64, by_its_answer: bool) -> Option<&Entry<P>> {
         let Indexed { entry, .. } = &mut **self.entries.get_mut(&number)?;
         entry.unanswered |= !by_its_answer && matches!(entry.state, State::Asking { .. });
         Some(entry)
     }
 
-    /// Asserts that counts, lanes and indices agree with the entries: an index that contains each
-    /// of its entries, and has their number, contains no other. Allocates nothing, because tests
-    /// that count allocations run it, too.
+    /// Asserts that counts, lanes and indices agree with the entries: an index with all entries and
+    /// the same size contains nothing else. Allocates nothing, because allocation-counting tests
+    /// run it, too.
     #[cfg(debug_assertions)]
     pub(super) fn check(&self) {
         let Counts { failed, places_lost, .. } = self.counts;
@@ -265,7 +265,7 @@ impl<P: Mirror> Table<P> {
         self.counts.failed += 1;
     }
 
-    /// Records that the whole queue of `lock` is touched.
+    /// Records a touch of the whole queue of `lock`.
     pub(super) fn touched(&mut self, lock: &LockName, now: Moment) {
         if let Some(line) = self.lines.get_mut(lock) {
             line.touched = now;
@@ -282,7 +282,7 @@ impl<P: Mirror> Table<P> {
     }
 
     /// Adds a new, unsent attempt. If it `may` be sent at once and the lock has no other acquire in
-    /// flight or to be sent, its acquire is sent. Returns whether it is.
+    /// flight or to be sent, the acquire is sent. Returns whether it is.
     pub(super) fn begin(&mut self, number: u64, mut entry: Entry<P>, may: bool) -> bool {
         let AskedFor { count, first } = *self.count_asked_for(entry.lock.clone(), number);
         let is_next = count == 1 && may;
@@ -324,7 +324,7 @@ impl<P: Mirror> Table<P> {
         !self.to_send.is_empty()
     }
 
-    /// Takes the attempts that are to be sent with the effects of this event.
+    /// Takes the attempts to be sent with the effects of this event.
     pub(super) fn take_to_send(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.to_send)
     }
@@ -337,7 +337,7 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    /// Adds an entry. The acquire of a new attempt is counted by [`begin`](Self::begin).
+    /// Adds an entry. A new attempt's acquire is counted by [`begin`](Self::begin).
     pub(super) fn insert(&mut self, number: u64, mut entry: Entry<P>) {
         entry.lane = self.lane_of(&entry.lock);
         let lane = entry.lane;
@@ -400,7 +400,7 @@ impl<P: Mirror> Table<P> {
         }
     }
 
-    /// Updates the acquire count and the fence of the lock after a change.
+    /// Updates the lock's acquire count and fence after a change.
     fn recount(&mut self, lock: LockName, number: u64, before: &IndexKeys, after: &IndexKeys) {
         if before.is_fenced
             && let Some(AskedFor { first, .. }) = self.asked_for.get(&lock)
@@ -426,7 +426,7 @@ impl<P: Mirror> Table<P> {
         of_lock
     }
 
-    /// Counts an acquire of the lock less.
+    /// Removes an acquire from the lock's count.
     fn discount_asked_for(&mut self, lock: LockName) {
         match self.asked_for.entry(lock) {
             Place::Vacant(of_lock) => debug_assert!(false, "{:?} was not requested", of_lock.key()),
@@ -494,7 +494,7 @@ impl<P: Mirror> Table<P> {
 }
 
 impl<P: Mirror> Core<P> {
-    /// Returns the current round of an attempt: the last in the table.
+    /// Returns an attempt's current round: the last in the table.
     pub(super) fn current(&self, attempt: u64) -> Option<u64> {
         let first = attempt << ROUND_BITS;
         let (last, _) = self.table.entries().range(..first + (1 << ROUND_BITS)).next_back()?;

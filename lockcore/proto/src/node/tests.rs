@@ -1,4 +1,4 @@
-//! The table by itself: events in, requests out.
+//! The table alone: events in, requests out.
 
 mod attempts;
 mod clocks;
@@ -28,12 +28,12 @@ const ACQUIRES: usize = 8;
 
 const LANES: u16 = 3;
 
-/// The lanes of a Cluster of three servers, to which the slots are dealt in turns.
+/// The lanes of a Cluster with three servers, to which the slots are dealt in turns.
 fn lanes() -> Lanes {
     (0..crate::wire::slot::SLOTS).map(|slot| slot % LANES).collect()
 }
 
-/// The nth name in a lane of these.
+/// Returns the nth name in a lane.
 fn named(lane: u16, nth: usize) -> String {
     let names = (0..).map(|number: u64| number.to_string());
     let mut in_lane = names.filter(|name| LockName::from(name.as_str()).slot() % LANES == lane);
@@ -81,7 +81,7 @@ fn reply<T>(outcome: T, left: Duration, grant: Option<&Member>) -> Reply<T> {
     }
 }
 
-/// A message of a grant.
+/// Returns a grant message.
 fn told(member: &Member, left_ms: u64) -> Event {
     Event::Granted { token: token(), grants: vec![(member.number(), left_ms)] }
 }
@@ -120,7 +120,7 @@ fn queued(core: &mut Core<()>, now: Moment, lock: &str) -> (u64, Member) {
     (attempt, member_of(&ask))
 }
 
-/// Queues a read; returns its attempt, its request and its number.
+/// Queues a read; returns the attempt, request and member id.
 fn read_queued(core: &mut Core<()>, now: Moment) -> (u64, Ask, u64) {
     let wish = Request { demand: Demand::READ, ..wish("a") };
     let (attempt, ask) = core.event(now).begin(wish, ()).expect("it is open");
@@ -132,7 +132,7 @@ fn read_queued(core: &mut Core<()>, now: Moment) -> (u64, Ask, u64) {
     (attempt, ask, number)
 }
 
-/// Acquires a lock; returns the number of its guard.
+/// Acquires a lock; returns the guard's member id.
 fn held(core: &mut Core<()>, now: Moment, lock: &str) -> (u64, Member) {
     let (attempt, member) = offered(core, now, lock);
     match core.event(now).take(attempt) {
@@ -152,7 +152,7 @@ fn offered(core: &mut Core<()>, now: Moment, lock: &str) -> (u64, Member) {
     (attempt, member)
 }
 
-/// Acquires a lock of whose acquire a copy may still run.
+/// Acquires a lock while an acquire copy may still run.
 fn ambiguously_held(core: &mut Core<()>, now: Moment, lock: &str) -> u64 {
     let (attempt, ask) = core.event(now).begin(wish(lock), ()).expect("it is open");
     let ask = ask.expect("the subscription stands");
@@ -168,7 +168,7 @@ fn ambiguously_held(core: &mut Core<()>, now: Moment, lock: &str) -> u64 {
     }
 }
 
-/// The requests that a tick sends, behind the releases and leaves of earlier events.
+/// Returns the requests sent by a tick, behind the releases and leaves of earlier events.
 fn ticked(core: &mut Core<()>, now: Moment) -> Vec<Ask> {
     let mut asks = sent(core);
     asks.retain(gives_back);

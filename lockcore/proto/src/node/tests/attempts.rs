@@ -1,14 +1,14 @@
-//! Attempts: sent in their turn, cancelled, asked for again.
+//! Attempts: sent in order, cancelled, requested again.
 
 use super::*;
 
-/// Begins so many attempts; returns them with the requests that their callers send.
+/// Begins `count` attempts; returns them with the requests sent by their callers.
 fn begun(core: &mut Core<()>, count: usize) -> Vec<(u64, Option<Ask>)> {
     let wishes = (0..count).map(|number| wish(&format!("lock {number}")));
     wishes.map(|wish| core.event(at(0)).begin(wish, ()).expect("it is open")).collect()
 }
 
-/// The attempts whose acquires a tick sends.
+/// Returns the attempts whose acquires a tick sends.
 fn sent_in_turn(core: &mut Core<()>) -> Vec<u64> {
     assert!(core.next().is_some_and(|next| next <= at(0)), "nothing is due");
     let asks = ticked(core, at(0));
@@ -28,7 +28,7 @@ fn only_so_many_acquires_are_on_their_way_and_the_others_follow_in_their_order()
     let queued = Answer::Acquired(reply(vec![Acquired::Queued { position: 0 }], LEASE, None));
     core.event(at(0)).replied(&asks[1], &queued);
     core.drain();
-    // An attempt that comes now is not sent: others came before it.
+    // A new attempt is not sent now: earlier attempts are first.
     let (late, ask) = core.event(at(0)).begin(wish("k"), ()).expect("it is open");
     assert!(ask.is_none());
     assert_eq!(sent_in_turn(&mut core), [behind(0)]);
@@ -116,7 +116,7 @@ fn an_attempt_that_ends_while_the_connection_is_down_has_the_kind_of_the_error_t
     for (broke, kind) in [
         (LockErrorKind::ReadOnly, LockErrorKind::ReadOnly),
         (LockErrorKind::Unavailable, LockErrorKind::Unavailable),
-        // The next connection may be accepted, with the password of that time.
+        // The next connection may be accepted, with the current password of that time.
         (LockErrorKind::Denied, LockErrorKind::Unavailable),
     ] {
         for is_subscription in [false, true] {
@@ -132,7 +132,7 @@ fn an_attempt_that_ends_while_the_connection_is_down_has_the_kind_of_the_error_t
     }
 }
 
-/// Begins so many attempts for one lock; returns the request of the first, which its caller sends.
+/// Begins `count` attempts for one lock; returns the first attempt's request, sent by the caller.
 fn begun_for(core: &mut Core<()>, count: usize, lock: &str) -> (Vec<u64>, Ask) {
     let begun: Vec<_> =
         (0..count).map(|_| core.event(at(0)).begin(wish(lock), ()).expect("it is open")).collect();
@@ -141,7 +141,7 @@ fn begun_for(core: &mut Core<()>, count: usize, lock: &str) -> (Vec<u64>, Ask) {
     (begun.into_iter().map(|(attempt, _)| attempt).collect(), ask)
 }
 
-/// The only request that a tick sends, as it goes out.
+/// Returns the only request sent by a tick, as it goes out.
 fn sent_together(core: &mut Core<()>, now: Moment) -> Ask {
     let mut batches = batches(ticked(core, now), |_| true, |_| 0);
     assert_eq!(batches.len(), 1, "{batches:?}");
@@ -170,7 +170,7 @@ fn attempts_for_a_lock_that_is_asked_for_go_together_with_the_next_tick_in_their
     assert_eq!(core.table.lane(0).traffic.asking, 2);
     let waiting = |attempt: &u64| core.phase(core.round(*attempt).expect("there"));
     assert!(attempts[1..].iter().all(|attempt| waiting(attempt) == Some(Phase::Waiting)));
-    // The lock is asked for still, by the first.
+    // The first attempt still requests the lock.
     assert!(core.event(at(2)).begin(wish("a"), ()).expect("open").1.is_none());
     let last = sent_together(&mut core, at(2));
     let granted = reply(vec![Acquired::Granted], LEASE, Some(&member_of(&first)));
@@ -202,7 +202,7 @@ fn each_of_those_that_asked_together_takes_its_own_outcome() {
         let outcome = core.event(at(2)).take(attempt);
         assert!(matches!(&outcome, Outcome::Refused(of) if *of == expected), "{outcome:?}");
     }
-    // Its caller has gone: it leaves. The one that was refused asks in its next round.
+    // The attempt without a caller leaves. The refused attempt requests the lock in its next round.
     let asks = ticked(&mut core, at(2));
     let leaves = |ask: &Ask| match &ask.command {
         Command::Leave { leaving } => leaving[0].member == members[1],
@@ -253,8 +253,8 @@ fn each_of_those_that_were_granted_together_is_released_without_a_tombstone() {
     }
 }
 
-// One server of a Redis Cluster may be dead while the others answer: its attempts, which may be
-// many, would be asked for at each of their answers.
+// A dead Redis Cluster server may have many attempts, which would be sent again at each response
+// from the other servers.
 #[test]
 fn attempts_parked_for_a_dead_server_are_asked_for_ever_more_rarely_until_a_server_is_new() {
     let mut core = core();
@@ -287,7 +287,7 @@ fn attempts_parked_for_a_dead_server_are_asked_for_ever_more_rarely_until_a_serv
     assert!(again.iter().any(|ask| ask.lock.as_str() == dead_lock), "{again:?}");
 }
 
-/// Loses the place of an attempt again and again, up to its last round but one.
+/// Loses an attempt's queue position again and again, up to the last round but one.
 fn lose_places(core: &mut Core<()>, attempt: u64) {
     while let Some(number) = core.current(attempt).filter(|number| number & ROUNDS != ROUNDS - 1) {
         core.place_lost(number);
@@ -295,11 +295,11 @@ fn lose_places(core: &mut Core<()>, attempt: u64) {
     }
 }
 
-/// The rounds of an attempt, as bits of its number.
+/// An attempt's rounds, as bits of the member id.
 const ROUNDS: u64 = (1 << ROUND_BITS) - 1;
 
-/// Asserts that the attempt has ended with an error, and that the one after it still waits by its
-/// own number.
+/// Asserts that the attempt has ended with an error, and that the next attempt still waits under
+/// its own member id.
 #[track_caller]
 fn ends_beside(core: &mut Core<()>, attempt: u64, neighbour: &Member) {
     let outcome = core.event(at(60_000)).take(attempt);
@@ -361,7 +361,7 @@ fn an_acquire_that_has_not_failed_waits_for_the_store_since_its_server_last_answ
     let since = |core: &Core<()>, attempts: &[u64]| -> Vec<_> {
         attempts.iter().map(|attempt| core.awaits_store(*attempt)).collect()
     };
-    // Another server has answered.
+    // Another server has responded.
     let all = [unsent, first[0].0, first[1].0, other];
     assert_eq!(since(&core, &all), [Some(at(1)), Some(at(1)), Some(at(1)), None]);
     core.event(at(6)).replied(asked(0), &queued());

@@ -1,8 +1,8 @@
-//! Clocks of servers, beside the node's own.
+//! Server clocks, beside the node's own clock.
 
 use super::*;
 
-/// The answer of a server whose clock shows `ms`.
+/// Returns the response of a server whose clock shows `ms`.
 fn by(server_ms: u64, answer: Answer) -> Answer {
     let now_us = Some(server_ms * 1_000);
     match answer {
@@ -22,13 +22,13 @@ fn holds_are_renewed_at_once_when_the_server_s_clock_ran_ahead_and_none_is_lost_
     let mut core = core();
     let holds: Vec<_> = (0..200).map(|lock| held(&mut core, at(0), &format!("{lock}")).0).collect();
     let (offer, _) = offered(&mut core, at(5_000), "offered");
-    // This is a third of a lease later, and the next one in time.
+    // A third of a lease later, and the next response in time.
     let first = ticked(&mut core, at(10_000));
     core.event(at(10_010)).replied(&first[0], &renewed(&first[0], 10_005));
     core.event(at(10_130)).replied(&first[1], &renewed(&first[1], 10_120));
     assert_eq!(ticked(&mut core, at(10_131)), [], "all of them are on their way");
     assert_eq!(core.doubt, Moment::default());
-    // The node's clock has gone on by a tenth of a second, and the server's by 40 s.
+    // The node's clock has advanced by a tenth of a second, the server's clock by 40 s.
     let (_, ask) = core.event(at(10_200)).begin(wish("x"), ()).expect("it is open");
     let ask = ask.expect("the subscription stands");
     let granted = reply(vec![Acquired::Granted], LEASE, Some(&member_of(&ask)));
@@ -40,7 +40,7 @@ fn holds_are_renewed_at_once_when_the_server_s_clock_ran_ahead_and_none_is_lost_
     core.event(at(10_212)).take(offer);
     again.extend(ticked(&mut core, at(10_212)));
     assert_eq!(again.len(), 3, "and the hold that was only offered by then");
-    // A renewal that was on its way is asked for once more: it may have run before.
+    // A renewal in flight is repeated: it may have run before.
     core.event(at(10_220)).replied(&first[2], &renewed(&first[2], 50_215));
     assert_eq!(ticked(&mut core, at(10_221))[0].command.renews(), first[2].command.renews());
     for ask in &again {
@@ -84,12 +84,12 @@ fn a_server_that_answers_late_out_of_order_or_with_a_clock_set_back_gives_no_dou
         Answer::Acquired(Reply { now_us: Some(server_ms * 1_000), ..queued })
     };
     core.event(at(10)).replied(&asks[0], &queued(5_000));
-    // This one ran three seconds after it was sent, and is told later still.
+    // This request ran three seconds after it was sent, and is answered even later.
     core.event(at(3_500)).replied(&asks[2], &queued(8_100));
     core.event(at(3_600)).replied(&asks[1], &queued(5_100));
     core.event(at(3_700)).replied(&asks[3], &queued(1_000));
     assert_eq!(core.doubt, Moment::default());
-    // The next answer is compared with that one.
+    // The next response is compared with this one.
     let (_, ask) = core.event(at(3_800)).begin(wish("a"), ()).expect("it is open");
     core.event(at(3_900)).replied(&ask.expect("sent"), &queued(5_000));
     assert_eq!(core.doubt, at(3_800));
@@ -109,7 +109,7 @@ fn an_answer_that_does_not_tell_the_time_is_compared_with_nothing() {
     assert_eq!(core.doubt, Moment::default());
 }
 
-// The clocks of two servers are not compared with each other.
+// Clocks of different servers are not compared with each other.
 #[test]
 fn each_slot_of_a_cluster_has_a_clock_of_its_own() {
     let mut core = core();
@@ -119,7 +119,7 @@ fn each_slot_of_a_cluster_has_a_clock_of_its_own() {
     for lock in ["a", "b"] {
         held(&mut core, at(0), lock);
     }
-    // The second server's clock is set forward, which is told once.
+    // The second server's clock is set forward, which is reported once.
     for (now, clocks) in [(10_000, [10_005, 90_005]), (20_000, [20_005, 100_005])] {
         let renewals = ticked(&mut core, at(now));
         for (ask, server_ms) in renewals.iter().zip(clocks) {

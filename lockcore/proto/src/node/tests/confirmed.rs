@@ -1,13 +1,13 @@
-//! Grants and renewals whose writes the store has to confirm.
+//! Grants and renewals whose writes must be confirmed by the store.
 
 use super::*;
 
-/// The reason why a write is not confirmed.
+/// Returns why a write is not confirmed.
 fn few() -> StoreError {
     StoreError::refused(LockErrorKind::Unavailable, "1 of 2 replicas")
 }
 
-/// A table that hands a grant out once it is confirmed, and an attempt that was granted.
+/// Returns a table with confirmed grants only, and a granted attempt.
 fn granted_alone() -> (Core<()>, u64, Member, Ask) {
     let mut core = core();
     core.rules.confirms_writes = true;
@@ -21,7 +21,7 @@ fn granted_alone() -> (Core<()>, u64, Member, Ask) {
     (core, attempt, member, confirm)
 }
 
-/// The one request among the effects, a renewal that has to be confirmed.
+/// Returns the only request among the effects: a renewal to be confirmed.
 fn only_confirmed(core: &mut Core<()>) -> Ask {
     let requests = core.drain().into_iter().filter_map(|effect| match effect {
         Effect::Confirm(ask) => Some(ask),
@@ -71,7 +71,7 @@ fn a_hold_that_the_server_does_not_know_is_lost_whether_that_is_confirmed_or_not
     assert_eq!(lost(&mut core), 1);
 }
 
-/// A hold that is confirmed, its renewal, and the answer to it.
+/// Returns a confirmed hold, its renewal, and the response.
 fn renewed_alone() -> (Core<()>, Ask, Answer) {
     let (mut core, attempt, member, confirm) = granted_alone();
     let held = Answer::Renewed(reply(vec![Renewed::Held], LEASE, Some(&member)));

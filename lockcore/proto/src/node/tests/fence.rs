@@ -1,4 +1,4 @@
-//! The fast path, and the attempts that wait behind it.
+//! The fast path, and the attempts waiting behind it.
 
 use super::*;
 
@@ -21,7 +21,8 @@ fn not_served(may_hold: bool) -> Answer {
     outcome(Acquired::NotServed { may_hold }, None)
 }
 
-/// The acquires among the effects as they go out, each by its way and the attempts of its members.
+/// Returns the acquires among the effects as they go out, each with its way and its members'
+/// attempts.
 fn acquires(core: &mut Core<()>) -> Vec<(Way, Vec<u64>)> {
     let of = |ask: &Ask| match &ask.command {
         Command::Acquire { members, .. } => {

@@ -1,8 +1,8 @@
-//! The requests that give back, beside those that take.
+//! Releases and leaves, beside acquires.
 
 use super::*;
 
-/// The answer of a server on which every lock is free.
+/// Returns the response of a server where every lock is free.
 fn answer_of(ask: &Ask) -> Answer {
     match &ask.command {
         Command::Acquire { members, .. } => {
@@ -18,8 +18,8 @@ fn answer_of(ask: &Ask) -> Answer {
     }
 }
 
-// H1: in a process whose thread is busy, a round of its tasks lies between a request and its
-// answer, and the background has one turn in each.
+// H1: in a process with a busy thread, a round of tasks lies between a request and its response,
+// and the background has one turn in each round.
 #[test]
 fn holds_without_an_owner_are_fewer_than_twice_the_tasks_however_busy_they_are() {
     const TASKS: usize = 1_000;

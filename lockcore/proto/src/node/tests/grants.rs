@@ -1,4 +1,4 @@
-//! Grants that no caller waits for, offers, and messages of grants that have lapsed.
+//! Grants without a waiting caller, offers, and messages about lapsed grants.
 
 use super::*;
 
@@ -19,8 +19,8 @@ fn a_hold_that_nobody_here_wants_is_released_once() {
     assert_eq!(leaving[0].member, stray);
 }
 
-/// Releases a hold, then an attempt that began at `begun` hears that the server still has it.
-/// Returns the members that leave because of that.
+/// Releases a hold, then reports to an attempt begun at `begun` that the server still has the hold.
+/// Returns the members that leave as a result.
 fn left_after_a_release(begun: u64, meanwhile: impl FnOnce(&mut Core<()>)) -> Vec<Leaving> {
     let mut core = core();
     let (number, member) = held(&mut core, at(0), "a");
@@ -47,7 +47,7 @@ fn left_after_a_release(begun: u64, meanwhile: impl FnOnce(&mut Core<()>)) -> Ve
     left
 }
 
-// Different tasks may take answers in another order.
+// Different tasks may process responses in another order.
 #[test]
 fn an_older_answer_that_names_a_member_released_since_asks_for_nothing() {
     assert_eq!(left_after_a_release(1, |_| {}).len(), 0);
@@ -59,7 +59,7 @@ fn what_was_asked_for_after_a_release_tells_of_the_hold_and_it_is_released() {
     assert_eq!(left_after_a_release(5, |_| {}).len(), 1);
 }
 
-// Found by the simulation: a replica was promoted that knew nothing of the release.
+// Found by the simulation: the promoted replica did not have the release.
 #[test]
 fn a_new_connection_tells_of_a_hold_that_was_released_and_it_is_released_again() {
     let reconnect = |core: &mut Core<()>| {
@@ -87,7 +87,8 @@ fn an_offer_that_is_not_taken_is_not_renewed_and_is_given_on_after_a_claim() {
     assert!(matches!(core.event(at(60_002)).take(attempt), Outcome::Granted { .. }));
 }
 
-/// A waiter whose first acquire was not answered, and whose second found it at the tail.
+/// Returns a waiter whose first acquire was not answered, and whose second acquire found it at the
+/// tail.
 fn queued_twice(core: &mut Core<()>) -> (u64, Member) {
     let (attempt, ask) = core.event(at(0)).begin(wish("a"), ()).expect("it is open");
     let ask = ask.expect("the subscription stands");

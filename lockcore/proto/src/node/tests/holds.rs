@@ -28,7 +28,7 @@ fn forty_thousand_holds_that_end_together_are_told_in_parts_and_before_their_dea
             core.event(now).unanswered(&ask, &error);
             core.drain();
         }
-        // The driver comes so fast under load.
+        // Under load, the driver calls this often.
         now = now + Duration::from_micros(500);
         if told == 0 && now < at(29_590) {
             now = now + Duration::from_millis(10);
@@ -110,7 +110,7 @@ fn a_confirmation_of_a_hold_is_sent_at_once_and_counts_as_its_renewal() {
     let answer = Answer::Renewed(reply(vec![Renewed::Held], LEASE, Some(&member)));
     core.event(at(5_001)).replied(&ask, &answer);
     core.drain();
-    // Counted from the request, as any renewal.
+    // Counted from the request, as for any renewal.
     core.event(at(34_599)).tick();
     assert_eq!(lost(&mut core), 0);
     core.event(at(34_700)).tick();

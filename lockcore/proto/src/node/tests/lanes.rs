@@ -1,19 +1,19 @@
-//! The servers of a Redis Cluster, of which one stands still.
+//! Redis Cluster servers, one of them frozen.
 
 use super::*;
 
-/// The lane whose server stands still.
+/// The frozen server's lane.
 const FROZEN: u16 = 0;
-/// The attempts, holds and waits there of each kind: more than any bound.
+/// How many attempts, holds and waiters of each kind are in that lane: more than any bound.
 const MANY: usize = 1_100;
-/// The locks of each kind in each other lane.
+/// How many locks of each kind are in each other lane.
 const FEW: usize = 40;
 const SHORT: Duration = Duration::from_secs(4);
 const TIMEOUT: u64 = 2_000;
-/// The time to the other servers and back.
+/// Round trip to the other servers.
 const TRIP: u64 = 2;
 
-/// The kinds of requests that keep the places of the frozen server.
+/// The kinds of requests that fill the frozen server's bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Attempts,
@@ -25,10 +25,10 @@ enum Kind {
 
 struct World {
     core: Core<()>,
-    /// Requests on their way, with the times at which they end.
+    /// In-flight requests, with their end times.
     on_their_way: Vec<(u64, Ask)>,
     lost: usize,
-    /// The time at which each line was last touched.
+    /// When each local queue was last touched.
     touched: BTreeMap<LockName, u64>,
 }
 
@@ -40,7 +40,7 @@ impl World {
         Self { core, on_their_way: Vec::new(), lost: 0, touched: BTreeMap::new() }
     }
 
-    /// Sends a request: one to the frozen server ends by its time-out.
+    /// Sends a request; a request to the frozen server ends with a time-out.
     fn send(&mut self, now: u64, ask: Ask) {
         let is_frozen = ask.lock.slot() % LANES == FROZEN;
         if let Command::Touch { .. } = ask.command {
@@ -49,7 +49,7 @@ impl World {
         self.on_their_way.push((now + if is_frozen { TIMEOUT } else { TRIP }, ask));
     }
 
-    /// Follows the effects of an event.
+    /// Runs an event's effects.
     fn follow(&mut self, now: u64) {
         for effect in self.core.drain() {
             match effect {
@@ -60,7 +60,7 @@ impl World {
         }
     }
 
-    /// Ends the requests whose time has come, and does the work that is due.
+    /// Ends the requests due to end, and does the work that is due.
     fn pass(&mut self, now: u64) {
         let ends = |(ends, _): &mut (u64, Ask)| *ends <= now;
         for (_, ask) in self.on_their_way.extract_if(.., ends).collect::<Vec<_>>() {
@@ -81,7 +81,7 @@ impl World {
     }
 }
 
-/// The answer of a server that grants each lock, and knows each hold and waiter.
+/// Returns the response of a server that grants each lock, and has each hold and waiter.
 fn answered(ask: &Ask) -> Answer {
     match &ask.command {
         Command::Acquire { members, .. } => {
@@ -106,7 +106,7 @@ fn short(lock: &str) -> Request {
     Request { options: Terms { lease: SHORT, ..Terms::default() }, ..wish(lock) }
 }
 
-/// Acquires a lock of a short lease before any server stands still.
+/// Acquires a lock with a short lease, before any server freezes.
 fn held_short(core: &mut Core<()>, now: Moment, lock: &str) -> u64 {
     let (attempt, ask) = core.event(now).begin(short(lock), ()).expect("it is open");
     let ask = ask.expect("there is room");
@@ -118,13 +118,14 @@ fn held_short(core: &mut Core<()>, now: Moment, lock: &str) -> u64 {
     }
 }
 
-/// The names of one lane.
+/// Returns the names in a lane.
 fn names(lane: u16) -> impl Iterator<Item = String> {
     let all = (0..).map(|number: u64| number.to_string());
     all.filter(move |name| LockName::from(name.as_str()).slot() % LANES == lane)
 }
 
-// H3: one server that stood still kept all places, and the holds of the others were lost.
+// H3: a frozen server's requests filled the common bounds, and holds on the other servers were
+// lost.
 fn the_others_notice_nothing_of(kinds: &[Kind]) {
     let mut world = World::new();
     let mut frozen = names(FROZEN);
@@ -153,7 +154,7 @@ fn the_others_notice_nothing_of(kinds: &[Kind]) {
     for line in &lines {
         queued(core, at(0), line);
     }
-    // The server stands still from here on.
+    // The server is frozen from here on.
     for number in dropped {
         world.core.event(at(1)).dropped(number);
         world.follow(1);
@@ -171,7 +172,7 @@ fn the_others_notice_nothing_of(kinds: &[Kind]) {
             }
         }
         world.pass(now);
-        // A lock of another server is acquired and released, again and again.
+        // A lock on another server is acquired and released, again and again.
         turn = match turn {
             None => {
                 let wish = short(&others.next().expect("without end"));
@@ -246,7 +247,7 @@ fn a_server_that_is_silent_for_a_time_out_is_asked_little_until_it_answers() {
 fn a_slot_that_moves_takes_all_that_is_due_to_its_new_lane() {
     let mut core = core();
     core.event(at(0)).set_lanes(lanes());
-    // The lane of the slots that move has no room.
+    // The lane of the moving slots has no room.
     let mut of_lane = names(FROZEN);
     let mut next = || of_lane.next().expect("without end");
     for _ in 0..ACQUIRES {
@@ -257,7 +258,7 @@ fn a_slot_that_moves_takes_all_that_is_due_to_its_new_lane() {
     let asks = ticked(&mut core, at(0));
     assert!(matches!(&asks[..], [ask] if ask.lane == 1), "{asks:?}");
     assert_eq!(core.number(&member_of(&asks[0])).map(|number| number >> ROUND_BITS), Some(unsent));
-    // Its holds are renewed there, and its lines touched.
+    // Its holds are renewed there, and its local queues touched.
     let mut core = self::core();
     core.event(at(0)).set_lanes(lanes());
     held(&mut core, at(0), &named(FROZEN, 0));

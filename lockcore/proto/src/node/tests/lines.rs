@@ -1,4 +1,4 @@
-//! Touches of lines.
+//! Touches of local queues.
 
 use super::*;
 
@@ -62,7 +62,7 @@ fn a_touch_that_is_due_takes_along_lines_that_follow_soon_but_none_that_waits_fo
         queued(&mut core, at(at_ms), lock);
     }
     let due = core.next().expect("the first");
-    // The lease of the holder of this lock ends a little later than that.
+    // The lease of this lock's holder ends a little later.
     let (_, waits) = queued(&mut core, at(0), "d");
     core.event(at(3_000)).heard(Event::Poked { number: waits.number() });
     let ask = sent(&mut core).remove(0);

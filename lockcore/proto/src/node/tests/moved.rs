@@ -1,4 +1,4 @@
-//! Members that the server said are gone, where another server takes over.
+//! Members reported gone by the server, when another server takes over.
 
 use super::*;
 
@@ -23,7 +23,7 @@ fn left(core: &mut Core<()>, now: Moment, lock: &str) -> Member {
     member
 }
 
-/// The members that leave in these requests.
+/// Returns the members that leave in these requests.
 fn leaving(asks: &[Ask]) -> Vec<Member> {
     let members = asks.iter().flat_map(|ask| match &ask.command {
         Command::Leave { leaving } => leaving.iter().map(|leaving| leaving.member.clone()),
@@ -72,7 +72,7 @@ fn one_whose_end_a_replica_has_by_now_does_not_leave_once_more() {
     assert_eq!(leaving(&ticked(&mut core, at(10_001))), [late]);
 }
 
-// M4: each new server had all of them leave again, for as long as servers changed.
+// M4: on each new server all of them left again, for as long as servers changed.
 #[test]
 fn a_member_leaves_once_more_on_one_server_alone_however_many_take_over() {
     let mut core = core();
@@ -85,7 +85,7 @@ fn a_member_leaves_once_more_on_one_server_alone_however_many_take_over() {
     assert_eq!(ticked(&mut core, at(3)), []);
 }
 
-// A slot that moves is of no interest for the locks of others.
+// A moving slot does not concern locks in other slots.
 #[test]
 fn only_members_of_locks_that_have_another_server_leave_once_more_on_a_cluster() {
     let mut core = core();

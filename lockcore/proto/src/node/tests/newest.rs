@@ -9,7 +9,7 @@ fn newest(lock: &str) -> Request {
     Request { options: Terms { when_busy: WhenBusy::KeepNewest, ..wish.options }, ..wish }
 }
 
-/// Begins an attempt, which is on its way.
+/// Begins an attempt and returns its in-flight request.
 fn asked(core: &mut Core<()>) -> (u64, Ask, Member) {
     let (attempt, ask) = core.event(at(0)).begin(newest("a"), ()).expect("it is open");
     let ask = ask.expect("the subscription stands");
@@ -31,8 +31,8 @@ fn superseded(member: &Member) -> Event {
     Event::Superseded { numbers: vec![member.number()] }
 }
 
-/// Asserts that the attempt has ended for a newer one, that its caller is woken, and that nothing
-/// is left of it.
+/// Asserts that the attempt has ended in favour of a newer attempt, that the caller is woken, and
+/// that nothing is left.
 #[track_caller]
 fn ends(core: &mut Core<()>, attempt: u64) {
     let is_woken = core.drain().iter().any(|effect| matches!(effect, Effect::Wake(())));
@@ -101,7 +101,7 @@ fn a_place_that_is_lost_is_asked_for_again() {
     assert_eq!(core.counts().places_lost, 1);
 }
 
-/// The message is of a server that another has replaced since.
+/// The message comes from a server that has been replaced since.
 #[test]
 fn a_grant_that_is_confirmed_first_is_not_given_up() {
     let mut core = core();
@@ -114,7 +114,7 @@ fn a_grant_that_is_confirmed_first_is_not_given_up() {
     assert_eq!(core.counts().attempts, 1);
 }
 
-/// The same, of one that is handed out.
+/// The same for a grant that was handed out.
 #[test]
 fn a_hold_is_not_touched() {
     let mut core = core();
@@ -148,7 +148,7 @@ fn a_try_waits_for_nothing_and_is_no_such_member() {
     assert!(!member_of(&ask.expect("sent")).keeps_newest());
 }
 
-/// A server takes it out of the queue in its own command.
+/// The server dequeues it in a separate command.
 #[test]
 fn it_is_in_no_run_and_asked_for_alone() {
     let rules = Rules { acquires: ACQUIRES, runs: 8, ..Rules::default() };

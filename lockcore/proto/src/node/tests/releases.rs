@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The command that releases a hold that a message granted, before or after its acquire was
+/// Returns the command that releases a hold granted by a message, before or after the acquire was
 /// answered.
 fn released_after_a_message(is_answered: bool) -> Command {
     let mut core = core();
@@ -20,8 +20,7 @@ fn released_after_a_message(is_answered: bool) -> Command {
     core.event(at(3)).release(number).request().expect("it is held").command
 }
 
-// Found by chaos: a proxy ran a copy of the acquire after the release, before it passed the answer
-// on.
+// Found by chaos: a proxy ran an acquire copy after the release, before it forwarded the response.
 #[test]
 fn what_is_released_before_its_acquire_was_answered_leaves_a_tombstone_and_else_none() {
     let early = released_after_a_message(false);
@@ -29,7 +28,7 @@ fn what_is_released_before_its_acquire_was_answered_leaves_a_tombstone_and_else_
     assert!(matches!(released_after_a_message(true), Command::Release { .. }));
 }
 
-// Found by the simulation: on a replica that was promoted, the member waited still.
+// Found by the simulation: on a promoted replica, the member was still queued.
 #[test]
 fn a_release_that_grants_its_own_member_once_more_has_that_hold_released() {
     for outcome in [Released::NotHeld, Released::Released] {

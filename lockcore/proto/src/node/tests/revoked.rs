@@ -1,8 +1,8 @@
-//! Holds that are force-released while their grant is on its way.
+//! Holds force-released while the grant is in flight.
 
 use super::*;
 
-/// An attempt that was sent at 0 ms, and is granted by an answer that is on its way.
+/// Returns an attempt sent at 0 ms, with a grant in flight.
 fn asking() -> (Core<()>, u64, Ask, Answer) {
     let mut core = core();
     let (attempt, ask) = core.event(at(0)).begin(wish("a"), ()).expect("it is open");
@@ -15,13 +15,13 @@ fn is_granted(core: &mut Core<()>, now: Moment, attempt: u64) -> bool {
     matches!(core.event(now).take(attempt), Outcome::Granted { .. })
 }
 
-/// Has the member hear that its hold was force-released; returns the requests of that event.
+/// Notifies the member of a force release; returns the requests of that event.
 fn revoke(core: &mut Core<()>, now: Moment, member: &Member) -> Vec<Ask> {
     core.event(now).heard(Event::Revoked { numbers: vec![member.number()] });
     sent(core)
 }
 
-/// The one renewal among the effects.
+/// Returns the only renewal among the effects.
 fn renewal(core: &mut Core<()>) -> Ask {
     let [ask] = sent(core).try_into().expect("one request");
     assert!(matches!(ask.command, Command::Confirm { .. }), "{ask:?}");
@@ -43,7 +43,7 @@ fn a_revocation_that_overtakes_the_grants_answer_keeps_the_lock_from_its_caller(
     let confirm = renewal(&mut core);
     core.event(at(3)).replied(&confirm, &renewed(Renewed::NotHeld, &confirm));
     assert!(!is_granted(&mut core, at(3), attempt));
-    // The attempt goes on at the tail of the queue.
+    // The attempt continues at the tail of the queue.
     let [touch] = ticked(&mut core, at(3)).try_into().expect("one request");
     let gone = Touched { members: vec![Presence::Gone], listeners: 1 };
     core.event(at(4)).replied(&touch, &Answer::Touched(reply(gone, LEASE, None)));
@@ -90,7 +90,7 @@ fn a_grant_that_is_being_confirmed_when_it_is_revoked_is_confirmed_once_more() {
         };
         let first = confirm(&mut core);
         revoke(&mut core, at(2), &member_of(&ask));
-        // The lock was held when it was renewed, and this was acknowledged since.
+        // The lock was held at the renewal, and the write was acknowledged since.
         let held = renewed(Renewed::Held, &first);
         core.event(at(3)).replied(&first, &held);
         assert!(!is_granted(&mut core, at(3), attempt), "confirms: {confirms_writes}");
@@ -134,8 +134,8 @@ fn reads_that_are_revoked_before_their_grant_is_told_are_not_handed_out() {
     assert_eq!(member_of(&renewal(&mut core)), member_of(&ask));
 }
 
-// Found by the simulation: a copy of the acquire was queued after the revocation, and its touch was
-// taken for a sign that the message was of a later grant.
+// Found by the simulation: an acquire copy was queued after the revocation, and its touch was taken
+// as proof of a later grant.
 #[test]
 fn a_message_that_comes_after_a_revocation_and_a_touch_is_confirmed() {
     let mut core = core();
@@ -154,7 +154,7 @@ fn a_message_that_comes_after_a_revocation_and_a_touch_is_confirmed() {
 
 #[test]
 fn a_new_connection_has_every_grant_confirmed_that_was_asked_for_before() {
-    // A revocation may be among the messages that were missed.
+    // A revocation may be among the missed messages.
     let (mut core, attempt, ask, granted) = asking();
     core.event(at(1)).linked(Link::Up, Link::Up);
     core.event(at(2)).replied(&ask, &granted);
@@ -164,7 +164,7 @@ fn a_new_connection_has_every_grant_confirmed_that_was_asked_for_before() {
     assert!(is_granted(&mut core, at(3), attempt));
 }
 
-// Found by the simulation: the answer to a confirmation from before the new connection counted.
+// Found by the simulation: a confirmation counted that was sent before the new connection.
 #[test]
 fn a_new_connection_has_a_grant_confirmed_once_more_that_was_being_confirmed() {
     let (mut core, attempt, ask, granted) = asking();
@@ -181,7 +181,7 @@ fn a_new_connection_has_a_grant_confirmed_once_more_that_was_being_confirmed() {
 
 #[test]
 fn what_was_revoked_before_its_acquire_was_answered_leaves_a_tombstone() {
-    // A proxy that runs requests twice may still run a copy of the acquire.
+    // A proxy that runs requests twice may still run an acquire copy.
     let (mut core, _, ask, _) = asking();
     let member = member_of(&ask);
     core.event(at(1)).heard(told(&member, 30_000));
@@ -206,7 +206,7 @@ fn what_was_revoked_after_an_answer_that_came_later_than_its_grant_leaves() {
     assert_eq!(leave.command, Command::Leave { leaving });
 }
 
-// A proxy may run an acquire twice before it passes the answer on: if the first hold was
+// A proxy may run an acquire twice before it forwards the response: if the first hold was
 // force-released meanwhile, the second copy waits.
 #[test]
 fn a_release_that_finds_nothing_is_followed_by_a_leave() {

@@ -1,4 +1,4 @@
-//! Runs, beside the server's own function.
+//! Batches, against the server as a pure function.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -7,7 +7,7 @@ use super::*;
 use crate::queue::{Call, Message, QueueState};
 use crate::terms::Renewal;
 
-/// The ways in which a guard in mid-run was told how the hold ended.
+/// The outcomes reported to guards that were released in mid-batch.
 #[derive(Debug, Clone, Default)]
 struct Told(Rc<RefCell<Vec<Result<Released, StoreError>>>>);
 
@@ -23,7 +23,7 @@ impl Mirror for Told {
     }
 }
 
-/// A server with one lock, and a node that forms runs.
+/// A server with one lock, and a node that forms batches.
 struct World {
     lock: QueueState,
     counter: Option<u64>,
@@ -42,7 +42,7 @@ impl World {
         Self { lock, counter: Some(START_MS * 1_000), core, said }
     }
 
-    /// Runs a command of a node at this time.
+    /// Runs a node's command at this time.
     fn serve(&mut self, node: &str, now: Moment, command: &Command) -> Answer {
         let (node, connected) = (NodeId::from(node), |_: &str| true);
         let mut call = Call::new(&node, &connected, START_MS * 1_000 + now.as_micros());
@@ -54,13 +54,13 @@ impl World {
         answer
     }
 
-    /// Runs a request of the node, and brings the answer.
+    /// Runs the node's request and returns the response to the node.
     fn answer(&mut self, now: Moment, ask: &Ask) {
         let answer = self.serve(HERE, now, &ask.command);
         self.core.event(now).replied(ask, &answer);
     }
 
-    /// The node sends this request: it takes answers to its own requests only.
+    /// Makes the node send this request: it accepts responses to its own requests only.
     fn sends(&mut self, ask: &Ask) {
         self.core.background(ask.clone());
         let sent = self.core.drain().into_iter().filter_map(|effect| match effect {
@@ -70,7 +70,7 @@ impl World {
         assert!(sent.eq([ask.clone()]));
     }
 
-    /// Brings the messages to the node.
+    /// Delivers the messages to the node.
     fn hear(&mut self, now: Moment) {
         for message in std::mem::take(&mut self.said) {
             let (_, event) = message.event();
@@ -78,13 +78,13 @@ impl World {
         }
     }
 
-    /// The requests that are due.
+    /// Returns the due requests.
     fn due(&mut self, now: Moment) -> Vec<Ask> {
         while self.core.event(now).tick() {}
         self.sent()
     }
 
-    /// The requests that the last events have sent, without a tick.
+    /// Returns the requests sent by the last events, without a tick.
     fn sent(&mut self) -> Vec<Ask> {
         let send = |effect| match effect {
             Effect::Send(ask) | Effect::Confirm(ask) => Some(ask),
@@ -93,7 +93,7 @@ impl World {
         self.core.drain().into_iter().filter_map(send).collect()
     }
 
-    /// Answers all requests that are due, and those that they lead to.
+    /// Answers all due requests, and all that follow from them.
     fn run(&mut self, now: Moment) -> Vec<Command> {
         let mut commands = Vec::new();
         loop {
@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// Attempts that wait behind a lock of another node; returns them and that lock.
+    /// Queues attempts behind another node's lock; returns the attempts and that node's member.
     fn waiting(&mut self, count: usize) -> (Vec<u64>, Member) {
         let other = Member::parse("~2BBBBBBBBBBBBBBBBBBBBBB:1:30000:w:x").expect("a member");
         let members = vec![other.clone()];
@@ -132,12 +132,12 @@ impl World {
         attempt
     }
 
-    /// Hands the lock over to the node, which does not hear of it yet.
+    /// Hands the lock off to the node, which is not notified yet.
     fn hand_over(&mut self, now: Moment, from: &Member) {
         self.serve(from.node(), now, &Command::Release { member: from.clone() });
     }
 
-    /// Attempts to which the lock was handed over as a run.
+    /// Returns attempts to which the lock was handed off as a batch.
     fn granted(count: usize) -> (Self, Vec<u64>) {
         let mut world = Self::new();
         let (attempts, other) = world.waiting(count);
@@ -147,7 +147,7 @@ impl World {
         (world, attempts)
     }
 
-    /// Queues a member of another node; tells its number.
+    /// Queues another node's member; returns its id.
     fn queue_other(&mut self, now: Moment) -> u64 {
         let number = 1_000 + self.lock.queue.len() as u64;
         let members = vec![other(number)];
@@ -166,7 +166,7 @@ impl World {
         self.serve(other(number).node(), now, &release);
     }
 
-    /// The numbers of the members in the queue.
+    /// Returns the ids of the queued members.
     fn waiting_numbers(&self) -> Vec<u64> {
         self.lock.queue.iter().map(|(_, member)| member.number()).collect()
     }
@@ -183,7 +183,7 @@ impl World {
     }
 }
 
-/// A member of another node.
+/// Returns a member of another node.
 fn other(number: u64) -> Member {
     let text = format!("~2BBBBBBBBBBBBBBBBBBBBBB:{number}:30000:w:x");
     Member::parse(&text).expect("a member")
@@ -196,7 +196,7 @@ fn released(ask: &Ask) -> Option<u64> {
     }
 }
 
-/// A request of the background for the lock.
+/// Returns a background request for the lock.
 fn background(command: Command) -> Ask {
     let lock = LockName::from("a");
     Ask { lock, command, sent: at(2), background: true, lane: 0, way: Way::Script }
@@ -231,7 +231,7 @@ fn a_run_is_served_in_order_with_rising_tokens_and_released_once_by_its_name() {
     assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
 }
 
-/// Two attempts to which the lock was handed over as a run. The acquire of one was lost and sent
+/// Returns two attempts to which the lock was handed off as a batch. One acquire was lost and sent
 /// again, or is not answered yet.
 fn granted_with_an_open(index: usize, is_lost: bool) -> (World, Vec<u64>, Command) {
     let mut world = World::new();
@@ -283,7 +283,7 @@ fn a_run_leaves_as_a_whole_where_a_copy_of_an_acquire_may_still_run() {
     }
 }
 
-/// The caller sends the release that it is given, after what the event itself sends.
+/// The caller sends the returned release after the event's own requests.
 #[test]
 fn no_leave_of_its_last_member_overtakes_the_release_of_a_run() {
     let mut world = World::new();
@@ -299,7 +299,7 @@ fn no_leave_of_its_last_member_overtakes_the_release_of_a_run() {
         attempt
     });
     world.hand_over(at(1), &other);
-    // On its way to the server while the message is on its way here.
+    // In flight to the server while the message is in flight to the node.
     world.core.event(at(1)).cancel(cancelled);
     let leave = world.due(at(1));
     world.hear(at(1));
@@ -332,7 +332,7 @@ fn a_leave_of_a_whole_run_that_fails_is_repeated_as_such() {
     assert!(world.core.table.entries().is_empty() && world.core.runs.is_empty());
 }
 
-/// An inspection shows the first of a run's members that is there.
+/// An inspection shows the first remaining member of a batch.
 #[test]
 fn with_a_renewal_the_server_is_told_which_members_were_served() {
     for ambiguous in [false, true] {
@@ -367,7 +367,7 @@ fn with_a_renewal_the_server_is_told_which_members_were_served() {
     }
 }
 
-// Found by the simulation: the server had forgotten the grant of the run, and all before it.
+// Found by the simulation: the server had lost the batch grant and everything before it.
 #[test]
 fn a_member_that_the_release_of_its_run_is_granted_to_leaves() {
     let (mut world, attempts) = World::granted(2);
@@ -427,7 +427,7 @@ fn an_offer_that_lapses_is_skipped_and_its_attempt_goes_on_in_the_next_round() {
 fn with_less_than_half_a_claim_left_the_hold_is_renewed_before_the_next_is_served() {
     let (mut world, attempts) = World::granted(2);
     let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
-    // The renewal that is due at half the claim is on its way for long.
+    // The renewal due at half the claim is in flight for long.
     let late = world.due(at(4_960));
     assert!(matches!(&late[..], [Ask { command: Command::Renew { .. }, .. }]), "{late:?}");
     world.core.event(at(5_200)).dropped(number);
@@ -436,7 +436,7 @@ fn with_less_than_half_a_claim_left_the_hold_is_renewed_before_the_next_is_serve
     assert!(world.take(at(5_300), attempts[1]).is_some());
 }
 
-/// A moment is no later than itself: asked for once more, the renewal would be doubted for ever.
+/// A moment is not later than itself: if it were, the repeated renewal would be doubted for ever.
 #[test]
 fn after_a_new_connection_the_hold_is_renewed_once_before_the_next_is_served() {
     let (mut world, attempts) = World::granted(2);
@@ -469,7 +469,7 @@ fn a_lost_run_tells_its_guard_and_serves_nobody_else() {
     assert_eq!(world.core.phase(number), Some(Phase::Lost));
     world.run(at(3));
     assert_eq!(world.core.round(attempts[1]), Some(attempts[1] << ROUND_BITS));
-    // It is free again, and the two were granted anew, once a later answer tells so.
+    // The lock is free again, and both are granted anew once a later response reports it.
     assert_eq!(world.take(at(3), attempts[1]), None);
     world.run(at(10));
     assert!(world.take(at(10), attempts[1]).is_some());
@@ -482,7 +482,7 @@ fn a_lost_run_tells_its_guard_and_serves_nobody_else() {
 fn a_reply_that_tells_of_the_run_again_does_not_begin_it_anew() {
     let (mut world, attempts) = World::granted(3);
     let (number, token) = world.take(at(2), attempts[0]).expect("its turn");
-    // A touch of before, which the server runs late.
+    // An earlier touch that the server runs late.
     let first = world.core.member(attempts[0] << ROUND_BITS).expect("the run's").clone();
     let members = vec![first.renumbered(attempts[1] << ROUND_BITS), first];
     let command = Command::Touch { members };
@@ -521,7 +521,7 @@ fn a_leave_of_the_first_that_is_on_its_way_takes_it_out_of_the_run_alone() {
     }
 }
 
-/// The answer to an acquire that its caller, and its node, have forgotten.
+/// The response to an acquire that its caller and its node have forgotten.
 #[test]
 fn a_run_that_nobody_waits_for_is_released_once_by_its_name() {
     let mut world = World::new();
@@ -717,7 +717,7 @@ fn a_member_that_has_given_the_lock_back_is_forgotten_while_its_run_goes_on() {
     assert!(world.take(at(2), attempts[2]).is_some());
 }
 
-/// The answer tells of members that are done, and says nothing of the hold.
+/// The response reports finished members, and nothing about the hold.
 #[test]
 fn a_downgraded_hold_outlives_the_answer_to_a_list_of_served_members() {
     let (mut world, attempts) = World::granted(2);
@@ -756,7 +756,7 @@ fn a_downgrade_in_mid_run_puts_the_others_back_in_front() {
     assert_eq!(world.holder(), Some(second), "the two are a run again");
 }
 
-/// Dropped while the request is on its way, which the release overtakes.
+/// Dropped while the request is in flight; the release overtakes it.
 #[test]
 fn a_downgrade_that_comes_after_its_release_changes_nothing() {
     for index in 0..2 {
@@ -808,7 +808,8 @@ fn a_member_that_is_cancelled_during_a_downgrade_does_not_come_back() {
     }
 }
 
-/// A run of three whose guard at `index` became a read: all before it have given the lock back.
+/// Returns a batch of three whose guard at `index` became a read: earlier members have released the
+/// lock.
 fn downgraded(index: usize) -> (World, Vec<u64>, u64) {
     let (mut world, attempts) = World::granted(3);
     for attempt in &attempts[..index] {
@@ -839,14 +840,14 @@ fn a_downgraded_guard_of_a_run_keeps_its_hold_for_longer_than_a_lease() {
     }
 }
 
-/// The two go out on different ways, so either may be served first.
+/// The two requests take different paths, so either may be served first.
 #[test]
 fn a_list_of_served_members_that_a_downgrade_has_overtaken_takes_nothing() {
     let (mut world, attempts) = World::granted(2);
     let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
     world.core.event(at(2)).dropped(number);
     let (number, _) = world.take(at(2), attempts[1]).expect("its turn");
-    // The claim is renewed, and the first is reported as served.
+    // The claim is renewed, and the first member is reported as served.
     let due = world.due(at(5_300));
     assert!(due.iter().any(|ask| matches!(ask.command, Command::Leave { .. })), "{due:?}");
     let ask = world.core.event(at(5_300)).downgrade(number).expect("it is held");
@@ -930,15 +931,15 @@ fn the_rest_of_a_leaked_run_comes_back_in_front_although_the_request_is_lost() {
     assert_eq!(world.waiting_numbers(), [1, 2].map(|index| attempts[index] << ROUND_BITS));
 }
 
-/// The release of a guard of this node handed the lock over; its answer comes when the run is long
-/// over, and a member of it has the lock once more.
+/// A guard of this node handed the lock off by its release; the response arrives long after the
+/// batch has ended, when a batch member has the lock once more.
 #[test]
 fn an_answer_that_tells_of_a_leaked_run_late_takes_no_later_hold() {
     let mut world = World::new();
     let own = world.begin(at(0), wish("a"));
     let (own, _) = world.take(at(0), own).expect("free");
     let first = world.begin(at(0), wish("a"));
-    // The answer to the acquire of the second comes last.
+    // The response to the second acquire comes last.
     let (second, open) = world.core.event(at(0)).begin(wish("a"), Told::default()).expect("open");
     world.serve(HERE, at(0), &open.expect("none of this lock is on its way").command);
     let release = world.core.event(at(1)).release(own).request().expect("a hold of its own");
@@ -1042,7 +1043,7 @@ fn a_message_of_a_run_that_was_cut_counts_for_no_member_that_waits_again() {
         assert_eq!(world.holder(), Some(other), "the grant of that moment");
         world.core.event(now).dropped(number);
         world.run(now);
-        // By then they wait in the queue, for all that the node knows.
+        // By then they are queued, as far as the node knows.
         world.run(now + Duration::from_millis(700));
         world.said = message;
         for later in [1_000, 2_000] {
@@ -1056,7 +1057,7 @@ fn a_message_of_a_run_that_was_cut_counts_for_no_member_that_waits_again() {
     }
 }
 
-// A process that was stopped reads the answer to its touch first, and then the message.
+// A stopped process reads the response to its touch first, and then the message.
 #[test]
 fn a_message_of_a_run_that_lapsed_unheard_makes_no_guard_of_a_member_that_waits_again() {
     let mut world = World::new();
@@ -1140,7 +1141,7 @@ fn an_answer_that_a_leave_of_the_first_has_overtaken_still_tells_of_the_run() {
     assert_eq!((world.holder(), world.core.counts()), (None, Counts::default()));
 }
 
-/// The server counts each member of a run but one as waiting, also those that are done.
+/// The server counts each batch member but one as waiting, even finished members.
 #[test]
 fn a_position_behind_our_own_run_counts_those_that_are_still_to_be_served() {
     let (mut world, attempts) = World::granted(3);
@@ -1163,7 +1164,8 @@ fn a_position_behind_our_own_run_counts_those_that_are_still_to_be_served() {
     assert_eq!(position(&mut world, at(5_301)), 3, "one of the run, and two newcomers");
 }
 
-/// A run whose release was not answered may be gone from the server, and another one be there.
+/// A batch whose release was not answered may be gone from the server, and replaced by another
+/// batch.
 #[test]
 fn a_run_that_may_be_gone_takes_nothing_off_a_position() {
     let (mut world, attempts) = World::granted(3);
@@ -1179,7 +1181,7 @@ fn a_run_that_may_be_gone_takes_nothing_off_a_position() {
     assert_eq!(world.core.done_in_run(&lock), 0);
 }
 
-/// The number of the first is that of the hold, so its attempt goes on by another one.
+/// The batch hold has the first member's id, so the first attempt continues under another id.
 #[test]
 fn the_first_of_a_run_has_a_number_left_and_ends_where_it_misses_its_turn_by_it() {
     let mut world = World::new();
