@@ -58,8 +58,8 @@ impl<P: Mirror> Core<P> {
         budget.saturating_sub(MADE_DUE)
     }
 
-    /// Touches due queues, along with queues due soon. Queues awaiting a lease end are never
-    /// touched early: they were touched lately, and nothing is available before.
+    /// Touches due queues, along with queues due soon. Queues awaiting a lease end are not touched
+    /// early: they were touched lately, and there is nothing to request before the lease ends.
     pub(super) fn touch_what_is_due(&mut self, lane: u16, mut budget: usize) -> usize {
         let now = self.now;
         let room = self.room_to_touch(self.table.lane(lane)).div_ceil(MIN_WEIGHT).min(budget);

@@ -125,7 +125,7 @@ impl<P: Mirror> Core<P> {
         self.table.entries().keys().copied()
     }
 
-    /// Returns member ids blocked until an in-flight request is answered.
+    /// Returns the member ids that are stuck until an in-flight request is answered.
     pub fn unanswered_numbers(&self) -> impl Iterator<Item = u64> {
         let waits = self.table.entries().iter().filter(|(_, entry)| match &entry.state {
             State::Asking { .. } | State::Confirming { .. } | State::ConfirmingRun => true,

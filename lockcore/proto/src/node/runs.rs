@@ -14,8 +14,8 @@
 //!   a member out of the batch, on the server as on the node, and never releases the other members'
 //!   hold: the batch is released once, after the last member, by the hold's name. Where an acquire
 //!   copy may still run, the release is a leave of all members, to write the tombstones as well.
-//! - A lost hold is offered to no further member. Unserved members wait again under their own ids;
-//!   the first member's attempt starts its next round.
+//! - A lost hold is offered to no further member. Unserved members wait again under their own ids.
+//!   An unserved first member, after a cut (`cut_run`), requests the lock in the next round.
 //! - A member releasing the lock in mid-batch learns whether the hold still existed from the
 //!   response to the first renewal or release sent afterwards. Only one renewal is in flight at a
 //!   time, so the response serves all members that have released meanwhile.

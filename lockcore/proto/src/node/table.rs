@@ -26,7 +26,7 @@ pub(super) struct Line {
     due: Moment,
     /// When the whole queue was last touched.
     pub(super) touched: Moment,
-    /// Whether it is touched after a new connection, with all other queues.
+    /// Whether the touch is part of a recheck of all queues after a new connection.
     pub(super) is_rechecked: bool,
 }
 
