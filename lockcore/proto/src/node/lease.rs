@@ -111,8 +111,8 @@ impl Lease {
         self.is_answered = hold.is_answered;
     }
 
-    /// Makes a renewal due at once if the last request was sent before `doubt`. Does nothing while a
-    /// renewal is in flight: the response repeats this check.
+    /// Makes a renewal due at once if the last request was sent before `doubt`. Does nothing while
+    /// a renewal is in flight: the response repeats this check.
     pub(super) fn doubted(&mut self, now: Moment, doubt: Moment) {
         if self.asked < doubt && self.renew_at.is_some() {
             self.renew_at = Some(now);

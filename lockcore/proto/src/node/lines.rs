@@ -37,7 +37,7 @@ pub(super) fn weight(members: &[Member]) -> usize {
 
 impl<P: Mirror> Core<P> {
     /// Starts a recheck of all local queues, because messages may have been missed. Skips queues
-    /// touched after now.
+    /// touched in the meantime.
     pub(super) fn check_lines(&mut self) {
         self.recheck = Some((Bound::Unbounded, self.now));
     }

@@ -86,9 +86,9 @@ impl<P: Mirror> Core<P> {
         is_known.then_some(number)
     }
 
-    /// Handles a release that found no hold. The hold may have been force-released before an acquire
-    /// copy ran and queued the member once more, so the member leaves. A force release sets batch
-    /// members aside to come back: all finished members leave too.
+    /// Handles a release that found no hold. The hold may have been force-released before an
+    /// acquire copy ran and queued the member once more, so the member leaves. A force release sets
+    /// batch members aside to come back: all finished members leave too.
     pub(super) fn leave_after_release(&mut self, member: &Member) -> Option<u64> {
         let number = self.known(member)?;
         let now = self.now;
