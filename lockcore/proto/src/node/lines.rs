@@ -134,7 +134,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Touches a member called by the server. Only this member: it is next, and the queue may be
+    /// Touches a member woken by the server. Only this member: it is next, and the queue may be
     /// long.
     pub(super) fn poked(&mut self, number: u64) {
         let Some(entry) = self.table.get(number) else { return };
