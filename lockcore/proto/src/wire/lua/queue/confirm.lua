@@ -36,10 +36,14 @@ elseif type(text) == 'string' then
     local now, left = math.floor(clock / 1000), call('PTTL', door)
     -- If the lease ends after the lock key expires, that expiry would have to be written, too.
     if tonumber(ends) > now and ARGV[6] + $margin_ms <= left then
-      -- Changes nothing, and is a write even where ZADD is none, within one millisecond: WAIT and
-      -- WAITAOF wait for the last write of their connection. Redis refuses it on a replica, ZADD
-      -- after it is allowed when memory is full.
-      call('PEXPIRE', door, left)
+      -- Changes nothing. Redis refuses it on a replica; after it, ZADD is allowed when memory is
+      -- full.
+      call('DEL', door .. ':guard')
+      if tonumber(ends) == now + ARGV[6] then
+        -- Within a millisecond ZADD writes nothing, and WAIT and WAITAOF would confirm an older
+        -- write of their connection. Both keys expire together.
+        call('PEXPIRE', door .. ':holds', left)
+      end
       call('ZADD', door .. ':holds', string.format('%d', now + ARGV[6]), member)
       return token .. ' ' .. clock .. member
     end

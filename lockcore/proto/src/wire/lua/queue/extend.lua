@@ -9,7 +9,8 @@ local letters = ''
 -- A lock that became a read: all keys outlive the lease for a while.
 local function renew_part(door, member, lease)
   local holds, reduced, now = door .. ':holds', door .. ':reduced', math.floor(clock / 1000)
-  if (tonumber(pcall('ZSCORE', holds, member)) or 0) <= now then
+  local ends = tonumber(pcall('ZSCORE', holds, member)) or 0
+  if ends <= now then
     return 'n'
   end
   local left, needed = call('PTTL', door), now + lease + $margin_ms
@@ -21,9 +22,12 @@ local function renew_part(door, member, lease)
       call('PEXPIREAT', reduced, needed)
     end
   else
-    -- Changes nothing, and is a write, for WAIT and WAITAOF. ZADD after it is allowed when memory
-    -- is full.
-    call('PEXPIRE', door, left)
+    -- Removes nothing. After it, ZADD is allowed when memory is full.
+    call('ZREM', holds, '')
+    if ends == now + lease then
+      -- A write for WAIT and WAITAOF, as in confirm.lua.
+      call('PEXPIRE', holds, left)
+    end
   end
   call('ZADD', holds, string.format('%d', now + lease), member)
   return 'h'

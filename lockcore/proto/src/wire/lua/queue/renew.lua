@@ -12,10 +12,11 @@ if type(text) == 'string' and string.match(text, '^[+-]?%*[1-9]%d*:[1-9]%d*$') t
   for i = 5, #ARGV, 2 do
     members[#members + 1] = ARGV[i]
   end
-  local leases, is_usual = pcall('ZMSCORE', holds, unpack(members)), left > 0
+  local leases, is_usual, is_same = pcall('ZMSCORE', holds, unpack(members)), left > 0, true
   for i, member in ipairs(members) do
     local lease = tonumber(ARGV[2 * i + 4])
     is_usual, longest = is_usual and tonumber(leases[i] or 0) > now, math.max(longest, lease)
+    is_same = is_same and tonumber(leases[i] or 0) == now + lease
     extended[2 * i - 1], extended[2 * i] = now + lease, member
   end
   if is_usual then
@@ -29,9 +30,13 @@ if type(text) == 'string' and string.match(text, '^[+-]?%*[1-9]%d*:[1-9]%d*$') t
         call('PEXPIREAT', door .. ':reduced', ends)
       end
     else
-      -- Changes nothing, and is a write, for WAIT and WAITAOF. Redis refuses it on a replica, ZADD
-      -- after it is allowed when memory is full.
-      call('PEXPIRE', door, left)
+      -- Removes nothing. Redis refuses it on a replica; after it, ZADD is allowed when memory is
+      -- full.
+      call('ZREM', holds, '')
+      if is_same then
+        -- A write for WAIT and WAITAOF, as in confirm.lua.
+        call('PEXPIRE', holds, left)
+      end
     end
     call('ZADD', holds, unpack(extended))
     return clock .. 'h' .. ARGV[5]
