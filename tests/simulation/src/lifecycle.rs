@@ -34,7 +34,7 @@ impl World {
         let callers = self.plan.callers as usize;
         let mut process = Process::new(name, seed, now, rate, servers, callers, waits);
         match self.lanes(&process) {
-            Some(lanes) => drop(process.core.set_lanes(lanes)),
+            Some(lanes) => process.core.set_lanes(lanes),
             // A Cluster has no fast path, and some users lack the right.
             None => process.core.set_fast_path(!seed.is_multiple_of(4)),
         }
