@@ -1,14 +1,14 @@
-//! The Redis user of the manual: the one place with the least rights.
+//! The Redis user of the manual, with the fewest rights that lockcore needs.
 
 use redis::{Cmd, cmd};
 
 const MANUAL: &str = include_str!("../../lockcore/src/guide/redis.md");
 
-/// The line as the manual has it.
+/// Returns the ACL line as printed in the manual.
 ///
 /// # Panics
 ///
-/// If the manual has none, or several.
+/// If the manual has no such line, or several.
 #[must_use]
 pub fn manual_acl() -> &'static str {
     let lines: Vec<_> = MANUAL.lines().filter(|line| line.starts_with("ACL SETUSER ")).collect();
@@ -16,18 +16,17 @@ pub fn manual_acl() -> &'static str {
     line
 }
 
-/// Its rules, without `ACL SETUSER` and the user's name.
+/// The rules of the line, without `ACL SETUSER` and the user name.
 fn rules() -> impl Iterator<Item = &'static str> {
     manual_acl().split(' ').skip(3)
 }
 
-/// The commands that it allows.
+/// The commands allowed by the line.
 pub fn manual_commands() -> impl Iterator<Item = &'static str> {
     rules().filter_map(|rule| rule.strip_prefix('+'))
 }
 
-/// Sets a user to the line's rules without those that `without` selects; the password is
-/// `PASSWORD`.
+/// Sets a user to the line's rules except those selected by `without`; the password is `PASSWORD`.
 pub fn set_user(name: &str, without: impl Fn(&str) -> bool) -> Cmd {
     let mut set = cmd("ACL");
     set.arg("SETUSER").arg(name).arg("reset");
@@ -37,11 +36,11 @@ pub fn set_user(name: &str, without: impl Fn(&str) -> bool) -> Cmd {
     set
 }
 
-/// The rules of the manual for queues that JVMs share.
+/// The additional rules of the manual for queues shared with JVMs.
 ///
 /// # Panics
 ///
-/// If the manual does not say.
+/// If the manual has no such rules.
 pub fn peers_rules() -> impl Iterator<Item = &'static str> {
     let is_rules = |line: &&str| line.contains("~redisson_lock_*:{shop:*");
     let line = MANUAL.lines().find(is_rules);

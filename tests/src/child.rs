@@ -1,4 +1,4 @@
-//! `LockChild`: a process of its own that waits for locks and holds them, to be killed or stopped.
+//! `LockChild`: a separate process that waits for locks and holds them, to be killed or stopped.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::Leash;
 
-/// The time for an answer: a machine that compiles next to the tests is slow to start processes.
+/// The response timeout: a machine that compiles next to the tests is slow to start processes.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
 /// A running `lock-child`, killed on drop and also if the test process dies.
@@ -18,20 +18,20 @@ pub struct LockChild {
     child: Child,
     input: ChildStdin,
     output: mpsc::UnboundedReceiver<String>,
-    /// The lines that were not asked for yet.
+    /// The lines not yet returned by `answer`.
     unclaimed: Vec<String>,
-    /// The leash, which is `None` only while the child is being killed.
+    /// The leash; `None` only while the child is being killed.
     leash: Option<Leash>,
     node: String,
 }
 
 impl LockChild {
-    /// Starts `program`, which a test names by `env!("CARGO_BIN_EXE_lock-child")`, and returns once
-    /// it is connected to the server at `url`.
+    /// Starts `program`, which a test obtains by `env!("CARGO_BIN_EXE_lock-child")`, and returns
+    /// once the child is connected to the server at `url`.
     ///
     /// # Panics
     ///
-    /// If it does not start or connect.
+    /// If the child does not start or connect.
     pub async fn start(program: &str, url: &str) -> Self {
         Self::start_with(program, &[url]).await
     }
@@ -40,7 +40,7 @@ impl LockChild {
     ///
     /// # Panics
     ///
-    /// If it does not start or connect.
+    /// If the child does not start or connect.
     pub async fn start_with_peers(program: &str, url: &str) -> Self {
         Self::start_with(program, &[url, "peers"]).await
     }
@@ -67,7 +67,7 @@ impl LockChild {
         child
     }
 
-    /// The id of its node, as it stands in its members and its channel.
+    /// The node id, as contained in its members and its channel.
     #[must_use]
     pub fn node(&self) -> &str {
         &self.node
@@ -79,32 +79,32 @@ impl LockChild {
         self.child.id()
     }
 
-    /// Sends it a line; a stopped child obeys when it goes on.
+    /// Sends the child a line; a stopped child obeys when resumed.
     ///
     /// # Panics
     ///
-    /// If it is gone.
+    /// If the child is gone.
     pub fn tell(&mut self, line: &str) {
         writeln!(self.input, "{line}").expect("the child reads");
     }
 
-    /// Tells it to lock `key` under `name`, and returns once it has begun.
+    /// Makes the child lock `key` as `name`, and returns once it has begun.
     pub async fn lock(&mut self, name: &str, key: &str, lease: Duration) {
         self.tell(&format!("lock {name} {key} {}", lease.as_millis()));
         self.answer(&format!("asked {name}")).await;
     }
 
-    /// Waits until the lock called `name` is granted; returns its token.
+    /// Waits until the lock called `name` is granted; returns the token.
     pub async fn granted(&mut self, name: &str) -> u64 {
         let token = self.answer(&format!("granted {name}")).await;
         token.parse().expect("a token is a number")
     }
 
-    /// Waits for a line that begins with `start`, and returns the rest of it.
+    /// Waits for a line that begins with `start`, and returns the rest of the line.
     ///
     /// # Panics
     ///
-    /// If it does not come in 30 s, or the child ends.
+    /// If the line does not arrive within 30 s, or the child ends.
     pub async fn answer(&mut self, start: &str) -> String {
         let deadline = Instant::now() + ANSWER_LIMIT;
         loop {
@@ -119,7 +119,7 @@ impl LockChild {
         }
     }
 
-    /// Kills it (SIGKILL); it is gone when this returns.
+    /// Kills the child (SIGKILL); it is gone when this returns.
     pub fn kill(&mut self) {
         let _ = self.child.kill(); // a zombie until waited for: its id is not recycled before
         self.leash = None;

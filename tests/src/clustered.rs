@@ -1,4 +1,4 @@
-//! `Clustered`: a Redis Cluster of three primaries, each with a replica if asked for.
+//! `Clustered`: a Redis Cluster of three primaries, optionally with a replica each.
 
 mod bus;
 
@@ -12,29 +12,29 @@ use crate::{Port, Raw, RedisOptions, RedisServer, eventually, eventually_some};
 use bus::Bus;
 
 const PRIMARIES: usize = 3;
-/// The slots of each primary at the start: the last one has the rest.
+/// The number of slots per primary at the start: the last primary has the rest.
 const EACH: u16 = 5_461;
 const SLOTS: u16 = 16_384;
 /// The bound of a start or a failover: on an idle machine a start takes 2 s.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Three primaries, and a replica of each, all on loopback.
+/// Three primaries, and optionally a replica of each, all on loopback.
 #[derive(Debug)]
 pub struct Clustered {
     /// The primaries first, then the replica of each in the same order.
     servers: Vec<RedisServer>,
     ids: Vec<String>,
-    /// The ports that the servers tell their clients: with TLS others than those of `servers`.
+    /// The ports announced to clients: with TLS, different from those of `servers`.
     told: Vec<u16>,
-    /// The relays between the servers, where one can be cut off from the others.
+    /// The relays between the servers, where a server can be cut off from the others.
     bus: Option<Bus>,
-    /// The claims on the ports on which the servers speak to each other, and on those for TLS.
+    /// The claims on the cluster bus ports and on the TLS ports.
     _claims: Vec<Port>,
 }
 
 impl Clustered {
-    /// Starts three primaries without replicas, in which no failover comes by itself, however busy
-    /// the machine is.
+    /// Starts three primaries without replicas, in which no failover happens by itself, however
+    /// busy the machine is.
     ///
     /// # Panics
     ///
@@ -44,16 +44,16 @@ impl Clustered {
     }
 
     /// Starts three primaries with `options` for each, and a replica for each if `has_replicas`;
-    /// returns when all serve. A primary that is silent for `node_timeout` is taken for dead.
+    /// returns when all serve. A primary that is silent for `node_timeout` is considered dead.
     ///
     /// # Panics
     ///
-    /// If one does not come up, or they do not find each other in time.
+    /// If a server does not come up, or the servers do not find each other in time.
     pub async fn start(options: RedisOptions, has_replicas: bool, node_timeout: Duration) -> Self {
         Self::start_as(options, Form { has_replicas, ..Form::default() }, node_timeout).await
     }
 
-    /// Starts three primaries with a replica each, of which one can be [isolated](Self::isolate).
+    /// Starts three primaries with a replica each; any server can be [isolated](Self::isolate).
     ///
     /// # Panics
     ///
@@ -63,9 +63,9 @@ impl Clustered {
         Self::start_as(options, form, node_timeout).await
     }
 
-    /// Starts three primaries that speak TLS with clients and each other, with the certificates of
-    /// `options`, and tell clients that each is reached by `hostname`. Beside it each has a plain
-    /// port, for the tests themselves.
+    /// Starts three primaries that use TLS with clients and each other, with the certificates of
+    /// `options`, and announce `hostname` to clients. Each also has a plain port for the tests
+    /// themselves.
     ///
     /// # Panics
     ///
@@ -162,15 +162,14 @@ impl Clustered {
     }
 
     /// The URL of all servers with another scheme than `redis`, with credentials such as
-    /// `user:password@`, and with another name of this machine.
+    /// `user:password@`, and with another host name of this machine.
     #[must_use]
     pub fn url_with(&self, scheme: &str, credentials: &str, host: &str) -> String {
         let hosts: Vec<_> = self.told.iter().map(|port| format!("{host}:{port}")).collect();
         format!("{scheme}+cluster://{credentials}{}", hosts.join(","))
     }
 
-    /// A server, by its number; the first three are the primaries at the start, the others their
-    /// replicas.
+    /// A server, by index; the first three are the initial primaries, the others their replicas.
     pub fn server(&mut self, number: usize) -> &mut RedisServer {
         &mut self.servers[number]
     }
@@ -180,19 +179,19 @@ impl Clustered {
         Raw::connect(&self.servers[number].url()).await
     }
 
-    /// The number of the server that serves the slot at the start.
+    /// The index of the server that serves the slot at the start.
     #[must_use]
     pub fn owner(&self, slot: u16) -> usize {
         usize::from(slot / EACH).min(PRIMARIES - 1)
     }
 
-    /// The number of the primary that serves a lock of this full name at the start.
+    /// The index of the primary that serves a lock of this full name at the start.
     #[must_use]
     pub fn primary_of(&self, name: &str) -> usize {
         self.owner(LockName::from(name).slot())
     }
 
-    /// A name that this primary serves at the start; another one for each number.
+    /// A name served by this primary at the start; a different name for each number.
     ///
     /// # Panics
     ///
@@ -204,11 +203,11 @@ impl Clustered {
         of.nth(number).expect("names have no end")
     }
 
-    /// Makes the replica of this primary take its place, or the one that was its primary before.
+    /// Promotes the replica of this primary, or its former primary.
     ///
     /// # Panics
     ///
-    /// If it does not in time.
+    /// If the promotion takes too long.
     pub async fn fail_over(&self, old: usize) {
         let mut replica = self.raw(partner(old)).await;
         eventually("a failover begins", LIMIT, async || {
@@ -217,7 +216,7 @@ impl Clustered {
         .await;
     }
 
-    /// Cuts a server off from all others, and not from its clients; or none.
+    /// Cuts a server off from all other servers but not from clients; `None` reconnects it.
     ///
     /// # Panics
     ///
@@ -226,11 +225,11 @@ impl Clustered {
         self.bus.as_ref().expect("servers that were started with relays").isolate(number);
     }
 
-    /// Waits until another server than `old` serves the slots that `old` had; returns its number.
+    /// Waits until another server serves the slots of `old`; returns its index.
     ///
     /// # Panics
     ///
-    /// If none does in time.
+    /// If no server does in time.
     pub async fn promoted(&self, old: usize) -> usize {
         let new = partner(old);
         eventually("the replica is promoted", LIMIT, async || role(&self.servers[new]).await.0)
@@ -238,7 +237,7 @@ impl Clustered {
         new
     }
 
-    /// Waits until this server is a replica that has all that its primary has.
+    /// Waits until this server is a replica with all data of its primary.
     ///
     /// # Panics
     ///
@@ -250,7 +249,7 @@ impl Clustered {
         .await;
     }
 
-    /// The number of the present primary of a shard, by that of one of its two servers.
+    /// The index of a shard's current primary, given the index of either server.
     pub async fn present_primary(&self, number: usize) -> usize {
         match role(&self.servers[number]).await {
             (true, _) => number,
@@ -258,7 +257,7 @@ impl Clustered {
         }
     }
 
-    /// Makes `to` the target and `from` the source of a slot that moves: from now on keys can move.
+    /// Marks a slot as moving from `from` to `to`: from then on keys can move.
     pub async fn open_slot(&self, slot: u16, from: usize, to: usize) {
         for (at, what, other) in [(to, "IMPORTING", from), (from, "MIGRATING", to)] {
             let mut set = cmd("CLUSTER");
@@ -289,11 +288,11 @@ impl Clustered {
         if let Some(password) = self.servers[to].password() {
             migrate.arg("AUTH").arg(password);
         }
-        // It may have ended meanwhile.
+        // The key may have expired meanwhile.
         let _: redis::Value = self.raw(from).await.ask(&migrate).await;
     }
 
-    /// Gives the slot to its target, and returns when the source knows, too.
+    /// Assigns the slot to its target, and returns when the source has learned it as well.
     pub async fn close_slot(&self, slot: u16, from: usize, to: usize) {
         for at in [to, from] {
             let mut set = cmd("CLUSTER");
@@ -309,11 +308,11 @@ impl Clustered {
         self.close_slot(slot, from, to).await;
     }
 
-    /// Has `redis-cli` move the first `count` slots of a primary to another one.
+    /// Moves the first `count` slots of a primary to another primary with `redis-cli`.
     ///
     /// # Panics
     ///
-    /// If it is not installed, or fails.
+    /// If `redis-cli` is not installed, or fails.
     pub async fn reshard(&self, count: u16, from: usize, to: usize) {
         let mut reshard = tokio::process::Command::new("redis-cli");
         reshard.args(["--cluster", "reshard", &format!("127.0.0.1:{}", self.told[from])]);
@@ -324,11 +323,11 @@ impl Clustered {
         assert!(resharded.status.success(), "{said}");
     }
 
-    /// Waits until one of the servers knows no other primary than `number` for the slot.
+    /// Waits until a server knows only `number` as the primary of the slot.
     ///
     /// # Panics
     ///
-    /// If none does in time.
+    /// If no server does in time.
     pub async fn until_served_by(&self, slot: u16, number: usize) {
         let wanted = self.ids[number].clone();
         eventually_some("the slot is served", LIMIT, async || {
@@ -345,10 +344,10 @@ impl Clustered {
     }
 }
 
-/// The ways in which Clusters of the tests differ, beside the options of each server.
+/// How the Clusters of the tests differ, beside the options of each server.
 #[derive(Default)]
 struct Form<'a> {
-    /// The name by which each is reached with TLS.
+    /// The host name for TLS.
     hostname: Option<&'a str>,
     has_replicas: bool,
     has_relays: bool,

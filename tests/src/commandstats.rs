@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::Raw;
 
-/// The number of runs of one command, and their time.
+/// The number of calls of a command, and their total time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommandStat {
     /// The number of calls.
@@ -15,14 +15,14 @@ pub struct CommandStat {
 
 /// Counters per command. The difference of two readings is the work between them.
 ///
-/// Commands that a script calls count as well, each for itself.
+/// Commands called by a script count as well, each for itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandStats {
     commands: BTreeMap<String, CommandStat>,
 }
 
 impl CommandStats {
-    /// Reads the counters. The reading is an `info` call, which the next one counts.
+    /// Reads the counters. The reading is an `info` call, counted by the next reading.
     pub async fn read(redis: &mut Raw) -> Self {
         Self::parse(&redis.info("commandstats").await)
     }
@@ -34,7 +34,7 @@ impl CommandStats {
         for (name, stat) in &mut commands {
             let before = earlier.of(name);
             // After a restart or CONFIG RESETSTAT the counters are lower: then the difference is
-            // not known.
+            // unknown.
             stat.calls = stat.calls.saturating_sub(before.calls);
             stat.usec = stat.usec.saturating_sub(before.usec);
         }
@@ -42,7 +42,7 @@ impl CommandStats {
         Self { commands }
     }
 
-    /// The counters of a command in lower case, of a subcommand as in `"client|kill"`.
+    /// The counters of a command in lower case, or of a subcommand as in `"client|kill"`.
     #[must_use]
     pub fn of(&self, command: &str) -> CommandStat {
         self.commands.get(command).copied().unwrap_or_default()
@@ -54,7 +54,7 @@ impl CommandStats {
         self.of(command).calls
     }
 
-    /// The counters of every command that ran, by name.
+    /// The counters of every command that has run, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, CommandStat)> {
         self.commands.iter().map(|(name, stat)| (&**name, *stat))
     }

@@ -1,19 +1,20 @@
-//! `Delay`: a proxy that passes everything on after a while, in both directions.
+//! `Delay`: a proxy that delays everything, in both directions.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Runs on threads of its own until the driver ends: their sleep is exact to some 60 µs, a
-/// runtime's timers are not.
+/// Runs on dedicated threads until the driver ends: their sleep is exact to some 60 µs, unlike a
+/// runtime's timers.
 #[derive(Debug)]
 pub struct Delay {
     address: SocketAddr,
 }
 
 impl Delay {
-    /// Starts it before a server: each piece arrives so much later, in both directions.
+    /// Starts the proxy in front of a server: each piece arrives `each_way` later, in both
+    /// directions.
     ///
     /// # Panics
     ///

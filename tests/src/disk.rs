@@ -1,5 +1,5 @@
-//! `Disk`: the disk of a server with an append-only file, which can be slow or full, and loses what
-//! is not on it when the power goes.
+//! `Disk`: the disk of a server with an append-only file; it can be slow or full, and loses
+//! unsynced data when the power fails.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use crate::{RedisOptions, RedisServer};
 
-/// A scratch directory for the data of one server. A library that is preloaded into the server
-/// records which part of the append-only file is on the disk, by each fdatasync that has returned.
+/// A scratch directory for the data of one server. A library preloaded into the server records how
+/// much of the append-only file is on the disk, at each fdatasync that has returned.
 #[derive(Debug)]
 pub struct Disk {
     directory: PathBuf,
-    /// The numbers that test and library share.
+    /// The values shared by test and library.
     shared: File,
 }
 
@@ -26,11 +26,11 @@ const SYNCED: u64 = 16;
 const NUMBERS: u64 = 24;
 
 impl Disk {
-    /// Makes an empty disk, and compiles the library with `cc` the first time.
+    /// Creates an empty disk, and compiles the library with `cc` the first time.
     ///
     /// # Panics
     ///
-    /// If the directory cannot be made, or the library not be compiled.
+    /// If the directory cannot be created, or the library cannot be compiled.
     #[must_use]
     pub fn new() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -45,7 +45,7 @@ impl Disk {
         Self { directory, shared }
     }
 
-    /// The options of a server that keeps an append-only file on this disk.
+    /// The options of a server with an append-only file on this disk.
     #[must_use]
     pub fn options(&self, appendfsync: &str) -> RedisOptions {
         let text = |path: &Path| path.to_str().expect("a path is text").to_owned();
@@ -58,7 +58,7 @@ impl Disk {
             .env("LOCK_DISK", self.directory.join("shared"))
     }
 
-    /// Sets the time of each fdatasync from now on.
+    /// Sets the duration of each fdatasync from now on.
     pub fn takes(&self, delay: Duration) {
         self.set(DELAY_US, delay.as_micros() as u64);
     }
@@ -68,7 +68,7 @@ impl Disk {
         self.set(IS_FULL, is_full.into());
     }
 
-    /// Whether this text is in the part of the append-only file that is on the disk.
+    /// Whether this text is in the synced part of the append-only file.
     #[must_use]
     pub fn has(&self, text: &str) -> bool {
         let mut log = fs::read(self.log()).expect("the server keeps a file");
@@ -76,14 +76,14 @@ impl Disk {
         log.windows(text.len()).any(|part| part == text.as_bytes())
     }
 
-    /// Takes the power away: kills the server, cuts its file to the part that is on the disk, and
-    /// starts the server again. Returns the number of bytes that were cut off.
+    /// Simulates a power failure: kills the server, truncates its file to the synced part, and
+    /// restarts the server. Returns the number of lost bytes.
     ///
     /// # Panics
     ///
     /// As [`RedisServer::restart`].
     pub fn lose_power(&self, server: &mut RedisServer) -> u64 {
-        // The pages that were written outlive the process: only the power takes these away.
+        // Written pages outlive the process: only a power failure loses them.
         server.kill();
         let log = OpenOptions::new().write(true).open(self.log()).expect("a file to cut");
         let length = log.metadata().expect("it has a length").len();
@@ -121,7 +121,7 @@ impl Drop for Disk {
     }
 }
 
-/// The path of the library. Each process compiles one of its own.
+/// The path of the library. Each process compiles its own copy.
 fn library() -> &'static Path {
     static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
         let path = std::env::temp_dir().join(format!("lock-disk-{}.so", std::process::id()));

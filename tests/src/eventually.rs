@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// The time between two looks at the condition: it saves work and decides nothing.
+/// The pause between two checks of the condition: it saves work and decides nothing.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Waits until the condition is true.
@@ -14,7 +14,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 ///
 /// # Panics
 ///
-/// If it has not come true within `limit`, also when the condition itself does not answer.
+/// If the condition has not become true within `limit`, even when the condition itself hangs.
 #[track_caller]
 pub fn eventually<C>(what: &str, limit: Duration, mut condition: C) -> impl Future<Output = ()>
 where
@@ -23,7 +23,7 @@ where
     eventually_some(what, limit, async move || condition().await.then_some(()))
 }
 
-/// Waits until the condition gives a value, and returns it.
+/// Waits until the condition returns a value, and returns it.
 ///
 /// # Panics
 ///

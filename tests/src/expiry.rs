@@ -1,11 +1,10 @@
-//! The times at which keys expire, to the millisecond, also on servers before 7.0: they have no
-//! `PEXPIRETIME`.
+//! When keys expire, to the millisecond, also on servers before 7.0, which have no `PEXPIRETIME`.
 
 use redis::cmd;
 
 use crate::Raw;
 
-/// A Lua function: `expiry(key)` answers as `PEXPIRETIME` does. It goes before the text of a
+/// A Lua function: `expiry(key)` returns the same as `PEXPIRETIME`. It goes before the text of a
 /// script.
 pub const EXPIRY: &str = "
 local function now_ms()
@@ -25,8 +24,7 @@ end
 ";
 
 impl Raw {
-    /// The time at which the key expires, ms since the epoch; -1 without an expiry, -2 without the
-    /// key.
+    /// When the key expires, ms since the epoch; -1 without an expiry, -2 without the key.
     pub async fn expiry(&mut self, key: &str) -> i64 {
         let script = format!("{EXPIRY} return expiry(KEYS[1])");
         self.ask(cmd("EVAL").arg(script).arg(1).arg(key)).await

@@ -1,4 +1,4 @@
-//! `Failovers`: one after the other in the background, while tests check that the rest still holds.
+//! `Failovers`: one failover after the other in the background, while tests check everything else.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,20 +9,20 @@ use tokio::sync::{oneshot, watch};
 
 use crate::{RedisOptions, Watched, eventually};
 
-/// The number of databases: more than tests here; each uses one.
+/// The number of databases: more than tests here; each uses its own.
 const DATABASES: usize = 256;
 /// The bound of a failover, which takes some three seconds on an idle machine.
 const LIMIT: Duration = Duration::from_secs(120);
-/// The time between two failovers, and between two looks whether one is wanted.
+/// The pause between two failovers, and between two checks whether a failover is wanted.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The way in which a primary is replaced.
+/// How a primary is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Replaced {
-    /// An operator that wants to lose nothing replaces the primary: it takes no writes any more and
-    /// its replicas have all before another is promoted.
+    /// An operator replaces the primary without loss: it accepts no writes any more and its
+    /// replicas have all data before another server is promoted.
     Planned,
-    /// SIGKILL ends the primary; it comes back empty, as a replica.
+    /// SIGKILL ends the primary; it returns empty, as a replica.
     Killed,
 }
 
@@ -36,7 +36,7 @@ pub struct Failovers {
 }
 
 impl Failovers {
-    /// Starts the failovers, in a thread of their own: tests of several runtimes can share them.
+    /// Starts the failovers, on a dedicated thread: tests of several runtimes can share them.
     ///
     /// # Panics
     ///
@@ -64,7 +64,7 @@ impl Failovers {
         Self { url, database: AtomicUsize::new(0), count, spells }
     }
 
-    /// Begins a time of failovers, with the URL of a database that no other spell has.
+    /// Begins a period of failovers, with the URL of an unused database.
     ///
     /// # Panics
     ///
@@ -79,7 +79,7 @@ impl Failovers {
     }
 }
 
-/// A time in which failovers go on.
+/// A period of failovers.
 #[derive(Debug)]
 pub struct Spell<'a> {
     failovers: &'a Failovers,
@@ -94,8 +94,8 @@ impl Spell<'_> {
         &self.url
     }
 
-    /// The number of failovers that have ended since it began; of the first, it may have seen the
-    /// end only.
+    /// How many failovers have ended since the period began; of the first, perhaps only the end was
+    /// in the period.
     ///
     /// # Panics
     ///
@@ -106,11 +106,11 @@ impl Spell<'_> {
         *self.failovers.count.borrow() - self.begun
     }
 
-    /// Waits until it has seen so many.
+    /// Waits until `count` failovers have been seen.
     ///
     /// # Panics
     ///
-    /// If they end: one took too long.
+    /// If the failovers stop: one took too long.
     pub async fn until_seen(&self, count: usize) {
         let until = self.begun + count;
         let mut told = self.failovers.count.clone();
@@ -143,7 +143,7 @@ impl Scene {
             Replaced::Planned => {
                 self.close(old).await;
                 self.primary = self.watched.fail_over(old).await;
-                // The sentinels would take ten seconds for it.
+                // The sentinels would take ten seconds for this.
                 self.follow(old).await;
                 let mut redis = self.watched.raw(old).await;
                 redis.configure("min-replicas-to-write", "0").await;
@@ -152,7 +152,7 @@ impl Scene {
             Replaced::Killed => {
                 self.watched.server(old).kill();
                 self.primary = self.watched.promoted(old).await;
-                // The old primary comes back empty: by then no sentinel may name it.
+                // The old primary returns empty: by then no sentinel may name it.
                 self.watched.until_named(self.primary).await;
                 self.watched.server(old).restart();
                 self.follow(old).await;
@@ -162,10 +162,10 @@ impl Scene {
         self.primary = self.watched.in_step().await;
     }
 
-    /// Makes the primary take no writes any more; both replicas have all its writes.
+    /// Makes the primary refuse writes; both replicas have all its writes.
     async fn close(&self, primary: usize) {
         let mut redis = self.watched.raw(primary).await;
-        // There are two.
+        // There are only two replicas.
         redis.configure("min-replicas-to-write", "3").await;
         let (_, written) = offsets(&mut redis).await;
         eventually("both replicas have all", LIMIT, async || {
@@ -182,7 +182,7 @@ impl Scene {
     }
 }
 
-/// The offsets that its replicas have acknowledged, and the offset that the primary has written.
+/// The offsets acknowledged by the replicas, and the offset written by the primary.
 async fn offsets(primary: &mut crate::Raw) -> (Vec<u64>, u64) {
     let (_, written, replicas): (String, u64, Vec<Vec<String>>) = primary.ask(&cmd("ROLE")).await;
     let acknowledged = replicas.iter().map(|replica| replica[2].parse().expect("an offset"));

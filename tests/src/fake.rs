@@ -1,5 +1,5 @@
-//! `FakeServer`: speaks just enough of the protocol to give answers that a real server cannot be
-//! made to give.
+//! `FakeServer`: speaks just enough of the Redis protocol to send replies that a real server cannot
+//! be made to send.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
-/// A server that answers every command with the raw reply from `answer`.
+/// A server that replies to every command with the raw reply from `answer`.
 #[derive(Debug)]
 pub struct FakeServer {
     address: SocketAddr,
@@ -28,7 +28,7 @@ impl FakeServer {
         Self::start_slow(Duration::ZERO, answer).await
     }
 
-    /// Starts in the same way, with so much time before each answer.
+    /// Starts in the same way, with a delay before each reply.
     ///
     /// # Panics
     ///
@@ -48,7 +48,7 @@ impl FakeServer {
         Self { address, accepting }
     }
 
-    /// The address on which it listens.
+    /// The listening address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -77,7 +77,7 @@ async fn serve(client: TcpStream, answer: Arc<Answer>, pause: Duration) {
     }
 }
 
-/// Reads an array of bulk strings, as clients send it.
+/// Reads an array of bulk strings, as sent by clients.
 async fn read(client: &mut BufReader<TcpStream>) -> Option<Vec<String>> {
     let count = number(client, '*').await?;
     let mut words = Vec::with_capacity(count);

@@ -1,4 +1,4 @@
-//! `Front`: a server to which each new connection costs time, as to one that speaks TLS.
+//! `Front`: a server where each new connection costs time, like a TLS server.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-/// Stands in front of a server, and works for one new connection after the other, also for those
-/// whose clients have given up: it learns that only once it has done the work.
+/// Accepts connections in front of a server and processes them one after the other, including those
+/// whose clients have given up: the front notices that only after the work.
 ///
-/// It runs on the runtime that started it, and ends when it is dropped.
+/// It runs on the runtime that started it, and ends on drop.
 #[derive(Debug)]
 pub struct Front {
     address: SocketAddr,
@@ -26,11 +26,11 @@ pub struct Front {
 }
 
 impl Front {
-    /// Starts a front to which nothing costs anything.
+    /// Starts a front without any cost.
     ///
     /// # Panics
     ///
-    /// If it cannot listen.
+    /// If the front cannot listen.
     pub async fn start(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it listens");
@@ -77,28 +77,28 @@ impl Front {
         format!("redis://{}/", self.address)
     }
 
-    /// The same with a database, so that the login of a connection has an answer to wait for.
+    /// The same URL with a database, so that the login of a connection has a reply to wait for.
     #[must_use]
     pub fn url_with_login(&self) -> String {
         format!("redis://{}/1", self.address)
     }
 
-    /// From now on, each new connection costs so much time.
+    /// From now on, each new connection takes this long.
     pub fn costs(&self, each: Duration) {
         self.cost_us.store(each.as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// From now on, new connections lead to another server, as by a name.
+    /// From now on, new connections lead to another server, like a changed host name.
     pub fn leads_to(&self, server: SocketAddr) {
         self.server.send_replace(server);
     }
 
-    /// Cuts all connections that stand.
+    /// Cuts all established connections.
     pub fn cut(&self) {
         self.cuts.send_replace(());
     }
 
-    /// The number of connections that wait for the front.
+    /// How many connections wait for the front.
     #[must_use]
     pub fn in_line(&self) -> usize {
         self.in_line.load(Ordering::Relaxed)

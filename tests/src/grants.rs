@@ -1,4 +1,4 @@
-//! `Grants`: the times at which locks were granted, by the server's clock. Tokens do not tell them.
+//! `Grants`: when locks were granted, by the server's clock. Tokens do not show it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{LIMIT, Monitor, RedisServer, Source, door_key, eventually_some};
 
-/// The grants of locks that a server gives from some time on.
+/// The grants of a server's locks from some time on.
 #[derive(Clone)]
 pub struct Grants {
-    /// The member that holds everything, and the time of its grant, µs, by door.
+    /// The exclusive holder and when it was granted the lock, µs, by lock key.
     seen: Arc<Mutex<HashMap<String, (String, u64)>>>,
     _monitor: Arc<Monitor>,
 }
@@ -36,11 +36,11 @@ impl Grants {
         Self { seen, _monitor: Arc::new(monitor) }
     }
 
-    /// The time at which a member of this node got the lock that it holds now, µs.
+    /// When a member of this node was granted the lock that it holds now, µs.
     ///
     /// # Panics
     ///
-    /// If none does.
+    /// If no member of the node holds it.
     pub async fn at(&self, lock: &str, node: &str) -> u64 {
         let door = door_key(lock);
         eventually_some("its grant is seen", LIMIT, async || {

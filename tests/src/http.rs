@@ -1,5 +1,5 @@
 //! HTTP for the tests of services: servers on loopback, clients that see every byte or share a
-//! connection, bodies that come piece by piece, and handlers that wait to be let on.
+//! connection, bodies sent in pieces, and handlers that wait to be let through.
 
 mod body;
 mod client;

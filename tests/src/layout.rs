@@ -4,46 +4,46 @@ use redis::cmd;
 
 use crate::Raw;
 
-/// The counter of tokens, which all locks of a server share.
+/// The token counter shared by all locks of a server.
 pub const COUNTER: &str = "lock:tokens";
 
-/// The time for which a waiting member is believed alive after its node was heard of.
+/// How long a waiting member is assumed alive after the last sign of life of its node.
 pub const PATIENCE_MS: i64 = 15_000;
 
-/// The time between the end of a lease and the end of its marked door.
+/// The time between the end of a lease and the expiry of its flagged lock key.
 const MARGIN_MS: i64 = 60_000;
 
-/// The door of a lock, by the lock's full name.
+/// The lock key of a lock, by the lock's full name.
 #[must_use]
 pub fn door_key(lock: &str) -> String {
     format!("lock:{{{lock}}}")
 }
 
-/// The queue: waiting member → place.
+/// The queue: waiting member → position.
 #[must_use]
 pub fn queue_key(lock: &str) -> String {
     format!("lock:{{{lock}}}:queue")
 }
 
-/// The parts that are held: member → end of its lease, ms.
+/// The parts that are held: member → end of the lease, ms.
 #[must_use]
 pub fn holds_key(lock: &str) -> String {
     format!("lock:{{{lock}}}:holds")
 }
 
-/// The tombstones: member → the time at which it is forgotten, ms.
+/// The tombstones: member → when the tombstone is removed, ms.
 #[must_use]
 pub fn gone_key(lock: &str) -> String {
     format!("lock:{{{lock}}}:gone")
 }
 
-/// The key that says that the waiting members of a node are alive.
+/// The key that shows that the waiting members of a node are alive.
 #[must_use]
 pub fn patience_key(lock: &str, node: &str) -> String {
     format!("lock:{{{lock}}}:patience:{node}")
 }
 
-/// The members of a node that were passed over.
+/// The skipped members of a node.
 #[must_use]
 pub fn passed_key(lock: &str, node: &str) -> String {
     format!("lock:{{{lock}}}:passed:{node}")
@@ -55,7 +55,7 @@ impl Raw {
         self.ask(cmd("ZRANGE").arg(queue_key(lock)).arg(0).arg(-1)).await
     }
 
-    /// Reads the member that holds all of a lock, with the ms left of its lease; negative without
+    /// Reads the exclusive holder of a lock, with the remaining ms of its lease; negative without
     /// an end.
     pub async fn hold(&mut self, lock: &str) -> Option<(String, i64)> {
         let look = "return { redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1]) }";
@@ -68,7 +68,7 @@ impl Raw {
         is_held.then(|| (member.to_owned(), ends - margin))
     }
 
-    /// Reads the member that holds all of a lock.
+    /// Reads the exclusive holder of a lock.
     pub async fn holder(&mut self, lock: &str) -> Option<String> {
         self.hold(lock).await.map(|(member, _)| member)
     }

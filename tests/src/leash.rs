@@ -1,11 +1,11 @@
-//! `Leash`: takes a child process down with the test process, however the test process ends.
+//! `Leash`: ends a child process with the test process, however the test process ends.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// The script, which reads until the pipe closes: the kernel closes it when the test process is
-/// gone.
+/// The script, which reads until the pipe closes: the kernel closes the pipe when the test process
+/// is gone.
 const SCRIPT: &str =
     r#"read -r _; kill -9 "$1" 2>/dev/null; if [ -n "$2" ]; then rm -rf -- "$2"; fi"#;
 
@@ -22,7 +22,7 @@ pub struct Leash {
 }
 
 impl Leash {
-    /// Ties the process `pid` to this one; `scratch`, a directory, is removed with it.
+    /// Ties the process `pid` to this process; `scratch`, a directory, is removed with it.
     ///
     /// # Panics
     ///
@@ -44,7 +44,7 @@ impl Leash {
 
 impl Drop for Leash {
     fn drop(&mut self) {
-        // Killed, not told: closing the pipe would make it kill its charge.
+        // Killed, not signalled: closing the pipe would make the shell kill its charge.
         let _ = self.shell.kill();
         let _ = self.shell.wait();
     }

@@ -22,7 +22,7 @@ pub async fn queued(locks: &Locks, key: &str, count: usize) {
     .await;
 }
 
-/// Waits until none holds the lock or waits for it.
+/// Waits until the lock has no holders and no waiters.
 pub async fn free(locks: &Locks, key: &str) {
     eventually(&format!("{key} is free"), LIMIT, async || {
         let inspection = locks.inspect(key).await.expect("an inspection");

@@ -8,7 +8,8 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Dispatch, Event, Level, Metadata, Subscriber};
 
-/// A subscriber that keeps every event and span, of all crates and levels. For tests on one thread.
+/// A subscriber that keeps every event and span, of all crates and levels. For tests on a single
+/// thread.
 #[derive(Clone, Debug, Default)]
 pub struct Log(Arc<Mutex<Kept>>);
 
@@ -64,11 +65,12 @@ impl Subscriber for Log {
 }
 
 impl Log {
-    /// Keeps all that this thread logs from now on, until the guard goes.
+    /// Keeps everything that this thread logs, until the guard is dropped.
     #[must_use]
     pub fn listen() -> (Self, DefaultGuard) {
-        // Alone, a subscriber of one thread misses events that another thread without one reaches
-        // first: tracing asks only that thread then, and remembers that none is interested.
+        // Without a second subscriber, the subscriber of one thread misses events that another
+        // thread reaches first: tracing consults only that thread then, and caches that nobody is
+        // interested.
         static ANOTHER: OnceLock<Dispatch> = OnceLock::new();
         ANOTHER.get_or_init(|| Dispatch::new(Self::default()));
         let log = Self::default();
@@ -84,18 +86,18 @@ impl Log {
     ///
     /// # Panics
     ///
-    /// If another test that used it has panicked.
+    /// If another test that used the log has panicked.
     pub fn note(&self, text: &str) {
         let mut kept = self.kept();
         kept.text.push_str(text);
         kept.text.push('\n');
     }
 
-    /// All events, spans and notes so far, a line each.
+    /// All events, spans and added lines so far.
     ///
     /// # Panics
     ///
-    /// If another test that used it has panicked.
+    /// If another test that used the log has panicked.
     #[must_use]
     pub fn text(&self) -> String {
         self.kept().text.clone()
@@ -105,7 +107,7 @@ impl Log {
     ///
     /// # Panics
     ///
-    /// If another test that used it has panicked.
+    /// If another test that used the log has panicked.
     #[must_use]
     pub fn lines(&self) -> Vec<(Level, String)> {
         self.kept().events.clone()
@@ -115,7 +117,7 @@ impl Log {
     ///
     /// # Panics
     ///
-    /// If another test that used it has panicked.
+    /// If another test that used the log has panicked.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let kept = self.kept();

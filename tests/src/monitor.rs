@@ -1,4 +1,4 @@
-//! `Monitor`: every command the server runs, in the order in which it runs them.
+//! `Monitor`: every command that the server runs, in order.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -11,24 +11,24 @@ use crate::wire::Wire;
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
-/// A running MONITOR on a connection and a thread of its own: it keeps up while the test's runtime
-/// is busy, paused or blocked.
+/// A running MONITOR on its own connection and thread: it keeps up while the test's runtime is
+/// busy, paused or blocked.
 #[derive(Debug)]
 pub struct Monitor {
     address: SocketAddr,
     connection: TcpStream,
     /// The last command to read, sent by `stop` from another connection.
     end_mark: String,
-    /// The reader, which is `None` once stopped.
+    /// The reader; `None` once stopped.
     reader: Option<JoinHandle<Vec<MonitorLine>>>,
 }
 
 impl Monitor {
-    /// Starts; it will see every command that is sent after this returned.
+    /// Starts; it will see every command sent after this call has returned.
     ///
     /// # Panics
     ///
-    /// If there is no server, or it wants a password.
+    /// If there is no server, or the server requires a password.
     #[must_use]
     pub fn start(address: SocketAddr) -> Self {
         Self::read_by(address, |stream, end_mark| {
@@ -38,7 +38,7 @@ impl Monitor {
         })
     }
 
-    /// Starts, and gives each command to `each` instead of keeping it: for runs that are long.
+    /// Starts, and passes each command to `each` instead of keeping it: for long runs.
     ///
     /// # Panics
     ///
@@ -71,16 +71,16 @@ impl Monitor {
         Self { address, connection, end_mark, reader: Some(reader) }
     }
 
-    /// Stops, and returns everything that ran before this call, in order.
+    /// Stops, and returns all commands that ran before this call, in order.
     ///
     /// If the server has died meanwhile, these are the commands until then.
     ///
     /// # Panics
     ///
-    /// If a line could not be understood.
+    /// If a line cannot be parsed.
     #[must_use]
     pub fn stop(mut self) -> Vec<MonitorLine> {
-        // The reader ends at a command that ran after all others: nothing is left in a buffer.
+        // The reader ends at a command that ran after all others: nothing remains in a buffer.
         let marked = Wire::connect(self.address, ANSWER_LIMIT)
             .and_then(|mut wire| wire.ask(&["ECHO", &self.end_mark]));
         if marked.is_err() {
@@ -99,7 +99,7 @@ impl Drop for Monitor {
 
 fn read_lines(mut stream: BufReader<TcpStream>, end_mark: &str, mut each: impl FnMut(MonitorLine)) {
     let mut bytes = Vec::new();
-    // Line ends inside arguments are escaped: a line is a command.
+    // Line ends inside arguments are escaped: each line is a command.
     while stream.read_until(b'\n', &mut bytes).is_ok_and(|count| count > 0) {
         let Some(text) = bytes.strip_suffix(b"\r\n") else {
             break;

@@ -1,15 +1,15 @@
-//! `MonitorLine`: one command as MONITOR shows it.
+//! `MonitorLine`: a command as shown by MONITOR.
 
 /// The origin of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// A script called it.
+    /// Called by a script.
     Lua,
-    /// A client sent it from this address.
+    /// Sent by a client with this address.
     Client(String),
 }
 
-/// A command that the server ran.
+/// A command run by the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MonitorLine {
     /// The server's clock in microseconds since the epoch.
@@ -18,18 +18,18 @@ pub struct MonitorLine {
     pub database: u32,
     /// The sender of the command.
     pub source: Source,
-    /// The command's name as it was written, and its arguments.
+    /// The command name as written, and its arguments.
     pub args: Vec<Vec<u8>>,
 }
 
 impl MonitorLine {
-    /// Whether it is this command, in upper or lower case.
+    /// Whether this is the given command, in upper or lower case.
     #[must_use]
     pub fn is(&self, command: &str) -> bool {
         self.args.first().is_some_and(|name| name.eq_ignore_ascii_case(command.as_bytes()))
     }
 
-    /// An argument as text, the name being number 0; empty if there are not so many.
+    /// An argument as text, with the command name as number 0; empty if there are fewer.
     #[must_use]
     pub fn text(&self, index: usize) -> String {
         self.args
@@ -41,7 +41,7 @@ impl MonitorLine {
     /// Parses a line without its `+` and line end: `1700000000.123456 [0 lua] "RPUSH" "key"`.
     pub(crate) fn parse(line: &[u8]) -> Option<Self> {
         let open = line.iter().position(|byte| *byte == b'[')?;
-        // The bracket before the first argument: an IPv6 address has some of its own.
+        // The bracket before the first argument: an IPv6 address contains brackets as well.
         let close = line.windows(3).position(|end| end == b"] \"")?;
         let (seconds, micros) =
             std::str::from_utf8(line.get(..open)?).ok()?.trim_end().split_once('.')?;

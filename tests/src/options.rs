@@ -1,4 +1,4 @@
-//! `RedisOptions`: the options with which a `redis-server` starts.
+//! `RedisOptions`: the start options of a `redis-server`.
 
 use std::ffi::OsString;
 
@@ -23,21 +23,21 @@ impl RedisOptions {
         self
     }
 
-    /// Makes a sentinel, with these lines in its configuration file: it writes to the file.
+    /// Makes it a sentinel, with these lines in its configuration file, which it rewrites.
     #[must_use]
     pub fn sentinel(mut self, lines: String) -> Self {
         self.sentinel = Some(lines);
         self
     }
 
-    /// Makes a server of a Redis Cluster that knows at each start the nodes of these lines.
+    /// Makes it a Redis Cluster server that knows the nodes of these lines at each start.
     #[must_use]
     pub fn cluster(mut self, lines: String) -> Self {
         self.cluster = Some(lines);
         self
     }
 
-    /// Sets a variable of the server's environment.
+    /// Sets an environment variable of the server.
     #[must_use]
     pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         self.environment.push((name.to_owned(), value.into()));
@@ -56,7 +56,7 @@ impl RedisOptions {
         self.sentinel.as_deref()
     }
 
-    /// Starts the server on a free port and returns once it answers.
+    /// Starts the server on a free port and returns once it replies.
     ///
     /// # Panics
     ///
@@ -66,7 +66,7 @@ impl RedisOptions {
         RedisServer::start_with(self)
     }
 
-    /// Starts the server on a port claimed earlier, such as one that a client already tries.
+    /// Starts the server on a port claimed earlier, for example a port that a client already tries.
     ///
     /// # Panics
     ///

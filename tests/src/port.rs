@@ -1,25 +1,25 @@
-//! `Port`: a loopback port number that no other test process uses while this one holds it.
+//! `Port`: a loopback port number that no other test process uses until it is dropped.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::ops::Range;
 
-/// The range of ports, below those that kernels give to outgoing connections (from 32 768 on
-/// Linux): such a connection could take the port of a server that is down, and a client that keeps
-/// trying to reconnect to it could even connect to itself.
+/// The range of ports, below the kernel's range for outgoing connections (from 32 768 on Linux):
+/// such a connection could take the port of a stopped server, and a client that keeps reconnecting
+/// to that port could even connect to itself.
 const RANGE: Range<u16> = 12_000..32_000;
 
-/// The distance of the two ports of a node of a Redis Cluster.
+/// The distance between the two ports of a Redis Cluster node.
 const BUS: u16 = 10_000;
 
 /// A loopback port, ours until dropped.
 ///
-/// It stays ours while nothing listens on it, so a server can be killed and come back on it.
+/// It stays ours while nothing listens on it, so a killed server can restart on it.
 #[derive(Debug)]
 pub struct Port {
     number: u16,
-    /// The UDP port of the same number marks the claim between test processes: nothing else here
-    /// uses UDP, and the kernel frees it when the process dies.
+    /// The UDP port of the same number represents the claim between test processes: nothing else
+    /// here uses UDP, and the kernel frees it when the process dies.
     _claim: UdpSocket,
 }
 
@@ -36,8 +36,7 @@ impl Port {
             .expect("a machine has a free loopback port among a thousand tried")
     }
 
-    /// Claims a free port for a node of a Redis Cluster, and the one 10 000 above it, on which it
-    /// speaks to the other nodes.
+    /// Claims a free port for a Redis Cluster node, and the port 10 000 above for its cluster bus.
     ///
     /// # Panics
     ///
@@ -53,7 +52,7 @@ impl Port {
             .expect("a machine has two free loopback ports at that distance among a thousand tried")
     }
 
-    /// The number.
+    /// The port number.
     #[must_use]
     pub fn number(&self) -> u16 {
         self.number
@@ -67,7 +66,7 @@ impl Port {
 
     fn claim(number: u16) -> Option<Self> {
         let claim = UdpSocket::bind((Ipv4Addr::LOCALHOST, number)).ok()?;
-        // A server that is no test of ours may listen there. Binding would tell too, but a child
+        // A server outside of these tests may listen there. Binding would show it too, but a child
         // started meanwhile by another thread would keep the port bound until its exec.
         let taken = TcpStream::connect((Ipv4Addr::LOCALHOST, number)).is_ok();
         (!taken).then_some(Self { number, _claim: claim })

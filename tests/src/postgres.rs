@@ -1,4 +1,4 @@
-//! `Postgres`: a PostgreSQL of the run's own, on a free loopback port.
+//! `Postgres`: a PostgreSQL server started for the run, on a free loopback port.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -8,39 +8,39 @@ use std::time::{Duration, Instant};
 
 use crate::{Leash, Port};
 
-/// The limit of sessions: one for each task that holds or waits, and some more.
+/// The session limit: one per holding or waiting task, and some more.
 const SESSIONS: &str = "max_connections=600";
 const USER: &str = "postgres";
-/// The time for a start: a machine that compiles next to the tests is slow to start processes.
+/// The start timeout: a machine that compiles next to the tests is slow to start processes.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// A running server, stopped on drop and also if the test process dies.
 #[derive(Debug)]
 pub struct Postgres {
     child: Child,
-    /// The leash, which is `None` only while the server is being stopped.
+    /// The leash; `None` only while the server is being stopped.
     leash: Option<Leash>,
     port: Port,
     directory: PathBuf,
 }
 
 impl Postgres {
-    /// Starts the server that is installed.
+    /// Starts the installed server.
     ///
     /// # Panics
     ///
-    /// If none is installed, or it does not start.
+    /// If no server is installed, or it does not start.
     #[must_use]
     pub fn installed() -> Self {
         let programs = programs().expect("PostgreSQL is installed: scripts/setup --postgres");
         Self::start(&programs).expect("the PostgreSQL that is installed starts")
     }
 
-    /// Starts the server of a folder of PostgreSQL's programs; returns once it answers.
+    /// Starts the server from a folder of PostgreSQL programs; returns once it replies.
     ///
     /// # Errors
     ///
-    /// The reason why it does not start, as a sentence.
+    /// Why it does not start, as a sentence.
     pub fn start(programs: &Path) -> Result<Self, String> {
         let port = Port::free();
         let name = format!("lock-postgres-{}-{}", std::process::id(), port.number());
@@ -86,19 +86,19 @@ impl Postgres {
         Err(format!("postgres did not answer within {START_LIMIT:?}"))
     }
 
-    /// The address at which it listens.
+    /// The listening address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.port.address()
     }
 
-    /// The URL of the server, at its address or at that of a proxy.
+    /// The URL of the server, at its own address or a proxy's.
     #[must_use]
     pub fn url(&self, address: SocketAddr) -> String {
         format!("postgres://{USER}@{address}/{USER}")
     }
 
-    /// The process id of the server; its sessions are children of that.
+    /// The process id of the server; its sessions are child processes.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -107,7 +107,7 @@ impl Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        // PostgreSQL's own way to stop at once: a killed server would leave its sessions and their
+        // PostgreSQL's own immediate shutdown: a killed server would leave its sessions and their
         // memory for a while.
         let pid = self.child.id().to_string();
         let _ = Command::new("kill").args(["-QUIT", &pid]).status();
@@ -117,7 +117,7 @@ impl Drop for Postgres {
     }
 }
 
-/// The folder of the newest version's programs, which Debian does not put on PATH.
+/// The program folder of the newest version, which Debian does not put on PATH.
 fn programs() -> Option<PathBuf> {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut versions: Vec<(u32, PathBuf)> = versions

@@ -1,4 +1,4 @@
-//! `RedisProcess`: one run of a `redis-server` child, from its start until it is killed.
+//! `RedisProcess`: a `redis-server` child, from its start until it is killed.
 
 use std::env;
 use std::fs;
@@ -12,29 +12,29 @@ use std::time::{Duration, Instant};
 use crate::wire::Wire;
 use crate::{Leash, Port, RedisOptions};
 
-/// The time for a start: a machine that compiles next to the tests is slow to start processes.
+/// The start timeout: a machine that compiles next to the tests is slow to start processes.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// A running child, with its scratch directory.
 #[derive(Debug)]
 pub(crate) struct RedisProcess {
     child: Child,
-    /// The leash, which is `None` only while the child is being killed.
+    /// The leash; `None` only while the child is being killed.
     leash: Option<Leash>,
     directory: PathBuf,
 }
 
-/// The reason why a child did not come up.
+/// Why a child did not start.
 #[derive(Debug)]
 pub(crate) enum StartError {
     /// Another process listens on the port: try another.
     PortTaken,
-    /// Anything else went wrong; with the server's log.
+    /// Anything else; with the server's log.
     Failed(String),
 }
 
 impl RedisProcess {
-    /// Starts a child; returns once it answers commands.
+    /// Starts a child; returns once it replies to commands.
     pub(crate) fn start(options: &RedisOptions, port: &Port) -> Result<Self, StartError> {
         let directory = scratch_directory(port);
         let log = fs::File::create(directory.join("log")).expect("scratch files can be written");
@@ -89,10 +89,10 @@ impl RedisProcess {
         self.child.id()
     }
 
-    /// Waits until this very child answers: a stranger on the same port would answer as well.
+    /// Waits until this child replies: a stranger on the same port would reply as well.
     fn await_answer(&mut self, options: &RedisOptions, port: &Port) -> Result<(), StartError> {
         let own_id = format!("process_id:{}\r\n", self.child.id());
-        // A sentinel has nothing to load, and says nothing of it.
+        // A sentinel has nothing to load, and does not log it.
         let is_loaded =
             |info: &str| options.sentinel_lines().is_some() || info.contains("\nloading:0\r");
         let deadline = Instant::now() + START_LIMIT;
@@ -138,7 +138,7 @@ fn ask_info(options: &RedisOptions, port: &Port) -> io::Result<String> {
     wire.ask(&["INFO"])
 }
 
-/// Makes an empty directory of this run; the claim on the port makes its name unique.
+/// Creates an empty directory for this run; the port claim makes its name unique.
 fn scratch_directory(port: &Port) -> PathBuf {
     let name = format!("lock-tests-{}-{}", std::process::id(), port.number());
     let directory = env::temp_dir().join(name);

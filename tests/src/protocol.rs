@@ -1,5 +1,5 @@
-//! The protocol on a server, without a store between: scripts by their calls, and all that a server
-//! keeps of one lock as the state of the function that says the same.
+//! The protocol on a server, without a store in between: scripts and their calls, and everything
+//! that a server stores about a lock as the state of the equivalent function.
 
 mod call;
 pub mod queue;
@@ -7,5 +7,5 @@ pub mod redisson;
 
 pub use call::{Script, answers, ask, by_script, error_of, layout, run};
 
-/// The first part of the channels on which nodes are told of grants.
+/// The prefix of the channels that notify nodes of grants.
 pub const PREFIX: &str = "lockcore";

@@ -28,14 +28,14 @@ use shared::{Shared, lock};
 /// The bound of an action that takes no time, such as closing a socket.
 const AT_ONCE: Duration = Duration::from_secs(10);
 
-/// The connections that a fault concerns.
+/// The connections affected by a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connections {
     /// Every connection.
     All,
     /// Connections that have sent a SUBSCRIBE (or PSUBSCRIBE, SSUBSCRIBE).
     Subscriptions,
-    /// Connections that have not, new ones included.
+    /// Connections without a SUBSCRIBE, including new ones.
     Commands,
 }
 
@@ -49,28 +49,28 @@ impl Connections {
     }
 }
 
-/// The direction that a fault concerns.
+/// The direction affected by a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// The direction from the client to the server.
+    /// From the client to the server.
     Requests,
-    /// The direction from the server to the client, messages of subscriptions included.
+    /// From the server to the client, including messages of subscriptions.
     Replies,
-    /// Both directions: the look of a half-open connection.
+    /// Both directions: like a half-open connection.
     Both,
 }
 
-/// A proxy on a loopback port of its own. Each method takes effect before it returns.
+/// A proxy on its own loopback port. Each method takes effect before it returns.
 ///
-/// It runs on a thread of its own, so it works on while the test's runtime is blocked, paused or
+/// It runs on a dedicated thread, so it continues while the test's runtime is blocked, paused or
 /// gone. Requests and replies are passed on whole: only [`cut_request`](Self::cut_request) and
-/// [`cut_reply`](Self::cut_reply) fall into the middle of one.
+/// [`cut_reply`](Self::cut_reply) strike in the middle.
 pub struct Proxy {
     port: Port,
     shared: Arc<Shared>,
     /// The listener, which accepts connections; `None` while they are refused.
     listener: Mutex<Option<Listener>>,
-    /// The runtime, which is `None` only while dropping.
+    /// The runtime; `None` only while dropping.
     runtime: Option<Runtime>,
 }
 
@@ -106,50 +106,49 @@ impl Proxy {
         self.port.address()
     }
 
-    /// The number of connections that were accepted since the start.
+    /// The number of connections accepted since the start.
     #[must_use]
     pub fn accepted(&self) -> u64 {
         self.shared.accepted()
     }
 
-    /// The number of such connections that are open.
+    /// The number of open connections of this kind.
     #[must_use]
     pub fn open(&self, which: Connections) -> usize {
         self.shared.matching(which).len()
     }
 
-    /// The number of requests that were passed on to the server since the start; fixed while
-    /// frozen.
+    /// The number of requests passed on to the server since the start; constant while frozen.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.shared.requests.load(Ordering::SeqCst)
     }
 
-    /// The number of replies and messages that were passed on to clients since the start; fixed
-    /// while frozen.
+    /// The number of replies and messages passed on to clients since the start; constant while
+    /// frozen.
     #[must_use]
     pub fn replies(&self) -> u64 {
         self.shared.replies.load(Ordering::SeqCst)
     }
 
-    /// Cuts every connection, as [`cut`](Self::cut).
+    /// Cuts every connection, like [`cut`](Self::cut).
     pub async fn cut_all(&self) -> usize {
         self.cut(Connections::All).await
     }
 
-    /// Cuts the connections that have sent a SUBSCRIBE, as [`cut`](Self::cut).
+    /// Cuts the connections that have sent a SUBSCRIBE, like [`cut`](Self::cut).
     pub async fn cut_subscriptions(&self) -> usize {
         self.cut(Connections::Subscriptions).await
     }
 
-    /// Cuts the connections that have sent no SUBSCRIBE, as [`cut`](Self::cut).
+    /// Cuts the connections that have sent no SUBSCRIBE, like [`cut`](Self::cut).
     pub async fn cut_commands(&self) -> usize {
         self.cut(Connections::Commands).await
     }
 
     /// Cuts the connections, on both sides; returns their number.
     ///
-    /// Their sockets are closed when this returns; the server needs a moment to notice.
+    /// Their sockets are closed on return; the server needs a moment to notice.
     pub async fn cut(&self, which: Connections) -> usize {
         let connections = self.shared.matching(which);
         connections.iter().for_each(|connection| connection.cut());
@@ -159,17 +158,21 @@ impl Proxy {
         connections.len()
     }
 
-    /// Stops all frames that flow that way on such connections, new ones included, until
+    /// Stops all frames in that direction on such connections, including new ones, until
     /// [`thaw`](Self::thaw). The proxy keeps them meanwhile.
+    ///
+    /// With [`Flow::Replies`] the server executes requests, and the client receives the replies on
+    /// thaw.
     ///
     /// With [`Flow::Replies`] the server executes requests, and the client hears of it on thaw.
     ///
     /// # Panics
     ///
-    /// If a frame is on its way to a receiver that does not read.
+    /// If a frame is in flight to a receiver that does not read.
     pub async fn freeze(&self, which: Connections, flow: Flow) {
         let shared = self.shared.clone();
-        // The wait is on the proxy's runtime, for its clock: the test's may be paused.
+        // The wait runs on the proxy's runtime because of its clock: the test's clock may be
+        // paused.
         self.runtime()
             .spawn(async move { timeout(AT_ONCE, shared.gates.close(which, flow)).await })
             .await
@@ -178,13 +181,13 @@ impl Proxy {
     }
 
     /// Ends every [`freeze`](Self::freeze) and [`hold_replies`](Self::hold_replies): the kept
-    /// frames flow on, in order.
+    /// frames are passed on, in order.
     pub fn thaw(&self) {
         self.shared.gates.open(Connections::All, Flow::Both);
     }
 
     /// Holds all replies to commands, until [`release_replies`](Self::release_replies): the server
-    /// executes, and no client hears of it. Messages of subscriptions still arrive.
+    /// executes, but no client receives a reply. Messages of subscriptions still arrive.
     ///
     /// # Panics
     ///
@@ -193,65 +196,65 @@ impl Proxy {
         self.freeze(Connections::Commands, Flow::Replies).await;
     }
 
-    /// Ends [`hold_replies`](Self::hold_replies): the replies flow on, in order.
+    /// Ends [`hold_replies`](Self::hold_replies): the replies are passed on, in order.
     pub fn release_replies(&self) {
         self.shared.gates.open(Connections::Commands, Flow::Replies);
     }
 
-    /// Loses the reply to the very next request on any command connection, as
+    /// Loses the reply to the very next request on any command connection, like
     /// [`lose_reply`](Self::lose_reply).
     ///
-    /// On a new connection that is the client library's introduction: to hit a certain command, use
+    /// On a new connection that is the client library's handshake: to hit a specific command, use
     /// `lose_reply`.
     pub fn drop_next_reply(&self) -> Fault {
         self.lose_reply(|_| true)
     }
 
-    /// Loses the next such request: the connection is cut, and the server has not seen it.
+    /// Loses the next matching request: the connection is cut, and the server has not received it.
     pub fn lose_request(&self, matching: impl Fn(&Request) -> bool + Send + 'static) -> Fault {
         self.shared.arm(Action::LoseRequest, matching)
     }
 
-    /// Holds the next such request, and all requests after it on its connection, back from the
-    /// server until it is released. The server gets them even if the client has gone away since.
+    /// Holds the next matching request and all requests after it on its connection until released.
+    /// The server receives them even if the client has gone away since.
     pub fn hold_request(&self, matching: impl Fn(&Request) -> bool + Send + 'static) -> Fault {
         self.shared.arm(Action::HoldRequest, matching)
     }
 
-    /// Loses the reply to the next such request: the server has executed it, the reply is
+    /// Loses the reply to the next matching request: the server has executed it, the reply is
     /// swallowed, and the connection is cut.
     ///
-    /// Replies are told apart only on connections that never subscribed.
+    /// Replies can be distinguished only on connections that never subscribed.
     pub fn lose_reply(&self, matching: impl Fn(&Request) -> bool + Send + 'static) -> Fault {
         self.shared.arm(Action::LoseReply, matching)
     }
 
-    /// Swallows the reply to the next such request, and passes on all else: later replies reach the
-    /// client as if they were those to earlier requests.
+    /// Swallows the reply to the next matching request, and passes on everything else: the client
+    /// takes later replies for replies to earlier requests.
     ///
-    /// Replies are told apart only on connections that never subscribed.
+    /// Replies can be distinguished only on connections that never subscribed.
     pub fn swallow_reply(&self, matching: impl Fn(&Request) -> bool + Send + 'static) -> Fault {
         self.shared.arm(Action::SwallowReply, matching)
     }
 
-    /// Holds the reply to the next such request, and all replies after it on its connection, until
-    /// it is released: the server has executed the request.
+    /// Holds the reply to the next matching request, and all replies after it on its connection,
+    /// until released: the server has executed the request.
     ///
-    /// Replies are told apart only on connections that never subscribed.
+    /// Replies can be distinguished only on connections that never subscribed.
     pub fn hold_reply(&self, matching: impl Fn(&Request) -> bool + Send + 'static) -> Fault {
         self.shared.arm(Action::HoldReply, matching)
     }
 
-    /// Changes nothing, and has struck once the next such request is answered. If its connection
-    /// ends before that, it never strikes.
+    /// Changes nothing, and has struck once the next matching request has a reply. If its
+    /// connection ends before that, it never strikes.
     ///
-    /// Replies are told apart only on connections that never subscribed.
+    /// Replies can be distinguished only on connections that never subscribed.
     pub fn notice_reply(&self, matching: impl Fn(&Request) -> bool + Send + 'static) -> Fault {
         self.shared.arm(Action::NoticeReply, matching)
     }
 
-    /// Cuts the connection within the next such request, after `at` bytes of it (counted round, so
-    /// that it is never whole): the server cannot have run it.
+    /// Cuts the connection within the next matching request, after `at` bytes of it (modulo its
+    /// length, so that it is never whole): the server cannot have run it.
     pub fn cut_request(
         &self,
         at: usize,
@@ -260,10 +263,10 @@ impl Proxy {
         self.shared.arm(Action::CutRequest(at), matching)
     }
 
-    /// Cuts the connection within the reply to the next such request, after `at` bytes of it
-    /// (counted round): the server has executed it.
+    /// Cuts the connection within the reply to the next matching request, after `at` bytes of it
+    /// (modulo its length): the server has executed it.
     ///
-    /// Replies are told apart only on connections that never subscribed.
+    /// Replies can be distinguished only on connections that never subscribed.
     pub fn cut_reply(
         &self,
         at: usize,
@@ -272,21 +275,21 @@ impl Proxy {
         self.shared.arm(Action::CutReply(at), matching)
     }
 
-    /// Runs the next such request twice, the second time on another connection, before its reply
-    /// is passed on. For servers without a password.
+    /// Runs the next matching request twice, the second time on another connection, before its
+    /// reply is passed on. For servers without a password.
     ///
-    /// Replies are told apart only on connections that never subscribed.
+    /// Replies can be distinguished only on connections that never subscribed.
     pub fn repeat(&self, matching: impl Fn(&Request) -> bool + Send + 'static) -> Fault {
         self.shared.arm(Action::CopyAtOnce, matching)
     }
 
-    /// Keeps a copy of the next such request, which runs on another connection when it is released,
+    /// Keeps a copy of the next matching request, which runs on another connection when released,
     /// whatever has happened since. For servers without a password.
     pub fn repeat_later(&self, matching: impl Fn(&Request) -> bool + Send + 'static) -> Fault {
         self.shared.arm(Action::CopyLater, matching)
     }
 
-    /// Refuses new connections, as a server that is down; open ones are not touched.
+    /// Refuses new connections, like a stopped server; open connections are not affected.
     ///
     /// # Panics
     ///
@@ -306,7 +309,7 @@ impl Proxy {
     ///
     /// # Panics
     ///
-    /// If the port cannot be listened on.
+    /// If the proxy cannot listen on the port.
     pub fn accept(&self) {
         let _context = self.runtime().enter();
         lock(&self.listener)

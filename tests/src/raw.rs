@@ -1,4 +1,4 @@
-//! `Raw`: a plain connection for assertions on the content of Redis, and for preparing it.
+//! `Raw`: a plain connection to prepare the content of Redis, and for assertions on it.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, Pipeline, RedisResult, cmd};
 
-/// A connection of the test's own. Its methods panic on errors, except [`try_ask`](Raw::try_ask).
+/// A test's own connection. Its methods panic on errors, except [`try_ask`](Raw::try_ask).
 #[derive(Clone)]
 pub struct Raw {
     connection: MultiplexedConnection,
@@ -39,7 +39,7 @@ impl Raw {
     ///
     /// # Panics
     ///
-    /// If it fails, or its reply is no `T`.
+    /// If the command fails, or its reply is no `T`.
     pub async fn ask<T: FromRedisValue>(&mut self, command: &Cmd) -> T {
         match self.try_ask(command).await {
             Ok(reply) => reply,
@@ -50,7 +50,7 @@ impl Raw {
         }
     }
 
-    /// Runs any command that may fail.
+    /// Runs any command; it may fail.
     ///
     /// # Errors
     ///
@@ -63,14 +63,14 @@ impl Raw {
     ///
     /// # Panics
     ///
-    /// If a command of it fails.
+    /// If a command in it fails.
     pub async fn run(&mut self, pipeline: &Pipeline) {
         let result = pipeline.exec_async(&mut self.connection).await;
         result.unwrap_or_else(|error| panic!("{error}, in reply to a pipeline"));
     }
 
-    /// The names of the keys that match a pattern, sorted; without those of nodes, which come and
-    /// go by themselves.
+    /// The names of the keys that match a pattern, sorted, without node keys, which come and go by
+    /// themselves.
     pub async fn keys(&mut self, pattern: &str) -> Vec<String> {
         let mut keys: Vec<String> = self.ask(cmd("KEYS").arg(pattern)).await;
         keys.retain(|key| !key.starts_with("lock:node:"));
@@ -115,7 +115,7 @@ impl Raw {
         self.ask(cmd("GET").arg(key)).await
     }
 
-    /// Publishes a message; returns the number of subscribers that got it.
+    /// Publishes a message; returns the number of subscribers that received it.
     pub async fn publish(&mut self, channel: &str, message: &str) -> usize {
         self.ask(cmd("PUBLISH").arg(channel).arg(message)).await
     }
@@ -126,11 +126,11 @@ impl Raw {
         count
     }
 
-    /// Kills the connection on which the one node of this server sends its commands.
+    /// Kills the command connection of the only node of this server.
     ///
     /// # Panics
     ///
-    /// If there is none.
+    /// If there is no such connection.
     pub async fn kill_the_command_connection(&mut self) {
         let clients: String = self.ask(cmd("CLIENT").arg("LIST").arg("TYPE").arg("normal")).await;
         let node = clients.lines().find(|client| client.contains(" name=lockcore:"));
@@ -144,7 +144,7 @@ impl Raw {
         self.ask(cmd("CONFIG").arg("SET").arg(name).arg(value)).await
     }
 
-    /// Makes the server forget every script (SCRIPT FLUSH).
+    /// Makes the server drop every script (SCRIPT FLUSH).
     pub async fn flush_scripts(&mut self) {
         self.ask(cmd("SCRIPT").arg("FLUSH")).await
     }

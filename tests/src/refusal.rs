@@ -4,7 +4,8 @@ use std::fmt::Debug;
 
 use proto::{LockErrorKind, StoreError};
 
-/// Checks for a typed error and no change: `content` is compared with the content before.
+/// Checks that there is a typed error and no change: `content` is compared with the earlier
+/// content.
 ///
 /// # Errors
 ///

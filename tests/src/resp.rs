@@ -1,4 +1,4 @@
-//! RESP, Redis' wire format: just enough of it to find the end of a frame and the words of a
+//! RESP, the wire format of Redis: just enough of it to find the end of a frame and the words of a
 //! request.
 
 /// The bytes of a request.
@@ -14,7 +14,7 @@ pub(crate) fn request(args: &[&str]) -> Vec<u8> {
 /// incomplete.
 pub(crate) fn frame_length(bytes: &[u8]) -> Option<usize> {
     let line = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
-    // A frame's first line is followed by so many bytes, or so many frames.
+    // A frame's first line announces this many bytes, or this many frames.
     let frames = match bytes[0] {
         b'$' | b'!' | b'=' => {
             // -1 is a null: nothing follows.
@@ -29,7 +29,7 @@ pub(crate) fn frame_length(bytes: &[u8]) -> Option<usize> {
     (0..frames).try_fold(line, |end, _| Some(end + frame_length(&bytes[end..])?))
 }
 
-/// Whether a frame from the server answers no request, but was pushed.
+/// Whether a frame from the server is pushed, not a reply.
 pub(crate) fn is_push(frame: &[u8]) -> bool {
     frame.first() == Some(&b'>')
 }
@@ -53,7 +53,7 @@ pub(crate) fn arguments(frame: &[u8]) -> Vec<Vec<u8>> {
     args
 }
 
-/// The count in a frame's first line; none for the -1 of a null.
+/// The count in a frame's first line; `None` for the -1 of a null.
 fn number(bytes: &[u8]) -> Option<usize> {
     let end = bytes.iter().position(|byte| *byte == b'\r')?;
     std::str::from_utf8(bytes.get(1..end)?).ok()?.parse().ok()

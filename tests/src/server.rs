@@ -1,4 +1,4 @@
-//! `RedisServer`: a `redis-server` of the tests' own, on a free loopback port.
+//! `RedisServer`: a `redis-server` started for the tests, on a free loopback port.
 
 use std::net::SocketAddr;
 
@@ -14,12 +14,12 @@ use crate::{Port, RedisOptions, signal};
 pub struct RedisServer {
     options: RedisOptions,
     port: Port,
-    /// The process, which is `None` between `kill` and `restart`.
+    /// The process; `None` between `kill` and `restart`.
     process: Option<RedisProcess>,
 }
 
 impl RedisServer {
-    /// Starts a server with the default options and returns once it answers.
+    /// Starts a server with the default options and returns once it replies.
     ///
     /// # Panics
     ///
@@ -29,7 +29,7 @@ impl RedisServer {
         Self::options().start()
     }
 
-    /// The options for a server that is not a default one.
+    /// The options for a server with other settings.
     #[must_use]
     pub fn options() -> RedisOptions {
         RedisOptions::default()
@@ -55,13 +55,13 @@ impl RedisServer {
         server
     }
 
-    /// The major and minor version: tests expect other answers of an older server.
+    /// The major and minor version: tests expect different replies from older servers.
     #[must_use]
     pub fn version(&self) -> (u32, u32) {
         process::version()
     }
 
-    /// The address on which it listens, also while it is down.
+    /// The listening address, also while the server is down.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.port.address()
@@ -95,12 +95,13 @@ impl RedisServer {
         self.process.as_ref().expect("the server is up").pid()
     }
 
-    /// Kills it (SIGKILL); it is gone when this returns. If it is down already, nothing happens.
+    /// Kills the server (SIGKILL); it is gone when this returns. If the server is down already,
+    /// nothing happens.
     pub fn kill(&mut self) {
         self.process = None;
     }
 
-    /// Starts it again on the same port, empty, killing it first if it is up.
+    /// Starts the server again on the same port, empty, killing it first if it is up.
     ///
     /// # Panics
     ///
@@ -114,12 +115,12 @@ impl RedisServer {
         }
     }
 
-    /// Stops it (SIGSTOP): connections stay open and are accepted, nothing is answered.
+    /// Stops the server (SIGSTOP): connections stay open and are accepted, but nothing is replied.
     pub fn freeze(&self) {
         signal::stop(self.pid());
     }
 
-    /// Lets a frozen server go on (SIGCONT).
+    /// Resumes a frozen server (SIGCONT).
     pub fn thaw(&self) {
         signal::resume(self.pid());
     }

@@ -9,19 +9,19 @@ use std::{env, process};
 
 use crate::{RedisOptions, RedisServer};
 
-/// The library that stands between the server and the machine's clock.
+/// The library between the server and the machine's clock.
 const SOURCE: &str = include_str!("server_clock/clock.c");
 
-/// A clock, and the server that goes by it. The server's timers stay on the monotonic clock.
+/// The clock of a server. The server's timers stay on the monotonic clock.
 #[derive(Debug)]
 pub struct ServerClock {
     directory: PathBuf,
-    /// The seconds by which it is ahead, where the server reads them.
+    /// How many seconds it is ahead, in the file read by the server.
     ahead: File,
 }
 
 impl ServerClock {
-    /// Starts a server that goes by a clock of its own, at first as the machine's.
+    /// Starts a server with its own clock, at first the same as the machine's.
     ///
     /// # Panics
     ///
@@ -44,7 +44,7 @@ impl ServerClock {
         (options.start(), clock)
     }
 
-    /// Sets it so many seconds ahead of the machine's.
+    /// Sets the clock `ahead` seconds ahead of the machine's.
     ///
     /// # Panics
     ///

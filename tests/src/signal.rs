@@ -11,12 +11,12 @@ pub fn kill(pid: u32) {
     send(pid, Signal::KILL);
 }
 
-/// Asks the process to end (SIGTERM).
+/// Requests the process to end (SIGTERM).
 pub fn terminate(pid: u32) {
     send(pid, Signal::TERM);
 }
 
-/// Interrupts the process (SIGINT), as Ctrl-C does.
+/// Interrupts the process (SIGINT), like Ctrl-C.
 pub fn interrupt(pid: u32) {
     send(pid, Signal::INT);
 }
@@ -31,12 +31,12 @@ pub fn stop(pid: u32) {
     await_change(pid, WaitIdOptions::STOPPED, "stopped");
 }
 
-/// Stops this process itself (SIGSTOP), until another one lets it go on.
+/// Stops this process itself (SIGSTOP), until another process resumes it.
 pub fn stop_self() {
     send(std::process::id(), Signal::STOP);
 }
 
-/// Lets a stopped child of this process go on (SIGCONT); it runs again when this returns.
+/// Resumes a stopped child of this process (SIGCONT); it runs again when this returns.
 ///
 /// # Panics
 ///
@@ -46,7 +46,7 @@ pub fn resume(pid: u32) {
     await_change(pid, WaitIdOptions::CONTINUED, "continued");
 }
 
-/// Lets a child of this process go on (SIGCONT) if it is stopped; it may also have ended.
+/// Resumes a child of this process (SIGCONT) if it is stopped; it may also have ended.
 pub fn go_on(pid: u32) {
     send(pid, Signal::CONT);
 }
@@ -57,8 +57,8 @@ fn send(pid: u32, signal: Signal) {
     }
 }
 
-/// Waits until this signal has taken effect, by asking the kernel: it does so some time after it
-/// was sent.
+/// Waits until this signal has taken effect, by querying the kernel: signals take effect some time
+/// after they are sent.
 fn await_change(pid: u32, change: WaitIdOptions, name: &str) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while Instant::now() < deadline {

@@ -7,7 +7,7 @@ use redis::cmd;
 
 use crate::{Raw, RedisOptions, RedisServer, eventually, eventually_some};
 
-/// The name of the primary at the sentinels.
+/// The sentinels' name of the primary.
 const NAME: &str = "locks";
 const SERVERS: usize = 3;
 const SENTINELS: usize = 3;
@@ -15,7 +15,7 @@ const SENTINELS: usize = 3;
 /// processor for 2 s does nothing for 30 s.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Three servers of which one is the primary, and three sentinels, all on loopback.
+/// A primary with two replicas, and three sentinels, all on loopback.
 #[derive(Debug)]
 pub struct Watched {
     servers: Vec<RedisServer>,
@@ -23,17 +23,17 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Starts them with `options` for each server, and returns when all know each other.
+    /// Starts the servers with `options` for each, and returns when all know each other.
     ///
     /// # Panics
     ///
-    /// If one does not come up, or they do not find each other in time.
+    /// If a server does not come up, or the servers do not find each other in time.
     pub async fn start(options: RedisOptions) -> Self {
         Self::start_with(options, "", |_| RedisOptions::default()).await
     }
 
-    /// Starts them in the same way, with `more` lines for the files of the sentinels, and options
-    /// for each of them by its number.
+    /// Starts the servers in the same way, with `more` lines for the sentinel files, and options
+    /// for each server by index.
     ///
     /// # Panics
     ///
@@ -86,7 +86,7 @@ impl Watched {
         format!("redis+sentinel://{}/{NAME}", addresses.join(","))
     }
 
-    /// A server, by its number; 0 is the first primary.
+    /// A server, by index; 0 is the first primary.
     pub fn server(&mut self, number: usize) -> &mut RedisServer {
         &mut self.servers[number]
     }
@@ -96,11 +96,11 @@ impl Watched {
         Raw::connect(&self.servers[number].url()).await
     }
 
-    /// Waits until another server than `old` is the primary; returns its number.
+    /// Waits until another server than `old` is the primary; returns its index.
     ///
     /// # Panics
     ///
-    /// If none is in time.
+    /// If no other server is the primary in time.
     pub async fn promoted(&self, old: usize) -> usize {
         eventually_some("another server is promoted", LIMIT, async || {
             for (number, server) in self.servers.iter().enumerate() {
@@ -117,7 +117,7 @@ impl Watched {
     ///
     /// # Panics
     ///
-    /// If one does not in time.
+    /// If a sentinel does not in time.
     pub async fn until_named(&self, number: usize) {
         eventually("every sentinel names the new primary", LIMIT, async || {
             self.named().await == Some(number)
@@ -125,7 +125,10 @@ impl Watched {
         .await;
     }
 
-    /// Waits until the sentinels agree on a primary that is well for all; returns its number.
+    /// Waits until the sentinels agree on a primary that is well for all; returns its index.
+    ///
+    /// From now on no failover happens by itself: on an overloaded machine, a second failover may
+    /// follow, and lose writes that the primary in between has just acknowledged.
     ///
     /// From now on no failover comes by itself: on a machine with too much to do, one may follow
     /// another, and takes back writes that the primary in between has just acknowledged.
@@ -167,28 +170,28 @@ impl Watched {
         .await;
     }
 
-    /// Makes the sentinels put another server in the place of the primary, all of them alive.
+    /// Makes the sentinels promote another server while all are alive.
     ///
     /// # Panics
     ///
-    /// If they do not.
+    /// If the sentinels do not.
     pub async fn fail_over(&self, old: usize) -> usize {
         let mut sentinel = Raw::connect(&self.sentinels[0].url()).await;
         eventually("a failover begins", LIMIT, async || {
-            // Refused while another one is going on, or no replica is good enough yet.
+            // Refused during another failover, or while no replica is good enough.
             sentinel.try_ask::<()>(cmd("SENTINEL").arg("FAILOVER").arg(NAME)).await.is_ok()
         })
         .await;
         self.promoted(old).await
     }
 
-    /// Waits until both others have all that the primary has, and the sentinels say so, too.
-    /// Returns the number of the primary: on a machine with too much to do, the sentinels may have
-    /// put another in its place once more.
+    /// Waits until both replicas have all data of the primary, and the sentinels report so, too.
+    /// Returns the index of the primary: on an overloaded machine, the sentinels may have promoted
+    /// another server again.
     ///
     /// # Panics
     ///
-    /// If they have not in time.
+    /// If it takes too long.
     pub async fn in_step(&self) -> usize {
         let primary = eventually_some("both replicas follow", LIMIT, async || {
             let primary = self.named().await?;
@@ -202,7 +205,7 @@ impl Watched {
         primary
     }
 
-    /// The number of the server that all sentinels name as the primary, once they agree.
+    /// The index of the server that all sentinels name as the primary, once they agree.
     async fn named(&self) -> Option<usize> {
         let mut named = None;
         for sentinel in &self.sentinels {
@@ -244,8 +247,7 @@ async fn role(server: &RedisServer) -> Option<String> {
     redis::from_redis_value_ref(role.first()?).ok()
 }
 
-/// The number of replicas that have all that this primary has, once it is `wanted` or after half a
-/// second.
+/// How many replicas have all data of this primary, once there are `wanted` or after half a second.
 pub async fn followers(primary: &mut Raw, wanted: usize) -> usize {
     let _ = primary.try_ask::<()>(cmd("SET").arg("in-step").arg(1).arg("PX").arg(1)).await;
     primary.try_ask(cmd("WAIT").arg(wanted).arg(500)).await.unwrap_or(0)

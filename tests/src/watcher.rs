@@ -1,17 +1,17 @@
-//! `Watcher`: a tool that subscribes to everything, as an APM agent or a graphical client does.
+//! `Watcher`: a tool that subscribes to everything, like an APM agent or a graphical client.
 
 use std::fmt;
 
 use redis::Client;
 use redis::aio::PubSub;
 
-/// Listens to every channel until it is dropped. `PUBLISH` counts it as a receiver of each message.
+/// Subscribes to every channel until dropped. `PUBLISH` counts it as a receiver of each message.
 pub struct Watcher {
     _subscription: PubSub,
 }
 
 impl Watcher {
-    /// Starts; it has subscribed when this returns.
+    /// Starts; the subscription is active on return.
     ///
     /// # Panics
     ///

@@ -1,5 +1,4 @@
-//! `Wire`: a blocking connection to Redis that speaks in raw frames, with no client library
-//! between.
+//! `Wire`: a blocking connection to Redis with raw frames and no client library in between.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -7,7 +6,7 @@ use std::time::Duration;
 
 use crate::resp;
 
-/// One raw connection.
+/// A raw connection.
 pub(crate) struct Wire {
     stream: BufReader<TcpStream>,
 }
@@ -21,7 +20,7 @@ impl Wire {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    /// Sends one request and reads its reply: the text of a simple or bulk string, or of an error.
+    /// Sends a request and reads its reply: the text of a simple or bulk string, or of an error.
     pub(crate) fn ask(&mut self, args: &[&str]) -> io::Result<String> {
         self.stream.get_mut().write_all(&resp::request(args))?;
         let mut line = String::new();

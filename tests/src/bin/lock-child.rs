@@ -23,7 +23,7 @@ type Guards = Arc<Mutex<HashMap<String, LockGuard>>>;
 
 fn say(line: &str) {
     let mut output = std::io::stdout().lock();
-    // The reader has gone: the test is over.
+    // The reader is gone: the test is over.
     if writeln!(output, "{line}").and_then(|()| output.flush()).is_err() {
         std::process::exit(0);
     }
@@ -34,7 +34,8 @@ async fn main() {
     let url = std::env::args().nth(1).expect("usage: lock-child URL [peers]");
     let peers = std::env::args().nth(2).as_deref() == Some("peers");
     let (lines, mut input) = mpsc::unbounded_channel();
-    // A thread of its own: a blocking read on the runtime's pool would keep it from ending.
+    // On a dedicated thread: a blocking read in the runtime's pool would keep the runtime from
+    // ending.
     std::thread::spawn(move || {
         for line in std::io::stdin().lock().lines().map_while(Result::ok) {
             let _ = lines.send(line);

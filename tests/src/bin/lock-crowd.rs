@@ -1,9 +1,9 @@
 //! A child process with many waiters on one lock: `lock-crowd URL KEY NAME COUNT`.
 //!
-//! The program writes `ready` once connected, and starts when a line comes in. Waiter i is labelled
-//! `NAME-i`. Inside its critical section it counts itself in `crowd-inside` and appends its label
-//! to `crowd-order`; afterwards it writes a line `label token inside`. The program ends with status
-//! 0 when all have had their turn.
+//! The program writes `ready` once connected, and starts on the first line of input. Waiter i is
+//! labelled `NAME-i`. Inside the critical section each waiter increments `crowd-inside` and appends
+//! its label to `crowd-order`; afterwards it writes a line `label token inside`. The program exits
+//! with status 0 when all waiters have had their turn.
 #![expect(clippy::print_stdout, reason = "standard output is how the test hears of it")]
 
 use std::env;
@@ -39,7 +39,7 @@ async fn main() {
     }
 }
 
-/// Takes one turn; returns the line of its report.
+/// Takes one turn; returns the report line.
 async fn wait(locks: Locks, mut redis: Raw, key: String, label: String) -> String {
     let request = locks.key(key.as_str()).label(&label).queue_limit(10_000);
     let guard = request.lock().await.expect("everybody gets the lock");

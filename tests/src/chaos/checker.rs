@@ -1,7 +1,7 @@
-//! `check`: compares the records of the clients with the commands of the server.
+//! `check`: compares the clients' records with the server's commands.
 //!
-//! Everything is sorted once and then read once: O(n log n) of the attempts. An attempt without an
-//! end on record may have ended either way.
+//! Everything is sorted once and then read once: O(n log n) in the number of attempts. An attempt
+//! without a recorded end may have ended either way.
 
 #[cfg(test)]
 mod tests;
@@ -16,24 +16,24 @@ use super::record::{End, Pair};
 use super::trace::ServerGrant;
 use super::violation::{Violation, What};
 
-/// The time that a call may take beyond its bound on a machine that does other things as well.
+/// How far a call may exceed its bound on a busy machine.
 const SLACK_US: i64 = 3_000_000;
-/// The difference of two clocks that are read one after the other.
+/// The difference between two clocks read one after the other.
 const CLOCKS_US: i64 = 500;
 
-/// The time before its deadline at which a guard learns that it is lost, so that this is not too
-/// late: a hundredth of the lease, and where any is lost no lease is longer than 900 ms.
+/// How long before its deadline a guard is notified of the loss, so that the notification is not
+/// too late: a hundredth of the lease, and where holds are lost no lease is longer than 900 ms.
 const LEAD_US: i64 = 10_000;
 
-/// The bound within which a client hears of a grant where every node is soon connected again.
+/// The bound within which a client is notified of a grant where every node soon reconnects.
 const UNHEARD_US: i64 = 1_000_000;
 
-/// The events in the life of one child.
+/// The kill, stops and resumptions of one child.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fate {
-    /// The time at which it was about to be killed.
+    /// When the child was about to be killed.
     pub(super) killed: Option<i64>,
-    /// The times at which it was stopped and continued.
+    /// When the child was stopped and continued.
     pub(super) stopped: Vec<(i64, i64)>,
 }
 
@@ -42,14 +42,14 @@ pub(super) struct Fate {
 pub(super) struct Evidence {
     pub(super) attempts: Vec<Attempt>,
     pub(super) grants: Vec<ServerGrant>,
-    /// Whether the server's grants are known: its commands tell whose they are.
+    /// Whether the server's grants are known: its commands show whose they are.
     pub(super) knows_grants: bool,
     pub(super) fates: BTreeMap<u32, Fate>,
-    /// The time by which the server's clock is ahead of the clients'.
+    /// How far the server's clock is ahead of the clients' clock.
     pub(super) server_ahead: i64,
     /// Whether no grant may expire unclaimed.
     pub(super) all_claimed: bool,
-    /// The time at which the run was over, by the clients' clock.
+    /// When the run was over, by the clients' clock.
     pub(super) end: i64,
 }
 
@@ -77,7 +77,7 @@ fn held(evidence: &Evidence) -> impl Iterator<Item = (&Attempt, Grant)> {
     evidence.attempts.iter().filter_map(|attempt| Some((attempt, attempt.grant?)))
 }
 
-/// The end of the holder's belief in its hold, as far as is on record.
+/// When the holder stopped believing in its hold, as far as recorded.
 fn believed_until(evidence: &Evidence, attempt: &Attempt, grant: Grant) -> i64 {
     match (attempt.ending, evidence.fates.get(&attempt.child).and_then(|fate| fate.killed)) {
         (Some(ending), _) => ending.at.min(ending.until),
@@ -86,7 +86,7 @@ fn believed_until(evidence: &Evidence, attempt: &Attempt, grant: Grant) -> i64 {
     }
 }
 
-/// A hold that a client believed to have, with its weight and its time.
+/// A hold that a client believed to have, with weight and time.
 struct Belief<'a> {
     attempt: &'a Attempt,
     weight: u64,
@@ -94,13 +94,13 @@ struct Belief<'a> {
     until: i64,
 }
 
-/// The belief of a hold, or two of a writer that goes on as a reader.
+/// The belief in a hold, or two beliefs for a writer downgraded to a reader.
 fn beliefs<'a>(evidence: &Evidence, attempt: &'a Attempt, grant: Grant) -> Vec<Belief<'a>> {
     let from = grant.at;
     let until = believed_until(evidence, attempt, grant);
     let belief = |weight: u32, from, until| Belief { attempt, weight: weight.into(), from, until };
     match attempt.reduction {
-        // The writer counts only on a read from then on, whether the server hears of it or not.
+        // From then on the writer relies only on a read, whether the server is informed or not.
         Some(reduction) => vec![
             belief(attempt.weight, from, until.min(reduction.at)),
             belief(1, reduction.at, until),
@@ -109,13 +109,13 @@ fn beliefs<'a>(evidence: &Evidence, attempt: &'a Attempt, grant: Grant) -> Vec<B
     }
 }
 
-/// Checks that at no instant clients believe to hold more of one lock than there is: beside a write
-/// or a lock nothing, and of permits their limit. All requests for permits of one lock have the
-/// same limit.
+/// Checks that clients never believe at the same instant to hold more of a lock than is available:
+/// nothing beside a write or a lock, and of permits at most their limit. All permit requests for a
+/// lock have the same limit.
 fn overlaps(evidence: &Evidence, found: &mut Vec<Violation>) {
     let mut beliefs: Vec<_> = held(evidence)
         .flat_map(|(attempt, grant)| beliefs(evidence, attempt, grant))
-        // A process that was stopped may learn late of a hold that has ended.
+        // A stopped process may learn late that its hold has ended.
         .filter(|belief| belief.from < belief.until)
         .collect();
     beliefs.sort_by_key(|belief| (belief.attempt.lock, belief.from));
@@ -142,15 +142,15 @@ fn overlaps(evidence: &Evidence, found: &mut Vec<Violation>) {
     }
 }
 
-/// A token that a client was told.
+/// A token received by a client.
 struct Told<'a> {
     attempt: &'a Attempt,
     token: u64,
     asked: i64,
     at: i64,
-    /// Whether others may have the same token.
+    /// Whether other holds may have the same token.
     is_shared: bool,
-    /// Whether the token is above all before it.
+    /// Whether the token must be above all earlier tokens.
     is_new: bool,
 }
 
@@ -178,7 +178,7 @@ fn tokens(evidence: &Evidence, found: &mut Vec<Violation>) {
     rising(told, found);
 }
 
-/// Checks that each token is given out once, but for parts that share one.
+/// Checks that each token is issued once, except to parts sharing a token.
 fn one_each(all: &[Told<'_>], found: &mut Vec<Violation>) {
     let mut by_token: HashMap<(u32, u64), &Told<'_>> = HashMap::new();
     for told in all {
@@ -192,8 +192,8 @@ fn one_each(all: &[Told<'_>], found: &mut Vec<Violation>) {
     }
 }
 
-/// Checks that an attempt after another's grant gets no lower token, and a higher one to write, or
-/// to go on as a reader.
+/// Checks that an attempt begun after another's grant gets no lower token, and a higher token for a
+/// write or a downgrade.
 fn rising(mut told: Vec<Told<'_>>, found: &mut Vec<Violation>) {
     let mut granted: Vec<_> =
         told.iter().map(|told| (told.attempt.lock, told.at, told.token)).collect();
@@ -216,7 +216,7 @@ fn rising(mut told: Vec<Told<'_>>, found: &mut Vec<Violation>) {
     }
 }
 
-/// Checks that every grant is one of the server's, and no guard outlives the lease there.
+/// Checks that every grant was issued by the server, and no guard outlives the lease there.
 fn grants(evidence: &Evidence, found: &mut Vec<Violation>) {
     let mut given: HashMap<_, Vec<&ServerGrant>> = HashMap::new();
     for grant in &evidence.grants {
@@ -224,7 +224,7 @@ fn grants(evidence: &Evidence, found: &mut Vec<Violation>) {
     }
     for (attempt, grant) in held(evidence) {
         let who = Some((attempt.child, attempt.number));
-        // Permits tell no token: the last grant counts for them.
+        // Permits have no token: match them with the last grant.
         let is_it = |given: &&&ServerGrant| {
             let is_told = given.token == grant.token || given.again.contains(&grant.token);
             grant.token == 0 || is_told
@@ -246,8 +246,7 @@ fn grants(evidence: &Evidence, found: &mut Vec<Violation>) {
     }
 }
 
-/// Checks that no grant stays unclaimed: it would cost the others its lease, and its waiter its
-/// turn.
+/// Checks that no grant stays unclaimed: it would cost the others a lease, and its waiter the turn.
 fn unclaimed(evidence: &Evidence, found: &mut Vec<Violation>) {
     let attempts: HashMap<_, _> = evidence
         .attempts
@@ -267,7 +266,7 @@ fn unclaimed(evidence: &Evidence, found: &mut Vec<Violation>) {
     }
 }
 
-/// Checks that a guard that was told of its loss had reached its deadline.
+/// Checks that a guard notified of its loss had reached its deadline.
 fn losses(evidence: &Evidence, found: &mut Vec<Violation>) {
     for (attempt, _) in held(evidence) {
         let ended = attempt.ending.map(|ending| (ending.until, attempt.released));
@@ -283,8 +282,8 @@ fn losses(evidence: &Evidence, found: &mut Vec<Violation>) {
     }
 }
 
-/// Checks that every call ends within its bound; time for which its process was stopped does not
-/// count.
+/// Checks that every call ends within its bound, not counting the time when its process was
+/// stopped.
 fn bounds(evidence: &Evidence, found: &mut Vec<Violation>) {
     for attempt in &evidence.attempts {
         let fate = evidence.fates.get(&attempt.child).cloned().unwrap_or_default();
@@ -309,15 +308,15 @@ fn bounds(evidence: &Evidence, found: &mut Vec<Violation>) {
             let answered = reduction.answered.map(|(at, _)| at);
             check("downgrade", reduction.at, answered, reduction.bound);
         }
-        // A guard that is dropped has no answer.
+        // A dropped guard has no response.
         if let (Some(ending), Some((at, _))) = (attempt.ending, attempt.released) {
             check("release", ending.at, Some(at), ending.bound);
         }
     }
 }
 
-/// Checks that no fenced pair is seen half written, and that holders with valid holds never use
-/// more than there is.
+/// Checks that no fenced pair is seen half written, and that valid holds never use more than is
+/// available.
 fn uses(evidence: &Evidence, found: &mut Vec<Violation>) {
     for attempt in &evidence.attempts {
         if let Some([Pair::Torn, _]) = attempt.read {

@@ -1,4 +1,4 @@
-//! A child process: clients that lock, work and release, or do not, and record it.
+//! A child process: clients lock, work and release (or fail to release), and record each step.
 
 use std::fs::File;
 use std::io::Write;
@@ -22,30 +22,30 @@ use super::kind::{Habits, Kind};
 use super::record::{End, Record};
 use super::register::{Half, Registers};
 
-/// The greatest number of locks of a run. There are more clients: most grants are hand-overs.
+/// The maximum number of locks in a run. There are more clients, so most grants are hand-offs.
 pub(super) const LOCKS: u32 = 8;
 /// The longest wait that a client allows.
 const LONGEST_WAIT_MS: u64 = 2_000;
-/// The time for which all clients use one lock, where they use one at a time.
+/// How long all clients use the same lock, where they use one lock at a time.
 const TOGETHER_US: i64 = 500_000;
 
-/// The name of a lock in the store.
+/// The name of a lock in Redis.
 pub(super) fn lock_name(lock: u32) -> String {
     format!("torture-{lock}")
 }
 
-/// The label of an attempt, which its commands at the server carry.
+/// The label of an attempt, carried by its commands.
 pub(super) fn label(child: u32, attempt: u32) -> String {
     format!("c{child}-{attempt}")
 }
 
-/// The child and the attempt of a label.
+/// The child and the attempt encoded in a label.
 pub(super) fn read_label(label: &str) -> Option<(u32, u32)> {
     let (child, attempt) = label.strip_prefix('c')?.split_once('-')?;
     Some((child.parse().ok()?, attempt.parse().ok()?))
 }
 
-/// The orders of a child at its start.
+/// The parameters of a child.
 #[derive(Clone, Debug)]
 struct Orders {
     child: u32,
@@ -54,7 +54,7 @@ struct Orders {
     locks: Locks,
     registers: Registers,
     gauge: Gauge,
-    /// The time by which the wall clock is ahead of the clock of the records.
+    /// How far the wall clock is ahead of the records' clock.
     wall_ahead: i64,
     stop: CancellationToken,
     journal: Journal,
@@ -62,7 +62,7 @@ struct Orders {
 }
 
 impl Orders {
-    /// The number of the same client's next lock.
+    /// The number of the next lock of this client.
     fn lock(&self, dice: &mut Dice) -> u32 {
         match self.habits.together {
             true => (now_us() / TOGETHER_US % i64::from(self.forms.locks())) as u32,
@@ -83,13 +83,13 @@ impl Orders {
         }
     }
 
-    /// The bound of a request, and once more if the server has forgotten the script.
+    /// The bound of a request, doubled if the server may have lost the script.
     fn bound(&self) -> i64 {
         2 * self.habits.request_timeout.as_micros() as i64
     }
 }
 
-/// A client's attempt.
+/// An attempt in progress.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     attempt: u32,
@@ -98,7 +98,7 @@ struct Asked {
     demand: Demand,
 }
 
-/// The file of the records. Each record is one write, so that a killed child leaves whole lines.
+/// The file of records. Each record is a single write, so that a killed child leaves whole lines.
 #[derive(Clone, Debug)]
 struct Journal(Arc<Mutex<File>>);
 
@@ -110,11 +110,11 @@ impl Journal {
     }
 }
 
-/// Lives as child number `child` of a run until its standard input ends.
+/// Runs as child number `child` until standard input ends.
 ///
 /// # Panics
 ///
-/// If it cannot write its records, or the resource does not answer.
+/// If the child cannot write its records, or the resource does not respond.
 pub async fn live(
     url: &str,
     resource: &str,
@@ -133,16 +133,17 @@ pub async fn live(
     });
     let file = File::create(file).expect("the file for records can be made");
     let habits = match forms {
-        // Waiters of one node, and few holds that end by themselves: these are in no run.
+        // Waiters of the same node, and few holds that end by themselves: such holds are never in a
+        // batch.
         Forms::Runs => Habits { clients: 8, together: false, fixed: 5, ..kind.habits() },
         _ => kind.habits(),
     };
-    // The faults may already be there.
+    // The faults may already be active.
     let locks = loop {
         if stop.is_cancelled() {
             return;
         }
-        // One that gives up because the store is away leaves a grant that it never heard of.
+        // A client that gives up because the store is away leaves a grant that it never received.
         let builder =
             Locks::builder().request_timeout(habits.request_timeout).store_wait(Duration::MAX);
         let builder = builder.run_limit(forms.run_limit());
@@ -179,7 +180,7 @@ async fn run(mut orders: Orders, mut dice: Dice) {
         let lock = orders.lock(&mut dice);
         let form = Form::of(orders.forms, lock);
         let asked = Asked { attempt, lock, form, demand: form.demand(&mut dice) };
-        // Those of a run differ in their numbers only.
+        // The members of a batch differ only in their ids.
         let (of, leases) = match orders.forms {
             Forms::Runs => (0, *orders.habits.lease_ms.end()..=*orders.habits.lease_ms.end()),
             _ => (attempt, orders.habits.lease_ms.clone()),
@@ -213,7 +214,7 @@ async fn run(mut orders: Orders, mut dice: Dice) {
     }
 }
 
-/// Begins an attempt of any sort. Its outcome is on record, unless it holds the lock.
+/// Begins an attempt of any kind. The outcome is recorded, unless the attempt holds the lock.
 async fn acquire(
     orders: &Orders,
     dice: &mut Dice,
@@ -234,12 +235,12 @@ async fn acquire(
         invoked(orders.habits.request_timeout);
         request.try_acquire(demand).await
     } else {
-        // Most are patient: an attempt that is cancelled at once leaves nothing to hand over.
+        // Most clients wait: an attempt that is cancelled at once leaves nothing to hand off.
         let shortest = if dice.percent(10) { 0 } else { LONGEST_WAIT_MS / 2 };
         let wait = Duration::from_millis(dice.of(shortest..=LONGEST_WAIT_MS));
         let acquire = request.wait(wait).acquire(demand).map_ok(Some);
         let patience = dice.percent(orders.habits.cancel).then(|| dice.of(0..=20));
-        // A wait of zero asks once.
+        // A wait of zero sends one request.
         invoked(wait.max(orders.habits.request_timeout));
         match patience {
             None => acquire.await,
@@ -265,8 +266,8 @@ async fn acquire(
     None
 }
 
-/// Works in the critical section. It checks its hold at the beginning only, as most programs do:
-/// fencing covers the time from there to its end.
+/// Works in the critical section. The hold is checked at the beginning only, as in most programs:
+/// fencing covers the rest.
 async fn work(orders: &mut Orders, dice: &mut Dice, held: &LockGuard, asked: Asked) {
     let pause = dice.percent(orders.habits.slow).then(|| dice.of(0..=orders.habits.slow_us));
     let works = dice.below(orders.habits.works) == 0 && !held.is_lost();
@@ -284,7 +285,7 @@ async fn work(orders: &mut Orders, dice: &mut Dice, held: &LockGuard, asked: Ask
     }
 }
 
-/// Reads the registers, and writes them back with one added.
+/// Reads the registers, and writes them back incremented.
 async fn write(orders: &mut Orders, token: u64, asked: Asked, pause: impl Future<Output = ()>) {
     let Asked { attempt, lock, .. } = asked;
     let values = orders.registers.read(lock, Half::First, token).await;
@@ -303,7 +304,7 @@ async fn read(orders: &mut Orders, token: u64, asked: Asked, pause: impl Future<
     orders.journal.write(&Record::Read { attempt, fenced, plain });
 }
 
-/// Counts itself in, and out again.
+/// Enters the gauge, and leaves it again.
 async fn use_some(
     orders: &mut Orders,
     held: &LockGuard,
@@ -320,7 +321,7 @@ async fn use_some(
     orders.gauge.leave(lock, &who, weight).await;
 }
 
-/// Goes on as a reader, if it can, and works as one.
+/// Downgrades to a read if possible, and works as a reader.
 async fn read_on(
     orders: &mut Orders,
     dice: &mut Dice,
@@ -349,7 +350,8 @@ async fn read_on(
 }
 
 async fn give_back(orders: &Orders, dice: &mut Dice, held: LockGuard, attempt: u32) {
-    // The deadline is read first: the recorded one is then never later than the client's belief.
+    // The deadline is read first: the recorded deadline is then never later than the client's
+    // belief.
     let until = at_us(held.deadline());
     let bound = orders.bound();
     orders.journal.write(&Record::Ending { at: now_us(), attempt, until, bound });

@@ -1,20 +1,20 @@
-//! The clocks: one that all processes of a machine share, and the server's.
+//! The clocks: the machine-wide monotonic clock, and the server's clock.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 
-/// The difference above which two readings count as interrupted, and are repeated.
+/// Two readings farther apart than this were interrupted, and are repeated.
 const CLOSE_US: i64 = 50;
 
-/// The microseconds of the machine's monotonic clock: the same in all of its processes.
+/// The machine's monotonic clock in microseconds: the same in all processes.
 pub(super) fn now_us() -> i64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec * 1_000_000 + time.tv_nsec / 1_000
 }
 
-/// The microseconds of an instant on that clock, never later than it really is.
+/// An instant in microseconds of that clock, never later than the true time.
 pub(super) fn at_us(instant: Instant) -> i64 {
     let (before, now) = read_with(Instant::now);
     match instant.checked_duration_since(now) {
@@ -23,14 +23,13 @@ pub(super) fn at_us(instant: Instant) -> i64 {
     }
 }
 
-/// The time by which the wall clock, which is the server's on one machine, is ahead of the
-/// monotonic one.
+/// How far the wall clock (on one machine the server's clock) is ahead of the monotonic clock.
 pub(super) fn wall_ahead_us() -> i64 {
     let (before, wall) = read_with(SystemTime::now);
     micros(wall.duration_since(UNIX_EPOCH).expect("a clock after 1970")) - before
 }
 
-/// Reads another clock, with ours just before it.
+/// Reads another clock, with the monotonic clock just before it.
 fn read_with<T>(other: impl Fn() -> T) -> (i64, T) {
     loop {
         let before = now_us();

@@ -9,17 +9,17 @@ use tokio::task::JoinSet;
 
 use crate::{PATIENCE_MS, Proxy, Raw, RedisServer, eventually, patience_key, queue_key};
 
-/// The time that the waiting node gives each request.
+/// The request timeout of the waiting node.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(200);
-/// The lease of the holder, so long that nothing is renewed: every script is the waiting node's.
+/// The holder's lease, so long that nothing is renewed: every script belongs to the waiting node.
 const HELD_FOR: Duration = Duration::from_secs(600);
-/// The number of queues that one script reads, and of acquires that are on their way at once.
+/// How many queues a script reads, and how many acquires are in flight at once.
 const PART: usize = 250;
 const SOON: Duration = Duration::from_secs(60);
 
-/// A script that reads the ends of the node's patience for each queue: the number of queues that
-/// have no waiter, the number in which the patience is over, and the lowest end of all in ms. KEYS:
-/// queues, then the keys of the patience.
+/// A script that reads the node's liveness deadline in each queue: how many queues have no waiter,
+/// in how many the deadline has passed, and the lowest deadline in ms. KEYS: queues, then the
+/// liveness keys.
 const LOOK: &str = "
     local time = redis.call('TIME')
     local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -40,23 +40,22 @@ const LOOK: &str = "
 /// The server's state of some queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// The number of queues without a waiter.
+    /// How many queues have no waiter.
     pub missing: usize,
-    /// The number of queues in which a node was silent for too long.
+    /// In how many queues a node was silent for too long.
     pub passed: usize,
-    /// The time at which the first of all waiters will have been silent for too long, in ms by the
-    /// server's clock.
+    /// When the first waiter will have been silent for too long, in ms by the server's clock.
     pub lowest_ms: u64,
 }
 
-/// A node that waits for many locks, which another node holds.
+/// A node waiting for many locks held by another node.
 #[derive(Debug)]
 pub struct Crowd {
-    /// A connection past the proxy.
+    /// A connection that bypasses the proxy.
     pub redis: Raw,
-    /// The proxy before the node that waits, and before no other.
+    /// The proxy in front of the waiting node only.
     pub proxy: Proxy,
-    /// The node that waits.
+    /// The waiting node.
     pub locks: Locks,
     /// The server of both nodes.
     pub server: RedisServer,
@@ -67,17 +66,17 @@ pub struct Crowd {
 }
 
 impl Crowd {
-    /// Starts a node that waits for so many locks.
+    /// Starts a node that waits for `keys` locks.
     ///
     /// # Panics
     ///
-    /// If it does not wait for all of them in time.
+    /// If the node does not wait for all of them in time.
     pub async fn start(keys: usize) -> Self {
         let server = RedisServer::start();
         let proxy = Proxy::start(server.address());
         let mut redis = Raw::connect(&server.url()).await;
         let holder = Locks::connect(server.url()).await.expect("the server accepts a node");
-        // Each is to be queued, however long the machine takes.
+        // Each attempt must be queued, however slow the machine is.
         let builder = Locks::builder().request_timeout(REQUEST_TIMEOUT).store_wait(Duration::MAX);
         let locks = builder.connect(proxy.url()).await.expect("the server accepts a node");
         let names: Vec<String> = (0..keys).map(|key| format!("k{key}")).collect();
@@ -97,7 +96,7 @@ impl Crowd {
         Self { redis, proxy, locks, server, names, accepted, _waiting: waiting, _held: held }
     }
 
-    /// Reads the server's state of all queues, in parts, so that it does not keep the server busy.
+    /// Reads the server's state of all queues, in parts, so that the server is not kept busy.
     pub async fn look(&mut self) -> Look {
         let mut all = Look { missing: 0, passed: 0, lowest_ms: u64::MAX };
         for part in self.names.chunks(PART) {
@@ -114,7 +113,7 @@ impl Crowd {
     ///
     /// # Panics
     ///
-    /// If one is gone.
+    /// If a waiter is missing.
     pub async fn touched_since(&mut self, since_us: u64) {
         eventually("every waiter is touched", SOON, async || {
             let look = self.look().await;
@@ -129,7 +128,7 @@ impl Crowd {
         look.lowest_ms > since_us / 1_000 + PATIENCE_MS.unsigned_abs()
     }
 
-    /// The number of connections that the node has opened since it waits.
+    /// How many connections the node has opened since it began to wait.
     #[must_use]
     pub fn reconnects(&self) -> u64 {
         self.proxy.accepted() - self.accepted
@@ -147,7 +146,7 @@ async fn look_at(redis: &mut Raw, waiting: &Locks, names: &[String]) -> Look {
     Look { missing, passed, lowest_ms }
 }
 
-/// Acquires all of these locks for a fixed time.
+/// Acquires all of these locks with a fixed lease.
 async fn hold_all(locks: &Locks, names: &[String], lease: Duration) -> Vec<LockGuard> {
     let acquire = |name: &String| {
         let acquire = locks.key(name).fixed_lease(lease).lock();

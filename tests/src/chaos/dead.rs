@@ -1,4 +1,4 @@
-//! The dead: the time of a hand-over that has to pass over many waiters of a killed process.
+//! How long a hand-off takes that skips many waiters of a killed process.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -16,10 +16,10 @@ use crate::{Leash, Raw, RedisServer, eventually};
 
 const KEY: &str = "dead";
 const SOON: Duration = Duration::from_secs(30);
-/// The limit of the queue, above the number of the dead.
+/// The queue limit, above the number of dead waiters.
 const LIMIT: u32 = 100_000;
 
-/// A [`crowd`] that waits, in a process of its own.
+/// A waiting [`crowd`], in a process of its own.
 pub(super) struct Waiting {
     child: Child,
     leash: Leash,
@@ -43,7 +43,7 @@ impl Waiting {
         Self { child, leash, node }
     }
 
-    /// Kills the process; returns when the server knows that it is gone.
+    /// Kills the process; returns when the server has noticed.
     pub(super) async fn kill(mut self, redis: &mut Raw) {
         drop(self.leash);
         self.child.kill().await.expect("a child of ours");
@@ -57,7 +57,7 @@ impl Waiting {
 ///
 /// # Panics
 ///
-/// If it does not get the lock.
+/// If that waiter does not get the lock.
 pub async fn hand_over_past_the_dead(program: &Path, dead: usize) -> Duration {
     let server = RedisServer::start();
     let mut redis = Raw::connect(&server.url()).await;
@@ -79,7 +79,8 @@ pub async fn hand_over_past_the_dead(program: &Path, dead: usize) -> Duration {
     longest_script(&mut redis).await
 }
 
-/// The time of the longest script, which handed over: the next waiter has waited for so long.
+/// The duration of the longest script, which handed off the lock: the next waiter waited for this
+/// long.
 async fn longest_script(redis: &mut Raw) -> Duration {
     type Entry = (u64, u64, u64, Vec<String>, String, String);
     let commands: Vec<Entry> = redis.ask(cmd("SLOWLOG").arg("GET").arg(-1)).await;
@@ -88,8 +89,8 @@ async fn longest_script(redis: &mut Raw) -> Duration {
     Duration::from_micros(longest)
 }
 
-/// Waits for a lock so many times, until it is killed: for `key`, or with a second count for so
-/// many locks, `key` and a number each.
+/// Waits for a lock `count` times, until killed: for `key`, or with a second count for that many
+/// locks, named `key` and a number.
 ///
 /// # Panics
 ///

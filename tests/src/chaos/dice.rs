@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 pub(super) struct Dice(u64);
 
 impl Dice {
-    /// Makes other dice for part `part` of the same run.
+    /// Creates independent dice for part `part` of the same run.
     pub(super) fn part(seed: u64, part: u64) -> Self {
         let mut dice = Self(seed ^ part.wrapping_mul(0xA076_1D64_78BD_642F));
         dice.next();

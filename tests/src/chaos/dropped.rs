@@ -1,5 +1,5 @@
-//! Guards that are dropped beside guards that are released: the turns of many tasks on few threads,
-//! the holds that are without an owner meanwhile, and the hand-over in a flood of cancelled waits.
+//! Compares dropped guards with released guards: the turns of many tasks on few threads, the holds
+//! without an owner meanwhile, and a hand-off in a flood of cancelled waits.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -12,14 +12,14 @@ use tokio::task::JoinHandle;
 
 use crate::{Delay, Raw, RedisServer, eventually, queued};
 
-/// The work under each lock, of the processor.
+/// The CPU time of the work under each lock.
 const WORK: Duration = Duration::from_micros(20);
 const SOON: Duration = Duration::from_secs(60);
-/// The other locks whose waits are cancelled at once.
+/// How many waits for other locks are cancelled at once.
 const FLOOD: usize = 5_000;
 const QUEUE_LIMIT: u32 = 200_000;
 
-/// The way in which a guard ends.
+/// How a guard ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GuardEnd {
     /// By its drop.
@@ -28,23 +28,23 @@ pub enum GuardEnd {
     Released,
 }
 
-/// The place of tasks that take turns.
+/// The environment of tasks that take turns.
 #[derive(Clone, Copy, Debug)]
 pub struct Workers {
-    /// The threads of the runtime.
+    /// The number of runtime threads.
     pub threads: usize,
-    /// The time to the server, and that back.
+    /// The latency to the server, each way.
     pub each_way: Duration,
-    /// The tasks. Each takes a lock of another name in each turn.
+    /// The number of tasks. Each turn of a task locks another name.
     pub tasks: usize,
 }
 
-/// The turns of tasks.
+/// The turns taken by the tasks.
 #[derive(Clone, Debug, Default)]
 pub struct Turns {
-    /// The turns in each part of the time.
+    /// The turns in each time slice.
     pub parts: Vec<u64>,
-    /// The most holds that were without an owner at once.
+    /// The maximum number of holds without an owner at once.
     pub releasing: usize,
 }
 
@@ -68,7 +68,7 @@ async fn connect(url: &str) -> Locks {
     builder.connect(url).await.expect("the server accepts a node")
 }
 
-/// Keeps the thread, as work between two awaits does.
+/// Keeps the thread busy, like work between two awaits.
 fn work() {
     let started = Instant::now();
     while started.elapsed() < WORK {
@@ -76,7 +76,7 @@ fn work() {
     }
 }
 
-/// Lets tasks take turns for so many parts of the time.
+/// Lets the tasks take turns for `parts` time slices.
 ///
 /// # Panics
 ///
@@ -124,8 +124,8 @@ pub fn turns_of(workers: Workers, end: GuardEnd, (parts, part): (usize, Duration
     turns
 }
 
-/// Cancels 5 000 waits of other locks at once and then ends a guard; returns the time until another
-/// process has its lock.
+/// Cancels 5 000 waits for other locks at once and then ends a guard; returns the time until
+/// another process has the lock.
 ///
 /// # Panics
 ///
@@ -173,7 +173,7 @@ pub fn hand_over_in_a_flood(each_way: Duration, end: GuardEnd) -> Duration {
     handed_over - began
 }
 
-/// Ends so many guards at once; returns the longest PING of another client until all are released.
+/// Ends `guards` guards at once; returns the longest PING of another client until all are released.
 ///
 /// # Panics
 ///

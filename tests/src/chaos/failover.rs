@@ -1,10 +1,9 @@
-//! Failovers by real sentinels, or of a Redis Cluster, under load, one after the other, and the
-//! cost of each: leases that overlapped, updates that were lost, tokens that fell, places that were
-//! lost, and the time for which nothing was granted, at all and under one name. The load is locks,
-//! reads, writes and permits.
+//! Failovers by real sentinels, or in a Redis Cluster, under load, one after the other, and the
+//! cost of each: overlapping leases, lost updates, decreasing tokens, lost positions, and how long
+//! nothing was granted, in total and per name. The load is locks, reads, writes and permits.
 //!
-//! This run has a judge of its own: the others follow every command of one server, and here another
-//! takes its place.
+//! This run has its own judge: the other judges follow every command of a single server, but here
+//! another server replaces it.
 
 pub(super) mod count;
 mod fault;
@@ -22,11 +21,11 @@ use count::Cost;
 use load::Load;
 use scene::{OnCluster, OverSentinel, Scene};
 
-/// The number of replicas of each primary.
+/// The number of replicas per primary.
 const REPLICAS: u32 = 2;
-/// The time for which the load runs before a fault.
+/// How long the load runs before a fault.
 const BEFORE: Duration = Duration::from_secs(1);
-/// The time for which the load runs after the new primary is there.
+/// How long the load runs after the promotion.
 const AFTER: Duration = Duration::from_secs(3);
 
 /// The failovers of a run.
@@ -34,21 +33,21 @@ const AFTER: Duration = Duration::from_secs(3);
 pub struct FailoverPlan {
     /// The faults, in turns.
     pub faults: Vec<Fault>,
-    /// The number of failovers in all.
+    /// The total number of failovers.
     pub count: usize,
-    /// The number of replicas that a grant waits for, of two.
+    /// How many of the two replicas must acknowledge a grant.
     pub replicas: u32,
-    /// Whether every server takes writes only while a replica follows it.
+    /// Whether every server accepts writes only while a replica follows it.
     pub careful: bool,
-    /// Whether the servers are a Redis Cluster: three primaries, which are replaced in turn.
+    /// Whether the servers are a Redis Cluster: three primaries, replaced in turn.
     pub cluster: bool,
 }
 
 /// The record of one failover.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failover {
-    /// The name of its fault, with a `+` if another failover came by itself: the sentinels may have
-    /// seen a fault where there was none.
+    /// The fault, with a `+` if another failover happened by itself: the sentinels may have seen a
+    /// fault where there was none.
     kind: String,
     replicas: u32,
     careful: bool,
@@ -62,7 +61,7 @@ impl FailoverPlan {
     ///
     /// # Panics
     ///
-    /// If the servers and sentinels do not do their part.
+    /// If the servers or sentinels fail to replace a primary.
     pub async fn run(&self, tell: impl FnMut(Failover)) {
         match self.cluster {
             true => self.run_on(OnCluster::start().await, tell).await,

@@ -1,4 +1,4 @@
-//! `Form`: the demands that the clients of a run have of a lock.
+//! `Form`: the demands of a run's clients on a lock.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,32 +11,32 @@ use super::dice::Dice;
 /// The forms of the locks of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forms {
-    /// Half of the locks are locked only, a quarter is read, too, a quarter is held in permits.
+    /// Half of the locks are only locked, a quarter is also read, a quarter is held in permits.
     All,
-    /// All locks are locked only: the most frequent commands of the scripts.
+    /// All locks are only locked: the most frequent commands of the scripts.
     Lock,
-    /// Half of the locks are read, too, half are held in permits.
+    /// Half of the locks are also read, half are held in permits.
     Shared,
-    /// Two locks are locked only, by clients that are served in runs: all of a node ask with one
-    /// label and one lease. So commands do not tell whose attempt they are of, and of the server's
-    /// own order only the runs are counted.
+    /// Two locks are only locked, by clients that are granted in batches: all clients of a node use
+    /// the same label and lease. Commands therefore do not identify the attempt, and of the
+    /// server's own order only the batches are counted.
     Runs,
 }
 
 impl Forms {
     const ALL: [Self; 4] = [Self::All, Self::Lock, Self::Shared, Self::Runs];
 
-    /// Whether some of the locks are held in parts.
+    /// Whether some locks are held in parts.
     pub(super) fn share(self) -> bool {
         matches!(self, Self::All | Self::Shared)
     }
 
-    /// The number of locks that are used.
+    /// The number of locks in use.
     pub(super) fn locks(self) -> u32 {
         if self == Self::Runs { 2 } else { LOCKS }
     }
 
-    /// The most members of a run.
+    /// The maximum batch size.
     pub(super) fn run_limit(self) -> u32 {
         if self == Self::Runs { 32 } else { 1 }
     }
@@ -62,14 +62,14 @@ impl FromStr for Forms {
     }
 }
 
-/// The demands of one lock.
+/// The demands on one lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
-    /// The lock is locked only.
+    /// The lock is only locked.
     Lock,
     /// The lock is locked and read.
     Read,
-    /// The lock is held in so many permits at a time, and now and then it is locked.
+    /// The lock is held in at most this many permits, and occasionally locked.
     Permits(u32),
 }
 
@@ -91,7 +91,7 @@ impl Form {
         self != Self::Lock
     }
 
-    /// The demand of one client.
+    /// Draws the demand of a client.
     pub(super) fn demand(self, dice: &mut Dice) -> Demand {
         match self {
             Self::Lock => Demand::EXCLUSIVE,

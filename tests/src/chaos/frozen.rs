@@ -1,5 +1,5 @@
-//! A primary of a Redis Cluster that stands still, with many requests on their way to it, and the
-//! locks of the others meanwhile.
+//! A frozen primary of a Redis Cluster, with many requests in flight to it, and the locks of the
+//! other primaries meanwhile.
 
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::{Clustered, eventually, queued};
 
-/// A lease of which a third is shorter than the time of a request.
+/// A lease with a third shorter than the request timeout.
 const SHORT: Duration = Duration::from_secs(4);
 const LONG: Duration = Duration::from_secs(600);
-/// The time for which the primary stands still.
+/// How long the primary is frozen.
 const FROZEN: Duration = Duration::from_secs(7);
-/// The holds on each other primary, and the locks that take turns there.
+/// The number of holds on each other primary, and of locks that take turns there.
 const FEW: usize = 30;
 const PRIMARIES: usize = 3;
 const SOON: Duration = Duration::from_secs(60);
@@ -23,24 +23,24 @@ const SOON: Duration = Duration::from_secs(60);
 /// The effects on the locks of the other primaries.
 #[derive(Clone, Copy, Debug)]
 pub struct FrozenPrimary {
-    /// The holds there, with leases of 4 s.
+    /// How many holds there were, with leases of 4 s.
     pub holds: usize,
-    /// The number of them that were lost.
+    /// How many of these holds were lost.
     pub lost: usize,
-    /// The acquires and releases there.
+    /// How many acquires and releases there were.
     pub turns: u64,
-    /// The longest of them.
+    /// The longest acquire and release.
     pub longest: Duration,
 }
 
 impl FrozenPrimary {
-    /// The longest time that an acquire and a release on another primary may take: half of the time
-    /// of a request to the one that stands still.
+    /// The longest acquire and release allowed on another primary: half of the request timeout on
+    /// the frozen primary.
     pub const BOUND: Duration = Duration::from_secs(1);
 }
 
-/// Has so many holds that are renewed, guards that are dropped, waits that are touched, and
-/// attempts on a primary that stands still for 7 s, and looks at the others.
+/// Freezes a primary for 7 s while it has `many` renewed holds, dropped guards, touched waits and
+/// attempts, and measures the other primaries.
 ///
 /// # Panics
 ///
@@ -114,7 +114,7 @@ async fn connect(clustered: &Clustered, lease: Duration) -> Locks {
     locks.connect(clustered.url()).await.expect("the Cluster accepts a node")
 }
 
-/// The first names of a primary.
+/// The first names served by a primary.
 fn keys(clustered: &Clustered, primary: usize, count: usize) -> Vec<String> {
     let names = (0..).map(|number: u64| format!("key {number}"));
     names.filter(|name| clustered.primary_of(name) == primary).take(count).collect()
@@ -124,7 +124,7 @@ async fn held(locks: &Locks, key: &str) -> LockGuard {
     locks.lock_timeout(key, SOON).await.expect("the lock is free")
 }
 
-/// Acquires and releases free locks until told to stop; returns how often, and the longest time.
+/// Acquires and releases free locks until stopped; returns how often, and the longest time.
 async fn turns(locks: Locks, keys: Vec<String>, until: watch::Receiver<bool>) -> (u64, Duration) {
     let (mut turns, mut longest) = (0, Duration::ZERO);
     for key in keys.iter().cycle() {

@@ -1,14 +1,14 @@
-//! The gauge of permits: the number in use of each lock, counted by the clients as they come and
-//! go, on a server that no fault concerns.
+//! The gauge of permits: how many are in use of each lock, counted by the clients as they enter and
+//! leave, on a server without faults.
 
 use redis::{Script, cmd};
 
 use crate::Raw;
 
-/// The script of a client that comes in, with its weight, until its deadline. It answers the weight
-/// in use then: of the clients before their deadlines, and of all that have not left. A client that
-/// comes in after its own deadline answers nothing about the others. Dead clients are forgotten
-/// after ten seconds.
+/// The script of an entering client, with its weight and deadline. It returns the weight in use
+/// then: of clients before their deadlines, and of all clients that have not left. A client that
+/// enters after its own deadline receives nothing about the others. Dead clients are removed after
+/// ten seconds.
 const ENTER: &str = r"
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -36,8 +36,8 @@ impl Gauge {
         Self { redis: Raw::connect(url).await, enter: Script::new(ENTER) }
     }
 
-    /// Comes in until `until`, µs of the wall clock. Returns the weight in use with it: of the
-    /// clients with valid holds, and of all that have not left.
+    /// Enters until `until`, µs of the wall clock. Returns the weight in use including its own: of
+    /// clients with valid holds, and of all clients that have not left.
     pub(super) async fn enter(
         &mut self,
         lock: u32,

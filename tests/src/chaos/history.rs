@@ -11,27 +11,28 @@ pub(super) struct Attempt {
     pub(super) child: u32,
     pub(super) number: u32,
     pub(super) lock: u32,
-    /// The weight that it asks for.
+    /// The requested weight.
     pub(super) weight: u32,
     pub(super) limit: u32,
     pub(super) invoked: i64,
     pub(super) bound: i64,
-    /// The time at which the acquisition was answered, cancelled or granted.
+    /// When the acquisition was refused, cancelled or granted.
     pub(super) answered: Option<i64>,
     pub(super) grant: Option<Grant>,
-    /// The change of its write to a read.
+    /// The downgrade of its write to a read.
     pub(super) reduction: Option<Reduction>,
     pub(super) ending: Option<Ending>,
     pub(super) released: Option<(i64, End)>,
-    /// Whether the fenced register has accepted its write, if there was one.
+    /// Whether the fenced register has accepted its write, if there was a write.
     pub(super) wrote: Option<bool>,
-    /// The state of a fenced pair of registers, and of an unfenced one, as it saw them.
+    /// The observed states of the fenced and of the unfenced pair of registers.
     pub(super) read: Option<[Pair; 2]>,
-    /// The weight held with it: of the clients with valid holds, and of all that had not left.
+    /// The weight held including its own: of clients with valid holds, and of all clients that had
+    /// not left.
     pub(super) counted: Option<[u64; 2]>,
 }
 
-/// A hold, as its client was told.
+/// A hold, as reported to its client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grant {
     pub(super) at: i64,
@@ -39,18 +40,18 @@ pub(super) struct Grant {
     pub(super) until: i64,
 }
 
-/// A write that is made a read: from `at` on its holder counts on a read only.
+/// A write downgraded to a read: from `at` on the holder relies only on a read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reduction {
     pub(super) at: i64,
     pub(super) until: i64,
     pub(super) bound: i64,
     pub(super) answered: Option<(i64, End)>,
-    /// The token of the read.
+    /// The read's token.
     pub(super) token: Option<u64>,
 }
 
-/// The end of a hold, as its holder meant it.
+/// The end of a hold, as intended by the holder.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ending {
     pub(super) at: i64,
@@ -66,7 +67,7 @@ pub(super) fn read(file: &Path, child: u32) -> Result<Vec<Attempt>, String> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(format!("{}: {error}", file.display())),
     };
-    // A line that a killed child has not finished does not count.
+    // An unfinished line of a killed child does not count.
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let mut attempts: HashMap<u32, Attempt> = HashMap::new();
     for line in whole.lines() {

@@ -1,5 +1,4 @@
-//! An interruption of a crowd: the server's work when the connection of one node breaks that waits
-//! for very many locks.
+//! The server's work when a node that waits for very many locks loses its connection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,44 +10,44 @@ use redis::cmd;
 use super::crowd::Crowd;
 use crate::{CommandStats, Connections, Raw};
 
-/// The time of the watch, longer than a waiter may be silent.
+/// How long the server is observed: longer than a waiter may be silent.
 const WATCHED: Duration = Duration::from_secs(20);
-/// The time between two looks at all queues: they cost the server something, too.
+/// The interval between two readings of all queues: they cost the server time as well.
 const LOOKS: Duration = Duration::from_millis(250);
-/// The time between two PINGs.
+/// The interval between two PINGs.
 const PINGS: Duration = Duration::from_millis(1);
 
-/// The time below which the SLOWLOG leaves scripts out.
+/// The threshold of the SLOWLOG.
 const LONG: Duration = Duration::from_micros(500);
 
 /// The measured values.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupted {
-    /// The number of connections that broke after the first was cut.
+    /// How many connections broke after the first was cut.
     pub breaks: u64,
-    /// The greatest number of waiters, at any look, that were silent for longer than they may be.
+    /// The maximum number of waiters in a reading that had been silent for too long.
     pub passed: usize,
-    /// The number of places that waiters lost.
+    /// How many positions were lost by waiters.
     pub places_lost: u64,
     /// The time from the cut until every waiter was touched.
     pub touched: Duration,
-    /// The time of the watch.
+    /// How long the server was observed.
     pub watched: Duration,
-    /// The number of scripts of the node.
+    /// The number of scripts run by the node.
     pub scripts: u64,
-    /// The time of these scripts by the server's clock.
+    /// The total time of these scripts by the server's clock.
     pub busy: Duration,
-    /// The longest of these scripts; none if all were shorter than the SLOWLOG's limit.
+    /// The longest of these scripts; none if all were below the SLOWLOG threshold.
     pub longest: Option<Duration>,
-    /// The times of the PINGs of another process' thread, shortest first.
+    /// The PING times of another thread, shortest first.
     pub pings: Vec<Duration>,
 }
 
-/// Cuts the connection on which one node waits for so many locks, once.
+/// Cuts the connection of a node that waits for `keys` locks, once.
 ///
 /// # Panics
 ///
-/// If it does not wait for all of them in time.
+/// If the node does not wait for all of them in time.
 pub async fn interrupted(keys: usize) -> Interrupted {
     let mut crowd = Crowd::start(keys).await;
     // MONITOR would make the scripts themselves slower.
@@ -73,7 +72,7 @@ pub async fn interrupted(keys: usize) -> Interrupted {
     crowd.redis.configure("slowlog-log-slower-than", "-1").await;
     measured.breaks = crowd.reconnects() - 1;
     measured.places_lost = crowd.locks.status().places_lost;
-    // The count is by digest: only the node that waits runs a script so meanwhile.
+    // Counted by digest: meanwhile only the waiting node runs scripts by digest.
     let ran = CommandStats::read(&mut crowd.redis).await.since(&before).of("evalsha");
     (measured.scripts, measured.busy) = (ran.calls, Duration::from_micros(ran.usec));
     measured.longest = longest(&mut crowd.redis).await;
@@ -87,7 +86,7 @@ async fn longest(redis: &mut Raw) -> Option<Duration> {
     scripts.map(|script| Duration::from_micros(script.2)).max()
 }
 
-/// A caller of the server on a thread of its own.
+/// A thread that sends PINGs to the server.
 struct Pings {
     stops: Arc<AtomicBool>,
     thread: thread::JoinHandle<Vec<Duration>>,

@@ -1,16 +1,16 @@
-//! `Kind`: one kind of fault, and the habits of the clients while it happens.
+//! `Kind`: a kind of fault, and the habits of the clients meanwhile.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A kind of fault; a run has one, or all of them in turn.
+/// A kind of fault; a run has one kind, or all kinds in turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Nothing happens.
     Calm,
-    /// A process is killed (SIGKILL), and another one starts.
+    /// A process is killed (SIGKILL), and another starts.
     Kill,
     /// A process is stopped (SIGSTOP), often past its leases, and continued.
     Stop,
@@ -18,20 +18,19 @@ pub enum Kind {
     CutRequest,
     /// A connection is cut within a reply.
     CutReply,
-    /// A reply is lost after its script has run, or a request before.
+    /// A reply is lost after the script has run, or a request before.
     Lost,
-    /// A reply is lost and its connection stays: all later ones reach other requests than their
-    /// own.
+    /// A reply is lost and the connection stays: all later replies reach other requests.
     Swallow,
     /// A request or a reply is late, perhaps later than a lease.
     Delay,
     /// Connections stay open and carry nothing, one way or both.
     Freeze,
-    /// A request runs a second time, at once or late.
+    /// A request runs a second time, at once or later.
     Replay,
     /// The server closes a connection (CLIENT KILL).
     ClientKill,
-    /// The server forgets all scripts (SCRIPT FLUSH).
+    /// The server loses all scripts (SCRIPT FLUSH).
     ScriptFlush,
     /// The server's memory is full for a moment.
     MemoryFull,
@@ -39,7 +38,7 @@ pub enum Kind {
     Subscription,
     /// Half of all attempts are cancelled, at any moment.
     Cancel,
-    /// Nothing renews the leases, and holders stay to the end of them.
+    /// Nothing renews the leases, and holders stay until the lease expires.
     ShortLease,
     /// The server is stopped (SIGSTOP) for a while.
     ServerStop,
@@ -52,24 +51,24 @@ pub enum Kind {
 pub(super) struct Habits {
     /// The lease in ms.
     pub(super) lease_ms: RangeInclusive<u64>,
-    /// The number of 100 attempts that have a lease that nothing renews.
+    /// The percentage of attempts with a lease that is never renewed.
     pub(super) fixed: u64,
-    /// The number of 100 holders that stay until such a lease has ended, or until another was
-    /// renewed.
+    /// The percentage of holders that stay until such a lease has expired, or until a renewable
+    /// lease was renewed.
     pub(super) overstay: u64,
-    /// The number of 100 attempts that are cancelled.
+    /// The percentage of cancelled attempts.
     pub(super) cancel: u64,
-    /// Whether a request may be told that its answer is that of another.
+    /// Whether a request may fail because its reply could belong to another request.
     pub(super) out_of_step: bool,
-    /// The number of attempts of which one works on the registers.
+    /// One of this many attempts works on the registers.
     pub(super) works: usize,
     pub(super) slow: u64,
     pub(super) slow_us: u64,
-    /// The number of clients of a child.
+    /// The number of clients per child.
     pub(super) clients: u64,
-    /// Whether all use one lock at a time.
+    /// Whether all clients use the same lock at a time.
     pub(super) together: bool,
-    /// The longest time of a request.
+    /// The request timeout.
     pub(super) request_timeout: Duration,
 }
 
@@ -96,15 +95,14 @@ impl Kind {
         Self::Mixed,
     ];
 
-    /// Whether a node may be found not connected, or silent for as long as a request may take.
+    /// Whether a node may be found disconnected, or silent for as long as a request may take.
     pub(super) fn disturbs_connections(self) -> bool {
         let quiet =
             [Self::Calm, Self::ScriptFlush, Self::MemoryFull, Self::Cancel, Self::ShortLease];
         !quiet.contains(&self)
     }
 
-    /// Whether every process stays alive and is soon connected again, so that no grant expires
-    /// unclaimed.
+    /// Whether every process stays alive and soon reconnects, so that no grant expires unclaimed.
     pub(super) fn claims_everything(self) -> bool {
         let brief =
             [Self::CutRequest, Self::CutReply, Self::Lost, Self::ClientKill, Self::Subscription];
@@ -130,12 +128,11 @@ impl Kind {
             kind if kind.claims_everything() => 500,
             _ => 200,
         };
-        // One client a node: else a reply to another client tells of a grant whose message was
-        // lost.
+        // One client per node: otherwise a reply to another client reports a grant whose message
+        // was lost.
         let together = self == Self::Subscription;
         let clients = if together { 1 } else { 8 };
-        // When a process is stopped, some of its clients are to be between their read and their
-        // write.
+        // When a process is stopped, some clients must be between their read and their write.
         let (works, slow, slow_us) =
             if self.needs_losses() { (1, 70, 20_000) } else { (4, 20, 4_000) };
         Habits {

@@ -1,5 +1,5 @@
-//! The keys that may be left in Redis when all clients have gone: none of clients that ended, and
-//! of killed clients only keys that end by themselves.
+//! The keys that may remain in Redis when all clients are gone: no keys of clients that ended, and
+//! of killed clients only keys that expire by themselves.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use crate::{
     COUNTER, PATIENCE_MS, Raw, RedisServer, door_key, gone_key, holds_key, passed_key, patience_key,
 };
 
-/// The holders whose leases have not ended, the waiters, and the members that were passed over.
+/// The holders with unexpired leases, the waiters, and the skipped members.
 async fn members(redis: &mut Raw, lock: u32, now_ms: i64) -> Vec<String> {
     let name = lock_name(lock);
     let holds = redis.scores(&holds_key(&name)).await.into_iter();
-    // A part that has ended stays until it is in the way of another.
+    // An expired part stays until it is in the way of another hold.
     let live = holds.filter(|(_, end)| *end as i64 > now_ms).map(|(member, _)| member);
     let mut members: Vec<String> = live.collect();
     members.extend(redis.holder(&name).await);
@@ -30,7 +30,7 @@ async fn members(redis: &mut Raw, lock: u32, now_ms: i64) -> Vec<String> {
     members
 }
 
-/// Reads at once the members that no process may have left.
+/// Reads at once the members that no process may have left behind.
 pub(super) async fn of_the_living(redis: &mut Raw, killed: &HashSet<u32>) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut say = |detail: String| found.push(Violation::new(What::LeftBehind, detail));
@@ -57,8 +57,8 @@ pub(super) async fn of_the_living(redis: &mut Raw, killed: &HashSet<u32>) -> Vec
     found
 }
 
-/// Waits until everything of the dead has ended by itself, then locks every lock once: after that
-/// only tombstones remain, behind doors that say so, and the counter of tokens.
+/// Waits until everything of the dead has expired, then locks every lock once: afterwards only
+/// tombstones remain, behind flagged lock keys, and the token counter.
 pub(super) async fn of_the_dead(server: &RedisServer, redis: &mut Raw) -> Vec<Violation> {
     let mut found = Vec::new();
     sleep(Duration::from_millis(last_end_ms(redis).await)).await;
@@ -99,7 +99,7 @@ async fn now_ms(redis: &mut Raw) -> i64 {
     (redis.time_us().await / 1_000) as i64
 }
 
-/// The time until the last lease and the last patience are over.
+/// The time until the last lease and the last liveness deadline have passed.
 async fn last_end_ms(redis: &mut Raw) -> u64 {
     let now_ms = now_ms(redis).await;
     let mut last = 0;

@@ -1,5 +1,5 @@
-//! Very many holds that are lost at once: the time before their deadlines at which their guards are
-//! told, and the time that others wait for the node meanwhile.
+//! Very many holds that are lost at once: how long before their deadlines the guards are notified,
+//! and how long other callers wait for the node meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,33 +14,33 @@ use tokio::time::{Instant, sleep};
 use crate::{Connections, Flow, Proxy, RedisServer, eventually};
 
 const LEASE: Duration = Duration::from_secs(10);
-/// The least time between a request that renewed a guard and the guard's deadline.
+/// The minimum time between a request that renewed a guard and the guard's deadline.
 const RENEWED: Duration = Duration::from_millis(9_800);
-/// The number of acquires on their way at once.
+/// The number of acquires in flight at once.
 const AT_ONCE: usize = 250;
-/// The time between two calls of another caller.
+/// The interval between two calls of another caller.
 const LOOKS: Duration = Duration::from_micros(500);
 const SOON: Duration = Duration::from_secs(60);
 
 /// The measured values.
 #[derive(Clone, Debug, Default)]
 pub struct Lost {
-    /// The number of guards that were told at or after their deadline.
+    /// How many guards were notified at or after their deadline.
     pub late: usize,
-    /// The time before its deadline at which each guard was told, least first; zero for the late
-    /// ones.
+    /// How long before its deadline each guard was notified, least first; zero for late
+    /// notifications.
     pub early: Vec<Duration>,
     /// The time between the first deadline and the last.
     pub spread: Duration,
-    /// The time of each call of another caller, shortest first.
+    /// The duration of each call of another caller, shortest first.
     pub calls: Vec<Duration>,
 }
 
-/// Holds so many locks, renews all of them at once, and takes the server away.
+/// Acquires `holds` locks, renews all of them at once, and takes the server away.
 ///
 /// # Panics
 ///
-/// If it does not get all of them.
+/// If a lock is not acquired.
 pub async fn lost(holds: usize) -> Lost {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.address());
@@ -51,7 +51,7 @@ pub async fn lost(holds: usize) -> Lost {
     };
     let guards: Vec<LockGuard> =
         stream::iter(0..holds).map(acquire).buffer_unordered(AT_ONCE).collect().await;
-    // A new connection has all of them renewed, so that all end together.
+    // A new connection has all holds renewed, so that all end together.
     let cut = Instant::now();
     proxy.cut(Connections::Commands).await;
     eventually("all are renewed", SOON, async || {
@@ -86,8 +86,8 @@ pub async fn lost(holds: usize) -> Lost {
     }
 }
 
-/// A caller of the node on a thread of its own: each of its calls takes the node's mutex once, and
-/// does nothing else that takes time.
+/// A thread that calls the node: each call takes the node's mutex once, and does nothing else that
+/// takes time.
 struct Calls {
     stops: Arc<AtomicBool>,
     thread: thread::JoinHandle<Vec<Duration>>,

@@ -12,7 +12,7 @@ use super::dice::Dice;
 use super::kind::Kind;
 use crate::{Connections, Fault, Flow, Proxy, Raw, RedisServer, Request};
 
-/// The time that a fault waits for a request to strike.
+/// How long a fault waits for a matching request.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// A fault. Times are in ms.
@@ -29,7 +29,7 @@ pub(super) enum Action {
     HoldReply(u64),
     Freeze(Connections, Flow, u64),
     Repeat,
-    /// Repeats a request, but never an acquire: no connection delivers one twice.
+    /// Repeats a request, but never an acquire: no connection delivers a request twice.
     RepeatLater(u64),
     ClientKill(usize),
     ScriptFlush,
@@ -45,12 +45,12 @@ pub(super) enum Action {
 pub(super) struct Step {
     /// The pause before the fault, ms.
     pub(super) pause: u64,
-    /// The child that the fault concerns.
+    /// The child hit by the fault.
     pub(super) victim: usize,
     pub(super) action: Action,
 }
 
-/// The schedule of a seed, without end: the same for the same seed.
+/// The endless schedule of a seed: the same for the same seed.
 pub(super) struct Schedule {
     kind: Kind,
     dice: Dice,
@@ -125,7 +125,7 @@ impl Iterator for Schedule {
     }
 }
 
-/// The faults of proxies and of the server.
+/// Injects faults through proxies and at the server.
 pub(super) struct Nemesis {
     pub(super) redis: Raw,
     pub(super) counts: BTreeMap<&'static str, u64>,
@@ -136,7 +136,7 @@ impl Nemesis {
         *self.counts.entry(name).or_default() += 1;
     }
 
-    /// Does a fault that concerns no process, and undoes it. Counts the fault if it has struck.
+    /// Injects a fault that concerns no process, and undoes it. Counts the fault if it has struck.
     pub(super) async fn strike(&mut self, action: &Action, proxy: &Proxy, server: &RedisServer) {
         let (name, fault) = match *action {
             Action::CutRequest(at) => ("cut within a request", proxy.cut_request(at, is_step)),
@@ -187,7 +187,7 @@ impl Nemesis {
                     self.count("subscription cut");
                 }
             }
-            // The server sends the messages, and nobody receives them.
+            // The server sends the messages, but nobody receives them.
             Action::LoseMessages(ms) => {
                 proxy.freeze(Connections::Subscriptions, Flow::Replies).await;
                 sleep(Duration::from_millis(ms)).await;
@@ -225,7 +225,7 @@ impl Nemesis {
         }
     }
 
-    /// Kills any connection but the harness' own.
+    /// Kills any connection except the harness's own.
     async fn kill_client(&mut self, which: usize) {
         let list: String = self.redis.ask(cmd("CLIENT").arg("LIST")).await;
         let own: u64 = self.redis.ask(cmd("CLIENT").arg("ID")).await;
@@ -249,15 +249,14 @@ impl Nemesis {
     }
 }
 
-/// Whether the request is a script, or one of the commands of a transaction. These are written
-/// together: none is lost alone, and none comes twice.
+/// Whether the request is a script, or a command of a transaction. Transaction commands are written
+/// together: none is lost alone, and none arrives twice.
 pub(super) fn is_step(request: &Request) -> bool {
     let commands = ["MULTI", "SET", "INCR", "GET", "EXEC"];
     request.is_script() || commands.into_iter().any(|command| request.is(command))
 }
 
-/// Whether the request is an acquire: a copy that runs after all is over acquires the lock once
-/// more.
+/// Whether the request is an acquire: a copy that runs after the end acquires the lock once more.
 fn may_queue(request: &Request) -> bool {
     let scripts = scripts::of_queue(Topology::Single);
     let acquires = [&scripts.lock, &scripts.acquire, &scripts.acquire_all, &scripts.acquire_newest];

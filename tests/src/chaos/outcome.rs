@@ -1,4 +1,4 @@
-//! The plan of a run, its outcome, and its line of the table.
+//! The plan of a run, its outcome, and its table row.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,56 +13,57 @@ use super::violation::Violation;
 pub struct Plan {
     /// The kind of fault.
     pub kind: Kind,
-    /// The forms in which the locks are used.
+    /// The forms of the locks.
     pub forms: Forms,
     /// The seed of the schedule, and of each client's choices.
     pub seed: u64,
-    /// The least number of grants.
+    /// The minimum number of grants.
     pub cycles: u64,
 }
 
 /// The outcome of a run.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// The number of grants that a client was told of.
+    /// How many grants were received by a client.
     pub cycles: u64,
-    /// The number of these grants for reads, writes or permits.
+    /// How many of these grants were reads, writes or permits.
     pub shared: u64,
     /// The number of attempts of all clients.
     pub attempts: u64,
-    /// The number of faults that struck, by name.
+    /// How many faults struck, by name.
     pub faults: BTreeMap<&'static str, u64>,
-    /// The number of waiters that a grant passed over because their nodes were not connected.
+    /// How many waiters were skipped because their nodes were not connected.
     pub passed_over: u64,
-    /// The number of times that the server named the members of a run.
+    /// How often the server recorded the members of a batch.
     pub runs: u64,
-    /// The number of holds that their clients were told to have lost.
+    /// How many holds were reported as lost to their clients.
     pub lost_holds: u64,
-    /// The numbers of fenced writes that were accepted, and that were refused as stale.
+    /// How many fenced writes were accepted, and how many were refused as stale.
     pub fenced: (u64, u64),
-    /// The numbers of writes to the unfenced registers, and of lost ones among them.
+    /// How many writes went to the unfenced registers, and how many of them were lost.
     pub unfenced: (u64, u64),
-    /// The numbers of reads of the unfenced pair, and of torn ones among them.
+    /// How many reads of the unfenced pair there were, and how many of them were torn.
     pub read: (u64, u64),
-    /// The numbers of counts of permits, and of those with too many that had not left.
+    /// How many counts of permits there were, and how many exceeded the limit with permits not yet
+    /// left.
     pub counted: (u64, u64),
     /// The events that must not have happened.
     pub violations: Vec<Violation>,
-    /// The time that the run took.
+    /// The duration of the run.
     pub took: Duration,
 }
 
 impl Outcome {
-    /// The table's head; its rows are made by [`row`](Self::row).
+    /// The table header; [`row`](Self::row) makes the rows.
     pub const HEAD: &str = "fault          cycles  shared  attempts  faults  passed over    runs  lost holds  fenced ok/stale  unfenced/lost     read/torn  permits/over  violations   s";
 
-    /// A line of the table.
+    /// A row of the table.
     #[must_use]
     pub fn row(&self, kind: Kind) -> String {
         self.line(kind)
     }
 
-    /// The last line of the table, under all the others; its time is the sum of theirs.
+    /// The last row of the table, with the sums of all others.
     #[must_use]
     pub fn total(outcomes: &[Self]) -> String {
         let mut total = Self::default();

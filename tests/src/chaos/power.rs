@@ -1,5 +1,5 @@
-//! A server with an append-only file that loses its power under load, again and again, and the
-//! cost: leases that overlapped, tokens that fell, and updates that were lost without a fence.
+//! A server with an append-only file that loses power under load, again and again, and the cost:
+//! overlapping leases, decreasing tokens, and updates lost without a fence.
 
 use std::fmt;
 use std::iter::Sum;
@@ -18,27 +18,27 @@ use crate::{Disk, LIMIT, RedisServer};
 
 const NODES: u64 = 3;
 const NAMES: usize = 3;
-/// Long enough for a hold to outlive a restart, and the longest time for the disk below a third.
+/// Long enough for a hold to outlive a restart, with a third above the longest disk delay.
 const LEASE: Duration = Duration::from_secs(9);
-/// The time of a section, in ms: as a rule some holder is inside of one when the power goes.
+/// The duration of a section, in ms: usually some holder is inside a section when the power fails.
 const SECTION_MS: std::ops::RangeInclusive<u64> = 0..=700;
-/// The time from a start to the next loss, in ms.
+/// The time from a start to the next power loss, in ms.
 const UP_MS: std::ops::RangeInclusive<u64> = 600..=1_900;
 
-/// The losses of power of a run.
+/// The power losses of a run.
 #[derive(Debug, Clone)]
 pub struct PowerPlan {
-    /// The number of losses in all.
+    /// The total number of losses.
     pub rounds: usize,
-    /// The number of servers that are played at the same time.
+    /// How many servers run at the same time.
     pub servers: usize,
-    /// The policy of the servers.
+    /// The `appendfsync` policy of the servers.
     pub appendfsync: &'static str,
-    /// The time that their disks take for each fdatasync.
+    /// How long the disks take for each fdatasync.
     pub takes: Duration,
     /// Whether a grant waits for the disk.
     pub fsync: bool,
-    /// The seed of the times.
+    /// The seed of the delays.
     pub seed: u64,
 }
 
@@ -47,22 +47,22 @@ pub struct PowerPlan {
 pub struct PowerCost {
     /// The number of losses.
     pub rounds: u64,
-    /// The number of losses that took bytes away. The others prove nothing.
+    /// How many losses removed bytes. The others prove nothing.
     pub cut: u64,
     /// The number of grants.
     pub grants: u64,
-    /// The number of guards that were valid while another one was.
+    /// How many guards were valid while another guard was.
     pub overlaps: u64,
-    /// The number of tokens below one of before.
+    /// How many tokens were below an earlier token.
     pub fallen: u64,
-    /// The number of updates that are not in the register without a fence.
+    /// How many updates are missing in the register without a fence.
     pub lost: u64,
-    /// The number of requests that were refused.
+    /// The number of refused requests.
     pub refused: u64,
 }
 
 impl PowerPlan {
-    /// Plays the losses.
+    /// Runs the losses.
     ///
     /// # Panics
     ///
@@ -101,7 +101,7 @@ impl PowerPlan {
             tokio::time::sleep(Duration::from_millis(dice.of(UP_MS))).await;
             cut += u64::from(lose_power(&disk, &mut server) > 0);
         }
-        // The last loss needs its time, too.
+        // The last loss needs time to show as well.
         connected(nodes.clone()).await;
         tokio::time::sleep(Duration::from_millis(*UP_MS.end())).await;
         world.is_over.store(true, Ordering::SeqCst);
@@ -113,7 +113,7 @@ impl PowerPlan {
     }
 }
 
-/// Waits until each node is back: otherwise one loss follows another, and there is no load.
+/// Waits until each node has reconnected: otherwise the losses follow each other without load.
 async fn connected(nodes: Vec<Locks>) {
     let end = tokio::time::Instant::now() + LIMIT;
     while !nodes.iter().all(|locks| locks.status().is_connected()) {
@@ -131,7 +131,7 @@ fn lose_power(disk: &Disk, server: &mut RedisServer) -> u64 {
 struct World {
     start: Instant,
     holds: Mutex<Vec<Hold>>,
-    /// The registers, which refuse no old token.
+    /// The registers, which never refuse an old token.
     registers: [AtomicU64; NAMES],
     writes: AtomicU64,
     refused: AtomicU64,
@@ -176,7 +176,7 @@ impl World {
                 tokio::time::sleep_until(end).await;
             }
         }
-        // As a holder writes that does not look at its guard.
+        // Written like a holder that does not check its guard.
         self.registers[name].store(value + 1, Ordering::SeqCst);
         self.writes.fetch_add(1, Ordering::SeqCst);
         let deadline = guard.deadline().into_std().saturating_duration_since(self.start);
@@ -190,7 +190,7 @@ impl World {
             end,
         };
         self.holds.lock().unwrap_or_else(PoisonError::into_inner).push(hold);
-        // Not known after a loss of power: the next acquire says more.
+        // The outcome is unknown after a power loss: the next acquire shows the state.
         let _ = guard.release().await;
         Ok(())
     }

@@ -1,6 +1,6 @@
-//! Faults of one of a quorum's three primaries at a time, under buyers of several nodes and of
-//! processes that are killed. All guards are judged at the end: at most one of a name is valid at a
-//! time, and tokens rise.
+//! Faults of the three quorum primaries, one at a time, under buyers on several nodes and in
+//! processes that are killed. All guards are judged at the end: at most one guard per name is valid
+//! at a time, and tokens increase.
 
 mod buyer;
 mod ledger;
@@ -29,21 +29,21 @@ use super::dice::Dice;
 use crate::{Raw, RedisServer, ServerClock, eventually};
 
 const NAMES: usize = 16;
-/// The names that only nodes acquire which live through the run.
+/// The names acquired only by nodes that live throughout the run.
 const QUIET: usize = 8;
-/// The nodes that live, each with one buyer of every name.
+/// The nodes that live throughout, each with a buyer per name.
 const NODES: usize = 3;
-/// The processes that are killed, with one buyer each of the names that are not quiet.
+/// The processes that are killed, with a buyer for each name that is not quiet.
 const MORTALS: usize = 2;
 /// Short, so that a primary that has restarted counts again soon.
 const MAX_LEASE: Duration = Duration::from_millis(800);
-/// Three of them, and a second, and a primary that is frozen is not reached any more.
+/// A frozen primary counts as unreachable after three of these and a second.
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(400);
-/// A jump of a clock, in s.
+/// A clock jump, in s.
 const JUMP: i64 = 60;
-/// The time for which a fault lasts.
+/// How long a fault lasts.
 const FAULT: Duration = Duration::from_secs(3);
-/// The looks at a hold that is being healed, and the time between two.
+/// How often a hold under repair is checked, and the interval.
 const LOOKS: usize = 20;
 const PAUSE: Duration = Duration::from_millis(50);
 /// The bound of a wait for the end of a fault.
@@ -52,26 +52,27 @@ const SOON: Duration = Duration::from_secs(30);
 /// A fault of one primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrimaryFault {
-    /// It is killed, and starts again empty.
+    /// The primary is killed, and starts again empty.
     Kill,
-    /// It does not answer (SIGSTOP).
+    /// The primary does not reply (SIGSTOP).
     Freeze,
-    /// No node reaches it.
+    /// No node reaches the primary.
     Cut,
-    /// One of the nodes does not reach it.
+    /// A single node does not reach the primary.
     CutFromOne,
-    /// A link between two zones: one side does not reach it, the other one not the next primary.
+    /// The link between two zones is down: one side does not reach this primary, the other side not
+    /// the next.
     CutZones,
-    /// It is emptied (FLUSHALL).
+    /// The primary is emptied (FLUSHALL).
     Flush,
-    /// Its clock jumps forward by a minute, and then back.
+    /// The clock of the primary jumps forward by a minute, and then back.
     ClockAhead,
-    /// Its clock jumps back by a minute, and then forward.
+    /// The clock of the primary jumps back by a minute, and then forward.
     ClockBehind,
 }
 
 impl PrimaryFault {
-    /// All of them.
+    /// All faults.
     pub const ALL: [Self; 8] = [
         Self::Kill,
         Self::Freeze,
@@ -117,40 +118,42 @@ impl FromStr for PrimaryFault {
     }
 }
 
-/// One fault, and its cost.
+/// A fault, and its cost.
 #[derive(Debug, Clone, Copy)]
 pub struct QuorumFault {
     /// The fault.
     pub fault: PrimaryFault,
-    /// The place of its primary in the list.
+    /// The primary index.
     pub primary: usize,
-    /// The longest time from the fault to its end in which no guard of some quiet name was handed
-    /// out.
+    /// The longest time during the fault without a new guard for some quiet name.
     pub pause: Duration,
 }
 
 /// The guards of a run, and the violations among them.
 #[derive(Debug, Default)]
 pub struct QuorumOutcome {
-    /// All guards that were handed out.
+    /// The number of guards.
     pub guards: u64,
-    /// Guards that were handed out while another one of the name was valid.
+    /// How many guards were returned while another guard of the name was valid.
     pub doubled: u64,
-    /// Tokens that were not above all of the name before.
+    /// How many tokens were not above all earlier tokens of the name.
     pub fallen: u64,
-    /// Guards that were lost before they were given back.
+    /// How many guards were lost before their release.
     pub lost: u64,
-    /// Requests that were not granted in time, or for which too few primaries were reached.
+    /// How many requests were not granted in time, or reached too few primaries.
     pub refused: u64,
-    /// Processes that were killed while they climbed, held and released.
+    /// How many processes were killed while they acquired, held and released.
     pub killed: u64,
-    /// The faults, in their order.
+    /// The faults, in order.
     pub faults: Vec<QuorumFault>,
 }
 
-/// Runs the faults in their order, in rounds until so many guards were handed out: each at the
-/// lowest primary in the first round, at the next one in the second. `program` is `lock-torture`,
-/// whose processes are killed.
+/// Runs the faults in order, in rounds until `guards` guards were returned: each at the lowest
+/// primary in the first round, at the next in the second. `program` is `lock-torture`, whose
+/// processes are killed.
+///
+/// Guards have one primary to `spare` where clocks jump: without a spare, two guards may be valid
+/// then.
 ///
 /// Guards have one primary to `spare` where clocks jump: without it two may be valid then.
 ///
@@ -198,7 +201,7 @@ fn quorum<S: AsRef<str>>(primaries: &[S], spare: usize) -> Quorum {
 /// The servers, the nodes, and their buyers.
 struct Scene {
     servers: [RedisServer; 3],
-    /// Of each server, where clocks jump.
+    /// The clock of each server, where clocks jump.
     clocks: Vec<ServerClock>,
     relays: Arc<[Relay; 3]>,
     nodes: Vec<Locks>,
@@ -261,13 +264,13 @@ impl Scene {
         Self { servers, clocks, relays, nodes, buyers, ledger, dice }
     }
 
-    /// Waits until each node holds all primaries.
+    /// Waits until each node can use all primaries.
     async fn all_count(&self) {
         let probe = async |(node, locks): (usize, &Locks)| {
             let key = format!("probe {node}");
             eventually("all primaries count", SOON, async || {
                 let Ok(_guard) = locks.lock_timeout(key.as_str(), SOON).await else { return false };
-                // It is healed after 0.1 s, 0.2 s and so on.
+                // The repair happens after 0.1 s, 0.2 s and so on.
                 for _ in 0..LOOKS {
                     let found = locks.inspect(key.as_str()).await.ok();
                     let holder = found.and_then(|found| found.holders.into_iter().next());
@@ -293,7 +296,7 @@ impl Scene {
             }
             PrimaryFault::CutFromOne => self.relays[primary].cut(self.dice.below(NODES)),
             PrimaryFault::CutZones => {
-                // A node and a process on each side, and a node that reaches all.
+                // A node and a process on each side, and a node that reaches all primaries.
                 let far = (primary + 1) % 3;
                 [0, NODES].iter().for_each(|node| self.relays[primary].cut(*node));
                 [NODES - 1, NODES + 1].iter().for_each(|node| self.relays[far].cut(*node));

@@ -1,4 +1,4 @@
-//! `Record`: one line of a client's log. All times are of the machine's monotonic clock, in µs.
+//! `Record`: a line of a client's log. All times are of the machine's monotonic clock, in µs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,34 +6,34 @@ use std::str::FromStr;
 /// The end of an attempt without a hold, or of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// The end was as it should be.
+    /// The end was as expected.
     Ok,
-    /// The attempt was refused: held, full, or not had in time.
+    /// The attempt was refused: lock held, queue full, or timeout.
     Refused,
     /// The hold had ended before.
     Lost,
-    /// The end is not known: an error of the connection or of the server.
+    /// The end is unknown: a connection or server error.
     Unknown,
 }
 
-/// A reader's view of a pair of registers that are only written together.
+/// A reader's view of two registers that are only written together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pair {
     /// Both registers were equal.
     Equal,
     /// The registers differed.
     Torn,
-    /// One of the registers refused the reader, as its token was stale.
+    /// A register refused the reader because of a stale token.
     Refused,
 }
 
 /// An event of attempt `attempt` of a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Record {
-    /// The attempt asks for `weight` of a lock of which `limit` may be held, and is to have an
-    /// answer within `bound`.
+    /// The attempt requests `weight` of a lock with `limit`, and must have a response within
+    /// `bound`.
     Invoked { at: i64, attempt: u32, lock: u32, weight: u32, limit: u32, bound: i64 },
-    /// The attempt holds the lock, for certain until `until`. Permits have the token 0.
+    /// The attempt holds the lock, certainly until `until`. Permits have the token 0.
     Granted { at: i64, attempt: u32, token: u64, until: i64 },
     /// The attempt does not hold the lock.
     Failed { at: i64, attempt: u32, end: End },
@@ -41,18 +41,18 @@ pub(super) enum Record {
     Dropped { at: i64, attempt: u32 },
     /// The attempt is about to release the lock; it was certain until `until`.
     Ending { at: i64, attempt: u32, until: i64, bound: i64 },
-    /// The release was answered.
+    /// The release has a response.
     Released { at: i64, attempt: u32, end: End },
-    /// The attempt is about to make a read of its write; it was certain until `until`.
+    /// The attempt is about to downgrade its write to a read; it was certain until `until`.
     Reducing { at: i64, attempt: u32, until: i64, bound: i64 },
-    /// The change to a read was answered. Unless it went well, the token is 0.
+    /// The downgrade has a response. Unless it succeeded, the token is 0.
     Reduced { at: i64, attempt: u32, end: End, token: u64 },
-    /// The attempt's fenced write was answered.
+    /// The attempt's fenced write was accepted or refused.
     Wrote { attempt: u32, accepted: bool },
-    /// The attempt read a pair of registers, fenced and not.
+    /// The attempt read a pair of registers, fenced and unfenced.
     Read { attempt: u32, fenced: Pair, plain: Pair },
-    /// The weight held when the attempt came in, of the clients with valid holds, and of all that
-    /// had not left.
+    /// The weight held when the attempt entered: of clients with valid holds, and of all clients
+    /// that had not left.
     Counted { attempt: u32, valid: u64, all: u64 },
 }
 

@@ -1,15 +1,15 @@
-//! The resource that the locks protect: per lock a pair of registers that checks tokens, and one
-//! that does not. Writers read the first of each pair, and write both of it together, with one
-//! added; a writer that reads an old value loses an update. Readers read the first and then the
-//! second, and are to find them equal.
+//! The resource protected by the locks: per lock a pair of registers that checks tokens, and an
+//! unfenced pair. Writers read the first register of each pair, and write both registers of it
+//! together, incremented; a writer that reads an old value loses an update. Readers read the first
+//! and then the second register, and must find them equal.
 
 use redis::Script;
 
 use super::record::Pair;
 use crate::Raw;
 
-/// The script that reads one of each pair, showing a token. The fenced one refuses a token below
-/// the highest it was shown.
+/// The script that reads a register of each pair, presenting a token. The fenced register refuses a
+/// token below the highest presented token.
 const READ: &str = r"
 local plain = redis.call('HGET', KEYS[2], ARGV[2]) or '0'
 local highest = tonumber(redis.call('HGET', KEYS[1], 'token') or '0')
@@ -17,7 +17,7 @@ if tonumber(ARGV[1]) < highest then return { '', plain } end
 redis.call('HSET', KEYS[1], 'token', ARGV[1])
 return { redis.call('HGET', KEYS[1], ARGV[2]) or '0', plain }";
 
-/// The script that writes both of each pair, counting accepted writes.
+/// The script that writes both registers of each pair, counting accepted writes.
 const WRITE: &str = r"
 redis.call('HSET', KEYS[2], 'value', ARGV[3], 'second', ARGV[3])
 redis.call('HINCRBY', KEYS[2], 'accepted', 1)
@@ -26,7 +26,7 @@ redis.call('HSET', KEYS[1], 'value', ARGV[2], 'second', ARGV[2])
 redis.call('HINCRBY', KEYS[1], 'accepted', 1)
 return 1";
 
-/// The half of a pair.
+/// A register of a pair.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Half {
     First,
@@ -42,7 +42,7 @@ impl Half {
     }
 }
 
-/// The registers of all locks, on a server that no fault concerns.
+/// The registers of all locks, on a server without faults.
 #[derive(Clone, Debug)]
 pub(super) struct Registers {
     redis: Raw,
@@ -50,7 +50,7 @@ pub(super) struct Registers {
     write: Script,
 }
 
-/// The values of a read; a writer writes them back with one added.
+/// The values of a read; a writer writes them back incremented.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Values {
     /// The value of the fenced register; `None` if it refused the token.
@@ -59,8 +59,8 @@ pub(super) struct Values {
 }
 
 impl Values {
-    /// The view of a reader that has read this of the first registers, and then `second` of the
-    /// second: of the fenced pair, and of the unfenced one.
+    /// The view of a reader after reading these values of the first registers, and then `second` of
+    /// the second registers: of the fenced pair, and of the unfenced pair.
     pub(super) fn pairs(self, second: Self) -> [Pair; 2] {
         let pair = |is_equal| if is_equal { Pair::Equal } else { Pair::Torn };
         let fenced = self.fenced.zip(second.fenced);
@@ -69,7 +69,7 @@ impl Values {
     }
 }
 
-/// The number of accepted writes, and the number of them that are in the value.
+/// The number of accepted writes, and how many of them are in the value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Count {
     pub(super) accepted: u64,
@@ -96,7 +96,7 @@ impl Registers {
         Values { fenced: fenced.parse().ok(), plain }
     }
 
-    /// Writes both pairs; returns whether the fenced register has accepted it.
+    /// Writes both pairs; returns whether the fenced register accepted the write.
     pub(super) async fn write(&mut self, lock: u32, token: u64, read: Values) -> bool {
         let [fenced, plain] = names(lock);
         let next = read.fenced.map_or(String::new(), |value| (value + 1).to_string());
@@ -147,7 +147,7 @@ mod tests {
         assert!(!registers.write(1, 10, late).await, "also if it reads after the other's write");
         assert_eq!(registers.counts(1).await[0].lost(), 0);
     }
-    /// A reader whose hold ends between its two looks, while another writes.
+    /// The hold of a reader ends between its two reads, while another client writes.
     #[tokio::test]
     async fn a_pair_is_torn_by_a_stale_reader_only_where_its_token_is_not_checked() {
         let server = RedisServer::start();
@@ -159,7 +159,7 @@ mod tests {
         assert!(registers.write(1, 11, written).await);
         let second = registers.read(1, Half::Second, 10).await;
         assert_eq!(first.pairs(second), [Pair::Refused, Pair::Torn]);
-        // If both had one token, the fenced pair would be torn as well.
+        // If both had the same token, the fenced pair would be torn as well.
         let second = registers.read(1, Half::Second, 11).await;
         assert_eq!(first.pairs(second), [Pair::Torn, Pair::Torn]);
     }

@@ -29,7 +29,7 @@ use crate::{Raw, RedisServer};
 pub use fault::ReplayFault;
 pub use process::serve_replays;
 
-/// The number of keys at a time.
+/// How many keys are in use at a time.
 const AT_ONCE: usize = 16;
 
 /// The figures of a run, and its violations.
@@ -37,30 +37,31 @@ const AT_ONCE: usize = 16;
 pub struct Replays {
     /// The number of keys.
     pub keys: u64,
-    /// The answers that clients got: the first of a key, and replays.
+    /// The responses received by clients: the first per key, and replays.
     pub answers: u64,
-    /// The replays among the answers.
+    /// How many responses were replays.
     pub replayed: u64,
-    /// The connections that a client cut before its answer.
+    /// How many connections were closed by a client before the response.
     pub hung_up: u64,
-    /// The requests that were cut off by a process that died.
+    /// How many requests were cut off by the death of a process.
     pub cut_off: u64,
-    /// The answers of holders that were overtaken: `lock-lost`.
+    /// How many holders were overtaken: `lock-lost`.
     pub overtaken: u64,
-    /// The answers that were sent although they could not be stored: the process was paused.
+    /// How many responses were sent although they could not be stored: the process was paused.
     pub not_stored: u64,
-    /// The attempts that began.
+    /// How many attempts began.
     pub began: u64,
-    /// The commits of the work: one of each key, and those of attempts that left no answer.
+    /// How many commits the work made: one per key, and those of attempts without a stored
+    /// response.
     pub committed: u64,
-    /// The faults that struck, by kind.
+    /// How many faults struck, by kind.
     pub faults: BTreeMap<ReplayFault, u64>,
-    /// What must not be.
+    /// The violations found.
     pub violations: Vec<String>,
 }
 
 /// Has clients send `keys` requests, each more than once, to processes of `program` that are killed
-/// and paused; judges the answers and the records.
+/// and paused; judges the responses and the records.
 ///
 /// # Panics
 ///

@@ -1,4 +1,5 @@
-//! One run: a server, its children, one kind of fault for as many cycles as asked for, the verdict.
+//! A run: a server, its children, one kind of fault for the requested number of cycles, and the
+//! verdict.
 
 use std::collections::{BTreeMap, HashSet};
 use std::num::NonZeroUsize;
@@ -27,26 +28,26 @@ use super::worker::Worker;
 use crate::{Fault, Monitor, Proxy, Raw, RedisServer, Watcher};
 
 const CHILDREN: usize = 4;
-/// The time without any grant after which the run is stuck.
+/// Without any grant for this long, the run is stuck.
 const STUCK: Duration = Duration::from_secs(30);
-/// The time for a child to finish its work.
+/// How long a child may take to finish its work.
 const ENDING: Duration = Duration::from_secs(30);
-/// The time for which a victim is left alone after its first answer since a fault, where every node
-/// is to be soon connected again: a connection that broke within 100 ms is replaced after a pause,
-/// and after many such in a row the pause is a second.
+/// How long a victim is left alone after its first reply since a fault, where every node must soon
+/// reconnect: a connection that broke within 100 ms is replaced after a pause, and after many such
+/// breaks in a row the pause is a second.
 const REST: Duration = Duration::from_millis(300);
-/// The longest wait for that answer.
+/// The longest wait for that reply.
 const ANSWER: Duration = Duration::from_secs(2);
-/// The least number of faults where each control must notice something: one in three costs the
-/// unfenced register an update. Rarer events are waited for, ten times as long at most.
+/// The minimum number of faults where each control must notice something: a third of them cost the
+/// unfenced register an update. For rarer events the run lasts up to ten times as long.
 const FOR_A_LOSS: u64 = 40;
 /// The runs that may be played at the same time, as many as there are processors: with more, a
-/// client waits for its process and not for a lock. The silence of 15 s after a run does not count.
+/// client waits for its process instead of a lock. The silence of 15 s after a run does not count.
 static PLAYED: LazyLock<Semaphore> = LazyLock::new(|| {
     let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     Semaphore::new(processors)
 });
-/// The time between two looks at the progress of the run.
+/// The interval between two checks of the run's progress.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Runs a plan. `program` is the binary of the children.
@@ -67,7 +68,7 @@ pub async fn run(program: &Path, plan: &Plan) -> Outcome {
     outcome
 }
 
-/// Waits until a victim was answered again, if it is within the time for that, and rested.
+/// Waits until a victim has received a reply again, within the time limit, and has rested.
 async fn rest(answered: Fault) {
     let _ = timeout(ANSWER, answered.struck()).await; // never, where its connection was killed
     answered.release();
@@ -152,7 +153,7 @@ impl<'a> Stage<'a> {
         Worker::start(self.program, number, &self.directory, &self.args[slot])
     }
 
-    /// Plays the faults until there were enough grants, or none for too long.
+    /// Injects faults until there are enough grants, or none for too long.
     async fn play(&mut self, plan: &Plan) -> Option<Violation> {
         let mut schedule = Schedule::new(plan.kind, plan.seed, CHILDREN);
         let mut last = 0;
@@ -344,7 +345,7 @@ fn is_torn(attempt: &Attempt) -> bool {
     matches!(attempt.read, Some([_, Pair::Torn]))
 }
 
-/// Whether clients that had not left the gauge had more than there is.
+/// Whether clients that had not left the gauge had more than the limit.
 fn is_crowded(attempt: &Attempt) -> bool {
     attempt.counted.is_some_and(|[_, all]| all > attempt.limit.into())
 }

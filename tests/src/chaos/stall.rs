@@ -1,5 +1,5 @@
-//! A stall: the cost of a killed process with many waiters for the live ones, on its own lock and
-//! on others of the same server.
+//! The cost of a killed process with many waiters for the live processes, on its own lock and on
+//! other locks of the same server.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ const SOON: Duration = Duration::from_secs(60);
 const KEY: &str = "stalled";
 /// The number of live tasks on the lock of the dead, half of them in each of two nodes.
 const TASKS: usize = 16;
-/// The number of seconds after the kill that count.
+/// How many seconds after the kill count.
 const SECONDS: usize = 8;
 
 fn name(lock: usize) -> String {
@@ -78,9 +78,9 @@ pub async fn turns_past_the_dead(program: &Path, dead: usize) -> Vec<u64> {
 /// The acquire and release times of an unrelated lock.
 #[derive(Debug, Clone, Copy)]
 pub struct Unrelated {
-    /// The time that 99 of 100 pairs stay below, in the second before the kill.
+    /// The 99th percentile of the pairs in the second before the kill.
     pub before: Duration,
-    /// The time that 99 of 100 pairs stay below, in the second after the kill.
+    /// The 99th percentile of the pairs in the second after the kill.
     pub after: Duration,
     /// The longest script after the kill, as the server measured it.
     pub longest_script: Duration,
@@ -119,7 +119,7 @@ pub async fn unrelated_past_the_dead(program: &Path, dead: usize, locks: usize) 
     Unrelated { before, after, longest_script: longest_script(&mut redis).await }
 }
 
-/// Acquires and releases for a second; returns the time that 99 of 100 pairs stay below.
+/// Acquires and releases for a second; returns the 99th percentile.
 async fn pairs(locks: &Locks) -> Duration {
     let began = Instant::now();
     let mut took = Vec::new();

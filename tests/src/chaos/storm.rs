@@ -1,5 +1,5 @@
-//! A storm: many processes whose connections break at the same time, and a server that needs long
-//! for each new one.
+//! Many processes lose their connections at the same time, and the server is slow to accept each
+//! new one.
 
 use std::time::{Duration, Instant};
 
@@ -9,25 +9,25 @@ use tokio::time::{interval, timeout};
 
 use crate::{Front, RedisServer};
 
-/// The time between two looks.
+/// The interval between two checks.
 const LOOK: Duration = Duration::from_millis(20);
-/// The time that a slow machine is left beyond the bound.
+/// How much longer than the bound a slow machine may take.
 const SPARE: Duration = Duration::from_secs(60);
 
-/// The way back of all after a storm.
+/// How the nodes reconnected after a storm.
 #[derive(Clone, Copy, Debug)]
 pub struct Storm {
-    /// The time until all were connected, or until that was given up.
+    /// The time until all were connected, or until the test stopped waiting.
     pub took: Duration,
-    /// The number of nodes that were not connected then.
+    /// How many nodes were not connected then.
     pub missing: usize,
-    /// The most connections that waited for the server.
+    /// The maximum number of connections that waited for the server.
     pub longest_line: usize,
-    /// The time in which all have to be back: four times that of their handshakes, and 5 s.
+    /// When all nodes must be connected: four times the duration of their handshakes, and 5 s.
     pub bound: Duration,
 }
 
-/// Cuts all connections of so many nodes, two each, to a server that needs so long for each.
+/// Cuts all connections of `nodes` nodes, two each, to a server that takes `each` per connection.
 ///
 /// # Panics
 ///

@@ -1,5 +1,5 @@
-//! Takeovers: the time from the kill of a holder until the next has the lock, by the server's
-//! clock.
+//! How long a takeover takes: from the kill of a holder until the next waiter has the lock, by the
+//! server's clock.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::{Grants, Leash, Raw, RedisServer, door_key, eventually};
 
 const LEASE: Duration = Duration::from_millis(600);
-/// The number of holders that are killed at a time.
+/// How many holders are killed at a time.
 const AT_ONCE: usize = 4;
 /// The bound of actions that take no time on an idle machine.
 const SOON: Duration = Duration::from_secs(30);
@@ -23,10 +23,10 @@ const SOON: Duration = Duration::from_secs(30);
 /// The measured values.
 #[derive(Clone, Debug, Default)]
 pub struct Takeover {
-    /// The times from the kill to the next grant, µs, of holders that did not renew after the next
-    /// waiter had come.
+    /// The takeover times, µs, of holders that did not renew after the next waiter arrived.
     pub known: Vec<u64>,
-    /// The times of holders that did, so that the next waiter had to learn of the new end.
+    /// The takeover times of holders that renewed, so that the next waiter had to learn the new
+    /// end.
     pub renewed: Vec<u64>,
 }
 
@@ -34,7 +34,7 @@ pub struct Takeover {
 ///
 /// # Panics
 ///
-/// If somebody does not get the lock at all.
+/// If a waiter does not get the lock at all.
 pub async fn takeovers(program: &Path, kills: usize) -> Takeover {
     let server = RedisServer::start();
     let grants = Grants::watch(&server);
@@ -114,11 +114,11 @@ async fn takeover(
     took
 }
 
-/// Holds `key` until its input ends, or it is killed.
+/// Holds `key` until standard input ends, or the process is killed.
 ///
 /// # Panics
 ///
-/// If it does not get the lock.
+/// If the process does not get the lock.
 pub async fn hold(url: &str, key: &str, lease: Duration, renews: bool) {
     let locks = Locks::connect(url).await.expect("the server accepts a node");
     let request = locks.key(key);
@@ -129,19 +129,20 @@ pub async fn hold(url: &str, key: &str, lease: Duration, renews: bool) {
     let _ = input.next_line().await;
 }
 
-/// Prints a line for the process that has started this one; a parent that is gone needs no answer.
+/// Prints a line for the parent process; write errors are ignored because a parent that is gone
+/// needs no line.
 pub(super) fn say(line: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 impl Takeover {
-    /// The longest takeover without a renewal in between: the lease, and 250 ms.
+    /// The longest takeover without a renewal in between: the lease plus 250 ms.
     pub const BOUND: Duration = LEASE.saturating_add(Duration::from_millis(250));
-    /// The longest takeover with a renewal in between: a touch period more.
+    /// The longest takeover with a renewal in between: another touch period.
     pub const BOUND_RENEWED: Duration = LEASE.saturating_add(Duration::from_millis(4_250));
 
-    /// The number of takeovers that took longer than their bound.
+    /// How many takeovers exceeded their bound.
     #[must_use]
     pub fn violations(&self) -> usize {
         let over = |took: &[u64], bound: Duration| {

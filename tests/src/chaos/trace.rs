@@ -25,9 +25,9 @@ use crate::{COUNTER, MonitorLine, PATIENCE_MS, Source};
 use lock::Lock;
 pub(super) use lock::who;
 
-/// The number of scripts that are remembered.
+/// How many scripts are kept.
 const RECENT: usize = 64;
-/// The scripts that the protocol's page has rules for.
+/// The scripts with rules in the protocol's page.
 const SCRIPTS: [&str; 12] = [
     "lock",
     "acquire",
@@ -44,30 +44,30 @@ const SCRIPTS: [&str; 12] = [
 ];
 /// The name of a step that is no script: the transaction that acquires a free lock.
 const TRANSACTION: &str = "transaction";
-/// The same: the command that releases a lock for which nobody waits.
+/// The name of another such step: the command that releases a lock without waiters.
 const DELETION: &str = "deletion";
 
-/// Whether the step asks for a lock.
+/// Whether the step requests a lock.
 fn is_acquire(name: &str) -> bool {
     ["lock", "acquire", "acquire_all", TRANSACTION].contains(&name)
 }
 
-/// A grant as the server gave it.
+/// A grant issued by the server.
 #[derive(Clone, Debug)]
 pub(super) struct ServerGrant {
     pub(super) lock: u32,
     pub(super) token: u64,
-    /// The tokens that its client was told when it asked again.
+    /// The tokens reported to its client when it repeated the request.
     pub(super) again: Vec<u64>,
-    /// The child and the attempt, if the member was a client's.
+    /// The child and the attempt, if the member belongs to a client.
     pub(super) who: Option<(u32, u32)>,
-    /// The time of the grant, by the server's clock, µs.
+    /// When it was granted, by the server's clock, µs.
     pub(super) at: i64,
-    /// The time by which the lease has ended for certain.
+    /// When the lease has certainly ended.
     pub(super) ends: i64,
-    /// Whether it was not released: another grant came after its lease.
+    /// Whether the grant was not released: another grant came after its lease.
     pub(super) ran_out: bool,
-    /// The token that it had from then on as a read of a write.
+    /// The token of the read after a downgrade.
     pub(super) reduced: Option<u64>,
 }
 
@@ -80,23 +80,23 @@ pub(super) struct Trace {
     /// The counter of tokens.
     counter: u64,
     script: Option<Script>,
-    /// The steps that are not judged yet: whether the first had an effect is not known.
+    /// The steps not judged yet, because it is unknown whether the first had an effect.
     undecided: VecDeque<Script>,
     /// The last scripts, for the report of a violation.
     recent: VecDeque<Script>,
     pub(super) grants: Vec<ServerGrant>,
-    /// The number of times that a holder's name was written into a door, and of those with a run.
+    /// How often a holder's name was written into a lock key, and how often with a batch.
     pub(super) named: u64,
     pub(super) with_run: u64,
-    /// Whether scripts are judged, and not only counted.
+    /// Whether scripts are judged, not only counted.
     is_judged: bool,
     pub(super) passed_over: u64,
     pub(super) violations: Vec<Violation>,
 }
 
-/// The commands of one script: one atomic step.
+/// The commands of a script: one atomic step.
 struct Script {
-    /// The time at which it began, by the server's clock, µs.
+    /// When it began, by the server's clock, µs.
     at: i64,
     name: &'static str,
     args: HashSet<String>,
@@ -104,7 +104,7 @@ struct Script {
     /// The values of the counter before and after the script.
     before: u64,
     counter: u64,
-    /// The tokens of its messages.
+    /// The tokens in its messages.
     told: Vec<u64>,
 }
 
@@ -113,8 +113,8 @@ impl Script {
         self.name == TRANSACTION
     }
 
-    /// Whether this later script shows that the door was set for `member`, or still that of
-    /// `before`. Nothing if the script does not write the door.
+    /// Whether this later script shows that the lock key was set for `member`, or still names
+    /// `before`. `None` if the script does not write the lock key.
     fn shows(&self, lock: usize, member: &str, before: Option<&str>) -> Option<bool> {
         let writes = ["PSETEX", "SET", "PEXPIRE", "PEXPIREAT", "DEL"];
         let is_it = |line: &&Line| {
@@ -129,7 +129,7 @@ impl Script {
     }
 }
 
-/// One command of a script on a key of one of the locks.
+/// A command of a script on a key of one of the locks.
 pub(super) struct Line {
     pub(super) at: i64,
     lock: usize,
@@ -137,7 +137,7 @@ pub(super) struct Line {
     pub(super) command: String,
     /// The arguments after the key.
     pub(super) args: Vec<String>,
-    /// The node in the key's name.
+    /// The node id in the key name.
     pub(super) node: String,
 }
 
@@ -149,12 +149,12 @@ impl Line {
         pairs.filter_map(|pair| Some((pair[0].parse().ok()?, pair[1].as_str())))
     }
 
-    /// Whether the command changes no member that is there.
+    /// Whether the command leaves existing members unchanged.
     pub(super) fn is_new_only(&self) -> bool {
         self.args.first().is_some_and(|arg| arg == "NX")
     }
 
-    /// Whether a member that is there keeps a lower score.
+    /// Whether an existing member keeps a lower score.
     pub(super) fn is_lower_only(&self) -> bool {
         self.args.first().is_some_and(|arg| arg == "LT")
     }
@@ -163,7 +163,7 @@ impl Line {
         self.key == key && self.command == command
     }
 
-    /// The members that the command gives the lock to, or a longer lease.
+    /// The members that the command grants the lock to, or a longer lease.
     fn holders(&self) -> Vec<&str> {
         match (self.key, self.command.as_str()) {
             (Key::Door, "PSETEX") => {
@@ -174,7 +174,7 @@ impl Line {
         }
     }
 
-    /// The members that the command passes over.
+    /// The members skipped by the command.
     fn passed(&self) -> Vec<&str> {
         match self.is(Key::Passed, "ZADD") {
             true => self.scores().map(|(_, member)| member).collect(),
@@ -183,7 +183,7 @@ impl Line {
     }
 }
 
-/// The text of a door without its mark.
+/// The text of a lock key without its flag.
 pub(super) fn unmarked(text: &str) -> &str {
     text.strip_prefix(['+', '-']).unwrap_or(text)
 }
@@ -202,22 +202,22 @@ pub(super) enum Key {
 
 /// The effects of a whole script, collected before it is followed line by line.
 pub(super) struct Step<'a> {
-    /// The server's time before which it did not begin.
+    /// The script did not begin before this server time.
     pub(super) at: i64,
-    /// The server's time by which it was over: the server may have been stopped in between.
+    /// The script was over at this server time: the server may have been stopped in between.
     pub(super) by: i64,
     /// The name of the script.
     pub(super) name: &'static str,
     /// The script's own arguments.
     pub(super) args: &'a HashSet<String>,
-    /// The members that it passes over.
+    /// The members skipped by the script.
     pub(super) passed: HashSet<&'a str>,
-    /// The members that it grants the lock to, or a longer lease.
+    /// The members that the script grants the lock to, or a longer lease.
     pub(super) held: HashSet<&'a str>,
-    /// The token that it drew, which must be above `above`.
+    /// The token drawn by the script, which must be above `above`.
     pub(super) issued: Option<u64>,
     pub(super) above: u64,
-    /// The tokens of its messages.
+    /// The tokens in its messages.
     pub(super) told: &'a [u64],
 }
 
@@ -261,7 +261,7 @@ impl Trace {
         }
     }
 
-    /// Counts only: members of a run do not tell whose attempts they are.
+    /// Counts only: batch members do not identify their attempts.
     pub(super) fn counting() -> Self {
         Self { is_judged: false, ..Self::new(true) }
     }
@@ -272,7 +272,7 @@ impl Trace {
             self.inside(at, line);
             return;
         }
-        // The commands of a transaction run one behind the other, as those of a script do.
+        // The commands of a transaction run consecutively, like those of a script.
         let is_of_transaction = line.is("SET") || line.is("INCR");
         let goes_on = line.is("INCR") && self.script.as_ref().is_some_and(Script::is_transaction);
         if !goes_on {
@@ -318,16 +318,16 @@ impl Trace {
         script.lines.extend(found);
     }
 
-    /// Follows all that was fed to its end.
+    /// Follows everything received so far.
     pub(super) fn finish(&mut self) {
         self.finish_script();
         while !self.undecided.is_empty() {
-            // No other one shows it any more.
+            // No later script can show it any more.
             self.follow_next(self.had_effect().unwrap_or(true));
         }
     }
 
-    /// Follows the last script to its end, if it is known whether those before had an effect.
+    /// Follows the last script to its end, if it is known whether earlier steps had an effect.
     fn finish_script(&mut self) {
         let Some(script) = self.script.take() else { return };
         self.counter = script.counter;
@@ -341,7 +341,7 @@ impl Trace {
         }
     }
 
-    /// Whether the first of the undecided steps had an effect. Nothing if that is not known yet.
+    /// Whether the first undecided step had an effect. `None` if still unknown.
     fn had_effect(&self) -> Option<bool> {
         let first = self.undecided.front()?;
         let Some(set) = first.lines.first().filter(|_| first.is_transaction()) else {
@@ -366,7 +366,7 @@ impl Trace {
         }
     }
 
-    /// Judges the first of the undecided steps.
+    /// Judges the first undecided step.
     fn follow_next(&mut self, had_effect: bool) {
         let Some(mut script) = self.undecided.pop_front() else { return };
         if !had_effect {
@@ -416,13 +416,13 @@ impl Trace {
         let lock = *self.names.get(name)? as usize;
         let mut command = line.text(0).to_ascii_uppercase();
         let mut args: Vec<String> = (2..line.args.len()).map(|index| line.text(index)).collect();
-        // The words of the one command for the other.
+        // Normalises one command to the words of the other.
         match (&*command, &*args) {
             ("SET", [member, nx, _, ms]) if nx == "NX" => {
                 args = vec![ms.clone(), member.clone()];
                 command = "PSETEX".to_owned();
             }
-            // Any other form of it would delete another member's door.
+            // Any other form would delete another member's lock key.
             ("DELEX", [condition, member]) if condition == "IFEQ" => {
                 args = vec![member.clone()];
                 command = "DELIFEQ".to_owned();
@@ -433,8 +433,8 @@ impl Trace {
     }
 }
 
-/// The token that a script has drawn: the last number of the counter, but those of newcomers'
-/// places, which are drawn last.
+/// The token drawn by a script: the last counter value, without the positions of newcomers, which
+/// are drawn last.
 fn issued(script: &Script) -> Option<u64> {
     let queued = script.lines.iter().filter(|line| line.is(Key::Queue, "ZADD"));
     let places: HashSet<u64> =
@@ -460,7 +460,7 @@ fn before(scripts: &VecDeque<Script>, lock: usize) -> String {
     text
 }
 
-/// The purpose of a key, the name of its lock, and the node in it.
+/// The purpose of a key, the lock name, and the node id in the key name.
 fn split_key(text: &str) -> Option<(Key, &str, &str)> {
     let (name, rest) = text.strip_prefix("lock:{")?.split_once('}')?;
     let (kind, node) = match rest.strip_prefix(':') {

@@ -1,25 +1,26 @@
-//! `Violation`: an event that must never happen, and did.
+//! `Violation`: an event that must never happen, but did.
 
 use std::fmt;
 
 use laws::Law;
 
-/// The kind of promise that was broken.
+/// The kind of broken promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum What {
-    /// The commands of the server, or the tokens that clients were told, broke a law.
+    /// The server's commands, or the tokens received by clients, broke a law.
     Law(Law),
-    /// Clients believed at one instant to hold more of a lock than there is.
+    /// Clients believed at the same instant to hold more of a lock than is available.
     Overlap,
-    /// A waiter was passed over although nothing had happened to its connection.
+    /// A waiter was skipped although its connection had no fault.
     PassedOver,
-    /// One attempt stood in the queue twice.
+    /// An attempt was in the queue twice.
     QueuedTwice,
     /// A guard believed in its hold beyond the lease on the server.
     LateDeadline,
-    /// A grant expired though its client was alive and connected, and the client never heard of it.
+    /// A grant expired although its client was alive and connected, and the client was never
+    /// notified.
     Unclaimed,
-    /// A client was told of a grant that the server never gave.
+    /// A client received a grant that the server never issued.
     UnknownGrant,
     /// A hold was lost before its deadline.
     LostEarly,
@@ -27,13 +28,13 @@ pub enum What {
     Late,
     /// No lock was granted for a long time.
     Stuck,
-    /// A key stayed behind in Redis.
+    /// A key was left behind in Redis.
     LeftBehind,
     /// A fenced write was overwritten unread.
     LostUpdate,
     /// A reader saw a fenced pair of registers half written.
     TornRead,
-    /// More was in use than there is, by holds that were valid.
+    /// Valid holds used more than is available.
     OverLimit,
     /// A control, without fencing or without deadlines, noticed nothing: the run has shown nothing.
     ToothlessControl,

@@ -11,20 +11,20 @@ use super::checker::Fate;
 use super::clock::now_us;
 use crate::{Leash, signal};
 
-/// A running child; it is killed when this is dropped.
+/// A running child, killed on drop.
 pub(super) struct Worker {
     pub(super) number: u32,
     pub(super) fate: Fate,
     pub(super) file: PathBuf,
     process: Child,
     pid: u32,
-    /// The input, which is closed to end the child.
+    /// The input, closed to end the child.
     input: Option<ChildStdin>,
     leash: Option<Leash>,
 }
 
 impl Worker {
-    /// Starts `program` as a child: it connects, and goes on until told to stop.
+    /// Starts `program` as a child: it connects, and runs until told to stop.
     pub(super) fn start(program: &Path, number: u32, directory: &Path, args: &[String]) -> Self {
         let file = directory.join(format!("child-{number}"));
         let mut process = Command::new(program)
@@ -58,12 +58,12 @@ impl Worker {
         self.fate.stopped.push((from, now_us()));
     }
 
-    /// Asks the child to stop.
+    /// Requests the child to stop.
     pub(super) fn tell_to_stop(&mut self) {
         self.input = None;
     }
 
-    /// Waits for the child's end; returns the reason of a bad one.
+    /// Waits for the child's end; returns the reason of a failure.
     pub(super) async fn ended(&mut self, limit: Duration) -> Result<(), String> {
         let ended = timeout(limit, self.process.wait()).await;
         let result = match ended {
@@ -78,7 +78,7 @@ impl Worker {
         result
     }
 
-    /// Whether the child has ended though it was not told to.
+    /// Whether the child has ended although it was not requested to.
     pub(super) fn is_gone(&mut self) -> bool {
         !matches!(self.process.try_wait(), Ok(None))
     }

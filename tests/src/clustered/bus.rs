@@ -1,5 +1,5 @@
-//! `Bus`: the connections by which the servers of a Redis Cluster speak to each other. Each goes
-//! through a relay, so that one server can be cut off from all others, and not from its clients.
+//! `Bus`: the connections between the servers of a Redis Cluster. Each goes through a relay, so
+//! that a server can be cut off from all other servers but not from clients.
 
 use std::net::SocketAddr;
 
@@ -10,15 +10,15 @@ use tokio::task::JoinSet;
 
 use crate::Port;
 
-/// The place of the sender's id in every message, and the length of an id.
+/// The offset of the sender's id in every message, and the length of an id.
 const SENDER: usize = 40;
 const ID: usize = 40;
 
-/// A relay in front of each server's port for other servers.
+/// A relay in front of each server's bus port.
 #[derive(Debug)]
 pub(super) struct Bus {
     relays: Vec<Port>,
-    /// The number of the server that is cut off.
+    /// The index of the server that is cut off.
     isolated: watch::Sender<Option<usize>>,
     /// The relays end with the bus.
     _tasks: JoinSet<()>,
@@ -38,12 +38,12 @@ impl Bus {
         Self { relays, isolated, _tasks: tasks }
     }
 
-    /// The port that a server tells the others.
+    /// The port that a server announces to the others.
     pub(super) fn port(&self, number: usize) -> u16 {
         self.relays[number].number()
     }
 
-    /// Cuts a server off from all others, or none.
+    /// Cuts a server off from all others, or reconnects it.
     pub(super) fn isolate(&self, number: Option<usize>) {
         self.isolated.send_replace(number);
     }
@@ -66,7 +66,7 @@ async fn relay(
     }
 }
 
-/// Passes one connection on until it ends, or one of its two servers is cut off.
+/// Relays a connection until it ends, or either of its servers is cut off.
 async fn pass(
     mut client: TcpStream,
     server: SocketAddr,

@@ -1,4 +1,4 @@
-//! Bodies: whole, or of pieces that a test sends.
+//! Bodies: whole, or in pieces sent by a test.
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -8,24 +8,24 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use tokio::sync::mpsc;
 use tower::BoxError;
 
-/// The body of every request and answer.
+/// The body of every request and response.
 pub type AnyBody = UnsyncBoxBody<Bytes, BoxError>;
 /// A piece of a body from [`streamed`].
 pub type Piece = Result<Frame<Bytes>, BoxError>;
-/// The sender of pieces; the body ends when it is dropped.
+/// The sender of pieces; dropping it ends the body.
 pub type Pieces = mpsc::UnboundedSender<Piece>;
 
-/// A body of this text.
+/// A body with this text.
 pub fn text(text: impl Into<Bytes>) -> AnyBody {
     Full::new(text.into()).map_err(Into::into).boxed_unsync()
 }
 
-/// A piece of this text.
+/// A piece with this text.
 pub fn piece(text: &'static str) -> Piece {
     Ok(Frame::data(Bytes::from_static(text.as_bytes())))
 }
 
-/// A body of the pieces that are sent; it ends when the sender goes.
+/// A body of the sent pieces; it ends when the sender is dropped.
 pub fn streamed() -> (Pieces, AnyBody) {
     let (pieces, received) = mpsc::unbounded_channel();
     let frames = stream::unfold(received, async |mut received| {

@@ -1,4 +1,4 @@
-//! A client of HTTP/1 that sees every byte.
+//! An HTTP/1 client that sees every byte.
 
 use std::net::SocketAddr;
 
@@ -11,11 +11,11 @@ use crate::LIMIT;
 /// A connection, which is closed on drop.
 #[derive(Debug)]
 pub struct Client {
-    /// The stream, for a test that reads or writes by hand.
+    /// The stream, for tests that read or write by hand.
     pub stream: TcpStream,
 }
 
-/// The bytes of a server until it closed the connection.
+/// The bytes sent by a server until it closed the connection.
 #[derive(Clone, Debug)]
 pub struct Answer {
     /// The status; 0 if there is no head.
@@ -24,18 +24,18 @@ pub struct Answer {
     pub head: String,
     /// The body as text.
     pub body: String,
-    /// The body as it came.
+    /// The body as received.
     pub bytes: Vec<u8>,
 }
 
 impl Client {
-    /// Opens a connection and sends nothing.
+    /// Opens a connection without sending anything.
     pub async fn connect(address: SocketAddr) -> Self {
         Self { stream: TcpStream::connect(address).await.expect("the server listens") }
     }
 
-    /// Opens a connection and sends one request, its last: `request` is method and path, `headers`
-    /// are lines with their ends.
+    /// Opens a connection and sends its only request: `request` is method and path, `headers` are
+    /// lines with their ends.
     pub async fn send(address: SocketAddr, request: &str, headers: &str) -> Self {
         let mut client = Self::connect(address).await;
         let head = format!("{request} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n");
@@ -58,7 +58,7 @@ impl Client {
         self.write("0\r\n\r\n").await;
     }
 
-    /// Reads until the server closes.
+    /// Reads until the server closes the connection.
     pub async fn answer(mut self) -> Answer {
         let mut bytes = Vec::new();
         let read = timeout(LIMIT, self.stream.read_to_end(&mut bytes)).await;
@@ -66,7 +66,7 @@ impl Client {
         Answer::parse(&bytes)
     }
 
-    /// Reads until `end` has come.
+    /// Reads up to and including `end`.
     pub async fn until(&mut self, end: &str) -> String {
         let mut bytes = Vec::new();
         let read = async {
@@ -81,7 +81,7 @@ impl Client {
 }
 
 impl Answer {
-    /// Reads an answer from all bytes of a connection.
+    /// Parses a response from all bytes of a connection.
     pub(crate) fn parse(bytes: &[u8]) -> Self {
         let text = String::from_utf8_lossy(bytes);
         let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
@@ -98,7 +98,7 @@ impl Answer {
     }
 }
 
-/// Sends a GET with these headers, which are lines with their ends; returns the answer.
+/// Sends a GET with these headers, which are lines with their ends; returns the response.
 pub async fn get(address: SocketAddr, path: &str, headers: &str) -> Answer {
     Client::send(address, &format!("GET {path}"), headers).await.answer().await
 }

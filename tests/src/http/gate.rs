@@ -1,4 +1,4 @@
-//! Handlers that wait to be let on.
+//! Handlers that wait to be let through.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use crate::LIMIT;
 
-/// A gate for handlers: they tell that they run, and wait to be let on.
+/// A gate for handlers: they report that they run, and wait to be let through.
 #[derive(Clone, Debug)]
 pub struct Gate {
     entered: mpsc::UnboundedSender<()>,
@@ -15,7 +15,7 @@ pub struct Gate {
     open: Arc<Semaphore>,
 }
 
-/// The other side of a gate, which lets handlers on.
+/// The other side of a gate, which lets handlers through.
 #[derive(Debug)]
 pub struct Keeper {
     entered: mpsc::UnboundedReceiver<()>,
@@ -23,7 +23,7 @@ pub struct Keeper {
     open: Arc<Semaphore>,
 }
 
-/// Makes a closed gate.
+/// Creates a closed gate.
 pub fn gate() -> (Gate, Keeper) {
     let open = Arc::new(Semaphore::new(0));
     let (entered, is_entered) = mpsc::unbounded_channel();
@@ -33,7 +33,7 @@ pub fn gate() -> (Gate, Keeper) {
 }
 
 impl Gate {
-    /// Tells that a handler runs, and waits until it is let on.
+    /// Reports that a handler runs, and waits until it is let through.
     pub async fn pass(&self) {
         let _ = self.entered.send(());
         self.open.acquire().await.expect("never closed").forget();
@@ -47,22 +47,22 @@ impl Keeper {
         timeout(LIMIT, self.entered.recv()).await.expect("a handler runs").expect("a gate");
     }
 
-    /// Waits until one more handler has been let on.
+    /// Waits until one more handler has been let through.
     pub async fn finished(&mut self) {
         timeout(LIMIT, self.finished.recv()).await.expect("a handler finishes").expect("a gate");
     }
 
-    /// Whether no handler runs but those that [`Keeper::entered`] told of.
+    /// Whether no handler runs except those reported by [`Keeper::entered`].
     pub fn is_alone(&mut self) -> bool {
         self.entered.try_recv().is_err()
     }
 
-    /// Whether a handler has been let on that [`Keeper::finished`] did not tell of.
+    /// Whether a handler has been let through that [`Keeper::finished`] has not reported.
     pub fn has_finished(&mut self) -> bool {
         self.finished.try_recv().is_ok()
     }
 
-    /// Lets one handler on, now or when it comes.
+    /// Lets one handler through, now or when it arrives.
     pub fn let_one_on(&self) {
         self.open.add_permits(1);
     }

@@ -1,4 +1,4 @@
-//! A client of HTTP/2: many requests on one connection.
+//! An HTTP/2 client: many requests on one connection.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use tower::BoxError;
 use crate::LIMIT;
 use crate::http::AnyBody;
 
-/// A connection that its clones share.
+/// A connection shared by its clones.
 #[derive(Clone, Debug)]
 pub struct Multiplexed {
     sender: SendRequest<AnyBody>,
@@ -40,7 +40,7 @@ impl Multiplexed {
         sender
     }
 
-    /// Sends a POST; returns the status and the body of the answer.
+    /// Sends a POST; returns the status and the body of the response.
     pub async fn post(&self, path: &str, body: AnyBody) -> (u16, String) {
         let uri = format!("http://{}{path}", self.address);
         let request = Request::post(uri).body(body).expect("a path");

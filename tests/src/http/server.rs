@@ -1,4 +1,4 @@
-//! Servers on ports of their own, until the test's runtime ends.
+//! Servers on their own ports, until the test's runtime ends.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tower::{BoxError, Service};
 
-/// Opens a port of its own, for servers that bring their own loop.
+/// Opens a port, for servers that bring their own loop.
 pub async fn listen() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("it is bound");

@@ -1,4 +1,4 @@
-//! Calls of the scripts: written by `lockcore-proto`, sent by a plain connection.
+//! Script calls: written by `lockcore-proto`, sent on a plain connection.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ use crate::Raw;
 #[derive(Debug)]
 pub struct Script {
     source: &'static str,
-    /// For a server that knows the script.
+    /// For a server that has the script.
     pub command: Cmd,
 }
 
@@ -41,7 +41,7 @@ impl Call for Script {
     }
 }
 
-/// The commands by the scripts that run them.
+/// Groups the commands by script.
 pub fn by_script<'a>(
     wire: &Wire,
     commands: &'a Commands<'a>,
@@ -50,8 +50,7 @@ pub fn by_script<'a>(
     commands.chunks(if together { commands.len() } else { 1 })
 }
 
-/// Runs the script of these commands, which the server need not know yet, and reads an answer for
-/// each.
+/// Runs the script of these commands, loading it if needed, and returns a reply for each.
 ///
 /// # Errors
 /// The server's for the whole script, or an answer of no known form.
@@ -65,8 +64,7 @@ pub async fn run(
     answers(wire, commands, answer)
 }
 
-/// Runs the script of these commands, which the server need not know yet. Returns the answer of the
-/// server.
+/// Runs the script of these commands, loading it if needed. Returns the raw reply.
 ///
 /// # Errors
 /// The layout has no script for it.
@@ -88,7 +86,7 @@ pub async fn ask(
     Ok(answer)
 }
 
-/// Reads an answer for each command from the answer of the server.
+/// Parses a reply for each command from the raw reply.
 ///
 /// # Errors
 /// As [`run`].
@@ -104,14 +102,14 @@ pub fn answers(
     wire.answers(commands, &value(&answer))
 }
 
-/// The layout that JVMs share, or that of the queue.
+/// The layout shared with JVMs, or our layout.
 #[must_use]
 pub fn layout(peers: bool) -> &'static dyn Layout {
     if peers { REDISSON } else { QUEUE }
 }
 
-/// An error of the server by its code, wherever it stands: before Redis 7, one inside a script
-/// comes wrapped in an `ERR`.
+/// A server error by its code, at any position: before Redis 7, an error inside a script comes
+/// wrapped in an `ERR`.
 #[must_use]
 pub fn error_of(text: &str, _layout: &dyn Layout) -> StoreError {
     let kind = |word| match word {
@@ -124,7 +122,7 @@ pub fn error_of(text: &str, _layout: &dyn Layout) -> StoreError {
     StoreError::refused(kind.unwrap_or(LockErrorKind::Protocol), text)
 }
 
-/// The answer of a script.
+/// The reply of a script.
 fn value(answer: &redis::Value) -> Value<'_> {
     match answer {
         redis::Value::Nil => Value::Nil,

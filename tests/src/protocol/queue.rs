@@ -1,4 +1,4 @@
-//! All keys of one lock in the layout of the queue, read and written in one step each.
+//! All keys of a lock in our layout, read and written in one step each.
 
 use proto::queue::{Door, Held, Mark, Passed, QueueState};
 use proto::{Command, Demand, Member, SortedSet};
@@ -41,22 +41,22 @@ type Dump = Vec<(String, Vec<u8>)>;
 type OfNodes = (Vec<(String, i64)>, Vec<(String, Set)>);
 type Parts = (String, Text, Text, Vec<Set>, OfNodes, Dump, i64);
 
-/// A lock as it stands on the server.
+/// A lock as stored on the server.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// The server's time, µs since the epoch.
     pub at_us: u64,
-    /// The state of the function that stands for these keys.
+    /// The equivalent state of the function.
     pub state: QueueState,
-    /// The counter of tokens; nothing where it is none of ours.
+    /// The token counter; `None` if it is not ours.
     pub counter: Option<u64>,
-    /// The keys that are another program's.
+    /// The keys of another program.
     pub strange: Vec<String>,
     /// All keys of the server with content and expiry.
     dumps: Dump,
 }
 
-/// The keys of the door, the queue, the holds, the reduced weights and the tombstones.
+/// The lock key, and the keys of the queue, the holds, the reduced weights and the tombstones.
 #[must_use]
 pub fn keys(lock: &str) -> [String; 5] {
     ["", ":queue", ":holds", ":reduced", ":gone"].map(|which| format!("lock:{{{lock}}}{which}"))
@@ -116,8 +116,8 @@ impl Snapshot {
         Self { at_us: at_us.parse().expect("a time"), state, counter, strange, dumps }
     }
 
-    /// Whether a command meets another program's key, by the function's own rules. Nothing where a
-    /// short way may not have looked.
+    /// Whether a command meets another program's key, by the function's own rules. `None` where a
+    /// fast path may not have checked.
     #[must_use]
     pub fn is_refused(&self, command: &Command) -> Option<bool> {
         if self.strange.is_empty() {
@@ -139,14 +139,14 @@ impl Snapshot {
         }
     }
 
-    /// Whether the door is that of a lock for which others may wait.
+    /// Whether the lock key shows that others may wait.
     fn is_waited_for(&self) -> bool {
         let door = self.state.door.as_ref();
         door.is_some_and(|door| door.mark != Mark::None && matches!(door.held, Held::Whole { .. }))
     }
 
-    /// The keys of other programs that the command changes by no means. The short way of a member
-    /// that waits behind a lock looks at the type of the queue, and not at its other members.
+    /// The keys of other programs that the command must not change. The fast path of a member that
+    /// waits behind a lock checks the type of the queue, but not its other members.
     #[must_use]
     pub fn untouchable(&self, command: &Command) -> Vec<String> {
         let is_short = match command {
@@ -174,7 +174,7 @@ impl Snapshot {
     }
 }
 
-/// Writes all keys of a lock anew.
+/// Replaces all keys of a lock.
 pub async fn put(redis: &mut Raw, lock: &str, state: &QueueState) {
     let [door, queue, holds, reduced, gone] = keys(lock);
     let mut put = redis::pipe();

@@ -24,20 +24,20 @@ return {
   call('DBSIZE') - call('EXISTS', unpack(KEYS)) - #gone / 2,
 }";
 
-/// A lock as it stands on the server.
+/// A lock as stored on the server.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// The server's time, µs since the epoch.
     pub at_us: u64,
-    /// The state of the function that stands for these keys.
+    /// The equivalent state of the function.
     pub state: LockState,
-    /// Expiries of list and sorted set; the state has one for both.
+    /// The expiries of list and sorted set; the state has a single expiry for both.
     pub queue_expiries: [i64; 2],
-    /// The number of keys of the server besides.
+    /// The number of other keys on the server.
     pub others: i64,
-    /// The fields of the hash at the lock's name.
+    /// The fields of the hash stored under the lock name.
     pub fields: Vec<(String, String)>,
-    /// The text at the token's name.
+    /// The text stored under the token name.
     pub token: Option<String>,
 }
 
@@ -63,8 +63,8 @@ pub fn keys(lock: &str) -> [String; 7] {
     [lock.to_owned(), of("queue"), of("timeout"), of("token"), alive, arrivals, suspects]
 }
 
-/// The channel of a member, by which JVMs tell each other to try again. A name that has braces is
-/// not wrapped in others.
+/// The channel of a member that JVMs use to make each other try again. A name with braces is not
+/// wrapped in further braces.
 #[must_use]
 pub fn poke_channel(lock: &str, member: &str) -> String {
     match lock.contains('{') {
@@ -124,7 +124,7 @@ impl Snapshot {
         let token = self.token.as_ref().is_some_and(|text| !is_token(text));
         match command {
             Command::Renew { .. } | Command::Confirm { .. } => hold || token,
-            // The short way of a release with none waiting looks at the caller's field alone.
+            // The fast path of a release without waiters checks only the caller's field.
             Command::Release { member } if self.state.queue.is_empty() => {
                 hold || token && self.state.hold.as_ref().is_none_or(|held| held.member != *member)
             }
@@ -132,7 +132,7 @@ impl Snapshot {
         }
     }
 
-    /// The score of a party that is queued.
+    /// The score of a queued party.
     ///
     /// # Panics
     /// It is not queued.
@@ -141,7 +141,7 @@ impl Snapshot {
         self.state.deadlines.get(&party.into()).expect("it is queued")
     }
 
-    /// Everything but the time.
+    /// Everything except the time.
     #[must_use]
     pub fn content(&self) -> impl PartialEq + std::fmt::Debug + '_ {
         (&self.state, self.queue_expiries, self.others, &self.fields, &self.token)
@@ -153,9 +153,9 @@ impl Snapshot {
         self.at_us / 1_000
     }
 
-    /// Whether something expires in this span, both ends included, or in the ms before it: a
-    /// command in it may have seen it or not. The clock of the keys stands still while a script
-    /// runs, so a snapshot has keys that ended in the ms before its time.
+    /// Whether something expires in this period, both ends included, or in the ms before it: a
+    /// command in the period may have seen it or not. The clock of the keys is frozen while a
+    /// script runs, so a snapshot contains keys that ended in the ms before its time.
     #[must_use]
     pub fn expires_within(state: &LockState, from_ms: u64, to_ms: u64) -> bool {
         let hold = state.hold.as_ref().and_then(|hold| hold.expires_ms);
@@ -167,7 +167,7 @@ impl Snapshot {
     }
 }
 
-/// Writes all keys of a lock anew.
+/// Replaces all keys of a lock.
 pub async fn put(redis: &mut Raw, lock: &str, state: &LockState) {
     let [hold, queue, scores, token, alive, arrivals, suspects] = keys(lock);
     let mut old = redis.keys(&format!("redisson_lock_*:{{{lock}}}*")).await;

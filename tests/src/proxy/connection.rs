@@ -1,4 +1,4 @@
-//! `Connection`: one client's connection through the proxy.
+//! `Connection`: a client's connection through the proxy.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -16,12 +16,12 @@ use super::frames::Frames;
 use super::shared::{Shared, lock};
 use crate::resp;
 
-/// One connection: two sockets, and a task that passes frames between them.
+/// A connection: two sockets, and a task that passes frames between them.
 pub(super) struct Connection {
     subscribed: AtomicBool,
     cut: CancellationToken,
     closed: CancellationToken,
-    /// The fate of the reply to each request that is unanswered, in order.
+    /// What to do with the reply to each unanswered request, in order.
     unanswered: Mutex<VecDeque<Unanswered>>,
 }
 
@@ -29,15 +29,15 @@ pub(super) struct Connection {
 #[derive(Default)]
 struct Unanswered {
     fault: Option<Fault>,
-    /// The request, if a copy of it is to run.
+    /// The request, if a copy of it must run.
     copy: Option<Vec<u8>>,
 }
 
-/// The reason why a connection ends.
+/// Why a connection ends.
 enum End {
-    /// One side has closed it, or it was cut.
+    /// Closed by either side, or cut.
     Closed,
-    /// A fault has cut it.
+    /// Cut by a fault.
     Struck(Fault),
 }
 
@@ -143,7 +143,7 @@ impl Connection {
             let copy = matches!(fault.as_ref().map(Fault::action), Some(Action::CopyAtOnce));
             let unanswered = Unanswered { fault, copy: copy.then(|| frame.clone()) };
             let _pass = shared.gates.pass(self.subscribed(), Flow::Requests).await;
-            // Counted before it is sent: a client that has its reply finds both counted.
+            // Counted before sending: a client that has its reply finds both counted.
             lock(&self.unanswered).push_back(unanswered);
             shared.requests.fetch_add(1, Ordering::SeqCst);
             if server.write_all(&frame).await.is_err() {
@@ -207,9 +207,9 @@ impl Connection {
     }
 }
 
-/// Runs a request on a connection of its own, and returns when it has run.
+/// Runs a request on a dedicated connection, and returns when it has run.
 async fn run_copy(server: SocketAddr, request: &[u8]) {
-    // A server that is gone runs no copies.
+    // A stopped server runs no copies.
     let Ok(mut connection) = TcpStream::connect(server).await else { return };
     if connection.write_all(request).await.is_ok() {
         let (replies, _requests) = connection.into_split();

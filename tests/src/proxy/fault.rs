@@ -1,4 +1,4 @@
-//! `Fault`: a fault that happens once, to one request or its reply.
+//! `Fault`: a fault that strikes once, at a request or its reply.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use tokio_util::sync::CancellationToken;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A request as a fault sees it.
+/// A request as seen by a fault.
 #[derive(Clone, Debug)]
 pub struct Request {
     args: Vec<Vec<u8>>,
@@ -17,7 +17,7 @@ impl Request {
         Self { args }
     }
 
-    /// The arguments, the command's name first.
+    /// The arguments, starting with the command name.
     #[must_use]
     pub fn args(&self) -> &[Vec<u8>] {
         &self.args
@@ -29,13 +29,13 @@ impl Request {
         self.args.first().is_some_and(|name| name.eq_ignore_ascii_case(command.as_bytes()))
     }
 
-    /// Whether it deletes a key that has a value: `DELIFEQ` (Valkey 9), or `DELEX` (Redis 8.4).
+    /// Whether it deletes a key with a given value: `DELIFEQ` (Valkey 9), or `DELEX` (Redis 8.4).
     #[must_use]
     pub fn compares(&self) -> bool {
         self.is("DELIFEQ") || self.is("DELEX")
     }
 
-    /// Whether it is a script, or the command by which a lock without waiters is released.
+    /// Whether it is a script, or the command that releases a lock without waiters.
     #[must_use]
     pub fn is_script(&self) -> bool {
         self.is("EVALSHA") || self.is("EVAL") || self.compares()
@@ -58,9 +58,9 @@ pub(super) enum Action {
     /// Swallows the reply; the connection stays.
     SwallowReply,
     HoldReply,
-    /// Tells when the reply comes, and changes nothing.
+    /// Notices when the reply comes, and changes nothing.
     NoticeReply,
-    /// Cuts the connection after so many bytes of the request, counted round.
+    /// Cuts the connection after this many bytes of the request, modulo its length.
     CutRequest(usize),
     CutReply(usize),
     /// Runs a copy as well, before the reply is passed on.
@@ -69,7 +69,7 @@ pub(super) enum Action {
 }
 
 impl Action {
-    /// Whether the fault needs to know which request a reply answers.
+    /// Whether the fault must know the request of a reply.
     pub(super) fn is_on_reply(self) -> bool {
         matches!(
             self,
@@ -83,7 +83,7 @@ impl Action {
     }
 }
 
-/// A fault that was ordered: it strikes at most once. A drop neither revokes nor releases it.
+/// A fault that was ordered: it strikes at most once. Dropping it neither revokes nor releases it.
 #[derive(Clone, Debug)]
 pub struct Fault {
     action: Action,
@@ -100,12 +100,12 @@ impl Fault {
         self.action
     }
 
-    /// Waits until it has struck: a lost frame is lost and the connection closed, a held frame is
-    /// held (of a reply: the server has executed the request).
+    /// Waits until the fault has struck: a lost frame is lost and the connection closed, a held
+    /// frame is held (for a reply, the server has executed the request).
     ///
     /// # Panics
     ///
-    /// If it does not strike within a minute: no request is the one that it waits for.
+    /// If the fault does not strike within a minute: no request matches.
     pub async fn struck(&self) {
         let struck = tokio::time::timeout(LIMIT, self.struck.cancelled()).await;
         struck.expect("a request to strike at within a minute");
@@ -117,7 +117,7 @@ impl Fault {
         self.struck.is_cancelled()
     }
 
-    /// Lets a held frame flow on; if it has not struck yet, it never will.
+    /// Lets a held frame pass; a fault that has not struck yet never will.
     pub fn release(&self) {
         self.released.cancel();
     }

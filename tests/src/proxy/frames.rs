@@ -1,11 +1,11 @@
-//! `Frames`: cuts the bytes from a socket into whole requests or replies.
+//! `Frames`: splits the bytes of a socket into whole requests or replies.
 
 use tokio::io::AsyncReadExt;
 use tokio::net::tcp::OwnedReadHalf;
 
 use crate::resp;
 
-/// The frames that come in on a socket.
+/// The frames that arrive on a socket.
 pub(super) struct Frames {
     socket: OwnedReadHalf,
     buffer: Vec<u8>,

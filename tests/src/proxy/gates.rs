@@ -1,4 +1,4 @@
-//! `Gates`: stops and lets pass the frames of each kind of connection, each way.
+//! `Gates`: stop or pass the frames of each kind of connection, per direction.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,8 +7,8 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use super::shared::lock;
 use super::{Connections, Flow};
 
-/// One gate per kind and direction. A frame passes holding the gate open, so after a close no frame
-/// is on its way any more.
+/// A gate per kind and direction. A passing frame keeps the gate open, so after a close no frame is
+/// in flight any more.
 #[derive(Default)]
 pub(super) struct Gates {
     commands: TwoWay,

@@ -1,4 +1,4 @@
-//! `Listener`: accepts connections for a proxy, for as long as they are not to be refused.
+//! `Listener`: accepts connections for a proxy until they must be refused.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    /// Listens when this returns. The caller is in a runtime's context.
+    /// Listens on return. The caller is in a runtime's context.
     pub(super) fn start(address: SocketAddr, shared: Arc<Shared>) -> Self {
         // Blocks for no time: binding does not wait.
         let socket = std::net::TcpListener::bind(address).expect("the port is ours");
@@ -30,12 +30,12 @@ impl Listener {
         Self { address, stop, task }
     }
 
-    /// Stops; connections are refused when this returns.
+    /// Stops; connections are refused on return.
     pub(super) async fn stop(self) {
         self.stop.cancel();
         self.task.await.expect("accepting does not panic");
         // A child that another thread is starting holds copies of our sockets until its exec, and
-        // with a copy the kernel goes on accepting: closed is not yet refused.
+        // with a copy the kernel keeps accepting: closed is not yet refused.
         while TcpStream::connect(self.address).await.is_ok() {
             sleep(Duration::from_millis(1)).await;
         }
@@ -51,7 +51,7 @@ async fn accept_all(socket: TcpListener, shared: Arc<Shared>, stop: Cancellation
         match client {
             // Listed before anything else can happen, so that a cut finds it.
             Ok((client, _)) => Connection::start(&shared, client),
-            // A client that has gone already, or no file descriptor free: other tasks may free one.
+            // A client that has gone already, or no free file descriptor: other tasks may free one.
             Err(_) => sleep(Duration::from_millis(5)).await,
         }
     }

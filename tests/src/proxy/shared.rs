@@ -1,4 +1,4 @@
-//! `Shared`: the state that all connections of a proxy have in common.
+//! `Shared`: the state shared by all connections of a proxy.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -10,13 +10,13 @@ use super::connection::Connection;
 use super::fault::{Action, Fault, Request};
 use super::gates::Gates;
 
-/// The server, the faults that wait, and the connections that are open.
+/// The server, the waiting faults, and the open connections.
 pub(super) struct Shared {
     pub(super) server: SocketAddr,
     pub(super) gates: Gates,
-    /// The number of requests that were passed on.
+    /// The number of requests passed on.
     pub(super) requests: AtomicU64,
-    /// The number of replies and messages that were passed on.
+    /// The number of replies and messages passed on.
     pub(super) replies: AtomicU64,
     accepted: AtomicU64,
     open: Mutex<HashMap<u64, Arc<Connection>>>,
@@ -43,7 +43,7 @@ impl Shared {
         self.accepted.load(Ordering::SeqCst)
     }
 
-    /// Lists a connection; returns its number.
+    /// Adds a connection; returns its number.
     pub(super) fn enlist(&self, connection: Arc<Connection>) -> u64 {
         let number = self.accepted.fetch_add(1, Ordering::SeqCst);
         lock(&self.open).insert(number, connection);
@@ -69,12 +69,13 @@ impl Shared {
         fault
     }
 
-    /// Takes the first fault ordered for such a request; it is not armed any more.
+    /// Takes the first fault that matches the request; it is no longer armed.
     pub(super) fn take_fault(&self, request: &Request, subscribed: bool) -> Option<Fault> {
         let mut armed = lock(&self.armed);
         armed.retain(|(fault, _)| fault.waits());
         let index = armed.iter().position(|(fault, matching)| {
-            // Messages of a RESP2 subscription look like replies: those cannot be counted off.
+            // Messages of a RESP2 subscription look like replies, so that replies cannot be
+            // counted.
             !(fault.action().is_on_reply() && subscribed) && matching(request)
         })?;
         Some(armed.remove(index).0)

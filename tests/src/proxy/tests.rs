@@ -9,7 +9,7 @@ use super::*;
 use crate::{Raw, RedisServer, eventually};
 
 const LIMIT: Duration = Duration::from_secs(10);
-/// The time within which a reply that is not held arrives.
+/// The time within which a reply arrives unless held.
 const SILENCE: Duration = Duration::from_millis(50);
 
 async fn start() -> (RedisServer, Proxy, Raw) {
@@ -72,7 +72,7 @@ async fn held_replies_are_of_executed_commands_and_arrive_in_order() {
     assert!(asking.iter().all(|task| !task.is_finished()));
     assert_eq!(proxy.replies(), replies);
 
-    // Messages are no replies.
+    // Messages are not replies.
     assert_eq!(direct.publish("channel", "message").await, 1);
     assert!(next_message(&mut subscription).await.is_some());
 

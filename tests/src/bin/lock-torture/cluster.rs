@@ -1,5 +1,6 @@
-//! The cost of a Redis Cluster beside one server, in turns in one run: a free pair, a hand-off from
-//! one process's connection to another's, the pairs of many tasks, and the renewals of many holds.
+//! Compares a Redis Cluster with a single server, alternating in one run: a free acquire and
+//! release, a hand-off from one process's connection to another's, acquires and releases by many
+//! tasks, and the renewals of many holds.
 //!
 //! The servers run on one core, and this program on another.
 
@@ -21,7 +22,7 @@ const SPREAD: Duration = Duration::from_secs(10);
 const SETTLED: Duration = Duration::from_secs(15);
 const MEASURED: Duration = Duration::from_secs(30);
 
-/// One way to reach locks: two nodes, and the names that they use.
+/// A deployment under test: two nodes, and their lock names.
 struct Place {
     one: Locks,
     other: Locks,
@@ -56,7 +57,7 @@ impl Place {
                 (Instant::now(), guard)
             });
             queued(&self.one, &self.name, 1).await;
-            // Its own answer has to be there as well.
+            // The other node must have its own reply as well.
             self.other.inspect(&self.name).await.expect("answered");
             let started = Instant::now();
             held.release().await.expect("held");
@@ -67,7 +68,7 @@ impl Place {
         median(times)
     }
 
-    /// The pairs of many tasks, a lock each, in a second.
+    /// Acquires and releases per second by many tasks, each with its own lock.
     async fn throughput(&self) -> f64 {
         let until = Instant::now() + WINDOW;
         let turns = |name: &String| {
@@ -92,7 +93,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Puts all threads of a process on one core.
+/// Pins all threads of a process to one core.
 fn pin(pid: u32, core: &str) {
     let mut taskset = Command::new("taskset");
     let pinned = taskset.args(["-a", "-p", "-c", core, &pid.to_string()]).stdout(Stdio::null());
@@ -138,7 +139,7 @@ async fn compare(rounds: usize, alone: &Place, together: &Place) {
     }
 }
 
-/// Acquires many locks over all primaries, and tells the cost of their renewals at each.
+/// Acquires many locks across all primaries, and reports the renewal cost at each.
 async fn upkeep(clustered: &Clustered, locks: &Locks, holds: usize) {
     let started = Instant::now();
     let mut guards = Vec::new();
@@ -165,7 +166,7 @@ async fn upkeep(clustered: &Clustered, locks: &Locks, holds: usize) {
     assert!(released.iter().all(Result::is_ok), "all were held");
 }
 
-/// The seconds of CPU of each primary, and its scripts.
+/// The CPU seconds of each primary, and its script calls.
 async fn busy(clustered: &Clustered) -> Vec<(f64, f64)> {
     let mut all = Vec::new();
     for primary in 0..PRIMARIES {

@@ -1,4 +1,4 @@
-//! Guards that are dropped, beside guards that are released: in turns on few threads and far away,
+//! Compares dropped guards with released guards: alternating on few threads with a distant server,
 //! in a flood of cancelled waits, and many at once.
 
 use std::process::ExitCode;
@@ -10,13 +10,14 @@ use lock_tests::chaos::{
 
 use crate::say;
 
-/// The parts of the time of each row, to show whether it is flat.
+/// The number of time slices per row, to show whether throughput stays flat.
 const PARTS: usize = 4;
 const ROUNDS: usize = 5;
 const BURST: usize = 20_000;
 
-/// Measures each row for so many seconds with either end. Only the bound of holds without an owner
-/// is judged, and that a hand-over does not wait for the flood: ratios depend on the machine.
+/// Measures each row for the given seconds with either kind of end. Only two results are judged:
+/// the bound of holds without an owner, and a hand-off that does not wait for the flood. Ratios
+/// depend on the machine.
 pub(crate) fn dropped(seconds: u64) -> ExitCode {
     let mut is_kept = true;
     let part = Duration::from_secs(seconds) / PARTS as u32;

@@ -1,5 +1,5 @@
-//! The records of failovers, one a line of a file: a run goes on where the last one ended, and
-//! `--table` puts all lines of a file together.
+//! The records of failovers, one per line of a file: a run continues where the last one ended, and
+//! `--table` summarises all lines of a file.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -9,7 +9,7 @@ use lock_tests::chaos::{Failover, FailoverPlan, Fault, failover_table};
 
 use crate::{main_loop, say};
 
-/// Runs `COUNT [KIND...] [--replicas=N] [--careful | --cluster]`, or makes the table of a file.
+/// Runs `COUNT [KIND...] [--replicas=N] [--careful | --cluster]`, or prints the table of a file.
 pub(crate) fn failovers(file: &str, words: &[&str]) -> ExitCode {
     let (flags, words): (Vec<&str>, Vec<&str>) =
         words.iter().partition(|word| word.starts_with("--"));

@@ -1,5 +1,5 @@
-//! `lock-torture`: runs the chaos of `lock_tests::chaos`, and is its own child program. The test
-//! `chaos` and `scripts/torture` start it.
+//! `lock-torture`: runs the chaos of `lock_tests::chaos`, and serves as the child program as well.
+//! The test `chaos` and `scripts/torture` start it.
 
 mod cluster;
 mod dropped;
@@ -33,18 +33,18 @@ const USAGE: &str = "usage: lock-torture faults SEED CYCLES [all|lock|shared|run
        lock-torture cluster ROUNDS HOLDS
        lock-torture quorum SEED GUARDS [FAULT...]
        lock-torture replays KEYS [SEED]";
-/// The longest time that the next live waiter may wait behind dead ones, by the server's clock.
+/// The longest wait of the next live waiter behind dead waiters, by the server's clock.
 const PAST_THE_DEAD: Duration = Duration::from_millis(5);
 const DEAD_ROUNDS: usize = 9;
-/// The longest time that one script of a node may keep the server busy.
+/// The longest time that a single script of a node may keep the server busy.
 const BURST: Duration = Duration::from_millis(5);
 /// The longest time that another caller may wait for a node's mutex.
 const MUTEX: Duration = Duration::from_millis(10);
 const ROUNDS: usize = 3;
-/// The number of kinds of faults at the same time, each with its own servers and children: most of
-/// a run is waiting.
+/// How many kinds of faults run at the same time, each with its own servers and children: most of a
+/// run is waiting.
 const AT_ONCE: usize = 4;
-/// The number of violations of one kind that are printed.
+/// How many violations of a kind are printed.
 const MOST_SAID: usize = 5;
 
 fn main() -> ExitCode {
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
             let forms = forms.parse().expect("forms of locks");
             let seed = seed.parse().expect("a seed is a number");
             let life = chaos::live(url, resource, file.as_ref(), seed, child, (kind, forms));
-            // Both sorts of runtime, for different interleavings.
+            // Both runtime flavours, for different interleavings.
             let mut builder = match child % 2 {
                 0 => tokio::runtime::Builder::new_current_thread(),
                 _ => tokio::runtime::Builder::new_multi_thread(),
@@ -99,7 +99,7 @@ fn main() -> ExitCode {
         ["buy", seed, spare, primaries @ ..] => {
             let seed: u64 = seed.parse().expect("a seed is a number");
             let bought = chaos::buy_from_quorum(seed, spare.parse().expect("a count"), primaries);
-            // Both sorts of runtime, for different interleavings.
+            // Both runtime flavours, for different interleavings.
             let mut builder = match seed % 2 {
                 0 => tokio::runtime::Builder::new_current_thread(),
                 _ => tokio::runtime::Builder::new_multi_thread(),
@@ -186,7 +186,7 @@ async fn faults(seed: u64, cycles: u64, forms: Forms, kinds: &[Kind]) -> ExitCod
     code
 }
 
-/// Prints the number of violations of each kind, and the first of them.
+/// Prints the number of violations of each kind, and the first few.
 fn say_violations(outcome: &Outcome) {
     let mut kinds: Vec<(What, Vec<&Violation>)> = Vec::new();
     for violation in &outcome.violations {
@@ -224,8 +224,8 @@ async fn takeover(kills: usize) -> ExitCode {
     if violations == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Measures hand-overs past dead waiters. The median is judged: a processor that is busy elsewhere
-/// makes any single one longer.
+/// Measures hand-offs past dead waiters. The median is judged: a busy processor prolongs single
+/// hand-offs.
 async fn dead(waiters: usize) -> ExitCode {
     let mut took = Vec::new();
     for _ in 0..DEAD_ROUNDS {
@@ -240,7 +240,7 @@ async fn dead(waiters: usize) -> ExitCode {
     if median <= PAST_THE_DEAD { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Has each primary of a Cluster stand still in turn.
+/// Freezes each primary of a Cluster in turn.
 async fn frozen_primary(many: usize) -> ExitCode {
     let mut clustered = Clustered::steady().await;
     let mut is_kept = true;
@@ -265,7 +265,7 @@ async fn storm(nodes: usize, each: Duration) -> ExitCode {
     if missing == 0 && took <= bound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs each round on a runtime of its own: the tasks that one leaves behind do not delay the next.
+/// Runs each round on its own runtime: leftover tasks must not delay the next round.
 fn round<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime starts");
     let measured = runtime.block_on(work);
@@ -273,8 +273,8 @@ fn round<T>(work: impl Future<Output = T>) -> T {
     measured
 }
 
-/// Measures the cost of a killed process for the live ones. The median of the rounds is judged for
-/// the scripts, as in `dead`.
+/// Measures the cost of a killed process for the live ones. For the scripts, the median of the
+/// rounds is judged, as in `dead`.
 async fn stall(waiters: usize, locks: usize) -> ExitCode {
     let turns = chaos::turns_past_the_dead(&this_program(), waiters).await;
     let later = &turns[turns.len() / 2..];
@@ -318,8 +318,8 @@ fn interrupted(keys: usize) -> ExitCode {
     if broken == 0 && longest <= BURST { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Measures holds that are lost at once. The median of the rounds is judged for the mutex: the
-/// longest call of each round also counts other work of the processor.
+/// Measures holds that are lost at once. For the mutex, the median of the rounds is judged: the
+/// longest call of a round also includes other work of the processor.
 fn lost(holds: usize) -> ExitCode {
     let mut longest = Vec::new();
     let mut too_late = 0;
@@ -344,7 +344,7 @@ fn lost(holds: usize) -> ExitCode {
     if too_late == 0 && longest <= MUTEX { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Prints a line: the lines are the result of the program.
+/// Prints a line: the output lines are the result of the program.
 fn say(line: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stdout(), "{line}");

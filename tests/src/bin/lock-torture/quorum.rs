@@ -1,4 +1,4 @@
-//! The faults of a quorum's primaries and of its buyers, and the verdict on its guards.
+//! Faults of quorum primaries and of buyers, and the verdict on the guards.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ pub(crate) async fn quorum(seed: u64, guards: u64, faults: &[&str]) -> ExitCode 
     let (of_clocks, others): (Vec<_>, Vec<_>) =
         faults.into_iter().partition(|fault| fault.is_of_clocks());
     let mut code = ExitCode::SUCCESS;
-    // Where a clock jumps, a guard needs a primary to spare.
+    // Where a clock jumps, a guard needs a spare primary.
     for (faults, spare) in [(others, 0), (of_clocks, 1)] {
         if faults.is_empty() {
             continue;

@@ -1,5 +1,5 @@
 //! Requests that are sent more than once, to processes that are killed and paused, and the verdict
-//! on their answers.
+//! on the responses.
 
 use std::process::ExitCode;
 

@@ -7,7 +7,7 @@ use super::*;
 
 const MS: i64 = 1_000;
 
-/// An attempt of child 1 on lock 0 that holds all of it from `from` to `to`.
+/// An attempt of child 1 that holds all of lock 0 from `from` to `to`.
 fn hold(number: u32, token: u64, from: i64, to: i64) -> Attempt {
     Attempt {
         child: 1,
@@ -32,12 +32,12 @@ fn read(number: u32, token: u64, from: i64, to: i64) -> Attempt {
     Attempt { weight: 1, ..hold(number, token, from, to) }
 }
 
-/// An attempt that holds so many of three permits, without a token.
+/// An attempt that holds `weight` of three permits, without a token.
 fn permits(number: u32, weight: u32, from: i64, to: i64) -> Attempt {
     Attempt { weight, limit: 3, ..hold(number, 0, from, to) }
 }
 
-/// The same write, as a read from `at` on.
+/// The same write, downgraded to a read at `at`.
 fn reduced(write: Attempt, at: i64, token: u64) -> Attempt {
     let until = write.grant.expect("it has one").until;
     let answered = Some((at + MS, End::Ok));
@@ -45,7 +45,7 @@ fn reduced(write: Attempt, at: i64, token: u64) -> Attempt {
     Attempt { reduction: Some(reduction), ..write }
 }
 
-/// A run with a server that has given all of these grants, for long enough.
+/// A run in which the server has issued all of these grants, for long enough.
 fn run(attempts: Vec<Attempt>) -> Evidence {
     let server = |attempt: &Attempt| {
         let grant = attempt.grant?;
@@ -156,7 +156,7 @@ fn a_token_given_out_twice_is_found() {
 fn a_token_that_fell_in_real_time_is_found_and_one_of_two_at_once_may_be_either() {
     let mut evidence = run(vec![hold(1, 11, 100 * MS, 110 * MS), hold(2, 10, 120 * MS, 130 * MS)]);
     assert_eq!(what(&evidence), [What::Law(Law::S3)]);
-    // The second was asked for before the other was granted: the order of the answers says nothing.
+    // The second was requested before the first was granted: the order of responses proves nothing.
     evidence.attempts[1].invoked = 99 * MS;
     assert_eq!(what(&evidence), []);
 }

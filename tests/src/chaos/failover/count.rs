@@ -1,11 +1,11 @@
-//! The cost of a failover, counted from the holds of the clients.
+//! The cost of a failover, computed from the holds of the clients.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use super::load::{Demand, Hold, NAMES, PERMITS, Seen};
 
-/// The longest time between two requests that may reach the server the other way round.
+/// Requests closer together than this may reach the server in reverse order.
 const SAME_TIME: Duration = Duration::from_millis(20);
 
 /// The figures of one failover.
@@ -35,7 +35,7 @@ pub(super) const FIGURES: [&str; 16] = [
     "timed_out",
 ];
 
-/// Counts; the times are those of the fault, and of the promotion of another primary.
+/// Computes the cost; the times are those of the fault and of the promotion.
 pub(super) fn cost(seen: Seen, fault: Duration, promoted: Duration) -> Cost {
     let mut overlaps = (0, 0);
     let mut fallen = 0;
@@ -76,7 +76,7 @@ pub(super) fn cost(seen: Seen, fault: Duration, promoted: Duration) -> Cost {
     Cost { values: FIGURES.into_iter().zip(values).collect() }
 }
 
-/// The number of others of the kind of `other` that may have the name at the same time.
+/// How many holds of the same kind as `other` may coexist under the name.
 fn fit_beside(hold: &Hold, other: &Hold) -> usize {
     match (hold.demand, other.demand) {
         (Demand::Read, Demand::Read) => usize::MAX,
@@ -85,15 +85,15 @@ fn fit_beside(hold: &Hold, other: &Hold) -> usize {
     }
 }
 
-/// The number of holds that began while others were valid that leave them no room, and the longest
-/// such time in µs.
+/// How many holds began while valid holds left no room for them, and the longest such overlap in
+/// µs.
 pub(in crate::chaos) fn overlapping(holds: &[Hold]) -> (u64, u64) {
     let mut number = 0;
     let mut longest = 0;
     let mut valid: Vec<&Hold> = Vec::new();
     for hold in holds {
         valid.retain(|other| other.end > hold.begin);
-        // Finds the holds that have to end before there is room.
+        // Finds the holds that must end before there is room.
         valid.sort_by_key(|other| other.end);
         let mut fitting = 0;
         let first_to_fit = valid.iter().rposition(|other| {
@@ -109,15 +109,15 @@ pub(in crate::chaos) fn overlapping(holds: &[Hold]) -> (u64, u64) {
     (number, longest)
 }
 
-/// The number of holds with a token below that of a hold before. Reads with no write between them
-/// share one.
+/// How many holds have a lower token than an earlier hold. Reads without a write between them share
+/// a token.
 pub(in crate::chaos) fn fallen_tokens(holds: &[Hold]) -> u64 {
     let falls = holds.iter().enumerate().filter(|(at, hold)| {
         let before = |demand: Demand| {
             let began_before_it_asked = |other: &&Hold| other.begin < hold.asked;
             let mut before = holds[..*at].iter().rev().filter(|other| other.demand == demand);
             match (hold.demand, demand) {
-                // Two reads that are held together may hear of it in any order.
+                // Two concurrent reads may be notified in any order.
                 (Demand::Read, Demand::Read) => before.find(began_before_it_asked),
                 _ => before.next(),
             }
@@ -138,8 +138,8 @@ pub(in crate::chaos) fn fallen_tokens(holds: &[Hold]) -> u64 {
     falls.count() as u64
 }
 
-/// The number of grants although another attempt that does not fit beside them had asked before and
-/// was granted later. Attempts that are granted together may hear of it in any order.
+/// How many grants overtook an earlier, incompatible attempt that was granted later. Attempts
+/// granted together may be notified in any order.
 fn out_of_order(holds: &[Hold]) -> u64 {
     let mut any = Duration::MAX;
     let mut alone = Duration::MAX;
@@ -173,7 +173,7 @@ fn silence(holds: &[Hold], fault: Duration, over: Duration) -> u64 {
     longest.as_millis() as u64
 }
 
-/// The time from then to the first grant, in ms.
+/// The time from `then` to the first grant, in ms.
 fn first_after(holds: &[Hold], then: Duration, over: Duration) -> u64 {
     let begun = holds.iter().map(|hold| hold.begin).find(|begin| *begin > then);
     (begun.unwrap_or(over) - then).as_millis() as u64
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(fallen_tokens(&shared), 0);
         assert_eq!(fallen_tokens(&[shared[0], shared[2], of(Read, 6, 7, 8, 8)]), 1);
         assert_eq!(fallen_tokens(&[shared[1], of(Write, 4, 5, 6, 7)]), 1);
-        // The second asked before the first had its answer, and may be the older grant.
+        // The second was requested before the first had its response, and may be the older grant.
         assert_eq!(fallen_tokens(&[of(Read, 0, 5, 9, 7), of(Read, 4, 6, 9, 6)]), 0);
         assert_eq!(fallen_tokens(&[of(Read, 0, 5, 9, 7), of(Read, 6, 7, 9, 6)]), 1);
     }

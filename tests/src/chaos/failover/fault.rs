@@ -1,19 +1,19 @@
-//! The ways in which a primary is replaced.
+//! How a primary is replaced.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A way to take the primary out of service.
+/// A fault that takes the primary out of service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Kills the primary; it comes back empty, as a replica.
+    /// Kills the primary; it returns empty, as a replica.
     Kill,
-    /// Stops the primary; it comes back as it was, and thinks that it is the primary.
+    /// Stops the primary; it returns with its data, and believes to be the primary.
     Freeze,
-    /// Cuts the replicas, and the sentinels or the other primaries, off from the primary; the
+    /// Cuts the primary off from its replicas and from the sentinels or the other primaries;
     /// clients still reach it.
     Partition,
-    /// Asks the sentinels, or the replica, for another primary.
+    /// Requests another primary from the sentinels or the replica.
     Planned,
 }
 

@@ -1,4 +1,4 @@
-//! The text form of a failover, and the table of many.
+//! The text form of a failover record, and the table of many records.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -19,7 +19,7 @@ impl Failover {
     ///
     /// # Panics
     ///
-    /// If that was not all of it.
+    /// If the text is incomplete.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let words: BTreeMap<&str, &str> =
@@ -34,13 +34,12 @@ impl Failover {
         }
     }
 
-    /// The violations of the failover. Where a grant waits for all replicas, each of them knows it,
-    /// whichever is promoted. Otherwise leases may overlap, and tokens are there to stop the old
-    /// one.
+    /// The violations of the failover. Where a grant waits for all replicas, the promoted replica
+    /// has it, whichever it is. Otherwise leases may overlap, and tokens must stop the old holder.
     ///
-    /// A refused read alone is no violation: on a new primary, two reads that are held together may
-    /// have two tokens, and the register sees them in any order. A read whose token is below that
-    /// of a write, or of a read before it, has a token that fell.
+    /// A refused read alone is no violation: on a new primary, two concurrent reads may have two
+    /// tokens, and the register sees them in any order. A read with a lower token than an earlier
+    /// write or read has a decreasing token.
     #[must_use]
     pub fn violations(&self) -> Vec<String> {
         let value = |name: &str| self.cost.values[name];
@@ -63,7 +62,7 @@ impl Failover {
     }
 }
 
-/// A table with a row for each kind of failover and way to run.
+/// A table with a row for each kind of failover and configuration.
 pub fn failover_table(lines: impl Iterator<Item = Failover>) -> String {
     let mut groups: BTreeMap<(u32, bool, String), Vec<Failover>> = BTreeMap::new();
     for line in lines {

@@ -1,4 +1,4 @@
-//! The load: tasks on several nodes that acquire a few names over and over, and note their holds.
+//! The load: tasks on several nodes that acquire a few names over and over, and record their holds.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +19,7 @@ pub(in crate::chaos) enum Demand {
     Permit,
 }
 
-/// The demand of each task of a node, by name: locks, names that are read and written, permits.
+/// The demand of each task of a node, by name: locks, read and written names, permits.
 const TASKS: [&[Demand]; NAMES] = [
     &[Demand::Lock],
     &[Demand::Lock],
@@ -32,21 +32,21 @@ const TASKS: [&[Demand]; NAMES] = [
 pub(super) const NAMES: usize = 7;
 pub(super) const PERMITS: usize = 3;
 const NODES: usize = 5;
-/// The lease, which is long enough for a hold to outlive a failover.
+/// The lease, long enough for a hold to outlive a failover.
 const LEASE: Duration = Duration::from_secs(12);
-/// The longest wait for the replicas of a grant.
+/// The longest wait for replica acknowledgements of a grant.
 const REPLICAS: Duration = Duration::from_millis(500);
 
-/// One hold, as its owner saw it, in time since the load began.
+/// A hold as seen by its owner, with times since the start of the load.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::chaos) struct Hold {
     pub(in crate::chaos) name: usize,
     pub(in crate::chaos) demand: Demand,
-    /// The token, which is 0 for permits.
+    /// The token; 0 for permits.
     pub(in crate::chaos) token: u64,
     pub(in crate::chaos) asked: Duration,
     pub(in crate::chaos) begin: Duration,
-    /// The end of the time for which its guard was valid.
+    /// When its guard stopped being valid.
     pub(in crate::chaos) end: Duration,
 }
 
@@ -54,15 +54,15 @@ pub(in crate::chaos) struct Hold {
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) holds: Vec<Hold>,
-    /// The time of the last request.
+    /// When the last request was sent.
     pub(super) over: Duration,
     pub(super) refused: u64,
     pub(super) timed_out: u64,
     pub(super) places_lost: u64,
-    /// The numbers of updates that are not in the registers, unfenced and fenced.
+    /// The numbers of updates missing in the registers, unfenced and fenced.
     pub(super) lost: u64,
     pub(super) lost_fenced: u64,
-    /// The number of writes and reads that a token stopped.
+    /// How many writes and reads were stopped by a token.
     pub(super) stopped: u64,
     pub(super) reads_stopped: u64,
 }
@@ -166,8 +166,8 @@ impl World {
         }
     }
 
-    /// Acquires, does the work, releases. A release may be answered *unknown* after a failover, or
-    /// the server be away: the next acquire says more.
+    /// Acquires, works, releases. After a failover a release may end as *unknown*, or the server
+    /// may be away: the next acquire shows the state.
     async fn turn(
         &self,
         request: LockRequest,
@@ -216,7 +216,7 @@ impl World {
         Hold { name, demand, token, asked, begin, end: Duration::MAX }
     }
 
-    /// Notes a hold that ends now, or ended at its guard's deadline.
+    /// Records a hold that ends now, or ended at its guard's deadline.
     fn note(&self, hold: Hold, deadline: tokio::time::Instant) {
         let deadline = deadline.into_std().saturating_duration_since(self.start);
         self.holds().push(Hold { end: self.start.elapsed().min(deadline), ..hold });

@@ -1,10 +1,10 @@
-//! The registers under a lock: two counters, of which one refuses old tokens.
+//! The registers protected by a lock: two counters, and only one refuses old tokens.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The time of a section: between reading a register and writing it back.
+/// The duration of a section: between reading a register and writing it back.
 pub(super) const SECTION: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Default)]
@@ -14,26 +14,25 @@ pub(super) struct Register {
     fenced: Mutex<Fenced>,
 }
 
-/// The register with tokens.
+/// The register that checks tokens.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Fenced {
     value: u64,
     writes: u64,
-    /// The highest token.
+    /// The highest token seen.
     highest: u64,
-    /// The number of writes and reads that their token stopped.
+    /// How many writes and reads were refused because of their token.
     pub(super) stopped: u64,
     pub(super) reads_stopped: u64,
 }
 
 impl Fenced {
-    /// The number of updates that are not in the register.
+    /// How many updates are missing in the register.
     pub(super) fn lost(&self) -> u64 {
         self.writes - self.value
     }
 
-    /// Reads the value for the holder of this token and notes the token, unless there was a newer
-    /// one.
+    /// Reads the value and records the token, unless a newer token was seen.
     fn read(&mut self, token: u64) -> Option<u64> {
         let is_old = token < self.highest;
         self.highest = self.highest.max(token);
@@ -46,12 +45,12 @@ impl Register {
         self.fenced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of updates that are not in the register without tokens.
+    /// How many updates are missing in the register that does not check tokens.
     pub(super) fn lost(&self) -> u64 {
         self.plain_writes.load(Ordering::SeqCst) - self.plain.load(Ordering::SeqCst)
     }
 
-    /// Reads both registers, waits, writes both with one added.
+    /// Reads both registers, waits, and writes both back incremented.
     pub(super) async fn update(&self, token: u64) {
         let plain = self.plain.load(Ordering::SeqCst);
         let fenced = self.fenced().read(token);
@@ -68,7 +67,7 @@ impl Register {
         }
     }
 
-    /// Reads the register with tokens, as a reader of many.
+    /// Reads the register that checks tokens, as one of many readers.
     pub(super) async fn read(&self, token: u64) {
         {
             let mut fenced = self.fenced();

@@ -1,4 +1,4 @@
-//! The servers whose primaries are replaced: over Sentinel, and a Redis Cluster.
+//! The servers whose primaries are replaced: behind Sentinel, and in a Redis Cluster.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use redis::cmd;
 use super::fault::Fault;
 use crate::{Clustered, Raw, RedisOptions, RedisServer, Watched};
 
-/// The user of the clients, so that all others can be cut off.
+/// The clients' user, so that all other connections can be cut off.
 const USER: &str = "locks on >locks allkeys allchannels allcommands";
 const CLIENT: &str = "locks:locks@";
-/// The time for which a primary that was replaced serves on.
+/// How long a replaced primary keeps serving.
 const RETURNED: Duration = Duration::from_secs(2);
 
 /// The servers of many failovers.
@@ -18,14 +18,14 @@ pub(super) trait Scene {
     /// The URL for clients.
     fn url(&self) -> String;
 
-    /// Breaks a primary; returns once another server is in its place.
+    /// Breaks a primary; returns once another server has replaced it.
     async fn break_by(&mut self, fault: Fault);
 
-    /// Makes the old primary follow the new one; returns whether the new one is still the same.
+    /// Makes the old primary follow the new one; returns whether the new primary is unchanged.
     async fn mend(&mut self) -> bool;
 }
 
-/// Ends the fault of a server that was replaced: it thinks that it is the primary, for a while.
+/// Ends the fault of a replaced server, which believes to be the primary for a while.
 async fn bring_back(server: &mut RedisServer, fault: Fault) {
     match fault {
         Fault::Kill => server.restart(),
@@ -43,13 +43,13 @@ async fn bring_back(server: &mut RedisServer, fault: Fault) {
     }
 }
 
-/// Cuts off all that have no user of their own: replicas, and sentinels.
+/// Cuts off all connections without their own user: replicas and sentinels.
 async fn cut_off(redis: &mut Raw) {
     redis.ask::<()>(cmd("ACL").arg("SETUSER").arg("default").arg("off")).await;
     for kind in ["replica", "pubsub", "normal"] {
         let mut kill = cmd("CLIENT");
         kill.arg("KILL").arg("TYPE").arg(kind).arg("USER").arg("default");
-        // This very connection is one of them at the end.
+        // This connection is cut last.
         let _ = redis.try_ask::<()>(kill.arg("SKIPME").arg("yes")).await;
     }
 }
@@ -58,7 +58,7 @@ async fn cut_off(redis: &mut Raw) {
 pub(super) struct OverSentinel {
     watched: Watched,
     primary: usize,
-    /// The server that was replaced, and its fault.
+    /// The replaced server, and its fault.
     broken: Option<(usize, Fault)>,
 }
 
@@ -101,7 +101,7 @@ impl Scene for OverSentinel {
     async fn mend(&mut self) -> bool {
         let Some((old, fault)) = self.broken.take() else { return true };
         bring_back(self.watched.server(old), fault).await;
-        // The sentinels would take ten seconds for it.
+        // The sentinels would take ten seconds for this.
         let port = self.watched.server(self.primary).port();
         let mut redis = self.watched.raw(old).await;
         redis.ask::<()>(cmd("REPLICAOF").arg("127.0.0.1").arg(port)).await;
@@ -111,10 +111,10 @@ impl Scene for OverSentinel {
     }
 }
 
-/// The time of silence after which a primary of the Cluster is taken for dead.
+/// The silence after which a Cluster primary is considered dead.
 const NODE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A Redis Cluster whose primaries are replaced in turn, each by its one replica.
+/// A Redis Cluster whose primaries are replaced in turn, each by its only replica.
 pub(super) struct OnCluster {
     clustered: Clustered,
     /// The server that serves the slots of each shard.
@@ -139,7 +139,7 @@ impl Scene for OnCluster {
     async fn break_by(&mut self, fault: Fault) {
         let shard = self.turn % self.primaries.len();
         self.turn += 1;
-        // On a busy machine a failover comes by itself now and then.
+        // On a busy machine failovers happen by themselves occasionally.
         let old = self.clustered.present_primary(self.primaries[shard]).await;
         match fault {
             Fault::Kill => self.clustered.server(old).kill(),

@@ -1,4 +1,4 @@
-//! A buyer: acquires one name and gives it back, again and again, and tells of each guard.
+//! A buyer: acquires and releases a name, again and again, and reports each guard.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,11 +10,11 @@ use super::ledger::Told;
 use crate::chaos::clock::now_us;
 use crate::chaos::dice::Dice;
 
-/// The longest wait. A primary whose clock went back keeps the hold of a dead process for longer.
+/// The longest wait. A primary whose clock jumped back keeps the hold of a dead process for longer.
 const WAIT: Duration = Duration::from_secs(5);
-/// The time between two looks at a guard.
+/// The interval between two checks of a guard.
 const LOOK: Duration = Duration::from_millis(20);
-/// The looks of a buyer that holds for long.
+/// The number of checks of a long hold.
 const LOOKS: u64 = 15;
 
 /// Acquires the name until the run is over.
@@ -49,7 +49,7 @@ async fn hold(guard: LockGuard, name: usize, dice: &mut Dice, tell: &impl Fn(Tol
     if !is_valid() {
         return;
     }
-    // Some are held for so long that others pass the primary by.
+    // Some holds last so long that others skip the primary.
     let looks = if dice.percent(1) { dice.of(5..=LOOKS) } else { 0 };
     for _ in 0..looks {
         sleep(LOOK).await;

@@ -1,5 +1,5 @@
-//! `Ledger`: all guards of a run, each with the time in which it was certainly valid, on the
-//! monotonic clock that all processes of a machine share.
+//! `Ledger`: all guards of a run, each with the time when it was certainly valid, on the machine's
+//! monotonic clock shared by all processes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,14 +10,14 @@ use std::time::Duration;
 use super::{NAMES, QuorumOutcome};
 use crate::chaos::clock::now_us;
 
-/// One thing that a buyer tells.
+/// A report of a buyer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Told {
-    /// A guard of this name, with its token, was valid at this time, in µs.
+    /// A guard of this name, with this token, was valid at this time, in µs.
     Valid { name: usize, token: u64, at_us: i64 },
-    /// A guard was lost before it was given back.
+    /// A guard was lost before its release.
     Lost,
-    /// A request was not granted in time, or too few primaries were reached.
+    /// A request was not granted in time, or reached too few primaries.
     Refused,
 }
 
@@ -51,7 +51,7 @@ impl FromStr for Told {
     }
 }
 
-/// The first and the last time at which a guard was valid, as its buyer told.
+/// The first and the last time when a guard was valid, as reported by its buyer.
 #[derive(Debug, Clone, Copy)]
 struct Guard {
     token: u64,
@@ -92,7 +92,7 @@ impl Ledger {
         }
     }
 
-    /// The longest time since then in which no guard of one of these names was handed out.
+    /// The longest time since then without a new guard for one of these names.
     pub(super) fn longest_pause(&self, since_us: i64, names: usize) -> Duration {
         let longest = |name| {
             let guards = self.name(name);
@@ -106,7 +106,7 @@ impl Ledger {
         Duration::from_micros(longest.unsigned_abs())
     }
 
-    /// Judges the guards in the order in which they were handed out.
+    /// Judges the guards in the order of their grants.
     pub(super) fn judge(&self) -> QuorumOutcome {
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let mut outcome = QuorumOutcome {

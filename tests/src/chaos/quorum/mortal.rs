@@ -1,4 +1,4 @@
-//! Processes of buyers that are killed (SIGKILL) while they climb, hold and release.
+//! Buyer processes that are killed (SIGKILL) while they acquire, hold and release.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -19,20 +19,20 @@ use super::{NAMES, QUIET, SOON, builder, quorum};
 use crate::Leash;
 use crate::chaos::dice::Dice;
 
-/// The life of a process once it is connected, ms.
+/// How long a process lives once connected, ms.
 const LIFE_MS: std::ops::RangeInclusive<u64> = 50..=1_500;
 
-/// The processes of one place: each is killed, and the next one starts.
+/// A sequence of processes: each is killed, and the next starts.
 pub(super) struct Mortal {
     pub(super) program: PathBuf,
-    /// The arguments that its primaries stand for.
+    /// The command-line arguments for its primaries.
     pub(super) primaries: Vec<String>,
     pub(super) ledger: Arc<Ledger>,
     pub(super) dice: Dice,
 }
 
 impl Mortal {
-    /// Runs processes until the run is over. `know` is told the node of each.
+    /// Runs processes until the run is over. `know` receives the node id of each.
     pub(super) async fn run(mut self, know: impl Fn(&str)) {
         while !self.ledger.is_over.load(Ordering::Relaxed) {
             self.live_and_die(&know).await;
@@ -52,7 +52,7 @@ impl Mortal {
         let leash = Leash::new(child.id().expect("it has just started"), None);
         let output = child.stdout.take().expect("it is piped");
         let mut lines = BufReader::new(output).lines();
-        // The buyers use all of the machine, and each request of a connect has its time-out.
+        // The buyers use the whole machine, and each request of a connect has its timeout.
         let first = timeout(4 * SOON, lines.next_line()).await.expect("it is connected in time");
         know(&first.expect("it writes text").expect("it says its node"));
         let life = sleep(Duration::from_millis(self.dice.of(LIFE_MS)));
@@ -71,11 +71,11 @@ impl Mortal {
     }
 }
 
-/// Lives as such a process: prints its node, and then all that its buyers tell.
+/// Runs as such a process: prints the node id, and then all reports of the buyers.
 ///
 /// # Panics
 ///
-/// If a buyer is refused for another reason than that too few primaries are reached.
+/// If a buyer is refused for another reason than too few reachable primaries.
 pub async fn buy_from_quorum(seed: u64, spare: usize, primaries: &[&str]) {
     let locks = connected(&quorum(primaries, spare)).await;
     print(locks.node().as_str());
@@ -95,7 +95,7 @@ async fn connected(quorum: &Quorum) -> Locks {
     }
 }
 
-/// Writes a line at once: a process that is killed has told all that it was told.
+/// Writes a line at once, so that a killed process has reported everything.
 fn print(line: &str) {
     let _ = std::io::stdout().lock().write_all(format!("{line}\n").as_bytes());
 }

@@ -1,4 +1,4 @@
-//! `Relay`: the way of several nodes to one server, each of which can be cut off from it.
+//! `Relay`: relays several nodes to a server; each node can be cut off.
 
 use std::net::SocketAddr;
 
@@ -10,15 +10,15 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::Port;
 
-/// The nodes as a relay knows them.
+/// A node as seen by a relay.
 #[derive(Debug, Clone, Default)]
 struct Node {
-    /// Its identity, which each of its connections sends.
+    /// The node id, which each connection sends.
     id: Option<String>,
     is_cut: bool,
 }
 
-/// The way of several nodes to one server, each of which can be cut off from it.
+/// Relays several nodes to a server; each node can be cut off.
 #[derive(Debug)]
 pub struct Relay {
     port: Port,
@@ -27,7 +27,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Listens for so many nodes, on the runtime of the caller.
+    /// Listens for `nodes` nodes, on the caller's runtime.
     ///
     /// # Panics
     ///
@@ -48,7 +48,7 @@ impl Relay {
         format!("redis://{}/", self.port.address())
     }
 
-    /// Knows a node by its identity.
+    /// Records the id of a node.
     pub fn know(&self, node: usize, id: &str) {
         self.nodes.send_modify(|nodes| nodes[node].id = Some(id.to_owned()));
     }
@@ -75,7 +75,7 @@ async fn accept(listener: TcpListener, server: SocketAddr, nodes: watch::Sender<
     }
 }
 
-/// Passes one connection on until it ends, or its node is cut off.
+/// Relays a connection until it ends, or its node is cut off.
 async fn pass(
     mut client: TcpStream,
     server: SocketAddr,

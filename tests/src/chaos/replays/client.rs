@@ -1,5 +1,5 @@
 //! The clients of one key: they send the same request at about the same time, hang up, and send it
-//! again until it is answered.
+//! again until they have a response.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,18 +16,18 @@ use super::process::{FAULT, SIZE};
 use crate::chaos::dice::Dice;
 use crate::http::Answer;
 
-/// The time after which a client that has no answer gives up, which is a violation.
+/// When a client without a response gives up, which is a violation.
 const LIMIT: Duration = Duration::from_secs(120);
-/// The time between two attempts of a client.
+/// The pause between two attempts of a client.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// What the clients of a key got.
+/// The responses received by the clients of a key.
 #[derive(Debug, Default)]
 pub(super) struct Said {
     pub(super) key: String,
-    /// The answers that were the work.
+    /// The responses of the work.
     pub(super) answers: Vec<Answer>,
-    /// The answers that were sent although they could not be stored.
+    /// The responses sent although they could not be stored.
     pub(super) not_stored: Vec<Answer>,
     pub(super) overtaken: u64,
     pub(super) hung_up: u64,
@@ -44,7 +44,7 @@ pub(super) async fn send(keeper: &Keeper, number: u64, dice: &mut Dice) -> Said 
     let clients = (0..count).map(|client| {
         let mut dice = Dice::part(dice.next(), client);
         let key = &key;
-        // Of two, in case that another request is before the first.
+        // Two clients carry the fault, in case another request arrives first.
         let fault = fault.filter(|_| client < 2);
         async move { one(keeper, key, size, fault, &mut dice).await }
     });
@@ -60,7 +60,7 @@ pub(super) async fn send(keeper: &Keeper, number: u64, dice: &mut Dice) -> Said 
     all
 }
 
-/// Sends the request until it is answered. The fault is that of the first time.
+/// Sends the request until it has a response. The fault applies to the first attempt.
 async fn one(
     keeper: &Keeper,
     key: &str,
@@ -107,7 +107,7 @@ async fn one(
                 return said;
             }
             Ok(answer) if answer.body.contains("\"lock-lost\"") => said.overtaken += 1,
-            // A process was paused: the wait was over, or the server's answer came too late.
+            // A process was paused: the wait was over, or the server's reply came too late.
             Ok(answer) if [423, 503].contains(&answer.status) => {}
             Ok(answer) => said.violations.push(format!("{key}: {} {}", answer.head, answer.body)),
             Err(_) => said.cut_off += 1,
@@ -116,7 +116,7 @@ async fn one(
     }
 }
 
-/// One request on a connection of its own; an error unless a whole answer comes.
+/// Sends a request on a dedicated connection; an error unless the whole response arrives.
 async fn ask(address: SocketAddr, request: &str) -> io::Result<Answer> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(request.as_bytes()).await?;

@@ -1,4 +1,4 @@
-//! The faults of a process that serves, and the steps at which they strike.
+//! The faults of a serving process, and the steps where they strike.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,22 +6,22 @@ use std::str::FromStr;
 /// A fault of the process that runs the handler of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ReplayFault {
-    /// It is killed in the handler, before the work is committed.
+    /// Killed in the handler, before the work is committed.
     DiesInHandler,
-    /// It is killed once the work is committed, before the answer is on its way to the store.
+    /// Killed once the work is committed, before the response is sent to the store.
     DiesCommitted,
-    /// It is killed while the answer is being stored.
+    /// Killed while the response is being stored.
     DiesStoring,
-    /// It is killed once the answer is stored, before the client has it.
+    /// Killed once the response is stored, before the client has it.
     DiesStored,
-    /// It is paused in the handler, until its lease has ended.
+    /// Paused in the handler, until its lease has ended.
     PausesInHandler,
-    /// It is paused once the work is committed, until its lease has ended.
+    /// Paused once the work is committed, until its lease has ended.
     PausesCommitted,
 }
 
 impl ReplayFault {
-    /// All of them.
+    /// All faults.
     pub const ALL: [Self; 6] = [
         Self::DiesInHandler,
         Self::DiesCommitted,
@@ -31,7 +31,7 @@ impl ReplayFault {
         Self::PausesCommitted,
     ];
 
-    /// The fault of a key: six of ten have one, in turns.
+    /// The fault of a key: six of ten keys have a fault, in turns.
     pub(super) fn of(number: u64) -> Option<Self> {
         Self::ALL.get(number as usize % 10).copied()
     }

@@ -1,4 +1,4 @@
-//! The processes of a run: each is started again as it dies, and goes on as it has been paused.
+//! The processes of a run: each is restarted when it dies, and resumed after a pause.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use crate::{Leash, signal};
 
 const PROCESSES: usize = 4;
 
-/// The faults of a run: how many of each kind, and the processes that they have struck.
+/// The faults of a run: how many of each kind, and the affected processes.
 #[derive(Debug, Default)]
 pub(super) struct Struck {
     pub(super) faults: BTreeMap<ReplayFault, u64>,
@@ -31,7 +31,7 @@ pub(super) struct Keeper {
     end: CancellationToken,
 }
 
-/// One run of a process.
+/// A running process.
 struct Process {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -53,13 +53,13 @@ impl Keeper {
         Self { addresses, slots: Mutex::new(slots), end }
     }
 
-    /// The address of any of them.
+    /// The address of a random process.
     pub(super) fn any(&self, dice: &mut Dice) -> SocketAddr {
         let address = &self.addresses[dice.below(PROCESSES)];
         *address.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends all processes; returns the faults of all.
+    /// Ends all processes; returns all faults.
     pub(super) async fn end(&self) -> Struck {
         self.end.cancel();
         let slots = std::mem::take(&mut *self.slots.lock().unwrap_or_else(PoisonError::into_inner));
@@ -75,7 +75,7 @@ impl Keeper {
     }
 }
 
-/// Keeps one process running until the end, under another name each time.
+/// Keeps a process running until the end, under another name each time.
 async fn keep(
     (program, url): (PathBuf, String),
     slot: usize,
@@ -89,7 +89,7 @@ async fn keep(
         let line = tokio::select! {
             line = process.lines.next_line() => line.ok().flatten(),
             () = end.cancelled() => return struck,
-            // It may have stopped after that.
+            // The process may have stopped after that.
             () = tokio::time::sleep(4 * LEASE) => {
                 process.go_on();
                 continue;
@@ -100,7 +100,7 @@ async fn keep(
             *struck.faults.entry(fault).or_default() += 1;
             struck.processes.insert(format!("{slot}.{run}"));
             if matches!(fault, ReplayFault::PausesInHandler | ReplayFault::PausesCommitted) {
-                // Of the pause, this is the length: its holds are lost in any case.
+                // The length of the pause: the holds are lost in any case.
                 tokio::time::sleep(2 * LEASE).await;
                 process.go_on();
             }
@@ -130,7 +130,7 @@ impl Process {
     }
 
     fn go_on(&self) {
-        // Until it is waited for, its id is not another's.
+        // Until the child is waited for, its process id is not reused.
         if let Some(pid) = self.child.id() {
             signal::go_on(pid);
         }

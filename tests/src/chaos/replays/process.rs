@@ -1,4 +1,4 @@
-//! A process that serves requests with a key, and dies or is paused where one of them says so.
+//! A process that serves requests with a key, and dies or is paused where a request says so.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -31,10 +31,11 @@ pub(super) const FAULT: &str = "x-fault";
 pub(super) const SIZE: &str = "x-size";
 pub(super) const PREFIX: &str = "replay";
 
-/// The work of a key: a list of what its attempts did. `KEYS`: the record, the list, the fence;
-/// `ARGV`: `began` or `committed`, token, attempt. The step tells whether the record had an answer.
+/// The work of a key: a list of the steps of its attempts. `KEYS`: the record, the list, the fence;
+/// `ARGV`: `began` or `committed`, token, attempt. The step records whether the record had a
+/// response.
 ///
-/// A later attempt that has begun fences the commits of those before it.
+/// A later attempt that has begun fences the commits of earlier attempts.
 const WORK: &str = "
 local fence = tonumber(redis.call('GET', KEYS[3]) or '0')
 if ARGV[1] == 'began' then
@@ -45,7 +46,7 @@ end
 local answered = redis.call('HEXISTS', KEYS[1], 'outcome')
 return redis.call('RPUSH', KEYS[2], table.concat({ARGV[1], ARGV[2], ARGV[3], answered}, ' '))";
 
-/// Serves until the input of the process ends. `name` is the name of this run of the process.
+/// Serves until standard input ends. `name` identifies this run of the process.
 ///
 /// # Panics
 ///
@@ -72,8 +73,8 @@ pub async fn serve_replays(url: &str, name: &str) {
     let _ = input.next_line().await;
 }
 
-/// The handler: begins, works, commits and answers. The answer has random bytes, so that no other
-/// attempt has the same.
+/// The handler: begins, works, commits and responds. The response has random bytes, so that no two
+/// attempts have the same response.
 async fn work<B>(
     pool: &Pool,
     faults: &Faults,
@@ -93,7 +94,7 @@ async fn work<B>(
         Some(ReplayFault::PausesInHandler) => pause(ReplayFault::PausesInHandler),
         _ => {}
     }
-    // Not whether it was refused: an answer of an overtaken attempt is the layer's to refuse.
+    // A refused commit is ignored: the layer must refuse the response of an overtaken attempt.
     step(pool, attempt, "committed", &itself).await?;
     match fault {
         Some(ReplayFault::DiesCommitted) => die(ReplayFault::DiesCommitted).await,
@@ -107,7 +108,7 @@ async fn work<B>(
     Ok(answer.body(Full::from(body)).expect("text"))
 }
 
-/// The answer of a process that was paused while it waited for the server.
+/// The response of a process that was paused while it waited for the server.
 fn unavailable(_: RedisError) -> Response<Full<Bytes>> {
     let mut answer = Response::new(Full::default());
     *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
@@ -130,20 +131,20 @@ async fn step(pool: &Pool, attempt: &Attempt, step: &str, itself: &str) -> Resul
     Ok(())
 }
 
-/// Tells the parent, and kills this process.
+/// Notifies the parent, and kills this process.
 async fn die(fault: ReplayFault) {
     say(&format!("fault {fault}"));
     signal::kill(std::process::id());
     std::future::pending().await
 }
 
-/// Tells the parent, and stops this process until the parent lets it go on.
+/// Notifies the parent, and stops this process until the parent resumes it.
 fn pause(fault: ReplayFault) {
     say(&format!("fault {fault}"));
     signal::stop_self();
 }
 
-/// The faults that strike at the store, by record.
+/// The faults that strike in the store, by record.
 #[derive(Clone, Debug, Default)]
 struct Faults(Arc<Mutex<HashMap<RecordKey, ReplayFault>>>);
 
@@ -159,7 +160,7 @@ impl Faults {
     }
 }
 
-/// A store at which a process dies.
+/// A store that kills the process.
 #[derive(Debug)]
 struct Faulty {
     inner: RedisReplays,
@@ -179,7 +180,7 @@ impl ReplayStore for Faulty {
         Box::pin(async move {
             let fault = self.faults.take(key);
             if fault == Some(ReplayFault::DiesStoring) {
-                // Anywhere between before the request and behind the reply.
+                // Anywhere from before the request to after the reply.
                 let mut dice = Dice::part(finish.token.get(), 0);
                 let within = Duration::from_micros(dice.of(0..=1_000));
                 std::thread::spawn(move || {

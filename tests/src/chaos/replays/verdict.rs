@@ -1,4 +1,5 @@
-//! The laws of replays, judged from what the clients got and what the server kept.
+//! The laws of replays, judged by the responses received by clients and the records kept by the
+//! server.
 
 use lock_idempotency::{Answer as Kept, Outcome, RecordKey, Scope};
 use redis::cmd;
@@ -10,14 +11,14 @@ use super::process::{PREFIX, SCOPE};
 use crate::Raw;
 use crate::http::Answer;
 
-/// A step of an attempt, as the server has it.
+/// A step of an attempt, as recorded on the server.
 #[derive(Debug)]
 struct Step {
-    /// Whether it committed, or began.
+    /// Whether the attempt committed, or began.
     is_commit: bool,
     token: u64,
     attempt: String,
-    /// Whether the record had an answer then.
+    /// Whether the record had a response then.
     was_answered: bool,
 }
 
@@ -53,7 +54,7 @@ pub(super) async fn judge(redis: &mut Raw, said: &[Said], struck: &Struck) -> Re
     all
 }
 
-/// The laws that one key breaks.
+/// The laws broken by a key.
 fn laws(
     kept: &Kept,
     token: u64,
@@ -114,7 +115,7 @@ impl Step {
 mod tests {
     use super::*;
 
-    /// A key that was served once by an attempt of process `0.0`, whose answer a client has.
+    /// A key that was served once by an attempt of process `0.0`; a client has the response.
     fn served() -> (Kept, Vec<Step>, Said) {
         let (parts, ()) =
             http::Response::builder().header("etag", "\"0.0-a\"").body(()).unwrap().into_parts();

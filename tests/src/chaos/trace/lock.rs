@@ -1,5 +1,4 @@
-//! One lock as the commands leave it: its holders with their weights and ends, and its waiters in
-//! their order.
+//! A lock as left by the commands: holders with weights and ends, and the waiters in order.
 
 mod facts;
 
@@ -15,28 +14,27 @@ use super::{Key, Line, PATIENCE_MS, ServerGrant, Step, Violation, What, unmarked
 
 /// The server's own rounding, to milliseconds each way.
 const ROUNDING_US: i64 = 2_000;
-/// The time between the end of a lease and the end of its marked door.
+/// The time between the end of a lease and the expiry of its flagged lock key.
 const MARGIN_MS: i64 = 60_000;
-/// The life of the set of members that were passed over.
+/// How long the set of skipped members lives.
 const PASSED_US: i64 = 15_000_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Lock {
-    /// The waiters by place.
+    /// The waiters by position.
     queue: Vec<Waiter>,
     queue_ends: Option<i64>,
-    /// The highest place so far.
+    /// The highest position so far.
     last_place: i64,
-    /// The time up to which each node's waiting members are believed alive for certain.
+    /// The time until each node's waiting members certainly count as alive.
     patience: HashMap<String, i64>,
-    /// The members that were passed over, with their places, and the time up to which these count
-    /// for certain.
+    /// The skipped members, with their positions, and until when these certainly count.
     aside: HashMap<String, (i64, i64)>,
-    /// The holds, with parts whose leases have ended but that are still there.
+    /// The holds, including expired parts that are still stored.
     holds: Vec<Hold>,
-    /// Whether the door of a hold of everything outlives the lease.
+    /// Whether the lock key of an exclusive hold outlives the lease.
     is_marked: bool,
-    /// The weight of all parts, as the door has it, and the door's end.
+    /// The total weight of all parts as stored in the lock key, and when the lock key expires.
     parts: Option<Parts>,
     /// The token of the last grant.
     token: u64,
@@ -46,7 +44,7 @@ pub(super) struct Lock {
     done: Done,
 }
 
-/// The content of a door of parts.
+/// The content of a lock key of parts.
 #[derive(Clone, Copy, Debug)]
 struct Parts {
     used: u64,
@@ -67,10 +65,10 @@ struct Hold {
     weight: u64,
     /// The time of the grant.
     at: i64,
-    /// The bounds of the lease's end, by the server's clock.
+    /// The bounds of the end of the lease, by the server's clock.
     ends_from: i64,
     ends_by: i64,
-    /// The number among the grants of all locks; none in the step that grants it.
+    /// The index among the grants of all locks; none in the granting step.
     grant: Option<usize>,
 }
 
@@ -79,17 +77,17 @@ struct Hold {
 struct Done {
     /// Whether the step has changed the holders or the waiters.
     is_change: bool,
-    /// The waiters that have left the queue, or come back to be granted at once.
+    /// The waiters that have left the queue, or returned to be granted at once.
     left: Vec<Waiter>,
     /// The members that the step has queued at the end.
     came: HashSet<String>,
     /// The holds that ended without a release: others have the lock, or their leases had ended.
     over: Vec<Hold>,
-    /// The members whose holds were reduced, with their weights before.
+    /// The members with reduced holds, with their earlier weights.
     reduced: HashMap<String, u64>,
 }
 
-/// The child and the attempt of a member of ours.
+/// The child and the attempt of one of our members.
 pub(in crate::chaos) fn who(member: &str) -> Option<(u32, u32)> {
     read_label(Member::parse(member)?.label())
 }
@@ -115,7 +113,7 @@ fn weigh<'a>(holds: impl IntoIterator<Item = &'a Hold>) -> u64 {
     holds.into_iter().map(|hold| hold.weight).sum()
 }
 
-/// The bounds of the end of a time that lasts `ms` from a command of the step on.
+/// The bounds of the end of a period of `ms` that starts with a command of the step.
 fn ends(step: &Step<'_>, line: &Line, ms: i64) -> (i64, i64) {
     (step.at + ms * 1_000 - ROUNDING_US, line.at + ms * 1_000 + ROUNDING_US)
 }
@@ -132,7 +130,7 @@ impl Hold {
         self.grant.is_none()
     }
 
-    /// Whether the hold is of everything.
+    /// Whether the hold is exclusive.
     fn is_whole(&self) -> bool {
         self.weight == Demand::EXCLUSIVE.weight()
     }
@@ -144,7 +142,7 @@ impl Hold {
 }
 
 impl Lock {
-    /// Whether there is no door at this time. Nothing where it may just have expired.
+    /// Whether there is no lock key at this time. `None` where it may just have expired.
     pub(super) fn is_free(&self, at: i64) -> Option<bool> {
         let margin = if self.is_marked { MARGIN_MS * 1_000 } else { 0 };
         let (from, by) = match (self.parts, self.holds.first()) {
@@ -155,12 +153,12 @@ impl Lock {
         (at < from || at > by).then_some(at > by)
     }
 
-    /// The member that holds everything, or did so last.
+    /// The current or last exclusive holder.
     pub(super) fn holder(&self) -> Option<&str> {
         self.holds.first().map(|hold| hold.member.as_str())
     }
 
-    /// Forgets keys that have expired before the step.
+    /// Removes keys that have expired before the step.
     pub(super) fn expire(&mut self, step: &Step<'_>) {
         if self.parts.is_some_and(|parts| parts.ends <= step.at) {
             self.parts = None;
@@ -186,7 +184,7 @@ impl Lock {
                     parts.ends = number(0) * 1_000;
                 }
             }
-            // It deletes a door that is no more than the member.
+            // Deletes a lock key that contains only the member.
             (Key::Door, "DELIFEQ")
                 if self.is_marked || self.parts.is_some() || self.holder() != Some(arg(0)) => {}
             (Key::Door, "DEL" | "DELIFEQ") => {
@@ -256,7 +254,7 @@ impl Lock {
         }
     }
 
-    /// Records the step's grants, and the ends of those before.
+    /// Records the grants of the step, and the ends of earlier holds.
     pub(super) fn note(&mut self, step: &Step<'_>, lock: u32, grants: &mut Vec<ServerGrant>) {
         let done = std::mem::take(&mut self.done);
         for grant in done.over.iter().filter_map(|hold| hold.grant) {
@@ -281,13 +279,14 @@ impl Lock {
             if done.reduced.contains_key(&hold.member) {
                 grants[index].reduced = Some(self.token);
             } else if !is_new && hold.is_whole() && step.args.contains(&hold.member) {
-                // The token of a lock stands nowhere: a client that asks again gets a new one.
+                // A lock's token is stored nowhere: a client that repeats its request gets a new
+                // token.
                 grants[index].again.extend(step.issued);
             }
         }
     }
 
-    /// The place of a member in the queue.
+    /// The position of a member in the queue.
     fn index(&self, member: &str) -> Option<usize> {
         self.queue.iter().position(|waiter| waiter.member == member)
     }
@@ -296,8 +295,7 @@ impl Lock {
         self.holds.iter().map(|hold| hold.member.clone()).collect()
     }
 
-    /// Puts a member into the queue: a newcomer at its end, and a member that was passed over at
-    /// its place.
+    /// Puts a member into the queue: a newcomer at the end, and a skipped member at its position.
     fn queued(
         &mut self,
         step: &Step<'_>,
@@ -309,7 +307,7 @@ impl Lock {
         let before = self.aside.get(member).copied();
         if let Some(index) = self.index(member) {
             if before.is_some_and(|(before, _)| before == place) {
-                // A late acquire has queued it at the end while it was aside.
+                // A late acquire has queued the skipped member at the end.
                 self.queue.remove(index);
                 return self.insert(member, place);
             }
@@ -346,8 +344,8 @@ impl Lock {
         self.queue.insert(at, Waiter { member: member.to_owned(), place });
     }
 
-    /// Takes a member out of the queue: granted, passed over, by its own request, or because its
-    /// node was silent for too long.
+    /// Takes a member out of the queue: granted, skipped, at its own request, or because its node
+    /// was silent for too long.
     fn left(&mut self, step: &Step<'_>, line: &Line, member: &str, found: &mut Vec<Violation>) {
         let Some(index) = self.index(member) else { return };
         let is_expected = step.held.contains(member)
@@ -361,8 +359,8 @@ impl Lock {
         self.done.left.push(self.queue.remove(index));
     }
 
-    /// Takes out the members that the step has queued at these places: another member of the step
-    /// was there already, so all are queued one by one.
+    /// Takes out the members that the step has queued at these positions: another member of the
+    /// step was there already, so all are queued individually.
     fn undone(&mut self, step: &Step<'_>, places: RangeInclusive<i64>, found: &mut Vec<Violation>) {
         let came = &mut self.done.came;
         self.queue.retain(|Waiter { member, place }| {
@@ -376,7 +374,7 @@ impl Lock {
         self.last_place = self.last_place.min(places.start() - 1);
     }
 
-    /// Takes a member back from aside.
+    /// Restores a skipped member.
     fn returned(&mut self, member: &str) {
         if let Some((place, _)) = self.aside.remove(member)
             && self.index(member).is_none()
@@ -385,8 +383,7 @@ impl Lock {
         }
     }
 
-    /// Follows a door that names the member that holds everything: a new hold, a renewal, or
-    /// another mark.
+    /// Follows a lock key that names the exclusive holder: a new hold, a renewal, or another flag.
     fn alone(
         &mut self,
         step: &Step<'_>,
@@ -423,12 +420,12 @@ impl Lock {
             }
             _ => {}
         }
-        // The member asks again after its lease.
+        // The member repeats its request after the lease.
         self.done.over.append(&mut self.holds);
         self.holds.push(Hold::new(member, line.at, until));
     }
 
-    /// Follows a door that has the weight of the parts.
+    /// Follows a lock key that contains the weight of the parts.
     fn shared(&mut self, step: &Step<'_>, line: &Line, found: &mut Vec<Violation>) {
         let text = line.args.first().map_or("", |text| unmarked(text));
         let numbers = text.strip_prefix('*').and_then(|text| text.split_once(':'));
@@ -453,7 +450,7 @@ impl Lock {
         }
     }
 
-    /// Follows the expiry of a door that names the holder of everything.
+    /// Follows the expiry of a lock key that names the exclusive holder.
     fn lasts(&mut self, step: &Step<'_>, line: &Line, ms: i64, found: &mut Vec<Violation>) {
         let ms = if self.is_marked { ms - MARGIN_MS } else { ms };
         let Some(hold) = self.holds.first_mut() else { return };
@@ -497,7 +494,7 @@ impl Lock {
             }
             _ => {}
         }
-        // The member asks again after its lease.
+        // The member repeats its request after the lease.
         self.done.over.extend(index.map(|index| self.holds.remove(index)));
         self.holds.push(Hold::new(member, line.at, (ends, ends)));
     }
@@ -525,7 +522,7 @@ impl Lock {
         self.holds.iter().filter(|hold| hold.is_new())
     }
 
-    /// Checks that a member that was passed over is not in the queue.
+    /// Checks that a skipped member is not in the queue.
     fn judge_passed(&self, step: &Step<'_>, found: &mut Vec<Violation>) {
         if let Some(member) = step.passed.iter().find(|member| self.index(member).is_some()) {
             let detail = format!("{member} was passed over, and waits");
@@ -533,11 +530,12 @@ impl Lock {
         }
     }
 
-    /// Checks that a new token was drawn from the counter, and that the door has that of the parts.
+    /// Checks that a new token was drawn from the counter, and that the lock key has the token of
+    /// the parts.
     fn judge_drawn(&mut self, step: &Step<'_>, token: Option<u64>, found: &mut Vec<Violation>) {
         if let Some(token) = token.filter(|token| *token != self.token) {
             self.token = token;
-            // A lock without a token has none that was drawn.
+            // A lock without a token drew no token.
             if token > 0 && step.issued != Some(token) {
                 let detail = format!("{token} was not drawn, but {:?}", step.issued);
                 found.push(Violation::new(Law::S3, detail));
@@ -550,7 +548,7 @@ impl Lock {
         }
     }
 
-    /// Checks that no member is granted again after its hold, or after it was given up.
+    /// Checks that no member is granted again after its hold, or after it gave up.
     fn judge_again(&self, found: &mut Vec<Violation>) {
         for hold in self.new_holds() {
             let member = &hold.member;

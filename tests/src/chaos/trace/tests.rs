@@ -1,4 +1,4 @@
-//! Hand-made command sequences: the trace finds the errors that a broken script would make.
+//! Hand-made command sequences: the trace finds the errors of broken scripts.
 
 use laws::Law;
 
@@ -13,19 +13,19 @@ const RON: &str = "~2BBBBBBBBBBBBBBBBBBBBBB:2:1000:r:c2-2";
 const TWO: &str = "~2AAAAAAAAAAAAAAAAAAAAAA:4:1000:2/3:c1-4";
 const DUO: &str = "~2BBBBBBBBBBBBBBBBBBBBBB:4:1000:2/3:c2-4";
 const START: u64 = 1_700_000_000_000_000;
-/// The counter at the begin.
+/// The counter at the start.
 const FIRST: u64 = 1_600_000_000_000_000;
 
-/// A server that runs scripts of our own, 10 ms after each other.
+/// A server that runs scripts of our own, 10 ms apart.
 struct Scene {
     trace: Trace,
     now: u64,
-    /// The time between two scripts, µs.
+    /// The interval between two scripts, µs.
     pace: u64,
     place: u64,
 }
 
-/// The number of a token that is easy to read.
+/// The value of a token that is easy to read.
 fn token(number: u64) -> u64 {
     FIRST + number
 }
@@ -37,7 +37,7 @@ impl Scene {
         scene.run("acquire", "", &format!("SET lock:tokens {FIRST}"))
     }
 
-    /// Runs this script, with these arguments and commands, `;` between them.
+    /// Runs this script, with these arguments and commands, separated by `;`.
     fn run(self, script: &str, args: &str, commands: &str) -> Self {
         let script =
             scripts::of_queue(Topology::Single).get(script).expect("a script of the protocol");
@@ -56,7 +56,7 @@ impl Scene {
         self.transaction(&format!("SET DOOR {member} NX PX 1000; INCR lock:tokens; GET DOOR"))
     }
 
-    /// Runs a command, and then those of another source, `;` between them.
+    /// Runs a command, and then commands of another source, separated by `;`.
     fn feed(mut self, (source, first): (&Source, &str), (of, commands): (&Source, &str)) -> Self {
         self.now += self.pace;
         let name = "torture-0";
@@ -75,7 +75,7 @@ impl Scene {
                 .replace("PASSED-B", &passed("B"))
                 .replace("LEASE", &((self.now / 1_000) + 1_000).to_string())
                 .replace("LATER", &((self.now / 1_000) + 90_000).to_string());
-            // A message has spaces.
+            // Messages contain spaces.
             let words = text.split_whitespace().map(|word| word.replace('_', " "));
             let args = words.map(String::into_bytes).collect();
             let time_us = self.now;
@@ -94,8 +94,8 @@ impl Scene {
         self
     }
 
-    /// Waits for the end of a lease that was granted in the last step: the next ones come within
-    /// the time in which it may have ended or not.
+    /// Waits for the end of a lease that was granted in the last step: the next steps come when it
+    /// is uncertain whether the lease has ended.
     fn until_doubt(mut self) -> Self {
         self.now += 999_000;
         self.pace = 100;
@@ -109,7 +109,7 @@ impl Scene {
 
     fn queues(mut self, member: &str) -> Self {
         let node = member.chars().nth(2).unwrap_or_default();
-        // The place is the counter's next number.
+        // The position is the counter's next value.
         self.trace.finish();
         self.place = self.trace.counter + 1;
         let place = self.place;
@@ -120,7 +120,7 @@ impl Scene {
         self.run("lock", member, &commands)
     }
 
-    /// Releases everything of `member` to `next`, at the head, which gets a claim.
+    /// Releases the whole hold of `member` to `next`, at the head, which gets a claim.
     fn gives(self, member: &str, next: &str) -> Self {
         let commands = format!("INCR lock:tokens; ZREM QUEUE {next}; PSETEX DOOR 60333 +{next}");
         self.run("unlock", member, &commands)
@@ -136,7 +136,7 @@ impl Scene {
         self.run("acquire", member, &commands)
     }
 
-    /// Releases the hold of `member`, and grants to those of `others` that wait.
+    /// Releases the hold of `member`, and grants to the waiting members of `others`.
     fn hands(mut self, member: &str, others: &[&str], used: u64, number: u64) -> Self {
         self.trace.finish();
         let drawn = if self.trace.counter < token(number) { "INCR lock:tokens;" } else { "" };
@@ -176,7 +176,7 @@ fn a_queue_served_in_order_is_accepted_and_its_grants_are_known() {
     let scene = calm().takes(ANN).queues(BEN).queues(CAT).gives(ANN, BEN).gives(BEN, CAT);
     let trace = scene.finds(&[]);
     let who: Vec<_> = trace.grants.iter().map(|grant| (grant.token, grant.who)).collect();
-    // The places are numbers of the counter, too.
+    // Positions are counter values as well.
     let expected = [(1, (1, 1)), (4, (1, 2)), (5, (2, 1))];
     assert_eq!(who, expected.map(|(number, who)| (token(number), Some(who))));
     let ends = START as i64 + 60_000 + 333_000;
@@ -187,7 +187,7 @@ fn a_queue_served_in_order_is_accepted_and_its_grants_are_known() {
 fn a_renewal_moves_the_end_of_the_hold_it_is_of() {
     let trace = calm().takes(ANN).run("extend", ANN, "PEXPIRE DOOR 1000").finds(&[]);
     assert_eq!(trace.grants[0].ends, START as i64 + 30_000 + 1_000_000 + 2_000);
-    // Behind a mark the door outlives the lease.
+    // With a flag the lock key outlives the lease.
     let marked = || calm().takes(ANN).run("lock", BEN, &format!("PSETEX DOOR 60980 +{ANN}"));
     let trace = marked().run("extend", ANN, "PEXPIRE DOOR 61000").finds(&[]);
     assert_eq!(trace.grants[0].ends, START as i64 + 40_000 + 1_000_000 + 2_000);
@@ -231,11 +231,11 @@ fn passing_over_is_allowed_only_where_connections_may_be_gone() {
     };
     assert_eq!(scene(true).finds(&[]).passed_over, 1);
     scene(false).finds(&[What::PassedOver]);
-    // The member comes back to its place, and to no other.
+    // The member returns to its position, and to no other.
     let back = |place: u64| format!("ZADD QUEUE {} {CAT}; ZREM PASSED-B {CAT}", token(place));
     scene(true).run("touch", CAT, &back(2)).gives(BEN, CAT).finds(&[]);
     scene(true).run("touch", CAT, &back(5)).finds(&[What::Law(Law::F2)]);
-    // The same if a late request has queued it at the end meanwhile, and it is passed over again.
+    // The same if a late request has queued it at the end meanwhile, and it is skipped again.
     let late = format!("ZADD PASSED-B LT {} {CAT}", token(5));
     scene(true).run("touch", BEN, &late).run("touch", CAT, &back(2)).finds(&[]);
     let late = format!("ZADD QUEUE {} {CAT}", token(5));
@@ -282,7 +282,7 @@ fn the_places_of_members_that_came_together_are_no_tokens() {
     let give = |number| format!("{number} lock:tokens; ZREM QUEUE {BEN}; PSETEX DOOR 60333 +{BEN}");
     scene().run("unlock", ANN, &give("INCR")).finds(&[]);
     scene().run("unlock", ANN, &give("GET")).finds(&[What::Law(Law::S3)]);
-    // Numbers that were drawn in vain go back.
+    // Values drawn in vain are returned.
     let back = "INCRBY lock:tokens 2; DECRBY lock:tokens 2";
     let drawn = calm().takes(ANN).run("acquire_all", BEN, back).run("unlock", ANN, "DEL DOOR");
     assert_eq!(drawn.finds(&[]).counter, token(1));
@@ -334,7 +334,7 @@ fn a_member_that_comes_back_after_its_hold_or_its_tombstone_is_found() {
     let ended = || calm().takes(ANN).run("unlock", ANN, "DEL DOOR");
     ended().takes(ANN).finds(&[What::Law(Law::S5)]);
     ended().queues(ANN).finds(&[What::Law(Law::S5), What::Law(Law::F5)]);
-    // Its lease ended before it heard of it: it may ask again.
+    // The lease ended before the member was notified: it may repeat the request.
     let trace = calm().takes(ANN).wait(1_000).takes(ANN).finds(&[]);
     assert_eq!(trace.grants.iter().map(|grant| grant.ran_out).collect::<Vec<_>>(), [true, false]);
     let gone = format!("ZADD GONE 5 {BEN}");
@@ -400,7 +400,7 @@ fn a_waiter_that_fits_and_is_left_is_found_unless_it_is_passed_over() {
         token(4)
     );
     let scene = scene(true).run("unlock", CAT, &passing);
-    // A renewal hands nothing on.
+    // A renewal hands nothing off.
     let trace = scene.run("renew", RON, &format!("ZADD HELD LEASE {RON}")).finds(&[]);
     assert_eq!(trace.passed_over, 1);
 }
@@ -457,7 +457,7 @@ fn a_renewal_beyond_the_lease_or_after_its_end_is_found() {
     let late = || calm().joins(REN, 1, 1).wait(1_000);
     let found = [Law::T2, Law::S4, Law::S3].map(What::Law);
     late().run("renew", REN, &renewal).finds(&found);
-    // The member may ask again.
+    // The member may repeat the request.
     let again =
         format!("INCR lock:tokens; ZADD HELD LEASE {REN}; SET DOOR *1:{} PXAT LATER", token(2));
     late().run("acquire", REN, &again).finds(&[]);
@@ -481,7 +481,7 @@ fn a_transaction_takes_a_lock_without_a_door_and_else_draws_a_number_only() {
     let trace = scene.grants(&[(1, ANN), (3, CAT)]);
     assert_eq!(trace.grants[1].ends, START as i64 + 50_000 + 1_000_000 + 2_000);
     assert_eq!((trace.named, trace.counter), (2, token(3)));
-    // Behind its mark a door outlives the lease, and one of parts the last of theirs.
+    // A flagged lock key outlives the lease, and a lock key of parts outlives the last part.
     let marked = calm().takes(ANN).run("lock", BEN, &format!("PSETEX DOOR 60990 +{ANN}"));
     let late = marked.wait(1_000).tries(CAT).run("acquire", BEN, "DEL DOOR");
     late.tries(CAT).grants(&[(1, ANN), (3, CAT)]);
@@ -503,7 +503,7 @@ fn a_transaction_is_judged_as_the_script_in_its_place() {
     calm().transaction(&set(1_000)).finds(&[What::Law(Law::S3)]);
     calm().tries(ANN).wait(900).takes(BEN).finds(&[What::Law(Law::S4), What::Law(Law::S1)]);
     calm().tries(ANN).run("unlock", BEN, "DEL DOOR").finds(&[What::Law(Law::S4)]);
-    // Its number is the server's next, also where it is not used.
+    // The value is the server's next, even if it is not used.
     let lower = format!("SET lock:tokens {}", token(1));
     let give = format!("{lower}; ZREM QUEUE {CAT}; PSETEX DOOR 60333 +{CAT}");
     let scene = calm().takes(ANN).queues(CAT).tries(BEN);
@@ -554,10 +554,10 @@ fn the_next_to_write_a_door_that_may_have_ended_shows_whether_it_was_set_anew() 
     doubt().run("extend", BEN, "PEXPIRE DOOR 1000").grants(taken);
     doubt().run("unlock", BEN, "DEL DOOR").tries(CAT).grants(&[(1, ANN), (2, BEN), (3, CAT)]);
     doubt().run("confirm", BEN, &format!("PSETEX DOOR 1000 {BEN}")).grants(taken);
-    // Those that only look, and those that try, show nothing.
+    // Steps that only read, and attempts, show nothing.
     doubt().run("lock", BEN, "GET DOOR").tries(CAT).tries(BEN).grants(taken);
     let scene = doubt().tries(CAT).run("lock", BEN, "GET DOOR");
     scene.run("extend", CAT, "PEXPIRE DOOR 1000").grants(&[(1, ANN), (3, CAT)]);
-    // So do those that come once its lease would be over.
+    // Steps that come after the lease would be over show nothing either.
     doubt().wait(1_100).takes(CAT).grants(&[(1, ANN), (2, BEN), (3, CAT)]);
 }

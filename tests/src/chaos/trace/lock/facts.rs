@@ -1,4 +1,4 @@
-//! The facts of one script, as its writes show them.
+//! The facts of a script, as shown by its writes.
 
 use laws::{Evidence, Held, Kind, Waiting};
 use proto::Demand;
@@ -30,7 +30,7 @@ impl<'a> Facts<'a> {
         Self { lock, step, before: before.collect(), after: after.collect() }
     }
 
-    /// The token of the grants of the step, or of a hold of everything that has become a part.
+    /// The token of the step's grants, or of an exclusive hold that has become a part.
     pub(super) fn token(&self) -> Option<u64> {
         let mut granted = self.lock.new_holds().peekable();
         let was_whole = |weight: &u64| *weight == Demand::EXCLUSIVE.weight();
@@ -72,7 +72,7 @@ impl<'a> Evidence for Facts<'a> {
         holds.filter(|(hold, _)| hold.is_new()).map(|(_, held)| *held).collect()
     }
 
-    /// The queue, with the members that have left it.
+    /// The queue, including members that have left it.
     fn arrivals(&self) -> impl Iterator<Item = &'a str> {
         let mut waiters: Vec<_> = self.lock.queue.iter().chain(&self.lock.done.left).collect();
         waiters.sort_by_key(|waiter| waiter.place);
@@ -83,7 +83,7 @@ impl<'a> Evidence for Facts<'a> {
         self.lock.index(member).is_some()
     }
 
-    /// The order within a command is not known.
+    /// The order within a command is unknown.
     fn came_after(&self, waiter: &'a str, other: &'a str) -> bool {
         self.lock.done.came.contains(waiter) && self.names(other)
     }
@@ -92,7 +92,7 @@ impl<'a> Evidence for Facts<'a> {
         self.step.name == "acquire_all"
     }
 
-    /// The first waiter: whether others are connected is not known.
+    /// The first waiter only: whether other waiters are connected is unknown.
     fn queue(&self) -> impl Iterator<Item = Waiting<&'a str>> {
         let first = self.lock.queue.first();
         let patient = first.filter(|first| self.lock.is_patient(first, self.step.by));
@@ -108,7 +108,7 @@ impl<'a> Evidence for Facts<'a> {
     }
 
     fn hands_on(&self) -> bool {
-        // A member that asks again for its own hold hands nothing on.
+        // A member that repeats the request for its own hold hands nothing off.
         let stays = |hold: &Hold| self.names(&hold.member) && !hold.is_new();
         self.lock.done.is_change
             && match self.kind() {
@@ -120,7 +120,7 @@ impl<'a> Evidence for Facts<'a> {
     }
 
     fn in_use(&self) -> u64 {
-        // A script sees the time at which it began.
+        // A script sees the time when it began.
         self.lock.used(self.step.at)
     }
 
