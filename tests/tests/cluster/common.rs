@@ -1,4 +1,4 @@
-//! The common part of these tests: bounds, names in given slots, and locks acquired at once.
+//! Shared parts of these tests: bounds, names in given slots, and locks acquired at once.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Primaries that fail: their replicas take over, and other primaries' locks go on.
+//! Primaries that fail: their replicas take over, and the locks of other primaries are unaffected.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::common::{LONG, SOON, connect, held, release, soon};
 
-/// The time after which a primary that is silent is taken for dead.
+/// When a silent primary is considered dead.
 const SILENT: Duration = Duration::from_secs(2);
 
 async fn with_replicas() -> Clustered {
@@ -25,7 +25,7 @@ async fn until_replicated(clustered: &Clustered, primary: usize) {
     .await;
 }
 
-/// A lock that one node holds and another one waits for.
+/// A lock held by one node, with a waiter of another node.
 struct Wanted {
     guard: LockGuard,
     waiter: Locks,
@@ -43,7 +43,7 @@ async fn wanted(clustered: &Clustered, key: &str) -> Wanted {
     Wanted { guard, waiter, waiting }
 }
 
-/// Waits until the new primary has renewed the hold, releases it, and returns that of the waiter.
+/// Waits until the new primary has renewed the hold, releases it, and returns the waiter's guard.
 async fn go_on(guard: LockGuard, waiting: JoinHandle<LockGuard>) -> LockGuard {
     // By itself it would be renewed after a third of its lease.
     let first = guard.deadline();
@@ -55,7 +55,7 @@ async fn go_on(guard: LockGuard, waiting: JoinHandle<LockGuard>) -> LockGuard {
     guard
 }
 
-/// Locks and unlocks on a primary until told to stop; returns how often, and the longest time.
+/// Locks and unlocks on a primary until stopped; returns how often, and the longest time.
 async fn turns(
     locks: Locks,
     key: String,
@@ -96,7 +96,7 @@ async fn a_killed_primary_is_replaced_and_its_hold_and_waiters_go_on() {
 
 #[tokio::test]
 async fn a_request_to_a_primary_that_stands_still_goes_on_at_the_one_that_replaces_it() {
-    // The longest: it ends after the test has failed.
+    // The longest bound: it ends after the test has failed.
     const REQUEST: Duration = Duration::from_secs(60);
     let mut clustered = with_replicas().await;
     let locks = Locks::builder().request_timeout(REQUEST);
@@ -138,7 +138,8 @@ async fn after_a_planned_failover_locks_are_served_by_the_new_primary() {
     let before = guard.fencing_token();
     clustered.fail_over(0).await;
     clustered.promoted(0).await;
-    // One that is on a connection to the old primary when that ends is repeated in the background.
+    // A release in flight on a connection to the old primary is repeated in the background when the
+    // connection ends.
     if let Err(error) = soon("the release", guard.release()).await {
         assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
     }
@@ -161,7 +162,7 @@ async fn a_dead_primary_without_a_replica_fails_its_own_locks_in_time_and_no_oth
     let error = locks.try_lock(&keys[1]).await.expect_err("its primary is dead");
     assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
     assert!(started.elapsed() < Duration::from_secs(5), "it took {:?}", started.elapsed());
-    // It is known to be down: nothing waits for it, which would keep others from being sent.
+    // The server is known to be down: nothing waits for it, which would delay other requests.
     let started = Instant::now();
     let error = locks.inspect(&keys[1]).await.expect_err("its primary is dead");
     assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");

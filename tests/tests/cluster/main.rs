@@ -1,5 +1,5 @@
-//! A Redis Cluster by real servers: the server of each lock, slots that move, primaries that fail,
-//! and refusals.
+//! A Redis Cluster of real servers: the server of each lock, moving slots, failing primaries, and
+//! refusals.
 
 mod common;
 mod failover;

@@ -1,4 +1,4 @@
-//! Slots that move: locks are where their slot is, and nothing of them is lost on the way.
+//! Moving slots: locks are where their slot is, and nothing is lost on the way.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -61,7 +61,7 @@ async fn a_lock_in_an_open_slot_is_refused_in_time_and_granted_once_the_slot_has
     let refused = locks.lock_timeout(&key, Duration::from_millis(700)).await;
     assert_eq!(refused.expect_err("it moves").kind(), LockErrorKind::Unavailable);
     assert!(started.elapsed() < Duration::from_secs(10), "it took {:?}", started.elapsed());
-    // Locks of other slots go on, also of the same primary.
+    // Locks of other slots are unaffected, including slots of the same primary.
     for number in 1..4 {
         release(held(&locks, &clustered.key_of(0, number)).await).await;
     }
@@ -75,7 +75,7 @@ async fn a_lock_in_an_open_slot_is_refused_in_time_and_granted_once_the_slot_has
     release(soon("the grant", waiting).await.expect("no panic")).await;
 }
 
-// As after a move that an operator broke off.
+// As after a move aborted by an operator.
 #[tokio::test]
 async fn a_hold_outlives_its_lease_in_an_open_slot_wherever_its_key_is() {
     const LEASE: Duration = Duration::from_secs(3);
@@ -101,7 +101,7 @@ async fn a_hold_outlives_its_lease_in_an_open_slot_wherever_its_key_is() {
     }
 }
 
-// The keys of a hold in parts are two: they count where they are together.
+// A hold in parts has two keys: they count where both are present.
 #[tokio::test]
 async fn reads_and_permits_outlive_their_leases_in_an_open_slot_where_their_keys_are_together() {
     const LEASE: Duration = Duration::from_secs(3);
@@ -119,7 +119,7 @@ async fn reads_and_permits_outlive_their_leases_in_an_open_slot_where_their_keys
         let reduced = format!("{}:reduced", door_key(&key));
         match number {
             0 => {}
-            // The counter of tokens is left behind.
+            // The token counter is left behind.
             1 => {
                 for key in [&door_key(&key), &holds, &reduced] {
                     clustered.move_key(key, 0, 1).await;
@@ -143,7 +143,7 @@ async fn reads_and_permits_outlive_their_leases_in_an_open_slot_where_their_keys
     }
 }
 
-// Whatever has moved already: the release runs whole, or not yet.
+// Whatever has moved already, the release either runs completely or not yet.
 #[tokio::test]
 async fn a_release_in_an_open_slot_is_kept_until_it_runs_whole() {
     let clustered = Clustered::steady().await;
@@ -175,7 +175,7 @@ async fn a_release_in_an_open_slot_is_kept_until_it_runs_whole() {
     }
 }
 
-// A token that a message tells is known before its guard is.
+// The token in a message is known before its guard is returned.
 #[tokio::test]
 async fn tokens_rise_for_one_that_was_told_by_message_also_where_the_counter_is_lost() {
     let clustered = Clustered::steady().await;
@@ -202,7 +202,7 @@ async fn tokens_rise_for_one_that_was_told_by_message_also_where_the_counter_is_
     release(guard).await;
 }
 
-/// The common view of all tasks that take turns on one lock.
+/// The state shared by all tasks that take turns on a lock.
 #[derive(Clone, Default)]
 struct Seen {
     is_over: Arc<AtomicBool>,
@@ -210,8 +210,8 @@ struct Seen {
     last: Arc<AtomicU64>,
 }
 
-/// Takes turns until told to stop; returns how many. Panics where another holder is inside, or a
-/// token does not rise.
+/// Takes turns until stopped; returns how many. Panics if another holder is inside, or a token does
+/// not increase.
 async fn turns(locks: Locks, key: String, seen: Seen) -> usize {
     let Seen { is_over, inside, last } = seen;
     let mut turns = 0;
@@ -222,7 +222,7 @@ async fn turns(locks: Locks, key: String, seen: Seen) -> usize {
         assert!(last.swap(token, Ordering::AcqRel) < token, "tokens rise");
         tokio::task::yield_now().await;
         assert!(inside.swap(false, Ordering::AcqRel), "another holder was inside");
-        // In an open slot it is not answered, and goes on in the background.
+        // In an open slot the release has no response, and continues in the background.
         let _ = guard.release().await;
         turns += 1;
     }
@@ -297,7 +297,7 @@ async fn while_a_slot_moves_back_and_forth_there_is_one_holder_and_no_place_is_l
     }
 }
 
-// The primary of before was ahead of the clock, and the counter is lost on the way.
+// The former primary was ahead of the clock, and the counter is lost on the way.
 #[tokio::test]
 async fn tokens_rise_for_all_that_have_seen_them_also_where_the_counter_did_not_move() {
     let clustered = Clustered::steady().await;

@@ -1,4 +1,4 @@
-//! Locks of a Cluster that stands still: each on the primary of its slot.
+//! Locks in a Cluster without moves and failures: each on the primary of its slot.
 
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ async fn waiters_on_each_primary_are_served_in_the_order_in_which_they_came() {
     }
 }
 
-// A message that every primary passes on would be heard three times.
+// A message passed on by every primary would arrive three times.
 #[tokio::test]
 async fn a_node_is_listened_to_at_each_primary_by_a_channel_of_its_own() {
     let clustered = Clustered::steady().await;

@@ -1,4 +1,4 @@
-//! The status of each server, as a node knows it without asking.
+//! The status of each server, as known to a node without a request.
 
 use lock_tests::{Clustered, RedisOptions, RedisServer, Watched, eventually};
 use lockcore::Locks;
@@ -30,16 +30,16 @@ async fn each_primary_is_shown_with_its_slots_also_when_one_has_moved() {
         let server = of(&locks, address);
         assert!(server.is_connected(), "{server:?}");
         assert_eq!(server.slots, Some(slots), "{server:?}");
-        // At times one asks about the slots.
+        // A node queries the slots occasionally.
         eventually("all is answered", SOON, async || of(&locks, address).unanswered == Some(0))
             .await;
     }
-    // One in the midst: the slots of its primary are two ranges then.
+    // A slot in the middle: the slots of its primary are two ranges then.
     let key = clustered.key_of(0, 1);
     assert!((1..5_460).contains(&slot(&key)));
     clustered.move_slot(slot(&key), 0, 1).await;
     release(held(&locks, &key).await).await;
-    // The third server may not know yet, and be asked meanwhile.
+    // The third server may not know yet, and be queried meanwhile.
     eventually("one slot has moved", SOON, async || {
         of(&locks, &addresses[0]).slots == Some(5_460)
             && of(&locks, &addresses[1]).slots == Some(5_462)

@@ -1,4 +1,4 @@
-//! The view of a node's own waits and holds.
+//! A node's own waits and holds.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ async fn activity_shows_a_lost_hold_as_lost_until_its_guard_is_dropped(backend: 
     assert_eq!(states(&locks), []);
 }
 
-// The hold has a number of its own, beside that of the guard.
+// The hold has its own id, beside the id of the guard.
 async fn activity_shows_the_lost_hold_of_a_run_once(backend: &Backend) {
     let a = backend.node().await;
     let b = backend.build(Locks::builder().run_limit(8)).await;
@@ -115,7 +115,7 @@ async fn an_acquire_knows_its_position_once_it_is_queued(backend: &Backend) {
         assert_eq!((acquire.position(), *positions.borrow()), (Some(ahead), Some(ahead)));
         waiting.push((acquire, positions));
     }
-    // A channel that is asked for late has the position, too.
+    // A channel requested late has the position as well.
     let mut last = Box::pin(locks.lock("key"));
     assert!(poll!(last.as_mut()).is_pending());
     eventually("it is queued", SOON, async || last.position().is_some()).await;
@@ -123,7 +123,7 @@ async fn an_acquire_knows_its_position_once_it_is_queued(backend: &Backend) {
     drop((last, guard));
     for (acquire, mut positions) in waiting {
         soon(acquire).await.expect("in its turn").release().await.expect("held until now");
-        // The node forgets the hold with the answer to its release.
+        // The node drops the hold when it receives the response to the release.
         while soon(positions.changed()).await.is_ok() {}
     }
 }
@@ -189,7 +189,7 @@ async fn activity_shows_each_of_many_once() {
     let shown: Vec<_> = locks.activity().map(|one| one.lock).collect();
     let held: Vec<_> = guards.iter().map(|guard| Some(guard.name().to_owned())).collect();
     assert_eq!(shown, held);
-    // Entries that are not shown are looked at in parts, too.
+    // Hidden entries are read in parts as well.
     drop(guards.drain(..1_400));
     assert_eq!(locks.activity().count(), 100);
 }

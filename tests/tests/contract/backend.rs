@@ -1,4 +1,4 @@
-//! `Backend`: a store that several nodes share.
+//! `Backend`: a store shared by several nodes.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout};
 /// The bound of anything here; a test that waits this long has failed.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// A lease much longer than a test: no event within `SOON` is its end.
+/// A lease much longer than a test: no event within `SOON` is caused by its end.
 pub(crate) const LONG: Duration = Duration::from_secs(120);
 
 pub(crate) fn ms(ms: u64) -> Duration {
@@ -31,7 +31,7 @@ pub(crate) enum Backend {
     Quorum(Quorum),
 }
 
-/// An acquisition that runs by itself.
+/// An acquisition in a task of its own.
 pub(crate) type Waiting = JoinHandle<Result<LockGuard, LockError>>;
 
 impl Backend {
@@ -43,8 +43,8 @@ impl Backend {
         Self::Redis(RedisServer::start())
     }
 
-    /// Makes a backend on the same servers for all tests, because they take some seconds to find
-    /// each other; each has a database of its own.
+    /// Creates a backend on the same servers for all tests, because they take some seconds to find
+    /// each other; each backend has its own database.
     pub(crate) async fn sentinel() -> Self {
         static WATCHED: OnceCell<Watched> = OnceCell::const_new();
         static DATABASES: AtomicUsize = AtomicUsize::new(0);
@@ -54,8 +54,8 @@ impl Backend {
         Self::Sentinel(format!("{}/{database}", watched.url()))
     }
 
-    /// Makes a backend on the same Cluster for all tests, as it takes some seconds to form; each
-    /// has a namespace of its own.
+    /// Creates a backend on the same Cluster for all tests, because it takes some seconds to form;
+    /// each backend has its own namespace.
     pub(crate) async fn cluster() -> Self {
         static CLUSTERED: OnceCell<Clustered> = OnceCell::const_new();
         static NAMESPACES: AtomicUsize = AtomicUsize::new(0);
@@ -68,7 +68,8 @@ impl Backend {
         Self::MemoryQuorum([(); 3].map(|()| MemoryStore::new()).into())
     }
 
-    /// Makes a backend on the same three servers for all tests; each has a database of its own.
+    /// Creates a backend on the same three servers for all tests; each backend has its own
+    /// database.
     pub(crate) async fn quorum() -> Self {
         static SERVERS: OnceCell<[RedisServer; 3]> = OnceCell::const_new();
         static DATABASES: AtomicUsize = AtomicUsize::new(0);
@@ -94,12 +95,12 @@ impl Backend {
         nodes.try_into().expect("as many as asked for")
     }
 
-    /// Whether it has no permits, and no tokens of reads.
+    /// Whether it supports no permits, and no tokens for reads.
     pub(crate) fn is_quorum(&self) -> bool {
         matches!(self, Self::MemoryQuorum(_) | Self::Quorum(_))
     }
 
-    /// The full name of a lock, as a node of this backend has it.
+    /// The full name of a lock, as used by a node of this backend.
     pub(crate) fn named(&self, key: &str) -> String {
         match self {
             Self::Cluster(_, namespace) => format!("{namespace}:{key}"),
@@ -123,7 +124,7 @@ impl Backend {
     }
 }
 
-/// Starts to wait; the waiter is the last of `length` in the queue when this returns.
+/// Starts to wait; on return the waiter is the last of `length` in the queue.
 pub(crate) async fn wait_as(length: usize, locks: &Locks, key: &str) -> Waiting {
     let waiting = tokio::spawn(locks.lock(key));
     until_waiting(length, locks, key).await;
@@ -160,13 +161,12 @@ pub(crate) async fn granted(waiting: Waiting) -> LockGuard {
     joined.expect("no panic").expect("granted")
 }
 
-/// Bounds a test: one that hangs has failed.
+/// Bounds a test: a test that hangs has failed.
 pub(crate) async fn in_time(test: impl Future<Output = ()>) {
     timeout(3 * SOON, test).await.expect("the test ends");
 }
 
-/// Waits for a future that ends soon, and by itself: the look that a timeout takes at its end does
-/// not count.
+/// Waits for a future that ends soon, and by itself: the final poll of a timeout does not count.
 pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     let started = Instant::now();
     let end = timeout(SOON, what).await.expect("an end in time");

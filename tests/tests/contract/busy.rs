@@ -1,4 +1,4 @@
-//! The strategies for a lock that is taken.
+//! The strategies for a busy lock.
 
 use futures_util::poll;
 use lockcore::{Demand, LockErrorKind, LockRequest, Locks, WhenBusy};
@@ -23,7 +23,7 @@ async fn of_those_that_keep_the_newest_the_newest_waits_and_the_others_end_as_su
     let guard = newest(&a).lock().await.expect("free");
     let mut waiting = tokio::spawn(newest(&b).lock());
     until_waiting(1, &a, "key").await;
-    // The next ones are of either process.
+    // The next requests come from either process.
     for locks in [&a, &b, &b, &a] {
         let newer = tokio::spawn(newest(locks).lock());
         let older = std::mem::replace(&mut waiting, newer);
@@ -83,7 +83,7 @@ async fn the_default_of_a_locks_is_its_requests_unless_they_say_otherwise() {
     waiting.await.expect("in its turn").release().await.expect("held until now");
 }
 
-// A turn that its caller lets pass is given on, and the request asks anew once it is polled.
+// A turn missed by its caller is passed on, and the request enqueues again once it is polled.
 #[tokio::test(start_paused = true)]
 async fn an_older_one_that_has_missed_its_turn_ends_and_the_newer_one_goes_on_waiting() {
     let locks = Locks::in_memory();
@@ -123,7 +123,7 @@ async fn reads_permits_and_locks_beside_jvms_or_by_a_quorum_cannot_keep_the_newe
         let error = newest(&locks).acquire(demand).await.expect_err("no lock");
         assert_eq!(error.kind(), LockErrorKind::InvalidOption);
         assert!(error.to_string().contains("when_busy is KeepNewest"), "{error}");
-        // One that does not wait supersedes none.
+        // A request that does not wait supersedes no other.
         assert!(newest(&locks).try_acquire(demand).await.expect("free").is_some());
     }
     let peers = Locks::builder().redisson_peers(true).in_memory().expect("in range");

@@ -1,4 +1,4 @@
-//! Futures that are dropped: nothing stays behind.
+//! Dropped futures leave nothing behind.
 
 use std::pin::pin;
 
@@ -13,21 +13,21 @@ on_every_store!(
     a_try_dropped_after_any_poll_leaves_nothing,
     an_acquisition_dropped_in_the_moment_of_its_grant_passes_the_lock_on;
     not_by_a_quorum:
-    // Nothing is held before the climb is polled.
+    // Nothing is held before the quorum acquisition is polled.
     an_acquisition_dropped_unread_after_its_grant_passes_the_lock_on,
 );
 
 /// The number of polls, more than an acquisition needs.
 const POLLS: usize = 8;
 
-/// Polls up to so many times, with time for the store in between, then drops.
+/// Polls up to `polls` times, with time for the store in between, then drops.
 async fn poll_and_drop<F: Future>(acquire: F, polls: usize) {
     let mut acquire = pin!(acquire);
     for number in 0..polls {
         if poll!(acquire.as_mut()).is_ready() {
             return;
         }
-        // It does not wait every other time, so that the drop meets each state in between as well.
+        // Every other round does not wait, so that the drop meets each state in between as well.
         if number % 2 == 0 {
             tokio::task::yield_now().await;
         } else {
@@ -101,7 +101,7 @@ async fn an_acquisition_dropped_in_the_moment_of_its_grant_passes_the_lock_on(ba
     }
 }
 
-// L3: the grant has arrived, and no task has looked.
+// L3: the grant has arrived, but no task has polled.
 async fn an_acquisition_dropped_unread_after_its_grant_passes_the_lock_on(backend: &Backend) {
     let [a, b] = backend.nodes().await;
     let guard = a.lock("key").await.expect("free");

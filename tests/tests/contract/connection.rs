@@ -42,7 +42,7 @@ fn is_script_for(request: &Request, member: &str) -> bool {
     request.is_script() && request.mentions(member)
 }
 
-// L1, L5: a task that waits for an answer is woken by it, however long it was on its way.
+// L1, L5: a response wakes the waiting task, however long it was in flight.
 #[tokio::test]
 async fn a_slow_answer_wakes_any_caller_that_waits_for_it() {
     let server = RedisServer::start();

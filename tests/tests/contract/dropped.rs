@@ -20,12 +20,12 @@ on_every_store!(
 
 const ROUNDS: usize = 50;
 
-/// The number of tasks of this runtime that have not ended.
+/// The number of unfinished tasks of this runtime.
 fn tasks() -> usize {
     Handle::current().metrics().num_alive_tasks()
 }
 
-/// Waits until only `before` tasks are left, and nothing of a node is connected.
+/// Waits until only `before` tasks are left, and no node is connected.
 async fn until_nothing_is_left(backend: &Backend, before: usize) {
     eventually("no task is left", SOON, async || tasks() <= before).await;
     if let Backend::Redis(server) = backend {
@@ -44,7 +44,7 @@ async fn until_disconnected(server: &RedisServer) {
     .await;
 }
 
-/// Drops the guard and the `Locks`, in turns the one or the other first.
+/// Drops the guard and the `Locks`, alternating the order.
 fn drop_both(round: usize, locks: Locks, guard: LockGuard) {
     if round.is_multiple_of(2) {
         drop(guard);
@@ -109,15 +109,15 @@ async fn a_locks_that_is_dropped_with_a_release_that_is_not_polled_leaves_nothin
         let guard = locks.lock(round.to_string()).await.expect("free");
         releases.push(guard.release());
     }
-    // A task of its own finishes each, though its future is neither polled nor dropped.
+    // A separate task finishes each of them, although their futures are neither polled nor dropped.
     until_nothing_is_left(&backend, before).await;
     for release in releases {
         release.await.expect("held until now");
     }
 }
 
-// The answer to the last release ends the node, not the next look at the clock, which may be a
-// second away.
+// The response to the last release ends the node, not the next clock check, which may be a second
+// away.
 #[tokio::test]
 async fn the_answer_of_the_last_release_ends_a_dropped_locks_at_once() {
     let backend = Backend::redis();
@@ -148,7 +148,7 @@ async fn in_paused_time_a_dropped_locks_is_gone_within_100_ms() {
     }
 }
 
-// The release is repeated while the server is away, so the node stays for it.
+// The release is retried while the server is away, so the node stays for it.
 #[tokio::test]
 async fn a_locks_that_is_dropped_while_the_server_is_away_leaves_nothing_once_it_is_back() {
     let server = RedisServer::start();
@@ -189,6 +189,6 @@ async fn a_locks_that_is_dropped_and_whose_server_never_returns_leaves_nothing()
     for (round, (locks, guard)) in nodes.into_iter().enumerate() {
         drop_both(round, locks, guard);
     }
-    // A release is repeated for 15 s.
+    // A release is retried for 15 s.
     eventually("no task is left", 3 * SOON, async || tasks() <= before).await;
 }

@@ -18,7 +18,7 @@ on_every_store!(
     a_call_polled_without_timers_panics_says_so_and_leaves_nothing,
 );
 
-/// A waker that uses the node whenever it is woken, as an executor of another kind may.
+/// A waker that uses the node when woken, as some executors may.
 struct CallsBack {
     locks: Locks,
     calls: AtomicUsize,
@@ -27,7 +27,7 @@ struct CallsBack {
 impl Wake for CallsBack {
     fn wake(self: Arc<Self>) {
         let _ = self.locks.status();
-        // It begins an attempt and cancels it.
+        // Begins an attempt and cancels it.
         let mut attempt = Box::pin(self.locks.lock("another"));
         let _ = attempt.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         drop(attempt);
@@ -47,8 +47,7 @@ impl CallsBack {
     }
 }
 
-/// Runs the work on a thread of its own: a thread that waits for itself would take the test with
-/// it.
+/// Runs the work on a dedicated thread: a thread that waits for itself would hang the test.
 fn aside(work: impl Future<Output = ()> + Send + 'static) {
     let runtime = tokio::runtime::Handle::current();
     std::thread::spawn(move || runtime.block_on(work));
@@ -84,7 +83,7 @@ async fn a_waker_that_calls_back_finds_no_mutex_held_when_its_hold_is_lost(backe
     assert!(guard.is_lost());
 }
 
-/// The text of the panic with which a future ends at its first poll.
+/// The panic message of a future at its first poll.
 fn panic_of(future: impl Future) -> String {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -96,7 +95,7 @@ fn panic_of(future: impl Future) -> String {
     }
 }
 
-/// The texts with which all calls end; `held` is held, and not by `locks`.
+/// The panic messages of all calls; `held` is held, but not by `locks`.
 fn panics_of(locks: &Locks, guard: LockGuard) -> Vec<String> {
     vec![
         panic_of(locks.lock("free")),

@@ -1,4 +1,4 @@
-//! Grants: confirmed, or not taken.
+//! Grants: confirmed, or missed.
 
 use lockcore::{LockOptions, Locks, MemoryStore};
 
@@ -30,7 +30,7 @@ async fn a_node_that_confirms_its_grants_is_served_in_order_and_to_the_full_leas
     }
 }
 
-// An Acquire may be kept and not polled: then it costs the others a claim, and itself its turn.
+// An Acquire may be kept without polling: it then costs the others a claim, and its own turn.
 #[tokio::test(start_paused = true)]
 async fn a_grant_whose_future_is_not_polled_is_passed_on_after_a_claim_and_had_later() {
     let store = MemoryStore::new();

@@ -1,4 +1,4 @@
-//! The view of a lock and of a node for people.
+//! The state of a lock and of a node, for people.
 
 use lock_tests::eventually;
 use lockcore::Locks;
@@ -53,7 +53,7 @@ async fn an_inspection_tells_for_how_long_each_one_has_asked(backend: &Backend) 
         let asked = Instant::now();
         let seen = two.inspect("key").await.expect("an inspection");
         let (age, is_claim) = (seen.holders[0].age.expect("ours"), seen.holders[0].is_claim);
-        // The server told the time while the node connected.
+        // The node received the server's time while connecting.
         assert!(age >= asked - held && age <= begun.elapsed(), "{age:?}");
         assert!(!is_claim, "it did not wait");
         let age = seen.waiters[0].age.expect("ours");
@@ -68,7 +68,7 @@ async fn an_inspection_tells_for_how_long_each_one_has_asked(backend: &Backend) 
 }
 
 async fn a_holder_s_age_goes_on_over_its_renewals_and_as_a_read(backend: &Backend) {
-    // The server tells the time while a node connects.
+    // A node receives the server's time while connecting.
     let begun = Instant::now();
     let (one, two) = (backend.node().await, backend.node().await);
     let first = one.key("key").lease(ms(1_000)).lock().await.expect("free");
@@ -80,7 +80,7 @@ async fn a_holder_s_age_goes_on_over_its_renewals_and_as_a_read(backend: &Backen
     // Each lease is a second, and each renewal comes after a third of it.
     for is_read in [false, true] {
         if is_read {
-            // A quorum makes no lock a read: there it stays as it is.
+            // A quorum cannot downgrade a lock: there it stays as it is.
             guard = guard.downgrade().await.unwrap_or_else(|error| error.into_guard());
         }
         let renewed_twice = guard.deadline() + ms(700);

@@ -108,7 +108,7 @@ async fn a_foreign_name_is_refused_where_no_queue_is_shared_with_jvms(backend: &
     assert_eq!(locks.status().waiting, 0);
 }
 
-// L3: only the counter of tokens is left of many locks, which they share.
+// L3: many free locks leave only the token counter, which they share.
 #[tokio::test]
 async fn locks_that_are_free_leave_nothing_but_the_counter_of_tokens() {
     let backend = Backend::redis();
@@ -122,7 +122,7 @@ async fn locks_that_are_free_leave_nothing_but_the_counter_of_tokens() {
     assert_eq!(redis.keys("*").await, [COUNTER]);
 }
 
-// A renewal is no reason for a key, either.
+// A renewal leaves no key either.
 #[tokio::test]
 async fn a_thousand_locks_that_were_renewed_leave_nothing_but_the_counter_of_tokens() {
     const LEASE: Duration = Duration::from_secs(3);

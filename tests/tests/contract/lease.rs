@@ -1,4 +1,4 @@
-//! The time of a hold: renewed, fixed, limited.
+//! The lease of a hold: renewed, fixed, limited.
 
 use lock_tests::{Monitor, MonitorLine, Source};
 use lockcore::LockErrorKind;
@@ -43,7 +43,7 @@ async fn a_fixed_lease_ends_although_the_guard_lives_and_the_next_gets_the_lock(
     let stop = guard.cancellation_token();
     soon(guard.lost()).await;
     assert!(guard.is_lost() && stop.is_cancelled());
-    // Whether it is told in time is asked in `memory`, by a paused clock.
+    // The timing of the notification is tested in `memory`, with a paused clock.
     let next = granted(waiting).await;
     assert!(next.fencing_token() > guard.fencing_token());
     assert_eq!(guard.release().await.expect_err("lost").kind(), LockErrorKind::Lost);
@@ -84,7 +84,7 @@ async fn a_fixed_lease_is_renewed_once_if_it_was_handed_over_and_else_never() {
     soon(guard.lost()).await;
     let lines = monitor.stop();
     let extend = &scripts::of_queue(Topology::Single).extend;
-    // Its last arguments are a member and its lease.
+    // The last arguments are a member and its lease.
     let renewals = |lease: &str| {
         let is_one = |line: &&MonitorLine| {
             let [_, script, .., lasting] = &*line.args else { return false };

@@ -1,4 +1,4 @@
-//! The caller's limits: times, numbers, and the options and names that there are at all.
+//! The caller's limits: times, numbers, and the supported options and names.
 
 use std::time::Duration;
 
@@ -87,7 +87,7 @@ async fn as_many_as_may_wait_do_and_one_more_is_refused(backend: &Backend) {
     );
     let error = far.lock("free").await.expect_err("nothing is sent, so it is not known to be free");
     assert_eq!(error.kind(), LockErrorKind::QueueFull, "{error}");
-    // A caller that asks once does not wait, and one that waits elsewhere waits in another Locks.
+    // A caller that tries once does not wait, and a wait elsewhere belongs to another Locks.
     assert!(far.try_lock("one").await.expect("an answer").is_none());
     drop(far.try_lock("free").await.expect("an answer").expect("free"));
     let elsewhere = wait_as(2, &near, "one").await;

@@ -1,4 +1,4 @@
-//! The ways in which a guard learns that its hold is lost.
+//! How a guard is notified that its hold is lost.
 
 use futures_util::FutureExt as _;
 use lockcore::{HoldState, LockErrorKind};
@@ -56,7 +56,7 @@ async fn a_lost_guard_stays_lost_and_its_drop_takes_nothing_from_the_next(backen
 async fn a_guard_that_says_it_is_lost_says_so_in_every_way(backend: &Backend) {
     let locks = backend.node().await;
     let guard = locks.key("key").fixed_lease(ms(100)).lock().await.expect("free");
-    // No task gets to run meanwhile, so that nothing but the clock can tell.
+    // No task runs meanwhile, so that only the clock can show the loss.
     std::thread::sleep(ms(150));
     assert!(guard.is_lost());
     assert!(guard.lost().now_or_never().is_some());

@@ -1,15 +1,14 @@
-//! The promises of a `Locks`, on every store: each fact on the store in memory, on Redis, on a
-//! primary that sentinels watch, and on a Redis Cluster. `replaced` has the facts that still hold
-//! while such a primary is replaced, over and over.
+//! The promises of a `Locks`, on every store: each fact on the in-memory store, on Redis, on a
+//! primary behind sentinels, and on a Redis Cluster. `replaced` has the facts that still hold while
+//! such a primary is replaced, over and over.
 
-/// Makes six tests of each function: one on the store in memory, one on a server of its own, one in
-/// a database of its own on a primary that sentinels watch, one in a namespace of its own on a
-/// Redis Cluster, and one by each of two quorums: of stores in memory, and in a database of its own
-/// of three servers.
+/// Creates six tests from each function: on the in-memory store, on a dedicated server, in a
+/// database on a primary behind sentinels, in a namespace on a Redis Cluster, and on two quorums:
+/// of in-memory stores, and in a database on each of three servers.
 ///
-/// Not on the Cluster: facts about namespaces, and about locks that JVMs share. Not by a quorum:
-/// facts about permits, the tokens of reads, runs and downgrades, and those whose reason stands
-/// with them.
+/// Not on the Cluster: facts about namespaces, and about locks shared with JVMs. Not on a quorum:
+/// facts about permits, the tokens of reads, batches and downgrades, and facts with a reason given
+/// beside them.
 macro_rules! on_every_store {
     ($($fact:ident),+ $(,)?
         $(; not_on_a_cluster: $($named:ident),+ $(,)?)?
@@ -32,7 +31,7 @@ macro_rules! on_every_store {
     };
 }
 
-/// Makes a test of each function on one store.
+/// Creates a test from each function, on one store.
 macro_rules! on_store {
     ($store:ident, $backend:expr; $($fact:ident,)+) => {
         mod $store {

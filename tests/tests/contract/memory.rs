@@ -1,4 +1,4 @@
-//! The store in memory as a tool for tests: paused time, refusals.
+//! The in-memory store as a tool for tests: paused time, refusals.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn a_thousand_leases_pass_in_no_time() {
     assert!(started.elapsed() < Duration::from_secs(60), "none waited in earnest");
 }
 
-// The clock stands still while anything can run, so none of them waits for the others.
+// The clock is frozen while anything can run, so no notification waits for the others.
 #[tokio::test(start_paused = true)]
 async fn forty_thousand_holds_that_end_at_once_are_each_told_before_their_deadline() {
     const HOLDS: usize = 40_000;
@@ -120,14 +120,14 @@ async fn a_store_that_stays_away_ends_a_wait_with_unavailable() {
         assert_eq!((error.kind(), took), (LockErrorKind::Unavailable, seconds), "{what}");
     }
 
-    // A store that comes back in time is waited for.
+    // The wait outlasts a store that returns in time.
     let waiting = tokio::spawn(locks.key("key").store_wait(ms(7_000)).lock());
     sleep(Duration::from_secs(5)).await;
     store.refuse(None);
     granted(waiting).await.release().await.expect("held until now");
 }
 
-// Each node has its own handle; one store is one lock.
+// Each node has its own handle; a shared store means shared locks.
 #[tokio::test(start_paused = true)]
 async fn two_stores_have_nothing_in_common() {
     let one = Locks::in_memory();

@@ -1,4 +1,4 @@
-//! The values of the metrics, and the list of them all in the manual.
+//! The values of the metrics, and the complete list of metrics in the manual.
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
@@ -11,8 +11,8 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use crate::backend::{SOON, granted, ms, until_waiting, wait_as};
 
-/// Runs `work` on one thread and in paused time, with two nodes on one store in memory. Returns the
-/// metrics that it leaves.
+/// Runs `work` on one thread and in paused time, with two nodes on one in-memory store. Returns the
+/// resulting metrics.
 fn measured(work: impl AsyncFnOnce(Locks, Locks)) -> String {
     recorded(true, async |recorded| {
         let store = MemoryStore::new();
@@ -22,7 +22,7 @@ fn measured(work: impl AsyncFnOnce(Locks, Locks)) -> String {
     })
 }
 
-/// Runs `work` on one thread; it can look at the metrics so far.
+/// Runs `work` on one thread; it can read the metrics so far.
 fn recorded<T>(is_paused: bool, work: impl AsyncFnOnce(PrometheusHandle) -> T) -> T {
     let recorder = PrometheusBuilder::new().build_recorder();
     let mut builder = tokio::runtime::Builder::new_current_thread();
@@ -30,7 +30,7 @@ fn recorded<T>(is_paused: bool, work: impl AsyncFnOnce(PrometheusHandle) -> T) -
     metrics::with_local_recorder(&recorder, || runtime.block_on(work(recorder.handle())))
 }
 
-/// The value of a counter, or the number of values of a histogram, of all classes; 0 if there is
+/// The value of a counter, or the number of values in a histogram, over all classes; 0 if there is
 /// none.
 fn count(measured: &str, name: &str) -> u64 {
     let is_end = |c: char| c == ' ' || c == '{';
@@ -41,13 +41,13 @@ fn count(measured: &str, name: &str) -> u64 {
         .sum()
 }
 
-/// The value with these very labels, if it was ever set.
+/// The value with exactly these labels, if it was ever set.
 fn value(measured: &str, name: &str) -> Option<f64> {
     let value = measured.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
     Some(value.parse().expect("a number"))
 }
 
-/// The lines of the counters that have counted something.
+/// The lines of the counters above zero.
 fn counted(measured: &str) -> BTreeSet<&str> {
     let names = |line: &&str| line.starts_with("lockcore_") && line.contains("_total");
     measured.lines().filter(names).filter(|line| !line.ends_with(" 0")).collect()
@@ -169,9 +169,9 @@ fn a_predicted_wait_counts_by_its_error_and_an_early_refusal_by_its_cause() {
         }
     });
     let name = |name: &str| format!("lockcore_{name}{{class=\"orders\"}}");
-    // Nobody had to be waited for in the first hundred.
+    // Nobody had to wait in the first hundred.
     assert_eq!(value(&told, &name("wait_prediction_error_seconds_count")), Some(3.0));
-    // Expected: 0, 10 and 20 ms. It was a second each.
+    // Expected: 0, 10 and 20 ms. It used to be a second each.
     let sum = value(&told, &name("wait_prediction_error_seconds_sum")).expect("it is there");
     assert!((-3.1..-2.9).contains(&sum), "{sum}");
     let refused = "lockcore_refused_total{cause=\"wait_too_long\",class=\"orders\"}";
@@ -201,7 +201,7 @@ fn gauges_show_the_waits_and_holds_of_a_class_and_the_oldest_of_each() {
     });
 }
 
-/// Has a wait and a hold, ends both, and asserts that all gauges are zero soon after.
+/// Begins a wait and a hold, ends both, and asserts that all gauges are zero soon after.
 fn is_zero_after(
     end: impl AsyncFnOnce(&mut Option<Locks>, Pin<Box<Acquire>>, LockGuard),
     is_connected: bool,
@@ -296,7 +296,7 @@ fn an_idle_node_sets_no_gauge() {
         metrics::gauge!("lockcore_releasing").set(7.0);
         tokio::time::sleep(Duration::from_secs(3_600)).await;
         assert_eq!(value(&recorded.render(), "lockcore_releasing"), Some(7.0));
-        // The next one is seen at once.
+        // The next request is seen at once.
         let guard = locks.lock("key").await.expect("free");
         tokio::time::sleep(ms(100)).await;
         assert_eq!(value(&recorded.render(), "lockcore_releasing"), Some(0.0));
@@ -320,7 +320,7 @@ fn gauges_show_a_lost_connection_and_the_age_of_a_wait_without_one() {
         connected(1.0).await;
         server.kill();
         connected(0.0).await;
-        // It is parked, and nothing else is due.
+        // The wait is backing off, and nothing else is due.
         let mut wait = Box::pin(locks.lock("key"));
         assert!(poll!(wait.as_mut()).is_pending());
         eventually("its age grows", SOON, async || {
@@ -368,7 +368,7 @@ fn a_request_to_a_quorum_and_its_hold_count_once_and_by_their_class() {
         assert!(a.force_release("key").await.expect("an answer"));
         guard.lost().await;
         drop(guard);
-        // A leak is no loss and no refusal.
+        // A leak is neither a loss nor a refusal.
         a.lock("other").await.expect("free").leak();
         recorded.render()
     });
@@ -412,7 +412,7 @@ fn each_primary_of_a_quorum_has_its_own_gauges() {
     });
 }
 
-// A counter that begins at 1 is no rise for an alert, and "no data" for a panel.
+// A counter that begins at 1 shows no increase to an alert, and "no data" to a panel.
 #[test]
 fn all_counters_begin_at_0_with_each_cause_that_the_manual_names() {
     let manual = include_str!("../../../lockcore/src/guide/observability.md");
@@ -445,7 +445,7 @@ fn all_counters_begin_at_0_with_each_cause_that_the_manual_names() {
         told.lines().filter(|line| line.contains("_total") && !line.starts_with('#')).collect();
     assert_eq!(told, expected.iter().map(String::as_str).collect());
     assert!(told.len() > 20, "{told:?}");
-    // On a quorum no class but those that requests name.
+    // On a quorum, only the classes named by requests.
     let told = recorded(true, async |recorded| {
         let locks = Locks::builder().in_memory_quorum(3).expect("3 stores");
         locks.key("key").class("orders").lock().await.expect("free").release().await.expect("held");

@@ -1,5 +1,5 @@
-//! Moving a running service from locks to reads and writes in one release: the old and the new one
-//! run side by side for a while.
+//! Migrates a running service from locks to reads and writes in one release: the old and the new
+//! release run side by side for a while.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -12,7 +12,7 @@ on_every_store!(locks_and_reads_and_writes_of_one_name_never_overlap);
 
 const TURNS: usize = 40;
 
-/// The number of readers, or -1 while one task has it alone.
+/// The number of readers, or -1 while a task has exclusive access.
 #[derive(Default)]
 struct Resource(AtomicI64);
 

@@ -1,4 +1,4 @@
-//! The links of traces with OpenTelemetry, as the manual has them.
+//! The links between traces with OpenTelemetry, as in the manual.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Places in the queue, lost and kept.
+//! Positions in the queue, lost and kept.
 
 use lock_tests::{Raw, RedisServer, door_key, eventually, queue_key};
 use lockcore::Locks;
@@ -40,7 +40,7 @@ async fn a_waiter_whose_place_was_lost_goes_on_at_the_tail_under_a_new_number() 
     assert_ne!(seen[1].member, lost, "a retired number is never used again");
     assert_eq!(b.status().places_lost, 1);
 
-    // A late grant for the retired number is not believed.
+    // A late grant for the retired id is ignored.
     let channel = format!("lockcore:grants:{}", b.node());
     let token = guard.fencing_token().get() + 1;
     let number = lost.split(':').nth(1).expect("a member has a number");
@@ -55,7 +55,7 @@ async fn a_waiter_whose_place_was_lost_goes_on_at_the_tail_under_a_new_number() 
     granted(first).await.release().await.expect("held until now");
 }
 
-// Finding 6: one node lines its own up again in their order.
+// Finding 6: a node enqueues its own waiters again in their order.
 #[tokio::test]
 async fn waiters_of_one_node_that_lose_their_places_together_keep_their_order() {
     let Bench { mut redis, a, b, _server } = bench().await;
@@ -74,7 +74,7 @@ async fn waiters_of_one_node_that_lose_their_places_together_keep_their_order() 
     }
 }
 
-// Finding 7: giving up a renumbered attempt takes the new member out.
+// Finding 7: giving up an attempt with a new id removes the new member.
 #[tokio::test]
 async fn a_waiter_that_has_lost_its_place_can_still_be_cancelled() {
     let Bench { mut redis, a, b, _server } = bench().await;
@@ -89,7 +89,7 @@ async fn a_waiter_that_has_lost_its_place_can_still_be_cancelled() {
     until_nothing_is_left(&b, "key").await;
 }
 
-// L3: a hold that no task knows of is renewed by nobody.
+// L3: nobody renews a hold that no task has.
 #[tokio::test]
 async fn a_hold_that_its_own_node_knows_nothing_of_ends_with_its_lease() {
     let Bench { mut redis, a, b, _server } = bench().await;

@@ -1,9 +1,8 @@
 //! The facts that still hold while the primary is replaced, over and over.
 //!
-//! A call that is on its way when the primary goes may end as unavailable: a release then goes on
-//! in the background, and an acquire waits it out for 15 s, unless its grant needs replicas. Order
-//! is not among these facts: a waiter is passed over while its node does not listen at the new
-//! primary yet.
+//! A call in flight when the primary goes away may end as unavailable: a release then continues in
+//! the background, and an acquire retries for 15 s, unless its grant needs replicas. Order is not
+//! among these facts: a waiter is skipped while its node is not yet subscribed at the new primary.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,18 +15,19 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::backend::ms;
 
-/// The lease, much longer than several failovers: a lock that is free before its end was released.
+/// The lease, much longer than several failovers: a lock that is free before the lease ends was
+/// released.
 const LEASE: Duration = Duration::from_secs(120);
 /// The bound of a test, more than several failovers take on a busy machine.
 const LIMIT: Duration = Duration::from_secs(180);
-/// The bound of a call that is neither a wait nor without a limit: its wait or the request's time,
-/// and looks.
+/// The bound of a call that neither waits nor is unlimited: its wait or the request timeout, and
+/// some polls.
 const BOUND: Duration = Duration::from_secs(6);
-/// The number of failovers that each fact sees; of the first, maybe only the end.
+/// How many failovers each fact sees; of the first, perhaps only the end.
 const FAILOVERS: usize = 2;
 
-/// Makes a test of each function, while primaries are replaced in this way. A grant needs so many
-/// replicas: a promoted replica has every write that both have.
+/// Creates a test from each function, while primaries are replaced in this way. A grant needs
+/// `replicas` acknowledgements: a promoted replica has every write that both replicas have.
 macro_rules! while_primaries_are {
     ($name:ident, $replaced:expr, $replicas:expr, $($fact:ident),+ $(,)?) => {
         mod $name {
@@ -103,8 +103,8 @@ impl World<'_> {
     }
 }
 
-/// Acquires, however often it is refused: no primary was there for too long, or the grant has too
-/// few replicas.
+/// Acquires, however often it is refused: no primary for too long, or too few replicas for the
+/// grant.
 async fn acquired<F, G>(acquire: impl Fn() -> F) -> G
 where
     F: Future<Output = Result<G, LockError>>,
@@ -122,12 +122,12 @@ async fn lock(locks: &Locks, key: &str) -> LockGuard {
     acquired(|| locks.lock(key)).await
 }
 
-/// Whether the primary is away, or is none any more.
+/// Whether the primary is away, or is no primary any more.
 fn is_away(error: &LockError) -> bool {
     matches!(error.kind(), LockErrorKind::Unavailable | LockErrorKind::ReadOnly)
 }
 
-/// Releases at once, or in the background; the lock was held until now in either case.
+/// Releases at once, or in the background; in either case the lock was held until now.
 async fn give_back(guard: LockGuard) {
     if let Err(error) = guard.release().await {
         assert!(is_away(&error), "{error}");
@@ -221,7 +221,8 @@ async fn what_is_cancelled_leaves_nothing(world: &World<'_>) {
     while world.goes_on() {
         let waiting = tokio::spawn(b.lock("key"));
         let other = tokio::spawn(b.try_lock("key"));
-        // The attempt is dropped from before it is sent to long after it is queued.
+        // The attempt is dropped at different times, from before it is sent to long after it is
+        // queued.
         sleep(ms(round * 7 % 200)).await;
         waiting.abort();
         other.abort();
@@ -232,7 +233,7 @@ async fn what_is_cancelled_leaves_nothing(world: &World<'_>) {
     nothing_is_left(&[a, b], "key").await;
 }
 
-/// The weight of all that are in: a write counts as all.
+/// The total weight of all holders: a write counts as the maximum.
 #[derive(Default)]
 struct Room(AtomicI64);
 
@@ -291,7 +292,7 @@ async fn a_shutdown_ends_in_its_time_and_what_it_held_is_free_again(world: &Worl
         assert!(started.elapsed() < BOUND, "{:?}", started.elapsed());
         assert_eq!((report.waiters, report.holds), (0, 1));
         assert!(guard.is_lost());
-        // If the primary was away for all its time, the lock stays until its lease ends.
+        // If the primary was away throughout the shutdown, the lock stays until its lease ends.
         let free_again = timeout(LEASE, lock(&other, "key")).await;
         give_back(free_again.expect("in time")).await;
     }
@@ -302,7 +303,7 @@ fn is_idle(locks: &Locks) -> bool {
     (status.waiting, status.holding, status.releasing) == (0, 0, 0)
 }
 
-/// Checks that nothing is left (L3), over failovers that go on.
+/// Checks that nothing is left (L3), across continuing failovers.
 async fn nothing_is_left(nodes: &[Locks], key: &str) {
     eventually("it is free", LEASE / 2, async || {
         let seen = nodes[0].inspect(key).await;

@@ -1,4 +1,4 @@
-//! Runs: waiters of one node that are granted a lock together.
+//! Batches: waiters of one node that are granted a lock together.
 
 use futures_util::future::join_all;
 use lockcore::{LockErrorKind, LockGuard, LockOptions, Locks, LocksBuilder};
@@ -33,7 +33,7 @@ async fn nodes<const N: usize>(backend: &Backend) -> [Locks; N] {
     nodes.try_into().unwrap_or_else(|_| unreachable!("so many"))
 }
 
-/// A lock that `a` holds and that attempts of `b` wait for.
+/// A lock held by `a`, with attempts of `b` waiting for it.
 struct Queue {
     a: Locks,
     b: Locks,
@@ -95,11 +95,11 @@ async fn a_release_in_mid_run_tells_whether_the_hold_was_there(backend: &Backend
     soon(guard.release()).await.expect("held until now");
     let guard = granted(waiting.remove(0)).await;
     assert!(a.force_release("key").await.expect("answered"));
-    // Until its node hears of it, the next one would be served, and lost at once.
+    // Until its node is notified, the next member would be served, and lost at once.
     soon(guard.lost()).await;
     let error = soon(guard.release()).await.expect_err("the hold was force-released");
     assert_eq!(error.kind(), LockErrorKind::Lost);
-    // The last one has lost its turn, and asks again.
+    // The last attempt has lost its turn, and requests the lock again.
     let guard = granted(waiting.remove(0)).await;
     soon(guard.release()).await.expect("held until now");
     until_nothing_is_left(&a, "key").await;
@@ -176,7 +176,7 @@ async fn a_force_release_in_mid_run_frees_the_lock_for_others_at_once(backend: &
     let guard = granted(waiting.remove(0)).await;
     let other = wait_as(3, &a, "key").await;
     assert!(a.force_release("key").await.expect("answered"));
-    // Those of the run that were not served ask again, behind it.
+    // The unserved members of the batch request again, behind it.
     let others = granted(other).await;
     soon(guard.lost()).await;
     until_waiting(2, &a, "key").await;
@@ -206,7 +206,7 @@ async fn as_many_wait_as_the_queue_limit_allows_and_are_served_also_while_a_run_
     let [a, b] = nodes(backend).await;
     let guard = a.lock("key").await.expect("free");
     let (sender, mut guards) = tokio::sync::mpsc::unbounded_channel();
-    // So many are refused.
+    // This many are refused.
     let ask = async |node: &Locks| {
         let outcomes = (0..15).map(|_| {
             let (request, sender) = (node.key("key").queue_limit(10).lock(), sender.clone());
@@ -227,7 +227,7 @@ async fn as_many_wait_as_the_queue_limit_allows_and_are_served_also_while_a_run_
     until_waiting(10, &a, "key").await;
     guard.release().await.expect("held until now");
     let mut held = soon(guards.recv()).await.expect("an outcome").expect("the first is served");
-    // One has gone on, so there is room for one.
+    // One attempt has gone on, so there is room for another.
     tasks.extend(ask(&b).await);
     for _ in 0..14 {
         refused(soon(guards.recv()).await.expect("an outcome").err());

@@ -115,7 +115,7 @@ async fn the_end_of_a_runtime_ends_what_waits_with_closed(backend: &Backend) {
     guard.release().await.expect("held until now");
 }
 
-/// A guard, and a wait for another lock that is held by the second node.
+/// A guard, and a wait for another lock held by the second node.
 async fn guard_and_wait([a, b]: &[Locks; 2]) -> (LockGuard, BoxedWait, LockGuard) {
     let guard = a.lock("key").await.expect("free");
     let other = b.lock("other").await.expect("free");
@@ -128,7 +128,7 @@ async fn guard_and_wait([a, b]: &[Locks; 2]) -> (LockGuard, BoxedWait, LockGuard
 type BoxedWait =
     std::pin::Pin<Box<dyn Future<Output = Result<LockGuard, lockcore::LockError>> + Send>>;
 
-/// Runs this on a thread of its own, and waits for its end.
+/// Runs this on a dedicated thread, and waits for its end.
 async fn on_a_thread(work: impl FnOnce() + Send + 'static) {
     let thread = std::thread::spawn(work);
     tokio::task::spawn_blocking(move || thread.join()).await.expect("joined").expect("no panic");
@@ -167,7 +167,7 @@ async fn guards_and_waits_that_a_runtime_drops_at_its_end_do_not_panic(backend: 
     let builder = Locks::builder().defaults(LockOptions::new().lease(LONG));
     let theirs = Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("one");
     let mut tasks = Vec::new();
-    // Connected there, so that its background ends with the tasks, before or after each of them.
+    // Connected there, so that the background ends with the tasks, before or after each of them.
     let locks = std::thread::scope(|scope| {
         let connecting = scope.spawn(|| theirs.block_on(backend.build(builder)));
         connecting.join().expect("it connects")
@@ -199,8 +199,8 @@ async fn on_its_own_runtime(
     (locks, runtime)
 }
 
-// S4, S6: every reply tells the grant of its node; a reply that was on its way during a release
-// must not make the node release the same hold a second time, and first.
+// S4, S6: every reply contains the grant of its node; a reply in flight during a release must not
+// make the node release the same hold a second time, and first.
 #[test]
 fn a_hold_that_lasted_is_never_called_lost_however_many_threads_compete() {
     let backend = Backend::redis();

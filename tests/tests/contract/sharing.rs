@@ -1,5 +1,4 @@
-//! Locks that several hold at once: reads beside each other, a write alone, permits up to their
-//! limit.
+//! Locks with several holders: concurrent reads, an exclusive write, permits up to their limit.
 
 use futures_util::future::join_all;
 use lock_tests::eventually;
@@ -38,7 +37,7 @@ on_every_store!(
 
 type Waiting = JoinHandle<Result<LockGuard, LockError>>;
 
-/// Starts to wait; the waiter is the last of `length` in the queue when this returns.
+/// Starts to wait; on return the waiter is the last of `length` in the queue.
 async fn wait_as(length: usize, locks: &Locks, acquire: Acquire) -> Waiting {
     let waiting = tokio::spawn(acquire);
     let seen = async || locks.inspect("key").await.expect("it").waiters.len() == length;
@@ -121,7 +120,7 @@ async fn a_released_write_lets_all_reads_of_all_nodes_in_at_once(backend: &Backe
     until_nothing_is_left(&b).await;
 }
 
-// F5: the node that was told of them asks for the rest.
+// F5: the notified node requests the rest.
 async fn more_reads_than_one_command_grants_are_all_granted(backend: &Backend) {
     let [a, b] = backend.nodes().await;
     let write = a.write("key").await.expect("free");
@@ -154,7 +153,7 @@ async fn as_many_permits_are_out_as_the_limit_allows(backend: &Backend) {
     until_nothing_is_left(&b).await;
 }
 
-// F4: small requests do not keep a large one out.
+// F4: small requests do not starve a large request.
 async fn a_heavy_request_at_the_head_keeps_what_is_free(backend: &Backend) {
     let [a, b] = backend.nodes().await;
     let one = a.permit("key", 3).await.expect("free");
@@ -170,7 +169,7 @@ async fn a_heavy_request_at_the_head_keeps_what_is_free(backend: &Backend) {
     until_nothing_is_left(&a).await;
 }
 
-// S1: two services that use other limits for one name.
+// S1: two services that use different limits for a name.
 async fn each_request_is_judged_by_its_own_limit(backend: &Backend) {
     let [old, new] = backend.nodes().await;
     let wide = [old.permit("key", 3).await.expect("free"), old.permit("key", 3).await.expect("it")];
@@ -250,7 +249,7 @@ async fn holds_are_renewed_together_and_outlive_their_leases(backend: &Backend) 
     until_nothing_is_left(&a).await;
 }
 
-// S8: a lease that ended does not keep others out, nor does it let any attempt in before. P5: until
+// S8: an expired lease does not keep others out, nor does it let any attempt in early. P5: until
 // its room was needed, a dead reader looked like a holder.
 async fn a_hold_whose_lease_has_ended_is_not_shown(backend: &Backend) {
     let locks = backend.node().await;
@@ -321,7 +320,7 @@ async fn each_pair_of_demands_on_one_name_goes_together_or_waits(backend: &Backe
                 locks.key("key").try_acquire(demand).await.expect("an answer")
             };
             let one = once(&a, first).await.expect("free");
-            // A read counts as one permit that is out.
+            // A read counts as one permit in use.
             if first != Demand::EXCLUSIVE && second != Demand::EXCLUSIVE {
                 let other = once(&b, second).await.expect(&pair);
                 one.release().await.expect("held until now");
@@ -364,7 +363,7 @@ async fn a_write_is_a_lock_and_permits_have_no_token(backend: &Backend) {
     until_nothing_is_left(&locks).await;
 }
 
-// F1, F4: all of them stand in one queue.
+// F1, F4: all requests share one queue.
 async fn locks_reads_writes_and_permits_of_one_name_are_served_in_one_order(backend: &Backend) {
     let [a, b] = backend.nodes().await;
     let lock = a.lock("key").await.expect("free");
@@ -425,7 +424,7 @@ async fn what_is_forced_off_is_lost_and_granted_on(backend: &Backend) {
 
 async fn bad_numbers_are_refused_before_anything_is_sent(backend: &Backend) {
     let locks = backend.node().await;
-    // If it had asked a node, the answer would be that the node is closed.
+    // If a node had been involved, the error would be that the node is closed.
     locks.shutdown(ms(0)).await;
     for (count, limit) in [(0, 1), (2, 1), (1, 1 << 30), (0, 0), (u32::MAX, u32::MAX)] {
         let refused = locks.key("key").permits(count, limit).await.expect_err("no such permits");

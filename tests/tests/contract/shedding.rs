@@ -1,4 +1,4 @@
-//! Requests that are refused early, since they would hardly be served within their wait.
+//! Requests that are refused early because they would hardly be served within their wait.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ on_every_store!(
 
 const HOLD: Duration = Duration::from_millis(10);
 
-/// Holds a lock of the class so often, each time for `HOLD` or a little longer.
+/// Holds a lock of the class `count` times, each time for `HOLD` or a little longer.
 async fn holds(locks: &Locks, count: usize) {
     for _ in 0..count {
         let guard = early(locks, "before", ms(10_000)).lock().await.expect("free");
@@ -33,13 +33,13 @@ async fn a_request_behind_too_long_a_queue_is_refused_at_once(backend: &Backend)
     let guard = b.lock("key").await.expect("free");
     let mut waiting = Vec::new();
     for length in 1..=8 {
-        // Of another process: the server knows the queue.
+        // From another process: the server knows the queue.
         waiting.push(wait_as(length, &b, "key").await);
     }
     let error = early(&a, "key", ms(50)).lock().await.expect_err("8 holds are ahead");
     assert_eq!(error.kind(), LockErrorKind::WaitTooLong);
     assert!(error.retry_after() >= Some(ms(1_000)) && error.is_retryable());
-    // One that has the time waits. Another class knows no holds.
+    // A request with enough time waits. Another class has no recorded holds.
     let patient = tokio::spawn(early(&a, "key", ms(60_000)).lock());
     let error = early(&a, "key", ms(50)).class("other").lock().await.expect_err("it is held");
     assert_eq!(error.kind(), LockErrorKind::Timeout);
@@ -62,7 +62,7 @@ async fn a_queue_limit_below_the_prediction_is_a_full_queue(backend: &Backend) {
     granted(waiting).await.release().await.expect("held until now");
 }
 
-/// The most requests that are queued for a held lock, each of them with this wait and demand.
+/// The maximum number of queued requests for a held lock, each with this wait and demand.
 async fn queued(locks: &Locks, wait: Duration, demand: Demand) -> usize {
     let guard = locks.lock("key").await.expect("free");
     let mut queued = Vec::new();
@@ -72,7 +72,7 @@ async fn queued(locks: &Locks, wait: Duration, demand: Demand) -> usize {
             std::task::Poll::Pending if queued.len() < 100 => queued.push(acquire),
             _ => break,
         }
-        // In memory the answer is there at the second poll.
+        // In memory the response is there at the second poll.
         if poll!(queued.last_mut().expect("one").as_mut()).is_ready() {
             queued.pop();
             break;
@@ -121,8 +121,8 @@ async fn a_refusal_says_how_long_the_queue_is_expected_to_take() {
         let error = error.expect_err("too many are ahead");
         (error.kind(), error.retry_after().expect("later").as_millis())
     };
-    // A thousand are ahead, 10 ms each in the mean: however short its own wait is, and also of one
-    // that waited.
+    // A thousand are ahead, 10 ms each on average: however short its own wait is, and also for a
+    // request that waited.
     for (wait, expected) in [
         (ms(100), LockErrorKind::WaitTooLong),
         (ms(2_000), LockErrorKind::WaitTooLong),

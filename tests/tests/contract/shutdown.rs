@@ -18,18 +18,18 @@ on_every_store!(
     a_shutdown_hands_nothing_to_its_own_waiters,
     a_shutdown_waits_for_an_acquire_that_is_just_being_dropped;
     not_by_a_quorum:
-    // The gate is for one event, and the hold of each primary has one.
+    // The gate stops one event, but the hold at each primary has its own event.
     a_shutdown_waits_for_a_guard_that_is_just_being_dropped,
 );
 
-/// A subscriber that stops a thread at its first event, until it may go on.
+/// A subscriber that blocks a thread at its first event, until released.
 struct Gate {
     reached: mpsc::Sender<()>,
     open: Mutex<mpsc::Receiver<()>>,
 }
 
-/// Drops something in a thread of its own, and returns when the drop has come to its first event.
-/// It goes on when it is told to.
+/// Drops something on a dedicated thread, and returns when the drop has reached its first event.
+/// The drop continues when signalled.
 fn drop_up_to_the_gate(
     dropped: impl Send + 'static,
 ) -> (std::thread::JoinHandle<()>, mpsc::Sender<()>) {
@@ -135,8 +135,8 @@ async fn a_shutdown_hands_nothing_to_its_own_waiters(backend: &Backend) {
     drop(guard);
 }
 
-/// Waits until the attempt is in the queue, and its node has heard so: answers come in order, and
-/// the acquire's is before this inspection's.
+/// Waits until the attempt is in the queue, and its node knows: responses arrive in order, and the
+/// acquire's response is before this inspection's.
 async fn until_known_to_wait(node: &Locks, other: &Locks, key: &str) {
     until_waiting(1, other, key).await;
     node.inspect(key).await.expect("an inspection");
@@ -153,7 +153,7 @@ async fn a_shutdown_waits_for_an_acquire_that_is_just_being_dropped(backend: &Ba
         () = until_known_to_wait(&a, &b, "key") => {}
     }
     let (dropping, open) = drop_up_to_the_gate(acquire);
-    // The attempt has left the node's table, and the thread gets no further.
+    // The attempt has left the node's table, and the thread is blocked there.
     let report = soon(a.shutdown(SOON)).await;
     assert_eq!((report.waiters, report.unreleased), (0, 0));
     assert_eq!(b.inspect("key").await.expect("an inspection").waiters, []);

@@ -16,7 +16,7 @@ use crate::backend::{Backend, SOON, granted, ms, soon, until_waiting};
 on_every_store!(
     ;
     not_by_a_quorum:
-    // Each primary has spans of its own.
+    // Each primary has its own spans.
     a_wait_and_a_hold_have_a_span_each_and_the_hold_follows_the_wait,
     a_span_of_a_wait_has_its_outcome,
     a_span_of_a_wait_has_the_label_of_the_holder_where_that_is_asked_for,
@@ -51,7 +51,7 @@ impl Visit for SpanRecord {
     }
 }
 
-/// A subscriber that keeps all spans of lockcore, and those of this test.
+/// A subscriber that keeps all spans of lockcore and of this test.
 #[derive(Clone, Default)]
 struct Spans(Arc<Mutex<Inner>>);
 
@@ -61,8 +61,8 @@ struct Inner {
     entered: Vec<u64>,
 }
 
-/// A subscriber that lives on: of a single one tracing asks the thread that first comes to a span,
-/// which may have none.
+/// A subscriber that lives on: with a single subscriber, tracing consults the thread that first
+/// reaches a span, which may have none.
 pub(crate) static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Spans::default()));
 
 impl Spans {
@@ -215,7 +215,7 @@ async fn a_span_of_a_wait_has_the_label_of_the_holder_where_that_is_asked_for(ba
     let guard = soon(granted(waiting)).await;
     assert!(!spans.last("acquire").1.is_open(), "the wait is over");
     guard.release().await.expect("held until now");
-    // One that does not wait asks for no holder.
+    // A request that does not wait does not query the holder.
     let guard = b.key("key").record_holders(true).lock().await.expect("free");
     assert_eq!(spans.last("acquire").1.field("holder"), None);
     assert!(!spans.last("acquire").1.is_open());

@@ -32,7 +32,7 @@ async fn all(survey: &mut Survey) -> Vec<BusyLock> {
     found
 }
 
-/// The locks by their names.
+/// The locks by name.
 async fn found(locks: &Locks) -> BTreeMap<String, BusyLock> {
     let found = all(&mut locks.survey()).await;
     let named = |lock: BusyLock| (lock.lock.clone().expect("its name"), lock);
@@ -136,7 +136,7 @@ async fn an_inspection_in_parts_shows_any_part_of_the_queue_and_counts_all(backe
 }
 
 async fn a_survey_stays_in_its_namespace(backend: &Backend) {
-    // Each of these would be a pattern that the others match.
+    // As patterns, each of these would match the others.
     let namespaces = ["a", "ab", "a*", "a?", "[a]", "a\\", "\\a", "a^-b"];
     let mut nodes = Vec::new();
     for namespace in namespaces {
@@ -202,7 +202,8 @@ async fn keys_of_other_programs_and_doors_that_are_free_are_no_locks_of_a_survey
     other.cmd("HSET").arg("lock:{hash}").arg("field").arg("value").ignore();
     other.cmd("SET").arg("lock:{beside}").arg(&member).ignore();
     other.cmd("SET").arg("lock:{beside}:queue").arg("another program's").ignore();
-    // The lease of a marked door has ended a minute before the door; behind tombstones it is free.
+    // The lease of a flagged lock key ended a minute before the lock key; with only tombstones the
+    // lock is free.
     other.cmd("SET").arg("lock:{ended}").arg(format!("+{member}")).arg("PX").arg(50_000).ignore();
     other.cmd("SET").arg("lock:{free}").arg("-*0:0").arg("PX").arg(90_000).ignore();
     redis.run(&other).await;
@@ -210,7 +211,7 @@ async fn keys_of_other_programs_and_doors_that_are_free_are_no_locks_of_a_survey
     assert_eq!(names(&locks).await, ["mine"]);
     assert_eq!(redis.ask::<usize>(&cmd("DBSIZE")).await, before, "nothing was taken away");
 
-    // A door of ours whose end another program has taken away is one.
+    // A lock key of ours counts even if another program has removed its expiry.
     redis.ask::<()>(cmd("PERSIST").arg(door_key("mine"))).await;
     assert_eq!(names(&locks).await, ["mine"]);
     drop(guard);

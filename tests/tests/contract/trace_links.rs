@@ -1,4 +1,4 @@
-//! The links from waits to the requests that hold, with OpenTelemetry.
+//! The links from waits to the holding requests, with OpenTelemetry.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -35,7 +35,7 @@ fn the_manual_has_the_links_that_are_tested() {
     assert!(manual.contains(&code.replace("pub(crate) struct", "struct")));
 }
 
-/// The links of the manual, and how many they have made.
+/// The links of the manual, and how many have been made.
 #[derive(Debug, Clone, Default)]
 struct Counted(Arc<AtomicUsize>);
 
@@ -50,7 +50,7 @@ impl TraceLinks for Counted {
     }
 }
 
-/// The spans of this thread, as OpenTelemetry exports them.
+/// The spans of this thread, as exported by OpenTelemetry.
 struct Exported {
     spans: InMemorySpanExporter,
     links: Counted,
@@ -102,7 +102,7 @@ fn text(context: &SpanContext) -> String {
     format!("00-{}-{}-{flags:02x}", context.trace_id(), context.span_id())
 }
 
-/// The traces and spans that the links of this span name.
+/// The traces and spans linked from this span.
 fn links(span: &SpanData) -> Vec<String> {
     span.links.iter().map(|link| text(&link.span_context)).collect()
 }
@@ -190,7 +190,8 @@ async fn a_wait_behind_a_holder_without_a_trace_has_no_link(backend: &Backend) {
     until_waiting(1, &locks, "key").await;
     guard.release().await.expect("held until now");
     drop(granted(waiting).await);
-    // Its end says that the holders were asked for: the span is open until they are known.
+    // The end of the span shows that the holders were queried: the span is open until they are
+    // known.
     assert_eq!(links(&exported.wait_in(&request).await), [""; 0]);
 }
 
@@ -206,7 +207,7 @@ async fn requests_of_different_traces_are_in_no_run(backend: &Backend) {
         until_waiting(2, &locks, "key").await;
         guard.release().await.expect("held until now");
         let guard = granted(first).await;
-        // Its place is a number of the counter of tokens: those of a run were drawn before it.
+        // A position is a value of the token counter: the tokens of a batch were drawn before it.
         let third = tokio::spawn(locks.lock("key"));
         until_waiting(2, &locks, "key").await;
         let token = guard.fencing_token().get();
@@ -218,7 +219,7 @@ async fn requests_of_different_traces_are_in_no_run(backend: &Backend) {
     }
 }
 
-/// Links that panic, and how many have.
+/// Links that panic, and how many have panicked.
 #[derive(Debug, Clone, Default)]
 struct Panics(Arc<AtomicUsize>);
 

@@ -1,4 +1,4 @@
-//! Users with few rights (ACL): the least that works, and the errors when any of it is missing.
+//! Users with few rights (ACL): the minimum that works, and the errors when any right is missing.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use redis::cmd;
 
 use crate::common::{LONG, SOON, connected, granted, held, release, soon};
 
-/// The useful rights that are not needed: version and memory policy, scripts by digest from the
-/// first call on, and ending a connection that was replaced.
+/// The useful but optional rights: version and memory policy, scripts by digest from the first call
+/// on, and closing a replaced connection.
 const OPTIONAL: &[&str] = &["info", "script|load", "client|info", "client|kill"];
 
 fn url(address: std::net::SocketAddr) -> String {
@@ -25,7 +25,7 @@ async fn connect(builder: LocksBuilder, server: &RedisServer) -> Result<Locks, L
     soon("an answer", builder.connect(url(server.address()))).await
 }
 
-/// Starts a server with the manual's user, but for some of its rules.
+/// Starts a server with the manual's user, except for some rules.
 async fn server_without(missing: &[&str]) -> (RedisServer, Raw) {
     let server = RedisServer::start();
     let mut redis = Raw::connect(&server.url()).await;
@@ -45,13 +45,13 @@ fn denied(connected: Result<Locks, LockError>) -> String {
     text
 }
 
-/// The rules that an error says to allow.
+/// The rules that an error advises to allow.
 fn advised(text: &str) -> Vec<&str> {
     let (_, rules) = text.split_once("allow ").unwrap_or_else(|| panic!("no advice: {text}"));
     rules.split(' ').collect()
 }
 
-/// The scripts that a node runs when its connection is replaced, after it has released 50 locks.
+/// The scripts that a node runs when its connection is replaced, after 50 released locks.
 async fn scripts_after(replaces: impl AsyncFnOnce(&mut RedisServer, &Proxy)) -> u64 {
     let (mut server, _) = server_without(OPTIONAL).await;
     let proxy = Proxy::start(server.address());
@@ -69,7 +69,7 @@ async fn scripts_after(replaces: impl AsyncFnOnce(&mut RedisServer, &Proxy)) -> 
     lock_tests::CommandStats::read(&mut redis).await.calls("evalsha")
 }
 
-// M4: each connection counted as one to another server, where all that was released left once more.
+// M4: each connection counted as a new server, so that all released locks were released once more.
 #[tokio::test]
 async fn without_the_right_of_info_a_server_is_recognised_from_7_0_on() {
     let before = scripts_after(async |_, _| {}).await;
@@ -137,7 +137,7 @@ async fn a_user_with_the_optional_rights_can_do_everything_and_is_denied_nothing
     exercise(&server).await;
 }
 
-/// Tries the optional rights before 7.0: a script there cannot ask which rights its user has.
+/// Tests the optional rights before 7.0: there a script cannot query its user's rights.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_with_the_least_rights_can_do_everything_and_from_7_0_on_is_denied_nothing() {
     let (server, mut redis) = server_without(&[]).await;
@@ -148,7 +148,7 @@ async fn a_user_with_the_least_rights_can_do_everything_and_from_7_0_on_is_denie
     let locks = connect(shop(), &server).await.expect("it may connect");
     release(held(&locks, "k", LONG).await).await;
     let mut log: Vec<redis::Value> = redis.ask(cmd("ACL").arg("LOG")).await;
-    // Where that took a second, the key of the node, too.
+    // If that took a second, also the node key.
     log.retain(|entry| !format!("{entry:?}").contains("lock:node:"));
     assert_eq!(log.len(), 3, "INFO, CLIENT and SCRIPT: {log:?}");
 }
@@ -156,8 +156,8 @@ async fn a_user_with_the_least_rights_can_do_everything_and_from_7_0_on_is_denie
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_without_any_one_of_the_needed_rights_is_denied_at_connect_by_its_exact_name() {
     let (server, mut redis) = server_without(&[]).await;
-    // Only scripts that can do so ask for rights at connect: before 7.0, an idle connection is the
-    // first to PING, a server that has forgotten the scripts the first to need EVAL.
+    // Only scripts that can query rights do so at connect: before 7.0, PING is first sent on an
+    // idle connection, and EVAL is first needed when a server has dropped the scripts.
     let later = |name: &str| server.version() < (7, 0) && ["ping", "eval"].contains(&name);
     let mut looked_at = 0;
     for missing in manual_commands().filter(|name| !later(name)) {
@@ -169,7 +169,7 @@ async fn a_user_without_any_one_of_the_needed_rights_is_denied_at_connect_by_its
     assert!(looked_at >= 25, "{looked_at}");
 }
 
-// B4: without a login it was the default user, with all its rights.
+// B4: without a login the connection used the default user, with all its rights.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_without_a_password_in_the_url_is_that_user() {
     let (server, mut redis) = server_without(&[]).await;
@@ -205,7 +205,7 @@ async fn all_that_is_missing_is_named_at_once_and_nothing_else() {
     let mut advised = advised(&text);
     advised.sort_unstable();
     assert_eq!(advised, ["+del", "+publish", "~lock:{shop:*"], "{text}");
-    // A server looks at the channel of a command only if the command is allowed.
+    // A server checks the channel of a command only if the command is allowed.
     let (server, _redis) = server_without(&missing[1..]).await;
     let text = denied(connect(shop(), &server).await);
     assert!(self::advised(&text).contains(&"&lockcore:grants:*"), "{text}");
@@ -227,8 +227,8 @@ async fn a_queue_shared_with_jvms_names_the_channels_that_are_missing_and_not_th
     let text = denied(connect(shop().redisson_peers(true), &server).await);
     assert!(text.contains("&redisson_lock__channel:*") && text.contains("allchannels"), "{text}");
     assert!(!text.contains("lockcore:grants") && !text.contains("+publish"), "{text}");
-    // A pattern has to be among the channels letter by letter, and this one is never twice the
-    // same.
+    // A pattern must be among the channels letter by letter, and this pattern is never the same
+    // twice.
     allow(&mut redis, &["&redisson_lock__channel:*"]).await;
     let text = denied(connect(shop().redisson_peers(true), &server).await);
     assert!(text.contains("allchannels"), "{text}");
@@ -240,12 +240,12 @@ async fn a_queue_shared_with_jvms_names_the_channels_that_are_missing_and_not_th
 async fn the_rules_for_queues_shared_with_jvms_are_enough_and_each_of_them_is_needed() {
     let (server, mut redis) = server_without(&[]).await; // other rules follow
     let with_peers = || shop().redisson_peers(true);
-    // Before Redis 7 no script can ask for the rights that it does not use itself.
+    // Before Redis 7 no script can query rights that it does not use itself.
     let is_known = |rule: &&str| server.version() >= (7, 0) || !["+eval", "+ping"].contains(rule);
     let rules = peers_rules().filter(|rule| !["on", ">PASSWORD"].contains(rule));
     for missing in rules.filter(is_known) {
         let rules = peers_rules().filter(|rule| *rule != missing);
-        // Before Redis 7, a user that is reset has all channels.
+        // Before Redis 7, a reset user has all channels.
         let none = ["reset", "resetchannels"];
         allow(&mut redis, &none.into_iter().chain(rules).collect::<Vec<_>>()).await;
         let connected = connect(with_peers(), &server).await;
@@ -333,7 +333,7 @@ async fn a_database_that_is_not_there_or_not_allowed_is_said_so() {
     assert_eq!(advised(&text), ["+select"], "{text}");
 }
 
-// The server refuses a script for the sake of one of its keys.
+// The server refuses a whole script because of a single key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_that_may_not_be_renewed_any_more_costs_no_other_its_renewal() {
     let (server, mut redis) = server_without(&[]).await;

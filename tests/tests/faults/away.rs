@@ -1,4 +1,4 @@
-//! Servers that are away: the time for which requests wait for them.
+//! Servers that are away: how long requests wait for them.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use tokio::time::{Instant, sleep};
 
 use crate::common::{LONG, SOON, granted, held, queued, release, setup, soon};
 
-/// The wait for the store in these tests: the request timeout.
+/// The store wait in these tests: the request timeout.
 const STORE_WAIT: Duration = Duration::from_millis(500);
-/// The longest time of a refusal at once.
+/// The longest duration of an immediate refusal.
 const AT_ONCE: Duration = Duration::from_millis(50);
-/// The wait for the lock: nobody waits for its end.
+/// The lock wait: no test waits for its end.
 const WAIT: Duration = Duration::from_secs(60);
 
 async fn connect(url: &str) -> Locks {
@@ -26,7 +26,7 @@ async fn refused(locks: &Locks) -> (LockError, Duration) {
     (error, began.elapsed())
 }
 
-/// Most refusals come at once: on a busy machine a task may be kept for a moment.
+/// Most refusals are immediate: on a busy machine a task may be delayed.
 async fn are_refused_at_once(locks: &Locks) {
     let mut times = Vec::new();
     for _ in 0..9 {
@@ -42,7 +42,7 @@ async fn are_refused_at_once(locks: &Locks) {
     assert!(began.elapsed() < STORE_WAIT, "{:?}", began.elapsed());
 }
 
-/// The end of the outage is found in about a second.
+/// The end of the outage is detected in about a second.
 async fn are_served_again(locks: &Locks) {
     let began = Instant::now();
     let guard = loop {
@@ -78,9 +78,9 @@ async fn a_frozen_server_is_waited_for_once_and_then_refused_at_once_until_it_go
     server.freeze();
     let (_, time) = refused(&locks).await;
     assert!(time < 2 * STORE_WAIT, "{time:?}");
-    // The request timeout is noted by another task.
+    // Another task records the request timeout.
     sleep(STORE_WAIT / 5).await;
-    // Also when its connection is found to be dead, and is replaced by one that does not stand.
+    // Also when its connection is found to be dead, and its replacement cannot be established.
     for _ in 0..5 {
         are_refused_at_once(&locks).await;
         sleep(STORE_WAIT / 2).await;
@@ -89,13 +89,13 @@ async fn a_frozen_server_is_waited_for_once_and_then_refused_at_once_until_it_go
     are_served_again(&locks).await;
 }
 
-// A server that was back refused whoever came before the subscription was, too.
+// A server that was back refused requests until the subscription was back as well.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn once_commands_are_answered_again_requests_wait_for_the_subscription() {
     let mut setup = setup().await;
     let config = deadpool_redis::Config::from_url(setup.server.url());
     let pool = config.create_pool(Some(deadpool_redis::Runtime::Tokio1)).expect("a pool");
-    // Above the longest pause between two tries to subscribe.
+    // Above the longest pause between two subscription attempts.
     let builder = Locks::builder().request_timeout(STORE_WAIT).store_wait(4 * STORE_WAIT);
     let connecting = builder.wait(WAIT).from_pool(pool, setup.proxy.url());
     let locks = soon("a connection", connecting).await.expect("one server");

@@ -1,4 +1,4 @@
-//! Other ways to a server: a `redis::Client` that the user has, and a Unix socket.
+//! Other ways to connect: an existing `redis::Client` of the user, and a Unix socket.
 
 use lock_tests::acl::set_user;
 use lock_tests::{Raw, RedisServer};

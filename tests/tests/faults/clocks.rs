@@ -1,4 +1,4 @@
-//! The clients' clocks: no client uses a clock that anybody could set.
+//! The clients' clocks: no client uses a clock that can be set.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The stand-in for a server, which has a clock as a server does.
+/// The stand-in for a server, which has a clock like a server.
 const SERVER: &str = "store/memory";
 
 #[test]

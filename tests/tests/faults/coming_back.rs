@@ -1,4 +1,4 @@
-//! Connections to a server that needs long for each.
+//! Connections to a server that is slow to accept each.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use lockcore::{LockErrorKind, Locks};
 
 use crate::common::{LONG, connect, connected, held, release, setup};
 
-/// With an attempt of a second every other second, for ever, a crowd that needs longer does not
-/// come back: the front works for those that have given up, and for no one else.
+/// With an attempt of a second every other second, for ever, a crowd that needs longer never
+/// reconnects: the front works only for clients that have given up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_comes_back_to_a_server_with_costly_handshakes() {
     // Two connections each: 3 s of work for the front.

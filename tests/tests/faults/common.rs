@@ -1,5 +1,4 @@
-//! The setup of most of these tests: a server with a proxy before it, waiters in a known order,
-//! bounds.
+//! The setup of most of these tests: a server behind a proxy, waiters in a known order, bounds.
 
 use std::time::Duration;
 
@@ -12,16 +11,16 @@ use tokio::time::timeout;
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 /// The default lease: no test waits for its end.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
-/// A lease for tests that wait for its end; long enough that no busy machine loses it.
+/// A lease for tests that wait for its end; long enough not to be lost on a busy machine.
 pub(crate) const SHORT: Duration = Duration::from_secs(2);
 
 pub(crate) type Waiting = JoinHandle<Result<LockGuard, LockError>>;
 
-/// A server, and a proxy before it.
+/// A server, and a proxy in front of it.
 pub(crate) struct Setup {
     pub(crate) server: RedisServer,
     pub(crate) proxy: Proxy,
-    /// A connection past the proxy.
+    /// A connection that bypasses the proxy.
     pub(crate) redis: Raw,
 }
 
@@ -43,12 +42,12 @@ impl Setup {
         connect(&self.proxy.url()).await
     }
 
-    /// Connects a node past the proxy.
+    /// Connects a node without the proxy.
     pub(crate) async fn direct(&self) -> Locks {
         connect(&self.server.url()).await
     }
 
-    /// Starts a process of its own, past the proxy.
+    /// Starts a child process, without the proxy.
     pub(crate) async fn child(&self) -> LockChild {
         LockChild::start(env!("CARGO_BIN_EXE_lock-child"), &self.server.url()).await
     }
@@ -63,7 +62,7 @@ pub(crate) async fn held(locks: &Locks, key: &str, lease: Duration) -> LockGuard
     soon("the lock", locks.key(key).lease(lease).lock()).await.expect("the lock is free")
 }
 
-/// Starts an attempt, which has its place in the queue when this returns.
+/// Starts an attempt; on return it has its position in the queue.
 pub(crate) async fn queued(locks: &Locks, key: &str, lease: Duration, redis: &mut Raw) -> Waiting {
     let before = queue(redis, key).await;
     let node = locks.node().to_string();
@@ -108,13 +107,13 @@ pub(crate) async fn queue_has(redis: &mut Raw, key: &str, count: usize) {
     eventually(&what, SOON, async || queue(redis, key).await.len() == count).await;
 }
 
-/// Reads the member that holds.
+/// Reads the holding member.
 pub(crate) async fn holder(redis: &mut Raw, key: &str) -> Option<String> {
     redis.holder(key).await
 }
 
-/// Reads the last number of the counter of tokens, which all locks share. The places of waiters are
-/// numbers of it, too.
+/// Reads the last value of the token counter, which all locks share. The positions of waiters are
+/// counter values as well.
 pub(crate) async fn counter(redis: &mut Raw) -> u64 {
     let text = redis.get(COUNTER).await;
     text.expect("a token was given out").parse().expect("it is a number")
@@ -124,7 +123,7 @@ pub(crate) fn channel(node: &str) -> String {
     format!("lockcore:grants:{node}")
 }
 
-/// Waits until the server publishes the node's grants to so many connections.
+/// Waits until the server publishes the node's grants to `count` connections.
 pub(crate) async fn listens(redis: &mut Raw, node: &str, count: usize) {
     let what = format!("the server counts {count} subscriptions of {node}");
     let channel = channel(node);
@@ -135,8 +134,7 @@ pub(crate) async fn connected(locks: &Locks) {
     eventually("connected", SOON, async || locks.status().is_connected()).await;
 }
 
-/// Waits until no member holds the lock or waits for it; the keys that are left expire by
-/// themselves.
+/// Waits until no member holds the lock or waits for it; the remaining keys expire by themselves.
 pub(crate) async fn nothing_left(redis: &mut Raw, key: &str) {
     eventually("neither hold nor queue is left", SOON, async || {
         holder(redis, key).await.is_none()

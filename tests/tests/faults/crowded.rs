@@ -1,11 +1,11 @@
-//! One node that waits for very many locks, and whose connection breaks.
+//! A node waits for very many locks, and its connection breaks.
 
 use lock_tests::CommandStats;
 use lock_tests::Connections;
 use lock_tests::chaos::Crowd;
 
 // With all touches at once, requests timed out in the node's own queue at the server, which broke
-// the next connection, and so on. Whether a second one breaks depends on the machine, too:
+// the next connection, and so on. Whether a second connection breaks also depends on the machine:
 // `lock-torture interrupted` counts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_thousand_waiting_locks_are_touched_after_a_break_and_keep_their_places() {

@@ -1,4 +1,4 @@
-//! Connections that are cut, of commands and of messages separately, while locks are used.
+//! Cut connections, of commands and of messages separately, while locks are used.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -60,8 +60,7 @@ async fn nobody_overlaps_and_everybody_gets_through_while_connections_are_cut_ag
     }
 }
 
-/// Where hundreds of processes come back at the same time, their scripts would keep the server
-/// busy.
+/// When hundreds of processes reconnect at the same time, their scripts would keep the server busy.
 #[tokio::test]
 async fn a_connection_to_the_same_server_loads_no_script_again() {
     let mut setup = setup().await;
@@ -149,7 +148,7 @@ async fn a_grant_whose_message_is_lost_is_told_by_the_next_touch() {
     let lease = Duration::from_secs(6);
     let waiting = queued(&far, "k", lease, &mut setup.redis).await;
     let members = queue(&mut setup.redis, "k").await;
-    // The server counts a subscriber that hears nothing.
+    // The server counts a subscriber that receives nothing.
     setup.proxy.freeze(Connections::Subscriptions, Flow::Replies).await;
     release(guard).await;
     assert_eq!(queue(&mut setup.redis, "k").await.len(), 0, "it was handed over");
@@ -182,13 +181,12 @@ async fn a_grant_sent_into_a_subscription_that_breaks_is_told_after_the_reconnec
     release(guard).await;
 }
 
-// A look at the state of a connection waited for a mutex, and the holder of the mutex for the end
-// of the look.
+// A status call waited for a mutex, whose holder waited for the end of the status call.
 #[test]
 fn a_status_is_told_however_often_it_is_asked_for_while_connections_break() {
     const CUTS: usize = 10;
     let (tell, told) = mpsc::channel();
-    // Of threads that block each other, none could end the test.
+    // If threads block each other, none of them could end the test.
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         runtime.block_on(async {
@@ -205,7 +203,7 @@ fn a_status_is_told_however_often_it_is_asked_for_while_connections_break() {
             });
             for _ in 0..CUTS {
                 setup.proxy.cut_all().await;
-                // It is answered on new connections.
+                // The request is served on new connections.
                 release(held(&locks, "k", LONG).await).await;
                 connected(&locks).await;
             }

@@ -1,4 +1,4 @@
-//! A subscription that stands, but with another server than the one the scripts run on.
+//! A working subscription to another server than the scripts run on.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -14,8 +14,8 @@ use crate::common::{
     soon,
 };
 
-/// An address that leads to one server and later to another, as a name or a balancer does after a
-/// failover. Connections that stand stay where they are.
+/// An address that leads to one server and later to another, like a host name or a balancer after a
+/// failover. Established connections are not affected.
 struct Switch {
     address: SocketAddr,
     target: Arc<Mutex<SocketAddr>>,
@@ -48,8 +48,8 @@ impl Switch {
     }
 }
 
-/// A node whose commands go to the server of `setup` and whose subscription went elsewhere when it
-/// broke.
+/// A node whose commands go to the server of `setup` and whose subscription went elsewhere after a
+/// break.
 async fn torn(setup: &mut Setup, switch: &Switch, elsewhere: &RedisServer) -> Locks {
     switch.turn(setup.server.address());
     let config = deadpool_redis::Config::from_url(setup.server.url());
@@ -113,7 +113,7 @@ async fn a_pool_and_a_url_of_two_servers_are_refused_at_connect() {
     let error = refused.expect_err("a hand-over could not be told");
     assert_eq!(error.kind(), LockErrorKind::InvalidOption, "{error}");
     assert!(error.to_string().contains("different servers"), "{error}");
-    // Another address, behind a proxy, and another database of the same server are no other server.
+    // Another address, behind a proxy, or another database is still the same server.
     for url in [setup.proxy.url(), format!("{}3", setup.server.url())] {
         soon("a connection", Locks::builder().from_pool(pool.clone(), url))
             .await

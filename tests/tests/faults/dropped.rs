@@ -1,4 +1,4 @@
-//! Guards that are dropped where the runtime is busy, or stands still.
+//! Guards dropped while the runtime is busy or blocked.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::common::{SOON, connect};
 
-/// Keeps the thread for so long, as work between two awaits does.
+/// Keeps the thread busy for `time`, like work between two awaits.
 fn works(time: Duration) {
     let started = std::time::Instant::now();
     while started.elapsed() < time {
@@ -18,7 +18,7 @@ fn works(time: Duration) {
     }
 }
 
-// H1: with 64 of them on their way at once, 15 000 holds were without an owner after 5 s.
+// H1: with 64 of them in flight at once, 15 000 holds were without an owner after 5 s.
 #[tokio::test]
 async fn a_busy_thread_leaves_fewer_holds_without_an_owner_than_twice_its_tasks() {
     const TASKS: usize = 300;
@@ -50,7 +50,7 @@ async fn a_busy_thread_leaves_fewer_holds_without_an_owner_than_twice_its_tasks(
     eventually("all are released", SOON, async || locks.status().releasing == 0).await;
 }
 
-/// Whether another process has this lock before a thread ends that stands still.
+/// Whether another process gets this lock before a blocked thread ends.
 fn is_handed_over(url: &str, key: &str, then: impl FnOnce() + Send + 'static) -> bool {
     let (url, key) = (url.to_owned(), key.to_owned());
     let theirs = std::thread::spawn(move || {
@@ -77,7 +77,7 @@ async fn a_guard_that_is_dropped_while_its_runtime_stands_still_is_released() {
     let server = RedisServer::start();
     let locks = connect(&server.url()).await;
     let guard = locks.lock("key").await.expect("free");
-    // Nothing is on its way, and nothing of this runtime runs from here on.
+    // Nothing is in flight, and nothing of this runtime runs from here on.
     assert!(is_handed_over(&server.url(), "key", move || drop(guard)));
 }
 
@@ -92,7 +92,7 @@ async fn a_wait_that_is_dropped_while_its_runtime_stands_still_leaves() {
     eventually("it waits", SOON, waits).await;
     let then = move || {
         drop(waiting);
-        // Its leave is before this on the server's way only if it went out at once.
+        // Its leave is ahead of this request only if it was sent at once.
         drop(guard);
     };
     assert!(is_handed_over(&server.url(), "key", then));

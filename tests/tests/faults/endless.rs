@@ -1,4 +1,4 @@
-//! Doors that another program made last for ever (PERSIST): they get an end again.
+//! Lock keys that another program made persistent (PERSIST): they get an expiry again.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
 //! Connections cut after every single byte of a request and of a reply: the same outcome, or an
-//! error that says that the outcome is not known, and never a second hold.
+//! error that reports an unknown outcome, and never a second hold.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,12 +11,12 @@ use lockcore::{LockErrorKind, Locks};
 use crate::common::{LONG, SOON, held, holder, queue, release, soon};
 use crate::script::runs;
 
-/// The number of places to cut, above the length of any frame here. The proxy counts round, so each
-/// of a frame's bytes is one of them.
+/// The number of cut offsets, above the length of any frame here. The proxy takes the offset modulo
+/// the length, so each byte of a frame is covered.
 const PLACES: usize = 512;
-/// The number of places in a reply: most are short.
+/// The number of cut offsets in a reply: most replies are short.
 const REPLY_PLACES: usize = 64;
-/// The number of nodes whose connections are cut at once.
+/// How many nodes have their connections cut at once.
 const LANES: usize = 32;
 
 /// The length of a request on the wire.
@@ -26,7 +26,7 @@ fn length(request: &Request) -> usize {
     header(request.args().len()) + request.args().iter().map(arg).sum::<usize>()
 }
 
-/// Matches these requests, and remembers the length of the longest.
+/// Matches these requests, and records the maximum length.
 fn measured(
     runs: impl Fn(&Request) -> bool + Send + 'static,
     longest: &Arc<AtomicUsize>,
@@ -41,13 +41,13 @@ fn measured(
     }
 }
 
-/// Matches the release of a lock without waiters: its script, or the command without one.
+/// Matches the release of a lock without waiters: the script, or the command.
 fn releases() -> impl Fn(&Request) -> bool + Send + 'static {
     let script = runs("unlock");
     move |request| request.compares() || script(request)
 }
 
-/// A node with a proxy of its own: each cut costs it a moment, so many take turns at once.
+/// A node with its own proxy: each cut delays it for a moment, so many take turns at once.
 struct Lane {
     proxy: Proxy,
     locks: Locks,
@@ -60,7 +60,7 @@ impl Lane {
         let locks = &self.locks;
         let redis = &mut self.redis;
         let key = format!("k{place}");
-        // Once more: a name that shares its place in the table of free ones may have been busy.
+        // Once more: a name that shares its index in the table of free names may have been busy.
         release(held(locks, &key, LONG).await).await;
         let cut = arm(&self.proxy);
         let lock = soon("the lock", locks.key(&key).lease(LONG).lock()).await;
@@ -90,15 +90,15 @@ impl Lane {
     }
 }
 
-/// The ways in which free locks are acquired.
+/// How free locks are acquired.
 #[derive(Clone, Copy)]
 enum By {
-    /// The user has no right to a transaction.
+    /// By script: the user has no right to a transaction.
     Script,
     Transaction,
 }
 
-/// Cuts at every place, each in one of the lanes.
+/// Cuts at every offset, each in one of the lanes.
 async fn at_every_place(by: By, places: usize, cut: impl AsyncFn(&mut Lane, usize)) {
     let server = match by {
         By::Script => RedisServer::options().arg("user", "default on nopass +@all ~* &* -multi"),
@@ -110,7 +110,8 @@ async fn at_every_place(by: By, places: usize, cut: impl AsyncFn(&mut Lane, usiz
         let cut = &cut;
         async move {
             let proxy = Proxy::start(server.address());
-            // So many connections are cut at once that some are away for longer than a request.
+            // So many connections are cut at once that some are away for longer than a request
+            // timeout.
             let builder = Locks::builder().store_wait(SOON);
             let locks = soon("a connection", builder.connect(proxy.url())).await.expect("accepted");
             release(held(&locks, &format!("first {first}"), LONG).await).await; // by the script

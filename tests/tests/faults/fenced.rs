@@ -1,4 +1,4 @@
-//! Requests on a connection that was replaced: they have run by then, or never will.
+//! Requests on a replaced connection: they have run by then, or never will.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use redis::cmd;
 use crate::common::{LONG, SOON, Setup, connected, held, nothing_left, setup, soon};
 use crate::script::runs;
 
-/// The ids of the clients for commands in a server's list whose lines have this text.
+/// The ids of the command connections in a server's list with this text in their lines.
 async fn ids(redis: &mut Raw, text: &str) -> Vec<u64> {
     let clients: String = redis.ask(cmd("CLIENT").arg("LIST").arg("TYPE").arg("normal")).await;
     let ours = clients.lines().filter(|line| line.contains(text));
@@ -18,8 +18,8 @@ async fn ids(redis: &mut Raw, text: &str) -> Vec<u64> {
     ours.map(|line| id(line).expect("each has an id")).collect()
 }
 
-/// Has a release hang on its way until its connection is replaced. Says whether the server still
-/// has the old connection then, and lets the release go on.
+/// Delays a release in flight until its connection is replaced. Returns whether the server still
+/// has the old connection then, and lets the release pass.
 async fn hangs(setup: &mut Setup, url: &str) -> bool {
     let builder = Locks::builder().namespace("shop").request_timeout(Duration::from_secs(1));
     let locks = soon("a connection", builder.connect(url)).await.expect("accepted");
@@ -29,7 +29,7 @@ async fn hangs(setup: &mut Setup, url: &str) -> bool {
     let late = setup.proxy.hold_request(runs("unlock"));
     let releasing = tokio::spawn(guard.release());
     soon("the release", late.struck()).await;
-    // The PING behind it is not answered, either.
+    // The PING behind it has no reply either.
     eventually("another connection", SOON, async || {
         let now = ids(&mut setup.redis, "name=lockcore:").await;
         locks.status().is_connected() && now.iter().any(|id| *id != old)

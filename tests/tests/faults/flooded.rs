@@ -1,5 +1,5 @@
-//! A subscription that is flooded with unasked messages, and one so slow that the server
-//! cuts it.
+//! A subscription that is flooded with unrequested messages, and a subscription so slow that the
+//! server closes it.
 
 use lock_tests::{Connections, Flow, Proxy, Raw, RedisServer, eventually};
 
@@ -7,7 +7,7 @@ use crate::common::{
     LONG, SOON, channel, connect, granted, held, listens, queue_has, queued, release, setup, soon,
 };
 
-/// Publishes so many messages on a node's channel.
+/// Publishes `count` messages on a node's channel.
 async fn flood(redis: &mut Raw, node: &str, count: usize, message: &str) {
     let channel = channel(node);
     for _ in 0..count / 1_000 {
@@ -52,7 +52,7 @@ async fn a_subscriber_too_slow_for_the_server_is_cut_off_and_gets_its_grant_all_
     let noise = "x".repeat(256 * 1024);
     let publisher = &channel;
     let redis = &mut redis;
-    // The flood is more than sockets hold: it ends when the server has cut the subscription off.
+    // The flood exceeds the socket buffers: it ends when the server has closed the subscription.
     eventually("the server has cut it off", SOON, async || {
         redis.publish(publisher, &noise).await == 0
     })

@@ -1,4 +1,4 @@
-//! Scripts that the server forgets (SCRIPT FLUSH).
+//! Scripts dropped by the server (SCRIPT FLUSH).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,8 +63,8 @@ async fn scripts_flushed_again_and_again_under_load_are_noticed_by_nobody() {
     nothing_left(&mut setup.redis, "other").await;
 }
 
-/// Returns a hold that its node was told of by a message. A touch tells of it, too, but that answer
-/// stays on the way.
+/// Returns a hold that its node learned of by a message. A touch reports it, too, but that reply
+/// stays in flight.
 async fn told_late_of_the_hold(setup: &mut Setup, locks: &Locks) -> (Fault, LockGuard) {
     let near = setup.direct().await;
     let before = held(&near, "k", LONG).await;
@@ -84,7 +84,7 @@ async fn a_late_reply_that_tells_of_a_hold_does_not_end_it_before_its_release_on
     let locks = setup.through().await;
     let (touch, guard) = told_late_of_the_hold(&mut setup, &locks).await;
     let member = holder(&mut setup.redis, "k").await;
-    // The release has to be sent a second time, with its source: all else could overtake it.
+    // The release must be sent a second time, with its source: everything else could overtake it.
     setup.redis.flush_scripts().await;
     let leave = Script::named("leave");
     setup.redis.ask::<()>(cmd("SCRIPT").arg("LOAD").arg(leave.source())).await;
@@ -98,7 +98,7 @@ async fn a_late_reply_that_tells_of_a_hold_does_not_end_it_before_its_release_on
     .await;
     touch.release();
     soon("the release", forgotten.struck()).await;
-    // The time for an event that must not happen: longer can only find more.
+    // The time for an event that must not happen: a longer wait can only find more.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(holder(&mut setup.redis, "k").await, member, "something else gave it back");
     forgotten.release();
@@ -111,7 +111,7 @@ async fn a_late_reply_that_tells_of_a_dropped_hold_sends_no_leave_past_its_relea
     let locks = setup.through().await;
     let (touch, guard) = told_late_of_the_hold(&mut setup, &locks).await;
     let member = holder(&mut setup.redis, "k").await;
-    // The release has to be sent a second time, with its source; a leave that was sent later would
+    // The release must be sent a second time, with its source; a leave that was sent later would
     // run at once.
     setup.redis.flush_scripts().await;
     setup.redis.ask::<()>(cmd("CONFIG").arg("RESETSTAT")).await;
@@ -128,7 +128,7 @@ async fn a_late_reply_that_tells_of_a_dropped_hold_sends_no_leave_past_its_relea
     setup.redis.ask::<()>(cmd("SCRIPT").arg("LOAD").arg(leave.source())).await;
     touch.release();
     soon("the release", forgotten.struck()).await;
-    // The time for an event that must not happen: longer can only find more.
+    // The time for an event that must not happen: a longer wait can only find more.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(holder(&mut setup.redis, "k").await, member, "a leave has overtaken it");
     forgotten.release();

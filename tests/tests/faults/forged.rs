@@ -1,4 +1,4 @@
-//! Messages on a node's channel that the scripts did not send.
+//! Messages on a node's channel that no script has sent.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ async fn messages_that_name_nobody_who_waits_grant_nothing() {
         format!("p 1 {number} 0"),
         format!("p 9 {unknown} 30000"),
         format!("p 9 {member} 30000"),
-        // The form of a grant in the dialect of Redisson.
+        // The form of a grant in Redisson's layout.
         String::new(),
         "g".to_owned(),
         "hello".to_owned(),
@@ -55,7 +55,7 @@ async fn messages_that_name_nobody_who_waits_grant_nothing() {
     for message in &messages {
         assert_eq!(setup.redis.publish(&channel(&node), message).await, 1, "{message}");
     }
-    // Messages are read in order: the true one comes last, and the guard has its token.
+    // Messages are read in order: the genuine message comes last, and the guard has its token.
     assert!(!waiting.is_finished());
     let before = guard.fencing_token();
     release(guard).await;

@@ -1,4 +1,4 @@
-//! Free locks, which take no script: the events that may be in the way of a grant.
+//! Free locks, acquired without a script: events that may interfere with a grant.
 
 use lock_tests::acl::set_user;
 use lock_tests::{COUNTER, CommandStats, Raw, RedisServer, door_key};
@@ -26,7 +26,7 @@ async fn a_free_lock_is_acquired_without_a_script_unless_it_was_busy_when_last_a
     release(guard).await;
     release(soon("the grant", waiting).await.expect("no panic").expect("granted")).await;
 
-    // The other found it busy.
+    // The other node found it busy.
     for expected in [(0, 1), (1, 0)] {
         let before = CommandStats::read(redis).await;
         let guard = held(&other, "k", LONG).await;
@@ -110,8 +110,7 @@ async fn without_the_right_to_a_transaction_a_free_lock_takes_a_script() {
     }
 }
 
-// The commands of a transaction whose `MULTI` is refused run by themselves. Without `EXEC`, none
-// does.
+// The commands of a transaction run individually if `MULTI` is refused. Without `EXEC`, none runs.
 #[tokio::test]
 async fn a_lock_is_granted_once_after_the_right_to_a_transaction_was_taken_away() {
     let server = RedisServer::start();
@@ -134,7 +133,7 @@ async fn a_lock_is_granted_once_after_the_right_to_a_transaction_was_taken_away(
     }
 }
 
-/// The command by which the server can delete a key that has a value.
+/// The server's command that deletes a key with a given value.
 async fn comparison(redis: &mut Raw) -> Option<&'static str> {
     for name in ["delifeq", "delex"] {
         let known: Vec<Option<Vec<redis::Value>>> =
@@ -146,7 +145,7 @@ async fn comparison(redis: &mut Raw) -> Option<&'static str> {
     None
 }
 
-/// The numbers of deletions that compare, and of scripts, since `before`.
+/// The numbers of comparing deletions, and of scripts, since `before`.
 async fn released(redis: &mut Raw, before: &CommandStats) -> (u64, u64) {
     let ran = CommandStats::read(redis).await.since(before);
     let compared = ran.calls("delifeq") + ran.calls("delex");
@@ -168,21 +167,21 @@ async fn a_lock_for_which_nobody_waits_is_released_without_a_script_where_the_se
     assert_eq!(released(redis, &before).await, without_a_script);
     nothing_left(redis, "k").await;
 
-    // One waits: the script hands over.
+    // With a waiter, the script hands off.
     let guard = held(&locks, "k", LONG).await;
     let waiting = queued(&other, "k", LONG, redis).await;
     let before = CommandStats::read(redis).await;
     release(guard).await;
     let granted = soon("the grant", waiting).await.expect("no panic").expect("granted");
     assert_eq!(released(redis, &before).await, (without_a_script.0, 1));
-    // Its own acquire found it busy: the script is asked at once.
+    // Its own acquire found the lock busy: the script is used at once.
     let before = CommandStats::read(redis).await;
     release(granted).await;
     assert_eq!(released(redis, &before).await, (0, 1));
     nothing_left(redis, "k").await;
 }
 
-/// On one worker, nothing would read the answer after which the script is sent.
+/// On a single worker, nothing would read the reply that must arrive before the script is sent.
 #[tokio::test]
 async fn on_a_runtime_with_one_worker_a_lock_is_released_by_its_script() {
     let mut setup = setup().await;

@@ -1,4 +1,4 @@
-//! Connections that stay open and carry nothing: every call ends within its own bound.
+//! Connections that stay open but carry nothing: every call ends within its own bound.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::common::{LONG, SOON, held, queued, setup, soon};
 const REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
 /// The default.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time that a busy machine may add to a bound.
+/// How much a busy machine may add to a bound.
 const SLACK: Duration = Duration::from_secs(2);
 
 async fn impatient(proxy: &Proxy) -> Locks {
@@ -39,8 +39,8 @@ async fn every_call_on_a_half_open_connection_ends_within_its_bound() {
     let guard = held(&locks, "held", LONG).await;
     setup.proxy.freeze(Connections::All, Flow::Both).await;
     let wait = Duration::from_secs(1);
-    // One round on the connection that has just gone silent, one while it is being replaced. A
-    // request then waits for a connection, and may wait for an answer on it.
+    // A round on the connection that has just gone silent, and a round while it is being replaced.
+    // A request then waits for a connection, and may wait for a reply on it.
     for _ in 0..2 {
         tokio::join!(
             fails("try_lock", REQUEST_TIMEOUT, locks.try_lock("try")),
@@ -118,7 +118,7 @@ async fn the_deadline_of_a_guard_lies_before_the_end_of_its_lease() {
     };
     let guard = held(&near, "k", LONG).await;
     check(&guard, &mut setup.redis).await;
-    // The lock is handed over, by a message that comes late: its lease began when it was sent.
+    // The lock is handed off by a message that arrives late: its lease began when it was sent.
     let waiting = queued(&far, "k", LONG, &mut setup.redis).await;
     setup.proxy.freeze(Connections::All, Flow::Replies).await;
     crate::common::release(guard).await;
@@ -137,7 +137,7 @@ async fn a_wait_without_limit_ends_when_nothing_has_succeeded_for_fifteen_second
     let in_queue = queued(&far, "k", Duration::from_secs(1), &mut setup.redis).await;
     setup.proxy.freeze(Connections::All, Flow::Both).await;
     let frozen = Instant::now();
-    // One attempt has its place and one has never reached the server.
+    // One attempt has its position and one has never reached the server.
     let asking = tokio::spawn(far.key("k").lease(Duration::from_secs(1)).lock());
     for (waiting, what) in [(in_queue, "in the queue"), (asking, "asking")] {
         let ended = tokio::time::timeout(SOON + SOON, waiting).await.expect(what);

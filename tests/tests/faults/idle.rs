@@ -1,4 +1,4 @@
-//! Connections for commands that die while nothing is on them, and requests that are only slow.
+//! Command connections that die while idle, and requests that are only slow.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use lockcore::{LockErrorKind, Locks};
 use crate::common::{LONG, SOON, connected, held, setup, soon};
 use crate::script::Script;
 
-/// The time after the last request on a connection, long before a heartbeat looks at it.
+/// The time after the last request on a connection, long before the next heartbeat.
 const QUIET: Duration = Duration::from_millis(50);
 
-// One thread: it sees every connection that the server has closed before it sends the next request.
+// A single thread: it notices every closed connection before it sends the next request.
 #[tokio::test]
 async fn what_is_asked_after_an_idle_connection_was_killed_goes_out_once_on_the_next_one() {
     let mut setup = setup().await;
     let locks = setup.direct().await;
-    // The server knows these scripts, too, from then on.
+    // From then on the server has these scripts as well.
     soon("a look", locks.inspect("k")).await.expect("an answer");
     soon("an order", locks.force_release("k")).await.expect("an answer");
     for name in ["release", "ping", "inspect", "force_release"] {
@@ -72,7 +72,7 @@ async fn a_request_that_is_answered_late_breaks_no_connection_whose_ping_is_answ
     tokio::time::sleep(patience * 3 / 2).await; // a PING without an answer would break it meanwhile
     assert!(locks.status().is_connected());
     assert_eq!(setup.proxy.accepted(), accepted, "the connections of the beginning");
-    // A connection that stays silent is given up.
+    // A connection that stays silent is abandoned.
     setup.proxy.freeze(Connections::Commands, Flow::Replies).await;
     soon("its time", locks.inspect("k")).await.expect_err("nothing was answered");
     eventually("a new connection", SOON, async || setup.proxy.accepted() > accepted).await;

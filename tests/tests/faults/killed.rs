@@ -1,5 +1,5 @@
-//! Processes killed with SIGKILL: their holds and their places. On each server a tool subscribes to
-//! everything, which must not hide a death.
+//! Processes killed with SIGKILL: their holds and their positions. On each server a tool subscribes
+//! to everything, which must not hide a death.
 
 use std::time::Duration;
 
@@ -71,7 +71,8 @@ async fn all_waiters_of_a_killed_process_are_passed_over_in_one_hand_over() {
     listens(&mut setup.redis, child.node(), 0).await;
     release(guard).await;
     let guard = timeout(AT_ONCE, granted(next)).await.expect("all dead are passed over");
-    // The members stand aside, because a connection that blips keeps its place, but not for long.
+    // The members are set aside because an interrupted connection keeps its position, but not for
+    // long.
     assert_eq!(queue(&mut setup.redis, "k").await, Vec::<String>::new());
     let aside = passed_key("k", child.node());
     assert_eq!(setup.redis.scores(&aside).await.len(), DEAD);
@@ -79,8 +80,8 @@ async fn all_waiters_of_a_killed_process_are_passed_over_in_one_hand_over() {
     release(guard).await;
 }
 
-/// The times from the end of the lease before to the grant of each of these locks, which this node
-/// has by now, in µs; the least first.
+/// The times from the end of the previous lease to the grant of each of these locks, which this
+/// node has by now, in µs; the least first.
 async fn granted_after(ends: &[(String, i64)], grants: &Grants, node: &str) -> Vec<i64> {
     let mut after = Vec::new();
     for (key, end_us) in ends {
@@ -90,15 +91,15 @@ async fn granted_after(ends: &[(String, i64)], grants: &Grants, node: &str) -> V
     after
 }
 
-/// Checks that no lease is cut short, and that as a rule a busy machine grants as quickly as an
-/// idle one.
+/// Checks that no lease is cut short, and that usually a busy machine grants as quickly as an idle
+/// one.
 fn is_in_time(after: &[i64]) {
     // The server rounds to milliseconds.
     assert!(after[0] >= -2_000, "granted {after:?} us after the leases had ended");
     assert!(after[after.len() / 2] <= 100_000, "granted {after:?} us after the leases had ended");
 }
 
-/// The end of the lease of each of these locks, by the server's clock, µs, without renewals.
+/// When the lease of each of these locks ends without renewals, by the server's clock, µs.
 async fn ends_of(keys: &[String], redis: &mut Raw) -> Vec<(String, i64)> {
     let mut ends = Vec::new();
     for key in keys {
@@ -125,7 +126,7 @@ async fn the_lock_of_a_killed_holder_goes_to_the_next_within_100_ms_of_the_end_o
     for key in keys() {
         child.lock(&key, &key, SHORT).await;
         first.push(child.granted(&key).await);
-        // The waiter has a lease of its own that says nothing about the holder's.
+        // The lease of the waiter says nothing about the holder's lease.
         waiting.push(queued(&locks, &key, LONG, &mut setup.redis).await);
     }
     child.kill();

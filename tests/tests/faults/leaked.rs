@@ -1,4 +1,4 @@
-//! Locks that were leaked on purpose: requests of the same node do not release them.
+//! Locks leaked on purpose: requests of the same node do not release them.
 
 use lock_tests::eventually;
 use tokio::time::Instant;
@@ -12,7 +12,7 @@ async fn a_leaked_lock_stays_held_until_its_lease_ends_whichever_caller_asks_for
     let guard = held(&locks, "k", SHORT + SHORT).await;
     let member = holder(&mut setup.redis, "k").await;
     let end = guard.leak();
-    // Each reply tells this node that it holds the lock.
+    // Each reply reports that this node holds the lock.
     for _ in 0..3 {
         assert!(soon("an answer", locks.try_lock("k")).await.expect("an answer").is_none());
     }

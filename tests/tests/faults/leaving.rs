@@ -1,5 +1,5 @@
-//! Holds and places that the server refuses to release for a lasting reason: they are released once
-//! the reason is gone.
+//! Holds and positions that the server refuses to release for a lasting reason: they are released
+//! once the reason is gone.
 
 use lock_tests::{CommandStats, Raw, eventually, queue_key};
 use lockcore::{LockErrorKind, Locks};
@@ -7,10 +7,11 @@ use redis::cmd;
 
 use crate::common::{LONG, SOON, Setup, held, queue, queued, release, setup};
 
-/// The number of failed requests after which a node has certainly not given up at the first.
+/// The number of failed requests after which a node has certainly not given up at the first
+/// failure.
 const SEVERAL: u64 = 3;
 
-/// The number of commands that the server refused for this reason.
+/// How many commands the server refused for this reason.
 async fn refused(redis: &mut Raw, reason: &str) -> u64 {
     let errors = redis.info("errorstats").await;
     let counted = errors.lines().find_map(|line| {

@@ -1,4 +1,4 @@
-//! Replies that are lost after their script has run, and requests that arrive too late.
+//! Replies lost after their script has run, and requests that arrive too late.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ async fn an_acquire_whose_reply_is_lost_has_the_same_grant_when_it_is_repeated()
     assert!(granted_to.is_some(), "the script has run");
     setup.proxy.accept();
     let guard = granted(waiting).await;
-    // The token of a lock stands nowhere: a client that asks again gets a new one.
+    // The token of a lock is stored nowhere: a client that repeats its request gets a new token.
     assert!(guard.fencing_token().get() > told);
     assert_eq!(holder(&mut setup.redis, "k").await, granted_to);
     assert_eq!(queue(&mut setup.redis, "k").await, Vec::<String>::new(), "nor does it wait");
@@ -78,7 +78,7 @@ async fn a_grant_told_only_in_a_lost_reply_is_told_again() {
     let mut setup = setup().await;
     let locks = setup.through().await;
     let guard = held(&locks, "k", LONG).await;
-    // The waiter is of the same node: only the release's reply tells of its grant.
+    // The waiter is of the same node: only the release's reply reports its grant.
     let waiting = queued(&locks, "k", LONG, &mut setup.redis).await;
     let fault = setup.proxy.lose_reply(runs("unlock"));
     setup.proxy.refuse().await;
@@ -230,7 +230,7 @@ async fn an_acquire_that_arrives_after_its_attempt_was_dropped_is_not_granted() 
     let before = CommandStats::read(&mut late.redis).await.calls("evalsha");
     late.fault.release();
     let redis = &mut late.redis;
-    // The first copy of its leave runs after it, which was sent on the same connection.
+    // The first copy of its leave runs after it, because it was sent on the same connection.
     eventually("the late acquire runs", SOON, async || {
         CommandStats::read(redis).await.calls("evalsha") > before
     })

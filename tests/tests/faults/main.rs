@@ -1,4 +1,5 @@
-//! Faults: processes that die or freeze, connections that break, servers that go, refuse or lie.
+//! Faults: processes that die or freeze, broken connections, and servers that go away, refuse or
+//! send wrong replies.
 
 mod access;
 mod away;

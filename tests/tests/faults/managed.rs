@@ -1,4 +1,4 @@
-//! Servers of a provider: commands are switched off, and proxies stand before them.
+//! Managed servers: a provider disables commands, and puts proxies in front.
 
 use lock_tests::{RedisOptions, RedisServer};
 use lockcore::{LockErrorKind, Locks};
@@ -7,7 +7,7 @@ use redis::cmd;
 use crate::common::soon;
 use crate::refused::refused;
 
-/// Starts a server that does not know these commands.
+/// Starts a server without these commands.
 fn server_without(commands: &[&str]) -> RedisServer {
     let without = |options: RedisOptions, command: &&str| {
         options.arg("rename-command", &format!("{command} switched-off-{command}"))
@@ -15,7 +15,7 @@ fn server_without(commands: &[&str]) -> RedisServer {
     commands.iter().fold(RedisServer::options(), without).start()
 }
 
-/// Acquires, queues, hands over, tries, inspects and releases.
+/// Acquires, queues, hands off, tries, inspects and releases.
 async fn everything_works(server: &RedisServer) {
     let connect = async || soon("accepted", Locks::connect(server.url())).await.expect("accepted");
     let one = connect().await;
@@ -38,9 +38,9 @@ async fn everything_works(server: &RedisServer) {
 async fn commands_that_services_switch_off_are_not_needed() {
     for missing in [
         &["CONFIG", "ACL", "DEBUG", "MONITOR", "SAVE", "BGSAVE", "SHUTDOWN", "REPLICAOF"][..],
-        // Without these, the node cannot name its connections or end them.
+        // Without these, the node can neither name its connections nor close them.
         &["CONFIG", "ACL", "CLIENT"],
-        // Scripts are then sent whole at their first use.
+        // Scripts are then sent with their source at their first use.
         &["CONFIG", "SCRIPT"],
     ] {
         everything_works(&server_without(missing)).await;

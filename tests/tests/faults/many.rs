@@ -1,4 +1,4 @@
-//! One node with very many attempts on one lock at once.
+//! A node with very many simultaneous attempts on one lock.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use tokio::task::coop::unconstrained;
 use crate::common::{LONG, SOON, held, queue, queue_has, setup, soon};
 
 // With all acquires at once, they waited for each other at the server until requests timed out
-// there. The repeated ones then had to be looked for in the queue, which takes the longer the
-// longer it is.
+// there. The server then had to search the queue for repeated requests, which takes longer in a
+// longer queue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn three_thousand_who_ask_at_once_are_sent_in_portions_and_queue_in_their_order() {
     const COUNT: usize = 3_000;
@@ -20,16 +20,16 @@ async fn three_thousand_who_ask_at_once_are_sent_in_portions_and_queue_in_their_
     let mut setup = setup().await;
     let other = setup.direct().await;
     let _guard = held(&other, "k", LONG).await;
-    // Requests without an answer do not time out while the proxy is frozen.
+    // Requests do not time out while the proxy is frozen.
     let builder = Locks::builder().request_timeout(Duration::from_secs(60));
     let locks = soon("a connection", builder.connect(setup.proxy.url())).await.expect("it stands");
-    // From now on it knows that the lock is busy, and asks the script at once.
+    // From now on the node knows that the lock is busy, and uses the script at once.
     soon("an answer", locks.try_lock("k")).await.expect("an answer");
     let before = CommandStats::read(&mut setup.redis).await;
     setup.proxy.freeze(Connections::Commands, Flow::Replies).await;
 
     let attempts = (0..COUNT).map(|_| locks.key("k").queue_limit(COUNT as u32).lock());
-    // All attempts begin in one turn of one task, which would otherwise end in the midst.
+    // All attempts begin in one poll of one task, which would otherwise yield in between.
     let waiting = tokio::spawn(unconstrained(join_all(attempts)));
     eventually("all wait", SOON, async || locks.status().waiting == COUNT).await;
     queue_has(&mut setup.redis, "k", AT_ONCE).await;
@@ -37,7 +37,7 @@ async fn three_thousand_who_ask_at_once_are_sent_in_portions_and_queue_in_their_
     queue_has(&mut setup.redis, "k", COUNT).await;
 
     let ran = CommandStats::read(&mut setup.redis).await.since(&before);
-    // Up to 64 in one command, and none is asked for twice.
+    // Up to 64 in a command, and no request is sent twice.
     let portions = COUNT.div_ceil(64) as u64..=COUNT as u64 / 16;
     assert!(portions.contains(&ran.calls("zadd")) && ran.calls("zrank") == 0, "{ran:?}");
     let number = |member: &String| -> u64 {

@@ -1,4 +1,4 @@
-//! A server whose memory is full: it grants no new lock, but holds and waiters go on.
+//! A server with full memory: it grants no new lock, but holds and waiters continue.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ async fn a_full_memory_refuses_new_locks_by_name_while_holds_and_waiters_go_on()
     let first_deadline = guard.deadline();
     eventually("it is renewed", SOON, async || guard.deadline() > first_deadline + SHORT).await;
     let redis = &mut setup.redis;
-    // A touch, every 0.8 s of such a lease, sets 15 s.
+    // A touch, every 0.8 s for such a lease, sets 15 s.
     eventually("time passes", SOON, async || redis.pttl(&patience).await < 14_500).await;
     eventually("the waiter is touched", SOON, async || redis.pttl(&patience).await > 14_700).await;
     drop(dropped);

@@ -1,4 +1,4 @@
-//! A move to another server, as `docs/deploy.md` says it.
+//! A move to another server, as described in `docs/deploy.md`.
 
 use lock_tests::{Front, eventually};
 use lockcore::HoldState;
@@ -19,7 +19,7 @@ async fn by_the_steps_of_a_move_no_hold_and_no_place_is_lost() {
     // 2. The name leads to the new one; the processes stay.
     name.leads_to(new.address());
     release(held(&locks, "free", LONG).await).await;
-    // 3. The old one hands over.
+    // 3. The old one hands off.
     let mut failover = cmd("FAILOVER");
     failover.arg("TO").arg("127.0.0.1").arg(new.port());
     at_old.ask::<()>(&failover).await;

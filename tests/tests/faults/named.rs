@@ -1,4 +1,4 @@
-//! The owner of a connection, as an operator sees it on the server.
+//! The owner of a connection, as seen by an operator on the server.
 
 use lock_tests::acl::set_user;
 use lock_tests::{Log, Raw, RedisServer, eventually};
@@ -8,13 +8,13 @@ use tracing::Level;
 
 use crate::common::{LONG, SOON, connected, granted, held, queued, release, setup, soon};
 
-/// The number of lines of CLIENT LIST that hold a word.
+/// How many lines of CLIENT LIST contain a word.
 async fn clients_with(redis: &mut Raw, word: &str) -> usize {
     let list: String = redis.ask(cmd("CLIENT").arg("LIST")).await;
     list.lines().filter(|line| line.split(' ').any(|field| field == word)).count()
 }
 
-/// The field with the name of a node with this label: its process and itself stand behind that.
+/// The name field of a node with this label, followed by its process and node id.
 fn named(label: &str, locks: &Locks) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("Linux");
     format!("name=lockcore:{label}{}:{}:{}", host.trim(), std::process::id(), locks.node())
@@ -39,7 +39,7 @@ async fn the_connections_of_a_node_have_its_names_and_ours_also_when_they_were_r
     connected(&locks).await;
 }
 
-/// The greeting that sets the name also sets the protocol: it has to be the spoken one.
+/// The greeting that sets the name also sets the protocol, which must be the protocol in use.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_url_may_choose_the_newer_protocol() {
     let mut setup = setup().await;
@@ -48,7 +48,7 @@ async fn a_url_may_choose_the_newer_protocol() {
     let far = far.expect("accepted");
     let near = setup.direct().await;
     assert_eq!(clients_with(&mut setup.redis, "resp=3").await, {
-        // The list does not tell before 7.0.
+        // Before 7.0 the list does not contain it.
         if setup.server.version() >= (7, 0) { 2 } else { 0 }
     });
     assert_eq!(clients_with(&mut setup.redis, &named("far:", &far)).await, 2);

@@ -1,5 +1,4 @@
-//! The name of the holder, which a request asks for as it is queued: its price does not grow with
-//! the queue.
+//! The holder's name, requested when an attempt is queued: the cost does not grow with the queue.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use tracing_subscriber::layer::{Context, SubscriberExt as _};
 
 use crate::common::{LONG, SOON, held, release, soon};
 
-/// The number of spans that were told a holder.
+/// The number of spans with a recorded holder.
 #[derive(Clone, Default)]
 struct Named(Arc<AtomicUsize>);
 
@@ -32,7 +31,7 @@ impl Visit for Named {
     }
 }
 
-/// The bytes that the server has sent.
+/// The number of bytes sent by the server.
 async fn sent(redis: &mut Raw) -> u64 {
     let info = redis.info("stats").await;
     let sent = info.lines().find_map(|line| line.strip_prefix("total_net_output_bytes:"));
@@ -41,8 +40,8 @@ async fn sent(redis: &mut Raw) -> u64 {
 
 async fn costs_the_same_at_any_length(builder: impl Fn() -> LocksBuilder) {
     let named = Named::default();
-    // Of a single subscriber tracing asks the thread that first comes to a span, which may have
-    // none.
+    // With a single subscriber, tracing consults the thread that first reaches a span, which may
+    // have none.
     let _another = Dispatch::new(tracing_subscriber::registry());
     let _here =
         tracing::subscriber::set_default(tracing_subscriber::registry().with(named.clone()));

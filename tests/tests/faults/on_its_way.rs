@@ -1,5 +1,5 @@
-//! Requests on their way when a node shuts down or a runtime that polled ends, and callers on
-//! another runtime than the node's.
+//! Requests in flight when a node shuts down or a polling runtime ends, and callers on another
+//! runtime than the node's.
 
 use std::thread;
 use std::time::Duration;
@@ -79,7 +79,7 @@ async fn a_shutdown_waits_for_a_release_on_its_way() {
     let releasing = tokio::spawn(guard.release());
     soon("the release", late.struck()).await;
     let shutdown = tokio::spawn(async move { locks.shutdown(Duration::from_secs(1)).await });
-    // The time for an event that must not happen: longer can only find more.
+    // The time for an event that must not happen: a longer wait can only find more.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!shutdown.is_finished(), "the release has not been answered");
     late.release();

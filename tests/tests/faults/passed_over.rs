@@ -1,5 +1,4 @@
-//! Waiters whose node is not connected when their turn comes, while a tool subscribes to
-//! everything.
+//! Waiters without a connected node when their turn comes, while a tool subscribes to everything.
 
 use lock_tests::{eventually, passed_key};
 
@@ -14,7 +13,7 @@ async fn a_waiter_who_was_passed_over_keeps_its_place_and_gets_its_turn() {
     let guard = held(&near, "k", LONG).await;
     let passed = queued(&far, "k", LONG, &mut setup.redis).await;
     let next = queued(&near, "k", LONG, &mut setup.redis).await;
-    // Another lease: it is in no run with the one before.
+    // Another lease: it is not in a batch with the previous waiter.
     let last = queued(&near, "k", LONG * 2, &mut setup.redis).await;
     let places = queue(&mut setup.redis, "k").await;
     setup.proxy.refuse().await;
@@ -23,7 +22,7 @@ async fn a_waiter_who_was_passed_over_keeps_its_place_and_gets_its_turn() {
     release(guard).await;
     let guard = granted(next).await;
 
-    // The passed over member is out of the way of the others.
+    // The skipped member is out of the way of the others.
     assert_eq!(queue(&mut setup.redis, "k").await, places[2..]);
     let aside = passed_key("k", far.node().as_str());
     assert!((1..=15_000).contains(&setup.redis.pttl(&aside).await), "it ends");

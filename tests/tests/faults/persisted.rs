@@ -1,4 +1,4 @@
-//! A server that keeps its data (AOF), shut down and started again.
+//! A persistent server (AOF), shut down and restarted.
 
 use lock_tests::{Raw, RedisServer, eventually};
 use lockcore::HoldState;
@@ -34,7 +34,7 @@ async fn a_server_restarted_with_its_data_has_every_hold_every_place_and_the_cou
     assert_eq!(holder(&mut redis, "k").await, held_by);
     assert_eq!(queue(&mut redis, "k").await, places);
     assert_eq!(counter(&mut redis).await, last);
-    // The lease did not stand still while the server was down, and nothing has renewed it.
+    // The lease continued while the server was down, and nothing has renewed it.
     assert!(redis.hold("k").await.expect("it holds").1 <= left);
 
     eventually("connected again", SOON, async || {

@@ -1,4 +1,4 @@
-//! Connections from a `deadpool_redis` configuration or pool that the user has.
+//! Connections from an existing `deadpool_redis` configuration or pool.
 
 use deadpool_redis::{Config, PoolConfig, Runtime};
 use lockcore::{LockErrorKind, Locks};
@@ -40,7 +40,7 @@ async fn the_slots_of_a_pool_stay_free_for_its_owner() {
     drop(mine);
     assert_eq!(taken(), (1, 1));
 
-    // A connection that broke is replaced by the pool's manager, again without a slot.
+    // The pool's manager replaces a broken connection, again without a slot.
     setup.proxy.cut_all().await;
     connected(&locks).await;
     release(held(&locks, "k", LONG).await).await;

@@ -1,4 +1,4 @@
-//! Servers that cannot be reached, or will not or cannot carry locks: an error in time that names
+//! Servers that cannot be reached, or cannot or will not store locks: an error in time that names
 //! the reason.
 
 use std::error::Error;
@@ -28,7 +28,8 @@ fn shown(error: &LockError) -> String {
     text
 }
 
-/// Checks that connecting fails as `kind` within the three seconds it promises, saying `words`.
+/// Checks that connecting fails as `kind` within the promised three seconds, with `words` in the
+/// error.
 pub(crate) async fn refused(url: &str, kind: LockErrorKind, words: &[&str]) {
     let start = Instant::now();
     let error = soon("an answer", Locks::connect(url)).await.expect_err("it cannot be used");
@@ -95,7 +96,7 @@ async fn a_part_of_a_url_that_is_not_followed_is_refused_in_every_kind_of_url() 
     }
 }
 
-// P6: the error named the form of one server.
+// P6: the error showed the URL form of a single server.
 #[tokio::test]
 async fn a_bad_part_of_a_url_of_sentinels_is_answered_with_their_form() {
     for url in [
@@ -107,7 +108,8 @@ async fn a_bad_part_of_a_url_of_sentinels_is_answered_with_their_form() {
     }
 }
 
-/// A server that takes no client: it says so, before or after the first request, and hangs up.
+/// A server that accepts no client: it sends a message, before or after the first request, and
+/// hangs up.
 async fn says_and_hangs_up(said: &'static str, reads: bool) -> (String, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -123,7 +125,7 @@ async fn says_and_hangs_up(said: &'static str, reads: bool) -> (String, JoinHand
     (format!("redis://:{PASSWORD}@{address}/"), serving)
 }
 
-// B8: TLS was blamed for it, or the words were lost, as the race went.
+// B8: the error blamed TLS, or the message was lost, depending on the race.
 #[tokio::test]
 async fn a_server_that_takes_no_client_is_told_in_its_words_and_tls_is_not_blamed() {
     let server = RedisServer::start();
@@ -155,7 +157,7 @@ async fn a_server_that_takes_no_client_is_told_in_its_words_and_tls_is_not_blame
             serving.abort();
         }
     }
-    // twemproxy: no word at all.
+    // twemproxy: no message at all.
     let (url, serving) = says_and_hangs_up("", true).await;
     refused(&url, LockErrorKind::Unavailable, &["sent nothing", "a proxy", "rediss://"]).await;
     serving.abort();

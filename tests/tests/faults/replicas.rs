@@ -13,7 +13,7 @@ use crate::common::{LONG, SOON, queued, soon};
 /// The timeout for a replica on a busy machine.
 const PATIENT: Duration = Duration::from_millis(1_500);
 
-/// A primary and its replica, which has all that the primary has.
+/// A primary and its replica, which has all its data.
 pub(crate) struct Pair {
     pub(crate) primary: RedisServer,
     pub(crate) replica: RedisServer,
@@ -50,7 +50,7 @@ async fn build(builder: LocksBuilder, server: &RedisServer) -> Result<Locks, Loc
     soon("a connection", builder.connect(server.url())).await
 }
 
-/// Checks that an acquire was refused for want of replicas, and that its grant is released.
+/// Checks that an acquire was refused because of too few replicas, and that its grant is released.
 async fn refused_and_given_back<T>(answer: Result<T, LockError>, words: &str, locks: &Locks) {
     let Err(error) = answer else { panic!("it was granted") };
     assert_eq!(error.kind(), LockErrorKind::Unavailable);
@@ -81,7 +81,7 @@ async fn a_guard_is_there_only_once_the_replica_has_its_hold() {
     drop(tried);
 }
 
-/// The whole run is one hold: its members wait for the replica once.
+/// The whole batch is one hold: its members wait for the replica once.
 #[tokio::test]
 async fn the_members_of_a_run_are_served_once_the_replica_has_its_hold() {
     let mut pair = pair().await;
@@ -186,7 +186,7 @@ async fn many_holds_are_renewed_together_and_stay_held() {
     let all = (0..300).map(|number| locks.key(format!("key {number}")).lease(LEASE).lock());
     let guards = soon("all guards", futures_util::future::try_join_all(all)).await.expect("free");
     let before = CommandStats::read(&mut pair.at_primary).await;
-    // Each is renewed at least three times.
+    // Each hold is renewed at least three times.
     tokio::time::sleep(2 * LEASE).await; // the measured time
     assert!(guards.iter().all(|guard| guard.state() == HoldState::Held));
     let ran = CommandStats::read(&mut pair.at_primary).await.since(&before);
@@ -194,15 +194,15 @@ async fn many_holds_are_renewed_together_and_stay_held() {
     assert!((3..300).contains(&asked), "{asked} scripts for 900 renewals");
 }
 
-/// The number of changes that the server has counted, from an answer to INFO.
+/// The number of changes counted by the server, from an INFO reply.
 fn changes(info: &str) -> u64 {
     let field = "rdb_changes_since_last_save:";
     let number = info.lines().find_map(|line| line.strip_prefix(field)).expect("it counts");
     number.parse().expect("a number")
 }
 
-/// WAIT and WAITAOF wait for the last write of their connection: a renewal that is none would be
-/// confirmed by any write before, while the grant is on another connection still.
+/// WAIT and WAITAOF wait for the last write of their connection: a renewal without a write would be
+/// confirmed by any earlier write, while the grant is still on another connection.
 #[tokio::test]
 async fn a_renewal_of_a_read_is_a_write_even_within_one_millisecond() {
     let server = RedisServer::start();

@@ -1,4 +1,4 @@
-//! A server that is killed and comes back empty on the same port.
+//! A server that is killed and restarts empty on the same port.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::common::{LONG, SOON, Waiting, connect, connected, held, queued, release, setup, soon};
 use crate::witness::Witness;
 
-/// Starts an attempt that goes in, looks around and comes out again.
+/// Starts an attempt that visits the witness once granted.
 fn visiting(waiting: Waiting, witness: Arc<Witness>) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move {
         let guard = waiting.await.expect("no panic").expect("the lock in the end");
@@ -37,7 +37,7 @@ async fn waiters_of_a_server_restarted_empty_all_get_the_lock_one_at_a_time_with
         visits.push(visiting(waiting, Arc::clone(&witness)));
     }
     server.kill();
-    // No lock on one server survives a restart without the last writes: the holder stops first.
+    // No lock on a single server survives a restart without the last writes: the holder stops
     // first.
     drop(visit);
     drop(guard);
@@ -100,12 +100,12 @@ async fn holds_that_a_restarted_server_forgot_are_lost_when_the_connection_is_ne
     }
     server.kill();
     server.restart();
-    // Nothing else would ask for a third of the lease.
+    // Otherwise no request is sent for a third of the lease.
     let all_lost = async || guards.iter().all(|guard| guard.is_lost());
     eventually("all are lost", Duration::from_secs(6), all_lost).await;
 }
 
-// The clock of a server may be behind its tokens: set back, or that of a primary which took over.
+// The clock of a server may be behind its tokens: set back, or the clock of a promoted primary.
 #[tokio::test]
 async fn a_token_ahead_of_the_clock_is_remembered_when_the_counter_is_lost() {
     const AHEAD_US: u64 = 60_000_000;

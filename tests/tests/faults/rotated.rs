@@ -12,7 +12,7 @@ use redis::cmd;
 
 use crate::common::{SOON, granted, release, soon};
 
-/// The password of a provider, as a program would have it: another task replaces it.
+/// The password of a provider, as in a program: another task replaces it.
 #[derive(Clone)]
 struct Password(Arc<Mutex<String>>);
 
@@ -76,10 +76,10 @@ async fn a_password_is_replaced_while_a_lock_is_held_and_waited_for() {
     queued(&near, "k", 1).await;
 
     set_user(&mut redis, &[">two", "<one"]).await;
-    // Connections that stand stay.
+    // Established connections stay.
     soon("an answer", near.ping()).await.expect("an answer");
     kill_connections(&mut redis).await;
-    // The server refuses the old password for as long as the provider does not know of the new one.
+    // The server refuses the old password until the provider knows the new one.
     eventually("it is refused, and says so", SOON, async || {
         let lockcore::operate::Connection::Down { reason } = near.status().commands else {
             return false;
@@ -92,7 +92,7 @@ async fn a_password_is_replaced_while_a_lock_is_held_and_waited_for() {
         near.status().is_connected() && far.status().is_connected()
     })
     .await;
-    // Long before its turn, which comes after a third of the lease of 30 s.
+    // Long before its next renewal, after a third of the lease of 30 s.
     let at_once = Duration::from_secs(5);
     eventually("renewed at once", at_once, async || guard.state() == HoldState::Held).await;
     release(guard).await;
@@ -100,7 +100,7 @@ async fn a_password_is_replaced_while_a_lock_is_held_and_waited_for() {
     assert_eq!(far.status().places_lost, 0);
 }
 
-// B7: it was Unavailable, and sent people to the network.
+// B7: the error was Unavailable, and pointed people to the network.
 #[tokio::test]
 async fn a_process_with_the_old_password_is_told_so_once_its_connections_are_gone() {
     let server = guarded();
@@ -133,7 +133,7 @@ async fn a_process_with_the_old_password_is_told_so_once_its_connections_are_gon
         assert!(error.is_outage() && !error.is_retryable(), "{error}");
         assert!(error.to_string().contains("AuthenticationFailed"), "{error}");
     }
-    // It may pass: a waiter keeps waiting.
+    // The error may be temporary: a waiter keeps waiting.
     assert!(!waits.is_finished());
     set_user(&mut redis, &[">one"]).await;
     release(granted(waits).await).await;
@@ -203,8 +203,8 @@ async fn a_primary_that_takes_over_is_spoken_to_with_the_password_of_now() {
     })
     .await;
     release(guard).await;
-    // The sentinels may take their time to turn the other replica to the new primary: one that had
-    // no processor for 2 s does nothing for 30 s.
+    // The sentinels may be slow to reconfigure the other replica: a sentinel without a processor
+    // for 2 s does nothing for 30 s.
     eventually("a replica follows", 3 * SOON, async || followers(&mut primary, 1).await > 0).await;
     // The connections that wait for a replica use it, too.
     eventually("a grant is acknowledged", SOON, async || match locks.try_lock("k").await {
@@ -237,12 +237,12 @@ async fn a_cluster_is_spoken_to_with_the_password_of_now_also_at_a_primary_that_
     }
     password.replace("two");
 
-    // New connections to a server that is known.
+    // New connections to a known server.
     kill_connections(&mut clustered.raw(0).await).await;
     let at_first = near.deadline();
     eventually("the hold is renewed", SOON, async || near.deadline() > at_first).await;
     release(near).await;
-    // The first ones to a server that was none of the primaries.
+    // The first connections to a server that was no primary before.
     clustered.server(1).kill();
     clustered.promoted(1).await;
     let at_first = far.deadline();

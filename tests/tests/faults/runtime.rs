@@ -22,7 +22,7 @@ fn a_runtime_that_ends_ends_its_waiters_and_its_holds_fall_by_their_lease() {
         let guard = held(&locks, "k", SHORT).await;
         (locks, guard, connect(&server.url()).await)
     });
-    // Futures of a node may be polled by another runtime.
+    // Another runtime may poll the futures of a node.
     let waiting = ours.spawn(other.key("k").lease(SHORT).lock());
     ours.block_on(eventually("it waits", SOON, async || other.status().waiting == 1));
     drop(theirs);
@@ -86,7 +86,7 @@ fn everything_may_be_dropped_outside_of_a_runtime() {
     theirs.block_on(async { release(held(&locks, "k", LONG).await).await });
 }
 
-/// A runtime that runs only the futures that it is blocked on.
+/// A runtime that runs only the futures it is blocked on.
 fn undriven() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime")
 }

@@ -1,4 +1,4 @@
-//! The scripts by their digests: the script that a request runs.
+//! The scripts by digest: which script a request runs.
 
 use lock_tests::Request;
 use proto::Topology;
@@ -18,7 +18,7 @@ impl Script {
         &self.0.source
     }
 
-    /// Whether the request runs it, by digest or by source.
+    /// Whether the request runs this script, by digest or by source.
     pub(crate) fn runs_in(&self, request: &Request) -> bool {
         self.runs(request.args())
     }

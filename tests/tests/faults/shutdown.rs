@@ -10,7 +10,7 @@ use crate::common::{LONG, SOON, held, queued, setup, soon};
 
 const SLACK: Duration = Duration::from_secs(1);
 
-/// Shuts a node down that holds a lock and waits for another, while its connections carry nothing.
+/// Shuts down a node that holds a lock and waits for another, while its connections carry nothing.
 async fn shut_down(timeout: Duration, request_timeout: Duration) {
     let mut setup = setup().await;
     let near = setup.direct().await;

@@ -22,7 +22,7 @@ async fn a_stopped_waiter_is_overtaken_after_its_claim_and_waits_on_when_continu
     let grants = Grants::watch(&setup.server);
     let given_us = setup.redis.time_us().await;
     release(guard).await;
-    // It is still connected, so it is its turn; its claim of 2 s is all that this costs.
+    // The waiter is still connected, so it is its turn; the only cost is its claim of 2 s.
     let guard = soon("the second", granted(second)).await;
     let late_us = grants.at("k", locks.node().as_str()).await - given_us;
     assert!((1_900_000..6_000_000).contains(&late_us), "overtaken after {late_us} us");
@@ -58,7 +58,7 @@ async fn a_stopped_holder_knows_its_loss_at_once_when_continued_and_harms_nobody
     let guard = soon("the takeover", granted(next)).await;
     assert!(file.write(guard.fencing_token().get()));
 
-    // The line is written while it is stopped, so that these are the first things it does.
+    // The line is written while the child is stopped, so that it is processed first.
     child.tell("state a");
     child.tell("release a");
     signal::resume(child.pid());
@@ -85,7 +85,7 @@ async fn a_stopped_holder_is_told_of_its_loss_when_continued() {
     assert_eq!(holder(&mut setup.redis, "k").await, None, "a late renewal does not revive it");
 }
 
-// One thread: while it is blocked, no task can run, as in a process that is stopped.
+// A single thread: while it is blocked, no task can run, as in a stopped process.
 #[tokio::test]
 async fn a_guard_knows_its_loss_by_the_clock_before_any_task_could_tell_it() {
     let setup = setup().await;

@@ -1,5 +1,5 @@
-//! One answer that goes missing on a connection that stays: without a defence, every later request
-//! gets the answer to another one.
+//! A reply that goes missing on a connection that stays open: without a defence, every later
+//! request gets the reply to another request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use crate::common::{LONG, SHORT, SOON, granted, held, queue_has, queued, release, setup, soon};
 use crate::script::runs;
 
-/// The time after the missing answer in which requests may fail.
+/// How long after the missing reply requests may fail.
 const HEALED: Duration = Duration::from_secs(5);
 
 // T5: `x` got the grant of `free2`, with its token, while another process held `x`.
@@ -24,8 +24,8 @@ async fn no_lock_gets_the_grant_of_another_one() {
     }
 }
 
-/// Swallows one answer of the acquire of a free lock, which was busy when it was last asked for and
-/// so takes a script, or was not.
+/// Swallows a reply of the acquire of a free lock: with `was_busy`, the lock was busy at the last
+/// request and so takes a script.
 async fn no_other_grant(was_busy: bool, is_struck: impl Fn(&Request) -> bool + Send + 'static) {
     let mut setup = setup().await;
     let near = setup.direct().await;
@@ -43,7 +43,7 @@ async fn no_other_grant(was_busy: bool, is_struck: impl Fn(&Request) -> bool + S
     let x = tokio::spawn(far.lock("x"));
     queue_has(&mut setup.redis, "x", 1).await;
     let second = tokio::spawn(far.lock("free2"));
-    // An attempt that got another's answer may end with an error.
+    // An attempt that received another's reply may end with an error.
     for free in [first, second] {
         match soon("an answer", free).await.expect("no panic") {
             Ok(guard) => release(guard).await,
@@ -65,7 +65,7 @@ async fn a_permit_whose_answer_went_missing_does_not_stay_behind() {
     let setup = setup().await;
     let near = setup.direct().await;
     let far = setup.through().await;
-    // The answer of an acquire that takes a lapsed hold out tells its grant in a list of holds.
+    // The reply to an acquire that removes an expired hold contains its grant in a list of holds.
     let lapsed = near.key("second").fixed_lease(SHORT).permits(1, 1);
     let lapsed = soon("a permit", lapsed).await.expect("free");
     eventually("its lease ends", SOON, async || lapsed.is_lost()).await;
@@ -74,7 +74,7 @@ async fn a_permit_whose_answer_went_missing_does_not_stay_behind() {
     let first = tokio::spawn(far.permit("first", 1));
     soon("the fault", fault.struck()).await;
     let second = tokio::spawn(far.permit("second", 1));
-    // It gets the grant of the second.
+    // It receives the grant of the second.
     let error = soon("an answer", first).await.expect("no panic").expect_err("another's grant");
     assert_eq!(error.kind(), LockErrorKind::Protocol, "{error}");
     release(soon("an answer", second).await.expect("no panic").expect("it is asked again")).await;
@@ -82,13 +82,13 @@ async fn a_permit_whose_answer_went_missing_does_not_stay_behind() {
     release(soon("the first", near.permit("first", 1)).await.expect("it was given back")).await;
 }
 
-// The answer to the release of `b` reached that of `a`: `c` had its token counted from the older
-// floor of that one, and so below the token of `b`, or equal to that of `x`.
+// The reply to the release of `b` reached the release of `a`: the token of `c` was counted from the
+// older lower bound, and so below the token of `b`, or equal to the token of `x`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_token_falls_after_a_missing_answer_to_a_release() {
     let mut setup = setup().await;
     let near = setup.direct().await;
-    // Each release asks the server.
+    // Each release sends a request to the server.
     let url = setup.proxy.url();
     let far = soon("a connection", Locks::builder().run_limit(1).connect(&url)).await;
     let far = far.expect("the server accepts us");
@@ -110,12 +110,12 @@ async fn no_token_falls_after_a_missing_answer_to_a_release() {
     assert!(tokens.is_sorted_by(|before, after| before < after), "{tokens:?}");
     releases.push(tokio::spawn(c.release()));
     for released in releases {
-        // The last of them gets no answer.
+        // The last of them gets no reply.
         let _ = soon("its end", released).await.expect("no panic");
     }
 }
 
-/// The turns of many tasks, and the time of the last one that failed.
+/// The turns of many tasks, and when the last turn failed.
 struct Traffic {
     ends: Arc<AtomicBool>,
     failed_ms: Arc<AtomicU64>,
@@ -195,7 +195,7 @@ async fn a_missing_answer_to_a_renewal_costs_no_hold() {
     let fault = setup.proxy.swallow_reply(runs("extend"));
     let guard = held(&locks, "k", Duration::from_secs(6)).await;
     soon("the fault", fault.struck()).await;
-    // The PING after the time-out gets no answer either, or the answer to another request.
+    // The PING after the timeout gets no reply either, or the reply to another request.
     eventually("the connection was replaced", SOON, async || {
         setup.proxy.accepted() > 2 && locks.status().is_connected()
     })
@@ -206,7 +206,7 @@ async fn a_missing_answer_to_a_renewal_costs_no_hold() {
     release(guard).await;
 }
 
-// Chaos: a server that was frozen while it was asked for its run counted as another server, and a
+// Chaos: a server that was frozen while its run id was queried counted as another server, and a
 // read of it did not share the token.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_does_not_tell_its_run_in_time_is_no_other_server() {
@@ -214,7 +214,7 @@ async fn a_server_that_does_not_tell_its_run_in_time_is_no_other_server() {
     let near = setup.direct().await;
     let far = setup.through().await;
     let read = soon("a read", near.read("doc")).await.expect("free");
-    // Its token is above that of the read.
+    // Its token is above the token of the read.
     release(held(&far, "other", LONG).await).await;
     let fault = setup.proxy.hold_reply(|request| request.is("INFO"));
     setup.proxy.cut_commands().await;

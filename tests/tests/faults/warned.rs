@@ -1,4 +1,4 @@
-//! Warnings, and the texts that may stand in a log.
+//! Warnings, and the texts that may be in a log.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use tracing::Level;
 
 use crate::common::{LONG, SOON, granted, held, queued, release, setup, soon};
 
-// On one thread, so that the thread's subscriber sees everything.
+// On a single thread, so that the thread's subscriber sees everything.
 #[tokio::test]
 async fn a_server_that_may_evict_locks_is_warned_of_and_used() {
     let (log, _here) = Log::listen();
@@ -34,7 +34,7 @@ async fn nothing_is_warned_of_on_a_server_that_is_as_it_should_be() {
     assert_eq!(log.warnings(), Vec::<String>::new());
 }
 
-// N6: the warnings of an outage were the last words of it in a log.
+// N6: the warnings of an outage were its last trace in a log.
 #[tokio::test]
 async fn the_end_of_an_outage_is_in_the_log_with_its_length() {
     let (log, _here) = Log::listen();
@@ -72,7 +72,7 @@ async fn a_forgotten_await_is_warned_of_once() {
     assert!(warnings[0].contains("write `.await`"), "{warnings:?}");
 }
 
-// The request held the name already, and waited for itself without a word.
+// The request already held the name, and silently waited for itself.
 #[tokio::test(start_paused = true)]
 async fn a_wait_behind_a_hold_of_its_own_process_is_warned_of_once_a_name() {
     let (log, _here) = Log::listen();
@@ -90,7 +90,7 @@ async fn a_wait_behind_a_hold_of_its_own_process_is_warned_of_once_a_name() {
     }
 }
 
-// A queue in which each has its turn is no reason, however long a wait is.
+// A queue in which each waiter has its turn is no reason, however long a wait is.
 #[tokio::test(start_paused = true)]
 async fn a_long_wait_behind_short_holds_of_its_own_process_is_not_warned_of() {
     let (log, _here) = Log::listen();
@@ -104,8 +104,8 @@ async fn a_long_wait_behind_short_holds_of_its_own_process_is_not_warned_of() {
     assert_eq!(log.warnings(), Vec::<String>::new());
 }
 
-/// The granting process makes a grant's channel from its own prefix: a process with another prefix
-/// never hears of its grants.
+/// The granting process derives a grant's channel from its own prefix: a process with another
+/// prefix never receives its grants.
 #[tokio::test]
 async fn a_process_that_is_passed_over_for_ever_is_warned_of_with_what_to_compare() {
     let (log, _here) = Log::listen();
@@ -123,7 +123,7 @@ async fn a_process_that_is_passed_over_for_ever_is_warned_of_with_what_to_compar
         release(guard).await;
         guard = granted(next).await;
     }
-    // A process that died is out of the queue by then.
+    // A dead process is out of the queue by then.
     assert!(started.elapsed() > Duration::from_secs(20), "{:?}", started.elapsed());
     let warnings = log.warnings();
     assert_eq!(warnings.len(), 1, "{warnings:?}");

@@ -1,10 +1,10 @@
-//! `Witness`: the resource that a lock protects, which notices a broken lock.
+//! `Witness`: the resource protected by a lock, which notices a broken lock.
 
 use std::sync::Mutex;
 
 use lockcore::LockGuard;
 
-/// A count of the visitors inside, and the highest token that has written.
+/// The number of visitors inside, and the highest token that has written.
 #[derive(Debug, Default)]
 pub(crate) struct Witness {
     seen: Mutex<Seen>,
@@ -21,7 +21,7 @@ struct Seen {
 pub(crate) struct Visit<'a>(&'a Witness);
 
 impl Witness {
-    /// Enters with a guard. Panics if another visitor is inside, or a higher token was.
+    /// Enters with a guard. Panics if another visitor is inside, or a higher token has been seen.
     pub(crate) fn enter(&self, guard: &LockGuard) -> Visit<'_> {
         let mut seen = self.seen.lock().expect("no panic inside");
         assert_eq!(seen.inside, 0, "two are inside at once");

@@ -1,5 +1,4 @@
-//! `appendfsync always`, on any server with WAITAOF: each way to a grant, and what may come
-//! between.
+//! `appendfsync always`, on any server with WAITAOF: each kind of grant, and what may interrupt it.
 
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use crate::common::{SOON, Setup, fsync, refused_and_given_back, setup, soon};
 
-/// Starts an attempt, which has its place in the queue when this returns.
+/// Starts an attempt; on return it has its position in the queue.
 async fn queued<T: Send + 'static>(
     setup: &mut Setup,
     waiting: impl IntoFuture<Output = T, IntoFuture: Send + 'static>,
@@ -23,7 +22,7 @@ async fn queued<T: Send + 'static>(
     waiting
 }
 
-/// Switches the append-only file off, which WAITAOF then names.
+/// Switches the append-only file off, which WAITAOF then reports.
 async fn switch_off(setup: &mut Setup) {
     setup.redis.configure("appendonly", "no").await;
 }
@@ -148,7 +147,7 @@ async fn a_downgraded_hold_is_renewed_on_the_disk_and_lets_reads_in() {
     drop((read, other));
 }
 
-/// Matches the requests of this command.
+/// Matches requests with this command.
 fn is(command: &'static str) -> impl Fn(&Request) -> bool + Send + 'static {
     move |request| request.is(command)
 }
@@ -192,7 +191,7 @@ async fn with_replicas_required_each_needs_the_write_on_its_own_disk() {
     let both = setup.node_with(fsync().require_replicas(1, timeout)).await;
     let answer = soon("an answer", both.lock("key")).await;
     refused_and_given_back(answer, &["the disks of 0 of 1 replicas"], &both).await;
-    // It acknowledges, which is enough without the disk.
+    // The replica acknowledges, which is enough without the disk.
     let one = setup.node_with(Locks::builder().require_replicas(1, timeout)).await;
     drop(soon("a guard", one.lock("key")).await.expect("granted"));
     at_replica.configure("appendonly", "yes").await;

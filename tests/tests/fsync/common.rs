@@ -1,4 +1,4 @@
-//! A server on a disk, and bounds.
+//! A server with an append-only file, and bounds.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use lockcore::{LockError, LockErrorKind, Locks, LocksBuilder};
 /// The bound of anything that happens at once, on a machine that is busy with other things.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// A server with an append-only file, a proxy before it, and a connection past the proxy.
+/// A server with an append-only file, a proxy in front, and a connection that bypasses the proxy.
 pub(crate) struct Setup {
     pub(crate) proxy: Proxy,
     pub(crate) redis: Raw,
@@ -24,7 +24,7 @@ pub(crate) async fn setup(appendfsync: &str) -> Setup {
 }
 
 impl Setup {
-    /// A node through the proxy whose grants wait for the disk.
+    /// A node behind the proxy whose grants wait for the disk.
     pub(crate) async fn node(&self) -> Locks {
         self.node_with(fsync()).await
     }

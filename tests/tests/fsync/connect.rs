@@ -48,7 +48,7 @@ async fn a_client_a_configuration_and_a_pool_of_the_user_are_refused() {
     ] {
         check(&error, LockErrorKind::InvalidOption, &words);
     }
-    // Without the option these are only not reached.
+    // Without the option the only error is that the server is unreachable.
     let error = soon("an answer", Locks::builder().connect(client())).await.expect_err("nobody");
     assert_eq!(error.kind(), LockErrorKind::Unavailable);
 }
@@ -71,7 +71,7 @@ async fn a_server_without_waitaof_is_refused_with_its_version() {
     let error = refusal(fsync(), &server.url()).await;
     match server.version() < (7, 2) {
         true => check(&error, LockErrorKind::Unsupported, &["WAITAOF", "7.2 or newer"]),
-        // It has WAITAOF, and no append-only file.
+        // The server has WAITAOF, but no append-only file.
         false => check(&error, LockErrorKind::Unsupported, &["append"]),
     }
 }
@@ -83,7 +83,7 @@ async fn a_server_that_keeps_no_append_only_file_is_refused_with_the_setting() {
     let server = server.options("always").arg("appendonly", "no").start();
     let error = refusal(fsync(), &server.url()).await;
     check(&error, LockErrorKind::Unsupported, &["WAITAOF", "set appendonly to yes"]);
-    // Without the option nobody asks for it.
+    // Without the option the append-only file is not checked.
     soon("a connection", Locks::connect(server.url())).await.expect("accepted");
 }
 

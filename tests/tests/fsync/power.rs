@@ -1,21 +1,20 @@
-//! The proof: a server that loses its power under load.
+//! The proof: a server that loses power under load.
 
 use std::time::Duration;
 
 use lock_tests::chaos::{PowerCost, PowerPlan};
 
-/// The losses in each run of the tests; `LOCK_POWER` says another number, as `scripts/test --all`
-/// and `scripts/torture` do.
+/// The number of losses in each run of the tests; `LOCK_POWER` overrides it, as `scripts/test
+/// --all` and `scripts/torture` do.
 const ROUNDS: usize = 120;
 /// The number of servers at the same time: a round is mostly the time between two losses.
 const SERVERS: usize = 8;
 
-/// Plays the losses. Some have to take away bytes that were written: otherwise nothing is proved.
-#[allow(clippy::print_stdout, reason = "scripts/torture reads the line")]
+/// Runs the losses. Some of them must remove written bytes: otherwise nothing is proved.
 async fn played(appendfsync: &'static str, fsync: bool) -> PowerCost {
     let rounds = std::env::var("LOCK_POWER").map_or(ROUNDS, |text| text.parse().expect("a number"));
     let seed = std::process::id().into();
-    // With `always` bytes are not on the disk only while the server waits for it.
+    // With `always`, bytes are not on the disk only while the server waits for it.
     let takes = match appendfsync {
         "always" => Duration::from_millis(3),
         _ => Duration::ZERO,

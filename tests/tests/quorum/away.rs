@@ -23,7 +23,7 @@ async fn a_primary_that_is_away_at_the_start_is_connected_to_later() {
     guard.release().await.expect("held");
 }
 
-/// A reason for which a primary refuses a process that starts.
+/// Why a primary refuses a starting process.
 #[derive(Debug, Clone, Copy)]
 enum Reason {
     Replica,
@@ -122,7 +122,7 @@ async fn a_primary_that_dies_costs_holders_nothing_and_waiters_a_second() {
         .await;
         three.0[primary].kill();
         let died = Instant::now();
-        // Longer than a lease: the others renew theirs.
+        // Longer than a lease: the other holds are renewed.
         tokio::time::sleep(MAX_LEASE + Duration::from_secs(1)).await;
         assert_eq!(guard.state(), HoldState::Held, "primary {primary}");
         let token = guard.fencing_token();
@@ -153,11 +153,11 @@ async fn a_release_leaves_nothing_at_any_primary() {
 
 #[test]
 fn a_runtime_that_ends_before_it_has_polled_a_task_ends_the_locks() {
-    // It runs only the futures that it is blocked on.
+    // A runtime that runs only the futures it is blocked on.
     let undriven = || Builder::new_current_thread().enable_all().build().expect("a runtime");
     let (theirs, ours) = (undriven(), undriven());
-    // None counts yet, so that locks wait for the tasks that follow the primaries. The last step of
-    // connecting starts these tasks, and nothing polls them after that.
+    // No primary counts yet, so that locks wait for the tasks that watch the primaries. The last
+    // step of connecting starts these tasks, and nothing polls them after that.
     let three = Three::start();
     let locks = theirs.block_on(three.locks());
     drop(theirs);

@@ -1,4 +1,4 @@
-//! The cost of a pair of acquire and release: commands, and round trips.
+//! The cost of an acquire and release: commands, and round trips.
 
 use std::time::Duration;
 
@@ -36,13 +36,14 @@ async fn primaries_of_a_quorum_form_no_runs_and_acquire_by_scripts_alone() {
     }
 }
 
-// Each answer comes so long after its request that all else hardly counts; less than a hop.
+// Each reply is delayed so much that everything else hardly counts, but less than the timeout per
+// primary (100 ms).
 #[tokio::test]
 async fn a_pair_of_acquire_and_release_takes_three_round_trips() {
     const TRIP: Duration = Duration::from_millis(60);
     let three = Three::begun().await;
     let relays = [0, 1, 2].map(|at| Relay::start(three.0[at].address(), TRIP));
-    // By their own addresses they are another list.
+    // With their own addresses they are another list.
     let quorum = Quorum::new(relays.iter().map(Relay::url)).max_lease(MAX_LEASE);
     let builder = Locks::builder().namespace("relayed").lease(MAX_LEASE);
     builder.clone().init_quorum(quorum.clone()).await.expect("they are new");

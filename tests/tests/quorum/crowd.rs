@@ -14,12 +14,12 @@ const PROCESSES: usize = 4;
 const TASKS: usize = 16;
 const TURNS: usize = 8;
 
-/// The label of a member of ours, `~2<node>:<number>:<lease>:w:<label>`.
+/// The label of one of our members, `~2<node>:<number>:<lease>:w:<label>`.
 fn label(member: &str) -> Option<&str> {
     member.trim_start_matches(['+', '-']).strip_prefix("~2")?.splitn(5, ':').nth(4)
 }
 
-/// The labels in the order in which the server first saw them: queued, or granted at once.
+/// The labels in the order of their first appearance on the server: queued, or granted at once.
 fn arrivals(lines: &[MonitorLine]) -> Vec<String> {
     let (queue, door) = (queue_key(KEY), door_key(KEY));
     let mut seen = HashSet::new();
@@ -35,7 +35,8 @@ fn arrivals(lines: &[MonitorLine]) -> Vec<String> {
         .collect()
 }
 
-// Four processes of sixteen tasks each: one after the other, as the first primary saw them come.
+// Four processes of sixteen tasks each: one after the other, in the order of arrival at the first
+// primary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_crowd_is_served_in_the_order_in_which_the_first_primary_saw_it() {
     let three = Three::begun().await;

@@ -6,7 +6,7 @@ use tokio::sync::Mutex;
 /// The lock of the tests, each of which loads the whole machine.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
-/// The guards that are judged at least. A slow machine needs more rounds of faults for them.
+/// The minimum number of judged guards. A slow machine needs more rounds of faults for them.
 const GUARDS: u64 = 500;
 
 async fn run(faults: &[PrimaryFault], spare: usize) -> QuorumOutcome {

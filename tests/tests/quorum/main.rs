@@ -1,5 +1,5 @@
-//! Locks by a majority of independent Redis servers: the marks of primaries, the cost of a pair,
-//! the order of a crowd, faults of one primary at a time, and zones with a cut link.
+//! Locks by a majority of independent Redis servers: the server identities of primaries, the cost
+//! of a pair, the order of a crowd, faults of a single primary, and zones with a cut link.
 
 mod away;
 mod cost;

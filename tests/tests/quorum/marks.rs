@@ -1,4 +1,4 @@
-//! The mark of a primary: which list it belongs to, and since when it has forgotten nothing.
+//! The server identity of a primary: its list, and its data age.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ async fn mark(server: &RedisServer) -> Option<String> {
     Raw::connect(&server.url()).await.ask(redis::cmd("GET").arg("lockcore:quorum")).await
 }
 
-/// The counter of tokens of the epoch that began at this time.
+/// The token counter of the epoch that began at this time.
 fn counter(written_us: &str) -> String {
     format!("lockcore:quorum:tokens:{written_us}")
 }
 
-/// The counter of tokens of the epoch that a server is in.
+/// The token counter of a server's current epoch.
 async fn present_counter(server: &RedisServer) -> String {
     let mark = mark(server).await.expect("marked");
     let (written_us, _) = mark.split_once(' ').expect("the time stands first");
@@ -144,9 +144,10 @@ async fn a_process_with_an_old_list_marks_no_server_that_was_emptied() {
     let _: redis::Value = Raw::connect(&three.0[0].url()).await.ask(&redis::cmd("FLUSHALL")).await;
     let stray = Locks::builder().lease(MAX_LEASE).connect(old_list.clone()).await;
     assert_eq!(mark(&three.0[0]).await, None, "it claims the emptied server");
-    // It has one contradiction of three: no majority, but it may mark nothing, and so use nothing.
+    // The list is contradicted by one server of three: no majority, but it may write no identity,
+    // and so use nothing.
     assert_eq!(stray.expect_err("refused").kind(), LockErrorKind::InvalidOption);
-    // With the mark that it once left on the third one, it is so still.
+    // With the identity that it once wrote to the third server, it is refused as well.
     let agreed = format!(
         "2 {} {}",
         MAX_LEASE.as_millis(),
@@ -160,7 +161,7 @@ async fn a_process_with_an_old_list_marks_no_server_that_was_emptied() {
         redis.ask(redis::cmd("SET").arg(count).arg(1_700_000_000_000_000_u64)).await;
     assert!(Locks::builder().lease(MAX_LEASE).connect(old_list).await.is_err());
     assert_eq!(mark(&three.0[0]).await, None, "it claims the emptied server");
-    // Those of the right list mark it, as before.
+    // The nodes of the right list write the identity, as before.
     drop(three.locks().await);
     assert!(mark(&three.0[0]).await.is_some());
     drop(locks);
@@ -185,7 +186,7 @@ async fn a_primary_that_was_emptied_or_restarted_counts_after_the_longest_lease_
         let mut three = Three::begun().await;
         let locks = three.locks().await;
         locks.lock("k").await.expect("free").release().await.expect("held");
-        // All that is left are 0 and 1.
+        // Only primaries 0 and 1 are left.
         three.0[2].kill();
         if loss == "its run" {
             three.0[1].kill();
@@ -205,7 +206,7 @@ async fn a_primary_that_was_emptied_or_restarted_counts_after_the_longest_lease_
     }
 }
 
-/// The next token of a server is above this one.
+/// Makes the next token of a server higher than this one.
 async fn count_from(server: &RedisServer, token: u64) {
     eventually("it is marked", SOON, async || mark(server).await.is_some()).await;
     let counter = present_counter(server).await;
@@ -221,7 +222,7 @@ async fn a_token_is_above_those_that_an_emptied_primary_has_forgotten() {
     let later = |ms: u64| now_us + ms * 1_000;
     // As by a clock that is ahead, by less than the longest lease.
     count_from(&three.0[0], later(2_600)).await;
-    // The third primary sees none of its tokens.
+    // The third primary never sees its tokens.
     three.0[2].kill();
     let guard = one.key("k").fixed_lease(MAX_LEASE).lock().await.expect("free");
     let forgotten = guard.fencing_token();
@@ -232,7 +233,7 @@ async fn a_token_is_above_those_that_an_emptied_primary_has_forgotten() {
     three.0[1].kill();
     three.0[1].restart();
     three.0[2].restart();
-    // Others have got tokens at these two since, by clocks that are behind.
+    // Others have received tokens at these two since, by clocks that are behind.
     count_from(&three.0[1], later(2_200)).await;
     count_from(&three.0[2], later(2_400)).await;
     let guard =
@@ -247,7 +248,7 @@ async fn a_restart_that_keeps_the_mark_is_known_to_a_process_that_comes_later() 
     three.locks().await.lock("k").await.expect("free").release().await.expect("held");
     three.0[2].kill();
     let kept = mark(&three.0[1]).await.expect("marked");
-    // As one that was written a minute ago.
+    // As if it was written a minute ago.
     let (written_us, rest) = kept.split_once(' ').expect("the time stands first");
     let written_us = written_us.parse::<u64>().expect("µs") - 60_000_000;
     let (kept, counter) = (format!("{written_us} {rest}"), counter(&written_us.to_string()));

@@ -1,4 +1,4 @@
-//! `Three`: three servers that are the primaries of a quorum.
+//! `Three`: three servers, the primaries of a quorum.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ pub(crate) const MAX_LEASE: Duration = Duration::from_secs(3);
 pub(crate) struct Three(pub(crate) [RedisServer; 3]);
 
 impl Three {
-    /// Servers that no process has used.
+    /// Servers unused by any process.
     pub(crate) fn start() -> Self {
         Self([(); 3].map(|()| RedisServer::start()))
     }
 
-    /// The same, which count at once.
+    /// The same servers, which count at once.
     pub(crate) async fn begun() -> Self {
         let three = Self::start();
         Locks::builder().lease(MAX_LEASE).init_quorum(three.quorum()).await.expect("they are new");

@@ -1,4 +1,4 @@
-//! `Relay`: a way to a server on which each answer arrives a fixed time after its request.
+//! `Relay`: a relay to a server where each reply arrives a fixed time after its request.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -47,7 +47,7 @@ impl Drop for Relay {
     }
 }
 
-/// Passes all that comes on, so much later.
+/// Passes everything on after a delay.
 async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, later: Duration) {
     let (sender, mut parts) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
     tokio::spawn(async move {

@@ -1,5 +1,5 @@
-//! A link between two zones that stays cut, under a load that goes on: each zone reaches a
-//! majority, and is served.
+//! A link between two zones that stays cut under continuous load: each zone reaches a majority, and
+//! is served.
 
 use std::time::Duration;
 
@@ -14,16 +14,16 @@ use crate::primaries::{MAX_LEASE, Three};
 /// The lock of the tests, each of which loads the whole machine.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 
-/// The time for which the load goes on.
+/// How long the load lasts.
 const LOAD: Duration = Duration::from_secs(4);
 /// The longest wait of a request; far above the turns of all others.
 const WAIT: Duration = Duration::from_secs(25);
 const HOLD: Duration = Duration::from_millis(100);
 
-/// The primary that a zone does not reach.
+/// The unreachable primary of each zone.
 const ZONES: [Option<usize>; 3] = [Some(2), None, Some(0)];
 
-/// The guards of each zone, which has so many tasks. Nobody is refused.
+/// The number of guards in each zone with this many tasks. Nobody is refused.
 async fn served(tasks: [usize; 3]) -> [usize; 3] {
     let _alone = ONE_AT_A_TIME.lock().await;
     let servers = Three::start();

@@ -1,5 +1,5 @@
-//! An application's record whose key is also the name of a lock: found by outsiders in this
-//! project, which gave it a lease and so deleted it.
+//! An application record whose key is also the name of a lock: found by outsiders in this project,
+//! which gave the record a lease and so deleted it.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ async fn a_record_of_an_application_and_a_lock_of_its_name_know_nothing_of_each_
     let short = || locks.key(USER).lease(Duration::from_millis(200));
     let guard = short().try_lock().await.expect("an answer").expect("free");
     assert!(!locks.inspect(USER).await.expect("an inspection").holders.is_empty());
-    // The time is longer than the lease: it is renewed.
+    // Longer than the lease: it is renewed.
     tokio::time::sleep(Duration::from_millis(400)).await;
     guard.release().await.expect("held until now");
     let leaked = short().lock().await.expect("free").leak();
@@ -60,13 +60,13 @@ async fn a_record_of_an_application_survives_every_call_on_a_lock_of_its_name_be
     is_refused(short().wait(Duration::from_secs(10)).lock().await);
     is_refused(locks.force_release(USER).await);
     is_refused(locks.inspect(USER).await);
-    // The time is longer than the lease that it was given.
+    // Longer than the lease that the record was given.
     tokio::time::sleep(Duration::from_millis(400)).await;
     locks.shutdown(Duration::from_secs(5)).await;
     assert_eq!((setup.redis.hash(USER).await, setup.redis.pttl(USER).await), before);
     assert_eq!(setup.redis.keys("*").await, [USER]);
 
-    // In a namespace the same name is a lock of its own.
+    // In a namespace the same name is a separate lock.
     let builder = Locks::builder().namespace("shop").redisson_peers(true);
     let shop = builder.connect(&url).await.expect("connected");
     let guard = shop.try_lock(USER).await.expect("no error").expect("free");
@@ -74,7 +74,7 @@ async fn a_record_of_an_application_survives_every_call_on_a_lock_of_its_name_be
     assert_eq!(setup.redis.hash(USER).await, before.0);
 }
 
-// The node's connection is not out of step, only one of its locks is another program's.
+// The node's connection is not desynchronised: only one of its locks belongs to another program.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewals_and_touches_at_another_program_s_key_cost_no_connection() {
     for peers in [false, true] {

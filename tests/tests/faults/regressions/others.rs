@@ -7,8 +7,8 @@ use lockcore::HoldState;
 
 use crate::common::{SOON, counter, granted, queue, queue_has, release, setup, soon};
 
-// node-redlock #369: a lock whose time was already over was handed out as held. etcd, PR 11408:
-// after a wait, the lease was not looked at again.
+// node-redlock #369: a lock whose time was already over was returned as held. etcd, PR 11408: after
+// a wait, the lease was not checked again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_acquire_whose_answer_comes_after_its_lease_hands_out_no_dead_hold() {
     const LEASE: Duration = Duration::from_millis(400);
@@ -27,7 +27,7 @@ async fn an_acquire_whose_answer_comes_after_its_lease_hands_out_no_dead_hold() 
     release(guard).await;
 }
 
-// node-redlock #369: the renewal went on when the section was over.
+// node-redlock #369: the renewal continued after the section.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_section_s_lock_is_neither_held_nor_renewed_after_it() {
     let mut setup = setup().await;
@@ -51,7 +51,7 @@ async fn a_script_that_runs_twice_counts_once() {
     let first = tokio::spawn(locks.lock("k"));
     soon("the repetition", repeated.struck()).await;
     queue_has(&mut setup.redis, "k", 1).await;
-    // Another process's: it is in no run with the first.
+    // From another process: it is not in a batch with the first.
     let second = tokio::spawn(setup.direct().await.lock("k"));
     queue_has(&mut setup.redis, "k", 2).await;
 

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 
 use crate::common::{LONG, SOON, granted, held, queue_has, queued, release, setup, soon};
 
-// Redisson #1104: each waiter that gave up moved the time-outs of all others further into the
+// Redisson #1104: each waiter that gave up moved the timeouts of all others further into the
 // future.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn those_who_give_up_do_not_move_the_deadlines_of_others() {
@@ -66,7 +66,7 @@ async fn a_storm_of_waits_that_end_leaves_a_lock_that_can_be_had() {
     queue_has(&mut setup.redis, "k", 0).await;
 }
 
-// Redisson #3004: waiters that were alive were thought dead, dropped, and waited for ever.
+// Redisson #3004: live waiters were considered dead, dropped, and waited for ever.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_keeps_its_place_however_long_the_hold_before_it_lasts() {
     let store = MemoryStore::new();
@@ -79,7 +79,7 @@ async fn a_waiter_keeps_its_place_however_long_the_hold_before_it_lasts() {
     let one = tokio::spawn(first.lock("k"));
     tokio::time::sleep(Duration::from_millis(1)).await;
     let two = tokio::spawn(second.lock("k"));
-    // An hour passes in no time: 240 times the patience for a silent waiter.
+    // An hour passes in no time: 240 times the liveness deadline of a silent waiter.
     tokio::time::sleep(Duration::from_secs(3_600)).await;
     assert_eq!(holder.inspect("k").await.expect("an inspection").waiters.len(), 2);
     assert_eq!(first.status().places_lost + second.status().places_lost, 0);
@@ -90,7 +90,7 @@ async fn a_waiter_keeps_its_place_however_long_the_hold_before_it_lasts() {
     two.await.expect("no panic").expect("then the second").release().await.expect("held until now");
 }
 
-// Redisson #2515, #3194, #3712, #3714: after a reconnect nothing was renewed any more, also not
+// Redisson #2515, #3194, #3712, #3714: after a reconnect nothing was renewed any more, not even
 // when the same lock was acquired again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewal_goes_on_after_a_reconnect_and_for_a_lock_that_is_taken_again() {
