@@ -1,12 +1,12 @@
-//! The four plots of `docs/performance.md`: how long a hand-off takes, the order of turns, the
-//! cost of a long queue, and the cost of a locked HTTP request.
+//! The four plots of `docs/performance.md`: how long a hand-off takes, the order of turns, the cost
+//! of a long queue, and the cost of a locked HTTP request.
 
 use crate::page::number;
 use crate::peer::PEERS;
 use crate::plot::{Bar, Plot, WIDTH};
 use crate::summary::Summary;
 
-/// The file of each plot, and its text; plots of workloads that were not run are left out.
+/// The file of each plot, and its text; plots of skipped workloads are left out.
 pub(crate) fn charts(summary: &Summary) -> Vec<(&'static str, String)> {
     let charts = [
         ("hand-off.svg", hand_off(summary)),
@@ -31,7 +31,7 @@ pub(crate) fn name(id: &str, title: &str) -> String {
     }
 }
 
-/// One bar for each lock that has the value, with the text of `figure`.
+/// A bar for each lock with the value, with the text of `figure`.
 pub(crate) fn bars(
     summary: &Summary,
     workload: &str,
@@ -113,7 +113,7 @@ fn queue(summary: &Summary) -> Option<String> {
     let top = 76.0;
     let bottom = 316.0;
     let x = |waiters: f64| left + (right - left) * waiters.log10() / 5.0;
-    // The axis goes from 0.01 to 100 ms.
+    // The axis ranges from 0.01 to 100 ms.
     let y = |ms: f64| bottom - (bottom - top) * (ms.log10() + 2.0) / 4.0;
     for ms in [0.01, 0.1, 1.0, 10.0, 100.0] {
         plot.line((left, y(ms)), (right, y(ms)));
@@ -145,7 +145,7 @@ fn queue(summary: &Summary) -> Option<String> {
             number(ms, if ms < 10.0 { 2 } else { 0 })
         );
         let class = if is_ours { "text\" font-weight=\"600" } else { "text" };
-        // Above its last point, where no other curve runs.
+        // Above its last point, where no other curve is.
         let is_short = waiters < 10_000.0;
         let (at, anchor) = if is_short { (-14.0, "middle") } else { (4.0, "start") };
         let shift = if is_short { 0.0 } else { 10.0 };
@@ -184,7 +184,7 @@ fn http(summary: &Summary) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// The plots of the documentation: `scripts/bench --draw` draws them anew.
+    /// Compares the plots with the documentation: `scripts/bench --draw` redraws them.
     #[test]
     fn the_plots_of_the_documentation_are_drawn_from_the_figures_beside_them() {
         let summary = include_str!("../../../docs/performance/measured.json");

@@ -1,4 +1,4 @@
-//! The clock that all processes of the machine share, ns.
+//! The machine-wide clock, ns.
 
 use rustix::time::{ClockId, clock_gettime};
 

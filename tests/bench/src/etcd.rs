@@ -1,4 +1,4 @@
-//! `Etcd`: an etcd of one node, the run's own, on free loopback ports.
+//! `Etcd`: a single-node etcd started for the run, on free loopback ports.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -13,7 +13,7 @@ use crate::ready::until_ready;
 #[derive(Debug)]
 pub(crate) struct Etcd {
     child: Child,
-    /// The leash, which is `None` only while the server is being stopped.
+    /// The leash; `None` only while the server is being stopped.
     leash: Option<Leash>,
     port: Port,
     _peers: Port,
@@ -21,8 +21,8 @@ pub(crate) struct Etcd {
 }
 
 impl Etcd {
-    /// Starts the program, which is the one word of the command, with its defaults: it writes each
-    /// change to the disk before it answers.
+    /// Starts the program, the only word of the command, with its defaults: it writes each change
+    /// to the disk before it responds.
     pub(crate) fn start(command: &[String]) -> Result<Self, String> {
         let [program] = command else { return Err("no program".to_owned()) };
         let (port, peers) = (Port::free(), Port::free());

@@ -1,5 +1,4 @@
-//! `Fleet`: the running programs of one lock, and the values that one repetition with them
-//! measures.
+//! `Fleet`: the running programs of a lock, and the values measured by a repetition.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,33 +14,33 @@ use crate::servers::Servers;
 use crate::turns::Turns;
 use crate::workload::{Kind, Workload};
 
-/// The time before the count begins, so that all processes are at work by then.
+/// The delay before counting begins, so that all processes are at work by then.
 const RAMP: Duration = Duration::from_millis(100);
-/// The time after which a task that asked for a held lock waits for certain.
+/// When a task that requested a held lock certainly waits.
 const SETTLED: Duration = Duration::from_millis(10);
-/// The same with 1 ms each way.
+/// The same with 1 ms latency each way.
 const SETTLED_DELAYED: Duration = Duration::from_millis(25);
-/// The longest time to wait for a lock that a storm may have left taken.
+/// The longest wait for a lock that a storm may have left held.
 const FREE: Duration = Duration::from_secs(5);
 /// The bound of everything that is done at once.
 const ANSWER: Duration = Duration::from_secs(60);
-/// The patience of a task that comes last in a long queue, and leaves.
+/// The wait limit of a task that comes last in a long queue, and leaves.
 const PATIENCE_MS: u64 = 250;
-/// The number of hand-overs, enqueues and leaves of one repetition with a long queue.
+/// The number of hand-offs, enqueues and leaves in a repetition with a long queue.
 const DEEP: usize = 20;
-/// The number of floods of one repetition.
+/// The number of floods in a repetition.
 const FLOODS: usize = 10;
-/// The longest time for which one repetition measures hand-offs.
+/// How long a repetition measures hand-offs at most.
 const LONGEST: Duration = Duration::from_secs(4);
 
-/// The size of one repetition.
+/// The size of a repetition.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub(crate) repetitions: usize,
     pub(crate) window: Duration,
     pub(crate) hand_offs: usize,
-    /// The time for which held locks are observed: a lease, in which some locks renew twice and
-    /// some three times.
+    /// How long held locks are observed: a lease, in which some locks renew twice and some three
+    /// times.
     pub(crate) holding: Duration,
 }
 
@@ -59,7 +58,7 @@ impl Fleet {
         address: &str,
     ) -> Result<Self, String> {
         let count = match workload.kind {
-            // One more process finds out how soon the lock is free after a storm.
+            // Another process measures how soon the lock is free after a storm.
             Kind::Turns { processes, patience_us, .. } => processes + usize::from(patience_us > 0),
             Kind::HandOff => 2,
             Kind::Depth(_) | Kind::Flood(_) => 3,
@@ -75,12 +74,12 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// The name that the programs give themselves.
+    /// The name reported by the programs.
     pub(crate) fn name(&self) -> &str {
         self.programs[0].name()
     }
 
-    /// Runs one repetition.
+    /// Runs a repetition.
     pub(crate) fn sample(
         &mut self,
         workload: &Workload,
@@ -174,7 +173,7 @@ impl Fleet {
         Ok(sample)
     }
 
-    /// The time after which a process that took no part has the lock; `FREE` if it has not by then.
+    /// When an uninvolved process gets the lock; `FREE` if it has not by then.
     fn free_ms(&mut self, key: &str) -> Result<f64, String> {
         let Some(program) = self.programs.last_mut() else { return Err("no program".to_owned()) };
         program.tell(&format!("take name=after key={key} patience_ms={}", FREE.as_millis()))?;
@@ -204,7 +203,7 @@ impl Fleet {
         let mut times = Vec::new();
         let began = std::time::Instant::now();
         let mut number = 0;
-        // A lock that polls takes a hundred times as long: a smaller number shows enough of it.
+        // A polling lock takes a hundred times as long: fewer hand-offs show enough of it.
         while number < plan.hand_offs && (number < 20 || began.elapsed() < LONGEST) {
             number += 1;
             to.tell(&format!("take name={number} key={key}"))?;
@@ -233,8 +232,8 @@ impl Fleet {
         let key = new_key();
         one.tell(&format!("take name=0 key={key}"))?;
         one.taken("0", ANSWER)?;
-        // The hand-overs go in turns: each is to reach the other process. Each task waits for
-        // certain before the next one asks.
+        // The hand-offs alternate, so that each reaches the other process. Each task certainly
+        // waits before the next request.
         let mut asked = redis.scripts();
         for number in 1..=DEEP {
             let to = if number % 2 == 0 { &mut *one } else { &mut *other };
@@ -278,7 +277,7 @@ impl Fleet {
         Ok(sample)
     }
 
-    /// The hand-overs from a program that cancels its waits for so many locks of another right
+    /// The hand-offs of a program that cancels its waits for `waits` other locks immediately
     /// before.
     fn flood(&mut self, waits: usize, servers: &mut Servers) -> Result<Sample, String> {
         let peer = self.peer;
@@ -343,7 +342,7 @@ impl Fleet {
     }
 }
 
-/// Waits for the next script, which is on its way, and a little more; returns the time spent in
+/// Waits for the next script, which is in flight, and a little longer; returns the time spent in
 /// scripts since `before`, µs.
 fn after_script(redis: &mut Redis, before: &mut (f64, f64)) -> f64 {
     let deadline = Instant::now() + Duration::from_secs(5);
@@ -355,7 +354,8 @@ fn after_script(redis: &mut Redis, before: &mut (f64, f64)) -> f64 {
     before.1 - earlier.1
 }
 
-/// A key of no other repetition: a late request of a cancelled wait must not meet the next lock's.
+/// A key unused by other repetitions: a late request of a cancelled wait must not affect the next
+/// lock.
 fn new_key() -> String {
     static MADE: AtomicU64 = AtomicU64::new(0);
     format!("bench:{}", MADE.fetch_add(1, Ordering::Relaxed))

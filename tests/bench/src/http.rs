@@ -1,4 +1,4 @@
-//! HTTP clients that send the next request when the last one is answered.
+//! HTTP clients that send the next request after the last response.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use crate::servers::Servers;
 use crate::turns::{Turn, Turns};
 
 const RAMP: Duration = Duration::from_millis(100);
-/// The distance between the keys of two connections: they ask for other keys, until they meet after
-/// so many requests.
+/// The distance between the keys of two connections: they use different keys, until they meet after
+/// that many requests.
 const STRIDE: usize = 8_191;
 
-/// Measures one repetition with the server that this program is.
+/// Measures a repetition with this program as server.
 pub(crate) fn sample(
     program: &Program,
     connections: usize,
@@ -29,7 +29,7 @@ pub(crate) fn sample(
     let until = from + window.as_nanos() as u64;
     let before = (program.cpu_us(), servers.redis.cpu_us());
     let clients = all(program.name().to_owned(), connections, keys, until);
-    // The driver's own load: one thread, as a load generator has.
+    // The driver's own load: a single thread, like a load generator.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let requests = runtime.map_err(|error| error.to_string())?.block_on(clients)?;
     let total = requests.len() as f64;
@@ -87,7 +87,7 @@ async fn client(
     Ok(turns)
 }
 
-/// Reads one answer whole; anything but a success is an error.
+/// Reads a whole response; anything but success is an error.
 async fn answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> std::io::Result<()> {
     buffer.clear();
     loop {

@@ -1,27 +1,26 @@
-//! The file of keys of a workload, and the way of its tasks through it.
+//! The key file of a workload, and how its tasks walk through it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::workload::Keys;
 
-/// The length of the sequence: a run does not come round to its beginning in step with another
-/// task.
+/// The length of the sequence: a task does not return to its beginning in step with another task.
 const SEQUENCE: usize = 65_536;
 
 #[derive(Debug)]
 pub(crate) struct KeyFile {
     pub(crate) path: PathBuf,
-    /// The distance between the first keys of two tasks that follow each other.
+    /// The distance between the first keys of two consecutive tasks.
     pub(crate) stride: usize,
-    /// The distance that a task goes each turn.
+    /// How far a task advances each turn.
     pub(crate) step: usize,
-    /// The lock that each line names.
+    /// The lock named by each line.
     locks: Vec<usize>,
 }
 
 impl KeyFile {
-    /// Writes the file for so many tasks; the locks are `<prefix>:0` and so on.
+    /// Writes the file for `tasks` tasks; the locks are `<prefix>:0` and so on.
     pub(crate) fn write(
         path: &Path,
         prefix: &str,
@@ -30,7 +29,7 @@ impl KeyFile {
     ) -> Result<Self, String> {
         let (stride, step, locks) = match keys {
             Keys::Own => (1, 0, (0..tasks).collect()),
-            // Of names that another task comes to long after.
+            // Of names that another task reaches much later.
             Keys::Fresh => (SEQUENCE / tasks.max(1), 1, (0..SEQUENCE).collect()),
             Keys::One => (0, 0, vec![0]),
             Keys::Shared(count) => (8_191, 1, sequence(&vec![1.0; count])),
@@ -50,7 +49,7 @@ impl KeyFile {
     }
 }
 
-/// Draws numbers with these chances, the same in every run.
+/// Draws numbers with these probabilities, the same in every run.
 fn sequence(chances: &[f64]) -> Vec<usize> {
     let sum: f64 = chances.iter().sum();
     let sums: Vec<f64> = chances

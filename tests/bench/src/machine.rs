@@ -2,11 +2,10 @@
 
 use std::fs;
 
-/// The number of running programs a core, before the run begins, above which the figures are those
-/// of a busy machine.
+/// The number of running programs per core before the run that marks a busy machine.
 const BUSY: f64 = 0.5;
 
-/// The number of programs that run or want to, averaged over a minute.
+/// The number of running or runnable programs, averaged over a minute.
 pub(crate) fn load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(f64::NAN)
@@ -26,7 +25,7 @@ pub(crate) fn processor() -> String {
     model.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, model)| model.to_owned())
 }
 
-/// The name and the release of the kernel.
+/// The kernel name and release.
 pub(crate) fn system() -> String {
     let text = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     format!("Linux {}", text.trim())

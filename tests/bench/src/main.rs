@@ -115,7 +115,7 @@ fn run(options: &Options) -> Result<(), String> {
     Page::new(&results).write(&options.page)
 }
 
-/// The figures beside the page.
+/// The figures stored beside the page.
 fn figures(page: &Path) -> Result<Summary, String> {
     let path = page.with_extension("json");
     serde_json::from_str(&read(&path)?).map_err(|error| format!("{path:?}: {error}"))
@@ -186,7 +186,7 @@ fn measure(options: &Options) -> Result<Results, String> {
     Ok(run.results)
 }
 
-/// Writes the results after each workload: a run that is broken off keeps those before.
+/// Writes the results after each workload: an aborted run keeps all earlier workloads.
 fn keep(path: &Path, results: &Results) -> Result<(), String> {
     write(path, &serde_json::to_string_pretty(results).map_err(|error| error.to_string())?)
 }

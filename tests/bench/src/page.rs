@@ -1,4 +1,4 @@
-//! `Page`: the tables of a run, with its figures and its plots beside them.
+//! `Page`: the tables of a run, with the figures and plots beside them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -19,7 +19,7 @@ impl<'a> Page<'a> {
         Self { results }
     }
 
-    /// Writes the tables, the figures beside them as JSON, and their plots.
+    /// Writes the tables, the figures beside them as JSON, and the plots.
     pub(crate) fn write(&self, path: &Path) -> Result<(), String> {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).map_err(|error| format!("{folder:?}: {error}"))?;
@@ -124,7 +124,8 @@ impl<'a> Page<'a> {
         text.push('\n');
         for peer in PEERS {
             let Some(of_peer) = measured.get(peer.id) else {
-                // A peer that lacks this ability gets a dash; a floor is for some workloads only.
+                // A peer without this ability gets a dash; a baseline appears only in some
+                // workloads.
                 if self.results.names.contains_key(peer.id) && peer.can(Ability::Take) {
                     let _ = writeln!(text, "| {} | – |", peer.title);
                 }
@@ -172,7 +173,7 @@ fn cell(measured: &Measured, (value, _, digits): &Column) -> String {
     measured.spread(value).map_or("–".to_owned(), |spread| number(spread.median, *digits))
 }
 
-/// Formats with so many digits after the point, and spaces between thousands.
+/// Formats a number with `digits` digits after the point, and spaces between thousands.
 pub(crate) fn number(value: f64, digits: usize) -> String {
     let text = format!("{value:.digits$}");
     let (whole, part) = text.split_at(text.find('.').unwrap_or(text.len()));

@@ -1,44 +1,44 @@
-//! `Peer`: a lock that is compared, and its abilities.
+//! `Peer`: a compared lock, and its abilities.
 
-/// An ability that a workload needs of a lock.
+/// An ability of a lock that a workload needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ability {
-    /// Takes free locks.
+    /// Acquires free locks.
     Take,
-    /// Releases a lock in the background, when its guard is dropped.
+    /// Releases a lock in the background when its guard is dropped.
     Drop,
-    /// Releases a lock in both ways, each by a program of its own.
+    /// Releases a lock in both ways, each by a separate program.
     BothEnds,
-    /// Waits for a lock that is held.
+    /// Waits for a held lock.
     Wait,
-    /// Waits for a lock that another process holds.
+    /// Waits for a lock held by another process.
     HandOff,
-    /// Waits in a queue, of this many at most.
+    /// Waits in a queue of at most this length.
     Queue(usize),
     /// Renews its holds.
     Renew,
-    /// Reads and writes.
+    /// Supports reads and writes.
     ReadWrite,
-    /// Is held by several at a time.
+    /// Supports several holders at a time.
     Permits,
-    /// Hands a lock over only with writes that replicas have, or else as without replicas.
+    /// Hands off a lock only when replicas have the writes, or else as without replicas.
     Replicated,
-    /// Hands a lock over only with writes that are on the disk, or else as without.
+    /// Hands off a lock only when the writes are on the disk, or else as without.
     Synced,
     /// Leaves nothing behind when a wait is cancelled.
     Cancel,
     /// Serves HTTP.
     Http,
-    /// Is held by most of three primaries, or compared with such locks.
+    /// Is held by a majority of three primaries, or compared with such locks.
     Quorum,
 }
 
 #[derive(Debug)]
 pub(crate) struct Peer {
-    /// The name in the file of commands.
+    /// The name in the command file.
     pub(crate) id: &'static str,
     pub(crate) title: &'static str,
-    /// The way in which a waiter waits, for the reader.
+    /// How a waiter waits, for the reader.
     pub(crate) waits: &'static str,
     pub(crate) can: &'static [Ability],
 }
@@ -51,7 +51,7 @@ impl Peer {
         })
     }
 
-    /// The kind of server that has the lock.
+    /// The kind of server that stores the lock.
     pub(crate) fn server(&self) -> Server {
         match self.id {
             "postgres" => Server::Postgres,
@@ -65,7 +65,7 @@ impl Peer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Server {
     Redis,
-    /// Three servers of Redis, of which a lock is held by most.
+    /// Three Redis servers; a lock is held by a majority.
     Primaries,
     Postgres,
     Etcd,
@@ -82,7 +82,7 @@ use Ability::{
     Synced, Take, Wait,
 };
 
-/// All peers, in the order of the tables.
+/// All peers, in table order.
 pub(crate) const PEERS: &[Peer] = &[
     Peer { id: "bare", title: "bare", waits: "polls at once", can: &[Take, Wait] },
     Peer {
@@ -191,7 +191,7 @@ pub(crate) const PEERS: &[Peer] = &[
         id: "redisson-fair",
         title: "Redisson RFairLock",
         waits: "queue, message",
-        // A queue with 100 000 waiters would take hours: each hand-over looks at all of them.
+        // A queue with 100 000 waiters would take hours: each hand-off reads all of them.
         can: &[Take, Wait, HandOff, Queue(10_000), Renew, Cancel],
     },
     Peer {

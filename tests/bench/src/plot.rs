@@ -1,9 +1,8 @@
-//! The parts of a plot as SVG, in colours that can be read on a light and on a dark page.
+//! The parts of a plot as SVG, in colours that are readable on light and dark pages.
 
 use std::fmt::Write as _;
 
-/// The style of all plots. Each has a background of its own, so that its text can be read wherever
-/// it stands.
+/// The style of all plots. Each plot has its own background, so that its text is readable anywhere.
 const STYLE: &str = "\
 <style>
 .page { fill: #ffffff; stroke: #d0d7de; }
@@ -40,9 +39,9 @@ const HEAD: f64 = 60.0;
 pub(crate) struct Bar {
     pub(crate) name: String,
     pub(crate) value: f64,
-    /// The smallest and the greatest of the repetitions.
+    /// The minimum and the maximum of the repetitions.
     pub(crate) ends: Option<(f64, f64)>,
-    /// The part of the bar that is drawn in full colour; the rest is faint.
+    /// The part of the bar in full colour; the rest is faint.
     pub(crate) part: f64,
     pub(crate) figure: String,
     pub(crate) is_ours: bool,
@@ -110,7 +109,7 @@ impl Plot {
     pub(crate) fn bars(&mut self, bars: &[Bar], is_logarithmic: bool) {
         let most = bars.iter().map(|bar| bar.ends.map_or(bar.value, |(_, most)| most));
         let most = most.fold(f64::MIN_POSITIVE, f64::max);
-        // A bar of nothing has no length on either scale.
+        // A zero bar has no length on either scale.
         let values = bars.iter().map(|bar| bar.value).filter(|value| *value > 0.0);
         let least = values.fold(most, f64::min);
         let floor = 10_f64.powf(least.log10().floor());
@@ -171,7 +170,7 @@ impl Plot {
     }
 }
 
-/// Escapes a text for SVG and HTML.
+/// Escapes text for SVG and HTML.
 pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

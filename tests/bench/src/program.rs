@@ -1,4 +1,4 @@
-//! `Program`: a running process that obeys lines and answers with lines.
+//! `Program`: a running process that obeys lines and responds with lines.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use lock_tests::Leash;
 
-/// Linux counts processor time for its users in hundredths of a second, on every machine.
+/// Linux reports processor time in hundredths of a second, on every machine.
 const TICK_US: f64 = 10_000.0;
 const PAGE_BYTES: f64 = 4096.0;
 
@@ -18,16 +18,16 @@ pub(crate) struct Program {
     child: Child,
     input: ChildStdin,
     lines: Receiver<String>,
-    /// The answers that were not asked for yet.
+    /// The lines not yet returned by `answer`.
     unclaimed: Vec<String>,
-    /// The leash, which is `None` only while the process is being killed.
+    /// The leash; `None` only while the process is being killed.
     leash: Option<Leash>,
     name: String,
 }
 
 impl Program {
-    /// Starts the program with the address of its server as an argument after the first of
-    /// `command`, on so many threads, or as many as the machine has.
+    /// Starts the program with the server address as an argument after the first word of `command`,
+    /// on `threads` threads, or as many as the machine has.
     pub(crate) fn start(command: &[String], address: &str, threads: usize) -> Result<Self, String> {
         let [path, arguments @ ..] = command else { return Err("no command".to_owned()) };
         let mut words: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -63,7 +63,7 @@ impl Program {
         Ok(())
     }
 
-    /// The name that the program gives itself.
+    /// The name reported by the program.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -73,7 +73,7 @@ impl Program {
         writeln!(self.input, "{line}").map_err(|error| format!("does not read: {error}"))
     }
 
-    /// Waits for a line that begins with `start`, and returns the rest of it.
+    /// Waits for a line that begins with `start`, and returns the rest of the line.
     pub(crate) fn answer(&mut self, start: &str, limit: Duration) -> Result<String, String> {
         let deadline = Instant::now() + limit;
         loop {
@@ -93,14 +93,13 @@ impl Program {
         }
     }
 
-    /// Waits until the program has the lock of this name; returns the times of the request and the
-    /// grant.
+    /// Waits until the program has the lock of this name; returns the times of the request and of
+    /// the grant.
     pub(crate) fn taken(&mut self, name: &str, limit: Duration) -> Result<[u64; 2], String> {
         times(&self.answer(&format!("taken {name} "), limit)?)
     }
 
-    /// Waits until the lock of this name is released; returns the times at which that began and
-    /// ended.
+    /// Waits until the lock of this name is released; returns when the release began and ended.
     pub(crate) fn given(&mut self, name: &str) -> Result<[u64; 2], String> {
         times(&self.answer(&format!("given {name} "), Duration::from_secs(60))?)
     }
@@ -110,7 +109,7 @@ impl Program {
         cpu_us(self.child.id())
     }
 
-    /// The memory that it occupies, bytes.
+    /// The occupied memory, bytes.
     pub(crate) fn resident_bytes(&self) -> f64 {
         let text =
             fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap_or_default();

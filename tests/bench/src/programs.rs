@@ -1,5 +1,5 @@
-//! `Programs`: the command that starts each lock's program, as `scripts/bench` has found it, or the
-//! reason why there is none.
+//! `Programs`: the start command of each lock's program, as found by `scripts/bench`, or why there
+//! is none.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,7 +35,7 @@ impl Programs {
         }
     }
 
-    /// The programs that cannot be had, and the reasons.
+    /// The unavailable programs, and why.
     pub(crate) fn missing(&self) -> BTreeMap<String, String> {
         let why = |(id, program): (&String, &Result<_, String>)| {
             Some((id.clone(), program.as_ref().err()?.clone()))

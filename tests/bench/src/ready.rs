@@ -1,9 +1,9 @@
-//! The wait for a server that has just been started.
+//! Waiting for a server that has just been started.
 
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-/// Waits until this server answers, for 30 s at most.
+/// Waits until this server replies, for 30 s at most.
 pub(crate) fn until_ready(
     name: &str,
     server: &mut Child,

@@ -1,4 +1,4 @@
-//! `Redis`: the one server of a run, and its own counters.
+//! `Redis`: the only server of a run, and its own counters.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ pub(crate) struct Redis {
 
 impl Redis {
     pub(crate) fn start() -> Self {
-        // Some programs need one connection a waiter.
+        // Some programs need a connection per waiter.
         let server = RedisServer::options().arg("maxclients", "20000").start();
         let client = redis::Client::open(server.url()).expect("a URL");
         let connection = client.get_connection().expect("the server is up");
@@ -40,7 +40,7 @@ impl Redis {
         }
     }
 
-    /// Begins or ends an append-only file with a policy of `always`.
+    /// Switches the append-only file with a policy of `always` on or off.
     pub(crate) fn keep_on_disk(&mut self, keeps: bool) {
         for (name, value) in
             [("appendfsync", "always"), ("appendonly", if keeps { "yes" } else { "no" })]
@@ -84,7 +84,7 @@ impl Redis {
         self.number("memory", "used_memory") - self.number("memory", "mem_clients_normal")
     }
 
-    /// The number of scripts that have run so far, and their time in all, µs.
+    /// The number of scripts run so far, and their total time, µs.
     pub(crate) fn scripts(&mut self) -> (f64, f64) {
         let info = self.info("commandstats");
         let mut sum = (0.0, 0.0);
@@ -116,7 +116,7 @@ impl Redis {
         Err("the server did not become quiet within 300 s".to_owned())
     }
 
-    /// Empties the server; the scripts that were loaded stay.
+    /// Empties the server; loaded scripts stay.
     pub(crate) fn clear(&mut self) {
         let _: String = cmd("FLUSHALL").query(&mut self.connection).expect("answered");
     }

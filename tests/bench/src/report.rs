@@ -1,4 +1,4 @@
-//! The report: all figures of a run as one HTML page, with a plot and a table for each workload.
+//! The report: all figures of a run as an HTML page, with a plot and a table for each workload.
 
 use std::fmt::Write as _;
 
@@ -9,8 +9,7 @@ use crate::plot::{Plot, escape};
 use crate::summary::{Figure, Summary};
 use crate::workload::{Column, WORKLOADS, Workload};
 
-/// A plot whose longest bar is as many times as long as the shortest is drawn on a logarithmic
-/// scale.
+/// The ratio of the longest to the shortest bar from which a plot is logarithmic.
 const FAR_APART: f64 = 20.0;
 
 const STYLE: &str = "\
@@ -25,7 +24,7 @@ tr.ours { font-weight: 600; }
 .wide { overflow-x: auto; }
 ";
 
-/// Makes the page. Workloads that were not run are left out.
+/// Creates the page. Skipped workloads are left out.
 pub(crate) fn html(summary: &Summary) -> String {
     let of = |workload: &&Workload| summary.workloads.contains_key(workload.id);
     let measured: Vec<_> = WORKLOADS.iter().filter(of).collect();
@@ -63,7 +62,7 @@ pub(crate) fn html(summary: &Summary) -> String {
     )
 }
 
-/// The value by which the locks are compared, as bars.
+/// The value used to compare the locks, as bars.
 fn plot(summary: &Summary, workload: &Workload) -> String {
     let [(value, heading, digits), ..] = workload.columns else { return String::new() };
     let figure = |_: &str, value: f64| (1.0, number(value, *digits));

@@ -1,4 +1,4 @@
-//! `Results`: all values that a run has measured, as they are kept in a file.
+//! `Results`: all measured values of a run, as stored in a file.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +17,9 @@ pub(crate) struct Results {
     pub(crate) quick: bool,
     pub(crate) before: Condition,
     pub(crate) after: Condition,
-    /// The name that each program gives itself.
+    /// The name reported by each program.
     pub(crate) names: BTreeMap<String, String>,
-    /// The programs that could not be had, and the reasons.
+    /// The unavailable programs, and why.
     pub(crate) missing: BTreeMap<String, String>,
     pub(crate) workloads: BTreeMap<String, BTreeMap<String, Measured>>,
 }
@@ -32,12 +32,12 @@ pub(crate) struct Condition {
     pub(crate) ping_us: f64,
 }
 
-/// The values of one lock in one workload.
+/// The values of a lock in a workload.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Measured {
-    /// One sample a repetition.
+    /// A sample per repetition.
     pub(crate) samples: Vec<Sample>,
-    /// The reason why there are fewer samples than there should be.
+    /// Why there are fewer samples than expected.
     pub(crate) failed: Option<String>,
 }
 
@@ -46,7 +46,7 @@ impl Measured {
         Spread::of(self.samples.iter().filter_map(|sample| sample.get(value).copied()))
     }
 
-    /// The median of the ratios, each within one repetition.
+    /// The median of the ratios, each within a repetition.
     pub(crate) fn ratio(&self, base: &Self, value: &str) -> Option<f64> {
         let ratios = self
             .samples

@@ -1,4 +1,4 @@
-//! One run: every workload with every lock, in turns.
+//! A run: every workload with every lock, in turns.
 
 use std::path::Path;
 use std::time::Duration;
@@ -29,13 +29,13 @@ impl Run<'_> {
         Condition { load, busy: machine::is_busy(load), ping_us }
     }
 
-    /// Runs the repetitions of one workload, with these locks.
+    /// Runs the repetitions of a workload, with these locks.
     pub(crate) fn workload(&mut self, workload: &'static Workload, only: Option<&[String]>) {
         eprintln!("{}: {}", workload.id, workload.title);
         self.servers.redis.follow_by(if workload.needs == Ability::Replicated { 2 } else { 0 });
         self.servers.redis.keep_on_disk(workload.needs == Ability::Synced);
         let asked = |peer: &&Peer| {
-            // Holds are measured on one server, and a quorum has three of its own.
+            // Holds are measured on a single server, but a quorum has three of its own.
             let is_elsewhere =
                 peer.server() == Server::Primaries && workload.needs == Ability::Renew;
             let is_asked = only.is_none_or(|ids| ids.iter().any(|id| id == peer.id));
@@ -60,10 +60,10 @@ impl Run<'_> {
                 }
             }
         }
-        // The first round warms up: caches, connections, a JVM's compiler. It does not count.
+        // The first round warms up caches, connections and a JVM's compiler. It does not count.
         for round in 0..=self.plan.repetitions {
             for place in 0..measured.len() {
-                // Each repetition begins with another lock, so that each one follows another.
+                // Each repetition begins with another lock, so that the predecessors vary.
                 let index = (place + round) % measured.len();
                 let (peer, measured) = &mut measured[index];
                 if measured.failed.is_some() || (round == 0 && is_fresh_each_time(workload)) {
@@ -111,7 +111,7 @@ impl Run<'_> {
             *fleet = None;
         }
         self.servers.redis.clear();
-        // The rest of a cancelled wait is not to be the next lock's load.
+        // The rest of a cancelled wait must not load the next lock.
         std::thread::sleep(Duration::from_millis(50));
         sample
     }
@@ -120,7 +120,7 @@ impl Run<'_> {
     fn count_commands(&mut self, workload: &Workload, fleet: &mut Fleet, measured: &mut Measured) {
         if !workload.columns.iter().any(|(value, _, _)| *value == "commands")
             || !fleet.peer.server().is_redis()
-            // A floor sends more commands than those that are measured.
+            // A baseline sends more commands than the measured ones.
             || fleet.peer.id == "publish"
         {
             return;
@@ -131,7 +131,7 @@ impl Run<'_> {
         let sample = fleet.sample(workload, &plan, &mut self.servers, self.scratch);
         let lines: Vec<_> = monitors.into_iter().flat_map(Monitor::stop).collect();
         self.servers.redis.clear();
-        // The driver asks for INFO meanwhile, and nothing else.
+        // The driver sends INFO meanwhile, and nothing else.
         let sent = lines.iter().filter(|line| line.source != Source::Lua && !line.is("INFO"));
         let sent = sent.count() as f64;
         let total = sample.ok().and_then(|s| s.get("total").copied());
@@ -143,8 +143,8 @@ impl Run<'_> {
     }
 }
 
-/// Whether each repetition starts its programs anew, so that no hold and no waiter has to end
-/// first: so do those that wait or hold many.
+/// Whether each repetition restarts its programs, so that no hold or waiter must end first: true
+/// for workloads with many waiters or holds.
 fn is_fresh_each_time(workload: &Workload) -> bool {
     matches!(workload.kind, Kind::Depth(_) | Kind::Holds(_) | Kind::Flood(_))
 }

@@ -1,10 +1,10 @@
-//! `Sample`: the values that one repetition has measured, by name.
+//! `Sample`: the values measured in a repetition, by name.
 
 use std::collections::BTreeMap;
 
 pub(crate) type Sample = BTreeMap<String, f64>;
 
-/// Median and both ends of some values.
+/// Median, minimum and maximum of some values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -13,7 +13,7 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// The spread of the values that are numbers; `None` if there are none.
+    /// The spread of the values that are numbers; `None` without numbers.
     pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
@@ -30,8 +30,8 @@ pub(crate) fn quantile(sorted: &[f64], part: f64) -> f64 {
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
 }
 
-/// Adds p50, p99 and p99.9, as `<name>_p50` and so on. A percentile is left out if there are fewer
-/// values than it has to cut off.
+/// Adds p50, p99 and p99.9, as `<name>_p50` and so on. A percentile is left out if there are too
+/// few values for it.
 pub(crate) fn percentiles(sample: &mut Sample, name: &str, mut values: Vec<f64>) {
     values.sort_by(f64::total_cmp);
     for (suffix, part, needed) in [("p50", 0.5, 1), ("p99", 0.99, 100), ("p999", 0.999, 1_000)] {

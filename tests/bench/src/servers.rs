@@ -1,4 +1,4 @@
-//! `Servers`: the servers and proxies that all programs of a run use.
+//! `Servers`: the servers and proxies shared by all programs of a run.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,17 +11,17 @@ use crate::peer::{Peer, Server};
 use crate::redis_server::Redis;
 use crate::sessions;
 
-/// A server with its proxy, by which a packet takes 1 ms each way, or the reason why there is none.
+/// A server with its proxy, which delays packets by 1 ms each way, or why there is none.
 type Proxied<S> = Result<(S, Delay), String>;
 
 pub(crate) struct Servers {
     pub(crate) redis: Redis,
-    /// The proxies before it, by the time that a packet takes each way, in ms.
+    /// The proxies in front of the server, by latency each way in ms.
     delayed_redis: BTreeMap<u64, Delay>,
     postgres: Proxied<Postgres>,
     etcd: Proxied<Etcd>,
-    /// Those of each lock that is a quorum's, with a proxy each. They are never emptied: a primary
-    /// that was does not count for a minute.
+    /// The primaries of each quorum lock, with a proxy each. They are never emptied: an emptied
+    /// primary does not count for a minute.
     primaries: BTreeMap<&'static str, Vec<(Redis, Delay)>>,
 }
 
@@ -35,7 +35,7 @@ fn proxied<S>(server: S, address: impl Fn(&S) -> SocketAddr) -> (S, Delay) {
 }
 
 impl Servers {
-    /// Starts PostgreSQL by that program, with `initdb` beside it, and etcd by that one.
+    /// Starts PostgreSQL from its program, with `initdb` beside it, and etcd from its program.
     pub(crate) fn start(
         postgres: Result<&[String], String>,
         etcd: Result<&[String], String>,
@@ -51,7 +51,7 @@ impl Servers {
         Self { redis, delayed_redis, postgres, etcd, primaries: BTreeMap::new() }
     }
 
-    /// The servers that did not start, and the reasons.
+    /// The servers that did not start, and why.
     pub(crate) fn missing(&self) -> impl Iterator<Item = (&'static str, &String)> {
         let (postgres, etcd) = (self.postgres.as_ref().err(), self.etcd.as_ref().err());
         [("postgres", postgres), ("etcd", etcd)]
@@ -59,8 +59,8 @@ impl Servers {
             .filter_map(|(server, why)| Some((server, why?)))
     }
 
-    /// The address to which a program connects. Of a quorum three of them with commas between, of
-    /// servers that start now: primaries belong to one list of addresses.
+    /// The address that a program connects to. For a quorum, three addresses separated by commas,
+    /// of newly started servers: primaries belong to a single list of addresses.
     pub(crate) fn address(&mut self, peer: &Peer, each_way_ms: u64) -> Result<String, String> {
         let delayed = each_way_ms > 0;
         let of = |server: SocketAddr, proxy: &Delay| if delayed { proxy.address() } else { server };
@@ -93,7 +93,7 @@ impl Servers {
         }
     }
 
-    /// The servers of a lock on Redis.
+    /// The Redis servers of a lock.
     pub(crate) fn of(&mut self, peer: &Peer) -> Vec<&mut Redis> {
         match self.primaries.get_mut(peer.id) {
             Some(primaries) => primaries.iter_mut().map(|(redis, _)| redis).collect(),
@@ -101,7 +101,7 @@ impl Servers {
         }
     }
 
-    /// The processor time of the servers of a lock so far, µs.
+    /// The processor time used by the servers of a lock so far, µs.
     pub(crate) fn cpu_us(&mut self, peer: &Peer) -> f64 {
         match (peer.server(), &self.postgres, &self.etcd) {
             (Server::Postgres, Ok((postgres, _)), _) => sessions::cpu_us(postgres),
@@ -110,7 +110,7 @@ impl Servers {
         }
     }
 
-    /// The time of the scripts of a lock so far, µs.
+    /// The time used by the scripts of a lock so far, µs.
     pub(crate) fn script_us(&mut self, peer: &Peer) -> f64 {
         self.of(peer).into_iter().map(|redis| redis.scripts().1).sum()
     }

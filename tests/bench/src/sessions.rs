@@ -1,4 +1,4 @@
-//! The processor time of a PostgreSQL, which serves each session by a process of its own.
+//! The processor time of PostgreSQL, which serves each session in a separate process.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ pub(crate) fn cpu_us(server: &Postgres) -> f64 {
     pids.filter(|pid| *pid == ours || parent(*pid) == Some(ours)).map(run_us).sum()
 }
 
-/// The processor time of a process with one thread so far, µs: finer than the count for all
+/// The processor time of a single-threaded process so far, µs: more precise than the count for all
 /// threads.
 fn run_us(pid: u32) -> f64 {
     let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();

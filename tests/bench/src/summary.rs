@@ -1,4 +1,4 @@
-//! `Summary`: the medians of a run, which are kept beside the page and drawn.
+//! `Summary`: the medians of a run, stored beside the page and drawn.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::results::Results;
 
-/// The figures by which a reader compares two runs; all repetitions are in `Results`.
+/// The figures for comparing two runs; all repetitions are in `Results`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Summary {
     pub(crate) date: String,
@@ -18,7 +18,7 @@ pub(crate) struct Summary {
     pub(crate) workloads: BTreeMap<String, BTreeMap<String, BTreeMap<String, Figure>>>,
 }
 
-/// The median of all repetitions, and both ends where they are kept.
+/// The median of all repetitions, with minimum and maximum where they are stored.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Figure {
     pub(crate) median: f64,

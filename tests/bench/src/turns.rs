@@ -1,22 +1,22 @@
-//! `Turns`: the turns that programs wrote down, and the figures that follow from them.
+//! `Turns`: the turns recorded by programs, and the resulting figures.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// The longest way from a task to the server: a task that asked less than this earlier may be
-/// served later.
+/// The longest latency from a task to the server: a task that requested less than this earlier may
+/// be served later.
 const ARRIVAL_NS: u64 = 1_000_000;
-/// The longest time between two grants of one script: sixty tasks of four processes have to wake
+/// The longest time between two grants of the same script: sixty tasks in four processes must wake
 /// up.
 const TOGETHER_NS: u64 = 1_000_000;
 
-/// One turn; 0 stands for an event that did not happen.
+/// A turn; 0 represents an event that did not happen.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
-    /// The number of the task among all tasks of all processes.
+    /// The index of the task among all tasks of all processes.
     pub(crate) task: usize,
-    /// The line of the file of keys.
+    /// The line in the key file.
     pub(crate) key: usize,
     pub(crate) asked: u64,
     pub(crate) granted: u64,
@@ -30,29 +30,29 @@ pub(crate) struct Turns {
     tasks: usize,
     /// Whether a wait may end before its grant.
     gives_up: bool,
-    /// The time within which grants came together.
+    /// The time within which grants count as simultaneous.
     together: u64,
     from: u64,
     until: u64,
 }
 
 impl Turns {
-    /// Makes the turns of `tasks` in all; only events between `from` and `until` count.
+    /// Creates the turns of `tasks` tasks; only events between `from` and `until` count.
     pub(crate) fn new(tasks: usize, gives_up: bool, from: u64, until: u64) -> Self {
         Self { all: Vec::new(), tasks, gives_up, together: 0, from, until }
     }
 
-    /// Makes the turns of so many tasks, of which none gives up.
+    /// Creates the turns of `tasks` tasks that never give up.
     pub(crate) fn of(all: Vec<Turn>, tasks: usize, from: u64, until: u64) -> Self {
         Self { all, ..Self::new(tasks, false, from, until) }
     }
 
-    /// Allows for several holders at a time: one script grants to many, which notice in any order.
+    /// Allows several holders at a time: a script grants to many, which notice in any order.
     pub(crate) fn shared(self) -> Self {
         Self { together: TOGETHER_NS, ..self }
     }
 
-    /// Adds the turns that one process wrote; `key` returns the key of its task's turn.
+    /// Adds the turns recorded by a process; `key` returns the key of its task's turn.
     pub(crate) fn read(
         &mut self,
         path: &Path,
@@ -76,12 +76,12 @@ impl Turns {
         Ok(())
     }
 
-    /// The turns that ended within the time that counts.
+    /// The turns that ended within the counted time.
     fn ended(&self) -> impl Iterator<Item = &Turn> {
         self.all.iter().filter(|turn| (self.from..self.until).contains(&turn.given))
     }
 
-    /// The number of turns that began, also before and after the time that counts.
+    /// The number of turns that began, including before and after the counted time.
     pub(crate) fn total(&self) -> usize {
         self.all.len()
     }
@@ -101,7 +101,7 @@ impl Turns {
         (self.until - self.from) as f64 / 1e9
     }
 
-    /// The time of acquiring and releasing, without the hold in between, µs.
+    /// The duration of acquire and release, without the hold in between, µs.
     pub(crate) fn pairs_us(&self) -> Vec<f64> {
         self.ended()
             .map(|turn| (turn.granted - turn.asked + turn.given - turn.giving) as f64 / 1e3)
@@ -113,7 +113,7 @@ impl Turns {
         self.ended().map(|turn| (turn.granted - turn.asked) as f64 / 1e3).collect()
     }
 
-    /// The longest wait, also of waits that did not end, ms.
+    /// The longest wait, including unfinished waits, ms.
     pub(crate) fn longest_ms(&self) -> f64 {
         let waits = self.all.iter().map(|turn| match turn.granted {
             0 => self.until.saturating_sub(turn.asked),
@@ -122,13 +122,12 @@ impl Turns {
         waits.max().unwrap_or(0) as f64 / 1e6
     }
 
-    /// The number of tasks of which no turn ended.
+    /// The number of tasks without a finished turn.
     pub(crate) fn without_turn(&self) -> usize {
         self.tasks - self.ended().map(|turn| turn.task).collect::<BTreeSet<_>>().len()
     }
 
-    /// The share of turns that were granted while no task waited for the lock that had asked
-    /// earlier, %.
+    /// The share of turns granted while no earlier request waited for the lock, %.
     pub(crate) fn in_order(&self) -> f64 {
         let mut keys = BTreeMap::<usize, Vec<&Turn>>::new();
         for turn in &self.all {
@@ -144,9 +143,9 @@ impl Turns {
         if granted == 0 { f64::NAN } else { 100.0 * ordered as f64 / granted as f64 }
     }
 
-    /// Returns for each grant of one lock whether no task waited that had asked earlier.
+    /// Returns for each grant of a lock whether no earlier request waited.
     fn grants_in_order(&self, turns: &[&Turn]) -> Vec<bool> {
-        // A task that asks at the time of a grant waits at that time: asks come first.
+        // A task that requests at the time of a grant waits at that time: requests come first.
         let mut events = Vec::new();
         for (number, turn) in turns.iter().enumerate() {
             events.push((turn.asked, 0, number));
@@ -159,8 +158,8 @@ impl Turns {
         let mut grants = Vec::new();
         for (at, is_grant, number) in events {
             let asked = turns[number].asked;
-            // The time at which a task gave up is not known: its turn is left out. Without giving
-            // up, it waits until the end.
+            // It is unknown when a task gave up: its turn is left out. Without giving up, it waits
+            // until the end.
             if is_grant == 0 && (turns[number].granted != 0 || !self.gives_up) {
                 waiting.insert((asked, number));
             } else if is_grant == 1 {
@@ -206,7 +205,7 @@ mod tests {
         assert_eq!(turns(&[(1, 20), (5, 10), (9, 30)]).in_order(), 200.0 / 3.0);
         // The second overtakes a task that is never served.
         assert_eq!(turns(&[(1, 0), (5, 10)]).in_order(), 0.0);
-        // A millisecond apart, the two may have arrived the other way round.
+        // A millisecond apart, the two may have arrived in reverse order.
         assert_eq!(turns(&[(4, 20), (5, 10), (9, 30)]).in_order(), 100.0);
     }
 

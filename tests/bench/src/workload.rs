@@ -1,19 +1,19 @@
-//! `Workload`: the use of each lock, and the values in its table.
+//! `Workload`: how each lock is used, and the values in its table.
 
 use crate::peer::Ability;
 
-/// The choice of the lock that a turn takes.
+/// Which lock a turn takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keys {
     /// Takes a free lock in each turn of each task.
     Own,
-    /// Takes a lock of another name in each turn.
+    /// Takes another lock name in each turn.
     Fresh,
     /// Takes the same lock in all turns.
     One,
-    /// Takes one of so many locks, all alike.
+    /// Takes one of this many locks, all alike.
     Shared(usize),
-    /// Takes one of so many locks, the n-th of them with a chance of 1 / n.
+    /// Takes one of this many locks, the n-th with a probability proportional to 1 / n.
     Zipf(usize),
 }
 
@@ -21,15 +21,15 @@ pub(crate) enum Keys {
 pub(crate) enum Kind {
     /// Runs tasks that take turns.
     Turns { processes: usize, tasks: usize, keys: Keys, hold_us: u64, patience_us: u64 },
-    /// Hands a lock from one process to another and back.
+    /// Hands a lock off from one process to another and back.
     HandOff,
-    /// Fills one queue with so many waiters.
+    /// Fills one queue with this many waiters.
     Depth(usize),
-    /// Cancels the waits for so many locks at once, and then ends the hold of another one.
+    /// Cancels the waits for this many locks at once, and then ends the hold of another lock.
     Flood(usize),
-    /// Holds so many locks at the same time.
+    /// Holds this many locks at the same time.
     Holds(usize),
-    /// Opens so many connections, each asking for one of so many keys.
+    /// Opens this many connections, each requesting a lock on one of `keys` keys.
     Http { connections: usize, keys: usize },
 }
 
@@ -42,16 +42,16 @@ pub(crate) struct Workload {
     pub(crate) id: &'static str,
     pub(crate) title: &'static str,
     pub(crate) kind: Kind,
-    /// The time that a packet takes each way between client and server.
+    /// The latency between client and server each way.
     pub(crate) each_way_ms: u64,
-    /// The threads of a program's runtime; 0: as many as the machine has.
+    /// The number of threads of a program's runtime; 0: as many as the machine has.
     pub(crate) threads: usize,
     /// Whether the workload is part of the short run.
     pub(crate) quick: bool,
     pub(crate) needs: Ability,
     /// The value whose ratio to the bare baseline is shown.
     pub(crate) base: &'static str,
-    /// The columns; the first is the one that is compared, and drawn.
+    /// The columns; the first column is compared and drawn.
     pub(crate) columns: &'static [Column],
 }
 
@@ -92,7 +92,7 @@ const HOT: &[Column] = &[
     ("commands", "commands", 2),
 ];
 
-/// The longest wait is the one that is compared.
+/// The longest wait is compared.
 const QUORUM_HOT: &[Column] = &[
     ("longest_ms", "longest wait, ms", 1),
     ("turns_s", "turns/s", 0),

@@ -1,4 +1,4 @@
-//! The commands of a node, in few words; a test whose command may fail runs it itself.
+//! Short helpers for a node's commands; a test whose command may fail runs it itself.
 
 use std::fmt::Debug;
 use std::num::NonZeroU32;
@@ -42,19 +42,19 @@ impl Node {
         self.acquire(member, Mode::Try, 1_000).await
     }
 
-    /// Takes a free lock.
+    /// Acquires a free lock.
     pub(crate) async fn hold(&self, lease_ms: u64) -> Member {
         self.hold_for(Demand::EXCLUSIVE, lease_ms).await
     }
 
-    /// Takes a demand that fits.
+    /// Acquires a demand that fits.
     pub(crate) async fn hold_for(&self, demand: Demand, lease_ms: u64) -> Member {
         let member = self.member_for(demand, lease_ms);
         assert_eq!(self.wait(&member).await.outcome, Acquired::Granted);
         member
     }
 
-    /// Queues for a lock that is held.
+    /// Queues for a held lock.
     pub(crate) async fn queue(&self, lease_ms: u64) -> Member {
         self.queue_for(Demand::EXCLUSIVE, lease_ms).await
     }
@@ -85,7 +85,7 @@ impl Node {
         reply
     }
 
-    /// A lock becomes a read.
+    /// Downgrades a lock to a read.
     pub(crate) async fn reduce(&self, member: &Member) -> Reply<Vec<Renewed>> {
         let Answer::Renewed(reply) = self.answer(reduce(member)).await else { unreachable!() };
         reply
@@ -138,7 +138,7 @@ pub(crate) fn touch(members: &[&Member]) -> Command {
     Command::Touch { members: members.iter().copied().cloned().collect() }
 }
 
-/// Ambiguous ones leave a tombstone.
+/// Ambiguous members leave a tombstone.
 pub(crate) fn leave(leaving: &[(&Member, bool)]) -> Command {
     let one = |(member, ambiguous): &(&Member, bool)| Leaving::new((*member).clone(), *ambiguous);
     Command::Leave { leaving: leaving.iter().map(one).collect() }
@@ -150,7 +150,7 @@ pub(crate) fn grant<T: Debug>(reply: &Reply<T>) -> &Grant {
     grant
 }
 
-/// The milliseconds that a reply says are left of the lease.
+/// The remaining lease in a reply, in ms.
 pub(crate) fn left_ms<T: Debug>(reply: &Reply<T>) -> u64 {
     reply.first_end_ms.unwrap_or_else(|| panic!("no end in {reply:?}"))
 }
@@ -160,7 +160,7 @@ pub(crate) fn now_us<T: Debug>(reply: &Reply<T>) -> u64 {
     reply.now_us.unwrap_or_else(|| panic!("no time in {reply:?}"))
 }
 
-/// The token of a message that tells of grants.
+/// The token in a message about grants.
 pub(crate) fn token_of(event: &Event) -> u64 {
     let Event::Granted { token, .. } = event else { panic!("{event:?}") };
     token.get()

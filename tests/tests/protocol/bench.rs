@@ -1,4 +1,4 @@
-//! `Bench`: one lock on one side, the nodes that ask for it, and a look at all that is kept of it.
+//! `Bench`: a lock on one side, the nodes that use it, and a view of everything stored about it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::state::State;
 
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// The lock's name: a space and a colon are nothing special.
+/// The lock name: a space and a colon have no special meaning.
 pub(crate) const LOCK: &str = "order: 42";
 
-/// A layout, and the half that runs its commands.
+/// A layout, and who runs its commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     QueueFunction,
@@ -29,26 +29,26 @@ pub(crate) enum Side {
 }
 
 impl Side {
-    /// Whether JVMs share the queues.
+    /// Whether queues are shared with JVMs.
     pub(crate) fn has_peers(self) -> bool {
         matches!(self, Self::RedissonFunction | Self::RedissonScripts)
     }
 
-    /// Whether the function runs the commands.
+    /// Whether the function runs the commands, instead of scripts.
     pub(crate) fn is_function(self) -> bool {
         matches!(self, Self::QueueFunction | Self::RedissonFunction)
     }
 
-    /// A server of its own, for scripts.
+    /// A dedicated server, for scripts.
     fn server(self) -> Option<RedisServer> {
         (!self.is_function()).then(RedisServer::start)
     }
 }
 
-/// Every key with its content and its expiry: equal before and after is unchanged.
+/// Every key with its content and its expiry: equal before and after means unchanged.
 pub(crate) type Everything = Vec<(String, Vec<u8>, i64)>;
 
-/// In one step. A look at a large hash may move its fields about, so they are sorted.
+/// In one step. Reading a large hash may reorder its fields, so they are sorted.
 const EVERYTHING: &str = "
 local everything, keys = {}, redis.call('KEYS', '*')
 table.sort(keys)
@@ -83,7 +83,7 @@ impl Bench {
         Self::on(side, side.server()).await
     }
 
-    /// A bench on this server, on the side of scripts.
+    /// A bench on this server, for scripts.
     pub(crate) async fn on(side: Side, server: Option<RedisServer>) -> Self {
         let mut scripts = None;
         if let Some(server) = server {
@@ -105,7 +105,7 @@ impl Bench {
         self.counter.to_string()
     }
 
-    /// Becomes a primary of a quorum, in the epoch that began at this time.
+    /// Becomes a quorum primary, in the epoch that began at this time.
     pub(crate) fn become_primary(&mut self, epoch_us: u64) {
         self.counter = Counter::Epoch(epoch_us);
         lock(&self.function).topology = Topology::Quorum;
@@ -144,7 +144,7 @@ impl Bench {
         }
     }
 
-    /// A node whose commands arrive and whose messages do not, as after a failover.
+    /// A node whose commands arrive but whose messages do not, as after a failover.
     pub(crate) async fn deaf_node(&mut self) -> Node {
         let node = self.node().await;
         node.connect(false).await;
@@ -159,7 +159,7 @@ impl Bench {
         }
     }
 
-    /// All that is kept of the lock, and the server's time in ms.
+    /// Everything stored about the lock, and the server's time in ms.
     pub(crate) async fn state(&mut self) -> (State, u64) {
         let name = self.lock.clone();
         match &mut self.scripts {
@@ -197,35 +197,35 @@ impl Bench {
         }
     }
 
-    /// Lets so much time pass at the lock.
+    /// Lets `ms` pass for the lock.
     pub(crate) async fn pass(&mut self, ms: u64) {
         self.change(|state, _| state.pass(ms)).await;
     }
 
-    /// The party that holds everything.
+    /// The party with an exclusive hold.
     pub(crate) async fn holding(&mut self) -> Option<Party> {
         let (state, now_ms) = self.state().await;
         state.hold(now_ms).map(|(party, _)| party)
     }
 
-    /// The member of ours that holds everything.
+    /// Our member with an exclusive hold.
     pub(crate) async fn holder(&mut self) -> Option<Member> {
         self.holding().await.map(|party| party.ours().expect("one of ours").clone())
     }
 
-    /// The mark of the door, if there is one.
+    /// The flag of the lock key, if any.
     pub(crate) async fn mark(&mut self) -> Option<Mark> {
         self.state().await.0.of_queue().door.as_ref().map(|door| door.mark)
     }
 
-    /// The milliseconds left of the lease of the hold of everything.
+    /// The remaining lease of the exclusive hold, in ms.
     pub(crate) async fn left(&mut self) -> u64 {
         let (state, now_ms) = self.state().await;
         let (_, ends_ms) = state.hold(now_ms).expect("the lock is held");
         ends_ms.expect("the hold has an end") - now_ms
     }
 
-    /// The members that hold parts, with the milliseconds left of their leases.
+    /// The members that hold parts, with their remaining leases in ms.
     pub(crate) async fn parts(&mut self) -> Vec<(Member, u64)> {
         let (state, now_ms) = self.state().await;
         let left = |(member, ends_ms): (Member, u64)| (member, ends_ms.saturating_sub(now_ms));
@@ -237,46 +237,46 @@ impl Bench {
         self.state().await.0.queue()
     }
 
-    /// The waiting members where all are ours, next first.
+    /// The waiting members if all are ours, next first.
     pub(crate) async fn queue(&mut self) -> Vec<Member> {
         let ours = |party: &Party| party.ours().expect("one of ours").clone();
         self.parties().await.iter().map(ours).collect()
     }
 
-    /// The members of the node that were passed over, by place.
+    /// The skipped members of the node, by position.
     pub(crate) async fn passed(&mut self, node: &NodeId) -> Vec<Member> {
         self.state().await.0.passed(node)
     }
 
-    /// The members that were given up, sorted.
+    /// The members that gave up, sorted.
     pub(crate) async fn gone(&mut self) -> Vec<Member> {
         self.state().await.0.gone().into_iter().map(|(member, _)| member).collect()
     }
 
-    /// The milliseconds for which the waiting member is believed alive.
+    /// How many ms the waiting member is still assumed alive.
     pub(crate) async fn patience(&mut self, member: impl Into<Party>) -> Option<u64> {
         let (state, now_ms) = self.state().await;
         Some(state.alive_until(&member.into())?.saturating_sub(now_ms))
     }
 
-    /// Sets for how long the waiting member is believed alive.
+    /// Sets how long the waiting member is assumed alive.
     pub(crate) async fn set_patience(&mut self, member: impl Into<Party>, ms: u64) {
         let member = member.into();
         self.change(|state, now_ms| state.set_alive_until(&member, now_ms + ms)).await;
     }
 
-    /// As after a silence of the waiting member that was too long.
+    /// As if the waiting member had been silent for too long.
     pub(crate) async fn end_patience(&mut self, member: impl Into<Party>) {
         let member = member.into();
         self.change(|state, now_ms| state.set_alive_until(&member, now_ms - 1)).await;
     }
 
-    /// As when the lease of the hold of everything has just ended.
+    /// As if the lease of the exclusive hold had just ended.
     pub(crate) async fn end_lease(&mut self) {
         self.change(|state, now_ms| state.set_lease_end(Some(now_ms))).await;
     }
 
-    /// As many live waiters of one node that is not connected, on a lock that is not free.
+    /// Adds `count` waiters of a disconnected node that count as alive, on a lock that is not free.
     pub(crate) async fn plant_dead(&mut self, count: usize) -> Vec<Member> {
         self.plant_dead_for(Demand::EXCLUSIVE, count).await
     }
@@ -294,7 +294,7 @@ impl Bench {
         members
     }
 
-    /// The last number of the counter of tokens.
+    /// The last value of the token counter.
     pub(crate) async fn counter(&mut self) -> u64 {
         match &mut self.scripts {
             Some((_, redis)) => redis.ask(cmd("GET").arg(self.counter.to_string())).await,
@@ -302,7 +302,7 @@ impl Bench {
         }
     }
 
-    /// Sets the counter of tokens, or deletes it.
+    /// Sets the token counter, or deletes it.
     pub(crate) async fn set_counter(&mut self, count: Option<u64>) {
         let key = &self.counter_key();
         match (&mut self.scripts, count) {
@@ -312,7 +312,7 @@ impl Bench {
         }
     }
 
-    /// All that the server keeps.
+    /// Everything stored on the server.
     pub(crate) async fn everything(&mut self) -> Everything {
         match &mut self.scripts {
             Some((_, redis)) => {
@@ -333,13 +333,13 @@ impl Bench {
         }
     }
 
-    /// Whether nothing is kept of the lock.
+    /// Whether nothing is stored about the lock.
     pub(crate) async fn is_empty(&mut self) -> bool {
         self.state().await.0.is_empty()
     }
 
-    /// Three minutes later nothing is kept of the lock. In Redisson's layout, a JVM expects its
-    /// queue and its token not to end.
+    /// Checks that three minutes later nothing is stored about the lock. In Redisson's layout, JVMs
+    /// expect that their queue and their token never expire.
     pub(crate) async fn everything_expires(&mut self) {
         if let Some((_, redis)) = &mut self.scripts {
             for key in redis.keys("*").await {

@@ -1,4 +1,4 @@
-//! The lease of a hold that was handed over, and the replies and messages to its grantee.
+//! The lease of a handed-off hold, and the replies and messages to its grantee.
 
 use proto::{Acquired, Demand, Event, Presence, Released, Renewed};
 
@@ -16,7 +16,7 @@ facts! {
     queue: [parts_are_handed_over_for_their_claims_and_taken_free_for_their_full_leases],
 }
 
-/// Whether so many ms are left of a lease that has just begun.
+/// Whether a lease with `left` ms remaining has just begun.
 fn is_fresh(left: u64, lease_ms: u64) -> bool {
     left <= lease_ms && left > lease_ms - 1_000
 }
@@ -25,7 +25,7 @@ fn is_fresh(left: u64, lease_ms: u64) -> bool {
 async fn a_handed_over_hold_lasts_the_claim_of_its_own_member_not_of_the_releaser(
     mut bench: Bench,
 ) {
-    // Lease of the releaser, of the grantee, and the grantee's claim.
+    // The leases of the releaser and of the grantee, and the grantee's claim.
     let cases = [
         (3_000, 24_000, 8_000),
         (3_000, 120_000, 10_000),
@@ -64,7 +64,8 @@ async fn the_first_renewal_turns_a_claim_into_the_full_lease(mut bench: Bench) {
     assert!(is_fresh(bench.left().await, 60_000));
 }
 
-// Findings 2 and 12: with F2, a place is kept in silence up to the claim once the turn has come.
+// Findings 2 and 12: with F2, a silent waiter keeps its position up to the claim once its turn has
+// come.
 async fn a_grantee_silent_beyond_its_claim_loses_the_lock_to_the_next_and_is_told(
     mut bench: Bench,
 ) {

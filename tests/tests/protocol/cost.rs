@@ -1,5 +1,5 @@
-//! The number of commands that each script runs on its usual way, by the server's own counters, and
-//! the bytes of its answer: one more is one more that every user pays for.
+//! How many commands each script usually runs, by the server's own counters, and the size of its
+//! reply: every user pays for each additional command.
 
 use lock_tests::protocol::{PREFIX, Script, error_of};
 use lock_tests::{COUNTER, CommandStats, Raw};
@@ -32,7 +32,7 @@ facts! {
 }
 
 impl Bench {
-    /// A node, after the first number of all was drawn, the long way: the server's time was above
+    /// A node after the first value of all was drawn by the slow path: the server's time was above
     /// it.
     async fn drawing_node(&mut self) -> Node {
         let node = self.node().await;
@@ -42,8 +42,8 @@ impl Bench {
     }
 }
 
-/// The number of commands that scripts ran for this one; reading the counters and the scripts
-/// themselves do not count. The node has seen the last number, and no later time.
+/// The number of commands that scripts ran for this command; reading the counters and the scripts
+/// themselves do not count. The node has seen the last value, and no later time.
 async fn cost(redis: &mut Raw, node: &Node, command: Command) -> u64 {
     load(redis).await;
     node.set_seen(redis.ask(cmd("GET").arg(COUNTER)).await);
@@ -60,7 +60,7 @@ async fn load(redis: &mut Raw) {
     }
 }
 
-/// A new member that is granted, or waits, and the number of commands.
+/// A new member that is granted or waits, and the number of commands.
 async fn add(bench: &mut Bench, node: &Node, demand: Demand) -> (Member, u64) {
     let member = node.member_for(demand, 30_000);
     let ran = cost(bench.redis(), node, acquire(&member, Mode::Wait, 1_000)).await;
@@ -123,13 +123,13 @@ async fn a_hand_over_costs_nine_commands_and_six_within_a_node(mut bench: Bench)
     assert_eq!(bench.holder().await, Some(third));
 }
 
-// A grant that overtakes the answer of its acquire leaves one: the hottest locks have them.
+// A grant that overtakes the reply to its acquire leaves a tombstone: the busiest locks have them.
 async fn tombstones_cost_each_wait_and_each_hand_over_one_command(mut bench: Bench) {
     let (a, b) = (bench.drawing_node().await, bench.node().await);
     let first = a.hold(30_000).await;
     b.leave_ambiguous(&b.member(30_000)).await;
     let mut waiting = Vec::new();
-    // The door has its mark already, so the first to wait writes none.
+    // The lock key is flagged already, so the first waiter sets no flag.
     for (node, expected) in [(&b, 9), (&b, 7), (&a, 9), (&a, 7)] {
         let (member, ran) = add(&mut bench, node, Demand::EXCLUSIVE).await;
         assert_eq!(ran, expected);
@@ -217,7 +217,7 @@ async fn no_script_costs_more_where_more_wait(mut bench: Bench) {
     assert_eq!(costs[0], costs[1]);
 }
 
-/// The bytes of a command and of its answer, in the protocol of the server.
+/// The size of a command and of its reply in bytes, in the server's protocol.
 async fn bytes(bench: &mut Bench, node: &Node, command: &Command) -> (usize, usize) {
     let floor_us = bench.counter().await - 7;
     let floors = Floors { floor_us, latest_us: floor_us, ..Floors::default() };

@@ -1,4 +1,4 @@
-//! A lock of whose keys some were lost.
+//! A lock with some lost keys.
 
 use proto::{Acquired, Demand, Mode, Presence, Renewed, SortedSet};
 

@@ -1,4 +1,4 @@
-//! `Function`: a server that is the protocol as a function, in the place of Redis.
+//! `Function`: a server that implements the protocol as a function, in place of Redis.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,21 +9,21 @@ use redisson::{LockState, Peers};
 
 use crate::state::State;
 
-/// All locks of a server, and the mail of its nodes.
+/// All locks of a server, and the messages for its nodes.
 #[derive(Default)]
 pub(crate) struct Function {
-    /// Whether JVMs share the queues.
+    /// Whether queues are shared with JVMs.
     pub(crate) peers: bool,
     pub(crate) topology: Topology,
     pub(crate) locks: BTreeMap<LockName, State>,
     pub(crate) counter: Option<u64>,
     /// µs since the epoch. A millisecond passes with each command.
     pub(crate) now_us: u64,
-    /// The nodes and the members of JVMs that would hear a message.
+    /// The nodes and the members of JVMs that would receive a message.
     pub(crate) connected: BTreeSet<String>,
-    /// The messages that each node has not taken yet.
+    /// The messages not yet taken by each node.
     pub(crate) heard: BTreeMap<String, Vec<Event>>,
-    /// The members of JVMs that were told to try again.
+    /// The members of JVMs that were notified to try again.
     pub(crate) pokes: Vec<String>,
 }
 
@@ -66,7 +66,7 @@ impl Function {
                 answer
             }
             State::Redisson(state) => {
-                // A server forgets a key before it runs a command.
+                // A server expires keys before it runs a command.
                 state.expire(now_us / 1_000);
                 let mut call = redisson::Call::new(node, &connected, now_us);
                 (call.seen_us, call.peers) = (floors.latest_us, Peers { listens: &connected });

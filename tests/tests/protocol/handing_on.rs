@@ -1,4 +1,4 @@
-//! The members that are granted when something comes free, beyond the one at the head.
+//! The members granted when something is released, beyond the head of the queue.
 
 use proto::{Acquired, Demand, Member, Mode};
 
@@ -28,7 +28,7 @@ facts! {
     ],
 }
 
-/// Releases a lock for which these wait, in this order, and returns them.
+/// Releases a lock that these demands wait for, in this order, and returns their members.
 async fn released(bench: &mut Bench, demands: &[Demand]) -> Vec<Member> {
     let (a, b) = (bench.node().await, bench.node().await);
     let lock = a.hold(30_000).await;
@@ -42,7 +42,7 @@ async fn released(bench: &mut Bench, demands: &[Demand]) -> Vec<Member> {
 
 async fn a_release_grants_the_weight_that_a_lapsed_neighbour_leaves_free_too(mut bench: Bench) {
     let a = bench.node().await;
-    // Two of three and one of three hold; the head wants just as much as the former gives back.
+    // Two of three and one of three hold; the head wants exactly as much as the former releases.
     let two = a.hold_for(permits(2, 3), 30_000).await;
     let lapsed = a.hold_for(permits(1, 3), 30_000).await;
     let head = a.queue_for(permits(2, 3), 30_000).await;

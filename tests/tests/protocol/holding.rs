@@ -1,4 +1,4 @@
-//! The life of a hold: renewal, reduction, release, and the end of its lease.
+//! The life of a hold: renewal, downgrade, release, and the end of its lease.
 
 use std::num::NonZeroU32;
 

@@ -1,5 +1,4 @@
-//! Several members of one node in one acquire: as if they had asked one after the other, in one
-//! step.
+//! Several members of a node in one acquire: as if requested one after the other, in one step.
 
 use proto::{Acquired, Demand, LockErrorKind, Member, Mode, Presence};
 
@@ -110,7 +109,7 @@ async fn a_queue_that_fills_on_the_way_refuses_the_rest_but_not_one_that_waits_a
     let full = |waiting| Acquired::Full { waiting };
     assert_eq!(reply.outcome, [queued(1), queued(2), full(3), queued(0), full(3)]);
     assert_eq!(bench.queue().await, [waiting, asking[0].clone(), asking[1].clone()]);
-    // Also where all of them come anew.
+    // Also if all of them are newcomers.
     let reply = a.acquire_all(&all(&asking[2..]), Mode::Wait, 4).await;
     assert_eq!(reply.outcome, [queued(3), full(4)]);
 }
@@ -158,7 +157,7 @@ async fn one_that_was_given_up_is_refused_among_others(mut bench: Bench) {
     assert_eq!(reply.outcome, [queued(0), Acquired::Refused, queued(1)]);
     assert_eq!(bench.queue().await, asking);
     assert_eq!(bench.gone().await, std::slice::from_ref(&zombie));
-    // Also behind one that is granted by this very command.
+    // Also behind a member granted by this very command.
     bench.end_lease().await;
     let last = a.member(30_000);
     let reply = a.wait_all(&[&asking[0], &zombie, &last]).await;
@@ -167,7 +166,7 @@ async fn one_that_was_given_up_is_refused_among_others(mut bench: Bench) {
 }
 
 impl Node {
-    /// One that waits behind another of its own node.
+    /// A member that waits behind another member of its own node.
     async fn queue_behind(&self, bench: &mut Bench) -> Member {
         self.hold(30_000).await;
         let waiting = self.queue(30_000).await;
@@ -200,7 +199,7 @@ async fn an_acquire_of_several_that_runs_twice_or_late_keeps_every_hold_and_plac
     assert_eq!(grant(&again).member, asking[0]);
     let line = [asking[1].clone(), asking[2].clone(), behind.clone()];
     assert_eq!(bench.queue().await, line);
-    // Late: one was granted meanwhile, one has left, and the first has released.
+    // Late: one was granted meanwhile, another has left, and the first has released.
     a.release(&asking[0]).await;
     a.leave_all(&[(&asking[0], true), (&asking[2], true)]).await;
     let late = a.wait_all(&all(&asking)).await;

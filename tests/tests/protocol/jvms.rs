@@ -1,4 +1,4 @@
-//! JVMs that share a lock: a thread that holds, and one that waits.
+//! JVMs that share a lock: a holding thread, and a waiting thread.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ async fn nobody_is_granted_past_a_jvm_that_waits_and_it_is_told_each_time(mut be
     assert_eq!(bench.pokes(&mut thread).await, 1);
     let queue = vec![Party::from(JVM), Party::from(&behind)];
     assert_eq!((bench.holding().await, bench.parties().await), (None, queue));
-    // Each that asks tells it again, and stands behind it.
+    // Each newcomer notifies it again, and is queued behind it.
     let newcomer = a.member(30_000);
     assert_eq!(a.try_now(&newcomer).await.outcome, Acquired::Busy);
     let reply = a.wait(&newcomer).await;
@@ -191,7 +191,8 @@ async fn a_lock_whose_name_has_braces_tells_a_jvm_on_redisson_s_own_channel(mut 
     assert_eq!(bench.pokes(&mut thread).await, 1);
 }
 
-// Told so, a node asks for its member at once. The channels are those of the whole client.
+// A node that is notified requests the lock for its member at once. The channels are shared by the
+// whole client.
 async fn a_jvm_s_unlock_reaches_the_member_it_is_for_and_no_other_node(mut bench: Bench) {
     let connect = || Locks::builder().redisson_peers(true).connect(bench.server().url());
     let processes = [connect().await.expect("connected"), connect().await.expect("connected")];

@@ -1,7 +1,6 @@
-//! Each rule of the protocol as one fact, on every side that keeps it: the function and the scripts
-//! of the queue, and those of the dialect of Redisson. A fact states the keys that a command
-//! leaves, its reply and its messages. Finding numbers are those of the review of the protocol's
-//! first draft.
+//! Each rule of the protocol as a fact, on every side that keeps it: the function and the scripts,
+//! in our layout and in Redisson's layout. A fact states the keys left by a command, its reply and
+//! its messages. Finding numbers refer to the review of the protocol's first draft.
 
 mod asking;
 mod bench;

@@ -1,4 +1,4 @@
-//! Memory full: nothing new is locked, everything can be given back.
+//! Full memory: nothing new is locked, but everything can be released.
 
 use proto::{Demand, Left, LockErrorKind, Mode, Presence, Released, Renewed};
 
@@ -25,14 +25,14 @@ async fn fill(bench: &mut Bench) {
     bench.redis().configure("maxmemory", "1").await;
 }
 
-/// The demands that the layout has.
+/// The demands supported by the layout.
 fn demands(bench: &Bench) -> Vec<Demand> {
     let parts = [Demand::READ, Demand::permits(2, 10).expect("two of ten")];
     let parts = parts.into_iter().filter(|_| !bench.side.has_peers());
     [Demand::EXCLUSIVE].into_iter().chain(parts).collect()
 }
 
-/// Refused, and nothing is half done.
+/// Checks that the demand is refused, and nothing is half done.
 async fn is_refused(bench: &mut Bench, node: &Node, demand: Demand, modes: &[Mode]) {
     let before = bench.everything().await;
     for mode in modes {
@@ -65,7 +65,7 @@ async fn an_acquire_of_a_part_beside_others_is_refused_and_nothing_is_written(mu
     }
 }
 
-// Finding 19. A try is answered, for it writes nothing.
+// Finding 19. A try has a reply because it writes nothing.
 async fn an_acquire_of_what_is_held_queues_nobody(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     a.hold(30_000).await;
@@ -81,7 +81,7 @@ async fn an_acquire_of_what_is_held_queues_nobody(mut bench: Bench) {
     }
 }
 
-// Finding 19: a newcomer gets nothing, and is not queued behind the dead.
+// Finding 19: a newcomer gets nothing, and is not queued behind dead waiters.
 async fn an_acquire_of_a_free_lock_with_a_queue_of_the_dead_locks_nothing_for_the_newcomer(
     mut bench: Bench,
 ) {

@@ -1,4 +1,4 @@
-//! Messages: the nodes that get one, and the nodes that need none.
+//! Messages: which nodes receive a message, and which nodes need none.
 
 use proto::{Demand, Event};
 

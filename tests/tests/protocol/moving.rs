@@ -1,6 +1,6 @@
-//! A slot that moves to another server of a Cluster: there a script must not be stopped in its
-//! middle, with half of it written. A node refuses a server in cluster mode when it connects; the
-//! scripts alone are run here, for the promise about the order of their writes.
+//! A slot that moves to another server of a Cluster: a script must not be stopped there in the
+//! middle, with half of it written. A node refuses a server in cluster mode when it connects; only
+//! the scripts are run here, to test the order of their writes.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,12 +13,12 @@ use crate::asking::{acquire, leave, reduce, touch};
 use crate::bench::{Bench, SOON, Side};
 use crate::node::Node;
 
-/// Its keys are in the slot of the counter.
+/// Its keys are in the same slot as the counter.
 const LOCK: &str = "lock:tokens";
 const THIS: &str = "1111111111111111111111111111111111111111";
 const NEXT: &str = "2222222222222222222222222222222222222222";
 
-/// A server of a Cluster of two, of which the other is not there.
+/// A server of a Cluster of two; the other server does not exist.
 struct Cluster {
     bench: Bench,
     nodes: [Node; 2],
@@ -94,12 +94,13 @@ impl Cluster {
         self.bench.redis().ask(&set).await
     }
 
-    /// The number of messages that each node has heard.
+    /// How many messages each node has received.
     async fn heard(&self) -> [usize; 2] {
         [self.nodes[0].heard().await.len(), self.nodes[1].heard().await.len()]
     }
 
-    /// While the slot moves the command is refused and nothing is changed or said; then it runs.
+    /// Checks that the command is refused while the slot moves, without any change or message, and
+    /// that it runs afterwards.
     async fn is_refused_whole(&mut self, node: usize, command: &Command) {
         self.heard().await;
         let before = self.bench.everything().await;
@@ -151,7 +152,7 @@ async fn an_enqueue_of_several_is_refused_whole_where_a_key_that_it_would_write_
     }
 }
 
-// The short ways of commands that look at keys which are mostly absent.
+// The fast paths of commands that read mostly absent keys.
 #[tokio::test]
 async fn what_changes_a_lock_or_its_line_is_refused_whole_where_a_key_is_absent() {
     let mut cluster = Cluster::start().await;
@@ -198,8 +199,8 @@ async fn a_release_to_a_waiter_is_refused_whole_where_one_of_its_keys_is_absent(
 }
 
 impl Cluster {
-    /// Each key that a command looks at is there: parts, one of them reduced, a waiting member that
-    /// fits once the second part is free, a tombstone, members passed over, patience.
+    /// Creates each key that a command reads: parts (one of them reduced), a waiting member that
+    /// fits once the second part is free, a tombstone, skipped members, and a liveness deadline.
     async fn everything_is_there(&mut self) -> [Member; 3] {
         self.bench.redis().flush_all().await;
         let lock = self.ask(0, Demand::EXCLUSIVE).await;
@@ -245,7 +246,7 @@ async fn where_all_keys_are_there_the_first_write_is_refused() {
     }
 }
 
-// It comes to no key that is absent, also where the ends of keys are to be written.
+// The renewal touches no absent key, even when expiries must be written.
 #[tokio::test]
 async fn a_renewal_is_answered_where_the_door_and_the_holds_are() {
     let mut cluster = Cluster::start().await;
@@ -260,7 +261,7 @@ async fn a_renewal_is_answered_where_the_door_and_the_holds_are() {
             };
             let keys = ["", ":holds", ":reduced"];
             let keys = keys.map(|key| format!("{}{key}", lock_tests::door_key(LOCK)));
-            // A lock that became a read is renewed as a lock where it is asked for alone.
+            // A downgraded lock is renewed as a lock when it is alone in the command.
             let alone = held.iter().map(|member| vec![member.clone()]);
             for members in alone.chain([held.clone()]) {
                 for key in keys.iter().filter(|_| is_late) {
@@ -282,7 +283,7 @@ async fn a_renewal_is_answered_where_the_door_and_the_holds_are() {
     }
 }
 
-// With the guard there, nothing else refuses them: it was the reason.
+// With the guard present, nothing else refuses them: it was the reason.
 #[tokio::test]
 async fn where_even_the_guard_is_there_nothing_is_refused() {
     let mut cluster = Cluster::start().await;

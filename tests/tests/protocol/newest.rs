@@ -1,4 +1,4 @@
-//! Members of which only the newest waits.
+//! Members with the option that only the newest waits.
 
 use proto::{Acquired, Demand, Event, Label, Left, Member, Mode, Presence, Reply};
 use redis::cmd;
@@ -8,7 +8,7 @@ use crate::bench::{Bench, Side};
 use crate::facts;
 use crate::node::Node;
 
-/// The most tombstones that superseding leaves.
+/// The maximum number of tombstones left by superseding.
 const MOST_GONE: usize = 4_096;
 
 facts! {
@@ -34,10 +34,10 @@ facts! {
 }
 
 impl Node {
-    /// A new member of which only the newest waits.
+    /// A new member with this option.
     fn newest(&self) -> Member {
-        // As a node numbers an attempt that has not lost its place. All numbers have as many
-        // digits: tombstones of one millisecond are in the order of their text.
+        // Like the id of an attempt that has not lost its position. All ids have the same number of
+        // digits: tombstones of the same millisecond are in text order.
         let number = (1 << 32 | self.member(30_000).number()) << 12;
         Member::keeping_newest(&self.id, number, 30_000, &Label::new("test"))
     }
@@ -47,7 +47,7 @@ impl Node {
         Member::keeping_newest(&self.id, attempt << 12 | round, 30_000, &Label::new("test"))
     }
 
-    /// Queues a new member of which only the newest waits.
+    /// Queues a new member with this option.
     async fn queue_newest(&self) -> Member {
         let member = self.newest();
         let outcome = self.wait(&member).await.outcome;
@@ -73,7 +73,7 @@ async fn a_newer_one_takes_the_older_one_out_of_the_queue_and_tells_its_node(mut
     assert_eq!(position(&a.wait(&newer).await), 0);
     assert_eq!(bench.queue().await, std::slice::from_ref(&newer));
     assert_eq!(b.heard().await, [superseded(&[&older])]);
-    // Also one of its own node.
+    // Also a member of its own node.
     let newest = a.queue_newest().await;
     assert_eq!(bench.queue().await, [newest]);
     assert_eq!(a.heard().await, [superseded(&[&newer])]);
@@ -101,7 +101,7 @@ async fn one_that_was_superseded_stays_out_and_learns_of_it_by_a_touch(mut bench
     let newer = a.queue_newest().await;
     let touched = b.touch(&[&older]).await;
     assert_eq!(touched.outcome.members, [Presence::Superseded]);
-    // A copy of its acquire that runs late.
+    // A late copy of its acquire.
     assert_eq!(b.wait(&older).await.outcome, Acquired::Refused);
     assert_eq!(bench.queue().await, std::slice::from_ref(&newer));
     assert_eq!(bench.gone().await, std::slice::from_ref(&older));
@@ -110,7 +110,7 @@ async fn one_that_was_superseded_stays_out_and_learns_of_it_by_a_touch(mut bench
     a.release(&newer).await;
     assert_eq!(b.wait(&older).await.outcome, Acquired::Refused);
     assert_eq!(b.leave(&older).await.outcome, [Left::Absent]);
-    // One that left by itself is gone as all are, while its tombstone lasts.
+    // A member that left by itself is gone like all others, while its tombstone lasts.
     let other = b.newest();
     b.leave_ambiguous(&older).await;
     assert_eq!(b.touch(&[&other]).await.outcome.members, [Presence::Gone]);
@@ -236,7 +236,7 @@ async fn one_that_asks_anew_is_refused_where_a_newer_one_waits_or_holds(mut benc
     assert_eq!((bench.queue().await, bench.gone().await), (vec![], vec![]));
     a.release(&newer).await;
     assert_eq!(b.wait(&older).await.outcome, Acquired::Granted);
-    // A holder that asks again is told its hold, also where a newer one waits.
+    // A holder that repeats its request receives its hold, even if a newer member waits.
     a.wait(&a.newest_of(1_000, 0)).await;
     assert_eq!(b.wait(&older).await.outcome, Acquired::Granted);
 }
@@ -248,7 +248,7 @@ async fn one_that_asks_anew_supersedes_those_that_began_before_it(mut bench: Ben
     a.wait(&older).await;
     assert_eq!(position(&b.wait(&newer).await), 0);
     assert_eq!(a.heard().await, [superseded(&[&older])]);
-    // A later round of one attempt is the newer one.
+    // A later round of an attempt is the newer member.
     let later = b.newest_of(900, 2);
     assert_eq!(position(&b.wait(&later).await), 0);
     assert_eq!(b.wait(&b.newest_of(900, 1)).await.outcome, Acquired::Refused);
@@ -284,7 +284,7 @@ async fn one_that_is_refused_hands_on_what_has_become_free(mut bench: Bench) {
     assert_eq!(bench.queue().await, []);
 }
 
-// The function forgets them by itself.
+// The function removes them by itself.
 #[tokio::test]
 async fn tombstones_that_have_ended_are_swept_a_few_in_each_command() {
     const ENDED: usize = 3_000;
@@ -325,7 +325,7 @@ async fn two_of_one_node_that_both_wait_are_no_run(mut bench: Bench) {
     b.wait(&newer).await;
     assert_eq!(b.touch(&[&older]).await.outcome.members, [Presence::Waiting]);
     assert_eq!(bench.queue().await, [older.clone(), newer.clone()]);
-    // Above all times that the node knows: the release is to take the short way.
+    // Above all times known to the node: the release must take the fast path.
     let ahead = bench.counter().await + 1_000_000_000;
     bench.set_counter(Some(ahead)).await;
     b.release(&held).await;

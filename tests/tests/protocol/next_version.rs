@@ -1,5 +1,5 @@
-//! Members of the next version of the protocol, which a newer node writes: a node of this version
-//! refuses their locks and changes nothing, so that neither version grants beside the other.
+//! Members of the next version of the protocol, written by a newer node: a node of this version
+//! refuses their locks and changes nothing, so that neither version grants a lock beside the other.
 
 use lock_tests::{door_key, queue_key};
 use proto::LockErrorKind;
@@ -47,7 +47,7 @@ async fn a_waiter_of_the_next_version_is_never_granted_or_taken_out(mut bench: B
             bench.redis().ask::<()>(&add).await;
             let asked = ask_everything(&node, &holder, &waiting, which).await;
             let Some((name, answer)) = asked else { break };
-            // Behind others it is not looked at.
+            // Behind other members it is not read.
             if let Err(error) = answer {
                 assert_eq!(error.kind, LockErrorKind::WrongType, "{name} at {score}: {error:?}");
             }

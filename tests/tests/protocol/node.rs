@@ -1,4 +1,5 @@
-//! `Node`: a node that asks a server for locks by single commands, and hears its messages.
+//! `Node`: a node that requests locks from a server with single commands, and receives its
+//! messages.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,21 +20,21 @@ use crate::function::Function;
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// The server that a node asks.
+/// The server used by a node.
 enum Server {
     Function(Arc<Mutex<Function>>),
     /// With the subscription to the node's channel.
     Scripts(Raw, Box<Wire>, tokio::sync::Mutex<Ear>),
 }
 
-/// A request, and the answer of the server.
+/// A request, and the server's reply.
 #[derive(Clone, Debug)]
 pub(crate) struct Exchange {
     pub(crate) commands: Vec<(LockName, Command)>,
     answer: redis::Value,
 }
 
-/// A node on one lock.
+/// A node that uses one lock.
 pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) lock: LockName,
@@ -98,8 +99,8 @@ impl Node {
         node
     }
 
-    /// Opens its subscription, or closes it: then its commands arrive and its messages do not, as
-    /// after a failover. The server has confirmed it when this returns.
+    /// Opens its subscription, or closes it: then its commands arrive but its messages do not, as
+    /// after a failover. The server has confirmed the change on return.
     pub(crate) async fn connect(&self, is_connected: bool) {
         match &self.server {
             Server::Function(function) => {
@@ -115,17 +116,17 @@ impl Node {
         }
     }
 
-    /// The latest time that it has seen on a server, µs since the epoch.
+    /// Sets the latest server time that it has seen, µs since the epoch.
     pub(crate) fn set_seen(&self, at_us: u64) {
         self.set_floors(Floors { floor_us: at_us, latest_us: at_us, ..Floors::default() });
     }
 
-    /// The bounds by all that it has seen on servers.
+    /// Sets the lower bounds from everything it has seen on servers.
     pub(crate) fn set_floors(&self, floors: Floors) {
         *lock(&self.floors) = floors;
     }
 
-    /// A new member of this node that asks for a lock.
+    /// A new member of this node that requests a lock.
     pub(crate) fn member(&self, lease_ms: u64) -> Member {
         self.member_for(Demand::EXCLUSIVE, lease_ms)
     }
@@ -156,7 +157,7 @@ impl Node {
         answers.pop().expect("an answer for the command")
     }
 
-    /// Runs several renewals or touches, as few scripts as a store would.
+    /// Runs several renewals or touches, in as few scripts as a store would.
     pub(crate) async fn run_together(
         &self,
         commands: &[(&LockName, &Command)],
@@ -183,7 +184,7 @@ impl Node {
                         lock(&self.exchanges).push(exchange);
                     }
                     match protocol::answers(wire, commands, answer) {
-                        // Said of this lock, and of no other.
+                        // The error concerns this lock only.
                         Err(error) if error.kind == LockErrorKind::WrongType => {
                             answers.push(Err(error));
                         }
@@ -197,20 +198,20 @@ impl Node {
         Ok(answers)
     }
 
-    /// All requests to a server so far that it answered with no error.
+    /// All requests to a server so far whose reply was no error.
     pub(crate) fn exchanges(&self) -> Vec<Exchange> {
         lock(&self.exchanges).clone()
     }
 
-    /// Reads the answer of one request as that of another.
+    /// Parses the reply to one request as the reply to another.
     pub(crate) fn read(&self, of: &Exchange, by: &Exchange) -> Result<Answers, StoreError> {
         let Server::Scripts(_, wire, _) = &self.server else { panic!("the function answers") };
         let commands = by.commands.iter().map(|(lock, command)| (lock, command));
         protocol::answers(wire, &commands.collect::<Vec<_>>(), Ok(of.answer.clone()))
     }
 
-    /// Raises the floors to the tokens and times of the answers. A store takes a time over only
-    /// once in a second, so a command may find a higher floor here than there.
+    /// Raises the lower bounds to the tokens and times of the replies. A store adopts a time only
+    /// once per second, so a command may have a higher lower bound here than there.
     fn note(&self, answers: &Answers) {
         let floors = &mut *lock(&self.floors);
         for answer in answers.iter().flatten() {
@@ -225,7 +226,8 @@ impl Node {
         keys::grants_channel(PREFIX, self.id.as_str())
     }
 
-    /// Everything heard since the last call. Exact: a message sent now arrives behind all others.
+    /// Everything received since the last call. Exact: a message sent now arrives behind all
+    /// others.
     pub(crate) async fn heard(&self) -> Vec<Event> {
         match &self.server {
             Server::Function(function) => {

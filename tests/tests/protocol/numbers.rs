@@ -1,4 +1,4 @@
-//! The numbers of one counter: the tokens that parts share, tokens above all floors, and places.
+//! The values of one counter: shared tokens of parts, tokens above all lower bounds, and positions.
 
 use proto::wire::Floors;
 use proto::{Demand, Event, Renewed};

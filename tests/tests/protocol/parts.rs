@@ -1,4 +1,4 @@
-//! Locks that are held in parts: demands, and a look at the weight that is in use.
+//! Locks held in parts: demands, and the weight in use.
 
 use proto::queue::Held;
 use proto::{Demand, FencingToken, Member};
@@ -11,7 +11,7 @@ pub(crate) fn permits(weight: u32, limit: u32) -> Demand {
 }
 
 impl Bench {
-    /// Asserts that these members hold, and no others: everything or parts.
+    /// Asserts that exactly these members hold: exclusively or in parts.
     pub(crate) async fn assert_held(&mut self, expected: &[&Member]) {
         let mut held = match self.holder().await {
             Some(holder) => vec![holder],
@@ -23,13 +23,13 @@ impl Bench {
         assert_eq!(held, expected);
     }
 
-    /// The milliseconds left of the lease of a member that holds a part.
+    /// The remaining lease of a member that holds a part, in ms.
     pub(crate) async fn left_of(&mut self, member: &Member) -> u64 {
         let parts = self.parts().await;
         parts.iter().find(|(part, _)| part == member).expect("it holds a part").1
     }
 
-    /// The weight that is in use in parts, and the token that they share; 0 without one.
+    /// The weight in use in parts, and their shared token; 0 without a token.
     pub(crate) async fn shared(&mut self) -> (u64, u64) {
         let (mut state, _) = self.state().await;
         match &state.of_queue().door.as_ref().expect("it is held").held {
@@ -38,7 +38,7 @@ impl Bench {
         }
     }
 
-    /// As when the lease of a part has ended.
+    /// As if the lease of a part had ended.
     pub(crate) async fn lapse(&mut self, member: &Member) {
         self.change(|state, now_ms| state.of_queue().holds.set(member, now_ms)).await;
     }

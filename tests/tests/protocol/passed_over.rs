@@ -1,4 +1,4 @@
-//! Waiters whose node is not connected.
+//! Waiters of a disconnected node.
 
 use lock_tests::{CommandStats, Watcher};
 use proto::{Acquired, Demand, Left, Member, Mode, Presence};
@@ -99,14 +99,14 @@ async fn those_passed_over_keep_their_place_for_five_seconds(mut bench: Bench) {
     let reply = a.release(&first).await;
     assert_eq!(reply.passed_over, 130);
     assert_eq!(bench.holder().await, Some(second.clone()));
-    // One look at all of them: a look at each takes seconds on a busy machine.
+    // All of them are read at once: reading each takes seconds on a busy machine.
     let (state, now_ms) = bench.state().await;
     for member in &dead {
         let patience = state.alive_until(&member.into()).expect("it waits").saturating_sub(now_ms);
         assert!((3_000..=5_000).contains(&patience), "{patience}");
     }
 
-    // Never raised by a second look.
+    // A second skip never raises it.
     bench.set_patience(&dead[3], 2_000).await;
     let third = a.queue(30_000).await;
     b.release(&second).await;
@@ -133,7 +133,7 @@ async fn one_that_was_passed_over_is_back_in_its_place_with_its_node_s_next_touc
     assert_eq!(bench.queue().await, std::slice::from_ref(&behind));
     assert_eq!(bench.passed(&b.id).await, [early.clone(), late.clone()]);
 
-    // Only those that are asked for, each into its own place, before those that came later.
+    // Only the touched members, each into its own position, before later arrivals.
     let touched = b.touch(&[&late]).await;
     assert_eq!(touched.outcome.members, [Presence::Waiting]);
     assert_eq!(bench.queue().await, [late.clone(), behind.clone()]);
@@ -143,7 +143,7 @@ async fn one_that_was_passed_over_is_back_in_its_place_with_its_node_s_next_touc
     assert_eq!(bench.passed(&b.id).await, []);
     assert!(bench.patience(&early).await > Some(14_000));
 
-    // A question is as good as a message for a node that does not hear.
+    // For a node without messages, a request serves as well as a message.
     bench.end_lease().await;
     let touched = b.touch(&[&early]).await;
     assert_eq!((&grant(&touched).member, bench.holder().await), (&early, Some(early.clone())));
@@ -159,7 +159,7 @@ async fn one_that_was_queued_again_while_it_stood_aside_is_back_in_its_first_pla
     a.queue(30_000).await;
     let behind = a.queue(30_000).await;
     assert_eq!(a.release(&holder).await.passed_over, 1);
-    // As a copy of its acquire that runs late.
+    // Like a late copy of its acquire.
     assert_eq!(b.wait(&passed).await.outcome, Acquired::Queued { position: 1 });
     assert_eq!(bench.queue().await, [behind.clone(), passed.clone()]);
     assert_eq!(b.touch(&[&passed]).await.outcome.members, [Presence::Waiting]);
@@ -199,8 +199,8 @@ async fn the_dead_are_passed_over_whether_they_fit_or_not(mut bench: Bench) {
 }
 
 impl Bench {
-    /// A permit that is held, one of one, and another that waits, of a node that is not connected
-    /// from now on. Between them a member of another node, if there is to be one, which would fit.
+    /// A held permit, of a limit of one, and a waiting permit, of a node that is disconnected from
+    /// now on. Between them, optionally, a member of another node that would fit.
     async fn dead_permit(&mut self, behind: Option<Demand>) -> (Node, [Member; 2], Option<Member>) {
         let (a, b, dead) = (self.node().await, self.node().await, self.node().await);
         let held = a.hold_for(permits(1, 1), 30_000).await;
@@ -213,7 +213,7 @@ impl Bench {
         (b, [held, first], waits)
     }
 
-    /// The dead permit has gone aside, and this member holds beside the other permit.
+    /// Checks that the dead permit was set aside, and this member holds beside the other permit.
     async fn is_beside(&mut self, [held, dead]: &[Member; 2], granted: &Member) {
         let parts: Vec<_> = self.parts().await.into_iter().map(|(member, _)| member).collect();
         assert!(parts.len() == 2 && parts.contains(held) && parts.contains(granted), "{parts:?}");
@@ -242,7 +242,7 @@ async fn the_dead_by_whose_limit_nothing_is_free_are_out_of_the_way_with_the_nex
         let waits = waits.expect("it waits");
         let passed_over = match is_touched {
             true => b.touch(&[&waits]).await.passed_over,
-            // One that does not fit either.
+            // Another demand that does not fit either.
             false => {
                 b.wait(&b.member_for(Demand::permits(1, 1).expect("one of one"), 30_000))
                     .await
@@ -254,7 +254,7 @@ async fn the_dead_by_whose_limit_nothing_is_free_are_out_of_the_way_with_the_nex
     }
 }
 
-// Members of a node that was passed over leave for good, too.
+// Members of a skipped node leave for good as well.
 async fn one_that_was_passed_over_leaves(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.deaf_node().await);
     let holder = a.hold(30_000).await;
@@ -276,13 +276,13 @@ async fn a_node_that_is_not_connected_is_not_tried_for_each_of_its_waiters(mut b
     let before = CommandStats::read(bench.redis()).await;
     assert_eq!(a.release(&first).await.passed_over, 100);
     let spent = CommandStats::read(bench.redis()).await.since(&before);
-    // One for each node; the head may be looked for once more on the long way.
+    // One per node; the slow path may look for the head once more.
     assert!(spent.calls("pubsub|numsub") <= 4, "{}", spent.calls("pubsub|numsub"));
     assert_eq!(spent.calls("publish"), 1);
     assert_eq!(bench.holder().await, Some(second));
 }
 
-// F3: 200 in a step; the node that reads `more` goes on.
+// F3: 200 in a step; the node that receives `more` continues.
 async fn of_more_dead_than_one_command_looks_at_the_rest_is_left_to_a_touch(mut bench: Bench) {
     let a = bench.node().await;
     let first = a.hold(30_000).await;
@@ -306,7 +306,7 @@ async fn a_tool_that_subscribes_to_everything_does_not_make_the_dead_look_alive(
     let second = b.queue(30_000).await;
     let reply = a.release(&first).await;
     assert_eq!((reply.passed_over, bench.holder().await), (1, Some(second.clone())));
-    // The long way too: one more is dead, and in Redisson's layout behind the first.
+    // The slow path as well: another member is dead, in Redisson's layout behind the first.
     bench.plant_dead(1).await;
     let third = a.queue(30_000).await;
     let dead = if bench.side.has_peers() { 2 } else { 1 };

@@ -1,5 +1,5 @@
-//! A primary of a quorum: its tokens go on from those of the others, and one that was emptied draws
-//! no number before a process has begun an epoch.
+//! A quorum primary: its tokens continue above those of the other primaries, and an emptied primary
+//! draws no value before a process has begun an epoch.
 
 use proto::wire::Floors;
 use proto::{Command, Demand, Mode};
@@ -15,7 +15,7 @@ facts! {
     queue_scripts: [a_primary_without_its_counter_draws_no_number_and_says_so],
 }
 
-/// µs between the numbers of two primaries, and from there to the clock.
+/// µs between the values of two primaries, and from there to the clock.
 const APART_US: u64 = 60_000_000;
 
 const DEMANDS: [Demand; 2] = [Demand::EXCLUSIVE, Demand::READ];
@@ -57,7 +57,7 @@ async fn a_primary_goes_on_from_the_tokens_of_the_others_and_not_from_its_clock(
     assert_eq!(bench.counter().await, token);
 }
 
-// Also behind a door: then the counter alone was taken away, and its epoch is over all the same.
+// Also with a lock key: then only the counter was removed, and its epoch is over all the same.
 async fn a_primary_without_its_counter_draws_no_number_and_says_so(mut bench: Bench) {
     let epoch_us = bench.now_ms().await * 1_000 - APART_US;
     bench.become_primary(epoch_us);
@@ -80,7 +80,7 @@ async fn refuses_all(bench: &mut Bench, node: &Node, commands: &[Command]) {
     for another in [false, true] {
         bench.set_counter(None).await;
         if another {
-            // Another program's key there is none of the epoch either.
+            // Another program's key at that name is not of the epoch either.
             let key = bench.counter_key();
             let () = bench.redis().ask(redis::cmd("SET").arg(key).arg("text")).await;
         }

@@ -1,4 +1,4 @@
-//! The queue: order, patience, limits, and its end.
+//! The queue: order, liveness deadline, limits, and its end.
 
 use proto::queue::Mark;
 use proto::{Acquired, Demand, Member, Mode, Presence};
@@ -48,7 +48,7 @@ async fn grants_follow_the_order_of_enqueue_across_nodes(mut bench: Bench) {
     for next in order {
         nodes[holder.0].release(&holder.1).await;
         assert_eq!(bench.holder().await, Some(next.1.clone()));
-        // None barges past those that wait.
+        // No newcomer barges past waiters.
         let newcomer = nodes[0].member(30_000);
         assert_eq!(nodes[0].try_now(&newcomer).await.outcome, Acquired::Busy);
         holder = next;
@@ -88,7 +88,7 @@ async fn a_queue_as_long_as_the_caller_allows_is_full(mut bench: Bench) {
     let member = a.member(30_000);
     assert_eq!(a.acquire(&member, Mode::Wait, 1).await.outcome, Acquired::Queued { position: 0 });
     let full = Acquired::Full { waiting: 1 };
-    // The first refusal notes that the silent were looked for.
+    // The first refusal records that silent waiters were looked for.
     assert_eq!(a.acquire(&a.member(30_000), Mode::Wait, 1).await.outcome, full);
     let before = bench.everything().await;
     assert_eq!(a.acquire(&a.member(30_000), Mode::Wait, 1).await.outcome, full);
@@ -114,7 +114,7 @@ async fn an_enqueue_renews_its_node_s_patience_if_little_is_left_and_a_touch_alw
     bench.set_patience(&member, 12_000).await;
     b.touch(&[&member]).await;
     assert!(bench.patience(&member).await > Some(14_000));
-    // Of a node that has no waiting member, nothing is kept.
+    // Nothing is kept of a node without waiting members.
     a.touch(&[]).await;
     assert_eq!(bench.patience(&holder).await, None);
 }
@@ -174,7 +174,7 @@ async fn a_touch_and_an_enqueue_each_drop_up_to_sixteen_ghosts(mut bench: Bench)
     assert_eq!(bench.queue().await.len(), 2);
 }
 
-// A damaged door: its mark, and with it the queue, is lost.
+// A damaged lock key: its flag, and with it the queue, is lost.
 async fn a_queue_behind_a_door_without_a_mark_is_found_by_the_next_that_waits(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     let holder = a.hold(30_000).await;
@@ -194,7 +194,7 @@ async fn a_queue_behind_a_door_without_a_mark_is_found_by_the_next_that_waits(mu
     assert_eq!((bench.holder().await, bench.queue().await), (Some(waiting), vec![next]));
 }
 
-// A counter that was lost is no measure of places: the next is above all that are there.
+// Positions do not depend on a lost counter: the next position is above all existing ones.
 async fn a_newcomer_stands_behind_all_even_if_the_counter_was_lost(mut bench: Bench) {
     for demand in [Demand::EXCLUSIVE, Demand::READ] {
         bench.restart().await;
@@ -264,7 +264,7 @@ async fn members_whose_patience_has_ended_are_dropped_and_the_next_is_granted(mu
     assert_eq!(bench.holder().await, None);
 }
 
-// A damaged queue: a member that is swept without having a place shortens no line.
+// A damaged queue: purging a member without a position shortens no queue.
 async fn a_deadline_whose_place_is_gone_moves_nobody_forward(mut bench: Bench) {
     let a = bench.node().await;
     a.hold(30_000).await;
@@ -314,7 +314,7 @@ async fn a_list_entry_without_a_score_that_queues_again_is_granted_once(mut benc
     bench.everything_expires().await;
 }
 
-// A head that does not fit keeps the free weight; the longest run from the head that fits is
+// A head that does not fit keeps the free weight; the longest prefix of the queue that fits is
 // granted.
 async fn one_hand_over_grants_the_longest_run_from_the_head_that_fits(mut bench: Bench) {
     let a = bench.node().await;
@@ -328,7 +328,7 @@ async fn one_hand_over_grants_the_longest_run_from_the_head_that_fits(mut bench:
     let granted: Vec<_> = reply.grants.iter().map(|grant| &grant.member).collect();
     assert_eq!(granted, [&waiting[0], &waiting[1]]);
     assert_eq!(bench.queue().await, waiting[2..], "1 would fit, but 5 is before it");
-    // Nor does a newcomer that would fit pass beside them.
+    // A newcomer that would fit does not pass them either.
     assert_eq!(a.try_now(&a.member_for(of(1), 30_000)).await.outcome, Acquired::Busy);
     let reply = a.leave(&waiting[2]).await;
     assert_eq!(grant(&reply).member, waiting[3], "those behind a head that gave up may fit");
@@ -367,7 +367,8 @@ async fn an_inspection_changes_nothing_and_tells_all(mut bench: Bench) {
     assert!(seen.waiters[0].0 == one && seen.waiters[1].0 == two, "{:?}", seen.waiters);
     let (state, _) = bench.state().await;
     let until = state.alive_until(&one.into()).expect("it waits");
-    // The script's time and the server's, by which keys expire, are read one after the other.
+    // The script's time and the server's time, which decides when keys expire, are read one after
+    // the other.
     assert!(seen.waiters[0].1.abs_diff(until) < 100, "{:?}, {until}", seen.waiters);
 }
 

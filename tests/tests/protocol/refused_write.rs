@@ -1,4 +1,4 @@
-//! A server that takes no writes: nothing may be said that did not happen.
+//! A server that accepts no writes: nothing may be reported that did not happen.
 
 use proto::{Command, Demand, LockErrorKind, Member, Mode, Presence};
 use redis::cmd;
@@ -15,7 +15,7 @@ facts! {
     ],
 }
 
-/// All commands that would change something, for a member that holds, one that waits and a new one.
+/// All commands that would change something, for a holder, a waiting member and a newcomer.
 fn writing(bench: &Bench, holder: &Member, waiting: &Member, newcomer: &Member) -> Vec<Command> {
     let mut commands = vec![
         acquire(newcomer, Mode::Wait, 10),
@@ -32,7 +32,7 @@ fn writing(bench: &Bench, holder: &Member, waiting: &Member, newcomer: &Member) 
     commands
 }
 
-/// None of these runs, changes a key or sends a message.
+/// Checks that no command runs, changes a key or sends a message.
 async fn are_refused(bench: &mut Bench, node: &Node, commands: &[Command]) {
     let before = bench.everything().await;
     for command in commands {
@@ -68,7 +68,7 @@ async fn without_enough_replicas_nobody_is_told_of_a_grant_that_was_not_written(
     assert_eq!(grant(&touched).member, waiting);
 }
 
-// Finding 5, with a holder to be revoked.
+// Finding 5, with a revoked holder.
 async fn without_enough_replicas_nothing_is_half_written_and_no_message_is_sent(mut bench: Bench) {
     let all = [Demand::EXCLUSIVE, Demand::READ, Demand::permits(2, 3).expect("two of three")];
     let demands = if bench.side.has_peers() { &all[..1] } else { &all };

@@ -109,7 +109,7 @@ async fn nothing_that_an_old_member_sends_changes_anything_of_anybody_else_s(mut
     assert_eq!(a.release(&old).await.outcome, Released::NotHeld);
     assert_eq!(a.leave(&old).await.outcome, [Left::Absent]);
     assert_eq!(a.touch(&[&old]).await.outcome.members, [Presence::Gone]);
-    // Not even for a member that stands in the queue.
+    // Not even for a member in the queue.
     let waiting = bench.queue().await[0].clone();
     assert_eq!(c.renew(&waiting).await.outcome, [Renewed::NotHeld]);
     assert_eq!(c.release(&waiting).await.outcome, Released::NotHeld);
@@ -150,7 +150,7 @@ async fn there_is_one_holder_until_its_lease_ends(mut bench: Bench) {
     assert_eq!(bench.holder().await, Some(other));
 }
 
-// The same behind a mark, where the door outlives the lease.
+// The same with a flag, where the lock key outlives the lease.
 async fn behind_a_mark_a_lease_ends_as_early(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     let member = a.hold(12_000).await;
@@ -177,7 +177,7 @@ async fn a_hold_without_an_end_gets_its_holder_s_lease_from_whoever_finds_it(mut
     let left = bench.left().await;
     assert!((7_000..=8_000).contains(&left), "{left}");
 
-    // Its own holder's questions end it as well.
+    // The requests of its own holder end it as well.
     for question in 0..4 {
         lose_end(&mut bench).await;
         match question {
@@ -208,7 +208,7 @@ async fn a_hold_without_an_end_gets_the_lease_of_the_member_that_finds_it(mut be
     lose_end(&mut bench).await;
     assert_eq!(left_ms(&b.try_now(&b.member(9_000)).await), 9_000);
 
-    // Its own holder's question ends it as well.
+    // The request of its own holder ends it as well.
     lose_end(&mut bench).await;
     assert_eq!(left_ms(&a.wait(&member).await), 30_000);
     bench.everything_expires().await;

@@ -1,4 +1,4 @@
-//! The part that every reply has: holds of the calling node, and nobody else's.
+//! The common part of every reply: holds of the calling node, and of no other.
 
 use proto::{Acquired, Demand, Left, Presence, Released, Renewed};
 
@@ -20,7 +20,7 @@ facts! {
     ],
 }
 
-// Finding 17 b: the answer to the release that granted it was lost.
+// Finding 17 b: the reply to the release that granted it was lost.
 async fn a_grant_in_a_lost_answer_is_told_again_to_whoever_asks_for_the_member(mut bench: Bench) {
     let a = bench.node().await;
     let first = a.hold(30_000).await;

@@ -1,4 +1,4 @@
-//! Runs: the members of one node that wait one behind the other are granted one hold.
+//! Batches: consecutive waiting members of a node are granted one hold.
 
 use std::num::NonZeroU32;
 
@@ -35,13 +35,13 @@ facts! {
 }
 
 impl Node {
-    /// A new member that is served in runs of up to so many.
+    /// A new member with this batch limit.
     pub(crate) fn in_run(&self, limit: usize, lease_ms: u64) -> Member {
         let number = self.member(lease_ms).number();
         Member::in_run(&self.id, number, lease_ms, limit, &Label::new("test"))
     }
 
-    /// Queues so many members that may be served in one run.
+    /// Queues `count` members that may be served in one batch.
     async fn queue_run(&self, count: usize) -> Vec<Member> {
         let mut members = Vec::new();
         for _ in 0..count {
@@ -59,7 +59,7 @@ fn numbers(members: &[Member]) -> Vec<u64> {
 }
 
 impl Bench {
-    /// A run of three of the second node, which the first has handed the lock over to.
+    /// A batch of three of the second node, after a hand-off by the first node.
     pub(crate) async fn run_of_three(&mut self) -> (Node, Node, Vec<Member>) {
         let (a, b) = (self.node().await, self.node().await);
         let held = a.hold(30_000).await;
@@ -70,7 +70,7 @@ impl Bench {
         (a, b, members)
     }
 
-    /// The numbers of the run that has the lock.
+    /// The member ids of the batch that has the lock.
     pub(crate) async fn run(&mut self) -> Vec<u64> {
         self.state().await.0.of_queue().run().to_vec()
     }
@@ -88,7 +88,7 @@ async fn a_release_grants_the_members_of_one_node_at_the_head_as_one_hold_with_a
         assert_eq!(reply.outcome, Released::Released);
         assert_eq!(bench.holder().await.as_ref(), Some(&members[0]));
         assert_eq!((bench.run().await, bench.queue().await), (numbers(&members), vec![]));
-        // A token each, up to the last that was drawn.
+        // A token each, up to the last drawn token.
         let first = bench.counter().await - 2;
         let left = bench.left().await;
         assert!((9_000..=10_000).contains(&left), "a claim: {left}");
@@ -167,7 +167,7 @@ async fn a_member_of_a_run_that_asks_again_or_touches_is_told_of_the_run_by_new_
     assert_eq!((told.member.clone(), &told.run), (members[0].clone(), &numbers(&members)));
     assert!(told.token.get() > before);
     assert_eq!(bench.counter().await, told.token.get() + 2);
-    // All of them at once are told once, also with a newcomer between them.
+    // All of them at once are reported once, even with a newcomer between them.
     let later = b.in_run(8, 30_000);
     let reply = b.wait_all(&[&members[2], &later, &members[0]]).await;
     let queued = Acquired::Queued { position: 2 };
@@ -277,7 +277,7 @@ async fn the_members_of_a_run_that_was_force_released_come_back_in_front_with_a_
     bench.everything_expires().await;
 }
 
-/// The reduction of a run's hold: of these members, the first has given the hold its name.
+/// The downgrade of a batch hold with these members; the hold is named after the first.
 fn reduction(members: &[Member], served: usize, weight: u32, back: &[usize]) -> Command {
     Command::Reduce {
         member: members[0].clone(),
@@ -293,7 +293,7 @@ async fn a_reduction_puts_the_members_of_the_run_that_still_wait_back_in_front(m
         let (a, b, members) = bench.run_of_three().await;
         let next = a.queue(30_000).await;
         let (back, rest): (Vec<usize>, _) = ((served + 1..3).collect(), &members[served + 1..]);
-        // Asked once more, it says the same.
+        // A repeated request has the same reply.
         for _ in 0..2 {
             let answer = b.run(reduction(&members, served, weight, &back)).await;
             let Ok(Answer::Renewed(reply)) = answer else { panic!("{answer:?}") };
@@ -386,11 +386,11 @@ async fn a_run_counts_in_the_positions_of_those_behind_it(mut bench: Bench) {
         let together = [node.in_run(8, 30_000), node.in_run(8, 30_000)];
         let reply = node.wait_all(&[&together[0], &together[1]]).await;
         assert_eq!(reply.outcome.iter().map(position).collect::<Vec<_>>(), [5, 6], "several");
-        // The long way: one of them waits already.
+        // The slow path: one of them waits already.
         let another = node.in_run(8, 30_000);
         let reply = node.wait_all(&[&together[1], &another]).await;
         assert_eq!(reply.outcome.iter().map(position).collect::<Vec<_>>(), [6, 7]);
-        // One that has left is ahead of nobody.
+        // A member that has left is ahead of nobody.
         b.leave(&members[0]).await;
         let reply = node.wait(&another).await;
         assert_eq!(position(&reply.outcome), 6, "asked again");
@@ -398,7 +398,7 @@ async fn a_run_counts_in_the_positions_of_those_behind_it(mut bench: Bench) {
 }
 
 async fn a_run_counts_for_the_queue_limit(mut bench: Bench) {
-    // The silent in a full queue are looked for the first time, and then for a second no more.
+    // In a full queue, silent waiters are purged the first time, and then not again for a second.
     for (is_own, is_swept) in [(false, false), (true, false), (false, true), (true, true)] {
         bench.restart().await;
         let (a, b, members) = bench.run_of_three().await;
@@ -422,7 +422,7 @@ async fn a_run_counts_for_the_queue_limit(mut bench: Bench) {
         let outcome = node.acquire_all(&several, Mode::Wait, 4).await.outcome;
         let positions = [2, 3].map(|position| Acquired::Queued { position });
         assert_eq!(outcome, positions, "one that waits is not refused");
-        // One that has left does not wait.
+        // A member that has left does not wait.
         b.leave(&members[1]).await;
         let outcome = node.acquire(&lock, Mode::Wait, 4).await.outcome;
         assert_eq!(outcome, Acquired::Queued { position: 3 });

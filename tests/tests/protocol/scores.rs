@@ -1,4 +1,4 @@
-//! The scores by which JVMs judge who keeps the place, and for how long.
+//! The scores that JVMs use to decide who keeps the position, and for how long.
 
 use proto::Party;
 
@@ -40,7 +40,7 @@ async fn a_newcomer_builds_no_more_than_an_hour_on_the_score_of_the_last(mut ben
     let (a, b) = (bench.node().await, bench.node().await);
     a.hold(30_000).await;
     bench.jvm_queues(THREADS[0], STEP_MS).await;
-    // The rest of the lease, a step for the JVM, and one for our own.
+    // The remaining lease, a step for the JVM, and a step for our member.
     let enough_ms = 30_000 + 2 * STEP;
     for (last_ms, expected_ms) in [
         (1_000, enough_ms),
@@ -90,7 +90,7 @@ async fn a_score_rises_with_the_time_and_is_short_where_no_jvm_stands_before_us(
     assert!((9_000..20_000).contains(&risen), "{risen} ms");
     let is_short = |score_ms: i64| (50_000..=60_000).contains(&score_ms);
     assert!(is_short(bench.score(&head).await));
-    // Once the JVM has gone, both have none before them that subtracts.
+    // Once the JVM has gone, neither has an entry before it that subtracts.
     bench.set_score(&head, 700_000).await;
     bench
         .change(|state, _| {
@@ -120,7 +120,7 @@ async fn a_jvm_that_built_its_score_on_a_short_one_of_ours_does_not_run_out_of_i
     a.touch(&[&first]).await;
     assert!(bench.score(THREADS[0]).await > STEP - 10_000, "the next is raised");
     assert!(bench.score(THREADS[1]).await < 100_000, "and no other");
-    // Once it is first itself, it is left to the sums of JVMs.
+    // Once the member is first itself, its score is left to the sums of JVMs.
     a.leave(&first).await;
     let waiting = a.queue(30_000).await;
     bench.set_score(THREADS[0], 20_000).await;
@@ -128,14 +128,14 @@ async fn a_jvm_that_built_its_score_on_a_short_one_of_ours_does_not_run_out_of_i
     assert!(bench.score(THREADS[0]).await <= 20_000);
 }
 
-// Each dead entry has added five minutes, and none subtracts for it when it is dropped.
+// Each dead entry has added five minutes, and nothing subtracts them when the entry is dropped.
 async fn dead_entries_that_were_dropped_do_not_push_the_scores_into_the_future(mut bench: Bench) {
     let a = bench.node().await;
     let _thread = bench.listen(THREADS[0]).await;
     bench.jvm_holds(THREADS[0], Some(30_000)).await;
     let mut waiting = a.queue(30_000).await;
     for round in 0..60 {
-        // A JVM stands in the queue at all times, so that there is always a score to build on.
+        // The queue always contains a JVM, so that there is always a score to build on.
         bench.jvm_queues(&format!("{}{round}", THREADS[1]), STEP_MS).await;
         bench.jvm_queues(THREADS[0], STEP_MS).await;
         let next = a.queue(30_000).await;
@@ -154,8 +154,7 @@ async fn dead_entries_that_were_dropped_do_not_push_the_scores_into_the_future(m
     assert!((STEP + 1..16 * STEP).contains(&score_ms), "{score_ms} ms ahead");
 }
 
-// D3: the time that JVMs add at their enqueue is used up by a holder that takes longer; ours rises
-// meanwhile.
+// D3: a longer hold uses up the time that JVMs add when they enqueue; our score rises meanwhile.
 async fn a_hold_of_400_s_leaves_a_waiter_enough_for_the_steps_of_those_ahead(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     a.hold(30_000).await;

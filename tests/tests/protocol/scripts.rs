@@ -1,4 +1,4 @@
-//! The texts of the scripts: as a server reads them, and as they stand in their files.
+//! The script texts: as read by a server, and as in their files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -34,14 +34,15 @@ fn the_row_that_pays_for_a_short_way_is_in_its_page() {
     }
 }
 
-/// All files in a folder and those within it.
+/// All files in a folder and in its subfolders.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry"));
     let each = |path: PathBuf| if path.is_dir() { files(&path) } else { vec![path] };
     entries.flat_map(|entry| each(entry.path())).collect()
 }
 
-/// Numbers of one digit and 1 000, by which µs are made ms, are also something else.
+/// Excluded are numbers of one digit, and 1 000, which converts µs to ms: they have other meanings
+/// as well.
 #[test]
 fn no_number_that_has_a_name_is_written_out_in_a_file() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -1,5 +1,5 @@
-//! One script for several locks: each is a step of its own, with an answer of its own, whatever
-//! stands at the others.
+//! A script for several locks: each lock is a separate step with its own reply, whatever the other
+//! locks contain.
 
 use lock_tests::{door_key, holds_key};
 use proto::{
@@ -29,7 +29,7 @@ facts! {
     ],
 }
 
-/// Short enough to tell an extended lease, long enough not to end.
+/// Short enough to recognise an extended lease, long enough not to end.
 const RUN_DOWN_MS: i64 = 20_000;
 
 fn lock(number: usize) -> LockName {
@@ -40,7 +40,7 @@ fn door(number: usize) -> String {
     door_key(lock(number).as_str())
 }
 
-/// Takes the lock, or waits for it.
+/// Acquires the lock, or waits for it.
 async fn ask(node: &Node, lock: &LockName) -> (Member, Acquired) {
     let member = node.member(30_000);
     let answer = node.run_on(lock, acquire(&member, Mode::Wait, 1_000)).await;
@@ -68,7 +68,7 @@ fn touches(members: Vec<Member>) -> Command {
     Command::Touch { members }
 }
 
-/// Runs all in one go.
+/// Runs all commands in one call.
 async fn run_all<T: Clone>(
     node: &Node,
     asked: &[(LockName, T)],
@@ -80,7 +80,7 @@ async fn run_all<T: Clone>(
 }
 
 impl Bench {
-    /// The key that holds the lock.
+    /// The key that stores the hold.
     fn key_of(&self, number: usize) -> String {
         match self.side.has_peers() {
             false => door(number),
@@ -97,24 +97,24 @@ impl Bench {
         self.redis().ask(cmd("DEL").arg(key)).await
     }
 
-    /// Puts another program's hash in the place of a key.
+    /// Replaces a key with another program's hash.
     async fn put_hash(&mut self, key: &str) {
         self.delete(key).await;
         self.redis().ask(cmd("HSET").arg(key).arg("name").arg("Ada")).await
     }
 
-    /// Puts another program's text in the place of a key.
+    /// Replaces a key with another program's text.
     async fn put_text(&mut self, key: &str, text: &str) {
         self.redis().ask(cmd("SET").arg(key).arg(text).arg("PX").arg(90_000)).await
     }
 
-    /// Puts another program's list in the place of a key.
+    /// Replaces a key with another program's list.
     async fn put_list(&mut self, key: &str) {
         self.delete(key).await;
         self.redis().ask(cmd("RPUSH").arg(key).arg("a task")).await
     }
 
-    /// All that is kept of one lock.
+    /// Everything stored about a lock.
     async fn of(&mut self, number: usize) -> Everything {
         let (name, tag) = (self.key_of(number), format!("{{lock {number}}}"));
         let mut everything = self.everything().await;
@@ -147,7 +147,7 @@ async fn of_several_holds_each_is_renewed_or_refused_by_itself(mut bench: Bench)
         holds.push((lock(number), take(node, &lock(number)).await));
         bench.run_down(number, RUN_DOWN_MS).await;
     }
-    // With a waiter; with a tombstone; of another node; gone; with a lease that has ended.
+    // With a waiter; with a tombstone; of another node; gone; with an expired lease.
     queue(&b, &lock(1)).await;
     let tombstone = a.member(30_000);
     a.run_on(&lock(2), leave(&[(&tombstone, true)])).await.expect("answered");
@@ -156,7 +156,7 @@ async fn of_several_holds_each_is_renewed_or_refused_by_itself(mut bench: Bench)
     bench.delete(&door(4)).await;
     queue(&b, &lock(5)).await;
     bench.run_down(5, 60_000).await;
-    // Became a read; became one and has ended; without an end.
+    // Downgraded; downgraded and expired; without an end.
     for number in [6, 7] {
         a.run_on(&lock(number), reduce(&holds[number].1)).await.expect("answered");
     }
@@ -204,7 +204,7 @@ async fn of_several_queues_each_is_touched_or_refused_by_itself(mut bench: Bench
         take(&b, &lock(number)).await;
         lines.push((lock(number), vec![queue(&a, &lock(number)).await]));
     }
-    // Behind others; a place that is lost; free; another program's queue and door.
+    // Behind others; a lost position; free; another program's queue and lock key.
     lines[1].1.insert(0, queue(&a, &lock(1)).await);
     let key = |number, which: &str| format!("{}:{which}", door(number));
     bench.delete(&key(2, "queue")).await;
@@ -226,7 +226,7 @@ async fn of_several_queues_each_is_touched_or_refused_by_itself(mut bench: Bench
         assert!(bench.redis().pttl(&patience).await > 14_000, "{number}");
     }
     assert_eq!(touched(&each[2]).outcome.members, [Presence::Gone]);
-    // Handed over by the touch itself.
+    // Handed off by the touch itself.
     assert_eq!(touched(&each[3]).grants[0].member, lines[3].1[0]);
     is_strange(&each[4], "list");
     is_strange(&each[5], "hash");
@@ -244,7 +244,7 @@ async fn of_several_holds_that_jvms_share_each_is_renewed_or_refused_by_itself(m
         bench.run_down(number, RUN_DOWN_MS).await;
     }
     let foreign = holds[2].1.clone();
-    // Of another node; gone; another program's hash, field, token and list; a token that is gone.
+    // Of another node; gone; another program's hash, field, token and list; a missing token.
     holds[2].1 = a.member(30_000);
     let token = |number| format!("redisson_lock_token:{{lock {number}}}");
     bench.delete("lock 3").await;
@@ -281,12 +281,12 @@ async fn of_several_queues_that_jvms_share_each_is_touched_or_refused_by_itself(
     let (a, b) = (bench.node().await, bench.node().await);
     let mut lines = Vec::new();
     for number in 0..9 {
-        // The holder of 1 is of the node that asks.
+        // The holder of 1 belongs to the requesting node.
         take(if number == 1 { &a } else { &b }, &lock(number)).await;
         lines.push((lock(number), vec![queue(&a, &lock(number)).await]));
     }
-    // Alone and behind others; a place that is lost; free; another program's list, hash and
-    // deadlines; one that died before.
+    // Alone and behind others; a lost position; free; another program's list, hash and deadlines; a
+    // member that died before.
     lines[2].1.insert(0, queue(&a, &lock(2)).await);
     let behind = queue(&b, &lock(2)).await;
     let key = |which, number| format!("redisson_lock_{which}:{{lock {number}}}");
@@ -332,7 +332,7 @@ async fn of_several_queues_that_jvms_share_each_is_touched_or_refused_by_itself(
         }
     }
     assert_eq!(touched(&each[3]).outcome.members, [Presence::Gone]);
-    // Handed over by the touch itself.
+    // Handed off by the touch itself.
     assert_eq!(grant(touched(&each[4])).member, lines[4].1[0]);
     for (number, named) in [(5, "list"), (6, "hash"), (7, "string")] {
         is_strange(&each[number], named);
@@ -346,8 +346,8 @@ async fn of_several_queues_that_jvms_share_each_is_touched_or_refused_by_itself(
     assert_eq!(b.heard().await, Vec::<Event>::new());
 }
 
-/// Holds of three locks and a waiting member of each; the second hold is a read by now, where the
-/// layout has reads.
+/// Holds of three locks and a waiting member of each; the second hold is downgraded if the layout
+/// supports reads.
 async fn held_and_waited_for(
     bench: &mut Bench,
     node: &Node,

@@ -1,5 +1,5 @@
-//! Answers that reach other requests than their own, as all later ones do once one of them is lost
-//! on a connection that lives on.
+//! Replies that reach other requests, like all later replies after a lost reply on a connection
+//! that stays open.
 
 use proto::wire::is_nonsense;
 use proto::{Acquired, Answer, Answers, Command, Grant, Label, LockName, Member, Mode, Presence};
@@ -42,7 +42,7 @@ async fn run(node: &Node, lock: &LockName, commands: impl IntoIterator<Item = Co
     }
 }
 
-/// Runs each command about a lock, in each form of its answer.
+/// Runs each command on a lock, with each form of its reply.
 async fn of_lock(node: &Node, lock: &LockName, new: impl Fn() -> Member) {
     let [holder, second, third, fourth, fifth, unknown] = [(); 6].map(|()| new());
     let asked = [
@@ -72,7 +72,7 @@ async fn of_lock(node: &Node, lock: &LockName, new: impl Fn() -> Member) {
     run(node, lock, ended).await;
 }
 
-/// Runs each command about parts.
+/// Runs each command on parts.
 async fn of_parts(node: &Node, lock: &LockName) {
     let [whole, other] = [(); 2].map(|()| node.member(LEASE_MS));
     run(node, lock, [wait(&whole), reduce(&whole), reduce(&other), release(&whole)]).await;
@@ -95,12 +95,12 @@ async fn of_parts(node: &Node, lock: &LockName) {
     run(node, lock, ended).await;
 }
 
-/// The first lock and member that a request is about.
+/// The first lock and member of a request.
 fn first(exchange: &Exchange) -> Option<(&LockName, Option<&Member>)> {
     exchange.commands.first().map(|(lock, command)| (lock, command.first()))
 }
 
-/// Whether it says more of the members that it is about than that they wait or are released.
+/// Whether it reports more about its members than that they wait or are released.
 fn decides(answer: &Answer) -> bool {
     match answer {
         Answer::Acquired(reply) => {

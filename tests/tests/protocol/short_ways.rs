@@ -1,5 +1,5 @@
-//! The short ways of the scripts, and above all where one may not be taken: the outcome is that of
-//! the long one.
+//! The fast paths of the scripts, and above all where they must not be taken: the outcome equals
+//! the slow path's.
 
 use lock_tests::{COUNTER, door_key};
 use proto::{Acquired, Demand, Member, Mode, Renewed};
@@ -39,7 +39,7 @@ facts! {
     ],
 }
 
-/// Two permits of one: the first holds, the second, of another node, waits.
+/// Two permits with a limit of one: the first holds, the second, of another node, waits.
 async fn held_and_waited_for(a: &Node, b: &Node) -> [Member; 2] {
     [a.hold_for(permits(1, 1), 30_000).await, b.queue_for(permits(1, 1), 30_000).await]
 }
@@ -61,7 +61,7 @@ async fn a_permit_that_comes_behind_a_dead_head_is_in_front_of_it(mut bench: Ben
         if is_silent {
             bench.end_patience(&first).await;
         } else {
-            // It would have to be asked whether this one, for which something is free, hears.
+            // The script would have to check whether this waiter, which fits, is connected.
             b.leave(&first).await;
             b.queue_for(permits(2, 2), 30_000).await;
             b.connect(false).await;
@@ -88,7 +88,7 @@ async fn a_permit_that_asks_again_is_told_its_hold_or_its_place(mut bench: Bench
     assert_eq!(bench.counter().await, counter, "a place that was drawn in vain goes back");
 }
 
-/// The milliseconds that are left of the door.
+/// How many ms are left until the lock key expires.
 async fn left_of_door(bench: &mut Bench) -> u64 {
     let (mut state, now_ms) = bench.state().await;
     let door = state.of_queue().door.as_ref().expect("it is held");
@@ -123,7 +123,7 @@ async fn a_renewal_of_a_part_makes_a_door_that_ends_soon_live_on(mut bench: Benc
 async fn a_read_that_comes_when_the_lease_of_the_lock_has_ended_is_granted(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     let lock = a.hold(30_000).await;
-    // The mark of a queue that is gone again: the door outlives the lease.
+    // The flag of a queue that is gone again: the lock key outlives the lease.
     let waiting = a.queue(30_000).await;
     a.leave(&waiting).await;
     bench.end_lease().await;
@@ -186,7 +186,7 @@ async fn fill(bench: &mut Bench) {
 async fn a_full_memory_keeps_no_part_from_being_renewed(mut bench: Bench) {
     let a = bench.node().await;
     let read = a.hold_for(Demand::READ, 30_000).await;
-    // The lease alone: nothing else needs to be written before it.
+    // The lease alone: nothing else must be written before it.
     bench.change(|state, now_ms| state.of_queue().holds.set(&read, now_ms + 5_000)).await;
     fill(&mut bench).await;
     assert_eq!(a.renew(&read).await.outcome, [Renewed::Held]);
@@ -247,7 +247,8 @@ async fn the_last_release_drops_parts_whose_door_was_lost(mut bench: Bench) {
     assert!(bench.state().await.0.of_queue().holds.is_empty());
 }
 
-/// The demands of acquires whose scripts differ, in several commands: so many wait.
+/// Checks the demands of acquires with different scripts, in several commands, while `waiting`
+/// members wait.
 async fn refused(node: &Node, limit: u32, waiting: u64) {
     let full = Acquired::Full { waiting };
     for demand in [Demand::EXCLUSIVE, Demand::READ] {
@@ -269,7 +270,7 @@ async fn the_silent_in_a_full_queue_are_looked_for_once_a_second(mut bench: Benc
     refused(&a, 2, 2).await;
     bench.end_patience(&waiting[0]).await;
     refused(&a, 2, 2).await;
-    // Also where one of several has room.
+    // Also if there is room for only one of several.
     let asking = [(); 2].map(|()| a.member_for(Demand::EXCLUSIVE, 30_000));
     let outcomes = a.acquire_all(&asking.each_ref(), Mode::Wait, 3).await.outcome;
     let full = Acquired::Full { waiting: 3 };
@@ -292,7 +293,7 @@ async fn a_full_queue_refuses_none_that_waits_holds_or_is_served_in_a_run(mut be
     b.release(&holder).await;
     let full = Acquired::Full { waiting: 3 };
     refused(&a, 2, 3).await;
-    // Behind the second member of the run.
+    // Behind the second member of the batch.
     for (at, member) in (1..).zip(&waiting) {
         for mode in [Mode::Wait, Mode::Try] {
             let outcome = b.acquire(member, mode, 2).await.outcome;

@@ -1,10 +1,11 @@
-//! `State`: all that a server keeps of one lock, in either layout, by the questions of the facts.
+//! `State`: everything that a server stores about a lock, in either layout, with the queries of the
+//! facts.
 
 use proto::queue::{MARGIN_MS, Mark, QueueState};
 use proto::{Member, NodeId, Party, SortedSet};
 use redisson::LockState;
 
-/// One lock. Times are ms since the epoch, and the questions have the server's time first.
+/// A lock. Times are ms since the epoch; queries take the server's time first.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum State {
     Queue(QueueState),
@@ -12,7 +13,7 @@ pub(crate) enum State {
 }
 
 impl State {
-    /// The state of the queue.
+    /// The state in our layout.
     pub(crate) fn of_queue(&mut self) -> &mut QueueState {
         let Self::Queue(state) = self else { panic!("the layout is Redisson's") };
         state
@@ -24,7 +25,7 @@ impl State {
         state
     }
 
-    /// The member that holds everything, and the end of its lease; `None` without an end.
+    /// The party with an exclusive hold, and the end of its lease; `None` without an end.
     pub(crate) fn hold(&self, now_ms: u64) -> Option<(Party, Option<u64>)> {
         let (party, ends_ms) = match self {
             Self::Queue(state) => {
@@ -39,7 +40,7 @@ impl State {
         ends_ms.is_none_or(|at_ms| at_ms > now_ms).then_some((party, ends_ms))
     }
 
-    /// Ends the lease of the hold of everything at this time; `None` for no end at all.
+    /// Ends the lease of the exclusive hold at this time; `None` for no end.
     pub(crate) fn set_lease_end(&mut self, ends_ms: Option<u64>) {
         match self {
             Self::Queue(state) => {
@@ -67,7 +68,7 @@ impl State {
         }
     }
 
-    /// The members of the node that were passed over, by place.
+    /// The skipped members of the node, by position.
     pub(crate) fn passed(&self, node: &NodeId) -> Vec<Member> {
         let Self::Queue(state) = self else { return Vec::new() };
         let passed = state.passed.get(node.as_str());
@@ -78,7 +79,7 @@ impl State {
             .collect()
     }
 
-    /// The members that were given up, sorted, and when each is forgotten.
+    /// The members that gave up, sorted, and when each tombstone is removed.
     pub(crate) fn gone(&self) -> Vec<(Member, u64)> {
         let mut gone: Vec<_> = match self {
             Self::Queue(state) => state.gone.iter().map(|(at, one)| (one.clone(), at)).collect(),
@@ -90,13 +91,13 @@ impl State {
         gone
     }
 
-    /// The expiry of the key that says that there are tombstones, where it is one of its own.
+    /// The expiry of the key that records that there are tombstones, if it is a separate key.
     pub(crate) fn mark_ends_ms(&self) -> Option<u64> {
         let Self::Queue(state) = self else { return None };
         state.door.as_ref()?.ends_ms
     }
 
-    /// The end of the time in which the waiting member is believed alive.
+    /// Until when the waiting member is assumed alive.
     pub(crate) fn alive_until(&self, member: &Party) -> Option<u64> {
         match self {
             Self::Queue(state) => state.patience.get(member.ours()?.node()).copied(),
@@ -107,7 +108,7 @@ impl State {
         }
     }
 
-    /// Sets up to when the waiting member is believed alive.
+    /// Sets until when the waiting member is assumed alive.
     pub(crate) fn set_alive_until(&mut self, member: &Party, at_ms: u64) {
         match self {
             Self::Queue(state) => {
@@ -121,7 +122,7 @@ impl State {
         }
     }
 
-    /// Whether nothing is kept.
+    /// Whether nothing is stored.
     pub(crate) fn is_empty(&self) -> bool {
         match self {
             Self::Queue(state) => *state == QueueState::default(),
@@ -129,7 +130,7 @@ impl State {
         }
     }
 
-    /// Forgets expired keys.
+    /// Removes expired keys.
     pub(crate) fn expire(&mut self, now_ms: u64) {
         match self {
             Self::Queue(state) => state.expire(now_ms),
@@ -137,7 +138,7 @@ impl State {
         }
     }
 
-    /// Lets so much time pass: everything ends that much earlier.
+    /// Lets `ms` pass: everything ends that much earlier.
     pub(crate) fn pass(&mut self, ms: u64) {
         match self {
             Self::Queue(state) => pass_of_queue(state, ms),

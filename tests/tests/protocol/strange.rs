@@ -1,5 +1,5 @@
-//! Keys of other programs at a lock's names: whatever they are, each command that would use one
-//! answers a typed error that names its type, and no key of the server changes.
+//! Keys of other programs at a lock's key names: whatever they are, each command that would use
+//! such a key returns a typed error with its type, and no key of the server changes.
 
 use lock_tests::{COUNTER, door_key, holds_key, passed_key, protocol, queue_key};
 use proptest::prelude::*;
@@ -37,11 +37,11 @@ pub(crate) enum Scene {
     Free,
     Held,
     HeldWithQueue,
-    /// By the holder of a part and by a lock that became one; a lock waits.
+    /// Held by a part and by a downgraded lock; a lock waits.
     InParts,
 }
 
-/// The value of another program.
+/// Another program's value.
 #[derive(Debug, Clone)]
 enum Content {
     Text(String),
@@ -86,7 +86,7 @@ impl Content {
     }
 }
 
-/// A name that an application may have given: no member of ours or a JVM's, no number.
+/// A name from an application: neither a member of ours or of a JVM, nor a number.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         "[a-z]{1,12}",
@@ -101,30 +101,30 @@ fn text() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Hashes of all sorts that are no hold.
+/// Various hashes that are not a hold.
 fn hashes() -> Vec<BoxedStrategy<Vec<(String, String)>>> {
     let jvm = |count: &str| (JVM.to_owned(), count.to_owned());
     let field = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     vec![
         prop::collection::vec((text(), text()), 1..5).boxed(),
-        // One field, as a hold has, and one with the empty name.
+        // A single field, like a hold, and a single field with the empty name.
         (text(), "[0-9]{1,15}").prop_map(|field| vec![field]).boxed(),
         Just(vec![field("", "1")]).boxed(),
-        // A hold's field with something else for its count.
+        // A hold's field with something else instead of its count.
         text().prop_map(move |text| vec![jvm(&text)]).boxed(),
         "[0-9]{16,20}".prop_map(move |count| vec![jvm(&count)]).boxed(),
         Just(vec![jvm("")]).boxed(),
         Just(vec![jvm("-1")]).boxed(),
-        // An RReadWriteLock's, and a hold's field with another beside it.
+        // An RReadWriteLock's, and a hold's field with another field beside it.
         Just(vec![field("mode", "write"), jvm("1")]).boxed(),
         Just(vec![jvm("1"), field("name", "Ada")]).boxed(),
         Just(vec![jvm("1"), field(OURS, "1")]).boxed(),
-        // More than Redis keeps in the small form.
+        // More than Redis keeps in the small encoding.
         Just((0..600).map(|at| field(&format!("field {at}"), &"x".repeat(70))).collect()).boxed(),
     ]
 }
 
-/// All types of keys, and with `of_hashes` all sorts of hashes.
+/// All types of keys, and with `of_hashes` various hashes.
 fn contents(of_hashes: bool) -> Vec<BoxedStrategy<Content>> {
     let texts = || prop::collection::vec(text(), 1..6);
     let mut contents = vec![
@@ -171,7 +171,7 @@ pub(crate) async fn ask_everything(
     Some((name, node.run(command).await.map(drop)))
 }
 
-/// A holder and a waiting member, as far as the scene has them.
+/// A holder and a waiting member, if the scene has them.
 pub(crate) async fn set_up(node: &Node, scene: Scene) -> (Member, Member) {
     match scene {
         Scene::Free => (node.member(30_000), node.member(30_000)),
@@ -187,7 +187,7 @@ pub(crate) async fn set_up(node: &Node, scene: Scene) -> (Member, Member) {
 }
 
 impl Bench {
-    /// Another program's key in place of ours.
+    /// Replaces our key with another program's key.
     async fn put(&mut self, key: &str, content: &Content, with_expiry: bool) {
         let mut put = redis::pipe();
         put.cmd("DEL").arg(key);
@@ -199,8 +199,8 @@ impl Bench {
     }
 }
 
-/// The keys of a lock, the first of which is the lock itself. The first member of the node that has
-/// no place has a tombstone there, where each has a key.
+/// The keys of a lock, starting with the lock key. The node's first member without a position has a
+/// tombstone there, where each tombstone has a key.
 fn keys(bench: &Bench, node: &Node) -> Vec<String> {
     if bench.side.has_peers() {
         let tombstone = node.member(30_000);
@@ -213,7 +213,7 @@ fn keys(bench: &Bench, node: &Node) -> Vec<String> {
     keys
 }
 
-/// With each of the contents in turn at each of the keys.
+/// Checks each content in turn at each key.
 async fn check(mut bench: Bench, scene: Scene) {
     let a = bench.node().await;
     let mut runner = TestRunner::deterministic();
@@ -226,7 +226,7 @@ async fn check(mut bench: Bench, scene: Scene) {
             }
             let mut at_hand = None;
             for which in 0.. {
-                // As long as nothing changes, the next command meets the same.
+                // As long as nothing changes, the next command meets the same state.
                 let (holder, waiting, before) = match at_hand.take() {
                     Some(unchanged) => unchanged,
                     None => {
@@ -245,10 +245,10 @@ async fn check(mut bench: Bench, scene: Scene) {
                 let strange_after = after.iter().find(|(name, ..)| name == key);
                 let fault = match &answer {
                     Ok(()) if place == 0 => Some("was answered".to_owned()),
-                    // It did not need the key; then it left it alone.
+                    // The command did not need the key, and left it unchanged.
                     Ok(()) if strange_before == strange_after => None,
-                    // The short ways look at the types of the keys that they write, and at most at
-                    // the shape of the head.
+                    // Fast paths check the types of the keys that they write, and at most the form
+                    // of the head.
                     Ok(())
                         if matches!(content, Content::SortedSet(_))
                             && *key == queue_key(LOCK)
@@ -277,7 +277,7 @@ async fn check(mut bench: Bench, scene: Scene) {
     assert!(faults.is_empty(), "{scene:?}:\n{}", faults.join("\n"));
 }
 
-/// A renewal of several locks has one letter for each: then it names the key alone.
+/// A renewal of several locks returns a single letter for each: the error then names only the key.
 fn names(error: &StoreError, content: &Content) -> bool {
     error.detail.contains(content.type_of()) || error.detail.contains("the key lock:{…}")
 }

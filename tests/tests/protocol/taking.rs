@@ -1,4 +1,4 @@
-//! Taking a lock, a read or permits: the demands that fit together, and the answer to each.
+//! Acquiring a lock, a read or permits: which demands fit together, and the reply to each.
 
 use proto::{Acquired, Demand, Member, Mode};
 
@@ -28,7 +28,7 @@ facts! {
     ],
 }
 
-/// A demand for each script that takes.
+/// A demand for each acquiring script.
 fn demands(bench: &Bench) -> &'static [Demand] {
     if bench.side.has_peers() { &[Demand::EXCLUSIVE] } else { &[Demand::EXCLUSIVE, Demand::READ] }
 }
@@ -177,7 +177,7 @@ async fn a_part_whose_lease_has_ended_counts_until_another_does_not_fit(mut benc
     bench.assert_held(&[&one, &other]).await;
 }
 
-// One command takes out 256 holds at most, and its own is not among them.
+// A command removes at most 256 holds, not including its own.
 async fn a_member_whose_own_lease_has_ended_is_granted_anew_and_counts_once(mut bench: Bench) {
     let a = bench.node().await;
     let member = a.hold_for(Demand::READ, 30_000).await;
@@ -190,7 +190,7 @@ async fn a_member_whose_own_lease_has_ended_is_granted_anew_and_counts_once(mut 
     bench.assert_held(&[&member]).await;
 }
 
-/// Parts whose leases have ended so many milliseconds ago, beside one that is held.
+/// Plants parts that expired `ago_ms` ago, beside a held part.
 pub(crate) async fn plant_lapsed(bench: &mut Bench, members: &[Member], ago_ms: u64) {
     let members = members.to_vec();
     let (used, _) = bench.shared().await;

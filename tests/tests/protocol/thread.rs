@@ -10,17 +10,17 @@ use tokio::time::timeout;
 use crate::bench::{Bench, SOON};
 use crate::node::lock;
 
-/// The time that a JVM adds to the score of the last, and subtracts from all behind it.
+/// How much a JVM adds to the score of the last entry, and subtracts from all entries behind it.
 pub(crate) const STEP_MS: u64 = 300_000;
 
-/// A thread, and two of a JVM that is gone.
+/// A thread, and two threads of a JVM that is gone.
 pub(crate) const THREADS: [&str; 3] = [
     "5c2e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:41",
     "7f0e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:41",
     "7f0e4d1a-0b8e-4c3f-9a51-0e7c9b1d2f3a:42",
 ];
 
-/// A thread that listens to its channel.
+/// A thread subscribed to its channel.
 pub(crate) struct Thread {
     member: String,
     channel: String,
@@ -44,7 +44,7 @@ impl Bench {
         Thread { member: member.to_owned(), channel, ear: None }
     }
 
-    /// Ends the subscription of a thread. The server knows it when this returns.
+    /// Ends the subscription of a thread. The server knows it on return.
     pub(crate) async fn deafen(&mut self, thread: Thread) {
         match thread.ear {
             Some(mut ear) => ear.unsubscribe(&thread.channel).await.expect("unsubscribed"),
@@ -54,7 +54,7 @@ impl Bench {
         }
     }
 
-    /// The number of messages that told the thread to try again, since the last call.
+    /// How many messages have notified the thread to try again since the last call.
     pub(crate) async fn pokes(&mut self, thread: &mut Thread) -> usize {
         let Some(ear) = &mut thread.ear else {
             let pokes = &mut lock(self.function()).pokes;
@@ -75,7 +75,7 @@ impl Bench {
         }
     }
 
-    /// A thread queues: its score is the last one's and its own step.
+    /// Queues a thread: its score is the last score plus its own step.
     pub(crate) async fn jvm_queues(&mut self, member: &str, step_ms: u64) {
         let member = Party::from(member);
         self.change(|state, now_ms| {
@@ -88,7 +88,7 @@ impl Bench {
         .await;
     }
 
-    /// A thread has the lock, for so long.
+    /// Gives a thread the lock for this long.
     pub(crate) async fn jvm_holds(&mut self, member: &str, left_ms: Option<u64>) {
         let member = Party::from(member);
         self.change(|state, now_ms| {
@@ -98,8 +98,8 @@ impl Bench {
         .await;
     }
 
-    /// A JVM takes out the head, its own thread or one that it throws out: it subtracts its step
-    /// from all others.
+    /// Removes the head like a JVM, for its own thread or a dead entry: its step is subtracted from
+    /// all others.
     pub(crate) async fn head_goes(&mut self, step_ms: u64) {
         self.change(|state, _| {
             let state = state.of_redisson();
@@ -126,14 +126,14 @@ impl Bench {
         self.change(|state, now_ms| state.of_redisson().deadlines.set(&party, now_ms + ms)).await;
     }
 
-    /// The threads that are known not to hear.
+    /// The threads known to receive no messages.
     pub(crate) async fn suspects(&mut self) -> Vec<String> {
         let (mut state, _) = self.state().await;
         let since_ms = &state.of_redisson().suspects.since_ms;
         since_ms.keys().map(|(party, _)| party.as_str().to_owned()).collect()
     }
 
-    /// Lets milliseconds pass for the suspects.
+    /// Lets `ms` pass for the suspects.
     pub(crate) async fn age_suspects(&mut self, ms: u64) {
         self.change(|state, _| {
             state.of_redisson().suspects.since_ms.values_mut().for_each(|since| *since -= ms);

@@ -1,4 +1,4 @@
-//! Members of ours that a JVM's clock or arithmetic has thrown out, and their way back.
+//! Our members that were removed because of a JVM's clock or arithmetic, and how they return.
 
 use proto::{Member, Party, Presence};
 
@@ -13,7 +13,7 @@ facts! {
     ],
 }
 
-/// Members of two nodes, in turns, before a thread of a JVM that throws out all of them.
+/// Members of two nodes, alternating, before a thread of a JVM that removes all of them.
 async fn thrown_out(bench: &mut Bench, nodes: [&crate::node::Node; 2]) -> Vec<Member> {
     nodes[0].hold(30_000).await;
     let mut ours = Vec::new();

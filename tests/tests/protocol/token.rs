@@ -35,10 +35,10 @@ facts! {
 }
 
 const YEAR_US: u64 = 365 * 24 * 60 * 60 * 1_000_000;
-/// The first number that is no token.
+/// The first number that is not a valid token.
 const LIMIT: u64 = 1 << 53;
 
-/// The token of a lock that is taken and given back.
+/// The token of a lock that is acquired and released.
 async fn turn(node: &Node) -> u64 {
     let member = node.member(30_000);
     let reply = node.wait(&member).await;
@@ -46,7 +46,7 @@ async fn turn(node: &Node) -> u64 {
     grant(&reply).token.get()
 }
 
-/// The token of a read that is taken and given back.
+/// The token of a read that is acquired and released.
 async fn turn_of_a_read(node: &Node) -> u64 {
     let read = node.member_for(Demand::READ, 30_000);
     let reply = node.wait(&read).await;
@@ -87,7 +87,7 @@ async fn tokens_of_parts_are_shared_and_rise_with_every_grant(mut bench: Bench) 
         a.force_release().await;
     }
     let rises: Vec<_> = tokens.windows(2).map(|pair| pair[0] < pair[1]).collect();
-    // A lock that became a read and the read beside it share one.
+    // A downgraded lock and the read beside it share a token.
     let expected: Vec<_> = (0..rises.len()).map(|at| at % 3 != 1).collect();
     assert_eq!(rises, expected, "{tokens:?}");
     assert!(tokens.is_sorted());
@@ -107,14 +107,15 @@ async fn tokens_rise_over_all_locks_of_a_server(mut bench: Bench) {
     }
 }
 
-// The floor: a server whose clock is ahead was replaced by this one, which has not the last token.
+// The lower bound: this server, which does not have the last token, replaced a server with a clock
+// ahead.
 async fn no_token_is_below_what_the_node_has_seen(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     let now_ms = bench.now_ms().await;
     let ahead = |minutes: u64| (now_ms + minutes * 60_000) * 1_000;
     a.set_seen(ahead(1));
     assert_eq!(turn(&a).await, ahead(1) + 1);
-    // To another process, and within one.
+    // To another process, and within the same process.
     for (minutes, next) in [(2, &b), (3, &a)] {
         let holder = a.hold(30_000).await;
         let waiting = next.queue(30_000).await;
@@ -129,7 +130,7 @@ async fn no_token_is_below_what_the_node_has_seen(mut bench: Bench) {
         assert_eq!(tokens, expected);
         next.release(&waiting).await;
     }
-    // By a node that has not seen it, the next token still rises.
+    // By a node that has not seen it, the next token still increases.
     b.set_seen(0);
     assert!(turn(&b).await > ahead(3) + 1);
 }
@@ -141,7 +142,7 @@ async fn no_token_of_a_read_is_below_what_the_node_has_seen(mut bench: Bench) {
     assert_eq!(turn_of_a_read(&a).await, ahead + 1);
 }
 
-// The server forgets everything, or its counter alone, or has a number from long ago.
+// The server loses everything, or only its counter, or has an old value.
 async fn tokens_rise_for_a_node_that_has_seen_them_whatever_becomes_of_the_counter(
     mut bench: Bench,
 ) {
@@ -169,7 +170,7 @@ async fn tokens_rise_for_a_node_that_has_seen_them_whatever_becomes_of_the_count
     }
 }
 
-// An operator deletes it while it is held.
+// An operator deletes it while the lock is held.
 async fn with_the_counter_deleted_a_holder_that_asks_is_told_a_greater_token(mut bench: Bench) {
     let a = bench.node().await;
     let member = a.member(30_000);
@@ -230,7 +231,7 @@ async fn a_counter_that_is_no_number_is_another_program_s(mut bench: Bench) {
             assert!(error.detail.contains("string"), "{error:?}");
         }
         assert_eq!(bench.everything().await, before, "{text:?}");
-        // Commands that draw no number go on.
+        // Commands that draw no value are unaffected.
         a.renew(&holder).await;
         a.leave(&waiting).await;
         a.release(&holder).await;
@@ -238,7 +239,7 @@ async fn a_counter_that_is_no_number_is_another_program_s(mut bench: Bench) {
     }
 }
 
-// A number that is drawn and not used goes back.
+// A value that is drawn but not used is returned.
 async fn a_command_that_grants_and_queues_nothing_leaves_the_counter_as_it_was(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     let holder = a.hold(30_000).await;
@@ -274,7 +275,7 @@ async fn keeps_its_token(bench: &mut Bench) -> bool {
     token.expect("there was a grant").expires_ms.is_none()
 }
 
-/// Leaves a lock free behind one that died while it waited.
+/// Leaves a lock free behind a waiter that died.
 async fn free_behind_the_dead(bench: &mut Bench, node: &Node) {
     node.hold(30_000).await;
     bench.plant_dead(1).await;
@@ -302,7 +303,7 @@ async fn a_token_ahead_of_the_clock_is_followed_and_never_forgotten(mut bench: B
     }
 }
 
-// Finding 8: the same when it is handed over.
+// Finding 8: the same for a hand-off.
 async fn a_hand_over_follows_a_token_ahead_of_the_clock(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     let holder = a.hold(30_000).await;
@@ -326,7 +327,7 @@ async fn a_lost_token_is_replaced_by_the_clock(mut bench: Bench) {
         assert_eq!(reply.outcome, Acquired::Granted);
         assert_eq!(Some(grant(&reply).token.get()), reply.now_us);
 
-        // An operator deletes it while it is held: the next question makes a new one.
+        // An operator deletes it while the lock is held: the next request creates a new token.
         bench.change(|state, _| state.of_redisson().token = None).await;
         let asked = a.touch(&[&member]).await;
         let token = grant(&asked).token;

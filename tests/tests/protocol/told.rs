@@ -1,4 +1,4 @@
-//! JVMs that are told to try again, and those that do not hear it.
+//! JVMs that are notified to try again, and JVMs that do not receive it.
 
 use proto::Party;
 
@@ -35,7 +35,7 @@ async fn a_jvm_that_does_not_hear_has_eight_seconds_and_one_that_does_keeps_its_
     for (ms, count) in [(7_000, 4), (1_000, 2), (52_000, 2)] {
         bench.age_suspects(ms).await;
         b.touch(&[&waiting]).await;
-        // Both threads of the JVM that is gone, and then none past the one that listens.
+        // Both threads of the JVM that is gone, and then no thread beyond the subscribed thread.
         assert_eq!(bench.parties().await.len(), count, "{ms} ms later");
     }
     assert_eq!(bench.holding().await, None);
@@ -70,7 +70,7 @@ async fn a_thread_that_queues_again_is_not_taken_for_the_one_that_it_was(mut ben
     let waiting = a.queue(30_000).await;
     a.release(&holder).await;
     assert_eq!(bench.suspects().await, [THREADS[1]]);
-    // It subscribed late, took the lock, gave it back, and comes again after nine seconds.
+    // It subscribed late, acquired and released the lock, and returns after nine seconds.
     bench.head_goes(STEP_MS).await;
     a.touch(&[&waiting]).await;
     bench.age_suspects(9_000).await;

@@ -1,4 +1,4 @@
-//! Members that were given up, and the commands that come late for them.
+//! Members that gave up, and late commands for them.
 
 use proto::queue::Mark;
 use proto::{Acquired, Demand, Left, Mode, Presence, SortedSet};
@@ -42,7 +42,7 @@ async fn an_acquire_that_arrives_after_its_ambiguous_leave_is_refused(mut bench:
     let holder = b.hold(30_000).await;
     assert_eq!(a.wait(&zombie).await.outcome, Acquired::Refused);
     assert!(bench.queue().await.is_empty());
-    // Nor after a hold that has come and gone.
+    // Nor after a hold that was granted and released.
     b.release(&holder).await;
     assert_eq!(a.wait(&zombie).await.outcome, Acquired::Refused);
     bench.everything_expires().await;
@@ -101,7 +101,7 @@ async fn a_touch_that_runs_after_its_leave_revives_nothing(mut bench: Bench) {
     }
 }
 
-// Finding 7: the holder leaves before it has heard of its grant.
+// Finding 7: the holder leaves before it is notified of its grant.
 async fn a_leave_of_a_member_that_was_granted_meanwhile_hands_the_lock_on(mut bench: Bench) {
     let (a, b, c) = (bench.node().await, bench.node().await, bench.node().await);
     let first = a.hold(30_000).await;
@@ -127,7 +127,7 @@ async fn an_attempt_for_a_part_that_was_given_up_is_refused_too(mut bench: Bench
     bench.everything_expires().await;
 }
 
-// Invariant L2: a hold of everything that is taken meanwhile keeps the mark.
+// Invariant L2: an exclusive hold granted meanwhile keeps the flag.
 async fn a_tombstone_is_found_behind_each_holder_that_comes_after_it(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     let zombie = a.member(30_000);

@@ -1,4 +1,4 @@
-//! Staying in the queue: patience, members aside, and attempts that were given up.
+//! Staying in the queue: liveness deadlines, members set aside, and attempts that gave up.
 
 use proto::queue::{Mark, QueueState};
 use proto::{Acquired, Demand, Member, Mode, Presence, Renewed, SortedSet};
@@ -93,7 +93,7 @@ async fn a_touch_of_a_waiter_of_a_silent_node_keeps_it(mut bench: Bench) {
     assert_eq!((bench.holder().await, bench.queue().await), (Some(waiting), vec![silent]));
 }
 
-/// A member that was passed over since its node was not connected; it is, by now.
+/// A member that was skipped while its node was not connected; now it is connected.
 async fn passed_over(bench: &mut Bench, a: &Node, b: &Node, others: usize) -> Vec<Member> {
     let holder = a.hold(30_000).await;
     let mut passed = vec![b.queue(30_000).await];
@@ -144,7 +144,7 @@ async fn a_late_acquire_of_one_that_was_passed_over_does_not_cost_its_place(mut 
     assert_eq!(bench.queue().await, [first, second]);
 }
 
-/// Times of ends on a clock that was set back.
+/// Moves the ends to a clock that was set back.
 fn set_back(state: &mut QueueState, ms: u64) {
     let mut gone = SortedSet::default();
     for (ends_ms, member) in state.gone.iter() {
@@ -157,8 +157,8 @@ fn set_back(state: &mut QueueState, ms: u64) {
     door.ends_ms = door.ends_ms.map(|at_ms| at_ms + ms);
 }
 
-/// A lock with a short lease and a waiter, after another attempt was given up. Then the clock is
-/// set back, and the holder renews: its door ends before the tombstone.
+/// A lock with a short lease and a waiter, after another attempt gave up. Then the clock is set
+/// back, and the holder renews: its lock key ends before the tombstone.
 async fn given_up_before_the_clock_was_set_back(
     bench: &mut Bench,
     a: &Node,
@@ -185,7 +185,7 @@ async fn an_attempt_that_was_given_up_is_refused_for_a_minute_also_where_the_clo
 async fn a_tombstone_that_outlives_its_door_counts_no_more_and_no_waiter_is_lost(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     let [waiting, zombie] = given_up_before_the_clock_was_set_back(&mut bench, &a, &b).await;
-    // The clock is set forward: since it was given up, more than a minute has passed.
+    // The clock is set forward: more than a minute has passed since it gave up.
     bench.pass(64_000).await;
     b.touch(&[&waiting]).await;
     assert_eq!(bench.holder().await, Some(waiting.clone()));
@@ -229,7 +229,7 @@ async fn the_sweep_drops_the_lowest_deadlines_first(mut bench: Bench) {
     assert_eq!(bench.queue().await, [newcomer]);
 }
 
-/// The milliseconds after which the keys of ours are forgotten.
+/// How many ms our keys last.
 async fn lasts(bench: &mut Bench) -> u64 {
     let (mut state, now_ms) = bench.state().await;
     state.of_redisson().alive_expires_ms.expect("it has an end") - now_ms

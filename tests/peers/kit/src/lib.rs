@@ -1,4 +1,4 @@
-//! The part that the Rust programs of `scripts/bench` share: the lines that they obey, see
+//! What the Rust programs of `scripts/bench` share: the lines that they obey, see
 //! `tests/peers/README.md`.
 #![forbid(unsafe_code)]
 
@@ -18,9 +18,9 @@ use tokio::sync::mpsc;
 use line::Line;
 use stay::Stay;
 
-/// A lock that can be acquired and released, however its library calls that.
+/// A lock that can be acquired and released, whatever its library calls these operations.
 pub trait Peer: Send + Sync + 'static {
-    /// The value that is kept while the lock is held.
+    /// The value kept while the lock is held.
     type Hold: Send + 'static;
 
     /// Waits for the lock. The wait ends if the future is dropped.
@@ -30,8 +30,8 @@ pub trait Peer: Send + Sync + 'static {
     fn give(&self, hold: Self::Hold) -> impl Future<Output = ()> + Send;
 }
 
-/// Connects to the address that is the first argument, says `ready <name>`, and obeys until its
-/// input ends.
+/// Connects to the address in the first argument, prints `ready <name>`, and obeys until its input
+/// ends.
 pub fn run<P: Peer, C: Future<Output = P>>(name: &str, connect: impl FnOnce(String) -> C) {
     let runtime = tokio::runtime::Runtime::new().expect("threads can be started");
     runtime.block_on(async {
@@ -97,7 +97,7 @@ async fn obey<P: Peer>(peer: &Arc<P>) {
     }
 }
 
-/// Reads lines on a thread of its own: a blocking read on the runtime would keep it from ending.
+/// Reads lines on a dedicated thread: a blocking read on the runtime would keep it from ending.
 fn input() -> mpsc::UnboundedReceiver<String> {
     let (lines, input) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -116,7 +116,7 @@ fn say(line: &str) {
     }
 }
 
-/// The nanoseconds of the clock that all processes of the machine share.
+/// The machine-wide clock, ns.
 fn now() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

@@ -1,4 +1,4 @@
-//! `Stay`: one lock, acquired and then held until the program is told to end it.
+//! `Stay`: a lock, acquired and then held until the program receives the command to end it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub(crate) struct Stay {
 }
 
 impl Stay {
-    /// Begins to wait, for its patience at most. With a name, it reports the grant and the end.
+    /// Begins to wait, up to the wait limit. With a name, it reports the grant and the end.
     pub(crate) fn begin<P: Peer>(
         peer: &Arc<P>,
         key: &str,
@@ -33,7 +33,7 @@ impl Stay {
         let _ = (&mut self.taken).await;
     }
 
-    /// Tells it to release the lock, or to stop waiting for it; the future waits until it has.
+    /// Makes it release the lock, or stop waiting for it; the future completes when that is done.
     pub(crate) fn end(self) -> impl Future<Output = ()> {
         let _ = self.end.send(());
         async { self.task.await.expect("a lock is taken and given back without a panic") }

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use crate::line::Line;
 use crate::{Peer, now, say};
 
-/// The times of the request, the grant, and the begin and the end of the release; 0 for an event
+/// When the request, the grant, and the begin and the end of the release happened; 0 for an event
 /// that did not happen.
 type Turn = [u64; 4];
 
@@ -83,8 +83,7 @@ async fn turns<P: Peer>(
     turns
 }
 
-/// The patience of a turn: another one for each turn, up to the greatest, and the same in every
-/// run.
+/// The wait limit of a turn: different for each turn, up to the maximum, and the same in every run.
 fn patience(greatest: Duration, number: usize) -> Option<Duration> {
     (!greatest.is_zero()).then(|| greatest * (number * 7919 % 1000) as u32 / 1000)
 }

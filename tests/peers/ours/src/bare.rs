@@ -14,8 +14,8 @@ const SET: &str = "return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2
 const DELETE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
 
-/// A client that does the least that a lock can do: two scripts on one multiplexed connection. It
-/// asks again at once while the lock is held.
+/// A client that does the minimum of a lock: two scripts on one multiplexed connection. It retries
+/// at once while the lock is held.
 pub struct Bare {
     redis: MultiplexedConnection,
     set: String,
@@ -24,7 +24,7 @@ pub struct Bare {
     taken: AtomicU64,
 }
 
-/// The value in the key, and the place before the other tasks of this process.
+/// The value in the key, and the turn among the other tasks of this process.
 pub struct BareHold {
     key: String,
     owner: String,
@@ -32,8 +32,8 @@ pub struct BareHold {
 }
 
 impl Bare {
-    /// Connects. With the mutex, a fair mutex of the process stands before the lock; that is for a
-    /// single lock.
+    /// Connects. With the mutex, a fair mutex of the process guards the lock; this works for a
+    /// single lock only.
     pub async fn connect(url: &str, has_mutex: bool) -> Self {
         let mut redis = connect(url).await;
         let set = load(&mut redis, SET).await;

@@ -1,4 +1,4 @@
-//! Our locks, and bare connections, as fast as the client library goes.
+//! Our locks, and bare connections, as fast as the client library allows.
 #![forbid(unsafe_code)]
 
 mod bare;
@@ -26,7 +26,7 @@ impl Peer for Ours {
     }
 }
 
-/// A client without Nagle's delay, as our own connections.
+/// A client without Nagle's delay, like our own connections.
 pub fn client(url: &str) -> Client {
     let info = url.into_connection_info().expect("a URL");
     Client::open(info.set_tcp_settings(TcpSettings::default().set_nodelay(true))).expect("a URL")

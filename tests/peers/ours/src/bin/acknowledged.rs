@@ -1,5 +1,4 @@
-//! Our locks where so many replicas have to acknowledge a grant. Usage: `acknowledged ADDRESS
-//! REPLICAS`.
+//! Our locks where replicas must acknowledge a grant. Usage: `acknowledged ADDRESS REPLICAS`.
 
 use std::time::Duration;
 

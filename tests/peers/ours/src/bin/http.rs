@@ -1,7 +1,7 @@
-//! `http plain|bare|bare-mutex|memory|layer|extractor ADDRESS`: a handler that answers at once,
-//! without a lock, between two bare scripts for its path, the same behind a mutex of the process
-//! for it, or behind a lock for it, in memory or on the Redis at that address. It says `ready <its
-//! address>`, and ends with its input.
+//! `http plain|bare|bare-mutex|memory|layer|extractor ADDRESS`: a handler that responds at once:
+//! without a lock, between two bare scripts for its path, the same behind a process-wide mutex, or
+//! behind a lock for the path, in memory or on the Redis at that address. The program prints `ready
+//! <its address>`, and exits when its input ends.
 
 use std::sync::Arc;
 

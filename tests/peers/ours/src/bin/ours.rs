@@ -1,6 +1,6 @@
-//! Our locks. Limits are raised to the need of the longest queue. Usage: `ours ADDRESS [dropped |
-//! run=N]`: guards are released, or dropped; runs have another limit than that of the default.
-//! Several addresses are the primaries of a quorum.
+//! Our locks, with limits raised for the longest queue. Usage: `ours ADDRESS [dropped | run=N]`:
+//! guards are released, or dropped; `run` sets the batch limit. Several addresses are quorum
+//! primaries.
 
 use lock_peer_kit::{Peer, run};
 use lock_peer_ours::Ours;

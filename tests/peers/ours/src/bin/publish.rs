@@ -1,5 +1,5 @@
-//! The least that a hand-off can do: a script that publishes a message, and the task of another
-//! process that it wakes. No lock: two processes in turns, one of which waits.
+//! The minimum of a hand-off: a script that publishes a message, and the task of another process
+//! woken by it. No lock: two processes take turns, and one of them waits.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,8 +42,8 @@ impl Peer for Publish {
     async fn give(&self, key: String) {
         let mut publish = cmd("EVALSHA");
         publish.arg(&self.publish).arg(1).arg(&key).arg(PAYLOAD);
-        // The first time as a rule. On a busy machine the other process may not have subscribed
-        // yet; at the end it is gone.
+        // Usually the first attempt succeeds. On a busy machine the other process may not have
+        // subscribed yet; at the end it is gone.
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
             let mut redis = self.redis.clone();

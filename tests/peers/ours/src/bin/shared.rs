@@ -1,11 +1,11 @@
-//! Our locks beside reads, and permits. Usage: `shared ADDRESS read-write|permits`.
+//! Our locks with reads, and permits. Usage: `shared ADDRESS read-write|permits`.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lock_peer_kit::{Peer, run};
 use lockcore::{LockGuard, Locks};
 
-/// The number of turns of which one writes.
+/// One of this many turns writes.
 const WRITES: usize = 10;
 const PERMITS: u32 = 10;
 

@@ -1,4 +1,4 @@
-//! Our locks where a grant has to be on the disk. Usage: `synced ADDRESS`.
+//! Our locks where a grant must be on the disk. Usage: `synced ADDRESS`.
 
 use lock_peer_kit::run;
 use lock_peer_ours::Ours;

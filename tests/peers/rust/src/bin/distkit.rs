@@ -1,4 +1,4 @@
-//! distkit's mutex with its defaults, a lease of 30 s among them: asks every 50 ms.
+//! distkit's mutex with its defaults, including a lease of 30 s: polls every 50 ms.
 
 use distkit::DistkitRedisKey;
 use distkit::lock::{LockOptions, Mutex, MutexGuard};
@@ -11,7 +11,7 @@ impl Peer for Distkit {
     type Hold = MutexGuard;
 
     async fn take(&self, key: String) -> MutexGuard {
-        // It refuses a colon.
+        // distkit refuses colons.
         let key = DistkitRedisKey::try_from(key.replace(':', "/")).expect("a short name");
         Mutex::new(LockOptions::new(key, self.0.clone())).lock().await.expect("taken")
     }

@@ -1,5 +1,5 @@
-//! distributed-lock on Redis with its defaults, a lease of 30 s among them. It does not wait for a
-//! lock that is held.
+//! distributed-lock on Redis with its defaults, including a lease of 30 s. It does not wait for a
+//! held lock.
 
 use distributed_lock_core::{DistributedLock as _, LockHandle as _, LockProvider as _};
 use distributed_lock_redis::{RedisLockHandle, RedisLockProvider};

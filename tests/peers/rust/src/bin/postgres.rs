@@ -1,5 +1,4 @@
-//! Advisory locks of PostgreSQL, one session for each that holds or waits; sessions are kept for
-//! the next.
+//! PostgreSQL advisory locks, with a session per holder or waiter; sessions are reused.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -1,4 +1,4 @@
-//! rlock with its defaults but for the lease: asks every 100 ms, renews.
+//! rlock with its defaults except for the lease: polls every 100 ms, renews.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! rslock with its defaults: three tries, each up to 200 ms after the one before; then it is asked
-//! again.
+//! rslock with its defaults: three tries, each up to 200 ms after the last; then the call is
+//! repeated.
 
 use std::time::Duration;
 
