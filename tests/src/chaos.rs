@@ -3,24 +3,24 @@
 //!
 //! | module | content |
 //! |---|---|
-//! | `kind` | the kinds of faults, and the habits of the clients under each |
-//! | `form` | the demands of a lock: it is locked only, read, too, or held in permits |
-//! | `client` | a child process: locks, works, and records it |
-//! | `record`, `history` | one line of a record, and all records read back |
+//! | `kind` | the kinds of faults, and the habits of the clients during each |
+//! | `form` | the demands on a lock: only locked, also read, or held in permits |
+//! | `client` | a child process: locks, works, and records each step |
+//! | `record`, `history` | a line of a record, and all records read back |
 //! | `nemesis` | the faults of a seed, in order, and their execution |
 //! | `trace` | every command of the server, followed as it runs |
 //! | `register` | the protected resource: pairs of registers, fenced, and unfenced as a control |
-//! | `gauge` | the number of permits in use, as their holders count them |
-//! | `checker` | the laws of all records |
-//! | `run` | one run from the first process to the verdict |
-//! | `takeover`, `dead`, `stall` | the wait behind a killed holder, and behind dead waiters; the cost of the dead for the others |
+//! | `gauge` | the number of permits in use, as counted by their holders |
+//! | `checker` | the laws that the records must satisfy |
+//! | `run` | a run from the first process to the verdict |
+//! | `takeover`, `dead`, `stall` | the wait behind a killed holder, and behind dead waiters; the cost of dead waiters for the others |
 //! | `failover` | failovers by real sentinels under load, and the cost of each |
-//! | `power` | a server that loses its power under load, and the cost with and without fsync |
-//! | `quorum` | faults of one of a quorum's primaries at a time |
-//! | `dropped`, `frozen` | guards that are dropped beside released ones; a primary that stands still, and the others |
-//! | `replays` | requests that are sent twice, to processes that are killed and paused at each step |
-//! | `storm` | the way back of many nodes to a server that needs long for each connection |
-//! | `crowd`, `interrupted`, `lost` | one node with many waiters whose link breaks, or with many holds that are lost at once |
+//! | `power` | a server that loses power under load, and the cost with and without fsync |
+//! | `quorum` | faults of one quorum primary at a time |
+//! | `dropped`, `frozen` | dropped guards compared with released guards; a frozen primary, and the other primaries |
+//! | `replays` | requests sent twice, to processes that are killed and paused at each step |
+//! | `storm` | how many nodes reconnect to a server that is slow to accept each |
+//! | `crowd`, `interrupted`, `lost` | a node with many waiters whose connection breaks, or with many holds lost at once |
 
 mod checker;
 mod client;

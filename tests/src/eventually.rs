@@ -37,7 +37,7 @@ pub fn eventually_some<T, C>(
 where
     C: AsyncFnMut() -> Option<T>,
 {
-    let caller = Location::caller(); // the line of the test: that of a poll says nothing
+    let caller = Location::caller(); // the test's line: a poll's line is useless
     async move {
         let deadline = Instant::now() + limit;
         loop {

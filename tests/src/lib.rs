@@ -1,8 +1,7 @@
-//! The harness of the whole-system tests: a real `redis-server` per suite, and the faults to put
-//! around it.
+//! The harness of the whole-system tests: a real `redis-server` per suite, and faults around it.
 //!
-//! The harness panics with a sentence that names the error; it never skips. Nothing in it waits for
-//! a fixed time and hopes: every wait is for a condition, and every wait is bounded.
+//! The harness panics with a sentence that names the error; it never skips. It never waits for a
+//! fixed time: every wait is for a condition, and is bounded.
 //!
 //! ```no_run
 //! # async fn example() {

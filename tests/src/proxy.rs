@@ -164,8 +164,6 @@ impl Proxy {
     /// With [`Flow::Replies`] the server executes requests, and the client receives the replies on
     /// thaw.
     ///
-    /// With [`Flow::Replies`] the server executes requests, and the client hears of it on thaw.
-    ///
     /// # Panics
     ///
     /// If a frame is in flight to a receiver that does not read.

@@ -39,7 +39,7 @@ impl Raw {
     ///
     /// # Panics
     ///
-    /// If the command fails, or its reply is no `T`.
+    /// If the command fails, or its reply is not a `T`.
     pub async fn ask<T: FromRedisValue>(&mut self, command: &Cmd) -> T {
         match self.try_ask(command).await {
             Ok(reply) => reply,

@@ -130,9 +130,6 @@ impl Watched {
     /// From now on no failover happens by itself: on an overloaded machine, a second failover may
     /// follow, and lose writes that the primary in between has just acknowledged.
     ///
-    /// From now on no failover comes by itself: on a machine with too much to do, one may follow
-    /// another, and takes back writes that the primary in between has just acknowledged.
-    ///
     /// # Panics
     ///
     /// If they do not agree in time.

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// etcdLock is the mutex of etcd's client, with one session for each that holds or waits: in one
-// session all have the lock together. Sessions are kept for the next.
+// etcdLock is the mutex of etcd's client, with a session per holder or waiter: within a session all
+// share the lock. Sessions are reused.
 type etcdLock struct {
 	client *etcd.Client
 	mutex  sync.Mutex
@@ -27,7 +27,7 @@ func connectEtcd(address string) lock {
 	return &etcdLock{client: client}
 }
 
-// session of a lease of 30 s, which it renews.
+// session returns a session with a lease of 30 s, which it renews.
 func (l *etcdLock) session() *concurrency.Session {
 	if session := l.kept(); session != nil {
 		return session

@@ -1,4 +1,4 @@
-// Locks of Go. Usage: <program> ADDRESS [etcd]: redsync, or the mutex of the client of etcd.
+// Go locks. Usage: <program> ADDRESS [etcd]: redsync, or the mutex of etcd's client.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// lock is what is compared: a key of it is taken, and given back by the function that take returns.
+// lock is a compared lock: take acquires a key, and returns the function that releases it.
 type lock interface {
 	// take waits for the key; nil if the context ends first.
 	take(ctx context.Context, key string) func()

@@ -12,11 +12,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redsyncLock has the defaults but for the lease: it asks every 50 to 250 ms, 32 times; then it is
-// asked again.
+// redsyncLock has the defaults except for the lease: it polls every 50 to 250 ms, 32 times; then
+// the call is repeated.
 type redsyncLock struct{ *redsync.Redsync }
 
-// connectRedsync takes one address, or those of a quorum with commas between.
+// connectRedsync accepts an address, or quorum addresses separated by commas.
 func connectRedsync(addresses string) lock {
 	var pools []pool.Pool
 	for _, url := range strings.Split(addresses, ",") {

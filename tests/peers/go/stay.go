@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// stay is one lock, asked for and then held until it is told to end.
+// stay is a lock, requested and then held until the command to end it.
 type stay struct {
 	cancel context.CancelFunc
 	over   chan struct{}
 }
 
-// begin asks; without a patience it waits without a limit.
+// begin requests the lock; without a patience it waits without a limit.
 func begin(locks lock, name, key string, patience time.Duration) *stay {
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan struct{})

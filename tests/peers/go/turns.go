@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// turn is when it was asked, granted, and given back; 0 for what did not happen.
+// turn has the times of request, grant and release; 0 for an event that did not happen.
 type turn [4]int64
 
 type plan struct {
@@ -18,7 +18,7 @@ type plan struct {
 	hold, patience time.Duration
 }
 
-// loop is many goroutines that take a lock, hold it and give it back, over and over.
+// loop runs goroutines that acquire a lock, hold it and release it, over and over.
 func loop(locks lock, line values) {
 	text, err := os.ReadFile(line["keys"])
 	if err != nil {
@@ -81,7 +81,7 @@ func takePatiently(
 	ctx context.Context, locks lock, key string, plan plan, number int64,
 ) func() {
 	if plan.patience > 0 {
-		// Another one for each turn, up to the greatest, and the same in every run.
+		// Different for each turn, up to the maximum, and the same in every run.
 		patience := plan.patience * time.Duration((plan.first+number)*7919%1000) / 1000
 		limited, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()

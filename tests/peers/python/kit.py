@@ -41,7 +41,7 @@ async def obey(name, connect):
             for number in range(int(values["count"])):
                 crowd.append(Stay(peer, f"{key}:{number}" if own else key))
                 if own:
-                    # One after the other: all at once would be a connection each.
+                    # One after the other: all at once would need a connection each.
                     await crowd[-1].taken.wait()
             say("crowded")
         else:
@@ -115,7 +115,7 @@ class Task:
             self.waits = True
             try:
                 if patience:
-                    # Another one for each turn, up to the greatest, and the same in every run.
+                    # Different for each turn, up to the maximum, and the same in every run.
                     limit = patience * ((first + len(turns)) * 7919 % 1000) / 1000
                     taken = await asyncio.wait_for(peer.take(key), limit)
                 else:

@@ -1,7 +1,7 @@
-//! `lock-child URL [peers]`: one process with one node, for tests that kill it or stop it. It obeys
-//! lines on standard input and answers with lines on standard output:
+//! `lock-child URL [peers]`: a process with a single node, for tests that kill or stop it. It obeys
+//! lines on standard input and responds with lines on standard output:
 //!
-//! | line | answers |
+//! | line | responses |
 //! |---|---|
 //! | | `connected <node>`, once, or `failed <kind>` |
 //! | `lock <name> <key> <lease ms>` | `asked <name>`; later `granted <name> <token>` or `failed <name> <kind>`; later perhaps `lost <name>` |
@@ -9,7 +9,7 @@
 //! | `release <name>` | `released <name> <Ok or the error's kind>` |
 //! | `status` | `status <waiting> <holding> <places lost>` |
 //!
-//! The end of its input ends it.
+//! The process exits when its input ends.
 
 use std::collections::HashMap;
 use std::io::{BufRead, Write};

@@ -290,7 +290,7 @@ fn bounds(evidence: &Evidence, found: &mut Vec<Violation>) {
         let mut check = |call: &str, from: i64, to: Option<i64>, bound: i64| {
             let end = match (to, fate.killed) {
                 (Some(to), _) => to,
-                (None, Some(_)) => return, // not known
+                (None, Some(_)) => return, // unknown
                 (None, None) => evidence.end,
             };
             let paused = |(stop, cont): &(i64, i64)| (end.min(*cont) - from.max(*stop)).max(0);

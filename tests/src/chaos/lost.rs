@@ -59,7 +59,7 @@ pub async fn lost(holds: usize) -> Lost {
     })
     .await;
     proxy.freeze(Connections::All, Flow::Both).await;
-    sleep(Duration::from_millis(500)).await; // earlier answers are read by then
+    sleep(Duration::from_millis(500)).await; // earlier replies are read by then
     let calls = Calls::start(locks.clone());
     let mut waiting = JoinSet::new();
     for guard in guards {

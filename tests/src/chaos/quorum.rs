@@ -155,12 +155,10 @@ pub struct QuorumOutcome {
 /// Guards have one primary to `spare` where clocks jump: without a spare, two guards may be valid
 /// then.
 ///
-/// Guards have one primary to `spare` where clocks jump: without it two may be valid then.
-///
 /// # Panics
 ///
 /// If the primaries do not count again after a fault, or a buyer is refused for another reason than
-/// that too few of them are reached.
+/// too few reachable primaries.
 pub async fn quorum_faults(
     program: &Path,
     seed: u64,

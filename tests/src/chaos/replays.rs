@@ -1,13 +1,13 @@
-//! Requests that are sent more than once, to processes that are killed and paused at each step:
-//! each is served once, and all its answers are alike.
+//! Requests sent more than once, to processes that are killed and paused at each step: each request
+//! is served once, and all responses to it are equal.
 //!
 //! | module | content |
 //! |---|---|
-//! | `fault` | the faults of a process, and the steps at which they strike |
+//! | `fault` | the faults of a process, and the steps where they strike |
 //! | `process` | a process that serves, with its store and its work |
-//! | `keeper` | the processes of a run, started again as they die |
+//! | `keeper` | the processes of a run, restarted when they die |
 //! | `client` | the clients of one key |
-//! | `verdict` | the laws of what the clients got and the server kept |
+//! | `verdict` | the laws of the clients' responses and the server's records |
 
 mod client;
 mod fault;

@@ -70,7 +70,7 @@ pub async fn run(program: &Path, plan: &Plan) -> Outcome {
 
 /// Waits until a victim has received a reply again, within the time limit, and has rested.
 async fn rest(answered: Fault) {
-    let _ = timeout(ANSWER, answered.struck()).await; // never, where its connection was killed
+    let _ = timeout(ANSWER, answered.struck()).await; // never struck if its connection was killed
     answered.release();
     sleep(REST).await;
 }

@@ -57,6 +57,6 @@ pub async fn storm(nodes: usize, each: Duration) -> Storm {
             }
         }
     };
-    let _ = timeout(bound + SPARE, all_back).await; // `missing` tells
+    let _ = timeout(bound + SPARE, all_back).await; // `missing` shows the result
     Storm { took: began.elapsed(), missing: away(), longest_line, bound }
 }

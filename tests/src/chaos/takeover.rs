@@ -63,7 +63,7 @@ async fn lane(program: &Path, url: &str, first: usize, kills: usize, grants: &Gr
     let mut redis = Raw::connect(url).await;
     let mut measured = Takeover::default();
     for kill in (first..kills).step_by(AT_ONCE) {
-        let renews = kill % (2 * AT_ONCE) >= AT_ONCE; // as many of either sort in every lane
+        let renews = kill % (2 * AT_ONCE) >= AT_ONCE; // equally many of both kinds in every lane
         let took = takeover((program, url), &locks, &mut redis, grants, kill, renews).await;
         let of_its_sort = if renews { &mut measured.renewed } else { &mut measured.known };
         of_its_sort.push(took);

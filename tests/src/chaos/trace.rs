@@ -1,14 +1,14 @@
 //! `Trace`: follows the server's changes to each lock, command by command as MONITOR shows them,
 //! and checks each script against the state after the commands before it.
 //!
-//! This is the server's own order, exactly: of enqueues as of grants. The trace knows the keys and
-//! rules of the protocol's page, and of the scripts no more than their names.
+//! The trace has exactly the server's own order of enqueues and grants. It uses the keys and rules
+//! of the protocol's page, and only the names of the scripts.
 //!
 //! # Implementation notes
 //!
-//! - MONITOR does not show whether a `SET NX` took effect. The state of the lock says so, except in
-//!   the few milliseconds in which the door may have expired. Then all steps from this one on wait,
-//!   in their order, until one of them shows it.
+//! - MONITOR does not show whether a `SET NX` took effect. The lock state shows it, except in the
+//!   few milliseconds when the lock key may have expired. Then this step and all later steps wait
+//!   in order until a later step shows it.
 
 mod lock;
 #[cfg(test)]

@@ -42,7 +42,7 @@ async fn a_wait_that_is_over_ends_with_timeout_and_leaves_nothing(backend: &Back
 async fn a_wait_limit_does_not_end_a_hold(backend: &Backend) {
     let locks = backend.node().await;
     let guard = locks.lock_timeout("key", ms(100)).await.expect("free");
-    tokio::time::sleep(ms(200)).await; // longer can only find more
+    tokio::time::sleep(ms(200)).await; // a longer wait can only find more
     assert!(!guard.is_lost());
     guard.release().await.expect("held until now");
 }

@@ -34,7 +34,7 @@ async fn a_waiter_whose_place_was_lost_goes_on_at_the_tail_under_a_new_number() 
     let second = wait_as(2, &a, "key").await;
     let lost = a.inspect("key").await.expect("an inspection").waiters[0].member.clone();
     drop_from_queue(&mut redis, &lost).await;
-    until_waiting(2, &a, "key").await; // its touch finds it gone
+    until_waiting(2, &a, "key").await; // its touch finds the member missing
     let seen = a.inspect("key").await.expect("an inspection").waiters;
     assert_eq!(seen[1].node.as_deref(), Some(b.node().as_str()));
     assert_ne!(seen[1].member, lost, "a retired number is never used again");

@@ -57,7 +57,7 @@ async fn the_wait_of_a_set_is_for_all_of_its_locks_together(backend: &Backend) {
     let set = b.lock_all(["one", "two"]).wait(ms(2_000));
     let set = tokio::spawn(set);
     until_waiting(1, &a, "one").await;
-    tokio::time::sleep(ms(1_500)).await; // a part of the wait goes by at the first lock
+    tokio::time::sleep(ms(1_500)).await; // part of the wait passes at the first lock
     first.release().await.expect("held until now");
     let error = soon(set).await.expect("no panic").expect_err("the second is held");
     assert_eq!(error.kind(), LockErrorKind::Timeout);

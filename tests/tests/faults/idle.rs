@@ -69,7 +69,7 @@ async fn a_request_that_is_answered_late_breaks_no_connection_whose_ping_is_answ
     assert_eq!(error.kind(), LockErrorKind::Unavailable, "{error}");
     setup.proxy.release_replies();
     soon("a ping", locks.ping()).await.expect("answered after the one that was late");
-    tokio::time::sleep(patience * 3 / 2).await; // a PING without an answer would break it meanwhile
+    tokio::time::sleep(patience * 3 / 2).await; // a PING without a reply would break it meanwhile
     assert!(locks.status().is_connected());
     assert_eq!(setup.proxy.accepted(), accepted, "the connections of the beginning");
     // A connection that stays silent is abandoned.

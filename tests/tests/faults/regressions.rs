@@ -1,6 +1,6 @@
-//! Errors of other people's locks, as tests here. Each names its source.
+//! Errors of other locks, reproduced as tests. Each test names its source.
 //!
-//! Another test guards against these already (of this suite where none is named):
+//! Other tests already guard against these errors (in this suite unless another suite is named):
 //!
 //! | source | fault | guarded by |
 //! |---|---|---|
@@ -10,8 +10,8 @@
 //! | Redisson #4706, #4822 | after a failover the lock hung and its count grew | `waiters_of_a_server_restarted_empty_all_get_the_lock_one_at_a_time_with_rising_tokens` |
 //! | Redisson #3994, #5256 | the result of WAIT was ignored; it waited for one of two replicas | `a_grant_that_too_few_replicas_have_is_released_and_says_how_many_came` |
 //! | redlock-rb #36 | an expired lock was extended | `scripts`: `a_renewal_after_the_lease_s_end_finds_nothing` |
-//! | node-redlock #369 | a retry was blocked by the lock it had taken itself | `an_acquire_whose_reply_is_lost_has_the_same_grant_when_it_is_repeated` |
-//! | cozy-stack #4911 | renewal stopped and the work was not told | `contract`: `a_section_is_stopped_when_the_hold_is_lost` |
+//! | node-redlock #369 | a retry was blocked by a lock that it had acquired itself | `an_acquire_whose_reply_is_lost_has_the_same_grant_when_it_is_repeated` |
+//! | cozy-stack #4911 | renewal stopped and the work was not notified | `contract`: `a_section_is_stopped_when_the_hold_is_lost` |
 //! | valkey-glide #2138 | a request was sent after its caller had given up | `an_acquire_that_arrives_after_its_attempt_was_dropped_is_not_granted` |
 //!
 //! These cannot exist here:

@@ -95,7 +95,7 @@ async fn a_queue_found_empty_has_its_sorted_set_deleted(mut bench: Bench) {
     bench
         .change(|state, now_ms| state.of_redisson().deadlines.set(&stray.into(), now_ms + 9_000))
         .await;
-    bench.end_lease().await; // or a script of Redis would take a short way
+    bench.end_lease().await; // otherwise a Redis script would take a fast path
     a.release(&holder).await;
     assert!(bench.state().await.0.of_redisson().deadlines.is_empty());
 }

@@ -131,9 +131,9 @@ async fn an_enqueue_is_refused_whole_where_a_key_that_it_would_write_is_absent()
     for demand in [Demand::EXCLUSIVE, Demand::READ] {
         cluster.bench.redis().flush_all().await;
         cluster.ask(0, Demand::EXCLUSIVE).await;
-        let first = cluster.member(1, demand); // no queue, no patience
+        let first = cluster.member(1, demand); // no queue, no liveness deadline
         cluster.is_refused_whole(1, &acquire(&first, Mode::Wait, 10)).await;
-        let other = cluster.member(0, demand); // a queue, no patience
+        let other = cluster.member(0, demand); // a queue, no liveness deadline
         cluster.is_refused_whole(0, &acquire(&other, Mode::Wait, 10)).await;
     }
 }

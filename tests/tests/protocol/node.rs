@@ -99,8 +99,8 @@ impl Node {
         node
     }
 
-    /// Opens its subscription, or closes it: then its commands arrive but its messages do not, as
-    /// after a failover. The server has confirmed the change on return.
+    /// Opens or closes the subscription: without a subscription, the node's commands arrive but its
+    /// messages do not, as after a failover. The server has confirmed the change on return.
     pub(crate) async fn connect(&self, is_connected: bool) {
         match &self.server {
             Server::Function(function) => {

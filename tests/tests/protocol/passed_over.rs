@@ -106,7 +106,7 @@ async fn those_passed_over_keep_their_place_for_five_seconds(mut bench: Bench) {
         assert!((3_000..=5_000).contains(&patience), "{patience}");
     }
 
-    // A second skip never raises it.
+    // A second check never raises it.
     bench.set_patience(&dead[3], 2_000).await;
     let third = a.queue(30_000).await;
     b.release(&second).await;

@@ -253,7 +253,7 @@ async fn members_whose_patience_has_ended_are_dropped_and_the_next_is_granted(mu
     let (silent, next, last) =
         (b.queue(30_000).await, a.queue(30_000).await, b.queue(30_000).await);
     bench.end_patience(&silent).await;
-    assert_eq!(c.release(&silent).await.grants, []); // it is not its turn yet
+    assert_eq!(c.release(&silent).await.grants, []); // not its turn yet
     a.release(&holder).await; // straight to the next
     let left = vec![last.clone()];
     assert_eq!((bench.holder().await, bench.queue().await), (Some(next.clone()), left));

@@ -63,7 +63,7 @@ async fn tokens_rise_with_every_grant_of_every_kind(mut bench: Bench) {
         tokens.push(grant(&a.wait(&first).await).token); // alone
         let (second, third) = (a.queue(30_000).await, b.queue(30_000).await);
         let fourth = a.queue(30_000).await;
-        tokens.push(grant(&a.release(&first).await).token); // handed over within a node
+        tokens.push(grant(&a.release(&first).await).token); // handed off within a node
         a.release(&second).await; // to another node
         tokens.push(grant(&b.touch(&[&third]).await).token);
         b.force_release().await;
@@ -194,7 +194,7 @@ async fn a_counter_ahead_of_the_clock_is_followed(mut bench: Bench) {
     assert_eq!(turn(&a).await, ahead + 1);
     assert_eq!(turn_of_a_read(&a).await, ahead + 2);
     let holder = a.hold(30_000).await;
-    let waiting = a.queue(30_000).await; // its place is a number, too
+    let waiting = a.queue(30_000).await; // its position is a counter value, too
     assert_eq!(grant(&a.release(&holder).await).token.get(), ahead + 5);
     a.release(&waiting).await;
 }

@@ -1,4 +1,4 @@
-//! JVMs that are notified to try again, and JVMs that do not receive it.
+//! Notifying JVMs to try again, and JVMs that do not receive the notification.
 
 use proto::Party;
 

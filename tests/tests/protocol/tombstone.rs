@@ -135,7 +135,7 @@ async fn a_tombstone_is_found_behind_each_holder_that_comes_after_it(mut bench: 
     a.leave_ambiguous(&zombie).await;
     let second = b.queue(30_000).await;
     assert_eq!(a.wait(&zombie).await.outcome, Acquired::Refused);
-    b.release(&first).await; // handed over
+    b.release(&first).await; // handed off
     assert_eq!(a.wait(&zombie).await.outcome, Acquired::Refused);
     b.release(&second).await;
     assert_eq!(a.wait(&zombie).await.outcome, Acquired::Refused);

@@ -234,7 +234,7 @@ impl Lock {
                 let gone: Vec<u64> = line.scores().map(|(_, member)| hash(member)).collect();
                 self.gone.extend(gone);
             }
-            _ => return, // it changes nothing
+            _ => return, // no change
         }
         self.done.is_change = true;
     }
@@ -477,7 +477,7 @@ impl Lock {
         let ends = ends_ms * 1_000;
         let index = self.holds.iter().position(|hold| hold.member == member);
         if index.is_some() && line.is_new_only() {
-            return; // it is there already
+            return; // already present
         }
         if ends > line.at + lease_ms(member) * 1_000 + ROUNDING_US {
             let detail = format!("{member} is to last until {ends_ms} at {}", line.at);
@@ -508,14 +508,14 @@ impl Lock {
 
     fn ended(&mut self, step: &Step<'_>, line: &Line, member: &str) {
         let Some(index) = self.holds.iter().position(|hold| hold.member == member) else {
-            return; // it has nothing to end
+            return; // nothing to end
         };
         let hold = self.holds.remove(index);
         if hold.ends_by > line.at && step.gives_back(member) {
             self.spent.insert(hash(member));
             return;
         }
-        self.done.over.push(hold); // the member may ask again
+        self.done.over.push(hold); // the member may repeat its request
     }
 
     fn new_holds(&self) -> impl Iterator<Item = &Hold> {

@@ -107,7 +107,7 @@ public final class Main {
     private void loop(Line line) throws Exception {
         List<String> keys = Files.readAllLines(Path.of(line.text("keys")));
         if (mode.equals("permits")) {
-            // Nothing if they are there; the driver empties the server between two loops.
+            // No effect if they exist; the driver empties the server between two loops.
             keys.forEach(key -> redisson.getPermitExpirableSemaphore(key).trySetPermits(PERMITS));
         }
         List<Turns> tasks = new ArrayList<>();

@@ -39,7 +39,7 @@ final class Stay extends Thread {
     public void run() {
         long asked = System.nanoTime();
         try {
-            // Only a tryLock that times out leaves the queue; a lock that is interrupted stays in it.
+            // Only a tryLock that times out leaves the queue; an interrupted lock stays in it.
             if (patience > 0 && !lock.tryLock(patience, -1, TimeUnit.MILLISECONDS)) {
                 Main.say("cancelled " + name);
                 return;
@@ -51,7 +51,7 @@ final class Stay extends Thread {
             Main.say("cancelled " + name);
             return;
         } catch (RedisException failed) {
-            // Interrupted while a command was on its way.
+            // Interrupted while a command was in flight.
             if (!(failed.getCause() instanceof InterruptedException)) {
                 throw failed;
             }

@@ -76,7 +76,7 @@ final class Turns extends Thread {
     private boolean take(Lock lock) {
         try {
             if (patience > 0) {
-                // Another one for each turn, up to the greatest, and the same in every run.
+                // Different for each turn, up to the maximum, and the same in every run.
                 long limit = patience * ((first + done.size()) * 7919 % 1000) / 1000;
                 return lock.tryLock(limit, TimeUnit.MICROSECONDS);
             }
@@ -85,7 +85,7 @@ final class Turns extends Thread {
         } catch (InterruptedException over) {
             return false;
         } catch (RedisException failed) {
-            // Interrupted while a command was on its way.
+            // Interrupted while a command was in flight.
             if (failed.getCause() instanceof InterruptedException) {
                 return false;
             }
