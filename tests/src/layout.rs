@@ -1,4 +1,4 @@
-//! The keys of a lock, and their content: `docs/protocol.md`.
+//! A lock's keys, and their content: `docs/protocol.md`.
 
 use redis::cmd;
 
@@ -10,7 +10,7 @@ pub const COUNTER: &str = "lock:tokens";
 /// How long a waiting member is assumed alive after the last sign of life of its node.
 pub const PATIENCE_MS: i64 = 15_000;
 
-/// The time between the end of a lease and the expiry of its flagged lock key.
+/// The time between the lease end and the expiry of its flagged lock key.
 const MARGIN_MS: i64 = 60_000;
 
 /// The lock key of a lock, by the lock's full name.
@@ -50,7 +50,7 @@ pub fn passed_key(lock: &str, node: &str) -> String {
 }
 
 impl Raw {
-    /// Reads the members in the queue of a lock, next first.
+    /// Reads the members in a lock's queue, next first.
     pub async fn queue(&mut self, lock: &str) -> Vec<String> {
         self.ask(cmd("ZRANGE").arg(queue_key(lock)).arg(0).arg(-1)).await
     }

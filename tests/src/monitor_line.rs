@@ -18,7 +18,7 @@ pub struct MonitorLine {
     pub database: u32,
     /// The sender of the command.
     pub source: Source,
-    /// The command name as written, and its arguments.
+    /// The command name as written, and the arguments.
     pub args: Vec<Vec<u8>>,
 }
 

@@ -92,7 +92,7 @@ impl Postgres {
         self.port.address()
     }
 
-    /// The URL of the server, at its own address or a proxy's.
+    /// The server URL, at its own address or a proxy's.
     #[must_use]
     pub fn url(&self, address: SocketAddr) -> String {
         format!("postgres://{USER}@{address}/{USER}")

@@ -12,7 +12,7 @@ use crate::{RedisOptions, RedisServer};
 /// The library between the server and the machine's clock.
 const SOURCE: &str = include_str!("server_clock/clock.c");
 
-/// The clock of a server. The server's timers stay on the monotonic clock.
+/// A server's clock. The server's timers stay on the monotonic clock.
 #[derive(Debug)]
 pub struct ServerClock {
     directory: PathBuf,

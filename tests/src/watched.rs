@@ -183,7 +183,7 @@ impl Watched {
     }
 
     /// Waits until both replicas have all data of the primary, and the sentinels report so, too.
-    /// Returns the index of the primary: on an overloaded machine, the sentinels may have promoted
+    /// Returns the primary's index: on an overloaded machine, the sentinels may have promoted
     /// another server again.
     ///
     /// # Panics

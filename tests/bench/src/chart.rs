@@ -6,7 +6,7 @@ use crate::peer::PEERS;
 use crate::plot::{Bar, Plot, WIDTH};
 use crate::summary::Summary;
 
-/// The file of each plot, and its text; plots of skipped workloads are left out.
+/// The file of each plot, and the text; plots of skipped workloads are left out.
 pub(crate) fn charts(summary: &Summary) -> Vec<(&'static str, String)> {
     let charts = [
         ("hand-off.svg", hand_off(summary)),
@@ -21,7 +21,7 @@ fn is_measured(summary: &Summary, workload: &str) -> Option<()> {
     summary.workloads.contains_key(workload).then_some(())
 }
 
-/// The name of a lock in a plot.
+/// The lock name in a plot.
 pub(crate) fn name(id: &str, title: &str) -> String {
     match id {
         "publish" => "a Redis message, no lock".to_owned(),

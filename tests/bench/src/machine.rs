@@ -1,4 +1,4 @@
-//! The machine's description, and its load.
+//! The machine's description, and the load.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! `Peer`: a compared lock, and its abilities.
+//! `Peer`: a compared lock, and the abilities.
 
 /// An ability of a lock that a workload needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@
 //! | `release <name>` | `released <name> <Ok or the error's kind>` |
 //! | `status` | `status <waiting> <holding> <places lost>` |
 //!
-//! The process exits when its input ends.
+//! The process exits when the input ends.
 
 use std::collections::HashMap;
 use std::io::{BufRead, Write};

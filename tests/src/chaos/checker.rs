@@ -21,7 +21,7 @@ const SLACK_US: i64 = 3_000_000;
 /// The difference between two clocks read one after the other.
 const CLOCKS_US: i64 = 500;
 
-/// How long before its deadline a guard is notified of the loss, so that the notification is not
+/// How long before the deadline a guard is notified of the loss, so that the notification is not
 /// too late: a hundredth of the lease, and where holds are lost no lease is longer than 900 ms.
 const LEAD_US: i64 = 10_000;
 
@@ -246,7 +246,7 @@ fn grants(evidence: &Evidence, found: &mut Vec<Violation>) {
     }
 }
 
-/// Checks that no grant stays unclaimed: it would cost the others a lease, and its waiter the turn.
+/// Checks that no grant stays unclaimed: it would cost the others a lease, and the waiter the turn.
 fn unclaimed(evidence: &Evidence, found: &mut Vec<Violation>) {
     let attempts: HashMap<_, _> = evidence
         .attempts
@@ -282,7 +282,7 @@ fn losses(evidence: &Evidence, found: &mut Vec<Violation>) {
     }
 }
 
-/// Checks that every call ends within its bound, not counting the time when its process was
+/// Checks that every call ends within the bound, not counting the time when its process was
 /// stopped.
 fn bounds(evidence: &Evidence, found: &mut Vec<Violation>) {
     for attempt in &evidence.attempts {

@@ -29,7 +29,7 @@ const LONGEST_WAIT_MS: u64 = 2_000;
 /// How long all clients use the same lock, where they use one lock at a time.
 const TOGETHER_US: i64 = 500_000;
 
-/// The name of a lock in Redis.
+/// The lock name in Redis.
 pub(super) fn lock_name(lock: u32) -> String {
     format!("torture-{lock}")
 }
@@ -180,7 +180,7 @@ async fn run(mut orders: Orders, mut dice: Dice) {
         let lock = orders.lock(&mut dice);
         let form = Form::of(orders.forms, lock);
         let asked = Asked { attempt, lock, form, demand: form.demand(&mut dice) };
-        // The members of a batch differ only in their ids.
+        // Batch members differ only in their ids.
         let (of, leases) = match orders.forms {
             Forms::Runs => (0, *orders.habits.lease_ms.end()..=*orders.habits.lease_ms.end()),
             _ => (attempt, orders.habits.lease_ms.clone()),

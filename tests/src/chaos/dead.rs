@@ -19,7 +19,7 @@ const SOON: Duration = Duration::from_secs(30);
 /// The queue limit, above the number of dead waiters.
 const LIMIT: u32 = 100_000;
 
-/// A waiting [`crowd`], in a process of its own.
+/// A waiting [`crowd`], in a separate process.
 pub(super) struct Waiting {
     child: Child,
     leash: Leash,

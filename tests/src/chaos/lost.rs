@@ -27,7 +27,7 @@ const SOON: Duration = Duration::from_secs(60);
 pub struct Lost {
     /// How many guards were notified at or after their deadline.
     pub late: usize,
-    /// How long before its deadline each guard was notified, least first; zero for late
+    /// How long before the deadline each guard was notified, least first; zero for late
     /// notifications.
     pub early: Vec<Duration>,
     /// The time between the first deadline and the last.

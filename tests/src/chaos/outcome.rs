@@ -1,4 +1,4 @@
-//! The plan of a run, its outcome, and its table row.
+//! The plan of a run, its outcome, and the table row.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,7 +34,7 @@ pub struct Outcome {
     pub faults: BTreeMap<&'static str, u64>,
     /// How many waiters were skipped because their nodes were not connected.
     pub passed_over: u64,
-    /// How often the server recorded the members of a batch.
+    /// How often the server recorded batch members.
     pub runs: u64,
     /// How many holds were reported as lost to their clients.
     pub lost_holds: u64,

@@ -65,9 +65,9 @@ pub enum PrimaryFault {
     CutZones,
     /// The primary is emptied (FLUSHALL).
     Flush,
-    /// The clock of the primary jumps forward by a minute, and then back.
+    /// The primary's clock jumps forward by a minute, and then back.
     ClockAhead,
-    /// The clock of the primary jumps back by a minute, and then forward.
+    /// The primary's clock jumps back by a minute, and then forward.
     ClockBehind,
 }
 
@@ -118,7 +118,7 @@ impl FromStr for PrimaryFault {
     }
 }
 
-/// A fault, and its cost.
+/// A fault, and the cost.
 #[derive(Debug, Clone, Copy)]
 pub struct QuorumFault {
     /// The fault.

@@ -59,8 +59,8 @@ pub(super) struct Values {
 }
 
 impl Values {
-    /// The view of a reader after reading these values of the first registers, and then `second` of
-    /// the second registers: of the fenced pair, and of the unfenced pair.
+    /// A reader's view after reading these values of the first registers, and then `second` of the
+    /// second registers: of the fenced pair, and of the unfenced pair.
     pub(super) fn pairs(self, second: Self) -> [Pair; 2] {
         let pair = |is_equal| if is_equal { Pair::Equal } else { Pair::Torn };
         let fenced = self.fenced.zip(second.fenced);

@@ -32,7 +32,7 @@ pub use process::serve_replays;
 /// How many keys are in use at a time.
 const AT_ONCE: usize = 16;
 
-/// The figures of a run, and its violations.
+/// The figures of a run, and the violations.
 #[derive(Clone, Debug, Default)]
 pub struct Replays {
     /// The number of keys.
@@ -43,7 +43,7 @@ pub struct Replays {
     pub replayed: u64,
     /// How many connections were closed by a client before the response.
     pub hung_up: u64,
-    /// How many requests were cut off by the death of a process.
+    /// How many requests were cut off by a process's death.
     pub cut_off: u64,
     /// How many holders were overtaken: `lock-lost`.
     pub overtaken: u64,

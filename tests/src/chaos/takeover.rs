@@ -30,7 +30,7 @@ pub struct Takeover {
     pub renewed: Vec<u64>,
 }
 
-/// Kills `kills` holders, each a process of its own, while a task waits.
+/// Kills `kills` holders, each a separate process, while a task waits.
 ///
 /// # Panics
 ///

@@ -104,7 +104,7 @@ struct Script {
     /// The values of the counter before and after the script.
     before: u64,
     counter: u64,
-    /// The tokens in its messages.
+    /// The tokens in the messages.
     told: Vec<u64>,
 }
 
@@ -183,7 +183,7 @@ impl Line {
     }
 }
 
-/// The text of a lock key without its flag.
+/// The text of a lock key without the flag.
 pub(super) fn unmarked(text: &str) -> &str {
     text.strip_prefix(['+', '-']).unwrap_or(text)
 }
@@ -206,7 +206,7 @@ pub(super) struct Step<'a> {
     pub(super) at: i64,
     /// The script was over at this server time: the server may have been stopped in between.
     pub(super) by: i64,
-    /// The name of the script.
+    /// The script's name.
     pub(super) name: &'static str,
     /// The script's own arguments.
     pub(super) args: &'a HashSet<String>,
@@ -217,7 +217,7 @@ pub(super) struct Step<'a> {
     /// The token drawn by the script, which must be above `above`.
     pub(super) issued: Option<u64>,
     pub(super) above: u64,
-    /// The tokens in its messages.
+    /// The tokens in the messages.
     pub(super) told: &'a [u64],
 }
 

@@ -22,9 +22,9 @@ pub enum What {
     Unclaimed,
     /// A client received a grant that the server never issued.
     UnknownGrant,
-    /// A hold was lost before its deadline.
+    /// A hold was lost before the deadline.
     LostEarly,
-    /// A call did not end within its bound.
+    /// A call did not end within the bound.
     Late,
     /// No lock was granted for a long time.
     Stuck,

@@ -1,4 +1,4 @@
-//! `Worker`: a child process of a run, behind a proxy of its own.
+//! `Worker`: a child process of a run, behind a dedicated proxy.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

@@ -122,7 +122,7 @@ pub fn error_of(text: &str, _layout: &dyn Layout) -> StoreError {
     StoreError::refused(kind.unwrap_or(LockErrorKind::Protocol), text)
 }
 
-/// The reply of a script.
+/// A script's reply.
 fn value(answer: &redis::Value) -> Value<'_> {
     match answer {
         redis::Value::Nil => Value::Nil,

@@ -44,7 +44,7 @@ impl Backend {
     }
 
     /// Creates a backend on the same servers for all tests, because they take some seconds to find
-    /// each other; each backend has its own database.
+    /// each other; each backend has a separate database.
     pub(crate) async fn sentinel() -> Self {
         static WATCHED: OnceCell<Watched> = OnceCell::const_new();
         static DATABASES: AtomicUsize = AtomicUsize::new(0);
@@ -55,7 +55,7 @@ impl Backend {
     }
 
     /// Creates a backend on the same Cluster for all tests, because it takes some seconds to form;
-    /// each backend has its own namespace.
+    /// each backend has a separate namespace.
     pub(crate) async fn cluster() -> Self {
         static CLUSTERED: OnceCell<Clustered> = OnceCell::const_new();
         static NAMESPACES: AtomicUsize = AtomicUsize::new(0);
@@ -68,7 +68,7 @@ impl Backend {
         Self::MemoryQuorum([(); 3].map(|()| MemoryStore::new()).into())
     }
 
-    /// Creates a backend on the same three servers for all tests; each backend has its own
+    /// Creates a backend on the same three servers for all tests; each backend has a separate
     /// database.
     pub(crate) async fn quorum() -> Self {
         static SERVERS: OnceCell<[RedisServer; 3]> = OnceCell::const_new();

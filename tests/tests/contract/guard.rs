@@ -129,7 +129,7 @@ async fn a_guard_tells_its_key_token_state_and_deadline(backend: &Backend) {
     assert_eq!(guard.name(), backend.named("50%25 %7Boff%7D"));
     assert_eq!(guard.state(), HoldState::Held);
     assert!(!guard.is_lost() && !guard.cancellation_token().is_cancelled());
-    // S2: the deadline is before the end of the lease on the server.
+    // S2: the deadline is before the lease end on the server.
     assert!(guard.deadline() > before && guard.deadline() <= before + LONG);
     let seen = locks.inspect("50% {off}").await.expect("an inspection");
     assert!(guard.deadline() < Instant::now() + seen.holders[0].lease_left);

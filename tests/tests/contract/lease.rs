@@ -1,4 +1,4 @@
-//! The lease of a hold: renewed, fixed, limited.
+//! A hold's lease: renewed, fixed, limited.
 
 use lock_tests::{Monitor, MonitorLine, Source};
 use lockcore::LockErrorKind;

@@ -1,4 +1,4 @@
-//! A node waits for very many locks, and its connection breaks.
+//! A node waits for very many locks, and the connection breaks.
 
 use lock_tests::CommandStats;
 use lock_tests::Connections;

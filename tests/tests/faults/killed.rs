@@ -126,7 +126,7 @@ async fn the_lock_of_a_killed_holder_goes_to_the_next_within_100_ms_of_the_end_o
     for key in keys() {
         child.lock(&key, &key, SHORT).await;
         first.push(child.granted(&key).await);
-        // The lease of the waiter says nothing about the holder's lease.
+        // The waiter's lease says nothing about the holder's lease.
         waiting.push(queued(&locks, &key, LONG, &mut setup.redis).await);
     }
     child.kill();

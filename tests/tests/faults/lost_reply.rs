@@ -24,7 +24,7 @@ async fn an_acquire_whose_reply_is_lost_has_the_same_grant_when_it_is_repeated()
     assert!(granted_to.is_some(), "the script has run");
     setup.proxy.accept();
     let guard = granted(waiting).await;
-    // The token of a lock is stored nowhere: a client that repeats its request gets a new token.
+    // A lock's token is stored nowhere: a client that repeats the request gets a new token.
     assert!(guard.fencing_token().get() > told);
     assert_eq!(holder(&mut setup.redis, "k").await, granted_to);
     assert_eq!(queue(&mut setup.redis, "k").await, Vec::<String>::new(), "nor does it wait");

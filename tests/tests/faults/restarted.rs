@@ -105,7 +105,7 @@ async fn holds_that_a_restarted_server_forgot_are_lost_when_the_connection_is_ne
     eventually("all are lost", Duration::from_secs(6), all_lost).await;
 }
 
-// The clock of a server may be behind its tokens: set back, or the clock of a promoted primary.
+// A server's clock may be behind its tokens: set back, or the clock of a promoted primary.
 #[tokio::test]
 async fn a_token_ahead_of_the_clock_is_remembered_when_the_counter_is_lost() {
     const AHEAD_US: u64 = 60_000_000;

@@ -181,7 +181,7 @@ impl Bench {
         }
     }
 
-    /// Changes the keys of the lock from outside.
+    /// Changes the lock's keys from outside.
     pub(crate) async fn change(&mut self, change: impl FnOnce(&mut State, u64)) {
         let (mut state, now_ms) = self.state().await;
         change(&mut state, now_ms);

@@ -1,4 +1,4 @@
-//! The life of a hold: renewal, downgrade, release, and the end of its lease.
+//! The life of a hold: renewal, downgrade, release, and the lease end.
 
 use std::num::NonZeroU32;
 

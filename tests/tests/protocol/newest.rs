@@ -236,7 +236,7 @@ async fn one_that_asks_anew_is_refused_where_a_newer_one_waits_or_holds(mut benc
     assert_eq!((bench.queue().await, bench.gone().await), (vec![], vec![]));
     a.release(&newer).await;
     assert_eq!(b.wait(&older).await.outcome, Acquired::Granted);
-    // A holder that repeats its request receives its hold, even if a newer member waits.
+    // A holder that repeats the request receives its hold, even if a newer member waits.
     a.wait(&a.newest_of(1_000, 0)).await;
     assert_eq!(b.wait(&older).await.outcome, Acquired::Granted);
 }

@@ -1,4 +1,4 @@
-//! The queue: order, liveness deadline, limits, and its end.
+//! The queue: order, liveness deadline, limits, and the end.
 
 use proto::queue::Mark;
 use proto::{Acquired, Demand, Member, Mode, Presence};

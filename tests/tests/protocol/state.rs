@@ -25,7 +25,7 @@ impl State {
         state
     }
 
-    /// The party with an exclusive hold, and the end of its lease; `None` without an end.
+    /// The party with an exclusive hold, and the lease end; `None` without an end.
     pub(crate) fn hold(&self, now_ms: u64) -> Option<(Party, Option<u64>)> {
         let (party, ends_ms) = match self {
             Self::Queue(state) => {

@@ -199,7 +199,7 @@ impl Bench {
     }
 }
 
-/// The keys of a lock, starting with the lock key. The node's first member without a position has a
+/// A lock's keys, starting with the lock key. The node's first member without a position has a
 /// tombstone there, where each tombstone has a key.
 fn keys(bench: &Bench, node: &Node) -> Vec<String> {
     if bench.side.has_peers() {

@@ -1,4 +1,4 @@
-//! The server identity of a primary: its list, and its data age.
+//! The server identity of a primary: its list, and the data age.
 
 use std::time::Duration;
 

@@ -68,7 +68,7 @@ impl Place {
         median(times)
     }
 
-    /// Acquires and releases per second by many tasks, each with its own lock.
+    /// Acquires and releases per second by many tasks, each with a separate lock.
     async fn throughput(&self) -> f64 {
         let until = Instant::now() + WINDOW;
         let turns = |name: &String| {
@@ -166,7 +166,7 @@ async fn upkeep(clustered: &Clustered, locks: &Locks, holds: usize) {
     assert!(released.iter().all(Result::is_ok), "all were held");
 }
 
-/// The CPU seconds of each primary, and its script calls.
+/// The CPU seconds of each primary, and the script calls.
 async fn busy(clustered: &Clustered) -> Vec<(f64, f64)> {
     let mut all = Vec::new();
     for primary in 0..PRIMARIES {

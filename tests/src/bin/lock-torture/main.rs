@@ -265,7 +265,7 @@ async fn storm(nodes: usize, each: Duration) -> ExitCode {
     if missing == 0 && took <= bound { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs each round on its own runtime: leftover tasks must not delay the next round.
+/// Runs each round on a separate runtime: leftover tasks must not delay the next round.
 fn round<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime starts");
     let measured = runtime.block_on(work);

@@ -58,7 +58,7 @@ async fn cut_off(redis: &mut Raw) {
 pub(super) struct OverSentinel {
     watched: Watched,
     primary: usize,
-    /// The replaced server, and its fault.
+    /// The replaced server, and the fault.
     broken: Option<(usize, Fault)>,
 }
 

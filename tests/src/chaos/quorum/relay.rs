@@ -48,7 +48,7 @@ impl Relay {
         format!("redis://{}/", self.port.address())
     }
 
-    /// Records the id of a node.
+    /// Records a node's id.
     pub fn know(&self, node: usize, id: &str) {
         self.nodes.send_modify(|nodes| nodes[node].id = Some(id.to_owned()));
     }

@@ -14,9 +14,9 @@ pub enum ReplayFault {
     DiesStoring,
     /// Killed once the response is stored, before the client has it.
     DiesStored,
-    /// Paused in the handler, until its lease has ended.
+    /// Paused in the handler, until the lease has ended.
     PausesInHandler,
-    /// Paused once the work is committed, until its lease has ended.
+    /// Paused once the work is committed, until the lease has ended.
     PausesCommitted,
 }
 

@@ -14,7 +14,7 @@ use super::{Key, Line, PATIENCE_MS, ServerGrant, Step, Violation, What, unmarked
 
 /// The server's own rounding, to milliseconds each way.
 const ROUNDING_US: i64 = 2_000;
-/// The time between the end of a lease and the expiry of its flagged lock key.
+/// The time between the lease end and the expiry of its flagged lock key.
 const MARGIN_MS: i64 = 60_000;
 /// How long the set of skipped members lives.
 const PASSED_US: i64 = 15_000_000;
@@ -65,7 +65,7 @@ struct Hold {
     weight: u64,
     /// The time of the grant.
     at: i64,
-    /// The bounds of the end of the lease, by the server's clock.
+    /// The bounds of the lease end, by the server's clock.
     ends_from: i64,
     ends_by: i64,
     /// The index among the grants of all locks; none in the granting step.
@@ -279,7 +279,7 @@ impl Lock {
             if done.reduced.contains_key(&hold.member) {
                 grants[index].reduced = Some(self.token);
             } else if !is_new && hold.is_whole() && step.args.contains(&hold.member) {
-                // A lock's token is stored nowhere: a client that repeats its request gets a new
+                // A lock's token is stored nowhere: a client that repeats the request gets a new
                 // token.
                 grants[index].again.extend(step.issued);
             }
@@ -420,7 +420,7 @@ impl Lock {
             }
             _ => {}
         }
-        // The member repeats its request after the lease.
+        // The member repeats the request after the lease.
         self.done.over.append(&mut self.holds);
         self.holds.push(Hold::new(member, line.at, until));
     }
@@ -494,7 +494,7 @@ impl Lock {
             }
             _ => {}
         }
-        // The member repeats its request after the lease.
+        // The member repeats the request after the lease.
         self.done.over.extend(index.map(|index| self.holds.remove(index)));
         self.holds.push(Hold::new(member, line.at, (ends, ends)));
     }

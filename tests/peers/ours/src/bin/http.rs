@@ -1,7 +1,7 @@
 //! `http plain|bare|bare-mutex|memory|layer|extractor ADDRESS`: a handler that responds at once:
 //! without a lock, between two bare scripts for its path, the same behind a process-wide mutex, or
 //! behind a lock for the path, in memory or on the Redis at that address. The program prints `ready
-//! <its address>`, and exits when its input ends.
+//! <its address>`, and exits when the input ends.
 
 use std::sync::Arc;
 
