@@ -18,7 +18,7 @@
 //! | `power` | a server that loses power under load, and the cost with and without fsync |
 //! | `quorum` | faults of one quorum primary at a time |
 //! | `dropped`, `frozen` | dropped guards compared with released guards; a frozen primary, and the other primaries |
-//! | `replays` | requests sent twice, to processes that are killed and paused at each step |
+//! | `replays` | requests sent twice, to processes killed and paused at each step |
 //! | `storm` | how many nodes reconnect to a server that is slow to accept each |
 //! | `crowd`, `interrupted`, `lost` | a node with many waiters whose connection breaks, or with many holds lost at once |
 

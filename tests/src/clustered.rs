@@ -358,7 +358,7 @@ fn partner(number: usize) -> usize {
     (number + PRIMARIES) % (2 * PRIMARIES)
 }
 
-/// Whether the server is a primary, and whether it is a replica that is connected.
+/// Whether the server is a primary, and whether it is a connected replica.
 async fn role(server: &RedisServer) -> (bool, bool) {
     let mut redis = Raw::connect(&server.url()).await;
     let info: String = redis.ask(cmd("INFO").arg("replication")).await;

@@ -25,7 +25,7 @@ pub fn queue_key(lock: &str) -> String {
     format!("lock:{{{lock}}}:queue")
 }
 
-/// The parts that are held: member → end of the lease, ms.
+/// The held parts: member → end of the lease, ms.
 #[must_use]
 pub fn holds_key(lock: &str) -> String {
     format!("lock:{{{lock}}}:holds")

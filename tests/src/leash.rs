@@ -11,9 +11,8 @@ const SCRIPT: &str =
 
 /// Kills a process when *this* process ends without having dropped the leash.
 ///
-/// `Drop` does not run for a test process that is killed or aborts, nor for a server kept in a
-/// `static`. A leash is a shell that waits on a pipe from us: the pipe closes with us in every
-/// case.
+/// `Drop` does not run for a killed or aborted test process, nor for a server kept in a `static`. A
+/// leash is a shell that waits on a pipe from us: the pipe closes with us in every case.
 ///
 /// Drop it before the child is reaped (`wait`), so that it can never meet a recycled process id.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use lock_tests::Leash;
 const TICK_US: f64 = 10_000.0;
 const PAGE_BYTES: f64 = 4096.0;
 
-/// A process that is killed on drop, and also if the driver dies.
+/// A process killed on drop, and also if the driver dies.
 #[derive(Debug)]
 pub(crate) struct Program {
     child: Child,

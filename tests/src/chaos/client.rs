@@ -235,7 +235,7 @@ async fn acquire(
         invoked(orders.habits.request_timeout);
         request.try_acquire(demand).await
     } else {
-        // Most clients wait: an attempt that is cancelled at once leaves nothing to hand off.
+        // Most clients wait: an attempt cancelled at once leaves nothing to hand off.
         let shortest = if dice.percent(10) { 0 } else { LONGEST_WAIT_MS / 2 };
         let wait = Duration::from_millis(dice.of(shortest..=LONGEST_WAIT_MS));
         let acquire = request.wait(wait).acquire(demand).map_ok(Some);

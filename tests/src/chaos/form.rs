@@ -17,9 +17,9 @@ pub enum Forms {
     Lock,
     /// Half of the locks are also read, half are held in permits.
     Shared,
-    /// Two locks are only locked, by clients that are granted in batches: all clients of a node use
-    /// the same label and lease. Commands therefore do not identify the attempt, and of the
-    /// server's own order only the batches are counted.
+    /// Two locks are only locked, by clients granted in batches: all clients of a node use the same
+    /// label and lease. Commands therefore do not identify the attempt, and of the server's own
+    /// order only the batches are counted.
     Runs,
 }
 

@@ -1,5 +1,5 @@
-//! Very many holds that are lost at once: how long before their deadlines the guards are notified,
-//! and how long other callers wait for the node meanwhile.
+//! Very many holds lost at once: how long before their deadlines the guards are notified, and how
+//! long other callers wait for the node meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,6 @@
 //! Faults of the three quorum primaries, one at a time, under buyers on several nodes and in
-//! processes that are killed. All guards are judged at the end: at most one guard per name is valid
-//! at a time, and tokens increase.
+//! killed processes. All guards are judged at the end: at most one guard per name is valid at a
+//! time, and tokens increase.
 
 mod buyer;
 mod ledger;
@@ -33,7 +33,7 @@ const NAMES: usize = 16;
 const QUIET: usize = 8;
 /// The nodes that live throughout, each with a buyer per name.
 const NODES: usize = 3;
-/// The processes that are killed, with a buyer for each name that is not quiet.
+/// The killed processes, with a buyer for each name that is not quiet.
 const MORTALS: usize = 2;
 /// Short, so that a primary that has restarted counts again soon.
 const MAX_LEASE: Duration = Duration::from_millis(800);

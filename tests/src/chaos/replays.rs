@@ -1,5 +1,5 @@
-//! Requests sent more than once, to processes that are killed and paused at each step: each request
-//! is served once, and all responses to it are equal.
+//! Requests sent more than once, to processes killed and paused at each step: each request is
+//! served once, and all responses to it are equal.
 //!
 //! | module | content |
 //! |---|---|
@@ -60,8 +60,8 @@ pub struct Replays {
     pub violations: Vec<String>,
 }
 
-/// Has clients send `keys` requests, each more than once, to processes of `program` that are killed
-/// and paused; judges the responses and the records.
+/// Has clients send `keys` requests, each more than once, to processes of `program` killed and
+/// paused; judges the responses and the records.
 ///
 /// # Panics
 ///

@@ -83,7 +83,7 @@ impl Action {
     }
 }
 
-/// A fault that was ordered: it strikes at most once. Dropping it neither revokes nor releases it.
+/// An ordered fault: it strikes at most once. Dropping it neither revokes nor releases it.
 #[derive(Clone, Debug)]
 pub struct Fault {
     action: Action,

@@ -50,7 +50,7 @@ async fn a_node_is_told_while_it_is_in_use_and_forgotten_within_a_minute() {
     let guard = locks.key("key").lease(LONG).lock().await.expect("free");
     eventually("it is told", SOON, async || left(&mut redis).await > 0).await;
     assert!(left(&mut redis).await <= 60_000, "it ends by itself");
-    // The next write restores the key on a server that was emptied.
+    // The next write restores the key on an emptied server.
     redis.ask::<()>(cmd("DEL").arg(key(&locks))).await;
     eventually("it is told again", 2 * SOON, async || left(&mut redis).await > 0).await;
     guard.release().await.expect("held until now");

@@ -1,4 +1,4 @@
-//! Batches: waiters of one node that are granted a lock together.
+//! Batches: waiters of one node granted a lock together.
 
 use futures_util::future::join_all;
 use lockcore::{LockErrorKind, LockGuard, LockOptions, Locks, LocksBuilder};

@@ -1,4 +1,4 @@
-//! Requests that are refused early because they would hardly be served within their wait.
+//! Requests refused early because they would hardly be served within their wait.
 
 use std::time::Duration;
 

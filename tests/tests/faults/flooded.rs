@@ -1,5 +1,5 @@
-//! A subscription that is flooded with unrequested messages, and a subscription so slow that the
-//! server closes it.
+//! A subscription flooded with unrequested messages, and a subscription so slow that the server
+//! closes it.
 
 use lock_tests::{Connections, Flow, Proxy, Raw, RedisServer, eventually};
 

@@ -111,8 +111,8 @@ async fn a_late_reply_that_tells_of_a_dropped_hold_sends_no_leave_past_its_relea
     let locks = setup.through().await;
     let (touch, guard) = told_late_of_the_hold(&mut setup, &locks).await;
     let member = holder(&mut setup.redis, "k").await;
-    // The release must be sent a second time, with its source; a leave that was sent later would
-    // run at once.
+    // The release must be sent a second time, with its source; a leave sent later would run at
+    // once.
     setup.redis.flush_scripts().await;
     setup.redis.ask::<()>(cmd("CONFIG").arg("RESETSTAT")).await;
     let forgotten = setup.proxy.hold_reply(runs("unlock"));

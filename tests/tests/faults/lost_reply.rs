@@ -193,7 +193,7 @@ async fn an_attempt_dropped_whose_acquire_reply_was_lost_leaves_nothing() {
     .await;
 }
 
-/// An acquire that is held back until its attempt has been dropped and has left.
+/// An acquire held back until its attempt has been dropped and has left.
 struct Late {
     proxy: Proxy,
     redis: Raw,

@@ -1,4 +1,4 @@
-//! A server that is killed and restarts empty on the same port.
+//! A killed server that restarts empty on the same port.
 
 use std::sync::Arc;
 use std::time::Duration;

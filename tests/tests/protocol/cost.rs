@@ -60,7 +60,7 @@ async fn load(redis: &mut Raw) {
     }
 }
 
-/// A new member that is granted or waits, and the number of commands.
+/// A new member, granted or waiting, and the number of commands.
 async fn add(bench: &mut Bench, node: &Node, demand: Demand) -> (Member, u64) {
     let member = node.member_for(demand, 30_000);
     let ran = cost(bench.redis(), node, acquire(&member, Mode::Wait, 1_000)).await;

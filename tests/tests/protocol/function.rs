@@ -23,7 +23,7 @@ pub(crate) struct Function {
     pub(crate) connected: BTreeSet<String>,
     /// The messages not yet taken by each node.
     pub(crate) heard: BTreeMap<String, Vec<Event>>,
-    /// The members of JVMs that were notified to try again.
+    /// The members of JVMs notified to try again.
     pub(crate) pokes: Vec<String>,
 }
 

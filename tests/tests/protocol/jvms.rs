@@ -191,8 +191,8 @@ async fn a_lock_whose_name_has_braces_tells_a_jvm_on_redisson_s_own_channel(mut 
     assert_eq!(bench.pokes(&mut thread).await, 1);
 }
 
-// A node that is notified requests the lock for its member at once. The channels are shared by the
-// whole client.
+// A notified node requests the lock for its member at once. The channels are shared by the whole
+// client.
 async fn a_jvm_s_unlock_reaches_the_member_it_is_for_and_no_other_node(mut bench: Bench) {
     let connect = || Locks::builder().redisson_peers(true).connect(bench.server().url());
     let processes = [connect().await.expect("connected"), connect().await.expect("connected")];

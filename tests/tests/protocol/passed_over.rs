@@ -199,8 +199,8 @@ async fn the_dead_are_passed_over_whether_they_fit_or_not(mut bench: Bench) {
 }
 
 impl Bench {
-    /// A held permit, of a limit of one, and a waiting permit, of a node that is disconnected from
-    /// now on. Between them, optionally, a member of another node that would fit.
+    /// A held permit, of a limit of one, and a waiting permit, of a node disconnected from now on.
+    /// Between them, optionally, a member of another node that would fit.
     async fn dead_permit(&mut self, behind: Option<Demand>) -> (Node, [Member; 2], Option<Member>) {
         let (a, b, dead) = (self.node().await, self.node().await, self.node().await);
         let held = a.hold_for(permits(1, 1), 30_000).await;

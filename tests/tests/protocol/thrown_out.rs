@@ -1,4 +1,4 @@
-//! Our members that were removed because of a JVM's clock or arithmetic, and how they return.
+//! Our members removed because of a JVM's clock or arithmetic, and how they return.
 
 use proto::{Member, Party, Presence};
 

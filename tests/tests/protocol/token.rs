@@ -38,7 +38,7 @@ const YEAR_US: u64 = 365 * 24 * 60 * 60 * 1_000_000;
 /// The first number that is not a valid token.
 const LIMIT: u64 = 1 << 53;
 
-/// The token of a lock that is acquired and released.
+/// Acquires and releases a lock, and returns the token.
 async fn turn(node: &Node) -> u64 {
     let member = node.member(30_000);
     let reply = node.wait(&member).await;
@@ -46,7 +46,7 @@ async fn turn(node: &Node) -> u64 {
     grant(&reply).token.get()
 }
 
-/// The token of a read that is acquired and released.
+/// Acquires and releases a read, and returns the token.
 async fn turn_of_a_read(node: &Node) -> u64 {
     let read = node.member_for(Demand::READ, 30_000);
     let reply = node.wait(&read).await;
@@ -239,7 +239,7 @@ async fn a_counter_that_is_no_number_is_another_program_s(mut bench: Bench) {
     }
 }
 
-// A value that is drawn but not used is returned.
+// A value drawn but not used is returned.
 async fn a_command_that_grants_and_queues_nothing_leaves_the_counter_as_it_was(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     let holder = a.hold(30_000).await;

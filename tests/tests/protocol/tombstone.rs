@@ -42,7 +42,7 @@ async fn an_acquire_that_arrives_after_its_ambiguous_leave_is_refused(mut bench:
     let holder = b.hold(30_000).await;
     assert_eq!(a.wait(&zombie).await.outcome, Acquired::Refused);
     assert!(bench.queue().await.is_empty());
-    // Nor after a hold that was granted and released.
+    // Nor after a hold granted and released.
     b.release(&holder).await;
     assert_eq!(a.wait(&zombie).await.outcome, Acquired::Refused);
     bench.everything_expires().await;

@@ -93,7 +93,7 @@ async fn a_touch_of_a_waiter_of_a_silent_node_keeps_it(mut bench: Bench) {
     assert_eq!((bench.holder().await, bench.queue().await), (Some(waiting), vec![silent]));
 }
 
-/// A member that was skipped while its node was not connected; now it is connected.
+/// A member skipped while its node was not connected; now it is connected.
 async fn passed_over(bench: &mut Bench, a: &Node, b: &Node, others: usize) -> Vec<Member> {
     let holder = a.hold(30_000).await;
     let mut passed = vec![b.queue(30_000).await];

@@ -318,8 +318,8 @@ fn interrupted(keys: usize) -> ExitCode {
     if broken == 0 && longest <= BURST { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Measures holds that are lost at once. For the mutex, the median of the rounds is judged: the
-/// longest call of a round also includes other work of the processor.
+/// Measures holds lost at once. For the mutex, the median of the rounds is judged: the longest call
+/// of a round also includes other work of the processor.
 fn lost(holds: usize) -> ExitCode {
     let mut longest = Vec::new();
     let mut too_late = 0;

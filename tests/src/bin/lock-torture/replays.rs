@@ -1,5 +1,4 @@
-//! Requests that are sent more than once, to processes that are killed and paused, and the verdict
-//! on the responses.
+//! Requests sent more than once, to processes killed and paused, and the verdict on the responses.
 
 use std::process::ExitCode;
 

@@ -138,8 +138,8 @@ pub(in crate::chaos) fn fallen_tokens(holds: &[Hold]) -> u64 {
     falls.count() as u64
 }
 
-/// How many grants overtook an earlier, incompatible attempt that was granted later. Attempts
-/// granted together may be notified in any order.
+/// How many grants overtook an earlier, incompatible attempt granted later. Attempts granted
+/// together may be notified in any order.
 fn out_of_order(holds: &[Hold]) -> u64 {
     let mut any = Duration::MAX;
     let mut alone = Duration::MAX;

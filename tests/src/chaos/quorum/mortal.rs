@@ -1,4 +1,4 @@
-//! Buyer processes that are killed (SIGKILL) while they acquire, hold and release.
+//! Buyer processes killed (SIGKILL) while they acquire, hold and release.
 
 use std::io::Write as _;
 use std::path::PathBuf;

@@ -108,7 +108,7 @@ async fn work<B>(
     Ok(answer.body(Full::from(body)).expect("text"))
 }
 
-/// The response of a process that was paused while it waited for the server.
+/// The response of a process paused while it waited for the server.
 fn unavailable(_: RedisError) -> Response<Full<Bytes>> {
     let mut answer = Response::new(Full::default());
     *answer.status_mut() = StatusCode::SERVICE_UNAVAILABLE;

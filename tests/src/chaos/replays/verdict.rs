@@ -115,7 +115,7 @@ impl Step {
 mod tests {
     use super::*;
 
-    /// A key that was served once by an attempt of process `0.0`; a client has the response.
+    /// A key served once by an attempt of process `0.0`; a client has the response.
     fn served() -> (Kept, Vec<Step>, Said) {
         let (parts, ()) =
             http::Response::builder().header("etag", "\"0.0-a\"").body(()).unwrap().into_parts();

@@ -30,7 +30,7 @@ pub(super) struct Lock {
     patience: HashMap<String, i64>,
     /// The skipped members, with their positions, and until when these certainly count.
     aside: HashMap<String, (i64, i64)>,
-    /// The holds, including expired parts that are still stored.
+    /// The holds, including expired parts still stored.
     holds: Vec<Hold>,
     /// Whether the lock key of an exclusive hold outlives the lease.
     is_marked: bool,

@@ -94,8 +94,8 @@ impl Scene {
         self
     }
 
-    /// Waits for the end of a lease that was granted in the last step: the next steps come when it
-    /// is uncertain whether the lease has ended.
+    /// Waits for the end of a lease granted in the last step: the next steps come when it is
+    /// uncertain whether the lease has ended.
     fn until_doubt(mut self) -> Self {
         self.now += 999_000;
         self.pace = 100;
