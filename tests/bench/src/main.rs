@@ -54,7 +54,7 @@ struct Options {
     /// The page of tables; figures and plots are written beside it.
     #[arg(long)]
     page: PathBuf,
-    /// The measured revision.
+    /// The revision that was built.
     #[arg(long, default_value = "unknown")]
     revision: String,
     /// The other revision of the program `against`.
