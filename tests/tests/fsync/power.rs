@@ -11,6 +11,7 @@ const ROUNDS: usize = 120;
 const SERVERS: usize = 8;
 
 /// Runs the losses. Some of them must remove written bytes: otherwise nothing is proved.
+#[allow(clippy::print_stdout, reason = "scripts/torture reads the line")]
 async fn played(appendfsync: &'static str, fsync: bool) -> PowerCost {
     let rounds = std::env::var("LOCK_POWER").map_or(ROUNDS, |text| text.parse().expect("a number"));
     let seed = std::process::id().into();
