@@ -321,7 +321,7 @@ impl Busy {
         }
     }
 
-    /// Whether the lock matches this text, given in lower case.
+    /// Whether the lock's name, the key or the holder contains this lower-case text, in any case.
     fn has(&self, text: &str) -> bool {
         let texts = [&self.name, &self.lock, &self.holder];
         text.is_empty() || texts.into_iter().flatten().any(|of| of.to_lowercase().contains(text))

@@ -36,7 +36,7 @@ pub struct Demand {
 impl Demand {
     /// A lock: the whole name, excluding every other demand.
     pub const EXCLUSIVE: Self = Self { weight: ALL, limit: ALL };
-    /// A read: shares the name with any number of demands, except locks.
+    /// A read: held together with any number of other reads and permits, but not with a lock.
     pub const READ: Self = Self { weight: 1, limit: ALL };
 
     /// `count` of `limit` permits.

@@ -152,11 +152,12 @@ pub use topology::Topology;
 pub const PATIENCE_MS: u64 = 15_000;
 /// How long a tombstone is kept.
 pub const TOMBSTONE_MS: u64 = 60_000;
-/// A claim is this fraction of the lease,
+/// Divides the lease into the grace lease.
 const CLAIMS_PER_LEASE: u64 = 3;
-/// but no shorter than this, unless the lease itself is shorter,
+/// The shortest grace lease, ms, unless the lease itself is shorter.
 const MIN_CLAIM_MS: u64 = 2_000;
-/// and no longer: a process that freezes right after a hand-off delays the others by at most this.
+/// The longest grace lease, ms: a process that freezes right after a hand-off delays the other
+/// waiters by at most this time.
 const MAX_CLAIM_MS: u64 = 10_000;
 
 /// The lease of a handed-off hold, until the first renewal.

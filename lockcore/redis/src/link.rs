@@ -426,8 +426,8 @@ impl SharedLink {
         Some(connection)
     }
 
-    /// As [`broke`](Self::broke), where another server has taken the server's place. Fails the
-    /// pending requests, because the old server may be frozen.
+    /// Starts replacing the connection with this number because another server has taken over, and
+    /// fails the pending requests: the old server may be frozen.
     fn give_up(&self, generation: u64, reason: &str) {
         if let Some(connection) = self.broke(generation, &unavailable(reason)) {
             connection.end();

@@ -55,8 +55,8 @@ pub enum Compare {
     Delex,
 }
 
-/// A connection's identity on the server. After a restart or a failover, the id alone may be
-/// another client's.
+/// A connection's identity on the server: the client id, and the server's run, because after a
+/// restart or a failover another client may have the same id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// The connection id, where the user may read it.

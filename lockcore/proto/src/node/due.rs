@@ -131,7 +131,7 @@ impl<P: Mirror> Core<P> {
         }
     }
 
-    /// Does the due part of this work. Returns the remaining budget.
+    /// Handles at most `budget` due entries of this kind of work, and returns the unused budget.
     fn handle(&mut self, work: DueWork, budget: usize) -> usize {
         match work {
             DueWork::End => self.end_what_is_due(budget),

@@ -84,9 +84,9 @@ impl Lease {
         Self { token, since: now, asked: anchor, deadline, last, renew_at, is_answered: true }
     }
 
-    /// Applies a renewal sent at `sent`, which granted `left`. `chance` (of 1 000) moves the next
-    /// renewal forward by up to a tenth of a third of the lease, so that leases taken together
-    /// drift apart.
+    /// Extends the lease after a renewal that was sent at `sent` and lasts `left` from then on. The
+    /// next renewal is due after a third of the lease, or up to a tenth earlier: `chance` is 0 to
+    /// 1 000. So leases that were acquired together are soon renewed at different times.
     pub(super) fn extend(&mut self, options: &Terms, sent: Moment, left: Duration, chance: u32) {
         debug_assert!(chance <= 1_000, "a chance of {chance}");
         let third = options.lease / 3;

@@ -170,7 +170,8 @@ impl<P> Runs<P> {
         self.by_hold.insert(first, run);
     }
 
-    /// Removes a batch: the hold is an ordinary hold from now on.
+    /// Removes and returns the batch whose hold has this member id. The hold itself remains, as an
+    /// ordinary hold.
     pub(super) fn remove(&mut self, first: u64) -> Option<Run<P>> {
         if self.by_hold.is_empty() {
             return None;

@@ -110,7 +110,8 @@ impl Route {
         Self { may_ask, ..Self::new(request_timeout) }
     }
 
-    /// Returns the step after a refusal. If it is not possible, a [pause](Self::pause) is next.
+    /// Returns the next step for a command that a server has refused with this redirect. If the
+    /// step cannot be taken, [pause](Self::pause) instead.
     pub fn after(&mut self, redirect: Redirect) -> Step {
         match redirect {
             Redirect::Moved(Some(place)) => {

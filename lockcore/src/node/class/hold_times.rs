@@ -69,7 +69,7 @@ impl HoldTimes {
         self.sum *= f64::from(self.count) / before;
     }
 
-    /// Returns the estimate, once there are enough holds. It may omit the last 49.
+    /// Returns the estimate, once there are enough holds. It is recomputed every 50 holds.
     pub(crate) fn estimate(&self) -> Option<HoldEstimate> {
         self.estimate
     }

@@ -30,7 +30,7 @@ pub(super) struct InFlight {
 
 /// The form in which the commands were last sent.
 enum Path {
-    /// Without a script: acquires or releases a lock that may be free.
+    /// The fast path: the commands that acquire or release without a script.
     Fast,
     /// A script by digest.
     Digest,

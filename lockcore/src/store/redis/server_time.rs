@@ -175,7 +175,8 @@ impl ServerTime {
         }
     }
 
-    /// Takes over a slot from a server of `other`, or a late reply from that server.
+    /// Raises the token lower bound of a slot above everything seen on `other`, the primary that
+    /// served the slot before. Called when the slot moves, and again for each late reply.
     pub(crate) fn take_over(&self, slot: u16, other: &Self) {
         let before = {
             let times = *other.counters().of(slot);
