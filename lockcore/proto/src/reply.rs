@@ -58,8 +58,8 @@ pub struct Grant {
     pub token: FencingToken,
     /// Milliseconds left of the lease or the claim; 0 for a reduction, which does not change it.
     pub left_ms: u64,
-    /// The ids of the members served within this hold, in order, if a batch has it. Their tokens
-    /// are consecutive; the first member's is `token`.
+    /// For a batch, the ids of the members that are served within this hold, in order; empty for
+    /// any other hold. The first member has `token`, and each of the others the next number.
     pub run: Vec<u64>,
 }
 

@@ -27,7 +27,8 @@ pub struct Timeouts {
     pub request: Duration,
 }
 
-/// The first reconnect's timeout. Another server may have taken over meanwhile.
+/// The timeout of the first reconnect. It is short because another server may have taken over, and
+/// the next attempt may reach that server.
 const FIRST: Duration = Duration::from_secs(1);
 /// How much longer the next attempt may take after a timeout: with a factor of 2, a server that
 /// needs 10 s for all clients has them back only after 45 s.

@@ -55,7 +55,7 @@ impl Tls {
         self.given.apply(info)
     }
 
-    /// Returns `info` with the current certificates, and the certificates.
+    /// Reads the current certificates. Returns them, and `info` with these certificates set.
     pub(crate) async fn now(
         &self,
         info: ConnectionInfo,

@@ -44,7 +44,8 @@ pub(super) fn claim(options: &Terms) -> Duration {
     Duration::from_millis(claim_ms(options.lease_ms()))
 }
 
-/// Returns a period short enough to notice an unannounced claim while most of it is left.
+/// Returns the time between two touches of a waiter. It is short enough to find a grant whose
+/// message was lost while most of the grace lease is left.
 pub(super) fn touch_period(options: &Terms) -> Duration {
     TOUCH_PERIOD.min(claim(options) * 2 / 5)
 }

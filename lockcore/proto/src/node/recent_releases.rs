@@ -32,7 +32,8 @@ const LOOKED_THROUGH: usize = 64;
 pub(super) struct RecentReleases {
     /// All remembered releases, in the order of arrival.
     last: VecDeque<RecentRelease>,
-    /// How many of the latest releases may be younger than an in-flight reply.
+    /// Number of releases, from the end of the list, that in-flight requests may not have seen:
+    /// their replies may still report these holds.
     recent: usize,
 }
 

@@ -29,7 +29,7 @@ impl ClassMetrics {
         }
     }
 
-    /// Whether the class counters have yet to begin; `true` once.
+    /// Returns `true` on the first call: the caller then sets the counters of the class to 0.
     pub(crate) fn begins(&self) -> bool {
         !self.has_begun.load(Ordering::Relaxed) && !self.has_begun.swap(true, Ordering::Relaxed)
     }

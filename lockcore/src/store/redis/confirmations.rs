@@ -25,7 +25,7 @@ use crate::types::error::LockError;
 
 /// The number of connections that wait for confirmations at the same time.
 const CONNECTIONS: usize = 4;
-/// Most scripts before one WAIT or WAITAOF, which then counts for all of them.
+/// Maximum number of scripts sent before a WAIT or WAITAOF, which confirms all of them.
 const MAX_AT_ONCE: usize = 128;
 
 /// The way to those connections.

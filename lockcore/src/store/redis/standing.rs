@@ -63,7 +63,7 @@ enum Sight {
 }
 
 impl Marks {
-    /// The records of `n` primaries, unread yet.
+    /// Creates the list of the identity records of `n` primaries, none of which has been read.
     pub(crate) fn of(n: usize) -> Arc<Self> {
         Arc::new(Self(Mutex::new(vec![None; n])))
     }
