@@ -53,8 +53,8 @@ impl Turns {
         Self { began: now, last: now, seen: now, count: 0, waiters: Vec::new() }
     }
 
-    /// Takes the present queue, and counts the waiters that were ahead of the new first waiter: they
-    /// were granted the lock, or have left the queue.
+    /// Takes the present queue, and counts the waiters that were ahead of the new first waiter:
+    /// they were granted the lock, or have left the queue.
     fn note(&mut self, waiters: Vec<String>, now: Instant) {
         let first = waiters.first();
         let still = self.waiters.iter().position(|waiter| Some(waiter) == first);

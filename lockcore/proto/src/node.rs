@@ -29,7 +29,7 @@
 //!   all attempts begun until then. This tick is due at once and waits for no response. The first
 //!   attempt in a burst, and so every lone attempt, is sent by the caller.
 //! - *Fence.* While the node acquires a lock by the fast path, further attempts for this lock wait
-//!   for the response: see [`fence`].
+//!   for the response: see `fence`.
 //! - *Order.* Effects run outside the table, so the effects of two events may overtake each other.
 //!   Two requests for a member are never in flight together if their order matters: a leave waits
 //!   for the response to the acquire, and a release may overtake a renewal, whose response is then

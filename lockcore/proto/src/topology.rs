@@ -12,8 +12,8 @@ pub enum Topology {
     /// A Redis Cluster. A script only reaches the keys of a single slot, so each slot has a
     /// counter.
     Cluster,
-    /// A quorum primary, with a token counter per epoch. If a node has seen a greater token, it came
-    /// from another primary. So the next token follows that one, and never the server's clock.
+    /// A quorum primary, with a token counter per epoch. If a node has seen a greater token, it
+    /// came from another primary. So the next token follows that one, and never the server's clock.
     Quorum,
 }
 
