@@ -331,14 +331,7 @@ impl QueueState {
             call.token = None;
         }
         call.counter = Some(drawn);
-        Answer::Acquired(Reply {
-            outcome: vec![Acquired::NotServed { may_hold: is_free }],
-            grants: Vec::new(),
-            first_end_ms: None,
-            now_us: None,
-            passed_over: 0,
-            more: false,
-        })
+        Answer::Acquired(Reply::short(vec![Acquired::NotServed { may_hold: is_free }]))
     }
 
     /// Removes expired keys, as Redis does before a command reads a key.

@@ -42,6 +42,18 @@ pub struct Reply<T> {
 }
 
 impl<T> Reply<T> {
+    /// Creates a reply that contains only the outcome.
+    pub fn short(outcome: T) -> Self {
+        Self {
+            outcome,
+            grants: Vec::new(),
+            first_end_ms: None,
+            now_us: None,
+            passed_over: 0,
+            more: false,
+        }
+    }
+
     /// Returns the same reply with the outcome mapped by `outcome`.
     pub fn map<U>(self, outcome: impl FnOnce(T) -> U) -> Reply<U> {
         let Self { outcome: of, grants, first_end_ms, now_us, passed_over, more } = self;

@@ -1,7 +1,6 @@
 //! The queue layout: locks, reads and permits.
 
 use super::{Circumstances, Decide, Fast, Layout, NewMember, Rights};
-use crate::demand::Demand;
 use crate::error::StoreError;
 use crate::member::{MARKER, Member};
 use crate::name::LockName;
@@ -78,7 +77,7 @@ impl Layout for QueueLayout {
     }
 
     fn has_fast_acquire(&self, member: &Member) -> bool {
-        member.demand() == Demand::EXCLUSIVE && !member.keeps_newest()
+        FreeAcquire::may_serve(member)
     }
 
     fn preflight(&self, probe: &LockName, context: Context<'_>) -> (&'static Script, Vec<String>) {

@@ -46,7 +46,7 @@ impl<P> Deref for Indexed<P> {
 }
 
 /// A lock's acquires in flight or to be sent.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 struct AskedFor {
     count: usize,
     /// The earliest attempt. Its entry has the fence, if the acquire took the fast path.

@@ -9,7 +9,7 @@ use crate::demand::Demand;
 use crate::member::Member;
 use crate::name::LockName;
 use crate::token::FencingToken;
-use crate::{Acquired, Answer, Command, Mode, Released, Topology};
+use crate::{Acquired, Answer, Command, Mode, Released, Reply, Topology};
 
 /// The number of keys passed to a script: the names of all others derive from the lock key.
 const KEYS: usize = 2;
@@ -18,8 +18,10 @@ const KEYS: usize = 2;
 fn is_whole(command: &Command) -> bool {
     match command {
         Command::Release { member } => member.demand() == Demand::EXCLUSIVE,
-        Command::Acquire { members, .. } if keeps_newest(members) => false,
-        Command::Acquire { members, .. } | Command::Renew { members, .. } => {
+        Command::Acquire { members, .. } => {
+            matches!(&**members, [one] if FreeAcquire::may_serve(one))
+        }
+        Command::Renew { members, .. } => {
             matches!(&**members, [one] if one.demand() == Demand::EXCLUSIVE)
         }
         _ => false,
@@ -65,6 +67,11 @@ pub struct FreeAcquire<'a> {
 }
 
 impl<'a> FreeAcquire<'a> {
+    /// Whether a member may be acquired so, if the lock is free.
+    pub(crate) fn may_serve(member: &Member) -> bool {
+        member.demand() == Demand::EXCLUSIVE && !member.keeps_newest()
+    }
+
     pub(crate) fn of(lock: &'a LockName, command: &'a Command) -> Option<Self> {
         let Command::Acquire { members, .. } = command else { return None };
         let member = members.first().filter(|_| is_whole(command))?;
@@ -85,7 +92,7 @@ impl<'a> FreeAcquire<'a> {
     /// Returns the response of a fast acquire that only the script can decide. The member
     /// `may_hold` the lock.
     pub fn not_served(may_hold: bool) -> Answer {
-        Answer::Acquired(reply::short(vec![Acquired::NotServed { may_hold }]))
+        Answer::Acquired(Reply::short(vec![Acquired::NotServed { may_hold }]))
     }
 }
 
@@ -107,7 +114,7 @@ impl<'a> FreeRelease<'a> {
 
     /// Returns the answer the script would give, once the lock key was deleted.
     pub fn answer() -> Answer {
-        Answer::Released(reply::short(Released::Released))
+        Answer::Released(Reply::short(Released::Released))
     }
 }
 

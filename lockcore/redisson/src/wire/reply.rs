@@ -158,14 +158,8 @@ fn one_of_several<T>(
 
 /// A reply from a fast path, without side effects.
 fn usual<T>(outcome: T, left_ms: u64, grant: Option<Grant>, now_us: Option<u64>) -> Reply<T> {
-    Reply {
-        outcome,
-        grants: grant.into_iter().collect(),
-        first_end_ms: Some(left_ms),
-        now_us,
-        passed_over: 0,
-        more: false,
-    }
+    let grants = grant.into_iter().collect();
+    Reply { grants, first_end_ms: Some(left_ms), now_us, ..Reply::short(outcome) }
 }
 
 fn grant(member: &Value<'_>, token: &Value<'_>, left_ms: u64) -> Option<Grant> {

@@ -54,7 +54,7 @@ pub(crate) fn renewals(commands: &Commands<'_>, answer: &Value<'_>) -> Result<An
             's' => Some(Err(StoreError::refused(LockErrorKind::WrongType, FOREIGN_DOOR))),
             letter => {
                 let outcome = vec![renewed(letter)?];
-                Some(Ok(Answer::Renewed(Reply { now_us, ..short(outcome) })))
+                Some(Ok(Answer::Renewed(Reply { now_us, ..Reply::short(outcome) })))
             }
         };
         letters.chars().map(one).collect::<Option<_>>()
@@ -66,7 +66,7 @@ fn read(command: &Command, told: Told<'_>) -> Option<Answer> {
     Some(match command {
         Command::Acquire { members, .. } => {
             Answer::Acquired(match (not_queued(told), members.as_slice()) {
-                (Some(outcome), members) => short(vec![outcome; members.len()]),
+                (Some(outcome), members) => Reply::short(vec![outcome; members.len()]),
                 (None, [member]) => acquired(told, member)?,
                 (None, members) => {
                     of_each(all_acquired(told, members.len())?, members.len(), Vec::len)?
@@ -145,7 +145,7 @@ fn all_acquired(told: Told<'_>, members: usize) -> Option<Reply<Vec<Acquired>>> 
 fn behind_lock<T>(packed: i64, outcome: impl FnOnce(u64) -> T) -> Option<Reply<T>> {
     let left_ms = u64::try_from(packed / POSITIONS).ok().filter(|left_ms| *left_ms > 0)?;
     let number = u64::try_from(packed % POSITIONS).ok()?;
-    Some(Reply { first_end_ms: Some(left_ms), ..short(outcome(number)) })
+    Some(Reply { first_end_ms: Some(left_ms), ..Reply::short(outcome(number)) })
 }
 
 /// All waited behind a lock: the remaining lease in ms, and a letter for each. Otherwise in full.
@@ -156,7 +156,10 @@ fn left(told: Told<'_>, members: usize) -> Option<Reply<Vec<Left>>> {
         Told::Full(parts) => return all(parts, outcome::left),
     };
     let (left_ms, letters) = text.split_at_checked(text.len().checked_sub(members)?)?;
-    Some(Reply { first_end_ms: Some(left_ms.parse().ok()?), ..short(outcome::left(letters, 0)?) })
+    Some(Reply {
+        first_end_ms: Some(left_ms.parse().ok()?),
+        ..Reply::short(outcome::left(letters, 0)?)
+    })
 }
 
 /// Parses `<token>` or `<token> <clock>`: the member holds for the whole lease; for a batch, the
@@ -169,13 +172,13 @@ fn granted<T>(told: &str, member: &Member, outcome: T) -> Option<Reply<T>> {
         None => None,
     };
     let grants = vec![grant_of(member.clone(), fencing_token(token)?, member.lease_ms(), run)?];
-    Some(Reply { grants, now_us, ..short(outcome) })
+    Some(Reply { grants, now_us, ..Reply::short(outcome) })
 }
 
 /// `1`: released, no waiters. `2`: granted to another node.
 fn released(told: Told<'_>) -> Option<Reply<Released>> {
     match told {
-        Told::Number(1 | 2) => Some(short(Released::Released)),
+        Told::Number(1 | 2) => Some(Reply::short(Released::Released)),
         Told::Number(_) | Told::Text(_) => None,
         Told::Full(parts) => all(parts, outcome::released),
     }
@@ -188,7 +191,7 @@ fn handed_over(told: &str, node: &NodeId) -> Option<Reply<Released>> {
     let member = Member::parse(member).filter(|one| one.is_of(node))?;
     let left_ms = claim_ms(member.lease_ms());
     let grants = vec![grant_of(member, fencing_token(token)?, left_ms, run)?];
-    Some(Reply { grants, ..short(Released::Released) })
+    Some(Reply { grants, ..Reply::short(Released::Released) })
 }
 
 /// The clock and a letter mean that all members hold.
@@ -197,7 +200,7 @@ fn all_renewed(told: Told<'_>, members: usize) -> Option<Reply<Vec<Renewed>>> {
         Told::Number(_) => None,
         Told::Text(text) => {
             let now_us = Some(text.strip_suffix('h')?.parse().ok()?);
-            Some(Reply { now_us, ..short(vec![Renewed::Held; members]) })
+            Some(Reply { now_us, ..Reply::short(vec![Renewed::Held; members]) })
         }
         Told::Full(parts) => all(parts, letters_of_renewals),
     }
@@ -219,18 +222,9 @@ fn letters_of_renewals(letters: &str, _number: u64) -> Option<Vec<Renewed>> {
 /// Returns a reply: the member holds for the whole lease, and nothing else happened.
 pub(super) fn held<T>(member: Member, token: FencingToken, outcome: T) -> Reply<T> {
     let left_ms = member.lease_ms();
-    Reply { grants: vec![Grant { member, token, left_ms, run: Vec::new() }], ..short(outcome) }
-}
-
-/// Returns a short reply: nothing else happened.
-pub(super) fn short<T>(outcome: T) -> Reply<T> {
     Reply {
-        outcome,
-        grants: Vec::new(),
-        first_end_ms: None,
-        now_us: None,
-        passed_over: 0,
-        more: false,
+        grants: vec![Grant { member, token, left_ms, run: Vec::new() }],
+        ..Reply::short(outcome)
     }
 }
 
