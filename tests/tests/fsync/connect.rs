@@ -25,7 +25,7 @@ fn check(error: &LockError, kind: LockErrorKind, words: &[&str]) {
 async fn a_store_that_has_no_disk_of_its_own_is_refused_and_named() {
     let option = LockErrorKind::InvalidOption;
     let error = fsync().on_memory(&MemoryStore::new()).expect_err("refused");
-    check(&error, option, &["require_fsync", "in memory"]);
+    check(&error, option, &["require_fsync", "in-memory"]);
     let error = fsync().in_memory_quorum(3).expect_err("refused");
     check(&error, option, &["require_fsync", "quorum"]);
     let quorum =
