@@ -69,6 +69,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod api;
+mod backend;
 pub mod guide;
 mod node;
 pub mod operate;

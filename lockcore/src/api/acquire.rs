@@ -10,8 +10,7 @@ use proto::LockErrorKind;
 use tokio::sync::watch;
 
 use crate::api::guard::LockGuard;
-use crate::node::Attempt;
-use crate::quorum::Climb;
+use crate::backend::Acquisition;
 use crate::types::error::LockError;
 
 /// The error detail for requests that do not wait.
@@ -47,7 +46,7 @@ const BUSY: &str = "the lock is busy, and this request does not wait";
 #[must_use = "an acquisition does nothing until it is awaited: write `.await`, and keep the guard"]
 pub struct Acquire {
     #[pin]
-    pub(crate) way: Way,
+    pub(crate) acquisition: Acquisition,
     pub(crate) is_of_permits: bool,
 }
 
@@ -63,10 +62,7 @@ impl Acquire {
     /// return no position, because a rank costs the server a look at the queue for each waiter:
     /// [`inspect`](crate::Locks::inspect) shows the current queue.
     pub fn position(&self) -> Option<u64> {
-        match &self.way {
-            Way::Node(attempt) => attempt.position(),
-            Way::Quorum(climb) => *climb.positions.borrow(),
-        }
+        self.acquisition.position()
     }
 
     /// Returns a channel of the [position](Self::position), for a task that displays it. The
@@ -89,10 +85,7 @@ impl Acquire {
     /// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
     /// ```
     pub fn positions(&self) -> watch::Receiver<Option<u64>> {
-        match &self.way {
-            Way::Node(attempt) => attempt.positions(),
-            Way::Quorum(climb) => climb.positions.clone(),
-        }
+        self.acquisition.positions()
     }
 }
 
@@ -102,17 +95,17 @@ impl Future for Acquire {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let is_of_permits = *this.is_of_permits;
-        this.way.poll(cx).map(|outcome| {
+        this.acquisition.poll(cx).map(|outcome| {
             let busy = || LockError::with_detail(LockErrorKind::Timeout, BUSY);
-            let guard = outcome.and_then(|guard| guard.ok_or_else(busy));
-            guard.map_err(|error| error.of_permits(is_of_permits))
+            let hold = outcome.and_then(|hold| hold.ok_or_else(busy));
+            hold.map(LockGuard).map_err(|error| error.of_permits(is_of_permits))
         })
     }
 }
 
 impl fmt::Debug for Acquire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Acquire").field("attempt", &self.way).finish()
+        f.debug_struct("Acquire").field("attempt", &self.acquisition).finish()
     }
 }
 
@@ -133,7 +126,7 @@ impl fmt::Debug for Acquire {
 #[must_use = "an acquisition does nothing until it is awaited: write `.await`, and keep the guard"]
 pub struct TryAcquire {
     #[pin]
-    pub(crate) way: Way,
+    pub(crate) acquisition: Acquisition,
     pub(crate) is_of_permits: bool,
 }
 
@@ -143,40 +136,15 @@ impl Future for TryAcquire {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
         let is_of_permits = *this.is_of_permits;
-        this.way.poll(cx).map_err(|error| error.of_permits(is_of_permits))
+        this.acquisition.poll(cx).map(|outcome| match outcome {
+            Ok(hold) => Ok(hold.map(LockGuard)),
+            Err(error) => Err(error.of_permits(is_of_permits)),
+        })
     }
 }
 
 impl fmt::Debug for TryAcquire {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TryAcquire").field("attempt", &self.way).finish()
-    }
-}
-
-/// How the lock is acquired: on one node, or on a majority of primaries.
-#[pin_project(project = WayProjection)]
-#[derive(Debug)]
-#[allow(
-    clippy::large_enum_variant,
-    reason = "on a single server an acquire must not allocate more"
-)]
-pub(crate) enum Way {
-    Node(#[pin] Attempt),
-    Quorum(Climb),
-}
-
-impl Way {
-    fn poll(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<Option<LockGuard>, LockError>> {
-        match self.project() {
-            WayProjection::Node(attempt) => {
-                attempt.poll(cx).map_ok(|guard| guard.map(LockGuard::of_node))
-            }
-            WayProjection::Quorum(climb) => {
-                Pin::new(climb).poll(cx).map_ok(|hold| hold.map(LockGuard::of_quorum))
-            }
-        }
+        f.debug_struct("TryAcquire").field("attempt", &self.acquisition).finish()
     }
 }

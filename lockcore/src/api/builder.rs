@@ -20,6 +20,7 @@ use tokio::sync::Semaphore;
 
 use crate::api::layout;
 use crate::api::locks::Locks;
+use crate::backend::Backend;
 use crate::node::{Inbox, Node, Settings};
 use crate::option_setters;
 use crate::store::Store;
@@ -363,7 +364,7 @@ impl LocksBuilder {
             let range = "unset: in-memory stores have neither replicas nor a disk";
             return Err(confirmation.refused(range).into());
         }
-        Ok(Locks::of_node(self.memory_node(store, new_node(), None)))
+        Ok(Locks { backend: Backend::of_node(self.memory_node(store, new_node(), None)) })
     }
 
     fn memory_node(
@@ -380,7 +381,7 @@ impl LocksBuilder {
 
     #[cfg(any(feature = "redis", test))]
     pub(crate) fn build(&self, store: Arc<dyn Store>, id: NodeId, inbox: &Inbox) -> Locks {
-        Locks::of_node(self.node(store, id, inbox))
+        Locks { backend: Backend::of_node(self.node(store, id, inbox)) }
     }
 
     /// The builder of the quorum primary at this index.

@@ -4,18 +4,15 @@ use std::borrow::Cow;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use proto::{Demand, FencingToken, LockErrorKind};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tracing::Span;
 
-use crate::node::{NodeGuard, NodeRelease};
-use crate::quorum;
+use crate::backend::{Hold, HoldRelease};
 use crate::types::error::LockError;
 use crate::types::hold_state::HoldState;
 use crate::types::key::key_of;
@@ -32,37 +29,12 @@ use crate::types::key::key_of;
 /// `let _ = locks.lock(name).await?` drops the guard at once; `let _guard = …` keeps it. The rustc
 /// lint `let_underscore_drop`, off by default, finds the former.
 #[must_use = "dropping a guard releases the lock: bind it with `let guard = …`, because `_` drops it at once"]
-pub struct LockGuard(Hold);
-
-/// A hold, released with the last guard.
-enum Hold {
-    Node(NodeGuard),
-    /// On most quorum primaries.
-    Quorum(Arc<quorum::Hold>),
-}
-
-/// Evaluates the same expression for either kind of hold.
-macro_rules! of_either {
-    ($guard:expr, |$hold:ident| $answer:expr) => {
-        match &$guard.0 {
-            Hold::Node($hold) => $answer,
-            Hold::Quorum($hold) => $answer,
-        }
-    };
-}
+pub struct LockGuard(pub(crate) Hold);
 
 impl LockGuard {
-    pub(crate) fn of_node(guard: NodeGuard) -> Self {
-        Self(Hold::Node(guard))
-    }
-
-    pub(crate) fn of_quorum(hold: Arc<quorum::Hold>) -> Self {
-        Self(Hold::Quorum(hold))
-    }
-
     /// Returns the held demand.
     pub fn demand(&self) -> Demand {
-        of_either!(self, |hold| hold.demand())
+        self.0.demand()
     }
 
     /// Turns a lock into a read in one step: no other lock comes in between, and the reads at the
@@ -94,14 +66,7 @@ impl LockGuard {
         if self.is_lost() {
             return Err(LockError::new(LockErrorKind::Lost));
         }
-        match &mut self.0 {
-            Hold::Node(guard) => guard.reduce().await,
-            Hold::Quorum(_) => {
-                let detail = "a lock on a quorum cannot be downgraded to a read: the primaries \
-                    cannot change in a single step";
-                Err(LockError::with_detail(LockErrorKind::Unsupported, detail))
-            }
-        }
+        self.0.downgrade().await
     }
 
     /// Returns the number that proves this hold to the protected resource. It is higher than the
@@ -112,37 +77,37 @@ impl LockGuard {
     /// Permits have no token, because others hold permits at the same time: their token is 0, and
     /// resources that check tokens refuse it. Reads on a [quorum](crate::Quorum) also have token 0.
     pub fn fencing_token(&self) -> FencingToken {
-        of_either!(self, |hold| hold.fencing_token())
+        self.0.fencing_token()
     }
 
     /// Returns the key as given, without the namespace. Each call derives it from the name.
     pub fn key(&self) -> Cow<'_, str> {
         let name = self.name();
-        let namespace = of_either!(self, |hold| hold.namespace());
+        let namespace = self.0.namespace();
         key_of(name, namespace).unwrap_or(Cow::Borrowed(name))
     }
 
     /// Returns the lock's name in the store: with namespace, encoded as described for
     /// [`LockKey`](crate::LockKey).
     pub fn name(&self) -> &str {
-        of_either!(self, |hold| hold.lock().as_str())
+        self.0.lock().as_str()
     }
 
     /// Returns how long the acquisition waited.
     pub fn waited(&self) -> Duration {
-        of_either!(self, |hold| hold.waited())
+        self.0.waited()
     }
 
     /// Returns the number of waiters ahead when the acquisition was queued, as reported by
     /// [`Acquire::position`](crate::Acquire::position). `None` if it was granted at once.
     pub fn position(&self) -> Option<u64> {
-        of_either!(self, |hold| hold.position())
+        self.0.position()
     }
 
     /// Returns the [`tracing`] span `hold`: open until the last guard is dropped or released, and
     /// disabled unless a subscriber accepts spans at `debug`. For your own fields and links.
     pub fn span(&self) -> &Span {
-        of_either!(self, |hold| hold.span())
+        self.0.span()
     }
 
     /// Returns whether the hold can no longer be relied on. Once `true`, it stays `true`. Causes:
@@ -153,16 +118,16 @@ impl LockGuard {
     /// [quorum](crate::guide::quorum), the hold is lost once fewer than a majority of primaries are
     /// held for certain.
     pub fn is_lost(&self) -> bool {
-        of_either!(self, |hold| hold.is_lost())
+        self.0.is_lost()
     }
 
     fn loss(&self) -> &CancellationToken {
-        of_either!(self, |hold| hold.loss())
+        self.0.loss()
     }
 
     /// Returns the state of the hold: held, uncertain or lost.
     pub fn state(&self) -> HoldState {
-        of_either!(self, |hold| hold.state())
+        self.0.state()
     }
 
     /// Completes when the hold is lost, shortly before the deadline passes. Never completes if the
@@ -207,7 +172,7 @@ impl LockGuard {
     /// [`max_hold`](crate::LockOptions::max_hold). The deadline is earlier than the lease's end on
     /// the server, by 1 % of the lease or 5 ms, whichever is more.
     pub fn deadline(&self) -> Instant {
-        of_either!(self, |hold| hold.deadline())
+        self.0.deadline()
     }
 
     /// Returns another guard on the same hold; the last guard releases the lock.
@@ -221,18 +186,12 @@ impl LockGuard {
         if self.is_lost() {
             return Err(LockError::new(LockErrorKind::Lost));
         }
-        Ok(Self(match &self.0 {
-            Hold::Node(guard) => Hold::Node(guard.reenter()),
-            Hold::Quorum(hold) => Hold::Quorum(Arc::clone(hold)),
-        }))
+        Ok(Self(self.0.share()))
     }
 
     /// Returns the number of guards that share this hold.
     pub fn hold_count(&self) -> usize {
-        match &self.0 {
-            Hold::Node(guard) => guard.guards(),
-            Hold::Quorum(hold) => Arc::strong_count(hold),
-        }
+        self.0.shares()
     }
 
     /// Releases the lock; the server grants it to the next waiter in the same step. While other
@@ -252,10 +211,7 @@ impl LockGuard {
     /// # Cancel safety
     /// The lock is released even if the future is dropped.
     pub fn release(self) -> Release {
-        Release(match self.0 {
-            Hold::Node(guard) => Progress::Node(guard.release()),
-            Hold::Quorum(hold) => Progress::Quorum(hold.release()),
-        })
+        Release(self.0.release())
     }
 
     /// Drops the guard without releasing the lock: the lock stays held, without further renewals,
@@ -270,10 +226,7 @@ impl LockGuard {
     /// time matters, check the deadline first.
     pub fn leak(self) -> Instant {
         let deadline = self.deadline();
-        match self.0 {
-            Hold::Node(guard) => guard.leak(),
-            Hold::Quorum(hold) => hold.leak(),
-        }
+        self.0.leak();
         deadline
     }
 }
@@ -330,30 +283,12 @@ impl From<DowngradeError> for LockError {
 /// The future of [`LockGuard::release`]. The release continues even if this future is not polled.
 #[must_use = "only this future returns whether the hold lasted until the release: write `.await`"]
 #[derive(Debug)]
-pub struct Release(Progress);
-
-enum Progress {
-    Node(NodeRelease),
-    /// On all quorum primaries.
-    Quorum(BoxFuture<'static, Result<(), LockError>>),
-}
-
-impl fmt::Debug for Progress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Node(release) => release.fmt(f),
-            Self::Quorum(_) => f.write_str("running"),
-        }
-    }
-}
+pub struct Release(HoldRelease);
 
 impl Future for Release {
     type Output = Result<(), LockError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut self.0 {
-            Progress::Node(release) => Pin::new(release).poll(cx),
-            Progress::Quorum(all) => all.as_mut().poll(cx),
-        }
+        Pin::new(&mut self.0).poll(cx)
     }
 }

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::time::Duration;
 
 use proto::{Command, LockErrorKind, LockName, NodeId};
@@ -12,10 +11,9 @@ use crate::api::guard::LockGuard;
 use crate::api::layout::NO_FOREIGN_NAMES;
 use crate::api::request::LockRequest;
 use crate::api::shutdown::Shutdown;
-use crate::node::Node;
+use crate::backend::Backend;
 use crate::operate::inspection::LockInspection;
 use crate::operate::status::Status;
-use crate::quorum::Primaries;
 use crate::types::error::LockError;
 use crate::types::key::{self, IntoKey};
 
@@ -40,9 +38,7 @@ use crate::types::key::{self, IntoKey};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Locks {
-    /// On a quorum: the node of a primary; all primaries have the same settings.
-    pub(crate) node: Arc<Node>,
-    pub(crate) quorum: Option<Arc<Primaries>>,
+    pub(crate) backend: Backend,
 }
 
 impl Locks {
@@ -149,7 +145,7 @@ impl Locks {
     /// Starts an acquisition with custom options. An invalid key is reported by the `lock` or
     /// `try_lock` that follows.
     pub fn key(&self, key: impl IntoKey) -> LockRequest {
-        LockRequest::new(&self.node, self.quorum.as_ref(), self.name(key))
+        LockRequest::new(&self.backend, self.name(key))
     }
 
     /// Runs `section` under the lock, stops it if the hold is lost, and releases the lock
@@ -243,10 +239,7 @@ impl Locks {
         command: Command,
     ) -> Result<LockInspection, LockError> {
         let lock = self.name(key)?;
-        match &self.quorum {
-            None => self.node.inspect(lock, command).await,
-            Some(primaries) => primaries.inspect(lock, command).await,
-        }
+        self.backend.inspect(lock, command).await
     }
 
     /// Releases all holds of the name, although their holders have not, and grants it to the next
@@ -271,19 +264,7 @@ impl Locks {
     /// Once polled, the lock may be released even if the future is dropped.
     pub async fn force_release(&self, key: impl IntoKey) -> Result<bool, LockError> {
         let lock = self.name(key)?;
-        match &self.quorum {
-            None => self.node.force_release(lock).await,
-            Some(primaries) => primaries.force_release(lock).await,
-        }
-    }
-
-    pub(crate) fn of_node(node: Arc<Node>) -> Self {
-        Self { node, quorum: None }
-    }
-
-    /// The node that speaks for the store; on a quorum, the lowest reachable primary's node.
-    pub(crate) fn node_to_ask(&self) -> &Arc<Node> {
-        self.quorum.as_ref().and_then(|primaries| primaries.lowest()).unwrap_or(&self.node)
+        self.backend.force_release(lock).await
     }
 
     /// Checks that the store responds; on a [quorum](crate::guide::quorum), that a majority of
@@ -298,28 +279,22 @@ impl Locks {
     /// # Cancel safety
     /// Changes nothing.
     pub async fn ping(&self) -> Result<(), LockError> {
-        match &self.quorum {
-            None => self.node.ping().await,
-            Some(primaries) => primaries.ping().await,
-        }
+        self.backend.ping().await
     }
 
     /// Returns the state of this node: connections, holds and waiters. Sends no request.
     pub fn status(&self) -> Status {
-        match &self.quorum {
-            None => self.node.status(),
-            Some(primaries) => primaries.status(),
-        }
+        self.backend.status()
     }
 
     /// Returns the id of this node, as contained in all holds and queue entries of the node.
     pub fn node(&self) -> &NodeId {
-        &self.node.id
+        &self.backend.node().id
     }
 
     /// Returns the [namespace](crate::LocksBuilder::namespace), if set.
     pub fn namespace(&self) -> Option<&str> {
-        self.node.settings.namespace.as_deref()
+        self.backend.node().settings.namespace.as_deref()
     }
 
     /// Returns the key with which this `Locks` acquires the lock of this name in the store, such as
@@ -363,7 +338,7 @@ impl Locks {
     /// Returns whether lock names are kept out of logs, as set by
     /// [`redact_names`](crate::LocksBuilder::redact_names): for your own logs.
     pub fn redacts_names(&self) -> bool {
-        self.node.settings.redact_names
+        self.backend.node().settings.redact_names
     }
 
     /// Ends this node: refuses new acquisitions, leaves all queues, waits up to `timeout` for all
@@ -380,15 +355,12 @@ impl Locks {
     /// # Cancel safety
     /// Once polled, new acquisitions stay refused. The rest may happen in part: call it again.
     pub async fn shutdown(&self, timeout: Duration) -> Shutdown {
-        match &self.quorum {
-            None => self.node.shut_down(timeout).await,
-            Some(primaries) => primaries.shut_down(timeout).await,
-        }
+        self.backend.shut_down(timeout).await
     }
 
     pub(crate) fn name(&self, key: impl IntoKey) -> Result<LockName, LockError> {
         let key = key.into_key()?;
-        let settings = &self.node.settings;
+        let settings = &self.backend.node().settings;
         if key.is_foreign() && !settings.layout.has_foreign_names() {
             return Err(LockError::with_detail(LockErrorKind::Unsupported, NO_FOREIGN_NAMES));
         }

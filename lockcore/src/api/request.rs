@@ -8,11 +8,11 @@ use proto::layout::Ability;
 use proto::node::Request;
 use proto::{ConfigError, Demand, Label, LockErrorKind, LockName, Mode, WhenBusy};
 
-use crate::api::acquire::{Acquire, TryAcquire, Way};
+use crate::api::acquire::{Acquire, TryAcquire};
+use crate::backend::{Acquisition, Backend};
 use crate::node::class::Class;
-use crate::node::{Attempt, HoldCell, LocalOptions, Node, begin_class};
+use crate::node::{LocalOptions, begin_class};
 use crate::option_setters;
-use crate::quorum::{Ascent, Climb, Primaries};
 use crate::types::error::LockError;
 use crate::types::options::{LockOptions, Wait};
 
@@ -39,8 +39,7 @@ use crate::types::options::{LockOptions, Wait};
 #[derive(Clone)]
 #[must_use = "call lock(), read(), permits() or another that acquires"]
 pub struct LockRequest {
-    node: Arc<Node>,
-    quorum: Option<Arc<Primaries>>,
+    backend: Backend,
     lock: Result<LockName, LockError>,
     options: LockOptions,
     label: Label,
@@ -49,23 +48,19 @@ pub struct LockRequest {
 }
 
 impl LockRequest {
-    pub(crate) fn new(
-        node: &Arc<Node>,
-        quorum: Option<&Arc<Primaries>>,
-        lock: Result<LockName, LockError>,
-    ) -> Self {
+    pub(crate) fn new(backend: &Backend, lock: Result<LockName, LockError>) -> Self {
+        let node = backend.node();
         let options = node.settings.defaults;
         let label = node.settings.label.clone();
         let class = node.classes.unnamed();
         let records_holders = node.settings.trace_links.is_some();
         let local = LocalOptions { is_labelled: false, records_holders, ..LocalOptions::LABELLED };
-        let (node, quorum) = (Arc::clone(node), quorum.cloned());
-        Self { node, quorum, lock, options, label, class, local }
+        Self { backend: backend.clone(), lock, options, label, class, local }
     }
 
     /// Options for requests of several locks; [`for_lock`](Self::for_lock) adds the lock.
-    pub(crate) fn without_lock(node: &Arc<Node>, quorum: Option<&Arc<Primaries>>) -> Self {
-        Self::new(node, quorum, Err(LockError::new(LockErrorKind::InvalidKey)))
+    pub(crate) fn without_lock(backend: &Backend) -> Self {
+        Self::new(backend, Err(LockError::new(LockErrorKind::InvalidKey)))
     }
 
     /// Returns the same request for `lock`.
@@ -123,7 +118,7 @@ impl LockRequest {
     /// recorder keeps each class for good. Cut to 64 bytes. After 1 000 classes of a `Locks`,
     /// further classes share the name `other`.
     pub fn class(mut self, class: impl AsRef<str>) -> Self {
-        self.class = self.node.classes.get(class.as_ref());
+        self.class = self.backend.node().classes.get(class.as_ref());
         begin_class(&self.class);
         self
     }
@@ -225,45 +220,25 @@ impl LockRequest {
 
     fn start(self, demand: Result<Demand, ConfigError>) -> Acquire {
         let is_of_permits = is_of_permits(&demand);
-        Acquire { way: self.way(Mode::Wait, demand), is_of_permits }
+        Acquire { acquisition: self.acquisition(Mode::Wait, demand), is_of_permits }
     }
 
     fn try_once(self, demand: Result<Demand, ConfigError>) -> TryAcquire {
         let is_of_permits = is_of_permits(&demand);
-        TryAcquire { way: self.way(Mode::Try, demand), is_of_permits }
+        TryAcquire { acquisition: self.acquisition(Mode::Try, demand), is_of_permits }
     }
 
-    fn way(self, mode: Mode, demand: Result<Demand, ConfigError>) -> Way {
-        if let Some(primaries) = self.quorum.clone() {
-            return Way::Quorum(Climb::new(self.ascent(primaries, mode, demand)));
-        }
-        let (node, class) = (Arc::clone(&self.node), Arc::clone(&self.class));
-        let local = self.local();
-        Way::Node(Attempt::new(&node, self.build(mode, demand), class, local))
-    }
-
-    fn ascent(
-        self,
-        primaries: Arc<Primaries>,
-        mode: Mode,
-        demand: Result<Demand, ConfigError>,
-    ) -> Result<Ascent, LockError> {
-        let of = HoldCell::of(Arc::clone(&self.class));
-        let local = self.local();
-        let request = self.build(mode, demand)?;
-        primaries.check(&request)?;
-        Ok(Ascent { primaries, request, of, local })
-    }
-
-    fn local(&self) -> LocalOptions {
-        LocalOptions { store_wait: self.options.get_store_wait(), ..self.local }
+    fn acquisition(self, mode: Mode, demand: Result<Demand, ConfigError>) -> Acquisition {
+        let (backend, class) = (self.backend.clone(), Arc::clone(&self.class));
+        let local = LocalOptions { store_wait: self.options.get_store_wait(), ..self.local };
+        backend.acquire(self.build(mode, demand), class, local)
     }
 
     /// Builds the request, which waits if both `mode` and the options do.
     fn build(self, mode: Mode, demand: Result<Demand, ConfigError>) -> Result<Request, LockError> {
         let demand = demand?;
         let terms = self.options.checked()?;
-        let settings = &self.node.settings;
+        let settings = &self.backend.node().settings;
         if let Some(confirmation) = &settings.confirmation {
             confirmation.check_lease(terms.lease)?;
             confirmation.check_outage(self.local.leaves_in_outage)?;
@@ -293,7 +268,7 @@ fn is_of_permits(demand: &Result<Demand, ConfigError>) -> bool {
 impl fmt::Debug for LockRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lock = match &self.lock {
-            Ok(_) if self.node.settings.redact_names => "(redacted)",
+            Ok(_) if self.backend.node().settings.redact_names => "(redacted)",
             Ok(lock) => lock.as_str(),
             Err(_) => "(invalid)",
         };

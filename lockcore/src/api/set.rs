@@ -52,7 +52,7 @@ impl Locks {
     /// Dropping it leaves the queue and releases the locks acquired so far.
     pub fn lock_all(&self, keys: impl IntoIterator<Item: IntoKey>) -> AcquireAll {
         let keys = keys.into_iter().map(|key| Ok(key.into_key()?)).collect();
-        let request = LockRequest::without_lock(&self.node, self.quorum.as_ref());
+        let request = LockRequest::without_lock(&self.backend);
         AcquireAll(Course::New {
             locks: self.clone(),
             keys: Some(keys),
@@ -62,7 +62,7 @@ impl Locks {
 
     /// The keys with their indices in the call, sorted.
     fn sorted(&self, keys: Vec<LockKey>) -> Result<Vec<(LockKey, usize)>, LockError> {
-        let namespace = self.node.settings.namespace.as_deref();
+        let namespace = self.backend.node().settings.namespace.as_deref();
         let mut names: Vec<_> = keys.iter().map(|key| key.clone().resolve(namespace)).collect();
         names.sort_unstable();
         let twice = names.windows(2).find(|pair| pair[0] == pair[1]);

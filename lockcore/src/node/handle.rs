@@ -61,7 +61,7 @@ mod tests {
         let before = tasks();
         for round in 0..20 {
             let locks = Locks::in_memory();
-            let driver = Arc::downgrade(&locks.node.0);
+            let driver = Arc::downgrade(&locks.backend.node().0);
             let guard = locks.lock("key").await.expect("free");
             match round % 2 {
                 0 => drop((guard, locks)),

@@ -131,7 +131,11 @@ impl Locks {
     /// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
     /// ```
     pub fn activity(&self) -> Activities {
-        Activities { node: Arc::clone(self.node_to_ask()), part: VecDeque::new(), from: Some(0) }
+        Activities {
+            node: Arc::clone(self.backend.node_to_ask()),
+            part: VecDeque::new(),
+            from: Some(0),
+        }
     }
 
     /// Returns the waits and holds of this node by [class](crate::LockRequest::class), for classes
@@ -141,7 +145,7 @@ impl Locks {
     /// Reads all waits and holds, at about 20 ns each, in parts like [`activity`](Self::activity).
     /// The totals in [`status`](Self::status) cost nothing.
     pub fn status_by_class(&self) -> Vec<ClassStatus> {
-        self.node_to_ask().status_by_class()
+        self.backend.node_to_ask().status_by_class()
     }
 }
 

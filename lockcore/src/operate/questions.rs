@@ -43,10 +43,7 @@ impl Locks {
     }
 
     fn heat(&self) -> &Heat {
-        match &self.quorum {
-            None => &self.node.observer.heat,
-            Some(primaries) => &primaries.observer.heat,
-        }
+        &self.backend.observer().heat
     }
 
     /// Returns the process of each [node](crate::operate::Participant::node), as `host:pid`,
@@ -85,10 +82,7 @@ impl Locks {
         nodes: impl IntoIterator<Item = N>,
     ) -> HashMap<String, String> {
         let nodes: BTreeSet<_> = nodes.into_iter().map(|node| node.as_ref().to_owned()).collect();
-        let asked: Vec<_> = match &self.quorum {
-            None => vec![&self.node],
-            Some(primaries) => primaries.reached().collect(),
-        };
+        let asked = self.backend.reached();
         let each = nodes.iter().take(MOST).flat_map(|node| {
             asked.iter().map(async move |asked| {
                 let told = asked.in_time(asked.store.process_of(node)).await;

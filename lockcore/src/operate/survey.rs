@@ -68,9 +68,9 @@ impl Locks {
     /// # tokio::runtime::Runtime::new().unwrap().block_on(example()).unwrap();
     /// ```
     pub fn survey(&self) -> Survey {
-        let namespace = self.node.settings.namespace.as_deref();
+        let namespace = self.backend.node().settings.namespace.as_deref();
         Survey {
-            searches: self.node_to_ask().store.searches(namespace).into(),
+            searches: self.backend.node_to_ask().store.searches(namespace).into(),
             locks: self.clone(),
             cursor: 0,
             names: Vec::new(),
@@ -106,12 +106,12 @@ impl Survey {
     /// Changes nothing. If the future is dropped, the next call reads the page again.
     pub async fn next_page(&mut self) -> Result<Option<Vec<BusyLock>>, LockError> {
         if !self.searches.is_empty() {
-            let can = self.locks.node.settings.can(Ability::Survey);
+            let can = self.locks.backend.node().settings.can(Ability::Survey);
             can.inspect_err(|_| self.searches.clear())?;
         }
         if self.names.is_empty() {
             let Some(search) = self.searches.front() else { return Ok(None) };
-            let step = self.locks.node_to_ask().in_time(search.step(self.cursor)).await;
+            let step = self.locks.backend.node_to_ask().in_time(search.step(self.cursor)).await;
             let (names, cursor) = step.inspect_err(|_| self.search_next())?;
             self.cursor = cursor;
             if cursor == 0 {
@@ -137,15 +137,19 @@ impl Survey {
 impl Locks {
     /// Returns the lock if it is a lock and busy.
     async fn look_at(&self, name: LockName) -> Result<Option<BusyLock>, LockError> {
-        let is_redacted = self.node.settings.redact_names;
+        let is_redacted = self.backend.node().settings.redact_names;
         let lock = (!is_redacted).then(|| name.as_str().to_owned());
-        let inspection =
-            match self.node_to_ask().ask(name, Command::Inspect { from: 0, most: MOST }).await {
-                Ok(Answer::Inspected(inspection)) => LockInspection::new(inspection),
-                Ok(_) => return Err(LockError::new(LockErrorKind::Protocol)),
-                Err(error) if error.kind() == LockErrorKind::WrongType => return Ok(None),
-                Err(error) => return Err(error),
-            };
+        let inspection = match self
+            .backend
+            .node_to_ask()
+            .ask(name, Command::Inspect { from: 0, most: MOST })
+            .await
+        {
+            Ok(Answer::Inspected(inspection)) => LockInspection::new(inspection),
+            Ok(_) => return Err(LockError::new(LockErrorKind::Protocol)),
+            Err(error) if error.kind() == LockErrorKind::WrongType => return Ok(None),
+            Err(error) => return Err(error),
+        };
         let is_busy = !inspection.holders.is_empty() || inspection.waiting > 0;
         Ok(is_busy.then_some(BusyLock { lock, inspection }))
     }

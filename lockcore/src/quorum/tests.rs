@@ -150,7 +150,7 @@ async fn a_lead_that_refuses_is_asked_once_and_others_are_waited_for() {
     let mut network = Network::new(3, 24);
     let process = network.start();
     let locks = network.locks(process);
-    locks.quorum.as_ref().expect("it has one").follow_lead(&"k".into(), 1);
+    locks.backend.primaries().follow_lead(&"k".into(), 1);
     network.fill(process, 1);
     let stranger = Locks::builder().on_memory(&network.primaries[0]).expect("options");
     let busy = stranger.lock("k").await.expect("free");
@@ -445,7 +445,7 @@ async fn a_hold_that_was_lost_for_a_moment_is_not_healed() {
     let guard = locked(&network, process).await;
     // The other two acquires are in flight.
     sleep(ms(1)).await;
-    let quorum = network.locks(process).quorum.as_ref().expect("a quorum");
+    let quorum = network.locks(process).backend.primaries();
     quorum.members[0].node().expect("connected").clock.suspend(2 * MAX_LEASE);
     sleep(ms(100)).await;
     assert!(guard.is_lost());

@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 
 use super::{LocksBuilder, new_node};
 use crate::api::locks::Locks;
+use crate::backend::Backend;
 use crate::node::Observer;
 use crate::types::error::LockError;
 use crate::types::options::LockOptions;
@@ -103,7 +104,7 @@ impl LocksBuilder {
         let node = first.ok_or_else(|| LockError::new(LockErrorKind::Unavailable))?;
         let observer = Observer::of_quorum(node.id.clone(), &node.settings);
         let primaries = Primaries::new(list, terms, observer, &Handle::current());
-        Ok(Locks { node, quorum: Some(primaries) })
+        Ok(Locks { backend: Backend::of_quorum(node, primaries) })
     }
 }
 

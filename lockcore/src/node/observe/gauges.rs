@@ -115,8 +115,8 @@ mod tests {
         let locks = Locks::in_memory();
         let mut gauges = Gauges::default();
         let mut sample = || {
-            let next = gauges.sample(&locks.node);
-            next.map(|next| next.since(locks.node.clock.now()))
+            let next = gauges.sample(locks.backend.node());
+            next.map(|next| next.since(locks.backend.node().clock.now()))
         };
         let guard = locks.lock("key").await.expect("free");
         assert_eq!(sample(), Some(EVERY));

@@ -18,10 +18,10 @@ const LEASE: Duration = Duration::from_secs(30);
 async fn a_guard_knows_that_its_lease_ended_while_the_machine_was_suspended() {
     let locks = Locks::in_memory();
     let guard = locks.lock("k").await.expect("free");
-    locks.node.clock.suspend(LEASE / 2);
+    locks.backend.node().clock.suspend(LEASE / 2);
     assert!(!guard.is_lost(), "most of it is left");
     assert!(guard.deadline() < Instant::now() + LEASE / 2);
-    locks.node.clock.suspend(LEASE / 2);
+    locks.backend.node().clock.suspend(LEASE / 2);
     assert!(guard.is_lost());
     soon(guard.lost()).await;
     let error = soon(guard.release()).await.expect_err("it is lost");
@@ -36,7 +36,7 @@ async fn an_offer_that_ended_while_the_machine_was_suspended_is_not_handed_out()
     let mut waiting = Box::pin(b.lock("k"));
     assert!(poll!(waiting.as_mut()).is_pending());
     guard.release().await.expect("held until now");
-    b.node.clock.suspend(LEASE);
+    b.backend.node().clock.suspend(LEASE);
     assert!(poll!(waiting.as_mut()).is_pending(), "it is asked for again");
     let guard = soon(waiting).await.expect("granted");
     assert!(!guard.is_lost());
@@ -50,7 +50,7 @@ async fn a_run_that_ended_while_the_machine_was_suspended_is_not_passed_on() {
     let [first, mut next] = [wait_as(1, &b, "k").await, wait_as(2, &b, "k").await];
     guard.release().await.expect("held until now");
     let first = granted(first).await;
-    b.node.clock.suspend(LEASE);
+    b.backend.node().clock.suspend(LEASE);
     drop(first);
     assert!(poll!(&mut next).is_pending(), "it is asked for again");
     assert!(!granted(next).await.is_lost());

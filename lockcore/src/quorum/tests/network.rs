@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::dice::Dice;
 use crate::api::locks::Locks;
+use crate::backend::Backend;
 use crate::node::{Inbox, Observer};
 use crate::quorum::{Connect, Connected, Primaries, Terms};
 use crate::store::memory::MemoryStore;
@@ -92,8 +93,9 @@ impl Network {
         let request_timeout = Duration::from_secs(2);
         let terms = Terms { max_lease: MAX_LEASE, spare: self.spare, request_timeout };
         let observer = Observer::of_quorum(node.id.clone(), &node.settings);
-        let quorum = Some(Primaries::new(list, terms, observer, &Handle::current()));
-        self.processes.push(Process { locks: Locks { node, quorum }, wires });
+        let primaries = Primaries::new(list, terms, observer, &Handle::current());
+        let locks = Locks { backend: Backend::of_quorum(node, primaries) };
+        self.processes.push(Process { locks, wires });
         self.processes.len() - 1
     }
 

@@ -100,7 +100,7 @@ fn run(n: usize, zones: &[Zone], load: Load, seed: u64) -> (Vec<Served>, bool) {
             }
         }
         let leads: Vec<_> = (0..2 * zones.len())
-            .map(|process| network.locks(process).quorum.as_ref().expect("one").leads.subscribe())
+            .map(|process| network.locks(process).backend.primaries().leads.subscribe())
             .collect();
         tasks.join_all().await;
         let has_led = leads.iter().any(|leads| leads.has_changed().expect("it stands"));

@@ -1,0 +1,311 @@
+//! Where the locks are: on one server, through a node, or on a quorum of independent primaries,
+//! through a node for each. Only this module and the builder know which.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use pin_project::pin_project;
+use proto::node::Request;
+use proto::{Command, Demand, FencingToken, LockErrorKind, LockName};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::Span;
+
+use crate::api::shutdown::Shutdown;
+use crate::node::class::Class;
+use crate::node::{Attempt, HoldCell, LocalOptions, Node, NodeGuard, NodeRelease, Observer};
+use crate::operate::inspection::LockInspection;
+use crate::operate::status::Status;
+use crate::quorum::{self, Ascent, Climb, Primaries};
+use crate::types::error::LockError;
+use crate::types::hold_state::HoldState;
+
+/// Where a `Locks` acquires locks. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Backend {
+    /// On a quorum, the node of a primary: all primaries have the same settings.
+    node: Arc<Node>,
+    quorum: Option<Arc<Primaries>>,
+}
+
+impl Backend {
+    pub(crate) fn of_node(node: Arc<Node>) -> Self {
+        Self { node, quorum: None }
+    }
+
+    pub(crate) fn of_quorum(node: Arc<Node>, primaries: Arc<Primaries>) -> Self {
+        Self { node, quorum: Some(primaries) }
+    }
+
+    /// Returns the node with the settings and classes of the `Locks`. Send requests to
+    /// [`node_to_ask`](Self::node_to_ask) instead.
+    pub(crate) fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    /// Returns the node that answers for all: on a quorum, the lowest reachable primary's node.
+    pub(crate) fn node_to_ask(&self) -> &Arc<Node> {
+        self.quorum.as_ref().and_then(|primaries| primaries.lowest()).unwrap_or(&self.node)
+    }
+
+    /// Returns the node; on a quorum, the nodes of all reachable primaries.
+    pub(crate) fn reached(&self) -> Vec<&Arc<Node>> {
+        match &self.quorum {
+            None => vec![&self.node],
+            Some(primaries) => primaries.reached().collect(),
+        }
+    }
+
+    pub(crate) fn observer(&self) -> &Observer {
+        match &self.quorum {
+            None => &self.node.observer,
+            Some(primaries) => &primaries.observer,
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn primaries(&self) -> &Primaries {
+        self.quorum.as_ref().expect("a quorum")
+    }
+
+    /// Returns the acquisition for this request; it does nothing until polled.
+    pub(crate) fn acquire(
+        &self,
+        request: Result<Request, LockError>,
+        class: Arc<Class>,
+        local: LocalOptions,
+    ) -> Acquisition {
+        let Some(primaries) = &self.quorum else {
+            return Acquisition::Node(Attempt::new(&self.node, request, class, local));
+        };
+        let ascent = request.and_then(|request| {
+            primaries.check(&request)?;
+            let (primaries, of) = (Arc::clone(primaries), HoldCell::of(class));
+            Ok(Ascent { primaries, request, of, local })
+        });
+        Acquisition::Quorum(Climb::new(ascent))
+    }
+
+    pub(crate) async fn inspect(
+        &self,
+        lock: LockName,
+        command: Command,
+    ) -> Result<LockInspection, LockError> {
+        match &self.quorum {
+            None => self.node.inspect(lock, command).await,
+            Some(primaries) => primaries.inspect(lock, command).await,
+        }
+    }
+
+    pub(crate) async fn force_release(&self, lock: LockName) -> Result<bool, LockError> {
+        match &self.quorum {
+            None => self.node.force_release(lock).await,
+            Some(primaries) => primaries.force_release(lock).await,
+        }
+    }
+
+    pub(crate) async fn ping(&self) -> Result<(), LockError> {
+        match &self.quorum {
+            None => self.node.ping().await,
+            Some(primaries) => primaries.ping().await,
+        }
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        match &self.quorum {
+            None => self.node.status(),
+            Some(primaries) => primaries.status(),
+        }
+    }
+
+    pub(crate) async fn shut_down(&self, timeout: Duration) -> Shutdown {
+        match &self.quorum {
+            None => self.node.shut_down(timeout).await,
+            Some(primaries) => primaries.shut_down(timeout).await,
+        }
+    }
+}
+
+/// An acquisition in progress. Dropping it leaves the queue, or releases a lock just granted.
+#[pin_project(project = AcquisitionProjection)]
+#[derive(Debug)]
+#[allow(
+    clippy::large_enum_variant,
+    reason = "on a single server an acquisition must not allocate more"
+)]
+pub(crate) enum Acquisition {
+    Node(#[pin] Attempt),
+    Quorum(Climb),
+}
+
+impl Acquisition {
+    /// Returns the number of waiters ahead, as last reported by the server.
+    pub(crate) fn position(&self) -> Option<u64> {
+        match self {
+            Self::Node(attempt) => attempt.position(),
+            Self::Quorum(climb) => *climb.positions.borrow(),
+        }
+    }
+
+    pub(crate) fn positions(&self) -> watch::Receiver<Option<u64>> {
+        match self {
+            Self::Node(attempt) => attempt.positions(),
+            Self::Quorum(climb) => climb.positions.clone(),
+        }
+    }
+}
+
+impl Future for Acquisition {
+    /// `None` if the lock is busy and the request does not wait.
+    type Output = Result<Option<Hold>, LockError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project() {
+            AcquisitionProjection::Node(attempt) => {
+                attempt.poll(cx).map_ok(|guard| guard.map(Hold::Node))
+            }
+            AcquisitionProjection::Quorum(climb) => {
+                Pin::new(climb).poll(cx).map_ok(|hold| hold.map(Hold::Quorum))
+            }
+        }
+    }
+}
+
+/// A guard's share of a hold. Dropping the last share releases the hold.
+pub(crate) enum Hold {
+    Node(NodeGuard),
+    Quorum(Arc<quorum::Hold>),
+}
+
+/// Evaluates the same expression for either kind of hold.
+macro_rules! of_either {
+    ($either:expr, |$hold:ident| $answer:expr) => {
+        match $either {
+            Hold::Node($hold) => $answer,
+            Hold::Quorum($hold) => $answer,
+        }
+    };
+}
+
+impl Hold {
+    pub(crate) fn demand(&self) -> Demand {
+        of_either!(self, |hold| hold.demand())
+    }
+
+    pub(crate) fn fencing_token(&self) -> FencingToken {
+        of_either!(self, |hold| hold.fencing_token())
+    }
+
+    pub(crate) fn lock(&self) -> &LockName {
+        of_either!(self, |hold| hold.lock())
+    }
+
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        of_either!(self, |hold| hold.namespace())
+    }
+
+    pub(crate) fn waited(&self) -> Duration {
+        of_either!(self, |hold| hold.waited())
+    }
+
+    pub(crate) fn position(&self) -> Option<u64> {
+        of_either!(self, |hold| hold.position())
+    }
+
+    pub(crate) fn span(&self) -> &Span {
+        of_either!(self, |hold| hold.span())
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        of_either!(self, |hold| hold.is_lost())
+    }
+
+    pub(crate) fn loss(&self) -> &CancellationToken {
+        of_either!(self, |hold| hold.loss())
+    }
+
+    pub(crate) fn state(&self) -> HoldState {
+        of_either!(self, |hold| hold.state())
+    }
+
+    pub(crate) fn deadline(&self) -> Instant {
+        of_either!(self, |hold| hold.deadline())
+    }
+
+    /// Returns another share of the hold.
+    pub(crate) fn share(&self) -> Self {
+        match self {
+            Self::Node(guard) => Self::Node(guard.reenter()),
+            Self::Quorum(hold) => Self::Quorum(Arc::clone(hold)),
+        }
+    }
+
+    /// Returns the number of shares.
+    pub(crate) fn shares(&self) -> usize {
+        match self {
+            Self::Node(guard) => guard.guards(),
+            Self::Quorum(hold) => Arc::strong_count(hold),
+        }
+    }
+
+    /// Turns a lock into a read.
+    pub(crate) async fn downgrade(&mut self) -> Result<(), LockError> {
+        match self {
+            Self::Node(guard) => guard.reduce().await,
+            Self::Quorum(_) => {
+                let detail = "a lock on a quorum cannot be downgraded to a read: the primaries \
+                    cannot change in a single step";
+                Err(LockError::with_detail(LockErrorKind::Unsupported, detail))
+            }
+        }
+    }
+
+    /// Releases the hold, if this is the last share.
+    pub(crate) fn release(self) -> HoldRelease {
+        match self {
+            Self::Node(guard) => HoldRelease::Node(guard.release()),
+            Self::Quorum(hold) => HoldRelease::Quorum(hold.release()),
+        }
+    }
+
+    /// Leaves the hold in place until the lease ends. All other shares are lost.
+    pub(crate) fn leak(self) {
+        match self {
+            Self::Node(guard) => guard.leak(),
+            Self::Quorum(hold) => hold.leak(),
+        }
+    }
+}
+
+/// A release under way. It continues even if this future is dropped.
+pub(crate) enum HoldRelease {
+    Node(NodeRelease),
+    /// At all primaries.
+    Quorum(BoxFuture<'static, Result<(), LockError>>),
+}
+
+impl fmt::Debug for HoldRelease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node(release) => release.fmt(f),
+            Self::Quorum(_) => f.write_str("running"),
+        }
+    }
+}
+
+impl Future for HoldRelease {
+    type Output = Result<(), LockError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            Self::Node(release) => Pin::new(release).poll(cx),
+            Self::Quorum(all) => all.as_mut().poll(cx),
+        }
+    }
+}
