@@ -291,8 +291,10 @@ impl<P: Mirror> Table<P> {
         }
         entry.fence.take_if(|_| !is_next);
         // No index depends on the fence.
-        let first = self.entries.get_mut(&first).filter(|_| count > 1);
-        if let Some(fence) = first.and_then(|first| first.entry.fence.as_mut()) {
+        if count > 1
+            && let Some(first) = self.entries.get_mut(&first)
+            && let Some(fence) = &mut first.entry.fence
+        {
             fence.insert(number);
             entry.is_fenced = true;
         }
