@@ -137,9 +137,9 @@ impl Bench {
             for (lock, command) in locks.iter().zip(commands) {
                 let free = node.wire.free_acquire((lock, &command)).expect("a lock");
                 let mut transaction = redis::pipe();
-                transaction.atomic().cmd("SET").arg(free.door).arg(free.member.as_str());
+                transaction.atomic().cmd("SET").arg(free.lock_key).arg(free.member.as_str());
                 transaction.arg("NX").arg("PX").arg(free.member.lease_ms());
-                transaction.cmd("INCR").arg(free.counter).cmd("GET").arg(free.door);
+                transaction.cmd("INCR").arg(free.counter).cmd("GET").arg(free.lock_key);
                 bench.redis.run(&transaction).await;
             }
         };

@@ -65,7 +65,7 @@ impl Server {
 
     /// Whether the fast path serves an acquire.
     pub(crate) fn is_free(&self) -> bool {
-        matches!(self, Self::Queue { state, .. } if state.door.is_none())
+        matches!(self, Self::Queue { state, .. } if state.lock_key.is_none())
     }
 
     pub(crate) fn books(&self, model: &Locking, now_ms: u64) -> Books {
@@ -74,7 +74,7 @@ impl Server {
             Held { member, weight, limit: model.demand(member).limit(), ends_ms, is_live }
         };
         let holds = match self {
-            Self::Queue { state, .. } => match state.at_door() {
+            Self::Queue { state, .. } => match state.stored_holder() {
                 Some((member, ends_ms)) => {
                     let held = held(model.id(member), ALL.into(), ends_ms);
                     // An expired lock is free for every command.
@@ -102,7 +102,7 @@ impl Server {
     /// The members served within a hold of everything, in order.
     pub(crate) fn run(&self, model: &Locking) -> Vec<Id> {
         let Self::Queue { state, .. } = self else { return Vec::new() };
-        let Some((holder, _)) = state.at_door() else { return Vec::new() };
+        let Some((holder, _)) = state.stored_holder() else { return Vec::new() };
         let id = |number: &u64| model.id(&holder.renumbered(*number));
         state.run().iter().map(id).collect()
     }
@@ -158,7 +158,7 @@ impl Server {
         let next = |ends: &mut dyn Iterator<Item = u64>| ends.filter(|at_ms| *at_ms > now_ms).min();
         match self {
             Self::Queue { state, .. } => {
-                let lease = state.at_door().and_then(|(_, ends_ms)| ends_ms);
+                let lease = state.stored_holder().and_then(|(_, ends_ms)| ends_ms);
                 let parts = state.holds.iter().map(|(at_ms, _)| at_ms);
                 let waits = |node: &str| state.queue.iter().any(|(_, waits)| waits.node() == node);
                 let patience = state.patience.iter().filter(|(node, _)| waits(node));
@@ -177,7 +177,7 @@ impl Server {
     /// The weight in use as stored by the server: only for parts.
     pub(crate) fn sum(&self) -> Option<u64> {
         let Self::Queue { state, .. } = self else { return None };
-        match state.door.as_ref().map(|door| &door.held) {
+        match state.lock_key.as_ref().map(|lock_key| &lock_key.held) {
             None => Some(0),
             Some(Holding::Parts { used, .. }) => Some(*used),
             Some(Holding::Whole { .. }) => None,
@@ -188,9 +188,9 @@ impl Server {
     pub(crate) fn is_whole(&self) -> bool {
         match self {
             Self::Queue { state, .. } => {
-                let mark = state.door.as_ref().map_or(Mark::None, |door| door.mark);
+                let mark = state.lock_key.as_ref().map_or(Mark::None, |lock_key| lock_key.mark);
                 let is_empty = state.queue.is_empty() && state.holds.is_empty();
-                (state.door.is_some() || is_empty)
+                (state.lock_key.is_some() || is_empty)
                     && (mark != Mark::None || state.queue.is_empty())
                     && (mark == Mark::Gone || state.gone.is_empty())
             }
@@ -208,13 +208,15 @@ impl Server {
         match self {
             Self::Queue { state, .. } => {
                 let last = state.holds.greatest().map(|(at_ms, _)| at_ms + MARGIN_MS);
-                let door = state.door.as_ref();
+                let lock_key = state.lock_key.as_ref();
                 let waits = |node: &str| state.queue.iter().any(|(_, waits)| waits.node() == node);
                 let patience = state.patience.iter().filter(|(node, _)| waits(node));
                 let patience = patience.map(|(_, at_ms)| at_ms + MARGIN_MS).max();
-                door.is_none_or(|door| door.ends_ms.is_some())
+                lock_key.is_none_or(|lock_key| lock_key.ends_ms.is_some())
                     && last.is_none_or(|at_ms| state.holds_end_ms >= Some(at_ms))
-                    && last.is_none_or(|at_ms| door.and_then(|door| door.ends_ms) >= Some(at_ms))
+                    && last.is_none_or(|at_ms| {
+                        lock_key.and_then(|lock_key| lock_key.ends_ms) >= Some(at_ms)
+                    })
                     && (state.queue.is_empty() || state.queue_ends_ms >= patience)
             }
             // There, the queue itself and the token do not expire: JVMs expect that.
@@ -263,15 +265,15 @@ impl Server {
 }
 
 fn shared_token(state: &QueueState) -> Option<u64> {
-    match state.door.as_ref()?.held {
+    match state.lock_key.as_ref()?.held {
         Holding::Parts { token, .. } => Some(token?.get()),
         Holding::Whole { .. } => None,
     }
 }
 
 fn set_shared_token(state: &mut QueueState, to: u64) {
-    if let Some(door) = &mut state.door
-        && let Holding::Parts { token, .. } = &mut door.held
+    if let Some(lock_key) = &mut state.lock_key
+        && let Holding::Parts { token, .. } = &mut lock_key.held
     {
         *token = to.try_into().ok();
     }

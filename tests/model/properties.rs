@@ -30,7 +30,7 @@ pub(crate) const STALE: &str = "S4 a stale operation changes nothing of another'
 pub(crate) const AGAIN: &str =
     "S5 an attempt asked again has the same grant, and none once it was given up";
 pub(crate) const ONCE: &str = "S6 a release counts once";
-pub(crate) const SUM: &str = "S7 the sum in the door is that of the holds";
+pub(crate) const SUM: &str = "S7 the sum in the lock key is that of the holds";
 pub(crate) const ORDER: &str = "F1 grants follow the order of arrival";
 pub(crate) const PLACE: &str = "F2 F6 a place is kept";
 pub(crate) const ON: &str = "F3 F5 free weight is handed on, as far as it goes";

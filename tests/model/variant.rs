@@ -1,6 +1,6 @@
 //! The protocol with a single error: shows that the laws detect the error.
 
-use proto::queue::{Call, Door, Held, MARGIN_MS, Mark, Message, QueueState};
+use proto::queue::{Call, Held, LockKeyValue, MARGIN_MS, Mark, Message, QueueState};
 use proto::{Answer, Command, Mode};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,9 +78,11 @@ impl Variant {
             }
             (Self::RevivesHolds, Command::Renew { members, .. }) => {
                 for member in members {
-                    let is_whole = state.at_door().is_some_and(|(holder, _)| holder == member);
-                    if let Some(door) = state.door.as_mut().filter(|_| is_whole) {
-                        door.ends_ms = door.ends_ms.map(|at_ms| at_ms.max(now_ms + MARGIN_MS + 1));
+                    let is_whole =
+                        state.stored_holder().is_some_and(|(holder, _)| holder == member);
+                    if let Some(lock_key) = state.lock_key.as_mut().filter(|_| is_whole) {
+                        lock_key.ends_ms =
+                            lock_key.ends_ms.map(|at_ms| at_ms.max(now_ms + MARGIN_MS + 1));
                     } else if state.holds.get(member).is_some() {
                         state.holds.set(member, now_ms + 1);
                     }
@@ -107,7 +109,9 @@ impl Variant {
             }
             (Self::OverlooksWeights, Command::Acquire { .. }) => {
                 let holds = std::mem::take(&mut state.holds);
-                if let Some(Door { held: Held::Parts { used, .. }, .. }) = &mut state.door {
+                if let Some(LockKeyValue { held: Held::Parts { used, .. }, .. }) =
+                    &mut state.lock_key
+                {
                     *used = 0;
                 }
                 let answer = state.step(call, command);
@@ -115,7 +119,9 @@ impl Variant {
                     state.holds.set(member, ends_ms);
                 }
                 let sum = state.holds.iter().map(|(_, member)| state.weight(member)).sum();
-                if let Some(Door { held: Held::Parts { used, .. }, .. }) = &mut state.door {
+                if let Some(LockKeyValue { held: Held::Parts { used, .. }, .. }) =
+                    &mut state.lock_key
+                {
                     *used = sum;
                 }
                 answer
@@ -154,9 +160,9 @@ impl Variant {
                 let answer = state.step(call, command);
                 let is_waited_for = !before.queue.is_empty();
                 *state = before;
-                state.door.take_if(|_| !is_waited_for);
-                if let Some(door) = &mut state.door {
-                    door.held = Held::Parts { used: 0, token: None };
+                state.lock_key.take_if(|_| !is_waited_for);
+                if let Some(lock_key) = &mut state.lock_key {
+                    lock_key.held = Held::Parts { used: 0, token: None };
                 }
                 call.messages.clear();
                 answer
@@ -171,8 +177,8 @@ impl Variant {
             }
             (Self::KeepsForEver, Command::Acquire { mode: Mode::Wait, .. }) => {
                 let answer = state.step(call, command);
-                if let Some(door) = &mut state.door {
-                    door.ends_ms = None;
+                if let Some(lock_key) = &mut state.lock_key {
+                    lock_key.ends_ms = None;
                 }
                 answer
             }
@@ -181,7 +187,9 @@ impl Variant {
                 let lapsed = before.holds.passed(now_ms);
                 let taken_out = lapsed.filter(|member| state.holds.get(member).is_none());
                 let weight: u64 = taken_out.map(|member| before.weight(member)).sum();
-                if let Some(Door { held: Held::Parts { used, .. }, .. }) = &mut state.door {
+                if let Some(LockKeyValue { held: Held::Parts { used, .. }, .. }) =
+                    &mut state.lock_key
+                {
                     *used += weight;
                 }
                 answer
@@ -216,15 +224,15 @@ impl Variant {
 /// Sets the lock key's flag if others wait.
 fn mark(state: &mut QueueState, now_ms: u64) {
     let is_waited_for = !state.queue.is_empty();
-    let door = state.door.get_or_insert(Door {
+    let lock_key = state.lock_key.get_or_insert(LockKeyValue {
         held: Held::Parts { used: 0, token: None },
         mark: Mark::Waited,
         ends_ms: Some(now_ms + 2 * MARGIN_MS),
     });
-    if is_waited_for && door.mark == Mark::None {
-        door.mark = Mark::Waited;
-        if let Held::Whole { .. } = door.held {
-            door.ends_ms = door.ends_ms.map(|at_ms| at_ms + MARGIN_MS);
+    if is_waited_for && lock_key.mark == Mark::None {
+        lock_key.mark = Mark::Waited;
+        if let Held::Whole { .. } = lock_key.held {
+            lock_key.ends_ms = lock_key.ends_ms.map(|at_ms| at_ms + MARGIN_MS);
         }
     }
 }

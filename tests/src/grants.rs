@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{LIMIT, Monitor, RedisServer, Source, door_key, eventually_some};
+use crate::{LIMIT, Monitor, RedisServer, Source, eventually_some, lock_key};
 
 /// The grants of a server's locks from some time on.
 #[derive(Clone)]
@@ -42,10 +42,10 @@ impl Grants {
     ///
     /// If no member of the node holds it.
     pub async fn at(&self, lock: &str, node: &str) -> u64 {
-        let door = door_key(lock);
+        let lock_key = lock_key(lock);
         eventually_some("its grant is seen", LIMIT, async || {
             let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-            let (member, at) = seen.get(&door)?;
+            let (member, at) = seen.get(&lock_key)?;
             member.contains(node).then_some(*at)
         })
         .await

@@ -15,7 +15,7 @@ const MARGIN_MS: i64 = 60_000;
 
 /// The lock key of a lock, by the lock's full name.
 #[must_use]
-pub fn door_key(lock: &str) -> String {
+pub fn lock_key(lock: &str) -> String {
     format!("lock:{{{lock}}}")
 }
 
@@ -59,11 +59,11 @@ impl Raw {
     /// an end.
     pub async fn hold(&mut self, lock: &str) -> Option<(String, i64)> {
         let look = "return { redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1]) }";
-        let (door, ends): (Option<String>, i64) =
-            self.ask(cmd("EVAL").arg(look).arg(1).arg(door_key(lock))).await;
-        let door = door?;
-        let member = door.trim_start_matches(['+', '-']);
-        let margin = if member.len() < door.len() && ends >= 0 { MARGIN_MS } else { 0 };
+        let (lock_key, ends): (Option<String>, i64) =
+            self.ask(cmd("EVAL").arg(look).arg(1).arg(lock_key(lock))).await;
+        let lock_key = lock_key?;
+        let member = lock_key.trim_start_matches(['+', '-']);
+        let margin = if member.len() < lock_key.len() && ends >= 0 { MARGIN_MS } else { 0 };
         let is_held = member.starts_with('~') && (ends < 0 || ends > margin);
         is_held.then(|| (member.to_owned(), ends - margin))
     }

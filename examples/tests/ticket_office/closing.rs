@@ -45,9 +45,9 @@ async fn on_sigterm_who_pays_is_served_and_who_waits_is_sent_away() {
     assert_eq!(other.buyer(2).await, "Gone");
     // The lock was released rather than left to expire.
     let mut redis = Raw::connect(&server.url()).await;
-    for door in redis.keys("lock:{*}").await {
-        let text = redis.get(&door).await;
-        assert!(text.is_none_or(|text| text.starts_with("-*0:")), "{door} is held");
+    for lock_key in redis.keys("lock:{*}").await {
+        let text = redis.get(&lock_key).await;
+        assert!(text.is_none_or(|text| text.starts_with("-*0:")), "{lock_key} is held");
     }
     assert_eq!(redis.keys("lock:{*}:queue").await, Vec::<String>::new());
 }

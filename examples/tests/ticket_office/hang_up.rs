@@ -88,7 +88,7 @@ async fn many_that_hang_up_leave_nothing_in_redis() {
                 || key.ends_with(":gone")
                 || key.contains(":patience:")
                 || key.ends_with('}')
-                    && redis.get(&key).await.is_none_or(|door| door.starts_with("-*0:"));
+                    && redis.get(&key).await.is_none_or(|lock_key| lock_key.starts_with("-*0:"));
             if !expires {
                 return false;
             }

@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::routing::any;
 use lock_axum::{LockScopeLayer, Locked, Locks};
 use lock_tests::http::{Gate, Keeper, gate};
-use lock_tests::{Clustered, Raw, RedisServer, door_key, free, queued};
+use lock_tests::{Clustered, Raw, RedisServer, free, lock_key, queued};
 use lockcore::MemoryStore;
 
 use crate::support::{ByOrder, get, send};
@@ -137,7 +137,7 @@ async fn a_hold_that_redis_has_forgotten_stops_its_handler() {
         match flush {
             true => redis.flush_all().await,
             false => {
-                let deleted: i64 = redis.ask(redis::cmd("DEL").arg(door_key("order:7"))).await;
+                let deleted: i64 = redis.ask(redis::cmd("DEL").arg(lock_key("order:7"))).await;
                 assert_eq!(deleted, 1);
             }
         }

@@ -11,7 +11,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::{Body, Frame};
 use http_body_util::{BodyExt as _, Empty, StreamBody};
 use lock_tests::http::{AnyBody, Client, Pieces, get, piece, serve, streamed, text};
-use lock_tests::{LIMIT, Raw, RedisServer, door_key, free, is_held};
+use lock_tests::{LIMIT, Raw, RedisServer, free, is_held, lock_key};
 use lock_tower::{ByPath, HttpLockLayer, LockHandle, OnLost};
 use lockcore::Locks;
 use tokio::io::AsyncReadExt as _;
@@ -260,6 +260,6 @@ async fn a_loss_that_the_release_finds_takes_the_place_of_trailers() {
     let server = RedisServer::start();
     let locks = Locks::connect(&server.url()).await.unwrap();
     let mut body = with_trailers(&locks).await;
-    Raw::connect(&server.url()).await.ask::<i64>(redis::cmd("DEL").arg(door_key("/a"))).await;
+    Raw::connect(&server.url()).await.ask::<i64>(redis::cmd("DEL").arg(lock_key("/a"))).await;
     assert!(body.frame().await.unwrap().is_err(), "the release says that the hold was lost");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::{Request, Response};
 use lock_tests::http::{Answer, get, serve, text};
-use lock_tests::{Connections, Disk, Flow, Proxy, Raw, RedisServer, door_key, queued};
+use lock_tests::{Connections, Disk, Flow, Proxy, Raw, RedisServer, lock_key, queued};
 use lock_tower::{ByHeader, HttpLockLayer, LockHandle};
 use lockcore::Locks;
 use redis::cmd;
@@ -39,13 +39,13 @@ async fn a_lock_whose_key_another_program_has_written_is_not_served_without_the_
     let mut raw = Raw::connect(&server.url()).await;
     let locks = Locks::connect(server.url()).await.unwrap();
     let address = start(&locks, WAIT).await;
-    let door = door_key("session");
-    raw.ask::<()>(cmd("SET").arg(&door).arg("theirs")).await;
+    let lock_key = lock_key("session");
+    raw.ask::<()>(cmd("SET").arg(&lock_key).arg("theirs")).await;
     let refused = ask(address, "session").await;
     assert_eq!(refused.status, 500, "{}", refused.body);
     assert!(refused.body.contains("lock-misconfigured"), "{}", refused.body);
     assert_eq!(refused.header("retry-after"), None, "trying again is no use");
-    assert_eq!(raw.ask::<String>(cmd("GET").arg(&door)).await, "theirs");
+    assert_eq!(raw.ask::<String>(cmd("GET").arg(&lock_key)).await, "theirs");
     assert_eq!(ask(address, "another").await.body, "locked");
 }
 

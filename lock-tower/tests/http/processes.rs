@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::{Request, Response};
 use lock_tests::http::{get, serve, text};
-use lock_tests::{Leash, Monitor, Raw, RedisServer, Source, door_key, queue_key};
+use lock_tests::{Leash, Monitor, Raw, RedisServer, Source, lock_key, queue_key};
 use lock_tower::{ByPath, HttpLockLayer, LockHandle};
 use lockcore::Locks;
 use redis::cmd;
@@ -114,7 +114,7 @@ async fn two_server_processes_serve_one_at_a_time_in_the_order_of_redis() {
     for key in 0..KEYS {
         let hold = format!("/{key}");
         let queue = queue_key(&hold);
-        let door = door_key(&hold);
+        let lock_key = lock_key(&hold);
         // The members in the order of their commands in Redis: in the order of arrival, and in the
         // order of grants.
         let mut came = Vec::new();
@@ -123,7 +123,7 @@ async fn two_server_processes_serve_one_at_a_time_in_the_order_of_redis() {
         for line in &lines {
             if line.source != Source::Lua {
                 // Acquires a free lock without a script. For a held lock, the script decides.
-                if is_free && line.is("SET") && line.text(1) == door {
+                if is_free && line.is("SET") && line.text(1) == lock_key {
                     is_free = false;
                     came.push(line.text(2));
                     granted.push(line.text(2));
@@ -133,7 +133,7 @@ async fn two_server_processes_serve_one_at_a_time_in_the_order_of_redis() {
             // The value of the lock key may have a flag in front.
             let text = line.text(line.args.len() - 1);
             let members = members(text.trim_start_matches(['+', '-']));
-            if line.is("DEL") && line.text(1) == door {
+            if line.is("DEL") && line.text(1) == lock_key {
                 is_free = true;
             } else if line.is("ZADD") && line.text(1) == queue {
                 let first = if line.text(2) == "NX" { 4 } else { 3 };
@@ -141,7 +141,7 @@ async fn two_server_processes_serve_one_at_a_time_in_the_order_of_redis() {
                     waited += 1;
                     came.push(line.text(member));
                 }
-            } else if line.is("PSETEX") && line.text(1) == door {
+            } else if line.is("PSETEX") && line.text(1) == lock_key {
                 is_free = false;
                 for member in members {
                     if granted.contains(&member) {

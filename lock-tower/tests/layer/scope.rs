@@ -44,7 +44,7 @@ async fn is_held(locks: &Locks, key: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_key_that_the_request_has_already_is_shared_through_the_same_door() {
+async fn a_key_that_the_request_has_already_is_shared_by_the_next_call() {
     let locks = Locks::in_memory();
     let layer = LockScopeLayer::new(locks.clone()).wait(Duration::ZERO);
     let answer = serve(layer, async |taken: RequestLocks| {

@@ -9,12 +9,12 @@ use crate::token::{self, FencingToken};
 
 mod advance;
 mod commands;
-mod door;
+mod lock_key;
 #[cfg(test)]
 mod tests;
 
-pub use door::{Door, Held, Mark};
-pub(crate) use door::{LOST_COUNTER, TOKEN_LIMIT};
+pub use lock_key::{Held, LockKeyValue, Mark};
+pub(crate) use lock_key::{LOST_COUNTER, TOKEN_LIMIT};
 
 /// How long a flagged lock key outlives the lease.
 pub const MARGIN_MS: u64 = 60_000;
@@ -39,7 +39,7 @@ pub(crate) const SWEPT_MS: u64 = 1_000;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct QueueState {
     /// The exclusive holder, or the shared holds' sum. Absent: free.
-    pub door: Option<Door>,
+    pub lock_key: Option<LockKeyValue>,
     /// The waiting members with their scores.
     pub queue: SortedSet<Member>,
     /// When the queue expires.
@@ -320,7 +320,7 @@ impl QueueState {
     pub fn step_fast(&mut self, call: &mut Call<'_>, command: &Command) -> Answer {
         self.expire(call.now_ms());
         let drawn = call.counter.unwrap_or(0).saturating_add(1);
-        let is_free = self.door.is_none();
+        let is_free = self.lock_key.is_none();
         let is_token = drawn > call.floor_us && drawn < token::LIMIT;
         if is_free && is_token {
             return self.step(call, command);
@@ -337,7 +337,7 @@ impl QueueState {
     /// Removes expired keys, as Redis does before a command reads a key.
     pub fn expire(&mut self, now_ms: u64) {
         let has_ended = |ends_ms: Option<u64>| ends_ms.is_some_and(|at_ms| at_ms <= now_ms);
-        self.door.take_if(|door| has_ended(door.ends_ms));
+        self.lock_key.take_if(|lock_key| has_ended(lock_key.ends_ms));
         if has_ended(self.queue_ends_ms) {
             self.queue.clear();
         }

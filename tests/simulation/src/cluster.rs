@@ -83,10 +83,13 @@ fn take(state: &mut QueueState, keys: Keys, ahead_ms: i64, into: &mut QueueState
     match keys {
         Keys::Counter => {}
         Keys::Holds(_) => {
-            (into.door, into.holds) = (state.door.take(), std::mem::take(&mut state.holds));
+            (into.lock_key, into.holds) = (state.lock_key.take(), std::mem::take(&mut state.holds));
             into.reduced = std::mem::take(&mut state.reduced);
             into.holds_end_ms = state.holds_end_ms.take();
-            into.door.iter_mut().filter_map(|door| door.ends_ms.as_mut()).for_each(later);
+            into.lock_key
+                .iter_mut()
+                .filter_map(|lock_key| lock_key.ends_ms.as_mut())
+                .for_each(later);
             into.holds_end_ms.iter_mut().for_each(later);
         }
         Keys::Waiters(_) => {
@@ -149,20 +152,20 @@ impl World {
         // A settled slot is served.
         let Move { to, keys: left, .. } = moving.filter(|_| is_target || is_source)?;
         let Server { locks, counters, .. } = &self.servers[server];
-        let has_door = self.homes[lock] == server && locks[lock].0.door.is_some();
+        let has_lock_key = self.homes[lock] == server && locks[lock].0.lock_key.is_some();
         let has_counter = counters[slot].is_some();
         let try_again = || refused("TRYAGAIN Multiple keys request during rehashing".into());
         let ask_there = || refused(format!("ASK {number} {HOST}:{to}"));
         // The lock key is the only declared key.
         if let Command::Renew { members, .. } = &ask.command {
-            return match has_door {
+            return match has_lock_key {
                 true => (!is_short(members, &locks[lock].0)).then(stopped),
                 false if is_source => Some(ask_there()),
                 // The lock key ended during the move.
                 false => Some(try_again()),
             };
         }
-        match (has_door, has_counter) {
+        match (has_lock_key, has_counter) {
             (false, false) if is_source => return Some(ask_there()),
             (true, true) => {}
             _ => return Some(try_again()),

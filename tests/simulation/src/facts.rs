@@ -36,7 +36,7 @@ impl Before {
     pub(crate) fn of(resource: &Resource, now_ms: u64, sent: Sent, command: &Command) -> Self {
         let holds = resource.holds(now_ms);
         let token = resource.token();
-        let is_free = resource.0.door.is_none();
+        let is_free = resource.0.lock_key.is_none();
         let is_unmarked = resource.is_unmarked();
         let run = resource.0.run().to_vec();
         let run_of = resource.run_of();

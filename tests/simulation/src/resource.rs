@@ -79,7 +79,7 @@ impl Resource {
 
     /// The hold in the lock key.
     fn whole(&self, now_ms: u64) -> Option<Held<Who>> {
-        let (member, ends_ms) = self.0.at_door()?;
+        let (member, ends_ms) = self.0.stored_holder()?;
         Some(held(member, ALL.into(), ends_ms, now_ms))
     }
 
@@ -118,8 +118,8 @@ impl Resource {
 
     /// Whether, by the lock key, no other key has to be read.
     pub(crate) fn is_unmarked(&self) -> bool {
-        self.0.door.as_ref().is_none_or(|door| {
-            matches!(door.held, queue::Held::Whole { .. }) && door.mark == Mark::None
+        self.0.lock_key.as_ref().is_none_or(|lock_key| {
+            matches!(lock_key.held, queue::Held::Whole { .. }) && lock_key.mark == Mark::None
         })
     }
 
@@ -136,7 +136,7 @@ impl Resource {
 
     /// The name of the hold, if a batch has it.
     pub(crate) fn run_of(&self) -> Option<Who> {
-        let holder = self.0.at_door().map(|(member, _)| who(member));
+        let holder = self.0.stored_holder().map(|(member, _)| who(member));
         holder.filter(|_| !self.0.run().is_empty())
     }
 
@@ -162,14 +162,14 @@ impl Resource {
 
     /// The token shared by the parts.
     pub(crate) fn token(&self) -> Option<u64> {
-        match self.0.door.as_ref()?.held {
+        match self.0.lock_key.as_ref()?.held {
             queue::Held::Parts { token, .. } => token.map(Into::into),
             queue::Held::Whole { .. } => None,
         }
     }
 
     pub(crate) fn is_held_whole(&self) -> bool {
-        self.0.at_door().is_some()
+        self.0.stored_holder().is_some()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -178,7 +178,7 @@ impl Resource {
 
     /// The weight of parts in use, as stored in the lock key.
     pub(crate) fn written(&self) -> Option<u64> {
-        match self.0.door.as_ref().map(|door| &door.held) {
+        match self.0.lock_key.as_ref().map(|lock_key| &lock_key.held) {
             None => Some(0),
             Some(queue::Held::Parts { used, .. }) => Some(*used),
             Some(queue::Held::Whole { .. }) => None,
@@ -194,16 +194,16 @@ impl Resource {
     ) -> Option<String> {
         let is_live = |member: &Member| self.is_patient(member, now_ms);
         let is_waited_for = self.0.queue.iter().any(|(_, member)| is_live(member));
-        let Some(door) = &self.0.door else {
-            return is_waited_for.then(|| "no door, and members wait".into());
+        let Some(lock_key) = &self.0.lock_key else {
+            return is_waited_for.then(|| "no lock key, and members wait".into());
         };
-        let is_whole = matches!(door.held, queue::Held::Whole { .. });
+        let is_whole = matches!(lock_key.held, queue::Held::Whole { .. });
         if is_whole && !self.0.holds.is_empty() {
             return Some("parts beside a lock".into());
         }
-        let is_unmarked = is_waited_for && is_whole && door.mark == Mark::None
-            || self.0.gone.iter().any(|(_, gone)| counts(who(gone))) && door.mark != Mark::Gone;
-        is_unmarked.then(|| format!("the mark is {:?}", door.mark))
+        let is_unmarked = is_waited_for && is_whole && lock_key.mark == Mark::None
+            || self.0.gone.iter().any(|(_, gone)| counts(who(gone))) && lock_key.mark != Mark::Gone;
+        is_unmarked.then(|| format!("the mark is {:?}", lock_key.mark))
     }
 
     /// Whether the process with this name has an unexpired liveness deadline.

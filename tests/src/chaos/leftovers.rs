@@ -12,7 +12,7 @@ use super::client::{LOCKS, lock_name};
 use super::trace::who;
 use super::violation::{Violation, What};
 use crate::{
-    COUNTER, PATIENCE_MS, Raw, RedisServer, door_key, gone_key, holds_key, passed_key, patience_key,
+    COUNTER, PATIENCE_MS, Raw, RedisServer, gone_key, holds_key, lock_key, passed_key, patience_key,
 };
 
 /// The holders with unexpired leases, the waiters, and the skipped members.
@@ -76,15 +76,15 @@ pub(super) async fn of_the_dead(server: &RedisServer, redis: &mut Raw) -> Vec<Vi
     locks.shutdown(Duration::from_secs(5)).await;
     let mut expected = vec![COUNTER.to_owned()];
     for lock in 0..LOCKS {
-        let door = door_key(&lock_name(lock));
+        let lock_key = lock_key(&lock_name(lock));
         let gone = gone_key(&lock_name(lock));
         if redis.exists(&gone).await {
-            let text = redis.get(&door).await;
+            let text = redis.get(&lock_key).await;
             if text.as_deref().is_none_or(|text| !text.starts_with("-*0:")) {
-                let detail = format!("{text:?} at {door}, with tombstones");
+                let detail = format!("{text:?} at {lock_key}, with tombstones");
                 found.push(Violation::new(What::LeftBehind, detail));
             }
-            expected.extend([door, gone]);
+            expected.extend([lock_key, gone]);
         }
     }
     for key in redis.keys("*").await {
@@ -106,7 +106,7 @@ async fn last_end_ms(redis: &mut Raw) -> u64 {
     for lock in 0..LOCKS {
         let name = lock_name(lock);
         last = last.max(redis.hold(&name).await.map_or(0, |(_, left)| left));
-        for key in redis.keys(&format!("{}:p*", door_key(&name))).await {
+        for key in redis.keys(&format!("{}:p*", lock_key(&name))).await {
             last = last.max(redis.pttl(&key).await);
         }
         for (_, end) in redis.scores(&holds_key(&name)).await {

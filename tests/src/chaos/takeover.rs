@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::{Grants, Leash, Raw, RedisServer, door_key, eventually};
+use crate::{Grants, Leash, Raw, RedisServer, eventually, lock_key};
 
 const LEASE: Duration = Duration::from_millis(600);
 /// How many holders are killed at a time.
@@ -96,10 +96,10 @@ async fn takeover(
     let waiting = tokio::spawn(locks.key(&key).lock());
     eventually("the next waits", SOON, async || redis.queue(&key).await.len() == 1).await;
     if renews {
-        let door = door_key(&key);
-        let mut last = redis.pttl(&door).await;
+        let lock_key = lock_key(&key);
+        let mut last = redis.pttl(&lock_key).await;
         eventually("the holder has renewed", SOON, async || {
-            let left = redis.pttl(&door).await;
+            let left = redis.pttl(&lock_key).await;
             std::mem::replace(&mut last, left) < left
         })
         .await;

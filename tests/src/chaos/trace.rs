@@ -118,7 +118,7 @@ impl Script {
     fn shows(&self, lock: usize, member: &str, before: Option<&str>) -> Option<bool> {
         let writes = ["PSETEX", "SET", "PEXPIRE", "PEXPIREAT", "DEL"];
         let is_it = |line: &&Line| {
-            line.lock == lock && line.key == Key::Door && writes.contains(&line.command.as_str())
+            line.lock == lock && line.key == Key::Lock && writes.contains(&line.command.as_str())
         };
         let line = self.lines.iter().find(is_it).filter(|_| !self.is_transaction())?;
         Some(match line.holders().first() {
@@ -166,7 +166,7 @@ impl Line {
     /// The members that the command grants the lock to, or a longer lease.
     fn holders(&self) -> Vec<&str> {
         match (self.key, self.command.as_str()) {
-            (Key::Door, "PSETEX") => {
+            (Key::Lock, "PSETEX") => {
                 self.args.get(1).map(|text| unmarked(text)).into_iter().collect()
             }
             (Key::Holds, "ZADD") => self.scores().map(|(_, member)| member).collect(),
@@ -191,7 +191,7 @@ pub(super) fn unmarked(text: &str) -> &str {
 /// The purpose of a key of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
-    Door,
+    Lock,
     Queue,
     Patience,
     Passed,
@@ -360,7 +360,7 @@ impl Trace {
     }
 
     fn count(&mut self, script: &Script) {
-        for line in script.lines.iter().filter(|line| line.is(Key::Door, "PSETEX")) {
+        for line in script.lines.iter().filter(|line| line.is(Key::Lock, "PSETEX")) {
             self.named += 1;
             self.with_run += u64::from(line.args.get(1).is_some_and(|text| text.contains('\n')));
         }
@@ -464,7 +464,7 @@ fn before(scripts: &VecDeque<Script>, lock: usize) -> String {
 fn split_key(text: &str) -> Option<(Key, &str, &str)> {
     let (name, rest) = text.strip_prefix("lock:{")?.split_once('}')?;
     let (kind, node) = match rest.strip_prefix(':') {
-        None => return rest.is_empty().then_some((Key::Door, name, "")),
+        None => return rest.is_empty().then_some((Key::Lock, name, "")),
         Some(rest) => rest.split_once(':').unwrap_or((rest, "")),
     };
     let key = match kind {

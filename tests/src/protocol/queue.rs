@@ -1,6 +1,6 @@
 //! All keys of a lock in our layout, read and written in one step each.
 
-use proto::queue::{Door, Held, Mark, Passed, QueueState};
+use proto::queue::{Held, LockKeyValue, Mark, Passed, QueueState};
 use proto::{Command, Demand, Member, SortedSet};
 use redis::{Pipeline, cmd};
 
@@ -9,7 +9,7 @@ use crate::{COUNTER, EXPIRY, Raw, passed_key, patience_key};
 /// Keys of other types count as empty.
 const SCRIPT: &str = "
 local call, time = redis.call, redis.call('TIME')
-local door = KEYS[1]
+local lock_key = KEYS[1]
 local function text(key)
   local found = redis.pcall('GET', key)
   return { call('TYPE', key).ok, expiry(key), type(found) == 'string' and found or '' }
@@ -30,8 +30,8 @@ for i, key in ipairs(all) do
   if node then passed[#passed + 1] = { node, sorted_set(key) } end
 end
 return {
-  string.format('%.0f', time[1] * 1000000 + time[2]), text(door), text(KEYS[2]),
-  { sorted_set(door .. ':queue'), sorted_set(door .. ':holds'), sorted_set(door .. ':reduced'), sorted_set(door .. ':gone') },
+  string.format('%.0f', time[1] * 1000000 + time[2]), text(lock_key), text(KEYS[2]),
+  { sorted_set(lock_key .. ':queue'), sorted_set(lock_key .. ':holds'), sorted_set(lock_key .. ':reduced'), sorted_set(lock_key .. ':gone') },
   { patience, passed }, dumps, swept,
 }";
 
@@ -68,17 +68,21 @@ impl Snapshot {
     /// # Panics
     /// A key without an end, or members of other programs, stand where they cannot.
     pub async fn take(redis: &mut Raw, lock: &str) -> Self {
-        let [door, ..] = keys(lock);
+        let [lock_key, ..] = keys(lock);
         let mut eval = cmd("EVAL");
-        eval.arg(format!("{EXPIRY}{SCRIPT}")).arg(2).arg(&door).arg(COUNTER).arg(&door);
+        eval.arg(format!("{EXPIRY}{SCRIPT}")).arg(2).arg(&lock_key).arg(COUNTER).arg(&lock_key);
         let (at_us, held, counter, sets, (patience, passed), dumps, swept): Parts =
             redis.ask(&eval).await;
         let mut state = QueueState::default();
         let mut strange = Vec::new();
         let (found, expiry, text) = held;
-        state.door = read_door(&text).map(|(mark, held)| Door { held, mark, ends_ms: end(expiry) });
-        if found != "none" && state.door.is_none() {
-            strange.push(door.clone());
+        state.lock_key = read_lock_key(&text).map(|(mark, held)| LockKeyValue {
+            held,
+            mark,
+            ends_ms: end(expiry),
+        });
+        if found != "none" && state.lock_key.is_none() {
+            strange.push(lock_key.clone());
         }
         let names = keys(lock);
         let mut ends = Vec::new();
@@ -124,7 +128,11 @@ impl Snapshot {
             return Some(false);
         }
         let is_at = |which: &str| self.strange.iter().any(|key| key.ends_with(which));
-        let looks_at_gone = self.state.door.as_ref().is_some_and(|door| door.mark == Mark::Gone)
+        let looks_at_gone = self
+            .state
+            .lock_key
+            .as_ref()
+            .is_some_and(|lock_key| lock_key.mark == Mark::Gone)
             || matches!(command, Command::Leave { leaving } if leaving.iter().any(|one| one.ambiguous));
         let is_met = is_at("}") || is_at(":queue") || is_at(":holds") || is_at(":reduced");
         match command {
@@ -141,8 +149,10 @@ impl Snapshot {
 
     /// Whether the lock key shows that others may wait.
     fn is_waited_for(&self) -> bool {
-        let door = self.state.door.as_ref();
-        door.is_some_and(|door| door.mark != Mark::None && matches!(door.held, Held::Whole { .. }))
+        let lock_key = self.state.lock_key.as_ref();
+        lock_key.is_some_and(|lock_key| {
+            lock_key.mark != Mark::None && matches!(lock_key.held, Held::Whole { .. })
+        })
     }
 
     /// The keys of other programs that the command must not change. The fast path of a member that
@@ -176,16 +186,16 @@ impl Snapshot {
 
 /// Replaces all keys of a lock.
 pub async fn put(redis: &mut Raw, lock: &str, state: &QueueState) {
-    let [door, queue, holds, reduced, gone] = keys(lock);
+    let [lock_key, queue, holds, reduced, gone] = keys(lock);
     let mut put = redis::pipe();
     put.atomic();
-    let of_nodes = format!("{}:*", crate::door_key(lock)).replace(['[', ']', '?', '\\'], "?");
+    let of_nodes = format!("{}:*", crate::lock_key(lock)).replace(['[', ']', '?', '\\'], "?");
     let mut old: Vec<String> = redis.keys(&of_nodes).await;
-    old.push(door.clone());
+    old.push(lock_key.clone());
     put.cmd("DEL").arg(old);
-    if let Some(found) = &state.door {
-        put.cmd("SET").arg(&door).arg(write_door(found));
-        ends(&mut put, &door, found.ends_ms);
+    if let Some(found) = &state.lock_key {
+        put.cmd("SET").arg(&lock_key).arg(write_lock_key(found));
+        ends(&mut put, &lock_key, found.ends_ms);
     }
     put_set(&mut put, &queue, &state.queue, state.queue_ends_ms);
     put_set(&mut put, &holds, &state.holds, state.holds_end_ms);
@@ -200,7 +210,7 @@ pub async fn put(redis: &mut Raw, lock: &str, state: &QueueState) {
         ends(&mut put, &key, Some(*ends_ms));
     }
     if let Some(ends_ms) = state.swept_until_ms {
-        let key = format!("{door}:swept");
+        let key = format!("{lock_key}:swept");
         put.cmd("SET").arg(&key).arg("1");
         ends(&mut put, &key, Some(ends_ms));
     }
@@ -226,13 +236,13 @@ fn ends(put: &mut Pipeline, key: &str, ends_ms: Option<u64>) {
     }
 }
 
-fn write_door(door: &Door) -> String {
-    let mark = match door.mark {
+fn write_lock_key(lock_key: &LockKeyValue) -> String {
+    let mark = match lock_key.mark {
         Mark::None => "",
         Mark::Waited => "+",
         Mark::Gone => "-",
     };
-    match &door.held {
+    match &lock_key.held {
         Held::Whole { member, run } if run.is_empty() => format!("{mark}{member}"),
         Held::Whole { member, run } => {
             let numbers: Vec<_> = run.iter().map(u64::to_string).collect();
@@ -256,7 +266,7 @@ fn members(items: &[(String, f64)]) -> Option<SortedSet<Member>> {
     Some(set)
 }
 
-fn read_door(text: &str) -> Option<(Mark, Held)> {
+fn read_lock_key(text: &str) -> Option<(Mark, Held)> {
     let (mark, body) = match text.split_at_checked(1)? {
         ("+", body) => (Mark::Waited, body),
         ("-", body) => (Mark::Gone, body),

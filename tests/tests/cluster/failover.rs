@@ -124,7 +124,7 @@ async fn a_primary_that_is_cut_off_from_the_others_is_replaced_although_it_still
     let new = clustered.promoted(1).await;
     assert_eq!(clustered.present_primary(1).await, 1, "it does not know");
     let guard = go_on(guard, waiting).await;
-    assert!(clustered.raw(new).await.exists(&lock_tests::door_key(&key)).await);
+    assert!(clustered.raw(new).await.exists(&lock_tests::lock_key(&key)).await);
     release(guard).await;
     assert_eq!(waiter.status().places_lost, 0, "its place was replicated");
 }
@@ -145,7 +145,7 @@ async fn after_a_planned_failover_locks_are_served_by_the_new_primary() {
     }
     let guard = soon("the lock", locks.lock(&key)).await.expect("the new primary serves it");
     assert!(guard.fencing_token() > before);
-    assert!(clustered.raw(3).await.exists(&lock_tests::door_key(&key)).await);
+    assert!(clustered.raw(3).await.exists(&lock_tests::lock_key(&key)).await);
     release(guard).await;
 }
 

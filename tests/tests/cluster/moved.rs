@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_tests::{Clustered, door_key, eventually, patience_key, queue_key, queued};
+use lock_tests::{Clustered, eventually, lock_key, patience_key, queue_key, queued};
 use lockcore::{HoldState, LockErrorKind, LockOptions, Locks};
 use proto::wire::keys::Counter;
 use redis::cmd;
@@ -24,7 +24,7 @@ async fn a_hold_and_its_waiters_move_with_their_slot() {
     });
     queued(&holder, &key, 1).await;
     clustered.move_slot(slot(&key), 0, 1).await;
-    assert!(clustered.raw(1).await.exists(&door_key(&key)).await, "it moved");
+    assert!(clustered.raw(1).await.exists(&lock_key(&key)).await, "it moved");
     let before = guard.fencing_token();
     release(guard).await;
     let guard = soon("the grant", waiting).await.expect("no panic");
@@ -42,7 +42,7 @@ async fn a_free_lock_is_acquired_where_its_slot_is() {
     for (from, to) in [(2, 0), (0, 1), (1, 2)] {
         clustered.move_slot(slot(&key), from, to).await;
         let guard = held(&locks, &key).await;
-        assert!(clustered.raw(to).await.exists(&door_key(&key)).await, "on its primary");
+        assert!(clustered.raw(to).await.exists(&lock_key(&key)).await, "on its primary");
         assert!(Some(guard.fencing_token()) > last, "tokens rise over all primaries");
         last = Some(guard.fencing_token());
         release(guard).await;
@@ -88,7 +88,7 @@ async fn a_hold_outlives_its_lease_in_an_open_slot_wherever_its_key_is() {
         guards.push(held(&locks, key).await);
         clustered.open_slot(slot(key), 0, 1).await;
     }
-    clustered.move_key(&door_key(&keys[1]), 0, 1).await;
+    clustered.move_key(&lock_key(&keys[1]), 0, 1).await;
     for guard in &guards {
         let lost = tokio::time::timeout(2 * LEASE, guard.lost()).await;
         assert!(lost.is_err(), "{lost:?}");
@@ -115,13 +115,13 @@ async fn reads_and_permits_outlive_their_leases_in_an_open_slot_where_their_keys
         guards.push(soon("a read", locks.read(&key)).await.expect("free"));
         guards.push(reduced);
         clustered.open_slot(slot(&key), 0, 1).await;
-        let holds = format!("{}:holds", door_key(&key));
-        let reduced = format!("{}:reduced", door_key(&key));
+        let holds = format!("{}:holds", lock_key(&key));
+        let reduced = format!("{}:reduced", lock_key(&key));
         match number {
             0 => {}
             // The token counter is left behind.
             1 => {
-                for key in [&door_key(&key), &holds, &reduced] {
+                for key in [&lock_key(&key), &holds, &reduced] {
                     clustered.move_key(key, 0, 1).await;
                 }
             }
@@ -159,7 +159,7 @@ async fn a_release_in_an_open_slot_is_kept_until_it_runs_whole() {
         queued(&holder, &key, 1).await;
         clustered.open_slot(slot, 0, 1).await;
         let patience = patience_key(&key, waiter.node().as_str());
-        for key in [door_key(&key), queue_key(&key), patience].iter().take(moved) {
+        for key in [lock_key(&key), queue_key(&key), patience].iter().take(moved) {
             clustered.move_key(key, 0, 1).await;
         }
         drop(guard);

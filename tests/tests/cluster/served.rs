@@ -21,11 +21,11 @@ async fn the_slots_of_locks_and_counters_are_those_of_the_server() {
     let clustered = Clustered::steady().await;
     let mut redis = clustered.raw(0).await;
     for name in ["order:42", "a", "", "%7B", "}", "}{", "日本", "a}b{c}", "{", "{}", "{}{a}"] {
-        let door = format!("lock:{{{name}}}");
+        let lock_key = format!("lock:{{{name}}}");
         let name = LockName::from(name);
-        let door =
-            if name.as_str().contains('{') { format!("lock:{}", name.as_str()) } else { door };
-        assert_eq!(name.slot(), slot_by_server(&mut redis, &door).await, "{door}");
+        let lock_key =
+            if name.as_str().contains('{') { format!("lock:{}", name.as_str()) } else { lock_key };
+        assert_eq!(name.slot(), slot_by_server(&mut redis, &lock_key).await, "{lock_key}");
     }
     for slot in (0..SLOTS).step_by(127).chain([SLOTS - 1]) {
         let counter = Counter::Slot(slot).to_string();

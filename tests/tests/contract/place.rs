@@ -1,6 +1,6 @@
 //! Positions in the queue, lost and kept.
 
-use lock_tests::{Raw, RedisServer, door_key, eventually, queue_key};
+use lock_tests::{Raw, RedisServer, eventually, lock_key, queue_key};
 use lockcore::Locks;
 use redis::cmd;
 
@@ -94,7 +94,7 @@ async fn a_waiter_that_has_lost_its_place_can_still_be_cancelled() {
 async fn a_hold_that_its_own_node_knows_nothing_of_ends_with_its_lease() {
     let Bench { mut redis, a, b, _server } = bench().await;
     let zombie = format!("~2{}:4711:1500:w:granted late", b.node());
-    let () = redis.ask(cmd("PSETEX").arg(door_key("key")).arg(1_500).arg(&zombie)).await;
+    let () = redis.ask(cmd("PSETEX").arg(lock_key("key")).arg(1_500).arg(&zombie)).await;
     assert!(a.try_lock("key").await.expect("an answer").is_none());
     let guard = soon(b.lock("key")).await.expect("its lease has ended");
     guard.release().await.expect("held until now");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::task::Poll;
 
 use futures_util::poll;
-use lock_tests::{CommandStats, Raw, RedisServer, door_key, eventually, queue_key};
+use lock_tests::{CommandStats, Raw, RedisServer, eventually, lock_key, queue_key};
 use lockcore::operate::{BusyLock, Survey};
 use lockcore::{Demand, LockErrorKind, LockGuard, Locks};
 use redis::{cmd, pipe};
@@ -177,7 +177,7 @@ fn server(backend: &Backend) -> &RedisServer {
 }
 
 #[tokio::test]
-async fn keys_of_other_programs_and_doors_that_are_free_are_no_locks_of_a_survey() {
+async fn keys_of_other_programs_and_lock_keys_that_are_free_are_no_locks_of_a_survey() {
     let backend = Backend::redis();
     let locks = backend.node().await;
     let mut redis = Raw::connect(&server(&backend).url()).await;
@@ -212,7 +212,7 @@ async fn keys_of_other_programs_and_doors_that_are_free_are_no_locks_of_a_survey
     assert_eq!(redis.ask::<usize>(&cmd("DBSIZE")).await, before, "nothing was taken away");
 
     // A lock key of ours counts even if another program has removed its expiry.
-    redis.ask::<()>(cmd("PERSIST").arg(door_key("mine"))).await;
+    redis.ask::<()>(cmd("PERSIST").arg(lock_key("mine"))).await;
     assert_eq!(names(&locks).await, ["mine"]);
     drop(guard);
     until_nothing_is_left(&locks, "mine").await;
@@ -226,9 +226,9 @@ async fn a_lock_that_was_left_with_waiters_alone_is_found() {
     let guard = locks.lock("key").await.expect("free");
     let waiting = wait_as(1, &locks, "key").await;
     let (member, _) = redis.hold("key").await.expect("held");
-    let door: String = redis.ask(cmd("GET").arg(door_key("key"))).await;
+    let value: String = redis.ask(cmd("GET").arg(lock_key("key"))).await;
     let mut ended = pipe();
-    ended.cmd("SET").arg("lock:{other}").arg(&door).arg("PX").arg(50_000).ignore();
+    ended.cmd("SET").arg("lock:{other}").arg(&value).arg("PX").arg(50_000).ignore();
     ended.cmd("ZADD").arg(queue_key("other")).arg(1).arg(&member).ignore();
     redis.run(&ended).await;
     let found = found(&locks).await;

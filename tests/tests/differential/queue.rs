@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use lock_tests::protocol::queue::{self, Snapshot};
 use lock_tests::protocol::{self, Script};
 use lock_tests::{COUNTER, Raw};
-use proto::queue::{Bounds, Call, Door, Held, MARGIN_MS, Mark, Message, QueueState};
+use proto::queue::{Bounds, Call, Held, LockKeyValue, MARGIN_MS, Mark, Message, QueueState};
 use proto::wire::{queue_script, scripts};
 use proto::{Answer, Command, Demand, LockName, Member, StoreError, Topology};
 use redis::{Arg, Cmd, cmd};
@@ -140,7 +140,7 @@ impl Layout for Queue {
     fn ends(state: &Kept) -> Vec<u64> {
         let lock = &state.lock;
         let mut ends: Vec<u64> = lock.queue_ends_ms.into_iter().chain(lock.holds_end_ms).collect();
-        if let Some(ends_ms) = lock.door.as_ref().and_then(|door| door.ends_ms) {
+        if let Some(ends_ms) = lock.lock_key.as_ref().and_then(|lock_key| lock_key.ends_ms) {
             // The second is that of the lease, behind a mark.
             ends.extend([ends_ms, ends_ms.saturating_sub(MARGIN_MS)]);
         }
@@ -153,7 +153,7 @@ impl Layout for Queue {
 
     fn holders(state: &Kept) -> Vec<Member> {
         let parts = state.lock.holds.iter().map(|(_, member)| member);
-        let whole = state.lock.at_door().map(|(member, _)| member);
+        let whole = state.lock.stored_holder().map(|(member, _)| member);
         let run = state.lock.run().iter().filter_map(|number| Some(whole?.renumbered(*number)));
         parts.chain(whole).cloned().chain(run).collect()
     }
@@ -190,7 +190,7 @@ impl Layout for Queue {
         match random.below(8) {
             // A lease that has ended.
             0..3 if !held.is_empty() => lock.holds.set(random.one_of(&held), now_ms - 2),
-            0..3 if lock.at_door().is_some() => {
+            0..3 if lock.stored_holder().is_some() => {
                 let left_ms = *random.one_of(&[MARGIN_MS - 1_000, MARGIN_MS - 1_000, 90_000]);
                 set_end(lock, Some(now_ms + left_ms));
             }
@@ -216,16 +216,17 @@ impl Layout for Queue {
 
     fn damage(state: &mut Kept, random: &mut Random) {
         let lock = &mut state.lock;
-        match (random.below(8), &mut lock.door) {
-            (0 | 1, door) => *door = None,
+        match (random.below(8), &mut lock.lock_key) {
+            (0 | 1, lock_key) => *lock_key = None,
             (2, _) => lock.queue.clear(),
             (3, _) => lock.holds.clear(),
             (4, _) => lock.reduced.clear(),
             (5, _) => lock.gone.clear(),
             // Without its mark, or without its sum.
-            (_, Some(Door { held: Held::Whole { .. }, mark, .. })) => *mark = Mark::None,
-            (_, Some(door)) => {
-                (door.held, door.mark) = (Held::Parts { used: 0, token: None }, Mark::Waited);
+            (_, Some(LockKeyValue { held: Held::Whole { .. }, mark, .. })) => *mark = Mark::None,
+            (_, Some(lock_key)) => {
+                (lock_key.held, lock_key.mark) =
+                    (Held::Parts { used: 0, token: None }, Mark::Waited);
             }
             _ => {}
         }
@@ -322,18 +323,18 @@ impl Layout for Queue {
         let (before, expected, actual) = (&before.lock, &mut expected.lock, &actual.lock);
         // Keys that are empty do not exist.
         expected.expire(0);
-        // A short way at the door of a lock does not drop the parts beside it.
-        if answer.now_us().is_none() && before.at_door().is_some() {
+        // A short way at the lock key of a lock does not drop the parts beside it.
+        if answer.now_us().is_none() && before.stored_holder().is_some() {
             (expected.holds, expected.reduced) = (before.holds.clone(), before.reduced.clone());
             expected.holds_end_ms = before.holds_end_ms;
         }
-        if let (Some(expected), Some(actual)) = (&mut expected.door, &actual.door) {
+        if let (Some(expected), Some(actual)) = (&mut expected.lock_key, &actual.lock_key) {
             near.settle_end(&mut expected.ends_ms, actual.ends_ms);
         }
         near.settle_end(&mut expected.queue_ends_ms, actual.queue_ends_ms);
         near.settle_end(&mut expected.holds_end_ms, actual.holds_end_ms);
         near.settle_end(&mut expected.swept_until_ms, actual.swept_until_ms);
-        // A hold of everything that was reduced has the end of the door.
+        // A hold of everything that was reduced has the end of the lock key.
         for (told_ms, member) in actual.holds.iter() {
             if let Some(mut ends_ms) = expected.holds.get(member) {
                 near.settle(&mut ends_ms, told_ms);
@@ -354,8 +355,8 @@ impl Layout for Queue {
 }
 
 fn set_end(state: &mut QueueState, ends_ms: Option<u64>) {
-    if let Some(door) = &mut state.door {
-        door.ends_ms = ends_ms;
+    if let Some(lock_key) = &mut state.lock_key {
+        lock_key.ends_ms = ends_ms;
     }
 }
 

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use lock_tests::{door_key, eventually};
+use lock_tests::{eventually, lock_key};
 use redis::cmd;
 
 use crate::common::{LONG, SHORT, SOON, Setup, granted, held, holder, release, setup, soon};
 
 async fn persist(setup: &mut Setup, key: &str) {
-    assert!(setup.redis.ask::<bool>(cmd("PERSIST").arg(door_key(key))).await, "it had an end");
+    assert!(setup.redis.ask::<bool>(cmd("PERSIST").arg(lock_key(key))).await, "it had an end");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_door_without_an_end_gets_one_by_the_next_renewal() {
+async fn a_lock_key_without_an_end_gets_one_by_the_next_renewal() {
     for has_waiter in [false, true] {
         let mut setup = setup().await;
         let locks = setup.direct().await;
@@ -36,7 +36,7 @@ async fn a_door_without_an_end_gets_one_by_the_next_renewal() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_door_without_an_end_of_a_killed_holder_gets_one_by_the_next_who_asks() {
+async fn a_lock_key_without_an_end_of_a_killed_holder_gets_one_by_the_next_who_asks() {
     let mut setup = setup().await;
     let mut child = setup.child().await;
     child.lock("dead", "k", SHORT).await;
@@ -51,12 +51,13 @@ async fn a_door_without_an_end_of_a_killed_holder_gets_one_by_the_next_who_asks(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn doors_and_holds_of_parts_without_an_end_get_one_by_the_next_renewal() {
+async fn lock_keys_and_holds_of_parts_without_an_end_get_one_by_the_next_renewal() {
     let mut setup = setup().await;
     let locks = setup.direct().await;
     let read = soon("a read", locks.key("k").lease(SHORT).read()).await.expect("free");
     persist(&mut setup, "k").await;
     let redis = &mut setup.redis;
-    eventually("the door ends again", SOON, async || redis.pttl(&door_key("k")).await > 0).await;
+    eventually("the lock key ends again", SOON, async || redis.pttl(&lock_key("k")).await > 0)
+        .await;
     soon("the release", read.release()).await.expect("held until now");
 }

@@ -1,7 +1,7 @@
 //! Free locks, acquired without a script: events that may interfere with a grant.
 
 use lock_tests::acl::set_user;
-use lock_tests::{COUNTER, CommandStats, Raw, RedisServer, door_key};
+use lock_tests::{COUNTER, CommandStats, Raw, RedisServer, lock_key};
 use lockcore::{HoldState, LockErrorKind, Locks};
 use redis::cmd;
 
@@ -87,10 +87,10 @@ async fn a_counter_that_is_no_number_refuses_a_free_lock_and_leaves_nothing_behi
 async fn a_foreign_key_in_the_place_of_a_free_lock_is_not_touched() {
     let mut setup = setup().await;
     let locks = setup.direct().await;
-    setup.redis.ask::<()>(cmd("RPUSH").arg(door_key("k")).arg("theirs")).await;
+    setup.redis.ask::<()>(cmd("RPUSH").arg(lock_key("k")).arg("theirs")).await;
     let error = soon("an answer", locks.lock("k")).await.expect_err("refused");
     assert_eq!(error.kind(), LockErrorKind::WrongType, "{error}");
-    assert_eq!(setup.redis.list(&door_key("k")).await, ["theirs"]);
+    assert_eq!(setup.redis.list(&lock_key("k")).await, ["theirs"]);
 }
 
 #[tokio::test]

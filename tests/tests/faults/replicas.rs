@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_tests::{COUNTER, CommandStats, Raw, RedisServer, door_key, eventually, holds_key};
+use lock_tests::{COUNTER, CommandStats, Raw, RedisServer, eventually, holds_key, lock_key};
 use lockcore::{HoldState, LockError, LockErrorKind, Locks, LocksBuilder};
 use proto::Topology;
 use proto::wire::scripts;
@@ -209,7 +209,7 @@ async fn a_renewal_of_a_read_is_a_write_even_within_one_millisecond() {
     let mut redis = Raw::connect(&server.url()).await;
     let locks = build(Locks::builder(), &server).await.expect("accepted");
     let _read = soon("a read", locks.read("key")).await.expect("granted");
-    let (door, holds) = (door_key("key"), holds_key("key"));
+    let (lock_key, holds) = (lock_key("key"), holds_key("key"));
     let [(member, _)] = redis.scores(&holds).await.try_into().expect("one holds");
     let (node, lease) = (locks.node().to_string(), "30000");
     let call = |name: &str| {
@@ -217,9 +217,9 @@ async fn a_renewal_of_a_read_is_a_write_even_within_one_millisecond() {
         let script = scripts::of_queue(Topology::Single).get(name).expect("there is one");
         call.arg(&script.source);
         match name {
-            "extend" => call.arg(1).arg(&door),
-            "renew" => call.arg(1).arg(&door).arg(&[&*node, "0", "0", "lockcore"]),
-            _ => call.arg(2).arg(&door).arg(COUNTER).arg(&[&*node, "0", "0", "lockcore"]),
+            "extend" => call.arg(1).arg(&lock_key),
+            "renew" => call.arg(1).arg(&lock_key).arg(&[&*node, "0", "0", "lockcore"]),
+            _ => call.arg(2).arg(&lock_key).arg(COUNTER).arg(&[&*node, "0", "0", "lockcore"]),
         };
         call.arg(&member).arg(lease).to_owned()
     };

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use lock_tests::{Leash, Monitor, MonitorLine, Raw, RedisServer, door_key, eventually, queue_key};
+use lock_tests::{Leash, Monitor, MonitorLine, Raw, RedisServer, eventually, lock_key, queue_key};
 use lockcore::Locks;
 
 const KEY: &str = "crowd";
@@ -84,18 +84,18 @@ fn label(member: &str) -> Option<&str> {
 /// The labels in the order in which the server first saw them: queued, or granted at once.
 fn arrivals(lines: &[MonitorLine]) -> Vec<String> {
     let queue = queue_key(KEY);
-    let door = door_key(KEY);
+    let lock_key = lock_key(KEY);
     let mut seen = HashSet::new();
     lines
         .iter()
         .filter(|line| {
             (line.is("ZADD") && line.text(1) == queue)
-                || (line.is("PSETEX") && line.text(1) == door)
+                || (line.is("PSETEX") && line.text(1) == lock_key)
         })
         // One command may queue several members, in their order.
         .flat_map(|line| (2..line.args.len()).map(|arg| line.text(arg)))
         .filter_map(|arg| label(&arg).map(str::to_owned))
-        // The first waiter marks the door of the gate's holder.
+        // The first waiter marks the lock key of the gate's holder.
         .filter(|label| label != "gate" && seen.insert(label.clone()))
         .collect()
 }
@@ -145,5 +145,5 @@ async fn a_thousand_waiters_of_three_processes_are_served_in_the_order_the_serve
     for crowd in &mut crowds {
         assert!(crowd.child.wait().expect("a child of ours").success());
     }
-    assert!(!redis.exists(&door_key(KEY)).await, "the lock is free at the end");
+    assert!(!redis.exists(&lock_key(KEY)).await, "the lock is free at the end");
 }

@@ -63,8 +63,8 @@ async fn a_hundred_thousand_keys_leave_nothing_but_one_counter_and_few_tombstone
                 assert!((0..=60_000).contains(&left), "{key} lives for {left} ms");
                 continue;
             }
-            // The door of a free lock says that there are tombstones. A node that waited is known
-            // to be alive for 15 s.
+            // The lock key of a free lock says that there are tombstones. A node that waited is
+            // known to be alive for 15 s.
             assert!(key.starts_with("lock:{order:"), "left behind: {key}");
             tombstones += usize::from(key.ends_with("}:gone"));
             let is_known =

@@ -215,7 +215,7 @@ impl Bench {
 
     /// The flag of the lock key, if any.
     pub(crate) async fn mark(&mut self) -> Option<Mark> {
-        self.state().await.0.of_queue().door.as_ref().map(|door| door.mark)
+        self.state().await.0.of_queue().lock_key.as_ref().map(|lock_key| lock_key.mark)
     }
 
     /// The remaining lease of the exclusive hold, in ms.

@@ -9,9 +9,9 @@ use crate::parts::permits;
 
 facts! {
     queue: [
-        parts_whose_door_was_lost_are_counted_again,
+        parts_whose_lock_key_was_lost_are_counted_again,
         a_sum_that_was_lost_is_computed_again,
-        without_a_door_a_lock_is_free_and_the_parts_beside_it_are_dropped,
+        without_a_lock_key_a_lock_is_free_and_the_parts_beside_it_are_dropped,
         with_the_holds_lost_nothing_is_in_use,
         a_waiter_whose_patience_was_lost_is_dropped_at_the_head_unless_it_is_touched_before,
     ],
@@ -22,11 +22,11 @@ facts! {
     ],
 }
 
-async fn parts_whose_door_was_lost_are_counted_again(mut bench: Bench) {
+async fn parts_whose_lock_key_was_lost_are_counted_again(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     a.hold_for(permits(1, 2), 30_000).await;
     a.hold_for(permits(1, 2), 30_000).await;
-    bench.change(|state, _| state.of_queue().door = None).await;
+    bench.change(|state, _| state.of_queue().lock_key = None).await;
     b.queue_for(permits(1, 2), 30_000).await;
     assert_eq!(bench.shared().await.0, 2);
 }
@@ -38,8 +38,8 @@ async fn a_sum_that_was_lost_is_computed_again(mut bench: Bench) {
     let (_, token) = bench.shared().await;
     bench
         .change(|state, _| {
-            let door = state.of_queue().door.as_mut().expect("it is held");
-            let proto::queue::Held::Parts { used, .. } = &mut door.held else { unreachable!() };
+            let lock_key = state.of_queue().lock_key.as_mut().expect("it is held");
+            let proto::queue::Held::Parts { used, .. } = &mut lock_key.held else { unreachable!() };
             *used = 0;
         })
         .await;
@@ -47,10 +47,10 @@ async fn a_sum_that_was_lost_is_computed_again(mut bench: Bench) {
     assert_eq!(bench.shared().await, (3, token));
 }
 
-async fn without_a_door_a_lock_is_free_and_the_parts_beside_it_are_dropped(mut bench: Bench) {
+async fn without_a_lock_key_a_lock_is_free_and_the_parts_beside_it_are_dropped(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     let reads = [a.hold_for(Demand::READ, 30_000).await, a.hold_for(Demand::READ, 30_000).await];
-    bench.change(|state, _| state.of_queue().door = None).await;
+    bench.change(|state, _| state.of_queue().lock_key = None).await;
     let lock = b.member(30_000);
     assert_eq!(b.acquire(&lock, Mode::Try, 1).await.outcome, Acquired::Granted);
     assert_eq!(a.renew(&reads[0]).await.outcome, [Renewed::NotHeld]);

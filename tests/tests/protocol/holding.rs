@@ -207,7 +207,7 @@ async fn parts_expire_together_a_minute_after_the_last_lease(mut bench: Bench) {
     let ends = async |bench: &mut Bench| {
         let (mut state, now_ms) = bench.state().await;
         let state = state.of_queue();
-        let ends_ms = state.door.as_ref().and_then(|door| door.ends_ms);
+        let ends_ms = state.lock_key.as_ref().and_then(|lock_key| lock_key.ends_ms);
         assert_eq!(ends_ms, state.holds_end_ms);
         (ends_ms.expect("it has an end"), now_ms)
     };

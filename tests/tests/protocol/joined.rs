@@ -27,7 +27,7 @@ facts! {
         those_that_fit_together_are_granted_under_one_token_up_to_the_first_that_does_not,
         one_that_does_not_fit_keeps_those_behind_it_waiting,
         those_behind_one_that_does_not_wait_may_fit,
-        behind_one_that_takes_a_lost_door_the_rest_looks_at_the_other_keys,
+        behind_one_that_takes_a_lost_lock_key_the_rest_looks_at_the_other_keys,
         the_dead_are_passed_over_once_however_many_ask,
     ],
     scripts: [
@@ -283,11 +283,11 @@ async fn those_behind_one_that_does_not_wait_may_fit(mut bench: Bench) {
     bench.assert_held(&[&held, &asking[1]]).await;
 }
 
-async fn behind_one_that_takes_a_lost_door_the_rest_looks_at_the_other_keys(mut bench: Bench) {
+async fn behind_one_that_takes_a_lost_lock_key_the_rest_looks_at_the_other_keys(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     b.hold_for(Demand::READ, 30_000).await;
     let waiting = b.queue(30_000).await;
-    bench.change(|state, _| state.of_queue().door = None).await;
+    bench.change(|state, _| state.of_queue().lock_key = None).await;
     let asking = members(&a, 2);
     let reply = a.wait_all(&all(&asking)).await;
     assert_eq!(reply.outcome, [Acquired::Granted, queued(1)]);

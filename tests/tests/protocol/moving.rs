@@ -248,7 +248,7 @@ async fn where_all_keys_are_there_the_first_write_is_refused() {
 
 // The renewal touches no absent key, even when expiries must be written.
 #[tokio::test]
-async fn a_renewal_is_answered_where_the_door_and_the_holds_are() {
+async fn a_renewal_is_answered_where_the_lock_key_and_the_holds_are() {
     let mut cluster = Cluster::start().await;
     for is_late in [false, true] {
         for is_alone in [true, false] {
@@ -260,7 +260,7 @@ async fn a_renewal_is_answered_where_the_door_and_the_holds_are() {
                 false => cluster.everything_is_there().await[..2].to_vec(),
             };
             let keys = ["", ":holds", ":reduced"];
-            let keys = keys.map(|key| format!("{}{key}", lock_tests::door_key(LOCK)));
+            let keys = keys.map(|key| format!("{}{key}", lock_tests::lock_key(LOCK)));
             // A downgraded lock is renewed as a lock when it is alone in the command.
             let alone = held.iter().map(|member| vec![member.clone()]);
             for members in alone.chain([held.clone()]) {
@@ -295,7 +295,7 @@ async fn where_even_the_guard_is_there_nothing_is_refused() {
             2 => (1, touch(&[&waiting])),
             _ => (0, acquire(&cluster.member(0, Demand::EXCLUSIVE), Mode::Wait, 10)),
         };
-        let guard = format!("{}:guard", lock_tests::door_key(LOCK));
+        let guard = format!("{}:guard", lock_tests::lock_key(LOCK));
         let () = cluster.bench.redis().ask(cmd("SET").arg(guard).arg(1)).await;
         cluster.moves(true).await;
         cluster.try_run(node, &command).await.expect("answered");

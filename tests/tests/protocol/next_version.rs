@@ -1,7 +1,7 @@
 //! Members of the next version of the protocol, written by a newer node: a node of this version
 //! refuses their locks and changes nothing, so that neither version grants a lock beside the other.
 
-use lock_tests::{door_key, queue_key};
+use lock_tests::{lock_key, queue_key};
 use proto::LockErrorKind;
 use redis::cmd;
 
@@ -24,8 +24,8 @@ async fn a_lock_of_the_next_version_is_refused_and_never_changed(mut bench: Benc
         for which in 0.. {
             bench.restart().await;
             let (holder, waiting) = set_up(&node, Scene::HeldWithQueue).await;
-            let door = format!("{mark}{NEXT}");
-            let set = cmd("SET").arg(door_key(LOCK)).arg(door).arg("PX").arg(90_000).to_owned();
+            let value = format!("{mark}{NEXT}");
+            let set = cmd("SET").arg(lock_key(LOCK)).arg(value).arg("PX").arg(90_000).to_owned();
             bench.redis().ask::<()>(&set).await;
             let before = bench.everything().await;
             let asked = ask_everything(&node, &holder, &waiting, which).await;
@@ -54,8 +54,8 @@ async fn a_waiter_of_the_next_version_is_never_granted_or_taken_out(mut bench: B
             let place = cmd("ZSCORE").arg(queue_key(LOCK)).arg(NEXT).to_owned();
             let place: Option<String> = bench.redis().ask(&place).await;
             assert_eq!(place.as_deref(), Some(score), "{name} at {score}");
-            let door: Option<String> = bench.redis().ask(cmd("GET").arg(door_key(LOCK))).await;
-            let is_granted = door.is_some_and(|door| door.contains(NEXT));
+            let value: Option<String> = bench.redis().ask(cmd("GET").arg(lock_key(LOCK))).await;
+            let is_granted = value.is_some_and(|value| value.contains(NEXT));
             assert!(!is_granted, "{name} at {score}");
         }
     }

@@ -32,7 +32,7 @@ impl Bench {
     /// The weight in use in parts, and their shared token; 0 without a token.
     pub(crate) async fn shared(&mut self) -> (u64, u64) {
         let (mut state, _) = self.state().await;
-        match &state.of_queue().door.as_ref().expect("it is held").held {
+        match &state.of_queue().lock_key.as_ref().expect("it is held").held {
             Held::Parts { used, token } => (*used, token.map_or(0, FencingToken::get)),
             Held::Whole { member: holder, .. } => panic!("{holder} holds everything"),
         }

@@ -21,7 +21,7 @@ facts! {
     ],
     queue: [
         an_enqueue_renews_its_node_s_patience_if_little_is_left_and_a_touch_always,
-        a_queue_behind_a_door_without_a_mark_is_found_by_the_next_that_waits,
+        a_queue_behind_a_lock_key_without_a_mark_is_found_by_the_next_that_waits,
         a_newcomer_stands_behind_all_even_if_the_counter_was_lost,
         the_queue_ends_a_minute_after_its_last_patience,
         a_queue_that_was_lost_counts_for_nothing,
@@ -175,15 +175,17 @@ async fn a_touch_and_an_enqueue_each_drop_up_to_sixteen_ghosts(mut bench: Bench)
 }
 
 // A damaged lock key: its flag, and with it the queue, is lost.
-async fn a_queue_behind_a_door_without_a_mark_is_found_by_the_next_that_waits(mut bench: Bench) {
+async fn a_queue_behind_a_lock_key_without_a_mark_is_found_by_the_next_that_waits(
+    mut bench: Bench,
+) {
     let (a, b) = (bench.node().await, bench.node().await);
     let holder = a.hold(30_000).await;
     let waiting = b.queue(30_000).await;
     assert_eq!(bench.mark().await, Some(Mark::Waited));
     bench
         .change(|state, now_ms| {
-            let door = state.of_queue().door.as_mut().expect("it is held");
-            (door.mark, door.ends_ms) = (Mark::None, Some(now_ms + 9_000));
+            let lock_key = state.of_queue().lock_key.as_mut().expect("it is held");
+            (lock_key.mark, lock_key.ends_ms) = (Mark::None, Some(now_ms + 9_000));
         })
         .await;
     let next = a.member(30_000);
@@ -242,7 +244,7 @@ async fn a_queue_that_was_lost_counts_for_nothing(mut bench: Bench) {
     assert_eq!(bench.queue().await, std::slice::from_ref(&lost));
     bench.change(|state, _| state.of_queue().queue.clear()).await;
     a.release(&holder).await;
-    assert_eq!(bench.state().await.0.of_queue().door, None);
+    assert_eq!(bench.state().await.0.of_queue().lock_key, None);
     assert_eq!(a.touch(&[&other]).await.outcome.members, [Presence::Gone]);
 }
 

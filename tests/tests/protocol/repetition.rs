@@ -156,7 +156,7 @@ async fn behind_a_mark_a_lease_ends_as_early(mut bench: Bench) {
     let member = a.hold(12_000).await;
     let waiting = b.queue(30_000).await;
     bench.pass(12_000).await;
-    assert!(bench.state().await.0.of_queue().door.is_some(), "it outlives the lease");
+    assert!(bench.state().await.0.of_queue().lock_key.is_some(), "it outlives the lease");
     assert_eq!(a.renew(&member).await.outcome, [Renewed::NotHeld]);
     assert_eq!(a.release(&member).await.outcome, Released::NotHeld);
     assert_eq!(bench.holder().await, Some(waiting), "that release handed it on");

@@ -1,7 +1,7 @@
 //! A script for several locks: each lock is a separate step with its own reply, whatever the other
 //! locks contain.
 
-use lock_tests::{door_key, holds_key};
+use lock_tests::{holds_key, lock_key};
 use proto::{
     Acquired, Answer, Answers, Command, Demand, Event, LockErrorKind, LockName, Member, Mode,
     Presence, Renewed, Reply, StoreError, Touched,
@@ -36,8 +36,8 @@ fn lock(number: usize) -> LockName {
     LockName::from(&*format!("lock {number}"))
 }
 
-fn door(number: usize) -> String {
-    door_key(lock(number).as_str())
+fn nth_lock_key(number: usize) -> String {
+    lock_key(lock(number).as_str())
 }
 
 /// Acquires the lock, or waits for it.
@@ -83,7 +83,7 @@ impl Bench {
     /// The key that stores the hold.
     fn key_of(&self, number: usize) -> String {
         match self.side.has_peers() {
-            false => door(number),
+            false => nth_lock_key(number),
             true => lock(number).as_str().to_owned(),
         }
     }
@@ -151,9 +151,9 @@ async fn of_several_holds_each_is_renewed_or_refused_by_itself(mut bench: Bench)
     queue(&b, &lock(1)).await;
     let tombstone = a.member(30_000);
     a.run_on(&lock(2), leave(&[(&tombstone, true)])).await.expect("answered");
-    let other = bench.redis().get(&door(3)).await;
+    let other = bench.redis().get(&nth_lock_key(3)).await;
     holds[3].1 = a.member(30_000);
-    bench.delete(&door(4)).await;
+    bench.delete(&nth_lock_key(4)).await;
     queue(&b, &lock(5)).await;
     bench.run_down(5, 60_000).await;
     // Downgraded; downgraded and expired; without an end.
@@ -164,11 +164,11 @@ async fn of_several_holds_each_is_renewed_or_refused_by_itself(mut bench: Bench)
     let lapse =
         cmd("ZADD").arg(holds_key(lock(7).as_str())).arg(past).arg(holds[7].1.as_str()).clone();
     let () = bench.redis().ask(&lapse).await;
-    let () = bench.redis().ask(cmd("PERSIST").arg(door(8))).await;
+    let () = bench.redis().ask(cmd("PERSIST").arg(nth_lock_key(8))).await;
     // Another program's hash and text; a member of another protocol.
-    bench.put_hash(&door(9)).await;
-    bench.put_text(&door(10), "a cache entry").await;
-    bench.put_text(&door(11), "~1AAAAAAAAAAAAAAAAAAAAAA:1:30000:x").await;
+    bench.put_hash(&nth_lock_key(9)).await;
+    bench.put_text(&nth_lock_key(10), "a cache entry").await;
+    bench.put_text(&nth_lock_key(11), "~1AAAAAAAAAAAAAAAAAAAAAA:1:30000:x").await;
     let mut untouched = Vec::new();
     for number in [3, 4, 5, 7, 9, 10, 11] {
         untouched.push((number, bench.of(number).await));
@@ -183,7 +183,7 @@ async fn of_several_holds_each_is_renewed_or_refused_by_itself(mut bench: Bench)
         assert!(reply.grants.is_empty());
     }
     for (number, least) in [(0, 29_000), (1, 89_000), (2, 89_000), (6, 89_000), (8, 29_000)] {
-        assert!(bench.redis().pttl(&door(number)).await > least, "{number}");
+        assert!(bench.redis().pttl(&nth_lock_key(number)).await > least, "{number}");
     }
     for number in [3, 4, 5, 7] {
         assert_eq!(renewed(&each[number]).outcome, [Renewed::NotHeld], "{number}");
@@ -194,7 +194,7 @@ async fn of_several_holds_each_is_renewed_or_refused_by_itself(mut bench: Bench)
     for (number, before) in untouched {
         assert_eq!(bench.of(number).await, before, "{number} was changed");
     }
-    assert_eq!(bench.redis().get(&door(3)).await, other);
+    assert_eq!(bench.redis().get(&nth_lock_key(3)).await, other);
 }
 
 async fn of_several_queues_each_is_touched_or_refused_by_itself(mut bench: Bench) {
@@ -206,11 +206,11 @@ async fn of_several_queues_each_is_touched_or_refused_by_itself(mut bench: Bench
     }
     // Behind others; a lost position; free; another program's queue and lock key.
     lines[1].1.insert(0, queue(&a, &lock(1)).await);
-    let key = |number, which: &str| format!("{}:{which}", door(number));
+    let key = |number, which: &str| format!("{}:{which}", nth_lock_key(number));
     bench.delete(&key(2, "queue")).await;
-    bench.delete(&door(3)).await;
+    bench.delete(&nth_lock_key(3)).await;
     bench.put_list(&key(4, "queue")).await;
-    bench.put_hash(&door(5)).await;
+    bench.put_hash(&nth_lock_key(5)).await;
     let before = [bench.of(4).await, bench.of(5).await];
     for number in [0, 1] {
         let patience = key(number, "patience:") + a.id.as_str();

@@ -1,7 +1,7 @@
 //! The fast paths of the scripts, and above all where they must not be taken: the outcome equals
 //! the slow path's.
 
-use lock_tests::{COUNTER, door_key};
+use lock_tests::{COUNTER, lock_key};
 use proto::{Acquired, Demand, Member, Mode, Renewed};
 use redis::cmd;
 
@@ -19,15 +19,15 @@ facts! {
         a_permit_that_comes_when_a_lease_has_ended_does_not_just_wait,
         a_permit_that_comes_behind_a_dead_head_is_in_front_of_it,
         a_permit_that_asks_again_is_told_its_hold_or_its_place,
-        a_permit_that_waits_makes_a_door_that_ends_soon_live_on,
-        a_renewal_of_a_part_makes_a_door_that_ends_soon_live_on,
+        a_permit_that_waits_makes_a_lock_key_that_ends_soon_live_on,
+        a_renewal_of_a_part_makes_a_lock_key_that_ends_soon_live_on,
         a_read_that_comes_when_the_lease_of_the_lock_has_ended_is_granted,
         a_read_that_comes_when_the_lease_of_the_lock_has_ended_hands_on,
         a_confirmation_by_a_node_that_has_seen_a_later_time_has_a_token_above_it,
         a_touch_when_the_lease_of_the_lock_has_ended_hands_it_over,
         a_touch_behind_a_lock_makes_the_queue_live_on,
         an_ambiguous_leave_behind_a_lock_leaves_a_tombstone,
-        the_last_release_drops_parts_whose_door_was_lost,
+        the_last_release_drops_parts_whose_lock_key_was_lost,
         the_silent_in_a_full_queue_are_looked_for_once_a_second,
         a_full_queue_refuses_none_that_waits_holds_or_is_served_in_a_run,
     ],
@@ -89,35 +89,35 @@ async fn a_permit_that_asks_again_is_told_its_hold_or_its_place(mut bench: Bench
 }
 
 /// How many ms are left until the lock key expires.
-async fn left_of_door(bench: &mut Bench) -> u64 {
+async fn lock_key_ttl_ms(bench: &mut Bench) -> u64 {
     let (mut state, now_ms) = bench.state().await;
-    let door = state.of_queue().door.as_ref().expect("it is held");
-    door.ends_ms.expect("it has an end") - now_ms
+    let lock_key = state.of_queue().lock_key.as_ref().expect("it is held");
+    lock_key.ends_ms.expect("it has an end") - now_ms
 }
 
-async fn end_door_in(bench: &mut Bench, ms: u64) {
+async fn end_lock_key_in(bench: &mut Bench, ms: u64) {
     bench
         .change(|state, now_ms| {
-            let door = state.of_queue().door.as_mut().expect("it is held");
-            door.ends_ms = Some(now_ms + ms);
+            let lock_key = state.of_queue().lock_key.as_mut().expect("it is held");
+            lock_key.ends_ms = Some(now_ms + ms);
         })
         .await;
 }
 
-async fn a_permit_that_waits_makes_a_door_that_ends_soon_live_on(mut bench: Bench) {
+async fn a_permit_that_waits_makes_a_lock_key_that_ends_soon_live_on(mut bench: Bench) {
     let a = bench.node().await;
     a.hold_for(permits(1, 1), 30_000).await;
-    end_door_in(&mut bench, 74_000).await;
+    end_lock_key_in(&mut bench, 74_000).await;
     a.queue_for(permits(1, 1), 30_000).await;
-    assert!(left_of_door(&mut bench).await > 74_500);
+    assert!(lock_key_ttl_ms(&mut bench).await > 74_500);
 }
 
-async fn a_renewal_of_a_part_makes_a_door_that_ends_soon_live_on(mut bench: Bench) {
+async fn a_renewal_of_a_part_makes_a_lock_key_that_ends_soon_live_on(mut bench: Bench) {
     let a = bench.node().await;
     let read = a.hold_for(Demand::READ, 30_000).await;
-    end_door_in(&mut bench, 70_000).await;
+    end_lock_key_in(&mut bench, 70_000).await;
     assert_eq!(a.renew(&read).await.outcome, [Renewed::Held]);
-    assert!(left_of_door(&mut bench).await > 89_000);
+    assert!(lock_key_ttl_ms(&mut bench).await > 89_000);
 }
 
 async fn a_read_that_comes_when_the_lease_of_the_lock_has_ended_is_granted(mut bench: Bench) {
@@ -236,10 +236,10 @@ async fn an_ambiguous_leave_behind_a_lock_leaves_a_tombstone(mut bench: Bench) {
     assert_eq!(b.wait(&waiting).await.outcome, Acquired::Refused);
 }
 
-async fn the_last_release_drops_parts_whose_door_was_lost(mut bench: Bench) {
+async fn the_last_release_drops_parts_whose_lock_key_was_lost(mut bench: Bench) {
     let (a, b) = (bench.node().await, bench.node().await);
     a.hold_for(Demand::READ, 30_000).await;
-    bench.change(|state, _| state.of_queue().door = None).await;
+    bench.change(|state, _| state.of_queue().lock_key = None).await;
     let holder = a.hold(30_000).await;
     let waiting = b.queue(30_000).await;
     b.leave(&waiting).await;
@@ -316,7 +316,7 @@ async fn another_program_s_key_is_left_alone_by_a_refusal(mut bench: Bench) {
     let a = bench.node().await;
     a.hold(30_000).await;
     a.queue(30_000).await;
-    let key = format!("{}:swept", door_key(LOCK));
+    let key = format!("{}:swept", lock_key(LOCK));
     let () = bench.redis().ask(cmd("RPUSH").arg(&key).arg("theirs")).await;
     refused(&a, 1, 1).await;
     let found: Vec<String> = bench.redis().ask(cmd("LRANGE").arg(&key).arg(0).arg(-1)).await;

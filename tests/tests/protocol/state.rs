@@ -29,7 +29,7 @@ impl State {
     pub(crate) fn hold(&self, now_ms: u64) -> Option<(Party, Option<u64>)> {
         let (party, ends_ms) = match self {
             Self::Queue(state) => {
-                let (member, ends_ms) = state.at_door()?;
+                let (member, ends_ms) = state.stored_holder()?;
                 (Party::from(member), ends_ms)
             }
             Self::Redisson(state) => {
@@ -44,9 +44,9 @@ impl State {
     pub(crate) fn set_lease_end(&mut self, ends_ms: Option<u64>) {
         match self {
             Self::Queue(state) => {
-                let door = state.door.as_mut().expect("the lock is held");
-                let margin_ms = if door.mark == Mark::None { 0 } else { MARGIN_MS };
-                door.ends_ms = ends_ms.map(|at_ms| at_ms + margin_ms);
+                let lock_key = state.lock_key.as_mut().expect("the lock is held");
+                let margin_ms = if lock_key.mark == Mark::None { 0 } else { MARGIN_MS };
+                lock_key.ends_ms = ends_ms.map(|at_ms| at_ms + margin_ms);
             }
             Self::Redisson(state) => {
                 state.hold.as_mut().expect("the lock is held").expires_ms = ends_ms;
@@ -94,7 +94,7 @@ impl State {
     /// The expiry of the key that records that there are tombstones, if it is a separate key.
     pub(crate) fn mark_ends_ms(&self) -> Option<u64> {
         let Self::Queue(state) = self else { return None };
-        state.door.as_ref()?.ends_ms
+        state.lock_key.as_ref()?.ends_ms
     }
 
     /// Until when the waiting member is assumed alive.
@@ -149,8 +149,8 @@ impl State {
 
 fn pass_of_queue(state: &mut QueueState, ms: u64) {
     let ends = [&mut state.queue_ends_ms, &mut state.holds_end_ms];
-    let door = state.door.as_mut().map(|door| &mut door.ends_ms);
-    for at_ms in ends.into_iter().chain(door).flatten() {
+    let lock_key = state.lock_key.as_mut().map(|lock_key| &mut lock_key.ends_ms);
+    for at_ms in ends.into_iter().chain(lock_key).flatten() {
         *at_ms -= ms;
     }
     earlier(&mut state.holds, ms);

@@ -1,7 +1,7 @@
 //! Keys of other programs at a lock's key names: whatever they are, each command that would use
 //! such a key returns a typed error with its type, and no key of the server changes.
 
-use lock_tests::{COUNTER, door_key, holds_key, passed_key, protocol, queue_key};
+use lock_tests::{COUNTER, holds_key, lock_key, passed_key, protocol, queue_key};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
@@ -304,7 +304,7 @@ async fn an_acquire_at_a_name_that_another_program_uses_says_so(mut bench: Bench
     let demands = if a.peers { &demands[..1] } else { &demands };
     let keys = match a.peers {
         true => protocol::redisson::keys(LOCK)[..4].to_vec(),
-        false => vec![door_key(LOCK), COUNTER.to_owned()],
+        false => vec![lock_key(LOCK), COUNTER.to_owned()],
     };
     for key in keys.iter().filter(|key| !key.contains("_timeout:")) {
         for demand in demands {
@@ -334,7 +334,7 @@ async fn with_the_clock_set_back_a_strange_key_leaves_the_token_as_it_was(mut be
 async fn a_lock_beside_strange_parts_is_given_back_or_handed_over_or_ends_with_its_lease(
     mut bench: Bench,
 ) {
-    for key in [holds_key(LOCK), format!("{}:reduced", door_key(LOCK))] {
+    for key in [holds_key(LOCK), format!("{}:reduced", lock_key(LOCK))] {
         bench.restart().await;
         let (a, b) = (bench.node().await, bench.node().await);
         // From here on the counter is above the server's time.

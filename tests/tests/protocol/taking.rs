@@ -201,8 +201,8 @@ pub(crate) async fn plant_lapsed(bench: &mut Bench, members: &[Member], ago_ms: 
             for member in &members {
                 state.holds.set(member, now_ms - ago_ms);
             }
-            let door = state.door.as_mut().expect("it is held");
-            if let proto::queue::Held::Parts { used: in_use, .. } = &mut door.held {
+            let lock_key = state.lock_key.as_mut().expect("it is held");
+            if let proto::queue::Held::Parts { used: in_use, .. } = &mut lock_key.held {
                 *in_use = used + weight;
             }
         })

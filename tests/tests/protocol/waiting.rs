@@ -17,11 +17,11 @@ facts! {
     queue: [
         a_member_of_a_silent_node_that_asks_again_keeps_its_place,
         a_touch_of_a_waiter_of_a_silent_node_keeps_it,
-        a_member_comes_back_to_a_lock_that_is_held_without_waiters_and_marks_its_door,
+        a_member_comes_back_to_a_lock_that_is_held_without_waiters_and_marks_its_lock_key,
         members_aside_count_neither_for_the_limit_nor_for_positions,
         a_late_acquire_of_one_that_was_passed_over_does_not_cost_its_place,
         an_attempt_that_was_given_up_is_refused_for_a_minute_also_where_the_clock_is_set_back,
-        a_tombstone_that_outlives_its_door_counts_no_more_and_no_waiter_is_lost,
+        a_tombstone_that_outlives_its_lock_key_counts_no_more_and_no_waiter_is_lost,
     ],
     redisson: [
         passing_over_never_lengthens_a_deadline,
@@ -107,7 +107,7 @@ async fn passed_over(bench: &mut Bench, a: &Node, b: &Node, others: usize) -> Ve
     passed
 }
 
-async fn a_member_comes_back_to_a_lock_that_is_held_without_waiters_and_marks_its_door(
+async fn a_member_comes_back_to_a_lock_that_is_held_without_waiters_and_marks_its_lock_key(
     mut bench: Bench,
 ) {
     let (a, b) = (bench.node().await, bench.node().await);
@@ -153,8 +153,8 @@ fn set_back(state: &mut QueueState, ms: u64) {
     state.gone = gone;
     state.queue_ends_ms = state.queue_ends_ms.map(|at_ms| at_ms + ms);
     state.patience.values_mut().for_each(|at_ms| *at_ms += ms);
-    let door = state.door.as_mut().expect("it is held");
-    door.ends_ms = door.ends_ms.map(|at_ms| at_ms + ms);
+    let lock_key = state.lock_key.as_mut().expect("it is held");
+    lock_key.ends_ms = lock_key.ends_ms.map(|at_ms| at_ms + ms);
 }
 
 /// A lock with a short lease and a waiter, after another attempt gave up. Then the clock is set
@@ -182,7 +182,9 @@ async fn an_attempt_that_was_given_up_is_refused_for_a_minute_also_where_the_clo
     assert_eq!(a.wait(&zombie).await.outcome, Acquired::Refused);
 }
 
-async fn a_tombstone_that_outlives_its_door_counts_no_more_and_no_waiter_is_lost(mut bench: Bench) {
+async fn a_tombstone_that_outlives_its_lock_key_counts_no_more_and_no_waiter_is_lost(
+    mut bench: Bench,
+) {
     let (a, b) = (bench.node().await, bench.node().await);
     let [waiting, zombie] = given_up_before_the_clock_was_set_back(&mut bench, &a, &b).await;
     // The clock is set forward: more than a minute has passed since it gave up.
@@ -190,7 +192,7 @@ async fn a_tombstone_that_outlives_its_door_counts_no_more_and_no_waiter_is_lost
     b.touch(&[&waiting]).await;
     assert_eq!(bench.holder().await, Some(waiting.clone()));
     let (mut state, _) = bench.state().await;
-    let mark = state.of_queue().door.as_ref().map(|door| door.mark);
+    let mark = state.of_queue().lock_key.as_ref().map(|lock_key| lock_key.mark);
     assert_eq!(mark, Some(Mark::Waited));
     assert_eq!(bench.gone().await, std::slice::from_ref(&zombie));
     assert_eq!(a.wait(&zombie).await.outcome, Acquired::Queued { position: 0 });

@@ -147,7 +147,7 @@ async fn a_release_leaves_nothing_at_any_primary() {
     drop(locks);
     for server in &three.0 {
         let mut redis = Raw::connect(&server.url()).await;
-        eventually("no door is left", SOON, async || !redis.exists("lock:{k}").await).await;
+        eventually("no lock key is left", SOON, async || !redis.exists("lock:{k}").await).await;
     }
 }
 

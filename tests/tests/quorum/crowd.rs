@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use lock_tests::{Monitor, MonitorLine, door_key, queue_key};
+use lock_tests::{Monitor, MonitorLine, lock_key, queue_key};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -21,11 +21,11 @@ fn label(member: &str) -> Option<&str> {
 
 /// The labels in the order of their first appearance on the server: queued, or granted at once.
 fn arrivals(lines: &[MonitorLine]) -> Vec<String> {
-    let (queue, door) = (queue_key(KEY), door_key(KEY));
+    let (queue, lock_key) = (queue_key(KEY), lock_key(KEY));
     let mut seen = HashSet::new();
     let is_arrival = |line: &&MonitorLine| {
         (line.is("ZADD") && line.text(1) == queue)
-            || ((line.is("PSETEX") || line.is("SET")) && line.text(1) == door)
+            || ((line.is("PSETEX") || line.is("SET")) && line.text(1) == lock_key)
     };
     let texts = lines.iter().filter(is_arrival);
     texts

@@ -4,7 +4,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use lock_tests::{Log, Raw, RedisServer, door_key, eventually};
+use lock_tests::{Log, Raw, RedisServer, eventually, lock_key};
 use lock_tower::LockLayer;
 use lockcore::{LockError, Locks, LocksBuilder};
 use redis::cmd;
@@ -73,9 +73,9 @@ async fn everything_shown(redact: bool) -> String {
     std::future::poll_fn(|context| service.poll_ready(context)).await.expect("ready");
     soon(service.call(SECRET.to_owned())).await.expect("served");
 
-    redis.ask::<()>(cmd("RPUSH").arg(door_key(SECRET)).arg("a list")).await;
+    redis.ask::<()>(cmd("RPUSH").arg(lock_key(SECRET)).arg("a list")).await;
     failed(soon(near.lock(SECRET)).await.expect_err("another type"));
-    redis.ask::<()>(cmd("DEL").arg(door_key(SECRET))).await;
+    redis.ask::<()>(cmd("DEL").arg(lock_key(SECRET))).await;
     let guard = soon(near.lock(SECRET)).await.expect("free");
     server.kill();
     failed(soon(near.try_lock(SECRET)).await.expect_err("the server is gone"));

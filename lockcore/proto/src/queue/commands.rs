@@ -3,7 +3,9 @@
 use std::num::NonZeroU32;
 
 use super::advance::Advanced;
-use super::{Bounds, Call, Door, Held, MARGIN_MS, Mark, Message, QueueState, ROUND_MS, SWEPT_MS};
+use super::{
+    Bounds, Call, Held, LockKeyValue, MARGIN_MS, Mark, Message, QueueState, ROUND_MS, SWEPT_MS,
+};
 use crate::demand::{ALL, Demand};
 use crate::member::{Member, NodeId};
 use crate::{
@@ -47,7 +49,7 @@ impl QueueState {
         let mut asking = Asking::new(mode, queue_limit, members.len());
         // The hot case reads only the lock key. Without it there is nothing else, unless another
         // program has deleted it.
-        let is_free = self.door.is_none();
+        let is_free = self.lock_key.is_none();
         let mut rest = members;
         if let [first, others @ ..] = members
             && is_free
@@ -275,10 +277,10 @@ impl QueueState {
 
     /// Releases a hold. An expired shared hold counts, if nothing was granted instead.
     pub(super) fn release(&mut self, call: &mut Call<'_>, member: &Member) -> Reply<Released> {
-        let mark = self.door.as_ref().map(|door| door.mark);
+        let mark = self.lock_key.as_ref().map(|lock_key| lock_key.mark);
         let is_whole = self.whole(call.now_ms()).is_some_and(|(holder, _)| holder == member);
         if is_whole && mark == Some(Mark::None) {
-            self.door = None;
+            self.lock_key = None;
             return self.short(call, Released::Released);
         }
         self.look(call);
@@ -311,7 +313,7 @@ impl QueueState {
             let outcome = vec![self.renew_lock(call, member)];
             return self.short(call, outcome);
         }
-        call.keeps_mark = self.door.is_some();
+        call.keeps_mark = self.lock_key.is_some();
         self.look(call);
         let outcome = members.iter().map(|member| self.renew_one(call, member)).collect();
         self.reply(call, outcome)
@@ -324,7 +326,7 @@ impl QueueState {
             self.tell_whole(call, member.lease_ms());
             return self.short(call, outcome);
         }
-        call.keeps_mark = self.door.is_some();
+        call.keeps_mark = self.lock_key.is_some();
         self.look(call);
         let outcome = self.renew_one(call, member);
         if outcome == Renewed::Held {
@@ -351,7 +353,8 @@ impl QueueState {
     fn renew_lock(&mut self, call: &Call<'_>, member: &Member) -> Renewed {
         let now_ms = call.now_ms();
         let is_held = self.held_until(member, now_ms).is_some();
-        let Some(Door { held: Held::Parts { .. }, ends_ms, .. }) = &mut self.door else {
+        let Some(LockKeyValue { held: Held::Parts { .. }, ends_ms, .. }) = &mut self.lock_key
+        else {
             return self.renew_whole(call, member);
         };
         if !is_held {
@@ -371,9 +374,9 @@ impl QueueState {
         if self.whole(now_ms).is_none_or(|(holder, _)| holder != member) {
             return Renewed::NotHeld;
         }
-        if let Some(door) = &mut self.door {
-            let margin_ms = if door.mark == Mark::None { 0 } else { MARGIN_MS };
-            door.ends_ms = Some(now_ms + member.lease_ms() + margin_ms);
+        if let Some(lock_key) = &mut self.lock_key {
+            let margin_ms = if lock_key.mark == Mark::None { 0 } else { MARGIN_MS };
+            lock_key.ends_ms = Some(now_ms + member.lease_ms() + margin_ms);
         }
         Renewed::Held
     }

@@ -93,16 +93,16 @@ impl Bench {
         let answer = self.state.step(&mut call, command);
         self.counter = call.counter;
         self.said.extend(call.messages);
-        self.check_door();
+        self.check_lock_key();
         answer
     }
 
     /// Checks L1 and L2 of the page, after every command.
-    fn check_door(&self) {
-        let door = self.state.door.as_ref();
+    fn check_lock_key(&self) {
+        let lock_key = self.state.lock_key.as_ref();
         let is_waited_for = !self.state.queue.is_empty();
-        assert!(door.is_some() || !is_waited_for && self.state.holds.is_empty(), "L1");
-        let mark = door.map_or(Mark::None, |door| door.mark);
+        assert!(lock_key.is_some() || !is_waited_for && self.state.holds.is_empty(), "L1");
+        let mark = lock_key.map_or(Mark::None, |lock_key| lock_key.mark);
         assert!(!is_waited_for || mark != Mark::None, "L2");
         assert!(self.state.gone.is_empty() || mark == Mark::Gone, "L2");
     }

@@ -21,7 +21,7 @@ impl<'a> Key<'a> {
     }
 
     /// Creates the lock key; the names of all other keys derive from it.
-    pub fn door(lock: &'a LockName) -> Self {
+    pub fn lock_key(lock: &'a LockName) -> Self {
         Self { prefix: "lock", lock }
     }
 
@@ -40,7 +40,7 @@ impl fmt::Display for Key<'_> {
 }
 
 /// Returns a pattern for the lock keys in a namespace, or for all; other keys may match, too.
-pub fn doors_pattern(namespace: Option<&str>) -> String {
+pub fn lock_keys_pattern(namespace: Option<&str>) -> String {
     let mut pattern = String::from("lock:{");
     if let Some(namespace) = namespace {
         for character in namespace.chars() {

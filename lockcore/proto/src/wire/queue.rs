@@ -59,7 +59,7 @@ pub fn script(command: &Command, topology: Topology) -> &'static Script {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FreeAcquire<'a> {
     /// The key to set, if absent.
-    pub door: &'a str,
+    pub lock_key: &'a str,
     /// The value, which expires with the lease.
     pub member: &'a Member,
     /// The counter whose next number is the token.
@@ -75,7 +75,7 @@ impl<'a> FreeAcquire<'a> {
     pub(crate) fn of(lock: &'a LockName, command: &'a Command) -> Option<Self> {
         let Command::Acquire { members, .. } = command else { return None };
         let member = members.first().filter(|_| is_whole(command))?;
-        Some(Self { door: lock.door(), member, counter: COUNTER })
+        Some(Self { lock_key: lock.lock_key(), member, counter: COUNTER })
     }
 
     /// Returns the response the script would give, after the lock key was set. If the token is not
@@ -101,7 +101,7 @@ impl<'a> FreeAcquire<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FreeRelease<'a> {
     /// The key to delete, if it has this value.
-    pub door: &'a str,
+    pub lock_key: &'a str,
     /// The value.
     pub member: &'a Member,
 }
@@ -109,7 +109,7 @@ pub struct FreeRelease<'a> {
 impl<'a> FreeRelease<'a> {
     pub(crate) fn of(lock: &'a LockName, command: &'a Command) -> Option<Self> {
         let Command::Release { member } = command else { return None };
-        is_whole(command).then(|| Self { door: lock.door(), member })
+        is_whole(command).then(|| Self { lock_key: lock.lock_key(), member })
     }
 
     /// Returns the answer the script would give, once the lock key was deleted.
@@ -131,7 +131,7 @@ pub(crate) fn command(
     // A renewal draws no number, and during a slot migration the counter may be elsewhere.
     let draws = !matches!(command, Command::Renew { .. });
     let call = to.begin(script(command, context.topology), if draws { KEYS } else { 1 });
-    call.text(lock.door());
+    call.text(lock.lock_key());
     if draws {
         add_counter(call, lock, context);
     }
@@ -173,14 +173,14 @@ pub(crate) fn keys_to_try(lock: &LockName, topology: Topology) -> Vec<String> {
         Topology::Cluster => Counter::Slot(lock.slot()),
         Topology::Single | Topology::Quorum => Counter::Server,
     };
-    vec![lock.door().to_owned(), counter.to_string()]
+    vec![lock.lock_key().to_owned(), counter.to_string()]
 }
 
 /// Writes a single call for renewals of several locks.
 pub(crate) fn renewals(commands: &[(&LockName, &Command)], topology: Topology, to: &mut dyn Begin) {
     let call = to.begin(&scripts::of_queue(topology).extend, commands.len());
     for (lock, _) in commands {
-        call.text(lock.door());
+        call.text(lock.lock_key());
     }
     for member in commands.iter().flat_map(|(_, command)| command.renews()) {
         call.text(member.as_str()).number(member.lease_ms());

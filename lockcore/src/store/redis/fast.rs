@@ -26,17 +26,17 @@ use super::run::Judged;
 
 /// The command that deletes the lock key if it stores only the member.
 pub(super) fn release(free: &FreeRelease<'_>, compare: Compare) -> Packed {
-    let (door, member) = (free.door.as_bytes(), free.member.as_str().as_bytes());
-    let mut packed = Packed::whole(1, 64 + door.len() + member.len());
+    let (lock_key, member) = (free.lock_key.as_bytes(), free.member.as_str().as_bytes());
+    let mut packed = Packed::whole(1, 64 + lock_key.len() + member.len());
     match compare {
         Compare::Delifeq => {
             packed.append(b"*3\r\n$7\r\nDELIFEQ\r\n");
-            packed.word(door);
+            packed.word(lock_key);
         }
         // Without IFEQ it would delete any lock key.
         Compare::Delex => {
             packed.append(b"*4\r\n$5\r\nDELEX\r\n");
-            packed.word(door);
+            packed.word(lock_key);
             packed.append(b"$4\r\nIFEQ\r\n");
         }
     }
@@ -46,18 +46,18 @@ pub(super) fn release(free: &FreeRelease<'_>, compare: Compare) -> Packed {
 
 /// The transaction's commands.
 pub(super) fn acquire(free: &FreeAcquire<'_>) -> Packed {
-    let (door, member) = (free.door.as_bytes(), free.member.as_str().as_bytes());
+    let (lock_key, member) = (free.lock_key.as_bytes(), free.member.as_str().as_bytes());
     let mut lease = itoa::Buffer::new();
-    let mut packed = Packed::whole(5, 192 + 2 * door.len() + member.len());
+    let mut packed = Packed::whole(5, 192 + 2 * lock_key.len() + member.len());
     packed.append(b"*1\r\n$5\r\nMULTI\r\n*6\r\n$3\r\nSET\r\n");
-    packed.word(door);
+    packed.word(lock_key);
     packed.word(member);
     packed.append(b"$2\r\nNX\r\n$2\r\nPX\r\n");
     packed.word(lease.format(free.member.lease_ms()).as_bytes());
     packed.append(b"*2\r\n$4\r\nINCR\r\n");
     packed.word(free.counter.as_bytes());
     packed.append(b"*2\r\n$3\r\nGET\r\n");
-    packed.word(door);
+    packed.word(lock_key);
     packed.append(b"*1\r\n$4\r\nEXEC\r\n");
     packed
 }
@@ -118,7 +118,7 @@ mod tests {
     const FLOOR: u64 = 100;
 
     fn free() -> FreeAcquire<'static> {
-        FreeAcquire { door: "lock:{a}", member: &MEMBER, counter: "lock:tokens" }
+        FreeAcquire { lock_key: "lock:{a}", member: &MEMBER, counter: "lock:tokens" }
     }
 
     fn read(set: Value, token: Value, holder: &str) -> Result<Answer, Judged> {
@@ -191,17 +191,17 @@ mod tests {
         let packed = acquire(&free());
         packed.write(&mut written);
         let mut pipe = redis::pipe();
-        let FreeAcquire { door, counter, .. } = free();
-        pipe.atomic().cmd("SET").arg(door).arg(MEMBER.as_str()).arg("NX").arg("PX").arg(30_000);
-        pipe.cmd("INCR").arg(counter).cmd("GET").arg(door);
+        let FreeAcquire { lock_key, counter, .. } = free();
+        pipe.atomic().cmd("SET").arg(lock_key).arg(MEMBER.as_str()).arg("NX").arg("PX").arg(30_000);
+        pipe.cmd("INCR").arg(counter).cmd("GET").arg(lock_key);
         assert_eq!(written, pipe.get_packed_pipeline());
         assert_eq!(packed.answers, 5);
 
         let member = MEMBER.as_str();
-        let delifeq = redis::cmd("DELIFEQ").arg(door).arg(member).get_packed_command();
-        let delex = redis::cmd("DELEX").arg(door).arg("IFEQ").arg(member).get_packed_command();
+        let delifeq = redis::cmd("DELIFEQ").arg(lock_key).arg(member).get_packed_command();
+        let delex = redis::cmd("DELEX").arg(lock_key).arg("IFEQ").arg(member).get_packed_command();
         for (compare, deletion) in [(Compare::Delifeq, delifeq), (Compare::Delex, delex)] {
-            let packed = release(&FreeRelease { door, member: &MEMBER }, compare);
+            let packed = release(&FreeRelease { lock_key, member: &MEMBER }, compare);
             written.clear();
             packed.write(&mut written);
             assert_eq!(written, deletion);

@@ -9,7 +9,7 @@ use std::fmt;
 
 use client::CommandLink;
 use futures_util::FutureExt as _;
-use proto::wire::keys::doors_pattern;
+use proto::wire::keys::lock_keys_pattern;
 use proto::{LockErrorKind, LockName, StoreError};
 use redis::Value;
 
@@ -30,7 +30,7 @@ pub(super) struct RedisSearch {
 
 impl RedisSearch {
     pub(super) fn new(link: &CommandLink, namespace: Option<&str>) -> Self {
-        Self { link: link.clone(), server: link.servers(), pattern: doors_pattern(namespace) }
+        Self { link: link.clone(), server: link.servers(), pattern: lock_keys_pattern(namespace) }
     }
 }
 
@@ -59,7 +59,7 @@ impl Search for RedisSearch {
 /// The names of the locks whose keys were found, and the next cursor.
 fn read(answer: &Value) -> Option<(Vec<LockName>, u64)> {
     let (cursor, keys): (u64, Vec<Vec<u8>>) = redis::from_redis_value_ref(answer).ok()?;
-    let name = |key: &Vec<u8>| LockName::of_door(std::str::from_utf8(key).ok()?);
+    let name = |key: &Vec<u8>| LockName::of_lock_key(std::str::from_utf8(key).ok()?);
     Some((keys.iter().filter_map(name).collect(), cursor))
 }
 

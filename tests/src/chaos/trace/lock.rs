@@ -176,24 +176,24 @@ impl Lock {
         let number = |index: usize| arg(index).parse::<i64>().unwrap_or(i64::MAX / 1_000_000);
         let members = || line.args.iter().map(String::as_str);
         match (line.key, line.command.as_str()) {
-            (Key::Door, "PSETEX") => self.alone(step, line, arg(1), number(0), found),
-            (Key::Door, "SET") => self.shared(step, line, found),
-            (Key::Door, "PEXPIRE") => self.lasts(step, line, number(0), found),
-            (Key::Door, "PEXPIREAT") => {
+            (Key::Lock, "PSETEX") => self.alone(step, line, arg(1), number(0), found),
+            (Key::Lock, "SET") => self.shared(step, line, found),
+            (Key::Lock, "PEXPIRE") => self.lasts(step, line, number(0), found),
+            (Key::Lock, "PEXPIREAT") => {
                 if let Some(parts) = &mut self.parts {
                     parts.ends = number(0) * 1_000;
                 }
             }
             // Deletes a lock key that contains only the member.
-            (Key::Door, "DELIFEQ")
+            (Key::Lock, "DELIFEQ")
                 if self.is_marked || self.parts.is_some() || self.holder() != Some(arg(0)) => {}
-            (Key::Door, "DEL" | "DELIFEQ") => {
+            (Key::Lock, "DEL" | "DELIFEQ") => {
                 self.parts = None;
                 for member in self.members() {
                     self.ended(step, line, &member);
                 }
             }
-            (Key::Door | Key::Holds | Key::Queue, "PERSIST") => {
+            (Key::Lock | Key::Holds | Key::Queue, "PERSIST") => {
                 found.push(Violation::new(Law::T2, "a key was made to last for ever"));
             }
             (Key::Queue, "ZADD") => {
@@ -431,7 +431,7 @@ impl Lock {
         let numbers = text.strip_prefix('*').and_then(|text| text.split_once(':'));
         let read = |(used, token): (&str, &str)| Some((used.parse().ok()?, token.parse().ok()?));
         let Some((used, token)) = numbers.and_then(read) else {
-            found.push(Violation::new(What::Broken, format!("the door is {text}")));
+            found.push(Violation::new(What::Broken, format!("the lock key is {text}")));
             return;
         };
         let last = self.parts.map(|parts| parts.ends);
@@ -441,7 +441,7 @@ impl Lock {
             _ => None,
         };
         if ends.is_none() {
-            found.push(Violation::new(Law::T2, format!("the door {text} has no end")));
+            found.push(Violation::new(Law::T2, format!("the lock key {text} has no end")));
         }
         self.parts = Some(Parts { used, token, ends: ends.unwrap_or(i64::MAX) });
         let whole = self.holds.iter().find(|hold| hold.is_whole());
@@ -543,7 +543,7 @@ impl Lock {
         }
         let shared = self.parts.map(|parts| parts.token).filter(|_| weigh(&self.holds) > 0);
         if let Some(shared) = shared.filter(|shared| *shared != self.token) {
-            let detail = format!("the door says {shared}, and it is {}", self.token);
+            let detail = format!("the lock key says {shared}, and it is {}", self.token);
             found.push(Violation::new(Law::S3, detail));
         }
     }

@@ -3,7 +3,7 @@
 use laws::Law;
 
 use super::*;
-use crate::{door_key, gone_key, holds_key, queue_key};
+use crate::{gone_key, holds_key, lock_key, queue_key};
 
 const ANN: &str = "~2AAAAAAAAAAAAAAAAAAAAAA:1:1000:w:c1-1";
 const BEN: &str = "~2AAAAAAAAAAAAAAAAAAAAAA:2:1000:w:c1-2";
@@ -41,7 +41,7 @@ impl Scene {
     fn run(self, script: &str, args: &str, commands: &str) -> Self {
         let script =
             scripts::of_queue(Topology::Single).get(script).expect("a script of the protocol");
-        let call = format!("EVALSHA {} 1 DOOR {args}", script.digest);
+        let call = format!("EVALSHA {} 1 LOCK {args}", script.digest);
         self.feed((&Source::Client("c".to_owned()), &call), (&Source::Lua, commands))
     }
 
@@ -53,7 +53,7 @@ impl Scene {
 
     /// Tries to acquire the lock for `member`, if it is free.
     fn tries(self, member: &str) -> Self {
-        self.transaction(&format!("SET DOOR {member} NX PX 1000; INCR lock:tokens; GET DOOR"))
+        self.transaction(&format!("SET LOCK {member} NX PX 1000; INCR lock:tokens; GET LOCK"))
     }
 
     /// Runs a command, and then commands of another source, separated by `;`.
@@ -64,10 +64,10 @@ impl Scene {
         let passed = |node: &str| crate::passed_key(name, &node.repeat(22));
         let mut line = |source: &Source, text: &str| {
             let text = text
-                .replace("DOOR", &door_key(name))
+                .replace("LOCK", &lock_key(name))
                 .replace("QUEUE", &queue_key(name))
                 .replace("HELD", &holds_key(name))
-                .replace("WEIGHTS", &format!("{}:reduced", door_key(name)))
+                .replace("WEIGHTS", &format!("{}:reduced", lock_key(name)))
                 .replace("GONE", &gone_key(name))
                 .replace("PATIENCE-A", &patience("A"))
                 .replace("PATIENCE-B", &patience("B"))
@@ -104,7 +104,7 @@ impl Scene {
 
     /// Grants the free lock to `member`.
     fn takes(self, member: &str) -> Self {
-        self.run("lock", member, &format!("INCR lock:tokens; PSETEX DOOR 1000 {member}"))
+        self.run("lock", member, &format!("INCR lock:tokens; PSETEX LOCK 1000 {member}"))
     }
 
     fn queues(mut self, member: &str) -> Self {
@@ -122,7 +122,7 @@ impl Scene {
 
     /// Releases the whole hold of `member` to `next`, at the head, which gets a claim.
     fn gives(self, member: &str, next: &str) -> Self {
-        let commands = format!("INCR lock:tokens; ZREM QUEUE {next}; PSETEX DOOR 60333 +{next}");
+        let commands = format!("INCR lock:tokens; ZREM QUEUE {next}; PSETEX LOCK 60333 +{next}");
         self.run("unlock", member, &commands)
     }
 
@@ -132,7 +132,7 @@ impl Scene {
         let drawn = if self.trace.counter < token(number) { "INCR lock:tokens;" } else { "" };
         let token = token(number);
         let commands =
-            format!("{drawn} ZADD HELD NX LEASE {member}; SET DOOR *{used}:{token} PXAT LATER");
+            format!("{drawn} ZADD HELD NX LEASE {member}; SET LOCK *{used}:{token} PXAT LATER");
         self.run("acquire", member, &commands)
     }
 
@@ -144,8 +144,8 @@ impl Scene {
             .iter()
             .map(|other| format!("ZADD HELD LEASE {other}; ZREM QUEUE {other};"))
             .collect();
-        let door = format!("SET DOOR *{used}:{} PXAT LATER", token(number));
-        self.run("release", member, &format!("{drawn} {granted} ZREM HELD {member}; {door}"))
+        let lock_key = format!("SET LOCK *{used}:{} PXAT LATER", token(number));
+        self.run("release", member, &format!("{drawn} {granted} ZREM HELD {member}; {lock_key}"))
     }
 
     /// Checks who was granted the lock, with which tokens.
@@ -185,20 +185,20 @@ fn a_queue_served_in_order_is_accepted_and_its_grants_are_known() {
 
 #[test]
 fn a_renewal_moves_the_end_of_the_hold_it_is_of() {
-    let trace = calm().takes(ANN).run("extend", ANN, "PEXPIRE DOOR 1000").finds(&[]);
+    let trace = calm().takes(ANN).run("extend", ANN, "PEXPIRE LOCK 1000").finds(&[]);
     assert_eq!(trace.grants[0].ends, START as i64 + 30_000 + 1_000_000 + 2_000);
     // With a flag the lock key outlives the lease.
-    let marked = || calm().takes(ANN).run("lock", BEN, &format!("PSETEX DOOR 60980 +{ANN}"));
-    let trace = marked().run("extend", ANN, "PEXPIRE DOOR 61000").finds(&[]);
+    let marked = || calm().takes(ANN).run("lock", BEN, &format!("PSETEX LOCK 60980 +{ANN}"));
+    let trace = marked().run("extend", ANN, "PEXPIRE LOCK 61000").finds(&[]);
     assert_eq!(trace.grants[0].ends, START as i64 + 40_000 + 1_000_000 + 2_000);
-    marked().run("extend", ANN, "PEXPIRE DOOR 61001").finds(&[What::Law(Law::T2)]);
-    marked().wait(1_000).run("extend", ANN, "PEXPIRE DOOR 61000").finds(&[What::Law(Law::T2)]);
+    marked().run("extend", ANN, "PEXPIRE LOCK 61001").finds(&[What::Law(Law::T2)]);
+    marked().wait(1_000).run("extend", ANN, "PEXPIRE LOCK 61000").finds(&[What::Law(Law::T2)]);
 }
 
 #[test]
 fn a_mark_that_gives_the_holder_more_time_is_found() {
     let scene = calm().takes(ANN).wait(500);
-    scene.run("lock", BEN, &format!("PSETEX DOOR 61000 +{ANN}")).finds(&[What::Law(Law::T2)]);
+    scene.run("lock", BEN, &format!("PSETEX LOCK 61000 +{ANN}")).finds(&[What::Law(Law::T2)]);
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn a_grant_within_another_s_lease_is_found_and_one_after_it_is_not() {
 #[test]
 fn an_overtaken_waiter_is_found() {
     let scene = calm().takes(ANN).queues(BEN);
-    let scene = scene.run("unlock", ANN, "DEL DOOR").takes(CAT);
+    let scene = scene.run("unlock", ANN, "DEL LOCK").takes(CAT);
     scene.finds(&[What::Law(Law::F5), What::Law(Law::F1)]);
 }
 
@@ -224,7 +224,7 @@ fn passing_over_is_allowed_only_where_connections_may_be_gone() {
             ANN,
             &format!(
                 "SET lock:tokens {}; ZREM QUEUE {CAT} {BEN}; ZADD PASSED-B LT {place} {CAT};
-                 PEXPIRE PASSED-B 15000; PSETEX DOOR 60333 +{BEN}",
+                 PEXPIRE PASSED-B 15000; PSETEX LOCK 60333 +{BEN}",
                 token(4)
             ),
         )
@@ -267,7 +267,7 @@ fn an_attempt_that_is_queued_anew_is_found() {
 #[test]
 fn a_token_that_does_not_rise_is_found() {
     let scene = || calm().takes(ANN).queues(BEN);
-    let give = |count: &str| format!("{count}; ZREM QUEUE {BEN}; PSETEX DOOR 60333 +{BEN}");
+    let give = |count: &str| format!("{count}; ZREM QUEUE {BEN}; PSETEX LOCK 60333 +{BEN}");
     scene().run("unlock", ANN, &give("GET lock:tokens")).finds(&[What::Law(Law::S3)]);
     let lower = format!("SET lock:tokens {}", token(0));
     scene().run("unlock", ANN, &give(&lower)).finds(&[What::Law(Law::S3)]);
@@ -279,12 +279,12 @@ fn the_places_of_members_that_came_together_are_no_tokens() {
     let (first, second) = (token(2), token(3));
     let both = format!("INCRBY lock:tokens 2; ZADD QUEUE {first} {BEN} {second} {CAT}");
     let scene = || calm().takes(ANN).run("acquire_all", BEN, &both);
-    let give = |number| format!("{number} lock:tokens; ZREM QUEUE {BEN}; PSETEX DOOR 60333 +{BEN}");
+    let give = |number| format!("{number} lock:tokens; ZREM QUEUE {BEN}; PSETEX LOCK 60333 +{BEN}");
     scene().run("unlock", ANN, &give("INCR")).finds(&[]);
     scene().run("unlock", ANN, &give("GET")).finds(&[What::Law(Law::S3)]);
     // Values drawn in vain are returned.
     let back = "INCRBY lock:tokens 2; DECRBY lock:tokens 2";
-    let drawn = calm().takes(ANN).run("acquire_all", BEN, back).run("unlock", ANN, "DEL DOOR");
+    let drawn = calm().takes(ANN).run("acquire_all", BEN, back).run("unlock", ANN, "DEL LOCK");
     assert_eq!(drawn.finds(&[]).counter, token(1));
 }
 
@@ -293,7 +293,7 @@ fn a_message_that_tells_another_token_is_found() {
     let give = |number| {
         let token = token(number);
         format!(
-            "INCR lock:tokens; ZREM QUEUE {CAT}; PSETEX DOOR 60333 +{CAT};
+            "INCR lock:tokens; ZREM QUEUE {CAT}; PSETEX LOCK 60333 +{CAT};
              PUBLISH lockcore:grants:B p_{token}_1_333"
         )
     };
@@ -304,10 +304,10 @@ fn a_message_that_tells_another_token_is_found() {
 
 #[test]
 fn the_tokens_of_a_lock_that_is_asked_for_again_are_known() {
-    let confirmed = format!("SET lock:tokens {}; PSETEX DOOR 1000 {ANN}", token(3));
+    let confirmed = format!("SET lock:tokens {}; PSETEX LOCK 1000 {ANN}", token(3));
     let trace = calm()
         .takes(ANN)
-        .run("acquire", ANN, &format!("GET DOOR; SET lock:tokens {}", token(2)))
+        .run("acquire", ANN, &format!("GET LOCK; SET lock:tokens {}", token(2)))
         .run("confirm", ANN, &confirmed)
         .finds(&[]);
     assert_eq!(trace.grants.len(), 1);
@@ -316,22 +316,22 @@ fn the_tokens_of_a_lock_that_is_asked_for_again_are_known() {
 
 #[test]
 fn a_hold_ended_by_somebody_else_is_found() {
-    calm().takes(ANN).run("unlock", BEN, "DEL DOOR").finds(&[What::Law(Law::S4)]);
-    calm().takes(ANN).run("unlock", ANN, "DEL DOOR").finds(&[]);
+    calm().takes(ANN).run("unlock", BEN, "DEL LOCK").finds(&[What::Law(Law::S4)]);
+    calm().takes(ANN).run("unlock", ANN, "DEL LOCK").finds(&[]);
 }
 
 #[test]
 fn a_hold_without_an_end_or_with_too_late_a_one_is_found() {
-    let take = |ms| format!("INCR lock:tokens; PSETEX DOOR {ms} {ANN}");
+    let take = |ms| format!("INCR lock:tokens; PSETEX LOCK {ms} {ANN}");
     calm().run("lock", ANN, &take(1_001)).finds(&[What::Law(Law::T2)]);
-    calm().takes(ANN).run("extend", ANN, "PERSIST DOOR").finds(&[What::Law(Law::T2)]);
-    let door = format!("INCR lock:tokens; ZADD HELD LEASE {REN}; SET DOOR *1:{}", token(1));
-    calm().run("acquire", REN, &door).finds(&[What::Law(Law::T2)]);
+    calm().takes(ANN).run("extend", ANN, "PERSIST LOCK").finds(&[What::Law(Law::T2)]);
+    let lock_key = format!("INCR lock:tokens; ZADD HELD LEASE {REN}; SET LOCK *1:{}", token(1));
+    calm().run("acquire", REN, &lock_key).finds(&[What::Law(Law::T2)]);
 }
 
 #[test]
 fn a_member_that_comes_back_after_its_hold_or_its_tombstone_is_found() {
-    let ended = || calm().takes(ANN).run("unlock", ANN, "DEL DOOR");
+    let ended = || calm().takes(ANN).run("unlock", ANN, "DEL LOCK");
     ended().takes(ANN).finds(&[What::Law(Law::S5)]);
     ended().queues(ANN).finds(&[What::Law(Law::S5), What::Law(Law::F5)]);
     // The lease ended before the member was notified: it may repeat the request.
@@ -350,7 +350,7 @@ fn reads_locks_and_permits_that_go_together_are_accepted_and_known() {
             "release",
             RON,
             &format!(
-                "INCR lock:tokens; ZREM HELD {RON}; ZREM QUEUE {CAT}; PSETEX DOOR 60333 +{CAT}"
+                "INCR lock:tokens; ZREM HELD {RON}; ZREM QUEUE {CAT}; PSETEX LOCK 60333 +{CAT}"
             ),
         )
         .hands(CAT, &[TWO], 2, 5)
@@ -374,7 +374,7 @@ fn more_than_fits_beside_what_is_held_is_found() {
 #[test]
 fn a_lapsed_hold_makes_room_and_another_s_live_one_does_not() {
     let take = format!(
-        "INCR lock:tokens; ZADD HELD LEASE {RON}; ZREM HELD {REN}; SET DOOR *1:{} PXAT LATER",
+        "INCR lock:tokens; ZADD HELD LEASE {RON}; ZREM HELD {REN}; SET LOCK *1:{} PXAT LATER",
         token(2)
     );
     let trace = calm().joins(REN, 1, 1).wait(1_000).run("acquire", RON, &take).finds(&[]);
@@ -395,7 +395,7 @@ fn a_waiter_that_fits_and_is_left_is_found_unless_it_is_passed_over() {
     scene(false).hands(CAT, &[REN], 1, 4).finds(&[What::Law(Law::F5)]);
     let passing = format!(
         "INCR lock:tokens; ZADD HELD LEASE {RON}; ZREM QUEUE {REN} {RON};
-         ZADD PASSED-A {} {REN}; SET DOOR *1:{} PXAT LATER",
+         ZADD PASSED-A {} {REN}; SET LOCK *1:{} PXAT LATER",
         token(2),
         token(4)
     );
@@ -416,7 +416,7 @@ fn a_sum_that_is_not_that_of_the_holds_is_found() {
 fn tokens_are_the_same_for_those_who_share_and_new_once_nobody_holds() {
     calm().joins(REN, 1, 1).joins(RON, 2, 2).finds(&[What::Law(Law::S3)]);
     let free = || {
-        let gone = format!("ZREM HELD {REN}; DEL DOOR");
+        let gone = format!("ZREM HELD {REN}; DEL LOCK");
         calm().joins(REN, 1, 1).run("release", REN, &gone)
     };
     free().joins(RON, 1, 1).finds(&[What::Law(Law::S3)]);
@@ -429,7 +429,7 @@ fn a_lock_that_is_reduced_has_a_new_token_and_a_weight_that_does_not_rise() {
         let count = if number > 2 { "INCR lock:tokens;" } else { "" };
         format!(
             "{count} ZADD HELD LEASE {CAT}; ZADD WEIGHTS 1 {CAT}; ZADD HELD LEASE {REN};
-             ZREM QUEUE {REN}; SET DOOR *2:{} PXAT LATER",
+             ZREM QUEUE {REN}; SET LOCK *2:{} PXAT LATER",
             token(number)
         )
     };
@@ -438,11 +438,11 @@ fn a_lock_that_is_reduced_has_a_new_token_and_a_weight_that_does_not_rise() {
     assert_eq!(trace.grants[0].reduced, Some(token(3)));
     scene().run("reduce", CAT, &reduce(1)).finds(&[What::Law(Law::S3)]);
     let alone = format!(
-        "INCR lock:tokens; ZADD HELD LEASE {CAT}; ZADD WEIGHTS 1 {CAT}; SET DOOR *1:{} PXAT LATER",
+        "INCR lock:tokens; ZADD HELD LEASE {CAT}; ZADD WEIGHTS 1 {CAT}; SET LOCK *1:{} PXAT LATER",
         token(3)
     );
     scene().run("reduce", CAT, &alone).finds(&[What::Law(Law::F5)]);
-    let raise = format!("ZADD WEIGHTS 2 {CAT}; SET DOOR *3:{} KEEPTTL", token(3));
+    let raise = format!("ZADD WEIGHTS 2 {CAT}; SET LOCK *3:{} KEEPTTL", token(3));
     let raised = scene().run("reduce", CAT, &reduce(3)).run("reduce", CAT, &raise);
     raised.finds(&[What::Law(Law::S4)]);
 }
@@ -459,14 +459,14 @@ fn a_renewal_beyond_the_lease_or_after_its_end_is_found() {
     late().run("renew", REN, &renewal).finds(&found);
     // The member may repeat the request.
     let again =
-        format!("INCR lock:tokens; ZADD HELD LEASE {REN}; SET DOOR *1:{} PXAT LATER", token(2));
+        format!("INCR lock:tokens; ZADD HELD LEASE {REN}; SET LOCK *1:{} PXAT LATER", token(2));
     late().run("acquire", REN, &again).finds(&[]);
 }
 
 #[test]
 fn one_that_shares_and_comes_back_after_its_end_is_found() {
     let ended = || {
-        let gone = format!("ZREM HELD {REN}; DEL DOOR");
+        let gone = format!("ZREM HELD {REN}; DEL LOCK");
         calm().joins(REN, 1, 1).run("release", REN, &gone)
     };
     ended().joins(REN, 1, 2).finds(&[What::Law(Law::S5)]);
@@ -476,14 +476,14 @@ fn one_that_shares_and_comes_back_after_its_end_is_found() {
 }
 
 #[test]
-fn a_transaction_takes_a_lock_without_a_door_and_else_draws_a_number_only() {
-    let scene = calm().tries(ANN).tries(BEN).run("unlock", ANN, "DEL DOOR").tries(CAT);
+fn a_transaction_takes_a_lock_without_a_lock_key_and_else_draws_a_number_only() {
+    let scene = calm().tries(ANN).tries(BEN).run("unlock", ANN, "DEL LOCK").tries(CAT);
     let trace = scene.grants(&[(1, ANN), (3, CAT)]);
     assert_eq!(trace.grants[1].ends, START as i64 + 50_000 + 1_000_000 + 2_000);
     assert_eq!((trace.named, trace.counter), (2, token(3)));
     // A flagged lock key outlives the lease, and a lock key of parts outlives the last part.
-    let marked = calm().takes(ANN).run("lock", BEN, &format!("PSETEX DOOR 60990 +{ANN}"));
-    let late = marked.wait(1_000).tries(CAT).run("acquire", BEN, "DEL DOOR");
+    let marked = calm().takes(ANN).run("lock", BEN, &format!("PSETEX LOCK 60990 +{ANN}"));
+    let late = marked.wait(1_000).tries(CAT).run("acquire", BEN, "DEL LOCK");
     late.tries(CAT).grants(&[(1, ANN), (3, CAT)]);
     calm().joins(REN, 1, 1).wait(1_000).tries(CAT).grants(&[(1, REN)]);
     calm().takes(ANN).wait(1_000).tries(CAT).grants(&[(1, ANN), (2, CAT)]);
@@ -491,21 +491,21 @@ fn a_transaction_takes_a_lock_without_a_door_and_else_draws_a_number_only() {
 
 #[test]
 fn a_transaction_is_judged_as_the_script_in_its_place() {
-    let free = |scene: Scene| scene.run("unlock", ANN, "DEL DOOR");
+    let free = |scene: Scene| scene.run("unlock", ANN, "DEL LOCK");
     let overtaken = free(calm().takes(ANN).queues(BEN)).tries(CAT);
     overtaken.finds(&[What::Law(Law::F5), What::Law(Law::F1)]);
     free(calm().tries(ANN)).tries(ANN).finds(&[What::Law(Law::S5)]);
     calm().takes(ANN).wait(1_000).tries(ANN).grants(&[(1, ANN), (2, ANN)]);
-    let set = |ms: u32| format!("SET DOOR {ANN} NX PX {ms}");
+    let set = |ms: u32| format!("SET LOCK {ANN} NX PX {ms}");
     let drawn = |set: String| calm().transaction(&format!("{set}; INCR lock:tokens"));
     drawn(set(1_000)).finds(&[]);
     drawn(set(1_001)).finds(&[What::Law(Law::T2)]);
     calm().transaction(&set(1_000)).finds(&[What::Law(Law::S3)]);
     calm().tries(ANN).wait(900).takes(BEN).finds(&[What::Law(Law::S4), What::Law(Law::S1)]);
-    calm().tries(ANN).run("unlock", BEN, "DEL DOOR").finds(&[What::Law(Law::S4)]);
+    calm().tries(ANN).run("unlock", BEN, "DEL LOCK").finds(&[What::Law(Law::S4)]);
     // The value is the server's next, even if it is not used.
     let lower = format!("SET lock:tokens {}", token(1));
-    let give = format!("{lower}; ZREM QUEUE {CAT}; PSETEX DOOR 60333 +{CAT}");
+    let give = format!("{lower}; ZREM QUEUE {CAT}; PSETEX LOCK 60333 +{CAT}");
     let scene = calm().takes(ANN).queues(CAT).tries(BEN);
     scene.run("unlock", ANN, &give).finds(&[What::Law(Law::S3)]);
 }
@@ -513,13 +513,13 @@ fn a_transaction_is_judged_as_the_script_in_its_place() {
 #[test]
 fn a_release_without_a_script_ends_the_hold_of_its_member_where_nobody_waits() {
     let client = Source::Client("c".to_owned());
-    for deletion in ["DELIFEQ DOOR", "DELEX DOOR IFEQ"] {
+    for deletion in ["DELIFEQ LOCK", "DELEX LOCK IFEQ"] {
         let deletes = |scene: Scene, member: &str| {
             scene.feed((&client, &format!("{deletion} {member}")), (&client, "PING"))
         };
         deletes(calm().tries(ANN), ANN).tries(BEN).grants(&[(1, ANN), (2, BEN)]);
         deletes(calm().tries(ANN), BEN).tries(CAT).grants(&[(1, ANN)]);
-        let marked = calm().tries(ANN).run("lock", BEN, &format!("PSETEX DOOR 60900 +{ANN}"));
+        let marked = calm().tries(ANN).run("lock", BEN, &format!("PSETEX LOCK 60900 +{ANN}"));
         deletes(marked, ANN).tries(CAT).grants(&[(1, ANN)]);
         deletes(calm().joins(REN, 1, 1), REN).joins(RON, 2, 1).finds(&[]);
     }
@@ -529,35 +529,35 @@ fn a_release_without_a_script_ends_the_hold_of_its_member_where_nobody_waits() {
 fn the_commands_of_others_are_no_part_of_a_transaction() {
     let alone = calm().transaction("INCR lock:tokens");
     assert_eq!(alone.finds(&[]).counter, token(1));
-    let both = format!("SET DOOR {ANN} NX PX 1000; INCR lock:tokens; GET DOOR; EXEC; MULTI;");
-    let again = format!("SET DOOR {BEN} NX PX 1000; INCR lock:tokens");
+    let both = format!("SET LOCK {ANN} NX PX 1000; INCR lock:tokens; GET LOCK; EXEC; MULTI;");
+    let again = format!("SET LOCK {BEN} NX PX 1000; INCR lock:tokens");
     calm().transaction(&format!("{both} {again}")).grants(&[(1, ANN)]);
     let scene = calm().takes(ANN).transaction("INCR lock:tokens");
-    scene.run("unlock", ANN, "DEL DOOR").tries(BEN).grants(&[(1, ANN), (3, BEN)]);
+    scene.run("unlock", ANN, "DEL LOCK").tries(BEN).grants(&[(1, ANN), (3, BEN)]);
 }
 
 #[test]
-fn the_next_to_write_a_door_that_may_have_ended_shows_whether_it_was_set_anew() {
+fn the_next_to_write_a_lock_key_that_may_have_ended_shows_whether_it_was_set_anew() {
     let doubt = || calm().takes(ANN).until_doubt().tries(BEN);
-    let marked = |member: &str, ms: u32| format!("PSETEX DOOR {ms} +{member}");
+    let marked = |member: &str, ms: u32| format!("PSETEX LOCK {ms} +{member}");
     let taken = &[(1, ANN), (2, BEN)];
     // The lease went on.
     doubt().run("lock", BEN, &marked(ANN, 60_001)).grants(&[(1, ANN)]);
-    doubt().run("extend", ANN, "PEXPIRE DOOR 1000").grants(&[(1, ANN)]);
-    doubt().run("unlock", ANN, "DEL DOOR").tries(CAT).grants(&[(1, ANN), (3, CAT)]);
-    doubt().run("leave", BEN, &format!("PSETEX DOOR 60001 -{ANN}")).grants(&[(1, ANN)]);
+    doubt().run("extend", ANN, "PEXPIRE LOCK 1000").grants(&[(1, ANN)]);
+    doubt().run("unlock", ANN, "DEL LOCK").tries(CAT).grants(&[(1, ANN), (3, CAT)]);
+    doubt().run("leave", BEN, &format!("PSETEX LOCK 60001 -{ANN}")).grants(&[(1, ANN)]);
     doubt().takes(CAT).grants(&[(1, ANN), (3, CAT)]);
     let other = doubt().tries(CAT).run("lock", BEN, &marked(CAT, 60_999));
     other.grants(&[(1, ANN), (3, CAT)]);
     // It had ended.
     doubt().run("lock", CAT, &marked(BEN, 60_999)).grants(taken);
-    doubt().run("extend", BEN, "PEXPIRE DOOR 1000").grants(taken);
-    doubt().run("unlock", BEN, "DEL DOOR").tries(CAT).grants(&[(1, ANN), (2, BEN), (3, CAT)]);
-    doubt().run("confirm", BEN, &format!("PSETEX DOOR 1000 {BEN}")).grants(taken);
+    doubt().run("extend", BEN, "PEXPIRE LOCK 1000").grants(taken);
+    doubt().run("unlock", BEN, "DEL LOCK").tries(CAT).grants(&[(1, ANN), (2, BEN), (3, CAT)]);
+    doubt().run("confirm", BEN, &format!("PSETEX LOCK 1000 {BEN}")).grants(taken);
     // Steps that only read, and attempts, show nothing.
-    doubt().run("lock", BEN, "GET DOOR").tries(CAT).tries(BEN).grants(taken);
-    let scene = doubt().tries(CAT).run("lock", BEN, "GET DOOR");
-    scene.run("extend", CAT, "PEXPIRE DOOR 1000").grants(&[(1, ANN), (3, CAT)]);
+    doubt().run("lock", BEN, "GET LOCK").tries(CAT).tries(BEN).grants(taken);
+    let scene = doubt().tries(CAT).run("lock", BEN, "GET LOCK");
+    scene.run("extend", CAT, "PEXPIRE LOCK 1000").grants(&[(1, ANN), (3, CAT)]);
     // Steps that come after the lease would be over show nothing either.
     doubt().wait(1_100).takes(CAT).grants(&[(1, ANN), (2, BEN), (3, CAT)]);
 }

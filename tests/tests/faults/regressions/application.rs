@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use lock_tests::{door_key, eventually};
+use lock_tests::{eventually, lock_key};
 use lockcore::{LockError, LockErrorKind, Locks};
 use redis::cmd;
 
@@ -92,7 +92,7 @@ async fn renewals_and_touches_at_another_program_s_key_cost_no_connection() {
             line.expect("it is counted").to_owned()
         };
         let before = accepted(&mut setup.redis).await;
-        let key = if peers { USER.to_owned() } else { door_key(USER) };
+        let key = if peers { USER.to_owned() } else { lock_key(USER) };
         let () = setup.redis.ask(cmd("SET").arg(&key).arg("a cache entry")).await;
         soon("the loss", guard.lost()).await;
         let error = soon("an answer", waiting).await.expect("no panic").expect_err("refused");

@@ -149,15 +149,15 @@ fn keys(lock: &LockName, peers: bool, command: Command) -> Vec<Vec<u8>> {
     arguments.into_iter().take(keys).map(String::into_bytes).collect()
 }
 
-/// The door as it is written to a server, and the names that the scripts make of it.
+/// The lock key as it is written to a server, and the names that the scripts make of it.
 fn queue_keys(lock: &LockName) -> Vec<Vec<u8>> {
     let written = keys(lock, false, Command::INSPECT);
-    let [door, counter] = &written[..] else { panic!("{written:?}") };
-    assert_eq!(*door, format!("lock:{{{}}}", lock.as_str()).into_bytes());
+    let [lock_key, counter] = &written[..] else { panic!("{written:?}") };
+    assert_eq!(*lock_key, format!("lock:{{{}}}", lock.as_str()).into_bytes());
     assert_eq!(counter, b"lock:tokens");
     let others = ["queue", "holds", "reduced", "gone", "guard", "patience:x", "passed:x"];
-    let others = others.map(|which| [&door[..], b":", which.as_bytes()].concat());
-    [door.clone()].into_iter().chain(others).collect()
+    let others = others.map(|which| [&lock_key[..], b":", which.as_bytes()].concat());
+    [lock_key.clone()].into_iter().chain(others).collect()
 }
 
 /// All keys of the lock where JVMs share its queue, with the tombstone of the member.

@@ -18,7 +18,7 @@ pub(crate) fn check(bytes: &[u8]) {
     };
     for command in commands() {
         match (&command, answer(false, &command, &value)) {
-            // The letter for a door that is another program's.
+            // The letter for a lock key that is another program's.
             (Command::Renew { members, .. }, Err(error))
                 if error.kind == LockErrorKind::WrongType =>
             {
@@ -48,8 +48,8 @@ pub(crate) fn check(bytes: &[u8]) {
     }
 }
 
-/// The door of the lock.
-const DOOR: &str = "lock:{x}";
+/// The lock key of the lock.
+const LOCK_KEY: &str = "lock:{x}";
 
 fn member(demand: &str) -> Member {
     Member::parse(&format!("~2{NODE}:7:30000:{demand}:web")).expect("a member")
@@ -160,12 +160,12 @@ fn almost(source: &mut Source<'_>) -> Tree {
         }
         3 => {
             let lists = [(); 5].map(|()| Tree::List(trees(source, 1)));
-            let head = [said(DOOR), said(CLOCK), said(CLOCK)];
+            let head = [said(LOCK_KEY), said(CLOCK), said(CLOCK)];
             let counts = [Tree::Int(1), Tree::Int(token)];
             head.into_iter().chain(lists).chain(counts).collect()
         }
         _ => {
-            let of = [member.as_str(), DOOR][source.below(2)];
+            let of = [member.as_str(), LOCK_KEY][source.below(2)];
             let grants = vec![said(member.as_str()), Tree::Int(source.integer())];
             let mut full = full(of, outcomes[source.below(9)], grants);
             if source.below(2) == 0 {

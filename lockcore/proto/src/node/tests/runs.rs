@@ -179,7 +179,7 @@ impl World {
     }
 
     fn holder(&self) -> Option<u64> {
-        self.lock.at_door().map(|(member, _)| member.number())
+        self.lock.stored_holder().map(|(member, _)| member.number())
     }
 }
 
@@ -1113,10 +1113,10 @@ fn all_of_a_run_leave_where_the_hold_was_force_released_and_their_callers_are_go
 fn a_tombstone_keeps_a_member_from_coming_back_in_front() {
     let (mut world, attempts) = World::granted(3);
     let buried = attempts[1] << ROUND_BITS;
-    let member = world.lock.at_door().map(|(first, _)| first.renumbered(buried));
+    let member = world.lock.stored_holder().map(|(first, _)| first.renumbered(buried));
     world.lock.gone.set(&member.expect("it is held"), START_MS + 60_000);
-    if let Some(door) = &mut world.lock.door {
-        door.mark = crate::queue::Mark::Gone;
+    if let Some(lock_key) = &mut world.lock.lock_key {
+        lock_key.mark = crate::queue::Mark::Gone;
     }
     let (number, _) = world.take(at(2), attempts[0]).expect("its turn");
     let ask = world.core.event(at(2)).downgrade(number).expect("it is held");

@@ -261,7 +261,7 @@ impl History {
         let sum = |holds: &Holds| holds.values().map(|(_, weight)| weight).sum::<u64>();
         let used = |state: &QueueState, holds: &Holds| match state.whole(self.bench.now()) {
             None if matches!(
-                state.door.as_ref().map(|door| &door.held),
+                state.lock_key.as_ref().map(|lock_key| &lock_key.held),
                 Some(Held::Whole { .. })
             ) =>
             {

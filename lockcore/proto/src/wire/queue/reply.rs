@@ -16,7 +16,7 @@ use crate::{
     Renewed, Reply, Touched,
 };
 
-const FOREIGN_DOOR: &str = "the key lock:{…} holds data that does not belong to a lock";
+const FOREIGN_LOCK_KEY: &str = "the key lock:{…} holds data that does not belong to a lock";
 
 /// Parses the reply to a command of this node.
 ///
@@ -30,7 +30,7 @@ pub(crate) fn answer(
     if let (Command::Renew { .. }, true) = (command, is_whole(command)) {
         return renewals(&[(lock, command)], answer)?.pop().unwrap_or_else(|| Err(nonsense()));
     }
-    let asked = command.first().map_or(lock.door(), Member::as_str);
+    let asked = command.first().map_or(lock.lock_key(), Member::as_str);
     let read = || match (command, answer) {
         (Command::Release { .. }, Value::Text(told)) => {
             Some(Answer::Released(handed_over(told, node)?))
@@ -51,7 +51,7 @@ pub(crate) fn renewals(commands: &Commands<'_>, answer: &Value<'_>) -> Result<An
         let (clock, letters) = told.split_at_checked(told.len().checked_sub(commands.len())?)?;
         let now_us = Some(clock.parse().ok()?);
         let one = |letter| match letter {
-            's' => Some(Err(StoreError::refused(LockErrorKind::WrongType, FOREIGN_DOOR))),
+            's' => Some(Err(StoreError::refused(LockErrorKind::WrongType, FOREIGN_LOCK_KEY))),
             letter => {
                 let outcome = vec![renewed(letter)?];
                 Some(Ok(Answer::Renewed(Reply { now_us, ..Reply::short(outcome) })))

@@ -5,15 +5,15 @@
 -- `<member>` if it is not queued there, because it does not wait; `f<queue length><member>` if that
 -- queue is full; otherwise in full.
 -- Pays: "10 permits: 4 × 16 tasks, sections of 1 ms" in docs/performance/measured.md.
-local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
+local call, pcall, lock_key, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local member, lease, queue_limit = ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[9])
 local floor, elsewhere = tonumber(ARGV[2]), tonumber(ARGV[3])
-local text = pcall('GET', door)
-local holds, queue = door .. ':holds', door .. ':queue'
+local text = pcall('GET', lock_key)
+local holds, queue = lock_key .. ':holds', lock_key .. ':queue'
 local mark, used, token, drawn
 local draws = 1
 if not text then
-  if ARGV[7] ~= '$all' and call('EXISTS', holds, queue, door .. ':reduced') == 0 then
+  if ARGV[7] ~= '$all' and call('EXISTS', holds, queue, lock_key .. ':reduced') == 0 then
     mark, used = '', 0
   end
 elseif type(text) == 'string' then
@@ -25,7 +25,7 @@ end
 if used and mark == '' and used + ARGV[7] <= tonumber(ARGV[8]) then
   --#include clock
   local over = math.floor(clock / 1000) + lease
-  local left = text and call('PTTL', door) or 0
+  local left = text and call('PTTL', lock_key) or 0
   local is_ours = not text or string.match(call('ZRANGE', holds, '0', '0')[1] or '', '^~2[^:]*():%d+:%d+:[rw%d]') == $node_colon
   local is_old = not token or tonumber(token) <= elsewhere
   drawn = is_old and is_ours and tonumber(pcall('INCR', counter))
@@ -37,15 +37,15 @@ if used and mark == '' and used + ARGV[7] <= tonumber(ARGV[8]) then
     local now_text = '*' .. string.format('%d', used + ARGV[7]) .. ':' .. token
     if over + $margin_ms > math.floor(clock / 1000) + left then
       local ends = string.format('%d', math.ceil((over + $margin_ms) / $round_ms) * $round_ms)
-      call('SET', door, now_text, 'PXAT', ends)
+      call('SET', lock_key, now_text, 'PXAT', ends)
       call('PEXPIREAT', holds, ends)
     else
-      call('SET', door, now_text, 'KEEPTTL')
+      call('SET', lock_key, now_text, 'KEEPTTL')
     end
     return token .. ' ' .. clock .. member
   end
 elseif type(text) == 'string' then
-  local size, left = tonumber(pcall('ZCARD', queue)), call('PTTL', door)
+  local size, left = tonumber(pcall('ZCARD', queue)), call('PTTL', lock_key)
   local has_room = size and (queue_limit == 0 or size < queue_limit)
   -- Whether it waits, at the end: nothing has expired, and the first waiter does not fit.
   local waits, clock, first_end, is_waited
@@ -69,7 +69,7 @@ elseif type(text) == 'string' then
           weight, limit = $all, $all
         end
         local is_first = at == $node_colon and weight and used + weight > tonumber(limit)
-        local is_alive = is_first and (of == ARGV[1] or call('EXISTS', door .. ':patience:' .. of) == 1)
+        local is_alive = is_first and (of == ARGV[1] or call('EXISTS', lock_key .. ':patience:' .. of) == 1)
         waits = is_alive and (of == ARGV[1] or call('PUBSUB', 'NUMSUB', ARGV[4] .. ':grants:' .. of)[2] > 0)
       end
     end
@@ -94,12 +94,12 @@ elseif type(text) == 'string' then
     end
   end
   if waits and queue_limit > 0 then
-    local patience = door .. ':patience:' .. ARGV[1]
+    local patience = lock_key .. ':patience:' .. ARGV[1]
     --#include queue/enqueue
     if is_queued then
       if first_end then
         if mark == '' then
-          call('SET', door, '+' .. text, 'KEEPTTL')
+          call('SET', lock_key, '+' .. text, 'KEEPTTL')
         end
         return { member, 'queued', size, first_end, token, clock, 0, 0, {} }
       end

@@ -7,15 +7,15 @@
 -- queued member (its position) and for each member that found the queue full (the queue length at
 -- that time).
 -- Pays: "One hot lock: 64 tasks of one process" in docs/performance/measured.md.
-local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
+local call, pcall, lock_key, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local queue_limit, draws = tonumber(ARGV[5]), #ARGV - 5
-local text, drawn = pcall('GET', door), nil
+local text, drawn = pcall('GET', lock_key), nil
 if type(text) == 'string' then
-  local queue, left = door .. ':queue', call('PTTL', door)
+  local queue, left = lock_key .. ':queue', call('PTTL', lock_key)
   local size = tonumber(pcall('ZCARD', queue))
   local holder, is_waited = text, string.sub(text, 1, 3) == '+~2'
   if string.sub(text, 1, 3) == '-~2' then
-    local gone = pcall('ZMSCORE', door .. ':gone', unpack(ARGV, 6))
+    local gone = pcall('ZMSCORE', lock_key .. ':gone', unpack(ARGV, 6))
     is_waited = gone.err == nil
     for _, ends in ipairs(gone) do
       is_waited = is_waited and not ends
@@ -47,7 +47,7 @@ if type(text) == 'string' then
   end
   if waits and waiting >= queue_limit then
     waits = false
-    local is_refused = queue_limit == 0 or pcall('EXISTS', door .. ':swept') == 1
+    local is_refused = queue_limit == 0 or pcall('EXISTS', lock_key .. ':swept') == 1
     for _, place in ipairs(is_refused and size > 0 and call('ZMSCORE', queue, unpack(ARGV, 6)) or {}) do
       is_refused = is_refused and not place
     end
@@ -55,7 +55,7 @@ if type(text) == 'string' then
       return queue_limit == 0 and ARGV[6] or 'f' .. waiting .. ARGV[6]
     end
   end
-  local patience = door .. ':patience:' .. ARGV[1]
+  local patience = lock_key .. ':patience:' .. ARGV[1]
   local patient = waits and call('PTTL', patience)
   drawn = waits and tonumber(pcall('INCRBY', counter, draws))
   -- Not compared with the token lower bound: they only have to be above earlier scores.

@@ -59,20 +59,20 @@ local function weight_of(member, score)
   return weight or 0
 end
 
-local function look_at_door()
-  door_text = read('lock', 'GET', door)
-  if not door_text then
+local function read_lock_key()
+  lock_key_value = read('lock', 'GET', lock_key)
+  if not lock_key_value then
     return
   end
-  local ttl, body = call('PTTL', door), nil
-  mark, body = string.match(door_text, '^([+-]?)(.*)$')
+  local ttl, body = call('PTTL', lock_key), nil
+  mark, body = string.match(lock_key_value, '^([+-]?)(.*)$')
   if string.sub(body, 1, 1) == '*' then
     local sum, last = string.match(body, '^%*(%d+):(%d+)$')
     if not sum or #sum > $most_digits or #last > $most_digits then
       return mark_foreign('lock', 'string')
     end
     used, token = tonumber(sum), last ~= '0' and last or nil
-    door_ends = ttl > 0 and now + ttl or 0
+    lock_key_ends = ttl > 0 and now + ttl or 0
     return
   end
   local line = string.find(body, '\n', 1, true)
@@ -138,7 +138,7 @@ local function heal()
       end
     end
   end
-  if door_ends == 0 then
+  if lock_key_ends == 0 then
     keep_until(tonumber(call('ZRANGE', H, -1, -1, 'WITHSCORES')[2]))
   end
 end
@@ -188,7 +188,7 @@ local function put_aside(name, numbers)
 end
 
 local function look()
-  look_at_door()
+  read_lock_key()
   local head, place = lowest_of('lock:queue', Q)
   local _, ending = lowest_of('lock:holds', H)
   has_reduced = lowest_of('lock:reduced', R) and true
@@ -537,43 +537,43 @@ end
 
 -- Writes the lock key for shared holds, or for a flag without holds.
 local function write_shared(new_mark)
-  if is_renewal and door_text and hold_count > 0 then
+  if is_renewal and lock_key_value and hold_count > 0 then
     new_mark = mark
   elseif new_mark ~= '' then
     keep_until(now + $patience_ms)
   end
   local text = new_mark .. '*' .. text_of(used) .. ':' .. (token or '0')
-  local is_later = latest > 0 and latest + margin > door_ends
+  local is_later = latest > 0 and latest + margin > lock_key_ends
   if is_later then
     -- Rounded up, so that it is rarely written.
-    door_ends = math.ceil((latest + margin) / $round_ms) * $round_ms
-    call('SET', door, text, 'PXAT', text_of(door_ends))
-  elseif text ~= door_text then
-    call('SET', door, text, 'KEEPTTL')
+    lock_key_ends = math.ceil((latest + margin) / $round_ms) * $round_ms
+    call('SET', lock_key, text, 'PXAT', text_of(lock_key_ends))
+  elseif text ~= lock_key_value then
+    call('SET', lock_key, text, 'KEEPTTL')
   end
   -- An existing key keeps its TTL.
   if hold_count > 0 and (is_later or held[1] and not first_end) then
-    call('PEXPIREAT', H, text_of(door_ends))
+    call('PEXPIREAT', H, text_of(lock_key_ends))
   end
   if reduced[1] or is_later and has_reduced then
-    call('PEXPIREAT', R, text_of(door_ends))
+    call('PEXPIREAT', R, text_of(lock_key_ends))
   end
 end
 
-local function write_door()
+local function write_lock_key()
   local new_mark = has_gone and '-' or size > 0 and '+' or ''
   if whole then
     -- The flag stays while this member holds: it may report more than there is.
     local is_stronger = mark == '' or new_mark == '-'
     new_mark = is_stronger and new_mark or mark
     local text = new_mark .. whole .. run
-    if is_whole_new or text ~= door_text then
-      call('PSETEX', door, text_of(new_mark == '' and whole_left or whole_left + margin), text)
+    if is_whole_new or text ~= lock_key_value then
+      call('PSETEX', lock_key, text_of(new_mark == '' and whole_left or whole_left + margin), text)
     end
   elseif hold_count > 0 or new_mark ~= '' then
     write_shared(new_mark)
-  elseif door_text then
-    call('DEL', door)
+  elseif lock_key_value then
+    call('DEL', lock_key)
   end
   if has_reduced and hold_count == 0 then
     call('DEL', R)
@@ -586,16 +586,16 @@ end
 -- full, and DEL is allowed. PUBLISH is not refused, so it comes last.
 local function write(needs_memory, newcomers)
   if needs_memory then
-    call('SET', door .. ':guard', '1', 'XX')
+    call('SET', lock_key .. ':guard', '1', 'XX')
   else
-    call('DEL', door .. ':guard')
+    call('DEL', lock_key .. ':guard')
   end
   if count then
     call('SET', counter, text_of(count))
   end
   write_holds()
   write_queue(newcomers)
-  write_door()
+  write_lock_key()
   publish('r', revoked)
   publish('s', superseded)
   -- Next to a batch, nothing else is granted.

@@ -3,15 +3,15 @@
 -- member, lease. Replies `<token><member>` or `<token> <clock><member>` if it is held, with the ids
 -- of a batch in front of the member; otherwise in full, with h(eld) or n(ot held).
 -- Pays: "Hand-off from one process to another" in docs/performance/measured.md.
-local call, pcall, door, counter, member = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[5]
-local text = pcall('GET', door)
+local call, pcall, lock_key, counter, member = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[5]
+local text = pcall('GET', lock_key)
 local beyond = text == member and 0 or (text == '+' .. member or text == '-' .. member) and $margin_ms
 local numbers, drawn, draws = '', nil, 1
 if not beyond and type(text) == 'string' and string.sub(text, 2, #member + 2) == member .. '\n' then
   beyond, numbers = $margin_ms, string.sub(text, #member + 2)
   draws = select(2, string.gsub(numbers, '%d+', ''))
 end
-local left = beyond and call('PTTL', door)
+local left = beyond and call('PTTL', lock_key)
 -- If another program has removed the TTL, it gets a new one.
 if left and (left > beyond or left == -1) then
   -- When memory is full INCR is refused, and the long path begins with a write that is not.
@@ -19,7 +19,7 @@ if left and (left > beyond or left == -1) then
   local ahead = drawn and drawn - ARGV[2] - draws + 1
   -- The long path refuses if a primary's epoch is over.
   if drawn and not ($is_primary and ahead <= 0 and drawn <= $lost_counter) then
-    call('PEXPIRE', door, ARGV[6] + beyond)
+    call('PEXPIRE', lock_key, ARGV[6] + beyond)
     if ahead > 0 and drawn < $token_limit then
       return string.format('%d', drawn - draws + 1) .. numbers .. member
     end
@@ -30,21 +30,21 @@ if left and (left > beyond or left == -1) then
   end
 elseif type(text) == 'string' then
   local token = string.match(text, '^[+-]?%*[1-9]%d*:([1-9]%d*)$')
-  local ends = token and pcall('ZSCORE', door .. ':holds', member)
+  local ends = token and pcall('ZSCORE', lock_key .. ':holds', member)
   if type(ends) == 'string' then
     --#include clock
-    local now, left = math.floor(clock / 1000), call('PTTL', door)
+    local now, left = math.floor(clock / 1000), call('PTTL', lock_key)
     -- If the lease ends after the lock key expires, that expiry would have to be written, too.
     if tonumber(ends) > now and ARGV[6] + $margin_ms <= left then
       -- Changes nothing. Redis refuses it on a replica; after it, ZADD is allowed when memory is
       -- full.
-      call('DEL', door .. ':guard')
+      call('DEL', lock_key .. ':guard')
       if tonumber(ends) == now + ARGV[6] then
         -- Within a millisecond ZADD writes nothing, and WAIT and WAITAOF would confirm an older
         -- write of their connection. Both keys expire together.
-        call('PEXPIRE', door .. ':holds', left)
+        call('PEXPIRE', lock_key .. ':holds', left)
       end
-      call('ZADD', door .. ':holds', string.format('%d', now + ARGV[6]), member)
+      call('ZADD', lock_key .. ':holds', string.format('%d', now + ARGV[6]), member)
       return token .. ' ' .. clock .. member
     end
   end

@@ -7,16 +7,16 @@ local call, pcall = redis.call, redis.pcall
 local letters = ''
 
 -- A lock that became a read: all keys outlive the lease for a while.
-local function renew_part(door, member, lease)
-  local holds, reduced, now = door .. ':holds', door .. ':reduced', math.floor(clock / 1000)
+local function renew_part(lock_key, member, lease)
+  local holds, reduced, now = lock_key .. ':holds', lock_key .. ':reduced', math.floor(clock / 1000)
   local ends = tonumber(pcall('ZSCORE', holds, member)) or 0
   if ends <= now then
     return 'n'
   end
-  local left, needed = call('PTTL', door), now + lease + $margin_ms
+  local left, needed = call('PTTL', lock_key), now + lease + $margin_ms
   if needed > now + left then
     needed = string.format('%d', math.ceil(needed / $round_ms) * $round_ms)
-    call('PEXPIREAT', door, needed)
+    call('PEXPIREAT', lock_key, needed)
     call('PEXPIREAT', holds, needed)
     if type(pcall('ZSCORE', reduced, member)) == 'string' then
       call('PEXPIREAT', reduced, needed)
@@ -34,21 +34,21 @@ local function renew_part(door, member, lease)
 end
 
 for i = 1, #KEYS do
-  local door, member, lease = KEYS[i], ARGV[2 * i - 1], ARGV[2 * i]
-  local held, letter = pcall('GET', door), 'n'
+  local lock_key, member, lease = KEYS[i], ARGV[2 * i - 1], ARGV[2 * i]
+  local held, letter = pcall('GET', lock_key), 'n'
   if held == member then
-    call('PEXPIRE', door, lease)
+    call('PEXPIRE', lock_key, lease)
     letter = 'h'
   elseif held == '+' .. member or held == '-' .. member
     or type(held) == 'string' and string.sub(held, 2, #member + 2) == member .. '\n' then
-    local left = call('PTTL', door)
+    local left = call('PTTL', lock_key)
     -- If another program has removed the TTL, it gets a new one.
     if left > $margin_ms or left == -1 then
-      call('PEXPIRE', door, lease + $margin_ms)
+      call('PEXPIRE', lock_key, lease + $margin_ms)
       letter = 'h'
     end
   elseif type(held) == 'string' and string.match(held, '^[+-]?%*%d+:%d+$') then
-    letter = renew_part(door, member, lease)
+    letter = renew_part(lock_key, member, lease)
   elseif held and (type(held) ~= 'string' or not string.match(held, '^[+-]?~2')) then
     letter = 's'
   end

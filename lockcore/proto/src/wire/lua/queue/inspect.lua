@@ -3,7 +3,7 @@
 -- time, holders with the ends of their leases, the weight of each hold, waiting members, until when
 -- each counts as alive, and the number of holds and waiters. Batch members behind the first wait
 -- before all others, for as long as the lease.
-local call, door, counter = redis.call, KEYS[1], KEYS[2]
+local call, lock_key, counter = redis.call, KEYS[1], KEYS[2]
 local node, floor, elsewhere, prefix = '', 0, 0, ''
 local from, most = tonumber(ARGV[1]), tonumber(ARGV[2])
 
@@ -50,5 +50,5 @@ for _, member in ipairs(queued) do
 end
 size = size + #behind
 local holding = whole and 1 or hold_count
-return { door, token or false, clock, leases, weights, members, deadlines, holding, size }
+return { lock_key, token or false, clock, leases, weights, members, deadlines, holding, size }
 end)()

@@ -4,7 +4,7 @@
 -- Replies ms left of the holder's lease, the outcome and the first member if all of them waited
 -- behind a lock, and all sums are 0; otherwise in full.
 -- Pays: "Cancel storm" in docs/performance/measured.md.
-local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
+local call, pcall, lock_key, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
 --#include queue/behind_lock
@@ -16,7 +16,7 @@ local left = is_clear and left_behind_lock(5, 2)
 if left then
   local letters = ''
   for i = 5, #ARGV, 2 do
-    letters = letters .. (call('ZREM', door .. ':queue', ARGV[i]) == 1 and 'l' or 'a')
+    letters = letters .. (call('ZREM', lock_key .. ':queue', ARGV[i]) == 1 and 'l' or 'a')
   end
   return string.format('%d', left) .. letters .. ARGV[5]
 end

@@ -4,8 +4,8 @@
 -- lease * 2^20 + position if it is queued; `<member>` if it is not, because it does not wait;
 -- `f<queue length><member>` if the queue is full; otherwise in full.
 -- Pays: "One hot lock: 4 processes, 16 tasks each" in docs/performance/measured.md.
-local call, pcall, door, member = redis.call, redis.pcall, KEYS[1], ARGV[1]
-local text, drawn, draws = pcall('GET', door), nil, 1
+local call, pcall, lock_key, member = redis.call, redis.pcall, KEYS[1], ARGV[1]
+local text, drawn, draws = pcall('GET', lock_key), nil, 1
 if not text then
   drawn = tonumber(pcall('INCR', KEYS[2]))
   local ahead = drawn and drawn - ARGV[2]
@@ -15,15 +15,15 @@ if not text then
     call('SET', KEYS[2], string.format('%d', drawn))
   end
   if ahead and ahead > 0 and drawn < $token_limit then
-    call('PSETEX', door, ARGV[3] or '$usual_lease_ms', member)
+    call('PSETEX', lock_key, ARGV[3] or '$usual_lease_ms', member)
     -- Half the cost of a number that Lua converts to text itself, which would also truncate it.
     return string.format('%d', drawn) .. member
   end
 elseif type(text) == 'string' then
-  local queue, left = door .. ':queue', call('PTTL', door)
+  local queue, left = lock_key .. ':queue', call('PTTL', lock_key)
   local mark = string.sub(text, 1, 1)
   local is_waited = string.sub(text, 2, 3) == '~2'
-    and (mark == '+' or mark == '-' and pcall('ZSCORE', door .. ':gone', member) == false)
+    and (mark == '+' or mark == '-' and pcall('ZSCORE', lock_key .. ':gone', member) == false)
   local is_other = is_waited and text ~= mark .. member
     or string.match(text, '^~2[^:]*():%d+:[1-9]%d*:w[:/]') == $node_colon and text ~= member
   if is_waited then
@@ -44,7 +44,7 @@ elseif type(text) == 'string' then
   if is_behind and size + others >= queue_limit then
     --#include queue/full
   elseif is_behind then
-    local patience = door .. ':patience:' .. string.sub(member, 3, $node_end)
+    local patience = lock_key .. ':patience:' .. string.sub(member, 3, $node_end)
     --#include queue/enqueue
     if is_queued then
       --#include queue/queued

@@ -4,8 +4,8 @@
 -- as right, error, key or channel, one after the other; and the optional rights that exist, or
 -- false before 7.0, where scripts cannot know.
 local keys = #KEYS > 0 and KEYS or { unpack(ARGV, 3) }
-local door, counter = keys[1], keys[2]
-local set, grants = door .. ':queue', ARGV[2] .. ':grants:' .. ARGV[1]
+local lock_key, counter = keys[1], keys[2]
+local set, grants = lock_key .. ':queue', ARGV[2] .. ':grants:' .. ARGV[1]
 
 --#include preflight/try
 
@@ -17,16 +17,16 @@ elseif type(drawn) == 'number' then
   try('DECRBY', counter, 1)
 end
 try('GET', counter)
-try('SET', door, '1', 'PX', $tried_ms)
-try('PSETEX', door, $tried_ms, '1')
-try('INCR', door)
-try('INCRBY', door, 1)
-try('DECRBY', door, 2)
-try('GET', door)
-try('TYPE', door)
-try('PTTL', door)
-try('EXISTS', door)
-try('PEXPIRE', door, $tried_ms)
+try('SET', lock_key, '1', 'PX', $tried_ms)
+try('PSETEX', lock_key, $tried_ms, '1')
+try('INCR', lock_key)
+try('INCRBY', lock_key, 1)
+try('DECRBY', lock_key, 2)
+try('GET', lock_key)
+try('TYPE', lock_key)
+try('PTTL', lock_key)
+try('EXISTS', lock_key)
+try('PEXPIRE', lock_key, $tried_ms)
 try('ZADD', set, 1, 'preflight')
 for _, command in ipairs({ 'ZSCORE', 'ZMSCORE', 'ZRANK' }) do
   try(command, set, 'preflight')
@@ -41,7 +41,7 @@ try('ZREM', set, 'preflight')
 try('TIME')
 try('PUBLISH', grants, '')
 try('PUBSUB', 'NUMSUB', grants)
-try('DEL', door)
+try('DEL', lock_key)
 try('DEL', set)
 
 --#include preflight/extras

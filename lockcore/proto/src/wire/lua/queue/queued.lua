@@ -1,5 +1,5 @@
 -- Flags the lock key behind which all are queued, and returns the first position.
 if not is_waited then
-  call('PSETEX', door, left + $margin_ms, '+' .. text)
+  call('PSETEX', lock_key, left + $margin_ms, '+' .. text)
 end
 return left * $positions + size + others

@@ -1,7 +1,7 @@
 -- Lowers a hold's weight, and turns a batch's hold into the served member's hold. KEYS: lock key,
 -- token counter. ARGV: node, token lower bound, latest time of previous servers, prefix, member,
 -- weight, id of the served member, then the ids of members that go back to the queue's front.
-local call, door, counter = redis.call, KEYS[1], KEYS[2]
+local call, lock_key, counter = redis.call, KEYS[1], KEYS[2]
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
 --#include queue/state
@@ -36,7 +36,7 @@ if is_held and whole and weight < ALL then
   -- between would end the hold before the guard does.
   time = call('TIME')
   local ends = time[1] * 1000 + math.floor(time[2] / 1000) + whole_left
-  whole, run, used, token, hold_count, door_ends = nil, '', weight, issue(), 1, 0
+  whole, run, used, token, hold_count, lock_key_ends = nil, '', weight, issue(), 1, 0
   held, reduced = { text_of(ends), member }, { ARGV[6], member }
   keep_until(ends)
 elseif is_held and whole then

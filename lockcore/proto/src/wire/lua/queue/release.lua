@@ -2,20 +2,20 @@
 -- of previous servers, prefix, member, weight. Replies 1 if there are no waiters, otherwise in
 -- full.
 -- Pays: "10 permits: 4 × 16 tasks, sections of 1 ms" in docs/performance/measured.md.
-local call, pcall, door, counter, member = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[5]
-local text = pcall('GET', door)
+local call, pcall, lock_key, counter, member = redis.call, redis.pcall, KEYS[1], KEYS[2], ARGV[5]
+local text = pcall('GET', lock_key)
 local used, token
 if type(text) == 'string' then
   used, token = string.match(text, '^%*([1-9]%d*):(%d+)$')
 end
-if used and #used <= $most_digits and pcall('PTTL', door) > 0 and pcall('EXISTS', door .. ':reduced') == 0 then
-  local holds = door .. ':holds'
+if used and #used <= $most_digits and pcall('PTTL', lock_key) > 0 and pcall('EXISTS', lock_key .. ':reduced') == 0 then
+  local holds = lock_key .. ':holds'
   if pcall('ZREM', holds, member) == 1 then
     used = used - ARGV[6]
     if used > 0 then
-      call('SET', door, '*' .. string.format('%d', used) .. ':' .. token, 'KEEPTTL')
+      call('SET', lock_key, '*' .. string.format('%d', used) .. ':' .. token, 'KEEPTTL')
     else
-      call('DEL', door)
+      call('DEL', lock_key)
     end
     return 1
   end

@@ -3,11 +3,11 @@
 -- n(ot held). Replies the clock, `h` and the first member if all have shared holds and only
 -- expiries are written: this path uses existing keys, and no others, so a slot migration does not
 -- stop it where the keys are together.
-local call, pcall, door = redis.call, redis.pcall, KEYS[1]
-local text = pcall('GET', door)
+local call, pcall, lock_key = redis.call, redis.pcall, KEYS[1]
+local text = pcall('GET', lock_key)
 if type(text) == 'string' and string.match(text, '^[+-]?%*[1-9]%d*:[1-9]%d*$') then
   --#include clock
-  local left, holds = call('PTTL', door), door .. ':holds'
+  local left, holds = call('PTTL', lock_key), lock_key .. ':holds'
   local now, longest, members, extended = math.floor(clock / 1000), 0, {}, {}
   for i = 5, #ARGV, 2 do
     members[#members + 1] = ARGV[i]
@@ -23,11 +23,11 @@ if type(text) == 'string' and string.match(text, '^[+-]?%*[1-9]%d*:[1-9]%d*$') t
     if longest + $margin_ms > left then
       -- Rounded up, so that it is rarely written.
       local ends = string.format('%d', math.ceil((now + longest + $margin_ms) / $round_ms) * $round_ms)
-      call('PEXPIREAT', door, ends)
+      call('PEXPIREAT', lock_key, ends)
       call('PEXPIREAT', holds, ends)
-      local reduced = pcall('ZRANGE', door .. ':reduced', 0, 0)[1]
+      local reduced = pcall('ZRANGE', lock_key .. ':reduced', 0, 0)[1]
       if reduced and string.sub(reduced, 1, 2) == '~2' then
-        call('PEXPIREAT', door .. ':reduced', ends)
+        call('PEXPIREAT', lock_key .. ':reduced', ends)
       end
     else
       -- Removes nothing. Redis refuses it on a replica; after it, ZADD is allowed when memory is

@@ -1,17 +1,17 @@
--- The state shared by the functions in `common`. Expects: call, door, counter, node, floor,
+-- The state shared by the functions in `common`. Expects: call, lock_key, counter, node, floor,
 -- elsewhere, prefix. Must be followed by a function around all these functions: variables of an
 -- enclosing function cost nothing, but a function looks up each of its own variables among all
 -- others, and for this many that costs more than everything else.
 
-local Q, H, R, G = door .. ':queue', door .. ':holds', door .. ':reduced', door .. ':gone'
-local patience, passed = door .. ':patience:', door .. ':passed:'
+local Q, H, R, G = lock_key .. ':queue', lock_key .. ':holds', lock_key .. ':reduced', lock_key .. ':gone'
+local patience, passed = lock_key .. ':patience:', lock_key .. ':passed:'
 -- What the request is about: the first member, or only the lock.
-local asked = ARGV[5] or door
+local asked = ARGV[5] or lock_key
 --#include clock
 local now = math.floor(clock / 1000)
 
 -- The lock key as stored, and its flag.
-local door_text, mark, door_ends = nil, '', 0
+local lock_key_value, mark, lock_key_ends = nil, '', 0
 -- The exclusive holder, the ms left of the lease, and whether they must be written.
 local whole, whole_left, is_whole_new
 -- The ids of the batch on a separate line, as stored behind the holder; empty without a batch.

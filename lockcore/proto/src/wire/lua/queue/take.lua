@@ -134,7 +134,7 @@ local function wait(member, place)
   end
   if older and not is_waiting and size + in_run() - #older >= queue_limit and not is_full_settled then
     is_full_settled = true
-    is_swept = call('EXISTS', door .. ':swept') == 0
+    is_swept = call('EXISTS', lock_key .. ':swept') == 0
     if is_swept then
       sweep()
       older = older_than(member)
@@ -172,7 +172,7 @@ local function take(i, member)
     return is_served(member) and told_again(member, whole_left) or wait(member, places[i])
   end
   local _, _, lease, weight, limit = parse(member)
-  if i == 1 and not door_text and weight == ALL then
+  if i == 1 and not lock_key_value and weight == ALL then
     -- Only the lock key counts: without it there is nothing else, unless another program deleted
     -- it. The members behind the first check the rest.
     used, has_gone, size = 0, false, members[2] and size or 0
@@ -221,7 +221,7 @@ if not is_all_gone then
   write(newcomers[1] or is_any_granted, newcomers)
   if is_swept then
     -- The key was not there, so it belongs to no other program.
-    call('PSETEX', door .. ':swept', '$swept_ms', '1')
+    call('PSETEX', lock_key .. ':swept', '$swept_ms', '1')
   end
 end
 for i, member in ipairs(members) do

@@ -3,15 +3,15 @@
 -- holder's lease * 2^20 + the number of subscribers of the node's channel, if all of them wait
 -- behind a lock; otherwise in full: the outcome is a letter per member, w(aiting), h(olding),
 -- s(erved in a batch), d(ropped for a newer member), g(one), as it was before anything was granted.
-local call, pcall, door, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
+local call, pcall, lock_key, counter = redis.call, redis.pcall, KEYS[1], KEYS[2]
 local node, floor, elsewhere, prefix = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 
 --#include queue/behind_lock
 local left = ARGV[5] and left_behind_lock(5, 1)
 if left then
   -- The first write is allowed when memory is full.
-  call('PEXPIRE', door .. ':queue', '$waiting_ttl_ms')
-  call('PSETEX', door .. ':patience:' .. node, '$patience_ms', '1')
+  call('PEXPIRE', lock_key .. ':queue', '$waiting_ttl_ms')
+  call('PSETEX', lock_key .. ':patience:' .. node, '$patience_ms', '1')
   return left * $positions + call('PUBSUB', 'NUMSUB', prefix .. ':grants:' .. node)[2]
 end
 

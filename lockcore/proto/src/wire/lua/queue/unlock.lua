@@ -3,28 +3,28 @@
 -- there are no waiters; 2 if it was granted to another node; `<token><member>` if to a member of
 -- this node, with the ids of a batch behind it; otherwise in full.
 -- Pays: "Hand-off from one process to another" in docs/performance/measured.md.
-local pcall, door, member = redis.pcall, KEYS[1], ARGV[1]
-local held, drawn, draws = pcall('GET', door), nil, 1
+local pcall, lock_key, member = redis.pcall, KEYS[1], ARGV[1]
+local held, drawn, draws = pcall('GET', lock_key), nil, 1
 if held == member then
-  return pcall('DEL', door)
+  return pcall('DEL', lock_key)
 end
 local call = redis.call
 local mark = type(held) == 'string' and string.sub(held, 1, 1)
 local is_held = (mark == '+' or mark == '-')
   and (held == mark .. member or string.sub(held, 2, #member + 2) == member .. '\n')
 -- An expired lease is not released.
-if is_held and call('PTTL', door) > $margin_ms then
-  local queue = door .. ':queue'
+if is_held and call('PTTL', lock_key) > $margin_ms then
+  local queue = lock_key .. ':queue'
   local head = pcall('ZRANGE', queue, '0', '0')[1]
-  local gone = mark == '-' and pcall('ZCARD', door .. ':gone') or 0
+  local gone = mark == '-' and pcall('ZCARD', lock_key .. ':gone') or 0
   -- The flag stays while there are tombstones.
   if gone == 0 then
     mark = '+'
   end
   -- All waiters have left. Shared holds next to a lock stem from a lost lock key: the long path
   -- drops them.
-  if not head and mark == '+' and call('EXISTS', queue, door .. ':holds', door .. ':reduced') == 0 then
-    return call('DEL', door)
+  if not head and mark == '+' and call('EXISTS', queue, lock_key .. ':holds', lock_key .. ':reduced') == 0 then
+    return call('DEL', lock_key)
   end
   local lease, most
   if head and type(gone) == 'number' then
@@ -36,7 +36,7 @@ if is_held and call('PTTL', door) > $margin_ms then
     if not is_alive and string.sub(head, 1, 2) == '~2' then
       local of = string.sub(head, 3, $node_end)
       channel = (ARGV[4] or '$usual_prefix') .. ':grants:' .. of
-      is_alive = call('EXISTS', door .. ':patience:' .. of) == 1 and call('PUBSUB', 'NUMSUB', channel)[2] > 0
+      is_alive = call('EXISTS', lock_key .. ':patience:' .. of) == 1 and call('PUBSUB', 'NUMSUB', channel)[2] > 0
     end
     -- A batch: the members behind it that differ only in id.
     local run, numbers = '', nil
@@ -69,7 +69,7 @@ if is_held and call('PTTL', door) > $margin_ms then
       else
         call('ZREM', queue, head)
       end
-      call('PSETEX', door, lease >= $long_lease_ms and '$max_handed_ms' or claim + $margin_ms, mark .. head .. run)
+      call('PSETEX', lock_key, lease >= $long_lease_ms and '$max_handed_ms' or claim + $margin_ms, mark .. head .. run)
       local token = drawn - draws + 1
       if not channel then
         return string.format('%d', token) .. head .. run

@@ -12,7 +12,7 @@ pub(crate) const LOST_COUNTER: u64 = 1_000_000_000_000_000;
 
 /// The lock key's value.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Door {
+pub struct LockKeyValue {
     /// The holder, or the shared holds' sum.
     pub held: Held,
     /// Which other keys to read.
@@ -57,7 +57,7 @@ pub enum Mark {
 
 const FREE: Held = Held::Parts { used: 0, token: None };
 
-impl Door {
+impl LockKeyValue {
     /// Returns when an exclusive hold expires.
     fn lease_ends_ms(&self) -> Option<u64> {
         let margin_ms = if self.mark == Mark::None { 0 } else { MARGIN_MS };
@@ -68,15 +68,15 @@ impl Door {
 impl QueueState {
     /// Returns the member in the lock key, and when the lease ends, even in the past; without a
     /// TTL, never.
-    pub fn at_door(&self) -> Option<(&Member, Option<u64>)> {
-        let door = self.door.as_ref()?;
-        let Held::Whole { member, .. } = &door.held else { return None };
-        Some((member, door.lease_ends_ms()))
+    pub fn stored_holder(&self) -> Option<(&Member, Option<u64>)> {
+        let lock_key = self.lock_key.as_ref()?;
+        let Held::Whole { member, .. } = &lock_key.held else { return None };
+        Some((member, lock_key.lease_ends_ms()))
     }
 
     /// Returns the member ids served within the exclusive hold.
     pub fn run(&self) -> &[u64] {
-        match self.door.as_ref().map(|door| &door.held) {
+        match self.lock_key.as_ref().map(|lock_key| &lock_key.held) {
             Some(Held::Whole { run, .. }) => run,
             _ => &[],
         }
@@ -92,7 +92,7 @@ impl QueueState {
 
     /// Turns a batch's hold into the holder's alone. Returns the ids.
     pub(super) fn end_run(&mut self) -> Vec<u64> {
-        match self.door.as_mut().map(|door| &mut door.held) {
+        match self.lock_key.as_mut().map(|lock_key| &mut lock_key.held) {
             Some(Held::Whole { run, .. }) => std::mem::take(run),
             _ => Vec::new(),
         }
@@ -100,7 +100,7 @@ impl QueueState {
 
     /// Removes a member from the batch. The others keep the hold: returns whether there are any.
     pub(super) fn strike(&mut self, member: &Member) -> bool {
-        if let Some(Door { held: Held::Whole { run, .. }, .. }) = &mut self.door {
+        if let Some(LockKeyValue { held: Held::Whole { run, .. }, .. }) = &mut self.lock_key {
             run.retain(|number| *number != member.number());
             return !run.is_empty();
         }
@@ -110,14 +110,14 @@ impl QueueState {
     /// Returns the exclusive holder, and when the lease ends, if it has not ended. Without a TTL
     /// the whole lease is left.
     pub(super) fn whole(&self, now_ms: u64) -> Option<(&Member, u64)> {
-        let (member, ends_ms) = self.at_door()?;
+        let (member, ends_ms) = self.stored_holder()?;
         let ends_ms = ends_ms.unwrap_or(now_ms + member.lease_ms());
         (ends_ms > now_ms).then_some((member, ends_ms))
     }
 
     /// Whether the member has a tombstone. Without the flag there are no tombstones.
     pub(super) fn is_gone(&self, member: &Member) -> bool {
-        let is_marked = self.door.as_ref().is_some_and(|door| door.mark == Mark::Gone);
+        let is_marked = self.lock_key.as_ref().is_some_and(|lock_key| lock_key.mark == Mark::Gone);
         is_marked && self.gone.get(member).is_some()
     }
 
@@ -125,13 +125,13 @@ impl QueueState {
     /// key without a TTL gets a TTL, and a lost sum is recomputed from the holds.
     pub(super) fn look(&mut self, call: &mut Call<'_>) {
         let now_ms = call.now_ms();
-        let mark = self.door.as_ref().map_or(Mark::None, |door| door.mark);
+        let mark = self.lock_key.as_ref().map_or(Mark::None, |lock_key| lock_key.mark);
         call.has_gone = mark == Mark::Gone && !self.gone.is_empty();
         if let Some((member, _)) = self.whole(now_ms) {
             let margin_ms = if mark == Mark::None { 0 } else { MARGIN_MS };
             let whole_ms = now_ms + member.lease_ms() + margin_ms;
-            if let Some(door) = &mut self.door {
-                door.ends_ms.get_or_insert(whole_ms);
+            if let Some(lock_key) = &mut self.lock_key {
+                lock_key.ends_ms.get_or_insert(whole_ms);
             }
             // The lock key was lost while these were held, and the lock was granted exclusively
             // since.
@@ -141,26 +141,27 @@ impl QueueState {
             }
             return;
         }
-        if let Some((name, _)) = self.at_door() {
+        if let Some((name, _)) = self.stored_holder() {
             let (name, run) = (name.clone(), self.run().to_vec());
             self.put_aside(call, &name, &run);
         }
         let sum = self.holds.iter().map(|(_, member)| self.weight(member)).sum();
-        let door = self.door.get_or_insert(Door { held: FREE, mark, ends_ms: Some(0) });
-        if let Held::Whole { .. } = door.held {
-            door.held = Held::Parts { used: sum, token: None };
-            door.ends_ms = Some(0);
+        let lock_key =
+            self.lock_key.get_or_insert(LockKeyValue { held: FREE, mark, ends_ms: Some(0) });
+        if let Held::Whole { .. } = lock_key.held {
+            lock_key.held = Held::Parts { used: sum, token: None };
+            lock_key.ends_ms = Some(0);
         }
         if self.holds.is_empty() {
-            door.held = FREE;
+            lock_key.held = FREE;
         }
-        if let Held::Parts { used, .. } = &mut door.held
+        if let Held::Parts { used, .. } = &mut lock_key.held
             && *used == 0
         {
             *used = sum;
         }
-        if door.ends_ms.is_none_or(|ends_ms| ends_ms == 0) {
-            door.ends_ms = Some(0);
+        if lock_key.ends_ms.is_none_or(|ends_ms| ends_ms == 0) {
+            lock_key.ends_ms = Some(0);
             if let Some((last_ms, _)) = self.holds.greatest() {
                 call.keep(last_ms);
             }
@@ -175,28 +176,29 @@ impl QueueState {
             (false, false) => Mark::Waited,
             (false, true) => Mark::None,
         };
-        let Some(door) = &mut self.door else { return };
-        if let Held::Whole { .. } = door.held {
-            if door.mark == Mark::None && mark != Mark::None {
-                door.ends_ms = door.ends_ms.map(|ends_ms| ends_ms + MARGIN_MS);
+        let Some(lock_key) = &mut self.lock_key else { return };
+        if let Held::Whole { .. } = lock_key.held {
+            if lock_key.mark == Mark::None && mark != Mark::None {
+                lock_key.ends_ms = lock_key.ends_ms.map(|ends_ms| ends_ms + MARGIN_MS);
             }
-            door.mark = door.mark.max(mark);
+            lock_key.mark = lock_key.mark.max(mark);
         } else if self.holds.is_empty() && mark == Mark::None {
-            self.door = None;
+            self.lock_key = None;
         } else {
             if !call.keeps_mark || self.holds.is_empty() {
-                door.mark = mark;
+                lock_key.mark = mark;
                 if mark != Mark::None {
                     call.keep(call.now_ms() + PATIENCE_MS);
                 }
             }
             let needed_ms = call.latest_ms + MARGIN_MS;
-            let is_later = call.latest_ms > 0 && door.ends_ms.is_none_or(|at_ms| at_ms < needed_ms);
+            let is_later =
+                call.latest_ms > 0 && lock_key.ends_ms.is_none_or(|at_ms| at_ms < needed_ms);
             if is_later {
-                door.ends_ms = Some(needed_ms.next_multiple_of(ROUND_MS));
+                lock_key.ends_ms = Some(needed_ms.next_multiple_of(ROUND_MS));
             }
             if is_later || self.holds_end_ms.is_none() {
-                self.holds_end_ms = door.ends_ms;
+                self.holds_end_ms = lock_key.ends_ms;
             }
         }
         if self.holds.is_empty() && !self.reduced.is_empty() {
@@ -207,7 +209,7 @@ impl QueueState {
 
     /// Returns the weight in use.
     pub(super) fn used(&self) -> u64 {
-        match self.door.as_ref().map(|door| &door.held) {
+        match self.lock_key.as_ref().map(|lock_key| &lock_key.held) {
             Some(Held::Whole { .. }) => Demand::EXCLUSIVE.weight(),
             Some(Held::Parts { used, .. }) => *used,
             None => 0,
@@ -216,7 +218,7 @@ impl QueueState {
 
     /// Returns the shared holds' token.
     pub(super) fn shared_token(&self) -> Option<FencingToken> {
-        match self.door.as_ref()?.held {
+        match self.lock_key.as_ref()?.held {
             Held::Parts { token, .. } => token,
             Held::Whole { .. } => None,
         }
@@ -224,16 +226,16 @@ impl QueueState {
 
     /// Sets the shared holds' sum and token.
     pub(super) fn set_parts(&mut self, used: u64, token: Option<FencingToken>) {
-        if let Some(door) = &mut self.door {
-            door.held = Held::Parts { used, token };
+        if let Some(lock_key) = &mut self.lock_key {
+            lock_key.held = Held::Parts { used, token };
         }
     }
 
     /// Frees the lock.
     pub(super) fn open(&mut self) {
-        if let Some(door) = &mut self.door {
-            door.held = FREE;
-            door.ends_ms = Some(0);
+        if let Some(lock_key) = &mut self.lock_key {
+            lock_key.held = FREE;
+            lock_key.ends_ms = Some(0);
         }
     }
 
@@ -241,6 +243,6 @@ impl QueueState {
     pub(super) fn close(&mut self, member: &Member, run: Vec<u64>, mark: Mark, ends_ms: u64) {
         let margin_ms = if mark == Mark::None { 0 } else { MARGIN_MS };
         let held = Held::Whole { member: member.clone(), run };
-        self.door = Some(Door { held, mark, ends_ms: Some(ends_ms + margin_ms) });
+        self.lock_key = Some(LockKeyValue { held, mark, ends_ms: Some(ends_ms + margin_ms) });
     }
 }
