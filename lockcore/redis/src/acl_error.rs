@@ -1,34 +1,35 @@
-//! The server's error for a missing right. The wording depends on the server version, and on
-//! whether a script sent the command.
+//! Parses the server's errors about a missing ACL right. The wording depends on the server version,
+//! and on whether a script sent the command.
 
-/// How servers begin the refusal of a script's command.
+/// How a server's error begins if the user may not run a command inside a script.
 const INSIDE_A_SCRIPT: [&str; 2] = [
     "The user executing the script can't", // 6.2 and 7.0
     "ACL failure in script",               // from 7.2, and the forks
 ];
 
-/// A refusal for lack of a right.
+/// A server's refusal of a command because the user lacks an ACL right.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AclError {
-    /// The missing right.
+    /// The right that the user lacks.
     pub missing: MissingRight,
-    /// Whether a script was refused, possibly halfway.
+    /// True if a command inside a script was refused. Earlier commands of the script may have run.
     pub inside_a_script: bool,
 }
 
-/// The right that is missing.
+/// The kind of ACL right that a user lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MissingRight {
-    /// A command, such as `pubsub|numsub`; inside scripts, servers name the command from 7.2 on.
+    /// The right to run a command, such as `pubsub|numsub`. `None` if the error does not name the
+    /// command, as inside scripts before Redis 7.2.
     Command(Option<String>),
-    /// A key, by name.
+    /// The right to access a key of the command.
     Key,
-    /// A channel, by name.
+    /// The right to use a channel of the command.
     Channel,
 }
 
 impl AclError {
-    /// Parses a server error; `None` if no right is missing.
+    /// Parses the text of a server error. `None` if the error is not about a missing right.
     pub fn read(text: &str) -> Option<Self> {
         let inside_a_script = INSIDE_A_SCRIPT.iter().any(|words| text.contains(words));
         let outside = ["NOPERM", "no permissions to", "No permissions to"]; // some have no code
@@ -51,8 +52,8 @@ impl AclError {
         Some(Self { missing, inside_a_script })
     }
 
-    /// Returns the remedy for a missing command. Only the calling program knows the keys and
-    /// channels that a user needs.
+    /// Returns what to change so that the command is allowed, such as `allow +evalsha`. `None` for
+    /// a key or channel, because only the calling program knows the rules that its user needs.
     pub(crate) fn advice(&self) -> Option<String> {
         match &self.missing {
             MissingRight::Command(Some(name)) => Some(format!("allow +{name}")),
@@ -68,7 +69,7 @@ impl AclError {
 mod tests {
     use super::*;
 
-    /// Wording of 6.2.14, 7.0.15, 8.2.3 and Valkey 9.1.2.
+    /// The wording of Redis 6.2.14, 7.0.15 and 8.2.3, and of Valkey 9.1.2.
     #[test]
     fn every_version_is_understood() {
         let named = |name: &str| MissingRight::Command(Some(name.to_owned()));

@@ -1,29 +1,31 @@
-//! Commands and script calls in wire format.
+//! Commands and script calls, encoded for the Redis protocol.
 
 use std::fmt;
 use std::io::Write as _;
 
 use redis::{Cmd, ErrorKind, RedisError, ServerErrorKind};
 
-/// The bytes around a word: length prefix and line ends.
+/// Bytes to reserve around each word of a command, for the length prefix and line ends.
 const AROUND: usize = 24;
 
-/// A command in wire format, or several commands of which the last reply counts.
+/// A command encoded for the Redis protocol; or several commands sent together, such as a
+/// transaction, of which only the last reply is delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packed {
-    /// The number of words; 0 if `bytes` holds whole commands.
+    /// Number of words (the command name and its arguments) in `bytes`; 0 if `bytes` contains
+    /// complete commands with their headers.
     words: usize,
-    /// The words, each with a length prefix and a line end; or the whole commands.
+    /// The encoded words, each with a length prefix and a line end; or the complete commands.
     bytes: Vec<u8>,
-    /// The number of replies.
+    /// Number of replies that the server will send.
     pub answers: usize,
 }
 
-/// A script call by digest.
+/// A call of a script by its SHA-1 digest. It keeps the source for servers that lack the script.
 #[derive(Debug)]
 pub struct ScriptCall {
     source: &'static str,
-    /// The call by digest.
+    /// The encoded EVALSHA command.
     pub command: Packed,
 }
 
@@ -32,17 +34,19 @@ impl Packed {
         Self { words: 0, bytes: Vec::with_capacity(size), answers: 1 }
     }
 
-    /// Creates whole commands with this number of replies and about this size.
+    /// Creates an empty buffer for complete commands. `answers` is the number of replies to all of
+    /// them, `size` their expected length in bytes.
     pub fn whole(answers: usize, size: usize) -> Self {
         Self { answers, ..Self::with_capacity(size) }
     }
 
-    /// Appends bytes to whole commands, unchanged.
+    /// Appends encoded bytes to a buffer from [`whole`](Self::whole).
     pub fn append(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Appends a word to whole commands.
+    /// Encodes a word (a command name or an argument), and appends it to a buffer from
+    /// [`whole`](Self::whole). The caller has appended the command's header before.
     pub fn word(&mut self, word: &[u8]) {
         self.bytes.reserve(word.len() + AROUND);
         // Nearly all words have a length of two digits.
@@ -63,7 +67,7 @@ impl Packed {
         self.word(word);
     }
 
-    /// Appends the whole command to `to`.
+    /// Appends the encoded command, or all commands, to `to`.
     pub fn write(&self, to: &mut Vec<u8>) {
         if self.words > 0 {
             to.push(b'*');
@@ -90,7 +94,7 @@ impl From<&Cmd> for Packed {
     fn from(command: &Cmd) -> Self {
         let mut packed = Self::with_capacity(64);
         for argument in command.args_iter() {
-            // No command here has a cursor.
+            // The other kind of argument is a cursor, which no command here has.
             if let redis::Arg::Simple(argument) = argument {
                 packed.add(argument);
             }
@@ -110,7 +114,8 @@ impl From<&Packed> for Cmd {
 }
 
 impl ScriptCall {
-    /// Begins a call by digest, for this number of keys.
+    /// Creates a call of the script with this source and SHA-1 digest, for this number of keys. The
+    /// caller then adds the keys, followed by the other arguments.
     pub fn begin(source: &'static str, digest: &str, keys: usize) -> Self {
         let mut command = Packed::with_capacity(512 + 64 * keys);
         command.words = 2;
@@ -121,17 +126,17 @@ impl ScriptCall {
         Self { source, command }
     }
 
-    /// Adds a key or an argument.
+    /// Adds a text as the next key or argument.
     pub fn text(&mut self, text: &str) {
         self.command.add(text.as_bytes());
     }
 
-    /// Adds a number.
+    /// Adds a number as the next argument.
     pub fn number(&mut self, number: u64) {
         self.command.add(itoa::Buffer::new().format(number).as_bytes());
     }
 
-    /// Adds a key or an argument by its `Display` form.
+    /// Adds the `Display` form of a value as the next key or argument.
     pub fn display(&mut self, argument: impl fmt::Display) {
         let mut word = Vec::new();
         // Writing to memory cannot fail.
@@ -139,7 +144,8 @@ impl ScriptCall {
         self.command.add(&word);
     }
 
-    /// Returns the same call with the whole source, for a server without the script.
+    /// Returns the same call as an EVAL with the script's source, for a server that lacks the
+    /// script.
     pub fn by_source(&self) -> Packed {
         let mut by_source = Packed::with_capacity(self.source.len() + 512);
         by_source.add(b"EVAL");
@@ -149,14 +155,15 @@ impl ScriptCall {
     }
 }
 
-/// Returns the command that loads a script into the server.
+/// Returns the command that stores a script in the server's script cache (SCRIPT LOAD).
 pub(crate) fn load(script: &str) -> Cmd {
     let mut command = redis::cmd("SCRIPT");
     command.arg("LOAD").arg(script);
     command
 }
 
-/// Whether the server lacks the script, so that the source has to be sent.
+/// Returns true if the error means that the server lacks the script, so that the caller has to send
+/// the source.
 pub fn is_unknown(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }

@@ -1,9 +1,9 @@
-//! The certificates and keys of a `Locks` that uses TLS.
+//! The certificates and private keys for TLS connections.
 
 use std::fmt;
 
-/// Trusted authorities, and the certificate that identifies this client to servers, from the
-/// provider of `LocksBuilder::certificates`. All in PEM format.
+/// The certificates for TLS connections, in PEM format: the trusted certificate authorities, and
+/// the client certificate. Returned by the provider set with `LocksBuilder::certificates`.
 #[derive(Clone, Default)]
 #[cfg_attr(not(feature = "tls"), expect(unreachable_pub, reason = "without TLS it is empty"))]
 pub struct Certificates {
@@ -15,19 +15,22 @@ pub struct Certificates {
 
 #[cfg(feature = "tls")]
 impl Certificates {
-    /// Creates an empty set: trusts the system roots, and sends no certificate.
+    /// Creates an empty set. With it, connections trust the authorities of the operating system,
+    /// and send no client certificate.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Trusts this authority, as `LocksBuilder::tls_ca` does; each further call adds another.
+    /// Trusts this certificate authority (PEM) instead of the authorities of the operating system.
+    /// Each further call adds another authority.
     #[must_use]
     pub fn ca(mut self, pem: impl AsRef<[u8]>) -> Self {
         self.trust(pem.as_ref());
         self
     }
 
-    /// Sends this certificate and chain to servers, as `LocksBuilder::tls_identity` does.
+    /// Sends this client certificate, followed by its chain (PEM), to servers. `key` is the
+    /// certificate's private key (PEM).
     #[must_use]
     pub fn identity(mut self, certificate: impl AsRef<[u8]>, key: impl AsRef<[u8]>) -> Self {
         self.identify(certificate.as_ref(), key.as_ref());
@@ -45,7 +48,8 @@ impl Certificates {
         });
     }
 
-    /// Fills missing parts from `others`.
+    /// Returns these certificates. If the authorities or the client certificate are missing, they
+    /// are taken from `others`.
     pub(crate) fn or(self, others: &Self) -> Self {
         Self {
             ca: self.ca.or_else(|| others.ca.clone()),

@@ -1,4 +1,4 @@
-//! Redis Cluster node addresses, with user, password and TLS.
+//! The addresses of Redis Cluster nodes, with user, password and TLS.
 
 use std::fmt;
 
@@ -11,24 +11,24 @@ use crate::servers_url::{ServersUrl, invalid};
 /// The default port of Cluster nodes.
 const PORT: u16 = 6379;
 
-/// Some Redis Cluster nodes, from which all others are discovered.
+/// Addresses of some Redis Cluster nodes, through which all other nodes are found.
 ///
-/// Equivalent to `redis+cluster://` and `rediss+cluster://` URLs.
+/// Equivalent to a `redis+cluster://` or `rediss+cluster://` URL.
 #[derive(Clone)]
 pub struct Cluster {
     pub(crate) nodes: Vec<String>,
 }
 
 impl Cluster {
-    /// Names some Cluster nodes, as a URL each, without a database. All nodes are connected to with
-    /// the same user and password, and all with TLS or all without, so the URLs must agree on
-    /// these. Name several: while any of them is reachable, the others are discovered.
+    /// Creates the list from a URL of each node, without a database. The URLs must agree on user,
+    /// password and TLS, because these apply to all nodes of the Cluster. Name several nodes: while
+    /// any of them is reachable, all others are found.
     pub fn new<S: AsRef<str>>(nodes: impl IntoIterator<Item = S>) -> Self {
         Self { nodes: nodes.into_iter().map(|url| url.as_ref().to_owned()).collect() }
     }
 
-    /// Reads `redis+cluster://[user[:password]@]host[:port][,host[:port]]…`; `None` for a URL of
-    /// another kind.
+    /// Parses `redis+cluster://[user[:password]@]host[:port][,host[:port]]…`. `None` if the URL has
+    /// another scheme.
     pub(crate) fn read(url: &str) -> Option<Result<Self, ClientError>> {
         let servers = ServersUrl::read(url, "cluster", PORT)?;
         let nodes = servers.map(|servers| Self { nodes: servers.each(servers.path) });
@@ -36,7 +36,8 @@ impl Cluster {
     }
 }
 
-/// Reads a Cluster URL: see [`Cluster`]. `None` for a URL of another kind.
+/// Parses a `redis+cluster://` or `rediss+cluster://` URL into the same value as [`Cluster::new`].
+/// `None` if the URL has another scheme.
 pub fn read_cluster(url: &str) -> Option<Result<Cluster, ClientError>> {
     Cluster::read(url)
 }
@@ -44,7 +45,7 @@ pub fn read_cluster(url: &str) -> Option<Result<Cluster, ClientError>> {
 /// Returns the connection settings of each node.
 ///
 /// # Errors
-/// A URL does not name a single server.
+/// A URL cannot be parsed, or names several servers.
 pub fn nodes_of(cluster: &Cluster) -> Result<Vec<ConnectionInfo>, ClientError> {
     cluster.nodes.iter().map(|url| server_url::read(url)).collect()
 }

@@ -1,7 +1,7 @@
 //! A command connection: our multiplexed connection, or a redis-rs connection.
 //!
-//! Ours serves servers named by a URL. The user's client or pool, RESP3, and TLS without
-//! certificate verification need redis-rs.
+//! Servers named by a URL get our multiplexed connection. The user's client or pool, RESP3, and TLS
+//! without certificate verification get a redis-rs connection.
 
 pub(crate) mod decoder;
 mod own;
@@ -26,12 +26,13 @@ use crate::task::Begin;
 use redis_rs::TheirConnection;
 pub(crate) use socket::subscription;
 
-/// The server's reply, or an error instead.
+/// The server's reply to a command; or an error if the server refused the command, the request
+/// timed out, or the connection broke.
 pub type Answered = Result<Value, RedisError>;
 
-/// Receives the reply to a command. Dropped without a reply if the runtime ends.
+/// A callback for the reply to a command. It is dropped without a call if the runtime ends first.
 pub trait Recipient: Send + 'static {
-    /// Receives the reply.
+    /// Called once, with the reply or the error.
     fn take(self: Box<Self>, answer: Answered);
 }
 
@@ -41,42 +42,46 @@ impl<F: FnOnce(Answered) + Send + 'static> Recipient for F {
     }
 }
 
-/// Sends commands to one server.
+/// A connection to one server, ours or that of redis-rs.
 trait Transport: Send + Sync {
-    /// As [`Connection::ask`].
+    /// Sends an encoded command, and waits for the reply: see [`Connection::ask`].
     fn ask<'a>(&'a self, command: &'a Packed) -> BoxFuture<'a, Answered>;
 
-    /// As [`Connection::give`].
+    /// Sends a command at once, and later calls `recipient` with the reply: see
+    /// [`Connection::give`].
     fn give(&self, runtime: (Begin, &Handle), command: &Packed, recipient: Box<dyn Recipient>);
 
-    /// As [`Connection::why_closed`].
+    /// Returns the error that closed the connection, if any: see [`Connection::why_closed`].
     fn why_closed(&self, last_success: Instant) -> Option<RedisError>;
 
-    /// As [`Connection::takes_transactions`].
+    /// Returns true if several commands can be sent as one request.
     fn takes_transactions(&self) -> bool {
         false
     }
 
-    /// As [`Connection::settle`].
+    /// Sets the timeout of later requests: see [`Connection::settle`].
     fn settle(&self, _timeout: Duration) {}
 
-    /// As [`Connection::end`].
+    /// Closes the connection and fails its pending requests: see [`Connection::end`].
     fn end(&self) {}
 
-    /// As [`Connection::unanswered`].
+    /// Returns the number of pending requests; `None` if it is unknown.
     fn unanswered(&self) -> Option<usize> {
         None
     }
 }
 
-/// A command connection; clones share it.
+/// A connection for commands. Clones share the connection.
 #[derive(Clone)]
 pub struct Connection(Arc<dyn Transport>);
 
 impl Connection {
-    /// Opens a connection: our multiplexed connection if `certificates` are complete. At first, a
-    /// request may take as long as the attempt, and `timeout` once the connection is
-    /// [settled](Self::settle).
+    /// Opens our multiplexed connection if it supports these settings and `certificates` is `Some`,
+    /// otherwise a redis-rs connection.
+    ///
+    /// On our connection, the timeout of requests is at first as long as that of the whole
+    /// connection attempt, because a busy server may be as slow to reply as to accept. Once the
+    /// connection is [settled](Self::settle), the timeout is `timeout`.
     pub(crate) async fn open(
         info: ConnectionInfo,
         certificates: Option<&Certificates>,
@@ -88,11 +93,12 @@ impl Connection {
             let own = socket::open(&info, certificates, timeout, attempt).await?;
             return Ok(Self(Arc::new(own)));
         }
-        // redis-rs reports no step: such an attempt never counts as accepted by the server.
+        // redis-rs does not report the step of an attempt, so the server is never known to have
+        // accepted it.
         Ok(Self(Arc::new(TheirConnection::open(info, timeout, attempt).await?)))
     }
 
-    /// Wraps a redis-rs connection with this response timeout.
+    /// Wraps a redis-rs connection, and sets its timeout for each reply.
     #[cfg(feature = "deadpool")]
     pub(crate) fn theirs(connection: MultiplexedConnection, timeout: Duration) -> Self {
         Self(Arc::new(TheirConnection::new(connection, timeout)))
@@ -112,13 +118,15 @@ impl Connection {
         self.ask(&command.into()).await
     }
 
-    /// As [`send`](Self::send).
+    /// Sends an encoded command, and waits for the reply. Errors and cancel safety are as for
+    /// [`send`](Self::send).
     pub async fn ask(&self, command: &Packed) -> Answered {
         self.0.ask(command).await
     }
 
-    /// Sends a command at once. The reply is delivered by a task of this runtime, or before this
-    /// returns.
+    /// Sends a command at once, and calls `recipient` with the reply. If the command cannot be
+    /// sent, `recipient` gets the error before this returns. `runtime` is used to start a task,
+    /// which only a redis-rs connection needs.
     pub(crate) fn give(
         &self,
         runtime: (Begin, &Handle),
@@ -128,29 +136,32 @@ impl Connection {
         self.0.give(runtime, command, recipient);
     }
 
-    /// Sets the timeout of each request. The connection is set up, and no request is pending.
+    /// Sets the timeout of all later requests on our multiplexed connection, once its setup is
+    /// complete. No request may be pending, and the timeout may only become shorter.
     pub fn settle(&self, timeout: Duration) {
         self.0.settle(timeout);
     }
 
-    /// Whether several commands can be sent as one request, of which the last reply counts.
+    /// Returns true if several commands can be sent as one request, whose last reply is delivered.
+    /// Only our multiplexed connection can do this.
     pub(crate) fn takes_transactions(&self) -> bool {
         self.0.takes_transactions()
     }
 
-    /// Closes our multiplexed connection: pending requests fail. A redis-rs connection closes with
-    /// its last clone.
+    /// Closes our multiplexed connection at once, and fails its pending requests. Has no effect on
+    /// a redis-rs connection, which closes with its last clone.
     pub(crate) fn end(&self) {
         self.0.end();
     }
 
-    /// Returns the number of pending requests; unknown with redis-rs.
+    /// Returns the number of pending requests; `None` for a redis-rs connection.
     pub(crate) fn unanswered(&self) -> Option<usize> {
         self.0.unanswered()
     }
 
-    /// Returns why nothing can be sent any more; `None` if sending may work. `last_success` is when
-    /// the server last replied.
+    /// Returns the error that closed the connection; `None` if it seems open. `last_success` is the
+    /// time of the server's last reply: a redis-rs connection is checked only if that is some time
+    /// ago.
     pub(crate) fn why_closed(&self, last_success: Instant) -> Option<RedisError> {
         self.0.why_closed(last_success)
     }
@@ -162,7 +173,8 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// Returns the reply, or the error within. redis-rs rebuilds a list to search it for errors.
+/// Returns `Err` if the reply is an error or contains one. Searched here first, because redis-rs
+/// rebuilds every list that it searches.
 fn checked(answer: Value) -> Answered {
     if has_error(&answer) { answer.extract_error() } else { Ok(answer) }
 }

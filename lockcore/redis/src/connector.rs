@@ -1,4 +1,5 @@
-//! The source of connections: a URL, or the user's client, configuration or pool.
+//! Opens connections to a server, which is given by a URL, by the user's client, configuration or
+//! pool, or by sentinels.
 
 #[cfg(feature = "deadpool")]
 mod pool;
@@ -27,53 +28,55 @@ use crate::tls::{self, Tls};
 pub(crate) use sentinel::Primary;
 use sentinel::SentinelClients;
 
-/// How often the sentinels are asked whether the primary has changed.
+/// Pause between two checks with the sentinels whether the primary has changed.
 const FOLLOW: Duration = Duration::from_secs(2);
-/// Idle time after which the kernel notices a dead peer.
+/// Idle time after which the kernel begins to check whether the peer is alive (TCP keepalive).
 const KEEPALIVE: Duration = Duration::from_secs(10);
-/// Time after which the kernel gives up a peer that does not acknowledge data.
+/// Time after which the kernel closes a connection whose peer does not acknowledge data.
 #[cfg(target_os = "linux")]
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The library name for CLIENT SETINFO (7.2).
+/// The library's name and version for CLIENT SETINFO, which servers have from 7.2 on.
 pub(crate) const LIBRARY: (&str, &str) = ("lockcore", env!("CARGO_PKG_VERSION"));
 
 /// Opens command connections and subscriptions to one server.
 pub struct Connector {
     source: ServerSource,
     tls: Tls,
-    /// Whether we have all settings needed to connect ourselves; otherwise only the user's client
-    /// can.
+    /// True if the settings are complete, so that we can connect without redis-rs. False for the
+    /// user's client or pool, which may have certificates that cannot be read from it.
     is_known: bool,
     timeouts: Timeouts,
-    /// Replaces the source's credentials.
+    /// The provider of user and password, used instead of the credentials in the URL or client.
     credentials: Provider<Credentials>,
     /// The name of subscriptions in CLIENT LIST.
     name: String,
 }
 
-/// A new command connection, on which the server has replied.
+/// A new command connection, on which the server has replied to HELLO.
 #[derive(Debug)]
 pub struct Opened {
     /// The connection.
     pub connection: Connection,
-    /// The reply to HELLO, if the server has this command.
+    /// The reply to HELLO; `None` if the server lacks the command.
     pub hello: Option<Hello>,
 }
 
 /// A new connection for messages.
 pub(crate) struct Subscribed {
     pub(crate) connection: PubSub,
-    /// The server that the connection leads to, if named by sentinels.
+    /// The primary that the connection leads to; `None` if sentinels do not name the server.
     pub(crate) primary: Option<Primary>,
 }
 
-/// How to find the server.
+/// Where a connector gets the server's address from.
 enum ServerSource {
+    /// The address in a URL, or in the user's client or configuration.
     One(Box<Client>),
-    /// Commands through a pool manager, messages through a URL.
+    /// A pool, whose manager creates the command connections, and the settings for subscriptions.
     #[cfg(feature = "deadpool")]
     Pool(deadpool_redis::Pool, Box<ConnectionInfo>),
+    /// The primary named by these sentinels.
     Sentinels(Box<SentinelClients>),
 }
 
@@ -89,7 +92,7 @@ impl Connector {
         Self::new(read_url(url)?, tls, timeouts)
     }
 
-    /// Creates a connector for the primary of these sentinels.
+    /// Creates a connector for the primary that these sentinels monitor.
     ///
     /// # Errors
     /// A URL or a certificate cannot be used.
@@ -126,8 +129,11 @@ impl Connector {
         })
     }
 
-    /// Creates a connector for a server that only this client can reach: it may have certificates
-    /// that it does not expose.
+    /// Creates a connector for the server of the user's client. redis-rs opens the connections,
+    /// because the client may have certificates that cannot be read from it.
+    ///
+    /// # Errors
+    /// A setting or a certificate cannot be used.
     pub fn from_client(
         client: &Client,
         tls: &Tls,
@@ -137,12 +143,14 @@ impl Connector {
         Ok(Self { is_known: false, ..Self::new(info, tls, timeouts)? })
     }
 
-    /// Replaces the source's credentials; pool connections keep theirs.
+    /// Sets the provider of user and password, which each new connection uses instead of the
+    /// credentials in the URL or client. Connections from a pool keep the pool's credentials.
     pub fn with_credentials(self, credentials: Provider<Credentials>) -> Self {
         Self { credentials, ..self }
     }
 
-    /// Names the subscriptions; command connections get a name during setup.
+    /// Sets the name of subscriptions in CLIENT LIST. Command connections get their name later,
+    /// during setup.
     pub fn named(self, name: String) -> Self {
         Self { name, ..self }
     }
@@ -152,13 +160,13 @@ impl Connector {
         self.timeouts
     }
 
-    /// Whether sentinels name the server.
+    /// Returns true if sentinels name the server, which then may change.
     pub fn is_watched(&self) -> bool {
         matches!(self.source, ServerSource::Sentinels(_))
     }
 
-    /// Completes when the sentinels name another primary than the current one, and returns the
-    /// address.
+    /// Waits until the sentinels name another primary than the current one, and returns its
+    /// address. Without sentinels, this never completes.
     pub(crate) async fn moved(&self) -> String {
         let ServerSource::Sentinels(sentinels) = &self.source else {
             return std::future::pending().await;
@@ -171,7 +179,12 @@ impl Connector {
         }
     }
 
-    /// Opens a command connection, with this timeout for each request once it is settled.
+    /// Opens a command connection, and sends HELLO on it. `timeout` is the timeout of each request
+    /// once the connection is [settled](Connection::settle).
+    ///
+    /// # Errors
+    /// The server is unreachable, refuses the connection or does not reply in time; or the
+    /// sentinels name no primary that takes writes.
     pub async fn commands(
         &self,
         timeout: Duration,
@@ -208,7 +221,8 @@ impl Connector {
         }
     }
 
-    /// Opens a connection, with the current credentials and certificates.
+    /// Requests the current credentials and certificates, and returns a future that opens a
+    /// connection with them.
     async fn open(
         &self,
         info: ConnectionInfo,
@@ -223,7 +237,8 @@ impl Connector {
         })
     }
 
-    /// Returns `info` with the current credentials and certificates, and the certificates.
+    /// Requests the current credentials and certificates. Returns `info` with both, and the
+    /// certificates.
     async fn now(
         &self,
         info: ConnectionInfo,
@@ -236,7 +251,8 @@ impl Connector {
         Ok((info, certificates))
     }
 
-    /// Opens a connection for messages. With `introduce` the user may set the library name.
+    /// Opens a connection for messages to the server that commands go to. `introduce` is true if
+    /// the user may set the library name.
     pub(crate) async fn subscription(
         &self,
         introduce: bool,
@@ -248,7 +264,8 @@ impl Connector {
             #[cfg(feature = "deadpool")]
             ServerSource::Pool(_, info) => ConnectionInfo::clone(info),
             ServerSource::Sentinels(sentinels) => {
-                // The command server: messages are published there.
+                // The subscription has to reach the command server, because messages are published
+                // there.
                 let found = match sentinels.current()? {
                     Some(primary) => primary,
                     None => sentinels.locate(attempt).await?,
@@ -268,7 +285,8 @@ impl Connector {
         Ok(Subscribed { connection, primary })
     }
 
-    /// Completes when commands go to another server than this subscription.
+    /// Waits until commands go to another server than `primary`, which is the server of a
+    /// subscription. Without sentinels, this never completes.
     pub(crate) async fn switched_server(&self, primary: Option<&Primary>) {
         match (&self.source, primary) {
             (ServerSource::Sentinels(sentinels), Some(primary)) => {
@@ -278,7 +296,7 @@ impl Connector {
         }
     }
 
-    /// Returns the server address; a placeholder with sentinels.
+    /// Returns the server's address; with sentinels, a placeholder.
     fn address(&self) -> &ConnectionAddr {
         match &self.source {
             ServerSource::One(client) => client.get_connection_info().addr(),
@@ -288,7 +306,8 @@ impl Connector {
         }
     }
 
-    /// Returns the address of the server that commands are sent to.
+    /// Returns the address of the server that commands are sent to. With sentinels, it is empty
+    /// before the first connection.
     pub fn server(&self) -> String {
         match &self.source {
             ServerSource::Sentinels(sentinels) => sentinels.last_primary(),
@@ -296,14 +315,16 @@ impl Connector {
         }
     }
 
-    /// Opens a connection within a timeout; the error names the address.
+    /// Awaits `opening`, which opens a connection, with a timeout. The error names the address, and
+    /// the remedy if it is known.
     async fn bounded<T>(
         &self,
         address: impl fmt::Display,
         attempt: &ConnectAttempt,
         opening: impl Future<Output = Result<T, RedisError>>,
     ) -> Result<T, ClientError> {
-        // The first reply may take as long as a request or the attempt, in addition.
+        // After the connection is open, the first reply may take as long as a request or the whole
+        // attempt.
         let answer = attempt.limit.max(self.timeouts.request);
         let limit = attempt.look_up + attempt.limit + answer;
         let (mut refused, advice) = match tokio::time::timeout(limit, opening).await {
@@ -325,12 +346,12 @@ impl Connector {
     }
 }
 
-/// The remedy where a certificate is for a name, and the sentinels return an address.
+/// The remedy if a certificate is for a host name, but the sentinels return an IP address.
 const SENTINELS_TELL_NAMES: &str = ". The sentinels returned this address: to get host names \
     instead, set `sentinel resolve-hostnames yes` and `sentinel announce-hostnames yes` on each \
     sentinel";
 
-/// Opens a connection, and sends HELLO.
+/// Awaits a new connection, and sends HELLO on it.
 async fn with_hello(
     opening: impl Future<Output = Result<Connection, RedisError>>,
 ) -> Result<Opened, RedisError> {
@@ -350,8 +371,9 @@ fn invalid(error: &RedisError) -> ClientError {
     ClientError::refused(ClientErrorKind::InvalidOption, advice)
 }
 
-/// Sends small writes at once, detects dead peers, and skips commands that the user may lack the
-/// right for, unlike redis-rs by default. Settings of the client's owner are kept.
+/// Returns `info` with settings that redis-rs does not have by default: small writes are sent at
+/// once, dead peers are detected, and CLIENT SETINFO is not sent, because the user may lack the
+/// right. Keepalive and user timeout of the user's client are kept.
 fn tuned(info: ConnectionInfo) -> ConnectionInfo {
     let settings = info.tcp_settings().clone().set_nodelay(true);
     let keepalive = settings.keepalive().cloned().unwrap_or_else(|| {

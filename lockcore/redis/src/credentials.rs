@@ -4,7 +4,8 @@ use std::fmt;
 
 use redis::ConnectionInfo;
 
-/// A password and user, from the provider of `LocksBuilder::credentials`.
+/// User and password for new connections. Returned by the provider set with
+/// `LocksBuilder::credentials`.
 #[derive(Clone)]
 pub struct Credentials {
     user: Option<String>,
@@ -12,12 +13,13 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// A user and password.
+    /// Creates credentials with this user and password.
     pub fn new(user: impl AsRef<str>, password: impl AsRef<str>) -> Self {
         Self { user: Some(user.as_ref().to_owned()), ..Self::password(password) }
     }
 
-    /// The password for the URL's user, or for the default user if the URL names none.
+    /// Creates credentials with this password, for the user in the URL, or for the default user if
+    /// the URL names none.
     pub fn password(password: impl AsRef<str>) -> Self {
         Self { user: None, password: password.as_ref().to_owned() }
     }

@@ -17,9 +17,9 @@ pub enum ClientErrorKind {
     Denied,
     /// The server's memory is full.
     OutOfMemory,
-    /// A key holds another type.
+    /// A key holds a value of another type than the command needs.
     WrongType,
-    /// The server lacks a command, or runs in another mode.
+    /// The server lacks a command, or runs in a mode that is not supported here, such as a Cluster.
     Unsupported,
     /// The connection was closed by the client, or its runtime has ended.
     Closed,
@@ -27,24 +27,25 @@ pub enum ClientErrorKind {
     Protocol,
 }
 
-/// Why a command has no reply.
+/// The error of a command or of a connection attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientError {
-    /// The kind.
+    /// The kind of the error, for programs.
     pub kind: ClientErrorKind,
-    /// The error in readable form.
+    /// The complete error for people, with the remedy if it is known.
     pub detail: Arc<str>,
-    /// The command may have run, or may still run: its outcome is unknown.
+    /// True if the command may have run, or may still run. False if it did not run.
     pub may_have_run: bool,
 }
 
 impl ClientError {
-    /// The command did not run.
+    /// Creates the error of a command that did not run.
     pub fn refused(kind: ClientErrorKind, detail: impl Into<Arc<str>>) -> Self {
         Self { kind, detail: detail.into(), may_have_run: false }
     }
 
-    /// Whether the command ran is unknown.
+    /// Creates the error of a command that may have run, because its reply is missing. The kind is
+    /// [`Unavailable`](ClientErrorKind::Unavailable).
     pub fn ambiguous(detail: impl Into<Arc<str>>) -> Self {
         let kind = ClientErrorKind::Unavailable;
         Self { kind, detail: detail.into(), may_have_run: true }

@@ -5,7 +5,7 @@ use redis::{ErrorKind, RedisError, ServerError, ServerErrorKind};
 use crate::acl_error::{AclError, MissingRight};
 use crate::error::{ClientError, ClientErrorKind};
 
-/// Translates a command's error.
+/// Translates the error of a command, and determines whether the command may have run.
 pub fn of_command(error: &RedisError) -> ClientError {
     if let Some(said) = of_slot(error) {
         let kind = kind(error).unwrap_or(ClientErrorKind::Unavailable);
@@ -35,48 +35,52 @@ pub fn of_command(error: &RedisError) -> ClientError {
     }
 }
 
-/// Returns the error text if a Cluster server cannot serve a command's slot now, or redirects it.
-/// The command did not run.
+/// Returns the error text if a Cluster node redirects the command, or cannot serve its slot for
+/// now. `None` for other errors. The command did not run.
 fn of_slot(error: &RedisError) -> Option<String> {
     let code = error.code()?;
     let is_of_slot = matches!(code, "MOVED" | "ASK" | "TRYAGAIN" | "CLUSTERDOWN");
     is_of_slot.then(|| format!("{code} {}", error.detail().unwrap_or_default()))
 }
 
-/// Translates the error when connecting failed: nothing was sent.
+/// Translates the error of a connection attempt, and adds the remedy if it is known. No command has
+/// run.
 pub(crate) fn of_connecting(error: &RedisError) -> ClientError {
     let kind = kind(error).unwrap_or(ClientErrorKind::Unavailable);
     ClientError::refused(kind, advised(text(error)))
 }
 
-/// Returns the error for a request that our multiplexed connection did not send.
+/// Creates the error of a request that our multiplexed connection did not send.
 pub fn unsent(why: &str) -> RedisError {
     redis::make_extension_error(UNSENT.to_owned(), Some(why.to_owned()))
 }
 
-/// In place of a server's error code.
+/// The code of errors from [`unsent`]. It stands where server errors have their code.
 const UNSENT: &str = "UNSENT";
 
-/// Returns the error for a connection closed by the server, with the server's last error.
+/// Creates the error of a connection that the server has closed. `words` is the server's last
+/// error, which says why.
 pub(crate) fn ended(words: &ServerError) -> RedisError {
     let said = format!("{} {}", words.code(), words.details().unwrap_or_default());
     let said = format!("the server closed the connection: {}", said.trim_end());
     redis::make_extension_error(ENDED.to_owned(), Some(said))
 }
 
-/// Returns the error for a connection with replies out of step.
+/// Creates the error of a connection on which a reply arrived without a request.
 pub(crate) fn unasked() -> RedisError {
     let said = "the server sent a reply without a request".to_owned();
     redis::make_extension_error(ENDED.to_owned(), Some(said))
 }
 
-/// In place of a server's error code.
+/// The code of errors from [`ended`] and [`unasked`]. It stands where server errors have their
+/// code.
 const ENDED: &str = "ENDED";
 
 /// What a server sends before closing a connection because of `maxclients`.
 const NO_ROOM: &str = "max number of clients reached";
 
-/// Translates a subscription error; `channel` is the channel the user needs.
+/// Translates the error of a SUBSCRIBE. `channel` is the ACL rule that the error suggests if the
+/// user lacks the right to the channel.
 pub(crate) fn of_subscribing(error: &RedisError, channel: &str) -> ClientError {
     let said = text(error);
     match AclError::read(&said) {
@@ -95,7 +99,7 @@ pub(crate) fn of_subscribing(error: &RedisError, channel: &str) -> ClientError {
 const A_PROXY: &str = ": a proxy may close the connection on an unknown command, but grants arrive \
     by SUBSCRIBE: connect to the server itself";
 
-/// Returns the server's error, and the next step for the user.
+/// Returns the server's error, followed by the remedy if it is known.
 fn advised(said: String) -> String {
     let next = match AclError::read(&said) {
         Some(error) => match error.advice() {
@@ -111,13 +115,14 @@ fn advised(said: String) -> String {
     format!("{said}: {next}")
 }
 
-/// What a Cluster node replies to SELECT: a Cluster has one database.
+/// The error of a Cluster node for SELECT, because a Cluster has a single database.
 const NO_SELECT: &str = "SELECT is not allowed in cluster mode";
 
-/// Whether the connection is of no further use after this error.
+/// Returns true if the connection has to be replaced after this error.
 pub fn breaks_connection(error: &RedisError) -> bool {
-    // After a response timeout the peer may be half gone, and redis-rs would keep the connection
-    // for ever. A replica may have been the primary a moment ago.
+    // After a response timeout the peer may be gone without closing the connection, and redis-rs
+    // would keep the connection for ever. A replica (READONLY) may have been the primary a moment
+    // ago.
     error.is_io_error()
         || error.is_unrecoverable_error()
         || matches!(error.kind(), ErrorKind::Parse)
@@ -126,7 +131,8 @@ pub fn breaks_connection(error: &RedisError) -> bool {
         || kind(error) == Some(ClientErrorKind::ReadOnly) && error.code() == Some("READONLY")
 }
 
-/// Returns the kind, if the server error is known.
+/// Returns the kind of a known server error. `None` for an unknown error, and for an error of the
+/// socket or the protocol.
 fn kind(error: &RedisError) -> Option<ClientErrorKind> {
     match error.kind() {
         ErrorKind::AuthenticationFailed => return Some(ClientErrorKind::Denied),
@@ -163,8 +169,8 @@ fn kind(error: &RedisError) -> Option<ClientErrorKind> {
     })
 }
 
-/// Whether the server lacks a command, sent directly or by a script. A hosted service may have
-/// disabled the command, and a proxy may not forward it.
+/// Returns true if the error text says that the server lacks a command, sent directly or by a
+/// script. A hosted service may have disabled the command, and a proxy may not forward it.
 pub fn is_unknown_command(said: &str) -> bool {
     let said = said.to_ascii_lowercase();
     // "unknown command 'X'", "Unknown Redis command called from script", "unknown subcommand", and
@@ -189,7 +195,8 @@ fn by_code(code: &str) -> Option<ClientErrorKind> {
     })
 }
 
-/// Returns the error in a readable line. redis-rs puts no credentials into errors.
+/// Returns the error as a single line for people. It contains no credentials, because redis-rs puts
+/// none into errors.
 fn text(error: &RedisError) -> String {
     let text = match (error.code(), error.detail()) {
         (Some(UNSENT | ENDED), Some(said)) => said.to_owned(),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use redis::{Cmd, Value};
 
-/// The reply to HELLO.
+/// A server's reply to HELLO, which describes the server and the connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
     /// `redis`, or the name of a fork.
@@ -15,17 +15,17 @@ pub struct Hello {
     pub mode: String,
     /// `master` or `replica`.
     pub role: String,
-    /// The connection's protocol version.
+    /// The version of the Redis protocol on the connection: 2 or 3.
     protocol: u8,
 }
 
 impl Hello {
-    /// Returns the command.
+    /// Returns the HELLO command.
     pub fn ask() -> Cmd {
         redis::cmd("HELLO")
     }
 
-    /// Parses the reply; `None` if it has another form.
+    /// Parses the reply to HELLO, in both protocol versions. `None` if the reply has another form.
     pub fn read(answer: &Value) -> Option<Self> {
         let told: HashMap<String, Value> = redis::from_redis_value_ref(answer).ok()?;
         let text = |name: &str| redis::from_redis_value_ref(told.get(name)?).ok();
@@ -38,13 +38,15 @@ impl Hello {
         })
     }
 
-    /// Whether scripts stay with the server that received them. Before 7.0 they are replicated.
+    /// Returns true if loaded scripts stay on the server that received them, as from Redis 7.0 on.
+    /// Older servers replicate them.
     pub fn keeps_scripts(&self) -> bool {
         let major = self.version.split('.').next().and_then(|major| major.parse().ok());
         major.is_some_and(|major: u32| major >= 7)
     }
 
-    /// Returns the command that names the connection: unlike CLIENT SETNAME, it needs no right.
+    /// Returns the command that sets the connection's name in CLIENT LIST. It is HELLO, because
+    /// CLIENT SETNAME needs a right, and HELLO does not.
     pub fn name(&self, name: &str) -> Cmd {
         let mut hello = redis::cmd("HELLO");
         hello.arg(self.protocol).arg("SETNAME").arg(name);

@@ -10,9 +10,9 @@
 //!   [`Credentials`] that a [`Provider`] returns for each connection.
 //! - [`Connection`] sends commands and receives their replies. For servers named by a URL it is our
 //!   multiplexed connection, otherwise a redis-rs connection. A private trait hides the difference.
-//! - [`CommandLink`] keeps a command connection open: it replaces a failed connection, at a rate
-//!   suited to many processes at once and slow servers, and counts the servers seen so far.
-//!   [`Subscription`] does the same for messages.
+//! - [`CommandLink`] keeps a command connection open. It replaces a failed connection, with pauses
+//!   and timeouts suited to slow servers and many clients at once, and numbers the servers that it
+//!   connects to. [`Subscription`] does the same for messages.
 //! - [`topology`] reads the primaries and slots of a Redis Cluster, as reported by a node.
 //! - [`failure`] reads the errors of servers and sockets: a [`ClientError`] has a kind, a readable
 //!   sentence with the remedy where there is one, and whether the command may have run.
@@ -24,7 +24,8 @@
 //!   before a command is sent there; a [`Listener`] for messages.
 //! - The meaning of server errors: the link returns each server reply, error or not, and only the
 //!   user knows the script errors.
-//! - How to [begin](Begin) a task, where a redis-rs connection needs one.
+//! - A function that [begins](Begin) a task, because each request on a redis-rs connection needs
+//!   one.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod acl_error;

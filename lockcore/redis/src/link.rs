@@ -45,26 +45,28 @@ use crate::task::{Begin, answer_to};
 /// Time without a successful reply before a PING checks the connection.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// Interval of the checks for a closed connection.
+/// Interval at which the link checks whether the connection was closed.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A connection that broke sooner than this is replaced after a pause.
+/// Minimum lifetime of a connection that is replaced at once. If it broke sooner, there is a pause
+/// before it is replaced.
 pub(crate) const LASTED: Duration = Duration::from_millis(100);
 
-/// Hooks for [`CommandLink`] events. Called under the link's mutex: they must neither block nor use
-/// the link.
+/// Receives the events of a [`CommandLink`]. The methods are called under the link's mutex, so they
+/// must neither block nor use the link.
 pub trait LinkListener: Send + Sync + 'static {
-    /// The next connection leads to the server with this number, whose time is `now_us`, in µs
-    /// since the epoch. Called before a command is sent there.
+    /// Called before the first command is sent on a new connection. `now_us` is the server's time,
+    /// in µs since the epoch. `number` is the server's number, which is raised each time the link
+    /// connects to another server.
     fn on_server(&self, now_us: u64, number: u64);
 
-    /// The connection state, after each change and where there is reason to check again: the error
-    /// that broke the connection or that the last connection attempt failed with; `None` while
-    /// connected.
+    /// Called after each change of the connection state, and when a task that watches the state has
+    /// reason to check again. `down` is the error that broke the connection or with which the last
+    /// connection attempt failed; `None` while connected.
     fn on_state(&self, down: Option<&ClientError>);
 }
 
-/// The shared connection; clones share it.
+/// A command connection that is replaced when it fails. Clones share the connection.
 #[derive(Clone)]
 pub struct CommandLink(Arc<SharedLink>);
 
@@ -72,51 +74,64 @@ struct SharedLink {
     connector: Arc<Connector>,
     setup: ConnectionSetup,
     request_timeout: Duration,
-    /// The connections' runtime, and how to begin a task there.
+    /// The runtime of the connections. `begin` starts a task on it.
     runtime: Handle,
     begin: Begin,
     current: Mutex<Current>,
     state: LinkState,
-    /// The number of servers seen so far.
+    /// The current server's number: 0 for the first server, raised with each change of server.
     servers: AtomicU64,
     listener: Arc<dyn LinkListener>,
-    /// Replies of connections with lower numbers are discarded.
+    /// The lowest connection number whose replies are trusted. Replies on earlier connections are
+    /// discarded.
     trusted: AtomicU64,
-    /// Wakes the supervisor: a connection broke, or needs a check.
+    /// Wakes the supervisor task, because the connection broke or has to be checked.
     suspicion: Arc<Notify>,
     closed: CancellationToken,
 }
 
 struct Current {
-    /// `None` during a replacement, and once the link is closed.
+    /// The connection; `None` while it is being replaced, and once the link is closed.
     connection: Option<Connection>,
-    /// Numbers connections, so that many failures on a connection cause a single replacement.
+    /// The connection's number, raised with each replacement. Errors of earlier connections are
+    /// ignored, so that many failures on a connection cause a single replacement.
     generation: u64,
-    /// The connected server's number.
+    /// The connected server's number, raised with each change of server.
     server: u64,
     opened: Instant,
     last_success: Instant,
-    /// Since when requests have timed out without any reply in between.
+    /// The time when a request was sent that has timed out, if the server has sent nothing since;
+    /// otherwise `None`.
     silent: Option<Instant>,
     hello: Option<Hello>,
     identity: Identity,
 }
 
-/// A reply on the connection. The outer error: the reply must be discarded.
+/// The result of a request. The inner result is the server's reply, or the server's or the
+/// connection's error. The outer error means that there is no valid reply: the request was not
+/// sent, or the reply was discarded because replies were out of step.
 pub type Judged = Result<Result<Value, RedisError>, ClientError>;
 
-/// A connection as used by a request.
+/// The connection for a request, with the numbers that it has when the request is sent.
 #[derive(Debug, Clone)]
 pub struct Sender {
     connection: Connection,
-    /// The connection number: a replacement has a higher number.
+    /// The connection's number. A replacement has a higher number.
     pub generation: u64,
-    /// The connected server's number.
+    /// The number of the server at the other end, raised with each change of server.
     pub server: u64,
 }
 
 impl CommandLink {
-    /// Opens the connection, and keeps it open until `closed`.
+    /// Opens the connection, and keeps it open until `closed` is cancelled. Also returns the
+    /// server's reply to HELLO, if the server has this command. Call [`settle`](Self::settle) once
+    /// the user's rights are known.
+    ///
+    /// `scripts` are the sources to load into each server, `name` is the name of the connections in
+    /// CLIENT LIST, and `begin` starts tasks of connections.
+    ///
+    /// # Errors
+    /// The first connection attempt failed.
     pub async fn connect(
         connector: Arc<Connector>,
         request_timeout: Duration,
@@ -151,7 +166,12 @@ impl CommandLink {
         Ok((Self(shared), hello))
     }
 
-    /// Sets up the connection, and each later replacement, as far as the user's rights allow.
+    /// Sets up the connection, and later each replacement: names it, loads the scripts, and reads
+    /// what identifies the server, as far as `extras` allows. Then reports the server to the
+    /// listener.
+    ///
+    /// # Errors
+    /// There is no connection, or the setup failed.
     pub async fn settle(&self, extras: Extras) -> Result<(), ClientError> {
         self.0.setup.allow(extras);
         let sender = self.sender().await?;
@@ -168,18 +188,20 @@ impl CommandLink {
         Ok(())
     }
 
-    /// Returns the connection number: a replacement has a higher number.
+    /// Returns the number of the current connection. A replacement has a higher number.
     pub fn generation(&self) -> u64 {
         self.0.current().generation
     }
 
-    /// Returns the number of servers seen so far. Before 7.0, without the right to read the run id,
-    /// each connection counts as another server.
+    /// Returns the current server's number: 0 for the first server, raised with each change of
+    /// server. Before Redis 7.0, without the right to read the run id, each new connection counts
+    /// as another server.
     pub fn servers(&self) -> u64 {
         self.0.servers.load(Ordering::Acquire)
     }
 
-    /// Counts the server as another server from now on, because it was emptied.
+    /// Raises the server's number, because the server has lost its data and so must not be taken
+    /// for the same server. Also wakes the tasks that watch the connection state.
     pub fn count_as_another(&self) {
         let mut current = self.0.current();
         current.server += 1;
@@ -198,8 +220,8 @@ impl CommandLink {
         self.0.current().last_success.elapsed()
     }
 
-    /// Returns the server's outage: the server is not connected, or has sent nothing since a
-    /// request that timed out.
+    /// Returns the current outage; `None` while the server replies. In an outage there is no
+    /// connection, or the server has sent nothing since a request that timed out.
     pub fn outage(&self) -> Option<Outage> {
         let down = self.0.state.outage();
         let Some(silent) = self.0.current().silent else { return down };
@@ -213,18 +235,21 @@ impl CommandLink {
         self.0.state.up_since()
     }
 
-    /// Returns the number of pending requests; known only for our multiplexed connection.
+    /// Returns the number of pending requests. `None` without a connection, and for a redis-rs
+    /// connection.
     pub fn unanswered(&self) -> Option<usize> {
         let connection = self.0.current().connection.clone();
         connection?.unanswered()
     }
 
-    /// Returns a handle to notify when something else suggests that the server is gone.
+    /// Returns a handle that makes the link check its connection when notified. Use it if something
+    /// else suggests that the server is gone.
     pub fn suspicion(&self) -> Arc<Notify> {
         Arc::clone(&self.0.suspicion)
     }
 
-    /// Calls `then` with the connection: at once, or in a task that waits for a connection.
+    /// Calls `then` with the connection. If there is none, a task waits for the next connection, at
+    /// most for the request timeout, and then calls `then` with the connection or an error.
     pub fn with_sender(&self, then: impl FnOnce(Result<Sender, ClientError>) + Send + 'static) {
         if let Some(sender) = self.0.usable() {
             return then(Ok(sender));
@@ -233,8 +258,8 @@ impl CommandLink {
         self.0.runtime.spawn(async move { then(link.sender().await) });
     }
 
-    /// Runs a script by digest, or by source if the server lacks the script. Nothing else is ever
-    /// sent twice.
+    /// Sends a script call by digest, and waits for the reply. If the server lacks the script,
+    /// sends the call again by source. No other command is ever sent twice.
     pub async fn ask_script(&self, call: ScriptCall) -> Judged {
         match self.ask(call.command.clone()).await? {
             Err(error) if is_unknown(&error) => self.ask(call.by_source()).await,
@@ -242,29 +267,34 @@ impl CommandLink {
         }
     }
 
-    /// Whether transactions can be sent: all commands together, with a reply each.
+    /// Returns true if transactions can be sent on this connection: it is our multiplexed
+    /// connection, and the user has the right.
     pub fn may_transact(&self, sender: &Sender) -> bool {
         sender.connection.takes_transactions() && self.0.setup.may_transact()
     }
 
-    /// Whether transactions can be sent on the present connection.
+    /// Returns true if transactions can be sent on the current connection: it is our multiplexed
+    /// connection, and the user has the right. False without a connection.
     pub fn has_transactions(&self) -> bool {
         let takes = |connection: &Connection| connection.takes_transactions();
         self.0.setup.may_transact() && self.0.current().connection.as_ref().is_some_and(takes)
     }
 
-    /// Returns the command that deletes a key with a given value, if usable.
+    /// Returns the server's command that deletes a key only if it has a given value. `None` if the
+    /// server or the user lacks the command, and for a redis-rs connection.
     pub fn may_compare(&self, sender: &Sender) -> Option<Compare> {
         self.0.setup.may_compare().filter(|_| sender.connection.takes_transactions())
     }
 
-    /// Runs a command.
+    /// Sends a command, and waits for the reply. Without a connection, first waits for the next
+    /// one, at most for the request timeout.
     pub async fn ask(&self, command: Packed) -> Judged {
         let sender = self.sender().await?;
         self.ask_on(sender, &command).await
     }
 
-    /// Runs a command on exactly this connection.
+    /// Sends a command on the connection of `sender`, even if that has been replaced, and waits for
+    /// the reply.
     pub async fn ask_on(&self, sender: Sender, command: &Packed) -> Judged {
         let answer = answer_to(|then| {
             let (link, by) = (self.clone(), sender.clone());
@@ -275,14 +305,16 @@ impl CommandLink {
         answer.await.unwrap_or_else(|| Err(ended()))
     }
 
-    /// Sends a command at once, or a transaction, of which the last reply is delivered. The
-    /// recipient keeps the sender, so that the connection stays open, and passes the reply to
-    /// [`judge`](Self::judge).
+    /// Sends a command or a transaction at once. `recipient` gets the reply, of a transaction only
+    /// the last reply, and passes it to [`judge`](Self::judge). The recipient has to keep `sender`,
+    /// so that the connection stays open until then.
     pub fn send(&self, sender: &Sender, command: &Packed, recipient: Box<dyn Recipient>) {
         sender.connection.give((self.0.begin, &self.0.runtime), command, recipient);
     }
 
-    /// Updates the connection state after a reply, and decides whether the reply is valid.
+    /// Updates the connection state after a reply, and returns the reply. A broken connection is
+    /// replaced, and after a timeout it is checked with a PING. The outer error means that the
+    /// reply must be discarded, because the replies on the connection were out of step.
     pub fn judge(&self, sender: &Sender, answer: Answered) -> Judged {
         let generation = sender.generation;
         if generation < self.0.trusted.load(Ordering::Acquire) {
@@ -302,8 +334,8 @@ impl CommandLink {
         Ok(answer)
     }
 
-    /// Checks whether the connection is open and a PING is answered. The PING has a separate
-    /// timeout: earlier requests may be slow.
+    /// Sends a PING, and replaces the connection if the reply is late or wrong. The timeout begins
+    /// with the PING, because earlier requests may be slow.
     async fn check(&self) {
         let Some(sender) = self.0.usable() else { return };
         let Sender { connection, generation, .. } = sender;
@@ -319,19 +351,24 @@ impl CommandLink {
         }
     }
 
-    /// Replaces the connection with this number, and discards outstanding replies: a reply had an
-    /// unexpected form.
+    /// Replaces the connection with this number, and discards all its later replies. Called after a
+    /// reply of unexpected form, which shows that replies reach the wrong requests.
     pub fn distrust(&self, generation: u64) {
         self.0.trusted.fetch_max(generation + 1, Ordering::AcqRel);
         self.0.broke(generation, &unavailable("the replies were out of step"));
     }
 
-    /// Replaces the connection: another server has taken the server's place.
+    /// Closes the connection, which fails all pending requests, and opens another. Called if
+    /// another server has taken over from the connected server. `reason` is logged.
     pub fn give_up(&self, reason: &str) {
         self.0.give_up(self.generation(), reason);
     }
 
-    /// Returns the connection, waiting at most for the request timeout.
+    /// Returns the connection. Without one, waits for the next connection, at most for the request
+    /// timeout.
+    ///
+    /// # Errors
+    /// There was no connection in time, or the link was closed.
     pub async fn sender(&self) -> Result<Sender, ClientError> {
         if let Some(sender) = self.0.usable() {
             return Ok(sender);
@@ -373,14 +410,15 @@ impl Current {
         }
     }
 
+    /// Records that the server has just replied.
     fn note_success(&mut self) {
         (self.last_success, self.silent) = (Instant::now(), None);
     }
 
-    /// Records that a request that timed out after `length` had no reply.
+    /// Records that a request had no reply within `length`, its timeout.
     fn note_silence(&mut self, length: Duration) {
         let sent = Instant::now().checked_sub(length);
-        // A request sent before the last reply shows nothing but a slow script.
+        // If the server has replied since the request was sent, it is only slow.
         if self.silent.is_none() && sent > Some(self.last_success) {
             self.silent = sent;
         }
@@ -392,8 +430,8 @@ impl SharedLink {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the connection unless it was closed. A request that finds it closed was not sent,
-    /// and can wait for the next connection.
+    /// Returns the connection if it is open. A closed connection is replaced, and `None` returned:
+    /// the caller's request is not sent yet, and can wait for the next connection.
     fn usable(&self) -> Option<Sender> {
         if self.closed.is_cancelled() {
             return None;
@@ -410,7 +448,8 @@ impl SharedLink {
         Some(Sender { connection, generation, server })
     }
 
-    /// Starts replacing the connection with this number, and returns it on the first call.
+    /// Marks the connection with this number as broken, so that the supervisor task replaces it.
+    /// Returns the connection on the first call; `None` if it was marked or replaced before.
     fn broke(&self, generation: u64, error: &ClientError) -> Option<Connection> {
         let mut current = self.current();
         if current.generation != generation {
@@ -426,8 +465,8 @@ impl SharedLink {
         Some(connection)
     }
 
-    /// Starts replacing the connection with this number because another server has taken over, and
-    /// fails the pending requests: the old server may be frozen.
+    /// Replaces the connection with this number because another server has taken over, and fails
+    /// its pending requests, because the old server may be frozen.
     fn give_up(&self, generation: u64, reason: &str) {
         if let Some(connection) = self.broke(generation, &unavailable(reason)) {
             connection.end();
@@ -443,7 +482,8 @@ fn unavailable(reason: impl Into<Arc<str>>) -> ClientError {
     ClientError::refused(ClientErrorKind::Unavailable, reason)
 }
 
-/// Keeps the connection open until the link is closed.
+/// The supervisor task: until the link is closed, it checks the connection and replaces a broken
+/// connection.
 async fn supervise(shared: Arc<SharedLink>) {
     let work = async {
         let mut pace = Pace::new(shared.connector.timeouts());
@@ -469,8 +509,9 @@ async fn supervise(shared: Arc<SharedLink>) {
     shared.state.end("closed");
 }
 
-/// Replaces the connection when the sentinels name another primary. The old primary may still
-/// reply, cut off from all replicas, and such replies are not valid for the new primary.
+/// Replaces the connection whenever the sentinels name another primary. The old primary may still
+/// reply although it is cut off from all replicas, and its replies are not valid for the new
+/// primary.
 async fn follow(shared: &SharedLink) {
     loop {
         let place = shared.connector.moved().await;
@@ -480,6 +521,7 @@ async fn follow(shared: &SharedLink) {
     }
 }
 
+/// Tries to connect until an attempt succeeds, and makes the result the current connection.
 async fn replace(shared: &SharedLink, pace: &mut Pace) {
     let broke = Instant::now();
     let (old, opened) = {
@@ -505,7 +547,7 @@ async fn replace(shared: &SharedLink, pace: &mut Pace) {
         match open.await {
             Ok((opened, identity, now_us)) => {
                 opened.connection.settle(shared.request_timeout);
-                // Reported before a caller can find the connection broken again.
+                // Reported under the mutex, before a caller can find the connection broken again.
                 let mut current = shared.current();
                 let is_another = !identity.is_on_server_of(&current.identity);
                 let server = current.server + u64::from(is_another);

@@ -1,4 +1,4 @@
-//! A connection's state, and when it broke.
+//! Whether a connection is up or broken, since when, and why it broke.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,16 +7,16 @@ use tokio::time::Instant;
 
 use crate::error::{ClientError, ClientErrorKind};
 
-/// Receives each state change of a connection: the error that broke the connection or that the last
-/// connection attempt failed with; `None` while connected.
+/// A callback for each change of a connection's state. The argument is the error that broke the
+/// connection or with which the last connection attempt failed; `None` while connected.
 pub(crate) type Tell = Box<dyn Fn(Option<&ClientError>) + Send + Sync>;
 
-/// A period in which a server cannot reply.
+/// A period, not over yet, in which a server does not reply.
 #[derive(Debug, Clone)]
 pub struct Outage {
     /// When the outage began.
     pub since: Instant,
-    /// The error of requests during the outage.
+    /// The error to return for requests during the outage.
     pub error: ClientError,
 }
 
@@ -41,12 +41,13 @@ struct Changed {
 }
 
 impl LinkState {
-    /// Creates the state for an open connection.
+    /// Creates the state of an open connection.
     pub(crate) fn up(tell: Tell) -> Self {
         let changed = Mutex::new(Changed { up: Instant::now(), down: None });
         Self(Arc::new(State { down: watch::Sender::new(None), changed, tell }))
     }
 
+    /// Sets the state to connected.
     pub(crate) fn set_up(&self) {
         self.set(None);
     }
@@ -56,7 +57,8 @@ impl LinkState {
         self.set(Some(ClientError { may_have_run: false, ..error.clone() }));
     }
 
-    /// Sets the state to disconnected, for a reason other than a server error.
+    /// Sets the state to disconnected, for a reason that is no connection error, such as a closed
+    /// link.
     pub(crate) fn end(&self, reason: impl Into<Arc<str>>) {
         self.set(Some(ClientError::refused(ClientErrorKind::Unavailable, reason)));
     }
@@ -74,7 +76,7 @@ impl LinkState {
         self.0.down.send_replace(down);
     }
 
-    /// Publishes the state again, to wake the watchers.
+    /// Publishes the unchanged state again, to wake all tasks that watch it.
     pub(crate) fn touch(&self) {
         let _changed = self.changed();
         (self.0.tell)(self.0.down.borrow().as_ref());
@@ -84,13 +86,13 @@ impl LinkState {
         self.0.down.borrow().is_none()
     }
 
-    /// Completes when connected.
+    /// Waits until the connection is up.
     pub(crate) async fn until_up(&self) {
         // Never closed: this type owns the sender.
         let _ = self.0.down.subscribe().wait_for(Option::is_none).await;
     }
 
-    /// Returns the outage, while disconnected.
+    /// Returns the current outage; `None` while connected.
     pub(crate) fn outage(&self) -> Option<Outage> {
         let since = self.changed().down?;
         let error = self.why_down()?;
@@ -106,8 +108,9 @@ impl LinkState {
         self.0.changed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the error of commands that cannot be sent during an outage. A lasting error, such as
-    /// a replaced password, becomes `Unavailable`: the next connection may be accepted.
+    /// Returns the error for commands that cannot be sent; `None` while connected. A lasting error,
+    /// such as a changed password, becomes `Unavailable`, because the next connection may succeed.
+    /// `ReadOnly` is kept.
     pub(crate) fn why_down(&self) -> Option<ClientError> {
         let mut why = self.0.down.borrow().clone()?;
         if why.kind != ClientErrorKind::ReadOnly {

@@ -30,19 +30,21 @@ pub struct Timeouts {
 /// The timeout of the first reconnect. It is short because another server may have taken over, and
 /// the next attempt may reach that server.
 const FIRST: Duration = Duration::from_secs(1);
-/// How much longer the next attempt may take after a timeout: with a factor of 2, a server that
-/// needs 10 s for all clients has them back only after 45 s.
+/// Factor by which the timeout grows after an attempt that timed out. With a factor of 2, a server
+/// that needs 10 s for all clients has them back only after 45 s.
 const GROWTH: u32 = 4;
-/// The longest timeout. A proxy may accept connections for a dead server.
+/// The longest timeout of an attempt. There has to be a limit because a proxy may accept
+/// connections for a dead server.
 const LONGEST: Duration = Duration::from_secs(16);
 
-/// The first pause after a refused attempt, the upper bound of such pauses, and the longest pause
-/// after an attempt that timed out.
+/// The pause after the first refused attempt. It doubles with each further refusal.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
+/// The longest pause after a refused attempt.
 const REFUSED_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause after an attempt that timed out.
 const LATE_PAUSE: Duration = Duration::from_secs(4);
 
-/// A connection step.
+/// A step of opening a connection, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Step {
     /// The name lookup.
@@ -68,23 +70,26 @@ impl fmt::Display for Step {
     }
 }
 
-/// A connection attempt: timeout and progress.
+/// The timeouts of a connection attempt, and the step that it has reached.
 #[derive(Debug)]
 pub struct ConnectAttempt {
-    /// The lookup timeout.
+    /// The timeout of the DNS lookup.
     pub(crate) look_up: Duration,
     /// The timeout of all other steps together.
     pub(crate) limit: Duration,
+    /// The current step, and when it began.
     progress: Mutex<(Step, Instant)>,
 }
 
 impl ConnectAttempt {
-    /// Creates the attempt for the first connection to a server.
+    /// Creates the first connection attempt to a server. Its timeout is the user's connection
+    /// timeout.
     pub fn first(timeouts: Timeouts) -> Self {
         Self::new(timeouts.connect, timeouts.connect)
     }
 
-    /// Creates the attempt for a request to a server among several.
+    /// Creates an attempt with a timeout of at most 1 s, for a server that can be replaced by
+    /// another if it is slow.
     pub fn brief(timeouts: Timeouts) -> Self {
         Self::new(timeouts.connect, timeouts.connect.min(FIRST))
     }
@@ -102,14 +107,15 @@ impl ConnectAttempt {
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Describes the step in which an attempt timed out.
+    /// Describes the step that was not complete when the attempt timed out, and for how long it
+    /// lasted.
     pub(crate) fn why_late(&self) -> String {
         let (step, began) = self.progress();
         format!("no connection in time: {step} was not complete after {:.1?}", began.elapsed())
     }
 }
 
-/// The pace of reconnects to a server.
+/// The timeout of the next connection attempt to a server, and the pause before it.
 #[derive(Debug, Clone)]
 pub(crate) struct Pace {
     timeouts: Timeouts,
@@ -117,16 +123,19 @@ pub(crate) struct Pace {
     first: Duration,
     /// The next attempt's timeout.
     limit: Duration,
+    /// The pause after the next refused attempt.
     pause: Duration,
 }
 
 impl Pace {
-    /// Creates the pace for the only server.
+    /// Creates the pace for the only server. The first timeout is short, because the next attempt
+    /// may reach another server that has taken over.
     pub(crate) fn new(timeouts: Timeouts) -> Self {
         Self::starting(timeouts, timeouts.connect.min(FIRST))
     }
 
-    /// Creates the pace for servers that are tried concurrently: none waits for another.
+    /// Creates the pace for a server that is tried concurrently with others. The first timeout is
+    /// the user's connection timeout, because no server waits for another.
     pub(crate) fn among_others(timeouts: Timeouts) -> Self {
         Self::starting(timeouts, timeouts.connect)
     }
@@ -135,17 +144,18 @@ impl Pace {
         Self { timeouts, first, limit: first, pause: SHORTEST_PAUSE }
     }
 
-    /// Returns a fresh pace, after a success.
+    /// Returns the pace after a successful attempt, with the first timeout and pause.
     pub(crate) fn anew(&self) -> Self {
         Self::starting(self.timeouts, self.first)
     }
 
-    /// Returns the next attempt.
+    /// Creates the next attempt, with the current timeout.
     pub(crate) fn attempt(&self) -> ConnectAttempt {
         ConnectAttempt::new(self.timeouts.connect, self.limit)
     }
 
-    /// Pauses after a failed attempt.
+    /// Pauses after a failed attempt. The next timeout is longer if the server accepted the
+    /// attempt, but was too slow.
     pub(crate) async fn after(&mut self, attempt: &ConnectAttempt) {
         let (step, began) = attempt.progress();
         let was_let_in = step > Step::Tcp;
@@ -161,7 +171,9 @@ impl Pace {
         tokio::time::sleep(pause).await;
     }
 
-    /// Returns the pause for a random number from 0 to 1, so that clients do not retry all at once.
+    /// Returns the pause before the next attempt, and adapts the next timeout. `is_late` is true if
+    /// the server accepted the attempt, but was too slow. `drawn` is a random number from 0 to 1,
+    /// so that clients do not retry all at once.
     fn pause_after(&mut self, is_late: bool, drawn: f64) -> Duration {
         if is_late {
             self.limit = (self.limit * GROWTH).min(LONGEST.max(self.limit));

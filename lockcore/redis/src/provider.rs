@@ -20,17 +20,19 @@ use tracing::{error, info};
 
 use crate::error::{ClientError, ClientErrorKind};
 
-/// How long to wait for a call.
+/// The longest wait for a call of the provider.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// A provider's result.
+/// The result of a provider's call: the current value, or why there is none.
 pub type Provided<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// A callback for each connection; `None` without a provider.
+/// A user callback that returns the current secret, called for each new connection. Empty, as by
+/// default, if the user has set none.
 pub struct Provider<T>(Option<Arc<Asked<T>>>);
 
+/// A callback and the results of its calls, shared by all clones of a provider.
 struct Asked<T> {
-    /// What is provided, for messages.
+    /// What the callback returns, such as "certificates", for log messages and errors.
     noun: &'static str,
     provide: Box<dyn Fn() -> Provided<T> + Send + Sync>,
     state: Mutex<State<T>>,
@@ -39,23 +41,25 @@ struct Asked<T> {
 struct State<T> {
     /// The call in progress.
     call: Option<Call>,
-    /// The last value.
+    /// The value of the last successful call.
     last: Option<T>,
-    /// Why the last call failed.
+    /// Why the last call failed; `None` if it succeeded.
     failure: Option<Arc<str>>,
-    /// The failure was logged.
+    /// True if the current failure was logged, so that it is not logged again for each connection.
     is_known_to_fail: bool,
 }
 
-/// A call, complete when the sender is dropped.
+/// A call of the callback in progress. It is complete when the sender of `over` is dropped.
 #[derive(Clone)]
 struct Call {
+    /// When connections cease to wait for the call.
     until: Instant,
     over: watch::Receiver<()>,
 }
 
 impl<T: Clone + Send + 'static> Provider<T> {
-    /// Creates a provider that calls `provide` for each connection.
+    /// Creates a provider that calls `provide` for each connection. `noun` says what it returns,
+    /// for log messages and errors.
     pub fn new(
         noun: &'static str,
         provide: impl Fn() -> Provided<T> + Send + Sync + 'static,
@@ -70,10 +74,12 @@ impl<T: Clone + Send + 'static> Provider<T> {
         self.0.is_some()
     }
 
-    /// Returns the current value, or else the last.
+    /// Calls the callback, and returns its value. If the call fails, panics or takes longer than 1
+    /// s, returns the value of the last successful call instead. `None` if the user has set no
+    /// callback.
     ///
     /// # Errors
-    /// No call has returned a value yet.
+    /// The call gave no value, and no earlier call did.
     pub(crate) async fn ask(&self) -> Result<Option<T>, ClientError> {
         let Some(asked) = &self.0 else { return Ok(None) };
         let Call { until, mut over } = asked.begin();
@@ -88,7 +94,7 @@ impl<T: Clone + Send + 'static> Asked<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the call in progress, or starts a new one.
+    /// Returns the call in progress, or starts a call in a new thread.
     fn begin(self: &Arc<Self>) -> Call {
         let mut state = self.state();
         if let Some(call) = &state.call {
@@ -113,6 +119,7 @@ impl<T: Clone + Send + 'static> Asked<T> {
         call
     }
 
+    /// Records the result of a call.
     fn end(&self, told: Result<T, String>) {
         let mut state = self.state();
         state.call = None;
@@ -122,7 +129,8 @@ impl<T: Clone + Send + 'static> Asked<T> {
         }
     }
 
-    /// Returns the last value, and logs when calls begin or cease to fail.
+    /// Returns the value of the last successful call. Logs when calls begin to fail, and when they
+    /// succeed again.
     fn take(&self) -> Result<T, ClientError> {
         let mut state = self.state();
         let is_late = state.call.is_some();

@@ -1,5 +1,5 @@
-//! Commands and messages must reach the same server, because a server delivers messages only to
-//! local subscribers.
+//! Checks that commands and messages reach the same server, because a server delivers messages only
+//! to its own subscribers.
 
 use std::time::Duration;
 
@@ -11,13 +11,15 @@ use crate::failure;
 use crate::link::CommandLink;
 use crate::subscription::Subscription;
 
-/// The number of attempts while the count is zero, and the pause between: the subscription may just
-/// have broken.
+/// How often the subscribers are counted before a count of zero is an error, because the
+/// subscription may just have broken.
 const ASKED: u32 = 3;
+/// The pause between two counts.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Refuses a pool and a URL that lead to two servers, and a load balancer that spreads connections
-/// over servers: the command server must count a subscriber of this channel.
+/// Checks that commands and the subscription reach the same server: the command server must count a
+/// subscriber of `channel`. This fails if a pool and a URL lead to two servers, or if a load
+/// balancer spreads connections over servers.
 ///
 /// # Errors
 /// The server counts no subscriber, or does not reply.

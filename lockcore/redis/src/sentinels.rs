@@ -1,4 +1,4 @@
-//! The addresses of a primary's sentinels, with user, password and TLS of both.
+//! The sentinels of a primary, with user, password and TLS of the sentinels and of the primary.
 
 use std::fmt;
 
@@ -8,20 +8,25 @@ use crate::servers_url::{ServersUrl, invalid};
 /// The default port of sentinels.
 const PORT: u16 = 26379;
 
-/// A primary's sentinels, with user, password and TLS of both.
+/// The sentinels that monitor a primary, with user, password and TLS of the sentinels and of the
+/// primary.
 ///
-/// Equivalent to `redis+sentinel://` URLs, for sentinels without credentials of their own.
+/// Equivalent to a `redis+sentinel://` URL, which however cannot hold a password for the sentinels
+/// themselves.
 #[derive(Clone)]
 pub struct Sentinels {
+    /// The primary's name in Sentinel.
     pub(crate) name: String,
+    /// The URL of each sentinel.
     pub(crate) sentinels: Vec<String>,
+    /// A URL with user, password, database and TLS for the primary. Its host is a placeholder.
     pub(crate) primary: String,
 }
 
 impl Sentinels {
-    /// Names the primary as in Sentinel, and the sentinels by a URL each, with user and password if
-    /// they have any, and `rediss://` if they use TLS. Name all of them: to connect, a majority
-    /// must reply; from then on, one reachable sentinel is enough.
+    /// Creates the list from the primary's name in Sentinel, and a URL of each sentinel, with user
+    /// and password if the sentinels have any, and `rediss://` if they use TLS. Name all sentinels:
+    /// to connect, a majority must reply; from then on, one reachable sentinel is enough.
     pub fn new<S: AsRef<str>>(
         primary_name: impl AsRef<str>,
         sentinels: impl IntoIterator<Item = S>,
@@ -33,16 +38,17 @@ impl Sentinels {
         }
     }
 
-    /// Sets the primary's user, password and database, and TLS if the URL is `rediss://`. Host and
-    /// port have no effect. The default: no credentials, database 0, no TLS.
+    /// Sets user, password and database for the primary, and TLS if the URL is `rediss://`. Host
+    /// and port of this URL have no effect. By default there are no credentials, database 0, and no
+    /// TLS.
     #[must_use]
     pub fn primary(mut self, url: impl AsRef<str>) -> Self {
         url.as_ref().clone_into(&mut self.primary);
         self
     }
 
-    /// Reads `redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db]`; `None` for
-    /// a URL of another kind.
+    /// Parses `redis+sentinel://[user[:password]@]host[:port][,host[:port]]…/name[/db]`. `None` if
+    /// the URL has another scheme.
     pub(crate) fn read(url: &str) -> Option<Result<Self, ClientError>> {
         let servers = ServersUrl::read(url, "sentinel", PORT)?;
         Some(servers.and_then(Self::of).ok_or_else(|| invalid("not a Sentinel URL")))

@@ -7,7 +7,7 @@ use crate::error::{ClientError, ClientErrorKind};
 use crate::servers_url;
 use crate::tls;
 
-/// The options in a URL.
+/// The options behind the `?` of a URL.
 #[derive(Default)]
 struct Options {
     db: Option<String>,
@@ -17,7 +17,8 @@ struct Options {
 }
 
 impl Options {
-    /// Stores an option; `false` if it is given twice, `None` if it is not supported.
+    /// Stores the value of an option. Returns `Some(false)` if the option was given before, and
+    /// `None` if it is not supported.
     fn take(&mut self, name: &str, value: String) -> Option<bool> {
         let option = match name {
             "db" => &mut self.db,
@@ -30,8 +31,8 @@ impl Options {
     }
 }
 
-/// Reads `redis://[user[:password]@]host[:port][/db][?option…]` and `redis+unix:///path[?option…]`,
-/// `rediss`, `valkey` and `unix`.
+/// Parses `redis://[user[:password]@]host[:port][/db][?option…]` or `redis+unix:///path[?option…]`.
+/// The schemes `rediss`, `valkey`, `valkeys` and `unix` are accepted too.
 ///
 /// # Errors
 /// The URL contains something unsupported. The error does not repeat the URL, which may hold a
@@ -63,7 +64,7 @@ pub fn read(url: &str) -> Result<ConnectionInfo, ClientError> {
         match options.take(&name, value.into_owned()) {
             Some(true) => {}
             Some(false) => return Err(twice(&name)),
-            // A password that contains a `?` continues behind it.
+            // This is no option, but the rest of a password that contains a `?`.
             None if !is_socket && parsed.query().is_some_and(|rest| rest.contains('@')) => {
                 return Err(not_valid("an unknown option after the ?"));
             }
@@ -106,8 +107,8 @@ pub fn read(url: &str) -> Result<ConnectionInfo, ClientError> {
     Ok(of_its_user(info.set_redis_settings(settings)))
 }
 
-/// Adds an empty password where a user has none: without a login, the connection would belong to
-/// the default user.
+/// Sets an empty password if there is a user without a password. Otherwise no login would be sent,
+/// and the connection would belong to the default user.
 pub(crate) fn of_its_user(info: ConnectionInfo) -> ConnectionInfo {
     let settings = info.redis_settings();
     if settings.username().is_none() || settings.password().is_some() {

@@ -3,8 +3,8 @@
 
 use crate::error::{ClientError, ClientErrorKind};
 
-/// Returns the error for an invalid URL: the fault, and the form of each kind. The URL is not
-/// repeated, since it may hold a password.
+/// Creates the error for an invalid URL. It contains `fault`, which says what is wrong, and how to
+/// write a URL of each kind, but not the URL itself, which may hold a password.
 pub fn invalid(fault: &str) -> ClientError {
     let detail = format!(
         "the URL is not valid ({fault}): write redis://[user[:password]@]host[:port][/db] or \
@@ -16,7 +16,7 @@ pub fn invalid(fault: &str) -> ClientError {
     ClientError::refused(ClientErrorKind::InvalidOption, detail)
 }
 
-/// Returns the error for an unsupported option, with a list of supported options.
+/// Creates the error for an unsupported URL option, with a list of the supported options.
 pub(crate) fn not_followed(option: &str) -> ClientError {
     let instead = match option {
         "ssl" | "tls" => ". For TLS, write rediss:// in place of redis://",
@@ -29,7 +29,8 @@ pub(crate) fn not_followed(option: &str) -> ClientError {
     ClientError::refused(ClientErrorKind::InvalidOption, detail)
 }
 
-/// Whether the URL has the scheme of several servers.
+/// Returns true if the scheme of the URL is for several servers: `redis+sentinel`, `redis+cluster`,
+/// `redis+quorum`, or these with `rediss`.
 pub(crate) fn is_of_several(url: &str) -> bool {
     let kind = url.strip_prefix("rediss+").or_else(|| url.strip_prefix("redis+"));
     let kind = kind.and_then(|rest| rest.split_once("://")).map(|(kind, _)| kind);
@@ -47,12 +48,14 @@ pub struct ServersUrl<'a> {
     pub path: &'a str,
     /// The options behind the `?`, unparsed.
     pub options: Vec<&'a str>,
-    /// The credentials with their `@`, or nothing.
+    /// User and password, followed by `@`; empty if the URL has none.
     credentials: &'a str,
 }
 
 impl<'a> ServersUrl<'a> {
-    /// Reads a URL of this kind. `None` for a URL of another kind; `Some(None)` if a host is empty.
+    /// Parses a URL whose scheme is `redis+KIND` or `rediss+KIND`. `kind` is the part after the
+    /// plus sign, such as `cluster`, and `port` the port of hosts without a port. `None` if the URL
+    /// has another scheme; `Some(None)` if a host is empty.
     pub fn read(url: &'a str, kind: &str, port: u16) -> Option<Option<Self>> {
         let of_scheme = |scheme: &'static str| {
             let rest = url.strip_prefix(scheme)?.strip_prefix('+')?.strip_prefix(kind)?;
@@ -68,7 +71,7 @@ impl<'a> ServersUrl<'a> {
         Some(hosts.map(|hosts| Self { scheme, hosts, path, options, credentials }))
     }
 
-    /// Returns the URL of a single server, with the shared credentials and options.
+    /// Returns the URL of a single server, with the credentials and options of this URL.
     pub(crate) fn of_host(&self, host: &str, path: &str) -> String {
         let Self { scheme, credentials, .. } = self;
         let mark = if self.options.is_empty() { "" } else { "?" };
@@ -76,7 +79,7 @@ impl<'a> ServersUrl<'a> {
         format!("{scheme}://{credentials}{host}/{path}{mark}{query}")
     }
 
-    /// Returns the URL of each server.
+    /// Returns the URL of each server, with this path.
     pub fn each(&self, path: &str) -> Vec<String> {
         self.hosts.iter().map(|host| self.of_host(host, path)).collect()
     }

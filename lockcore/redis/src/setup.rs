@@ -18,35 +18,40 @@ use crate::error::{ClientError, ClientErrorKind};
 use crate::failure;
 use crate::hello::Hello;
 
-/// The setup shared by all connections.
+/// The setup of all command connections of a [`CommandLink`](crate::CommandLink).
 pub(crate) struct ConnectionSetup {
-    /// The name in CLIENT LIST.
+    /// The name of the connections in CLIENT LIST.
     name: String,
+    /// The sources of the scripts to load into each server.
     scripts: Vec<&'static str>,
-    /// Unset until the user's rights are known: until then, nothing optional is tried.
+    /// The optional commands that the user may send. Unset until the user's rights are known; until
+    /// then, none is sent.
     extras: OnceLock<Extras>,
 }
 
-/// Optional rights. A command without the right is not tried: the server would log each attempt.
+/// The optional commands that the user may send. No other optional command is tried, because the
+/// server would log each refusal.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Extras {
-    /// INFO, for the server's run id.
+    /// True if INFO may be sent, which returns the server's run id.
     pub info: bool,
-    /// SCRIPT LOAD, so that no script is sent by source.
+    /// True if SCRIPT LOAD may be sent, so that no script has to be sent by source.
     pub load: bool,
-    /// CLIENT INFO, for the connection id.
+    /// True if CLIENT INFO may be sent, which returns the connection's id.
     pub identity: bool,
-    /// CLIENT KILL, to close the replaced connection.
+    /// True if CLIENT KILL may be sent, which closes a replaced connection on the server.
     pub kill: bool,
-    /// CLIENT SETINFO, with the name of this library.
+    /// True if CLIENT SETINFO may be sent, with the name of this library.
     pub introduce: bool,
-    /// MULTI and EXEC.
+    /// True if transactions (MULTI and EXEC) may be sent.
     pub transact: bool,
-    /// The command that deletes a key with a given value.
+    /// The server's command that deletes a key only if it has a given value. `None` if the server
+    /// or the user lacks the command.
     pub compare: Option<Compare>,
 }
 
-/// The command that deletes a key with a given value. Both return the number of deleted keys.
+/// A server's command that deletes a key only if it has a given value. It returns the number of
+/// deleted keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compare {
     /// `DELIFEQ key value`, of Valkey 9 and newer.
@@ -55,27 +60,28 @@ pub enum Compare {
     Delex,
 }
 
-/// A connection's identity on the server: the client id, and the server's run, because after a
-/// restart or a failover another client may have the same id.
+/// What identifies a connection on a server: the connection's id, and the server's run, because
+/// after a restart or a failover another connection may have the same id.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// The connection id, where the user may read it.
+    /// The connection's id; `None` if the user may not read it.
     id: Option<String>,
-    /// The server's run id, new after each restart, where the user may read it.
+    /// The server's run id, which changes with each restart; `None` if the user may not read it.
     run: Option<String>,
-    /// The unique script of this client, where the user may not read the run id.
+    /// The source of a unique script that this client has loaded to recognise the server. `None` if
+    /// the run id is known, or the server does not keep scripts.
     mark: Option<String>,
 }
 
 impl Identity {
-    /// Whether both connections are known to lead to the same server run.
+    /// Returns true if both connections are known to lead to the same run of the same server.
     pub(crate) fn is_on_server_of(&self, other: &Self) -> bool {
         let is_same = |ours: &Option<String>, theirs| ours.is_some() && ours == theirs;
         is_same(&self.run, &other.run) || is_same(&self.mark, &other.mark)
     }
 
-    /// Returns the predecessor's connection id if valid on this run, so that it is not another
-    /// client's.
+    /// Returns the connection's id if it belongs to this run of the server. In another run, another
+    /// connection may have this id.
     fn id_on(&self, run: Option<&str>) -> Option<&str> {
         self.id.as_deref().filter(|_| run.is_some() && self.run.as_deref() == run)
     }
@@ -86,28 +92,30 @@ impl ConnectionSetup {
         Self { name, scripts, extras: OnceLock::new() }
     }
 
-    /// Sets the user's optional rights, once for all connections.
+    /// Sets which optional commands the user may send. Only the first call has an effect.
     pub(crate) fn allow(&self, extras: Extras) {
         let _ = self.extras.set(extras);
     }
 
-    /// Whether the user may send transactions.
+    /// Returns true if the user may send transactions.
     pub(crate) fn may_transact(&self) -> bool {
         self.extras.get().is_some_and(|extras| extras.transact)
     }
 
-    /// Returns the compare-and-delete command, if the user may send it.
+    /// Returns the server's command that deletes a key only if it has a given value, if the user
+    /// may send it.
     pub(crate) fn may_compare(&self) -> Option<Compare> {
         self.extras.get()?.compare
     }
 
-    /// Closes the `old` connection, so that each of its requests has run by then or never will;
-    /// names the new one and loads the scripts into the server.
+    /// Sets up a new connection, which replaces the `old` connection. Closes the old connection on
+    /// the server, so that each of its requests has run by then or never will; names the new
+    /// connection; loads the scripts. Returns what identifies the new connection.
     ///
-    /// Without the necessary rights, or on another server run, nothing is closed: there, an earlier
-    /// request cannot run, and lockcore's scripts do not depend on it. On the same run nothing is
-    /// loaded: the scripts are there, and loading them would keep the server busy when a hundred
-    /// processes reconnect at the same time.
+    /// Without the necessary rights, or on another run of the server, nothing is closed: there, an
+    /// earlier request cannot run, and lockcore's scripts do not depend on it. On the same run
+    /// nothing is loaded, because the scripts are there, and loading them would keep the server
+    /// busy when a hundred processes reconnect at the same time.
     pub(crate) async fn apply(
         &self,
         connection: &Connection,
@@ -124,7 +132,7 @@ impl ConnectionSetup {
         let mark = if may_mark { mark(connection, old).await? } else { None };
         let mut identity = Identity { id: None, run, mark };
         if let (Some(id), true) = (old.id_on(identity.run.as_deref()), extras.kill) {
-            // Refused where the rights have changed since.
+            // The server refuses this if the rights have changed since.
             let _ = send(client(&["KILL", "ID", id])).await;
         }
         let name = hello.map(|hello| hello.name(&self.name));
@@ -154,6 +162,7 @@ impl ConnectionSetup {
         Ok(identity)
     }
 
+    /// Returns the server's run id; `None` if the user may not read it.
     async fn server_run(&self, connection: &Connection) -> Result<Option<String>, ClientError> {
         if !self.extras.get().is_some_and(|extras| extras.info) {
             return Ok(None);
@@ -164,14 +173,15 @@ impl ConnectionSetup {
             Ok(answer) => {
                 Ok(redis::from_redis_value::<String>(answer).ok().as_deref().and_then(read_run))
             }
-            // As an unknown run id, this error would make the server count as another.
+            // Returned, because without a run id the server would count as another server.
             Err(error) if failure::breaks_connection(&error) => Err(failure::of_connecting(&error)),
             Err(_) => Ok(None),
         }
     }
 }
 
-/// Returns the unique script of this client on the server: the old one, if the server still has it.
+/// Returns the source of a unique script by which this client recognises the server: the old script
+/// if the server still has it, otherwise a new script. `None` if the server does not run it.
 async fn mark(connection: &Connection, old: &Identity) -> Result<Option<String>, ClientError> {
     let is_known = async |command: &Cmd| match connection.send(command).await {
         Ok(_) => Ok(true),

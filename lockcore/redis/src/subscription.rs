@@ -31,13 +31,13 @@ use crate::pace::{ConnectAttempt, Pace};
 /// The interval of PINGs, which check the connection.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// A subscription's channels.
+/// The channels that a subscription receives.
 #[derive(Debug)]
 pub struct Channels {
-    /// The channel.
+    /// The channel's name.
     pub channel: String,
-    /// An additional channel pattern, and the ACL rule to suggest if the user may not subscribe to
-    /// it.
+    /// An additional pattern of channels, and the ACL rule to suggest if the user may not subscribe
+    /// to the pattern.
     pub pattern: Option<(String, &'static str)>,
 }
 
@@ -54,40 +54,47 @@ impl Channels {
     }
 }
 
-/// Receives [`Subscription`] events. Called from the subscription's task: it must not block.
+/// Receives the events of a [`Subscription`]. The methods are called in the subscription's task, so
+/// they must not block.
 pub trait Listener: Send + Sync + 'static {
-    /// A message arrived.
+    /// Called for each message.
     fn hear(&self, message: &Msg);
 
-    /// The subscription was reopened: messages may have been missed.
+    /// Called after the subscription was reopened. Messages may have been missed before.
     fn resubscribed(&self);
 
-    /// The connection state, after each change: the error that broke the connection or that the
-    /// last connection attempt failed with; `None` while connected.
+    /// Called after each change of the connection state. `down` is the error that broke the
+    /// connection or with which the last connection attempt failed; `None` while connected.
     fn on_state(&self, down: Option<&ClientError>);
 }
 
-/// A subscription, reopened when it fails.
+/// A subscription that is reopened when it fails.
 pub struct Subscription {
     state: LinkState,
     reopen: Arc<Notify>,
 }
 
+/// The task that reads a subscription's messages, and reopens the subscription when it fails.
 struct Task {
     connector: Arc<Connector>,
     channels: Channels,
-    /// Whether the user may set the library name.
+    /// True if the user may set the library name.
     introduce: bool,
     request_timeout: Duration,
     listener: Arc<dyn Listener>,
     state: LinkState,
     reopen: Arc<Notify>,
-    /// Notified when this connection breaks: the command connection probably broke too.
+    /// Notified when the subscription breaks, because the command connection probably broke too.
     suspicion: Arc<Notify>,
 }
 
 impl Subscription {
-    /// Subscribes before it returns, and stays subscribed until `closed`.
+    /// Subscribes to `channels`, and stays subscribed until `closed` is cancelled. `introduce` is
+    /// true if the user may set the library name. `suspicion` is notified when the subscription
+    /// breaks.
+    ///
+    /// # Errors
+    /// The first attempt to connect and to subscribe failed.
     pub async fn connect(
         connector: Arc<Connector>,
         channels: Channels,
@@ -122,17 +129,18 @@ impl Subscription {
         Ok(Self { state, reopen })
     }
 
-    /// Whether the subscription is connected.
+    /// Returns true if the subscription is connected.
     pub fn is_up(&self) -> bool {
         self.state.is_up()
     }
 
-    /// Returns the outage, while disconnected.
+    /// Returns the current outage of the subscription; `None` while connected.
     pub fn outage(&self) -> Option<Outage> {
         self.state.outage()
     }
 
-    /// Reopens the subscription: the server does not count it.
+    /// Closes and reopens the subscription. Called if the command server does not count the
+    /// subscription, so that its messages would not arrive.
     pub fn reopen(&self) {
         self.reopen.notify_one();
     }
@@ -195,7 +203,7 @@ impl Task {
         }
     }
 
-    /// Delivers messages until the connection breaks. Returns why it broke.
+    /// Delivers messages until the connection breaks, and returns why it broke.
     async fn serve(
         &self,
         sink: PubSubSink,
@@ -222,6 +230,7 @@ impl Task {
     }
 }
 
+/// Sends a PING from time to time. Returns the error when a PING fails or gets no reply.
 async fn heartbeat(mut sink: PubSubSink, timeout: Duration) -> Arc<str> {
     loop {
         tokio::time::sleep(HEARTBEAT).await;

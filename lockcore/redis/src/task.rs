@@ -5,15 +5,16 @@ use std::pin::Pin;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-/// Polls some work at once, and spawns the rest on the runtime: requests that are sent by their
-/// first poll keep their order.
+/// A function that starts a task on a runtime. It polls the future once, at once, and spawns the
+/// rest of the work. Requests that are sent by the first poll keep their order.
 pub type Begin = fn(&Handle, Pin<Box<dyn Future<Output = ()> + Send>>);
 
-/// Receives a reply, in a task of the connection. Dropped if the runtime ends first.
+/// A callback that receives a reply, called in a task of the connection. It is dropped without a
+/// call if the runtime ends first.
 pub type Taker<T> = Box<dyn FnOnce(T) + Send>;
 
-/// Returns the reply to a request that `send` sends before this returns; `None` if the runtime of
-/// the connection has ended.
+/// Calls `send` at once with a callback for the reply. The returned future completes with the
+/// reply, or with `None` if the connection's runtime has ended.
 pub fn answer_to<T: Send + 'static>(
     send: impl FnOnce(Taker<T>),
 ) -> impl Future<Output = Option<T>> + Send + 'static {

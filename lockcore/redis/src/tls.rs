@@ -1,4 +1,4 @@
-//! TLS: trusted servers, and the client identity.
+//! TLS: which servers are trusted, and which client certificate they get.
 
 use redis::{ConnectionAddr, ConnectionInfo, RedisError};
 #[cfg(feature = "tls")]
@@ -25,17 +25,20 @@ pub struct Tls {
 
 #[cfg(feature = "tls")]
 impl Tls {
-    /// Trusts this authority; each further call adds another.
+    /// Trusts this certificate authority (PEM) instead of the authorities of the operating system.
+    /// Each further call adds another authority.
     pub fn trust(&mut self, ca: &[u8]) {
         self.given.trust(ca);
     }
 
-    /// Sends this certificate and chain to servers.
+    /// Sends this client certificate, followed by its chain (PEM), to servers. `key` is the
+    /// certificate's private key (PEM).
     pub fn identify(&mut self, certificate: &[u8], key: &[u8]) {
         self.given.identify(certificate, key);
     }
 
-    /// Sets the user's provider. Unusable certificates count as a failed call.
+    /// Sets a callback that returns the current certificates, called for each new connection. If
+    /// they cannot be used, the call counts as failed, and the last certificates stay in use.
     pub fn provide(
         &mut self,
         provide: impl Fn() -> Provided<Certificates> + Send + Sync + 'static,
@@ -55,7 +58,8 @@ impl Tls {
         self.given.apply(info)
     }
 
-    /// Reads the current certificates. Returns them, and `info` with these certificates set.
+    /// Requests the current certificates from the provider, if one is set. Returns `info` with the
+    /// certificates, and the certificates.
     pub(crate) async fn now(
         &self,
         info: ConnectionInfo,
@@ -156,7 +160,8 @@ impl Tls {
     }
 }
 
-/// Without TLS, certificates would silently have no effect.
+/// The error if certificates are set for a connection without TLS, where they would silently have
+/// no effect.
 #[cfg(feature = "tls")]
 const WITHOUT_TLS: &str = "certificates are set, but the URL is not rediss://";
 #[cfg(feature = "tls")]
@@ -166,12 +171,12 @@ pub(crate) fn is_tls(address: &ConnectionAddr) -> bool {
     matches!(address, ConnectionAddr::TcpTls { .. })
 }
 
-/// rustls panics if an application enables several cryptography providers and installs none as the
-/// default.
+/// Installs a default cryptography provider, unless the application has done so. Otherwise rustls
+/// panics if several providers are enabled.
 #[cfg(feature = "tls")]
 fn choose_provider() {
     if rustls::crypto::CryptoProvider::get_default().is_none() {
-        // An error: another thread has installed one meanwhile.
+        // Fails only if another thread has installed one meanwhile.
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
 }
@@ -193,7 +198,7 @@ fn invalid(detail: &str) -> ClientError {
     ClientError::refused(ClientErrorKind::InvalidOption, detail)
 }
 
-/// Returns the remedy for a URL that cannot be used.
+/// Returns the remedy if a URL needs TLS, and the feature `tls` is disabled; otherwise `None`.
 pub(crate) fn advice_on_url(error: &RedisError) -> Option<&'static str> {
     if cfg!(feature = "tls") {
         return None;
@@ -228,8 +233,8 @@ pub(crate) fn advice(error: &RedisError, address: &ConnectionAddr) -> Option<&'s
 const PERHAPS_CLIENT_CERTIFICATE: &str =
     "the server may require a client certificate, or refuse ours: LocksBuilder::tls_identity";
 
-/// Returns the remedy where the server sent nothing: a plain server takes the handshake for an
-/// incomplete line.
+/// Returns the remedy for a TLS address at which the server sent nothing: the server may not use
+/// TLS, and wait for the end of what it takes for an incomplete line. `None` for other addresses.
 pub(crate) fn advice_if_silent(address: &ConnectionAddr) -> Option<&'static str> {
     matches!(address, ConnectionAddr::TcpTls { .. }).then_some(PERHAPS_PLAIN)
 }
@@ -244,7 +249,8 @@ fn of_handshake(_: &RedisError) -> Option<&'static str> {
     None
 }
 
-/// rustls names the fault, but neither whose certificate it is nor the remedy.
+/// Returns who is at fault in a failed handshake, and the remedy; `None` if that is unknown. rustls
+/// itself names the fault, but neither whose certificate it is nor the remedy.
 #[cfg(feature = "tls")]
 fn of_handshake(error: &RedisError) -> Option<&'static str> {
     use std::error::Error as StdError;
@@ -298,7 +304,8 @@ fn of_handshake(error: &RedisError) -> Option<&'static str> {
     }
 }
 
-/// The certificate is not for the name in the URL, or for the name from the sentinels.
+/// The error if the certificate is for another host name than the name in the URL or from the
+/// sentinels.
 pub(crate) const ANOTHER_NAME: &str = "the server's certificate is not for this host name";
 
 pub(crate) const NEEDS_FEATURE: &str = "TLS (rediss://) needs the feature `tls` of lockcore";

@@ -6,8 +6,7 @@
 //!   primaries without slots: a server of 7.2 or later that started with an older version's cluster
 //!   file (no `shard-id` in it) is missing from that reply.
 //! - A node may be outdated or isolated. So the reply is only a hint where to send commands: each
-//!   server refuses a command for a slot that it does not serve. server itself refuses a command
-//!   for a slot that it does not serve.
+//!   server itself refuses a command for a slot that it does not serve.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,13 +24,13 @@ use crate::link::CommandLink;
 const SLOTS: u16 = 16_384;
 /// Maximum number of primaries: a Cluster is designed for up to a thousand nodes.
 const MAX_PRIMARIES: usize = 1_024;
-/// Maximum number of slot ranges: each slot alone.
+/// Maximum number of slot ranges, reached if each slot is a separate range.
 const MAX_RANGES: usize = SLOTS as usize;
 
 /// A server address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// The host, by name or address.
+    /// The host name or IP address.
     pub host: String,
     /// The port.
     pub port: u16,
@@ -61,23 +60,24 @@ impl Primary {
     fn new(id: String, (endpoint, port): (&str, u16), hostname: &str, asked: Asked<'_>) -> Self {
         // Certificates are for names.
         let host = if asked.is_tls && !hostname.is_empty() { hostname } else { endpoint };
-        // An unknown host is the host that was asked.
+        // An unknown host means the host of the request.
         let known = |host| if ["", "?"].contains(&host) { asked.host } else { host };
         let at = |host| Address { host: known(host).to_owned(), port };
         Self { id, place: at(host), redirects: at(endpoint), slots: Vec::new() }
     }
 }
 
-/// How a server was asked.
+/// The host and TLS of the connection on which a server was asked, to complete the addresses in its
+/// reply.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
-    /// The host.
+    /// The host that the request was sent to.
     pub host: &'a str,
-    /// Whether over TLS.
+    /// True if the connection uses TLS. Then the reply's TLS ports and host names are used.
     pub is_tls: bool,
 }
 
-/// A connection to the server to ask.
+/// The connection on which a server is asked.
 #[derive(Debug)]
 pub enum Source {
     /// A connection that reconnects by itself.
@@ -96,7 +96,7 @@ impl Source {
     }
 }
 
-/// Requests the Cluster primaries from a server.
+/// Requests the primaries of the Cluster, and their slots, from a server.
 ///
 /// # Errors
 /// The server is in no Cluster, the Cluster serves no slots, or the server does not reply.
@@ -124,8 +124,8 @@ pub async fn primaries(source: &Source, asked: Asked<'_>) -> Result<Vec<Primary>
     Ok(primaries)
 }
 
-/// Servers before 7.0 lack the command, and a user may lack the right: then a primary is discovered
-/// once it has slots.
+/// Returns true if this error of CLUSTER SHARDS can be ignored. Servers before 7.0 lack the
+/// command, and a user may lack the right: then a primary is found only once it has slots.
 fn is_optional(error: &ClientError) -> bool {
     matches!(error.kind, ClientErrorKind::Unsupported | ClientErrorKind::Denied)
 }
@@ -147,7 +147,7 @@ fn read<T: FromRedisValue>(value: &Value) -> Option<T> {
     redis::from_redis_value_ref(value).ok()
 }
 
-/// Returns a reply's fields by name, in both protocols.
+/// Parses a list of field names and values in a reply, in both protocol versions.
 fn fields(value: &Value) -> Option<HashMap<String, Value>> {
     read(value)
 }
@@ -159,7 +159,7 @@ fn list(value: &Value) -> Option<&[Value]> {
     }
 }
 
-/// Returns a field's text; empty if absent.
+/// Returns the text of a field, empty if the field is absent. `None` if the field is no text.
 fn text(fields: &HashMap<String, Value>, name: &str) -> Option<String> {
     match fields.get(name) {
         None | Some(Value::Nil) => Some(String::new()),
@@ -171,7 +171,8 @@ fn range(first: u16, last: u16) -> Option<RangeInclusive<u16>> {
     (first <= last && last < SLOTS).then_some(first..=last)
 }
 
-/// Returns the primaries without slots in a CLUSTER SHARDS reply.
+/// Returns the primaries without slots in a CLUSTER SHARDS reply; `None` if the reply has another
+/// form.
 fn idle(answer: &Value, asked: Asked<'_>) -> Option<Vec<Primary>> {
     let shards = list(answer).filter(|shards| shards.len() <= MAX_PRIMARIES)?;
     let mut primaries = Vec::new();
@@ -197,7 +198,8 @@ fn primary_of(node: &HashMap<String, Value>, asked: Asked<'_>) -> Option<Primary
     Some(Primary::new(read(node.get("id")?)?, (&endpoint, port), &hostname, asked))
 }
 
-/// Returns the primaries in a CLUSTER SLOTS reply.
+/// Returns the primaries in a CLUSTER SLOTS reply, with their slots; `None` if the reply has
+/// another form.
 fn serving(answer: &Value, asked: Asked<'_>) -> Option<Vec<Primary>> {
     let ranges = list(answer).filter(|ranges| ranges.len() <= MAX_RANGES)?;
     let mut primaries: Vec<Primary> = Vec::new();

@@ -1,56 +1,60 @@
-//! Server replies (RESP2), decoded incrementally.
+//! Decodes server replies (RESP2) as their bytes arrive.
 //!
 //! # Implementation notes
 //!
 //! - Each byte is decoded once, however a reply is split: only an incomplete line or string at the
 //!   end is scanned again. Other available codecs restart a list at each read, or limit neither
 //!   depth nor size; the redis-rs codec is private.
-//! - Limits apply before a reply is complete: a length counts as soon as it is announced.
+//! - Limits apply before a reply is complete: an announced length above a limit is refused at once.
 
 use redis::{ErrorKind, RedisError, Value};
 
 /// Maximum reply size in bytes, including the memory for list entries.
 const MAX_ANSWER: usize = 64 << 20;
-/// The memory per list entry, in bytes.
+/// Bytes of memory assumed for each list entry, included in [`MAX_ANSWER`].
 const PART: usize = 64;
 /// Maximum nesting of lists.
 const MAX_DEPTH: usize = 32;
 /// Maximum line length in bytes: a number, a status or an error.
 const MAX_LINE: usize = 16 << 10;
-/// With at most this many digits, numbers cannot overflow.
+/// Maximum number of digits with which a number cannot overflow, and is parsed without checks.
 const MAX_DIGITS: usize = 18;
-/// The reply to each queued command in a transaction.
+/// The server's reply to each command of a transaction before EXEC.
 const QUEUED: &[u8] = b"+QUEUED\r\n";
 
-/// The state between two reads: the incomplete lists, the outermost first.
+/// A decoder for replies. Between two reads it keeps the incomplete reply.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
+    /// The incomplete lists, the outermost first.
     open: Vec<OpenList>,
-    /// The reply size so far.
+    /// Size of the incomplete reply so far, in bytes, with [`PART`] for each list entry.
     size: usize,
 }
 
+/// A list of which some entries have not arrived.
 #[derive(Debug)]
 struct OpenList {
     length: usize,
     parts: Vec<Value>,
 }
 
-/// A decoded part.
+/// A decoded line or string.
 enum Part {
+    /// A complete value.
     Whole(Value),
-    /// A list header with this number of parts.
+    /// The header of a list with this number of entries.
     List(usize),
 }
 
 impl Decoder {
-    /// Takes a reply off the front of `bytes`; `None` if more bytes are needed. The bytes left over
-    /// must then be passed again.
+    /// Decodes a reply at the front of `bytes`, and advances `bytes` past it. `None` if the reply
+    /// is incomplete: pass the bytes that are left again, followed by more bytes.
     ///
     /// # Errors
-    /// The bytes are no reply, or exceed a limit. Nothing behind them can be decoded.
+    /// The bytes are not a reply, or exceed a limit. Later bytes cannot be decoded either.
     pub(crate) fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<Value>, RedisError> {
-        // Four of five replies in a transaction. Unused, and not worth an allocation.
+        // Four of five replies to a transaction are this text. It is discarded, so it is not worth
+        // an allocation.
         if self.open.is_empty() && bytes.starts_with(QUEUED) {
             *bytes = &bytes[QUEUED.len()..];
             return Ok(Some(Value::Nil));
@@ -68,7 +72,7 @@ impl Decoder {
                     if self.open.len() == MAX_DEPTH || length > (MAX_ANSWER - self.size) / PART {
                         return Err(malformed("lists nested too deep or too long"));
                     }
-                    // Most lists are short; an announced length alone reserves nothing.
+                    // Most lists are short. An announced length alone must not reserve memory.
                     let parts = Vec::with_capacity(length.min(8));
                     self.open.push(OpenList { length, parts });
                     continue;
@@ -97,7 +101,8 @@ impl Decoder {
     }
 }
 
-/// Returns the part at the front of the bytes, and the number of bytes it takes; at most `room`.
+/// Decodes the line or string at the front of the bytes, and returns it with its length in bytes;
+/// `None` if it is incomplete. `room` is the maximum length of a string.
 fn part(bytes: &[u8], room: usize) -> Result<Option<(Part, usize)>, RedisError> {
     let Some((kind, rest)) = bytes.split_first() else { return Ok(None) };
     let Some(length) = line(rest)? else { return Ok(None) };
@@ -107,7 +112,7 @@ fn part(bytes: &[u8], room: usize) -> Result<Option<(Part, usize)>, RedisError> 
         b':' => Value::Int(number(text)?),
         b'+' if text == b"OK" => Value::Okay,
         b'+' => Value::SimpleString(utf8(text)?.to_owned()),
-        // Rare, and redis-rs has the error names.
+        // Errors are rare, and redis-rs knows their names.
         b'-' => redis::parse_redis_value(&bytes[..taken])?,
         b'$' | b'*' => match (kind, usize::try_from(number(text)?)) {
             (_, Err(_)) if text == b"-1" => Value::Nil,
@@ -136,7 +141,8 @@ fn string(bytes: &[u8], from: usize, length: usize) -> Result<Option<(Part, usiz
     }
 }
 
-/// Returns the first line's length, without the line end.
+/// Returns the length of the first line in bytes, without the line end; `None` if the line is
+/// incomplete.
 fn line(bytes: &[u8]) -> Result<Option<usize>, RedisError> {
     let mut from = 0;
     while let Some(at) = bytes[from..].iter().position(|byte| *byte == b'\r') {

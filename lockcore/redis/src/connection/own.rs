@@ -33,16 +33,19 @@ use crate::call::Packed;
 use crate::failure;
 use crate::task::Begin;
 
-/// Maximum bytes that wait for the socket. A peer that leaves more unread is given up.
+/// Maximum bytes of requests that wait for the socket. If the server leaves more unread, the next
+/// request fails, and the connection has to be replaced.
 const MAX_UNWRITTEN: usize = 16 << 20;
-/// The read buffer size, also kept for the next read.
+/// Size of the read buffer in bytes. Buffers that have grown are shrunk to this size once they are
+/// empty.
 const READ: usize = 16 << 10;
 
-/// A connection shared by all clones, and closed with the last.
+/// Our multiplexed connection. Clones share it, and dropping the last clone closes it.
 #[derive(Clone)]
 pub(super) struct OwnConnection(Arc<Handle>);
 
-/// The connection as held by users; the reader holds only the shared part.
+/// The connection as its users hold it, which closes it when dropped. The reader task holds only
+/// the shared state, so that it does not keep the connection open.
 struct Handle(Arc<Shared>);
 
 struct Shared {
@@ -52,36 +55,38 @@ struct Shared {
 struct State {
     /// The timeout of each request.
     timeout: Duration,
-    /// The write half, or why the connection is closed.
+    /// The write half of the socket; or the error that closed the connection.
     outgoing: Result<Outgoing, RedisError>,
-    /// The requests without a reply, in order.
+    /// The requests that wait for a reply, in the order of sending.
     pending: VecDeque<Pending>,
-    /// Wakes the reader; `None` before the first run.
+    /// Wakes the reader task; `None` before the task has run for the first time.
     reader: Option<Waker>,
-    /// The reader is about to run, and writes everything sent until then.
+    /// True if the reader task is about to run. It then writes all requests sent until then, so
+    /// that callers neither write nor wake it.
     reader_comes: bool,
 }
 
 struct Outgoing {
     socket: Box<dyn AsyncWrite + Send + Unpin>,
-    /// Encoded requests, of which the first `written` bytes are written.
+    /// Encoded requests. The first `written` bytes are already written to the socket.
     requests: Vec<u8>,
     written: usize,
 }
 
 struct Pending {
     deadline: Instant,
-    /// The number of replies still to come. The recipient gets the last.
+    /// Number of replies that the server has yet to send. The last of them is delivered.
     answers: usize,
-    /// `None` once the request has timed out.
+    /// Gets the reply. `None` once the request has timed out, because the reply is then discarded.
     recipient: Option<Box<dyn Recipient>>,
 }
 
 impl OwnConnection {
-    /// Starts a connection on a connected socket, with this timeout for each request.
+    /// Creates a connection on a connected socket, and starts its reader task. `timeout` is the
+    /// timeout of each request.
     ///
     /// # Panics
-    /// Outside a tokio runtime.
+    /// If called outside a tokio runtime.
     pub(super) fn start<S>(socket: S, timeout: Duration) -> Self
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
@@ -119,8 +124,8 @@ impl Transport for OwnConnection {
         Box::pin(self.ask(command))
     }
 
-    /// The reader delivers the reply; if the command cannot be sent, the recipient gets the error
-    /// before this returns.
+    /// Needs no new task, because the reader task delivers the reply. If the command cannot be
+    /// sent, the recipient gets the error before this returns.
     fn give(
         &self,
         _: (Begin, &tokio::runtime::Handle),
@@ -130,7 +135,7 @@ impl Transport for OwnConnection {
         self.give(command, recipient);
     }
 
-    // This costs nothing here.
+    // Checking costs nothing here, so the time of the last success does not matter.
     fn why_closed(&self, _last_success: Instant) -> Option<RedisError> {
         self.0.0.state().outgoing.as_ref().err().cloned()
     }
@@ -139,8 +144,8 @@ impl Transport for OwnConnection {
         true
     }
 
-    /// Shortens the timeout of all later requests. No request is pending, because requests must
-    /// expire in the order of sending.
+    /// Shortens the timeout of all later requests. No request may be pending, because requests must
+    /// time out in the order of sending.
     fn settle(&self, timeout: Duration) {
         let mut state = self.0.0.state();
         debug_assert!(state.pending.is_empty() && timeout <= state.timeout, "{timeout:?}");
@@ -162,10 +167,11 @@ impl Transport for OwnConnection {
 }
 
 impl OwnConnection {
-    /// As [`Connection::send`](super::Connection::send).
+    /// Sends an encoded command, and waits for the reply. Errors and cancel safety are as for
+    /// [`Connection::send`](super::Connection::send).
     pub(super) async fn ask(&self, command: &Packed) -> Answered {
         let (answer, answered) = oneshot::channel();
-        // If the receiver was dropped, the caller is gone.
+        // Fails only if the caller no longer waits.
         self.give(command, Box::new(move |told: Answered| drop(answer.send(told))));
         answered.await.unwrap_or_else(|_| Err(closed()))
     }
@@ -190,7 +196,7 @@ impl OwnConnection {
 }
 
 impl Handle {
-    /// Closes the connection and wakes the reader, which then ends.
+    /// Closes the connection, and wakes the reader task, which fails the pending requests and ends.
     fn end(&self) {
         let mut state = self.0.state();
         state.end(closed());
@@ -213,7 +219,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Closes the connection, and takes the recipients of all pending requests.
+    /// Closes the connection with the error `why`, unless it is closed already. Returns the
+    /// recipients of all pending requests.
     fn end(&self, why: RedisError) -> Vec<Box<dyn Recipient>> {
         let mut state = self.state();
         state.end(why);
@@ -224,8 +231,9 @@ impl Shared {
 }
 
 impl State {
-    /// Writes a command, or leaves that to the reader, which may then need the returned waker. The
-    /// caller must append a pending entry with the returned deadline.
+    /// Writes a command to the socket, or leaves that to the reader task. Returns the deadline of
+    /// the request, with which the caller must append a pending entry, and the waker of the reader
+    /// task if the caller has to wake it.
     fn send(&mut self, command: &Packed) -> Result<(Instant, Option<Waker>), RedisError> {
         let outgoing = self.outgoing.as_mut().map_err(|why| why.clone())?;
         if outgoing.requests.len() - outgoing.written > MAX_UNWRITTEN {
@@ -237,7 +245,7 @@ impl State {
         let Some(reader) = self.reader.as_ref().filter(|_| !self.reader_comes) else {
             return Ok((deadline, None));
         };
-        // The reader writes the rest: the socket wakes it.
+        // If the socket did not accept all bytes, it wakes the reader later, which writes the rest.
         if is_idle && outgoing.write(&mut Context::from_waker(reader)).is_ok() {
             return Ok((deadline, None));
         }
@@ -253,7 +261,8 @@ impl State {
 }
 
 impl Outgoing {
-    /// Writes as much as the socket accepts; the socket wakes the task when it accepts more.
+    /// Writes as many bytes as the socket accepts. If some are left, the socket wakes the task of
+    /// `cx` once it accepts more.
     fn write(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         while self.written < self.requests.len() {
             let left = &self.requests[self.written..];
@@ -261,7 +270,7 @@ impl Outgoing {
                 Poll::Ready(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Poll::Ready(written) => self.written += written,
                 Poll::Pending => {
-                    // This way each byte is moved at most once.
+                    // Only past the half, so that fewer bytes are moved than were written.
                     if self.written > self.requests.len() / 2 {
                         self.requests.drain(..self.written);
                         self.written = 0;
@@ -273,7 +282,7 @@ impl Outgoing {
         self.requests.clear();
         self.requests.shrink_to(READ);
         self.written = 0;
-        // TLS buffers bytes that the socket did not accept.
+        // TLS may buffer bytes that the socket did not accept.
         match Pin::new(&mut self.socket).poll_flush(cx) {
             Poll::Ready(flushed) => flushed,
             Poll::Pending => Ok(()),
@@ -281,24 +290,28 @@ impl Outgoing {
     }
 }
 
-/// The task that reads replies, and writes requests that their callers do not write.
+/// The task of a connection. It reads and delivers the replies, and writes the requests that
+/// callers leave to it.
 struct Reader<S> {
     shared: Arc<Shared>,
     socket: ReadHalf<S>,
     decoder: Decoder,
-    /// The read buffer; the first `filled` bytes are read and not decoded.
+    /// The read buffer. Its first `filled` bytes have arrived, and are not decoded yet.
     bytes: Vec<u8>,
     filled: usize,
-    /// Decoded, and not delivered; both lists are empty between two reads.
+    /// Decoded replies that are not assigned to requests yet. Empty between two reads.
     values: Vec<Value>,
+    /// Replies to be delivered, with their recipients. Empty between two reads.
     answered: Vec<(Box<dyn Recipient>, Value)>,
-    /// The last reply, if it was an error: servers send an error before they close a connection.
+    /// The last reply, if it was an error. It then explains why the connection ended, because
+    /// servers send an error before they close a connection.
     last_words: Option<ServerError>,
-    /// Whether the reader yielded to other tasks in the last run.
+    /// True if the last run left the writing to the next run, so that woken callers could send
+    /// first.
     lets_go: bool,
-    /// The request timeout that the timer was set by.
+    /// The request timeout with which the timer was set.
     timeout: Duration,
-    /// Fires no later than the first request's deadline.
+    /// Fires no later than the deadline of the first pending request.
     timer: Pin<Box<Sleep>>,
 }
 
@@ -325,7 +338,8 @@ impl<S> Drop for Reader<S> {
 }
 
 impl<S: AsyncRead> Reader<S> {
-    /// Reads and writes as far as possible; an error closes the connection.
+    /// Reads and writes as much as the socket allows. After an error the connection has to be
+    /// closed.
     fn run(&mut self, cx: &mut Context<'_>) -> Result<(), RedisError> {
         let mut state = self.shared.state();
         if let Err(why) = &state.outgoing {
@@ -376,7 +390,7 @@ impl<S: AsyncRead> Reader<S> {
         Poll::Ready(Ok(()))
     }
 
-    /// Delivers complete replies, and returns how many.
+    /// Decodes and delivers all complete replies. Returns the number of delivered replies.
     fn hand_out(&mut self) -> Result<usize, RedisError> {
         let mut left = &self.bytes[..self.filled];
         let decoded = loop {
@@ -414,14 +428,15 @@ impl<S: AsyncRead> Reader<S> {
             }
         }
         let answers = self.answered.len();
-        // Several replies wake several tasks: they send before the reader writes for all.
+        // Several replies wake several tasks. They send their next requests before the reader
+        // writes for all.
         state.reader_comes |= answers > 1;
         drop(state);
         for (recipient, value) in self.answered.drain(..) {
             recipient.take(checked(value));
         }
         decoded?;
-        // A server that refuses this client reports the error before any request.
+        // A server that refuses this client sends the error before any request.
         match self.last_words.take_if(|_| is_unasked) {
             Some(words) => Err(failure::ended(&words)),
             None if is_unasked => Err(failure::unasked()),

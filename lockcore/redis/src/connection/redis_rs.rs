@@ -1,5 +1,5 @@
-//! A redis-rs connection: from the user's client or pool, and where our multiplexed connection does
-//! not suffice.
+//! A redis-rs connection. It serves the user's client or pool, and settings that our multiplexed
+//! connection does not support.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ use crate::call::Packed;
 use crate::pace::ConnectAttempt;
 use crate::task::Begin;
 
-/// The send buffer of redis-rs, in commands. More than lockcore sends at once: commands beyond it
-/// are written in any order, and each wakes its task once more.
+/// Size of the send buffer of redis-rs, in commands. It is larger than lockcore ever needs, because
+/// commands that do not fit are written in any order, and each wakes its task once more.
 const BUFFERED: usize = 1_024;
 
-/// Time without a success after which the connection is checked before a send.
+/// Time since the server's last reply after which the connection is checked before a request.
 const IDLE: Duration = Duration::from_millis(10);
 
-/// A connection of redis-rs.
+/// A multiplexed connection of redis-rs. Clones share the connection.
 pub(super) struct TheirConnection(MultiplexedConnection);
 
 impl TheirConnection {
@@ -40,7 +40,7 @@ impl TheirConnection {
         Ok(Self(connection))
     }
 
-    /// Wraps a connection, with this response timeout.
+    /// Wraps a connection, and sets its timeout for each reply.
     #[cfg(feature = "deadpool")]
     pub(super) fn new(mut connection: MultiplexedConnection, timeout: Duration) -> Self {
         connection.set_response_timeout(timeout);
@@ -67,7 +67,8 @@ impl Transport for TheirConnection {
         if last_success.elapsed() < IDLE {
             return None;
         }
-        // redis-rs reports it only on a send: the PING is cancelled before it goes out.
+        // redis-rs notices a closed connection only on a send. So a PING is begun, and cancelled
+        // before it goes out.
         let mut connection = self.0.clone();
         connection.send_packed_command(&redis::cmd("PING")).now_or_never()?.err()
     }

@@ -1,4 +1,4 @@
-//! Sockets that we connect ourselves, with the user logged in.
+//! Opens sockets and logs in, without redis-rs.
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,12 +26,13 @@ pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Duplex for S {}
 
-/// Whether our multiplexed connection suffices for this server.
+/// Returns true if our multiplexed connection supports these settings: RESP2, and an address that
+/// we can connect to.
 pub(super) fn is_ours(info: &ConnectionInfo) -> bool {
     is_reached(info) && info.redis_settings().protocol() == ProtocolVersion::RESP2
 }
 
-/// Whether we can connect to the server ourselves.
+/// Returns true if we can open a socket to this address without redis-rs.
 fn is_reached(info: &ConnectionInfo) -> bool {
     match info.addr() {
         ConnectionAddr::Tcp(..) => true,
@@ -41,7 +42,8 @@ fn is_reached(info: &ConnectionInfo) -> bool {
     }
 }
 
-/// Connects, and logs in. Each request has this timeout.
+/// Opens our multiplexed connection, and logs in. `timeout` is the timeout of each request;
+/// `attempt` has the timeouts for connecting.
 pub(super) async fn open(
     info: &ConnectionInfo,
     certificates: &Certificates,
@@ -56,8 +58,8 @@ pub(super) async fn open(
     reach(info, certificates, attempt, log_in).await
 }
 
-/// Connects for messages, and logs in. The connection has a name in CLIENT LIST where we connect
-/// ourselves.
+/// Opens a connection for messages, and logs in. It is opened by redis-rs if `certificates` is
+/// `None` or we cannot reach the address; otherwise it gets this name in CLIENT LIST.
 pub(crate) async fn subscription(
     info: ConnectionInfo,
     certificates: Option<&Certificates>,
@@ -80,7 +82,8 @@ pub(crate) async fn subscription(
     }
 }
 
-/// Connects within an attempt's timeouts, and runs `then` as the login step.
+/// Opens a socket within the timeouts of `attempt`, and passes it to `then`, which logs in. Each
+/// step is recorded in `attempt`.
 #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "only TLS uses certificates"))]
 async fn reach<T, F: Future<Output = Result<T, RedisError>>>(
     info: &ConnectionInfo,
@@ -121,7 +124,7 @@ async fn reach<T, F: Future<Output = Result<T, RedisError>>>(
     timeout(attempt.limit, reaching).await.map_err(io::Error::from)?
 }
 
-/// Returns the first connection that succeeds.
+/// Connects to all addresses concurrently, and returns the first connection that succeeds.
 async fn connect(addresses: Vec<SocketAddr>, settings: &TcpSettings) -> io::Result<TcpStream> {
     let streams: Vec<_> =
         addresses.into_iter().map(|address| Box::pin(TcpStream::connect(address))).collect();
@@ -139,6 +142,7 @@ async fn connect(addresses: Vec<SocketAddr>, settings: &TcpSettings) -> io::Resu
     Ok(stream)
 }
 
+/// Sends AUTH and SELECT, as far as the settings require them.
 async fn log_in(
     connection: &OwnConnection,
     settings: &RedisConnectionInfo,
@@ -146,7 +150,7 @@ async fn log_in(
     if let Some(password) = settings.password() {
         let mut command = redis::cmd("AUTH");
         command.arg(settings.username()).arg(password);
-        // Whatever the server's reason, this user is not let in.
+        // Any error means that this user is not let in.
         let kind = ErrorKind::AuthenticationFailed;
         accepted(connection, &command, kind, "the server refused the login").await?;
     }
@@ -158,8 +162,9 @@ async fn log_in(
     Ok(())
 }
 
-/// Names a connection before redis-rs takes it over, because its subscriptions cannot be named.
-/// HELLO needs no right except the login. A refused login shows in the login that follows.
+/// Sets the connection's name with HELLO before redis-rs takes the connection over, because
+/// redis-rs cannot name subscriptions. HELLO needs no right except the login. A refused login is
+/// not reported here, because the login that follows reports it.
 async fn introduce(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     settings: &RedisConnectionInfo,
@@ -187,7 +192,8 @@ async fn introduce(
     }
 }
 
-/// Sends a command; a refusal is returned as an error of this kind.
+/// Sends a command of the login. A server error becomes an error of this kind, with `refusal` as
+/// its description.
 async fn accepted(
     connection: &OwnConnection,
     command: &Cmd,
@@ -195,7 +201,7 @@ async fn accepted(
     refusal: &'static str,
 ) -> Result<(), RedisError> {
     connection.ask(&command.into()).await.map(drop).map_err(|error| match error.code() {
-        // The server refuses all clients for now, of any user.
+        // The server refuses all clients for now, so the login is not at fault.
         Some(_) if failure::breaks_connection(&error) => error,
         Some(_) => {
             let said = error.detail().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! Connections by `deadpool_redis`, from a configuration or a pool manager.
+//! Connectors for a configuration or a pool of `deadpool_redis`.
 
 use deadpool::managed::Manager as _;
 use deadpool_redis::Pool;
@@ -13,7 +13,8 @@ use crate::server_url::of_its_user;
 use crate::tls::Tls;
 
 impl Connector {
-    /// Creates a connector from a configuration: from `url` or `connection`.
+    /// Creates a connector for the server in `url` or `connection` of a pool configuration; if
+    /// neither is set, for the default server of `deadpool_redis`.
     ///
     /// # Errors
     /// Both are set, or the value cannot be used.
@@ -38,7 +39,8 @@ impl Connector {
         Self::new(info, tls, timeouts)
     }
 
-    /// Creates a connector with commands through a pool manager, and messages through a URL.
+    /// Creates a connector for the server of a pool. The pool's manager creates the command
+    /// connections. Subscriptions connect to `url`, which must lead to the same server.
     ///
     /// # Errors
     /// The URL cannot be used.
@@ -61,7 +63,8 @@ impl Connector {
     }
 }
 
-/// Opens a connection outside the pool's slots, without a check before each command.
+/// Creates a connection with the pool's manager. Unlike a connection from the pool itself, it
+/// occupies no slot, and is not checked before each command.
 pub(super) async fn connection(pool: &Pool) -> Result<MultiplexedConnection, RedisError> {
     pool.manager().create().await
 }

@@ -1,4 +1,4 @@
-//! The primary's address, according to the sentinels.
+//! Finds the primary's address by asking the sentinels.
 //!
 //! # Implementation notes
 //!
@@ -32,19 +32,21 @@ use crate::pace::{ConnectAttempt, Pace, Timeouts};
 use crate::sentinels::Sentinels as Settings;
 use crate::tls::{self, Tls, is_tls};
 
-/// After a majority of replies, or a reply newer than this node's configuration, the other
-/// sentinels have this long to report something newer.
+/// How long the other sentinels have to report something newer, after a majority has replied or a
+/// reply is newer than this process's configuration.
 const SETTLE: Duration = Duration::from_millis(200);
 /// The timeout of sentinel requests, once a primary is known.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The sentinels of one primary.
+/// The sentinels of a primary, the connections to them, and the newest configuration that they have
+/// reported.
 pub(super) struct SentinelClients {
     sentinels: Vec<Sentinel>,
     /// The primary's name in Sentinel.
     name: String,
     tls: Tls,
-    /// The primary's connection settings; the sentinels supply the address.
+    /// The primary's connection settings. The address is a placeholder, because the sentinels
+    /// supply it.
     primary: ConnectionInfo,
     /// The primary that commands are sent to.
     current: watch::Sender<Option<Primary>>,
@@ -52,27 +54,28 @@ pub(super) struct SentinelClients {
     known: std::sync::Mutex<Known>,
 }
 
-/// A sentinel and the connection to it.
+/// A sentinel's connection settings, and the connection to it.
 struct Sentinel {
     info: ConnectionInfo,
     way: Mutex<SentinelWay>,
 }
 
 struct SentinelWay {
-    /// The connection, while open.
+    /// The open connection; `None` without one, and while a request uses it.
     open: Option<Connection>,
     opening: Option<Opening>,
     pace: Pace,
 }
 
-/// A connection attempt. It outlives the lookup that started it: a sentinel may need longer until
-/// it has accepted all of its clients again.
+/// A connection attempt to a sentinel. It outlives the lookup that started it, because a sentinel
+/// may need longer until it has accepted all of its clients again.
 struct Opening {
     attempt: Arc<ConnectAttempt>,
     task: AbortOnDropHandle<(Pace, Result<Connection, ClientError>)>,
 }
 
-/// The primary's address, and the configuration epoch in which it was named.
+/// A primary's address, and the epoch of the Sentinel configuration that names it. A newer
+/// configuration has a higher epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Primary {
     host: String,
@@ -144,7 +147,7 @@ impl SentinelClients {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends commands to this primary from now on; the subscription follows.
+    /// Records that commands are sent to this primary from now on. The subscription then follows.
     ///
     /// # Errors
     /// Another lookup has returned a newer configuration since the primary was found.
@@ -154,6 +157,7 @@ impl SentinelClients {
         Ok(())
     }
 
+    /// Returns an error if a newer configuration than the primary's is known.
     fn check(&self, primary: &Primary) -> Result<(), ClientError> {
         if self.known().is_newer_than(primary) {
             let detail = format!(
@@ -165,19 +169,22 @@ impl SentinelClients {
         Ok(())
     }
 
-    /// Returns the primary that commands are sent to; an error if it is outdated.
+    /// Returns the primary that commands are sent to; `None` before the first connection.
+    ///
+    /// # Errors
+    /// The sentinels have named another primary since.
     pub(super) fn current(&self) -> Result<Option<Primary>, ClientError> {
         let current = self.current.borrow().clone();
         current.iter().try_for_each(|current| self.check(current))?;
         Ok(current)
     }
 
-    /// Returns the address that commands were last sent to; empty at first.
+    /// Returns the address that commands were last sent to; empty before the first connection.
     pub(super) fn last_primary(&self) -> String {
         self.current.borrow().as_ref().map_or(String::new(), Primary::to_string)
     }
 
-    /// Completes when commands are sent to another server than this primary.
+    /// Waits until commands are sent to another server than this primary.
     pub(super) async fn switched_server(&self, primary: &Primary) {
         let is_elsewhere = |current: &Option<Primary>| {
             current.as_ref().is_some_and(|current| !current.is_at(primary))
@@ -186,8 +193,9 @@ impl SentinelClients {
         let _ = self.current.subscribe().wait_for(is_elsewhere).await;
     }
 
-    /// Completes when the sentinels name another primary, with the error for the connection attempt
-    /// to this primary, which may take long if the server is gone.
+    /// Waits until the sentinels name another primary than this one, and returns the error with
+    /// which to end a connection attempt to this primary. The attempt could take long if the server
+    /// is gone.
     pub(super) async fn another_than(&self, primary: &Primary) -> ClientError {
         loop {
             tokio::time::sleep(LOOK).await;
@@ -200,20 +208,23 @@ impl SentinelClients {
         }
     }
 
-    /// Returns the primary that the sentinels name, if it differs from the current one.
+    /// Returns the primary that the sentinels name, if it differs from the current primary. `None`
+    /// otherwise, also if there is no current primary or the sentinels do not reply.
     pub(super) async fn moved(&self) -> Option<Primary> {
         let current = self.current.borrow().clone()?;
         let found = self.look(LOOK).await.ok()?;
         (!found.is_at(&current)).then_some(found)
     }
 
-    /// Finds the primary. The first replies may take as long as the attempt.
+    /// Asks the sentinels for the primary. Until a primary is known, replies may take as long as
+    /// `attempt`, later a second.
     pub(super) async fn locate(&self, attempt: &ConnectAttempt) -> Result<Primary, ClientError> {
         let is_known = self.current.borrow().is_some();
         self.look(if is_known { LOOK } else { attempt.limit }).await
     }
 
-    /// Asks all sentinels; the newest configuration wins, if it is trusted.
+    /// Asks all sentinels concurrently, and returns the primary in the newest configuration, unless
+    /// [`Known::judge`] does not trust it. `patience` is the timeout of the replies.
     async fn look(&self, patience: Duration) -> Result<Primary, ClientError> {
         let ask = |sentinel| async move {
             (sentinel, Sentinel::ask(sentinel, &self.name, &self.tls).await)
@@ -242,7 +253,8 @@ impl SentinelClients {
         })
     }
 
-    /// Returns the error if no sentinel named the primary.
+    /// Creates the error for a lookup in which no sentinel named the primary. `refusals` has each
+    /// sentinel's error.
     fn nowhere(&self, refusals: &[(&Sentinel, ClientError)]) -> ClientError {
         // Prefer an error that a person can fix: an unavailable sentinel may be one of several.
         let lasting = refusals.iter().find(|(_, why)| why.kind != ClientErrorKind::Unavailable);
@@ -257,7 +269,7 @@ impl SentinelClients {
         ClientError::refused(kind, detail)
     }
 
-    /// Describes why no sentinel has replied.
+    /// Describes, for each sentinel, why it has not replied yet.
     fn silent(&self) -> String {
         let each: Vec<_> = self.sentinels.iter().map(Sentinel::why_silent).collect();
         let advice = self.sentinels.iter().find_map(|each| tls::advice_if_silent(each.address()));
@@ -271,6 +283,7 @@ impl Sentinel {
         self.info.addr()
     }
 
+    /// Requests the primary's address from this sentinel, and first connects if necessary.
     async fn ask(&self, name: &str, tls: &Tls) -> Result<Primary, ClientError> {
         let mut way = self.way.lock().await;
         // Taken out during use: if this future is dropped halfway, the next lookup opens another.
@@ -289,6 +302,8 @@ impl Sentinel {
         })
     }
 
+    /// Waits for the connection attempt in progress, or else starts one, and returns the
+    /// connection.
     async fn opened(
         &self,
         way: &mut SentinelWay,
@@ -309,7 +324,7 @@ impl Sentinel {
         opened
     }
 
-    /// Starts a connection attempt.
+    /// Starts a connection attempt in a new task. `name` is the primary's name.
     async fn begin(&self, pace: &Pace, name: &str, tls: &Tls) -> Result<Opening, ClientError> {
         let (info, certificates) = tls.now(self.info.clone()).await?;
         let attempt = Arc::new(pace.attempt());
@@ -359,8 +374,9 @@ fn refusal(error: &RedisError, address: &ConnectionAddr, name: &str) -> ClientEr
     }
 }
 
-/// Requests the configuration, then the address: after a failover between the two, the address is
-/// the newer one. As a failover ends, only the second command names the new primary.
+/// Requests the primary's configuration, then its address. After a failover between the two
+/// replies, the address is the newer one. As a failover ends, only the second command names the new
+/// primary.
 async fn query(connection: &Connection, name: &str) -> Result<Vec<Value>, RedisError> {
     let mut configuration = redis::cmd("SENTINEL");
     configuration.arg("MASTER").arg(name);
@@ -378,7 +394,7 @@ impl Primary {
     }
 
     /// Parses the replies to SENTINEL MASTER, a list of names and values in turn, and to
-    /// GET-MASTER-ADDR-BY-NAME.
+    /// GET-MASTER-ADDR-BY-NAME. `None` if they have another form.
     fn read(answers: &[Value]) -> Option<Self> {
         let [configuration, address] = answers else { return None };
         let told: HashMap<String, Value> = redis::from_redis_value_ref(configuration).ok()?;
@@ -394,7 +410,7 @@ impl std::fmt::Display for Primary {
     }
 }
 
-/// Translates a sentinel's error.
+/// Translates a sentinel's error. `name` is the primary's name.
 fn of_sentinel(error: &RedisError, name: &str) -> ClientError {
     let said = error.detail().unwrap_or_default().to_ascii_lowercase();
     let refused = |detail: String| ClientError::refused(ClientErrorKind::InvalidOption, detail);

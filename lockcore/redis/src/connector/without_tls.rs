@@ -1,4 +1,4 @@
-//! Errors for users who request TLS without the feature `tls`.
+//! Tests of the errors for users who request TLS without the feature `tls`.
 
 use redis::IntoConnectionInfo as _;
 

@@ -37,7 +37,7 @@ fn sent(connection: &Connection, text: &str) -> JoinHandle<Answered> {
     tokio::spawn(async move { connection.send(&command).await })
 }
 
-/// Awaits something that ends within this time, however busy the machine is.
+/// Awaits `work`, and panics if it takes longer than any machine, however busy, needs for it.
 async fn soon<T>(work: impl IntoFuture<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), work).await.expect("it ends")
 }
@@ -134,7 +134,7 @@ async fn a_request_is_written_by_its_caller_if_nothing_is_on_its_way() {
     }
 }
 
-/// A socket that counts writes.
+/// A socket that counts the attempts to write to it.
 struct Counted(DuplexStream, Arc<AtomicUsize>);
 
 impl AsyncRead for Counted {

@@ -1,8 +1,9 @@
-//! The newest configuration that a node has seen, and whether the node trusts the sentinels.
+//! The newest Sentinel configuration that this process has seen, and whether it trusts the
+//! sentinels.
 //!
-//! An isolated sentinel keeps naming the primary from an older configuration. A node that returned
-//! to the old primary would act on outdated state. So no node ever returns: the newest
-//! configuration binds the node, whichever sentinels reply later.
+//! An isolated sentinel keeps naming the primary from an older configuration. A process that
+//! returned to the old primary would act on outdated state. So no process ever returns to an older
+//! configuration, whichever sentinels reply later.
 
 use std::time::Duration;
 
@@ -10,30 +11,34 @@ use tokio::time::Instant;
 
 use super::Primary;
 
-/// Re-created sentinels count configurations from zero again. They are trusted once a majority has
-/// named the same other primary for this long: longer than connected sentinels take to agree.
+/// How long a majority must name the same other primary of an older configuration before it is
+/// trusted. Sentinels that were created anew count configurations from zero again. This is longer
+/// than connected sentinels take to agree.
 const SET_UP_ANEW: Duration = Duration::from_secs(30);
 
+/// The newest configuration, and what may replace it.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     /// The primary in the newest configuration.
     newest: Option<Primary>,
-    /// An older configuration's primary, if named by a majority, and since when.
+    /// The primary of an older configuration that a majority names, and since when.
     behind: Option<(Primary, Instant)>,
 }
 
 impl Known {
-    /// Whether the primary belongs to a newer configuration than any seen so far.
+    /// Returns true if the primary belongs to a newer configuration than all seen so far. False if
+    /// none was seen yet.
     pub(super) fn is_older_than(&self, primary: &Primary) -> bool {
         self.newest.as_ref().is_some_and(|newest| newest.epoch < primary.epoch)
     }
 
-    /// Whether the primary belongs to an older configuration than the newest seen.
+    /// Returns true if the primary belongs to an older configuration than the newest seen so far.
     pub(super) fn is_newer_than(&self, primary: &Primary) -> bool {
         self.newest.as_ref().is_some_and(|newest| primary.epoch < newest.epoch)
     }
 
-    /// Returns the primary, given replies from some sentinels; or why the replies are not trusted.
+    /// Returns the primary in the newest of the replies `answers`, and remembers its configuration.
+    /// `sentinels` is the number of all sentinels. The error says why the replies are not trusted.
     pub(super) fn judge(
         &mut self,
         now: Instant,
