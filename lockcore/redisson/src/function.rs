@@ -25,105 +25,110 @@ pub(crate) use recognise::MAX_COUNT_DIGITS;
 pub use recognise::{is_hold, is_member, is_token};
 pub use step::step;
 
-/// The remaining liveness time of a waiter after the node was found disconnected.
+/// How long, in ms, a waiter is kept after it was skipped because its node is not connected. A
+/// touch extends the time.
 pub const PASSED_OVER_MS: u64 = 5_000;
-/// How many passed deadlines an enqueue or touch removes at most.
+/// Maximum number of expired waiters that an acquire or a touch removes.
 pub const SWEEP: usize = 16;
-/// The minimum lease set on a foreign hold without an expiry: a JVM's default lease.
+/// The minimum lease, in ms, given to a JVM's hold without an expiry. It is a JVM's default lease.
 pub(crate) const FOREIGN_LEASE_MS: u64 = 30_000;
 
-/// A lock's state on a server. An expiry of `None` means a key without a TTL.
+/// A lock's state on a server. An expiry is in ms since the epoch; `None` means a key without a
+/// TTL.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct LockState {
-    /// The current holder.
+    /// The current hold; `None` if the lock is free.
     pub hold: Option<Hold>,
-    /// The waiting members, next first.
+    /// The waiting members in order, the next holder first.
     pub queue: VecDeque<Party>,
-    /// The waiting members' deadlines.
+    /// The waiting members, each with a score. For JVMs a score is a deadline, in ms since the
+    /// epoch.
     pub deadlines: SortedSet<Party>,
-    /// The expiry of queue and deadlines.
+    /// The expiry of `queue` and `deadlines`.
     pub queue_expires_ms: Option<u64>,
-    /// The last token.
+    /// The last issued fencing token; `None` without a token key.
     pub token: Option<LastToken>,
-    /// Tombstones, with their expiry.
+    /// The members that were given up, each with the expiry of the tombstone.
     pub gone: BTreeMap<Member, u64>,
-    /// Our waiting members, with the liveness deadline of each: JVMs use `deadlines`.
+    /// Our waiting members, each with a liveness deadline in ms since the epoch. JVMs do not know
+    /// this key, and use `deadlines`.
     pub alive: SortedSet<Party>,
-    /// The same members in order of arrival.
+    /// Our waiting members in order of arrival.
     pub arrivals: Vec<Party>,
     /// The expiry of `alive` and `arrivals`.
     pub alive_expires_ms: Option<u64>,
-    /// Foreign members without a subscription.
+    /// The waiting JVM threads without a subscription.
     pub suspects: Suspects,
 }
 
-/// A hold.
+/// A granted lock, and when the grant ends.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Hold {
     /// The holder.
     pub member: Party,
-    /// When the lease ends.
+    /// When the lease ends, in ms since the epoch; `None` if it does not end.
     pub expires_ms: Option<u64>,
 }
 
-/// The last issued token.
+/// The last fencing token that was issued for a lock.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LastToken {
-    /// The token.
+    /// The value of the token.
     pub value: FencingToken,
-    /// The expiry of the token key.
+    /// When the token key expires, in ms since the epoch; `None` if it does not expire.
     pub expires_ms: Option<u64>,
 }
 
-/// A message published by a command.
+/// A message that a command publishes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Message {
     /// Notifies a node that a member was granted the lock.
     Grant {
-        /// The node of the channel.
+        /// The node that the message is for.
         node: NodeId,
         /// The new holder.
         member: Member,
         /// The fencing token.
         token: FencingToken,
-        /// The claim in milliseconds.
+        /// The grace lease in milliseconds: the lock is kept for so long until the first renewal.
         left_ms: u64,
     },
     /// Notifies a node that a member was force-released.
     Revoked {
-        /// The node of the channel.
+        /// The node that the message is for.
         node: NodeId,
         /// The former holder.
         member: Member,
     },
-    /// Wakes a foreign waiter, which then retries.
+    /// Wakes a waiting JVM thread, which then tries to acquire.
     Poke {
-        /// The waiter.
+        /// The JVM thread to wake.
         member: Party,
     },
 }
 
 /// The context of a command, and the messages it publishes.
 pub struct Call<'a> {
-    /// The calling node.
+    /// The node that sends the command.
     pub node: &'a NodeId,
-    /// Whether a message to the node with this id would be received.
+    /// Returns true if a message to the node with this id would be received.
     pub connected: &'a dyn Fn(&str) -> bool,
     /// The server's time, µs since the epoch.
     pub now_us: u64,
     /// The latest server time seen by the caller, µs since the epoch: the clock of a replaced
     /// server may have been ahead of this server's clock.
     pub seen_us: u64,
-    /// The JVM peers.
+    /// The subscriptions of JVM threads.
     pub peers: Peers<'a>,
     /// The published messages, in order.
     pub messages: Vec<Message>,
-    /// The number of skipped members.
+    /// The number of waiters that were skipped because their nodes are not connected.
     pub passed_over: u64,
 }
 
 impl<'a> Call<'a> {
-    /// A call by `node` at `now_us`, with no JVM subscribed.
+    /// Creates the context of a command from `node` at the server time `now_us`, with no JVM
+    /// subscribed and no message published.
     pub fn new(node: &'a NodeId, connected: &'a dyn Fn(&str) -> bool, now_us: u64) -> Self {
         Self {
             node,
@@ -136,7 +141,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The server's time, ms since the epoch.
+    /// Returns the server's time, in ms since the epoch.
     pub fn now_ms(&self) -> u64 {
         self.now_us / 1_000
     }
@@ -153,7 +158,7 @@ impl std::fmt::Debug for Call<'_> {
 }
 
 impl LockState {
-    /// Whether no state is left.
+    /// Returns true if the lock has no keys left.
     pub fn is_empty(&self) -> bool {
         self.hold.is_none()
             && self.token.is_none()
@@ -185,7 +190,7 @@ impl LockState {
         self.settle();
     }
 
-    /// Empty keys do not exist, and have no expiry.
+    /// Clears the expiry of empty keys, because Redis deletes a key once it is empty.
     fn settle(&mut self) {
         if self.queue.is_empty() && self.deadlines.is_empty() {
             self.queue_expires_ms = None;

@@ -1,4 +1,4 @@
-//! Redisson's layout, as nodes and stores use it.
+//! Redisson's layout in the form that nodes and stores use: as a [`Layout`].
 
 use proto::layout::{Ability, Circumstances, Decide, Layout, NewMember, Rights};
 use proto::wire::{Begin, Commands, Context, Reading, Script, Value};
@@ -10,21 +10,23 @@ use crate::function::{Call, LockState, Message};
 use crate::scripts;
 use crate::wire::{self, keys, reply};
 
-/// Redisson's layout.
+/// The key layout of Redisson's fair lock, for locks shared with JVMs.
 pub const REDISSON: &dyn Layout = &RedissonLayout;
 
-/// The message for demands that JVMs do not support.
+/// The error for reads, permits and downgrades, which JVMs do not support.
 const NOT_WITH_PEERS: &str = "the layout shared with JVMs does not support reads, permits and \
     downgrades: use a second Locks, built without redisson_peers, with other names";
 
-/// JVMs do not support waiters that leave in favour of newer waiters.
+/// The error for `KeepNewest`, because JVMs do not support waiters that leave the queue for newer
+/// waiters.
 const NEWEST_NOT_WITH_PEERS: &str = "the layout shared with JVMs does not support KeepNewest: \
     wait, or use a second Locks, built without redisson_peers, with other names";
 
-/// JVM keys are indistinguishable from other programs' keys until named.
+/// The error for listing all locks, because a JVM's keys look like those of any other program
+/// unless the lock's name is known.
 const NO_SURVEY: &str = "locks shared with JVMs cannot be listed: inspect them by name";
 
-/// Redisson's layout: see [`REDISSON`].
+/// The type of [`REDISSON`], the key layout of Redisson's fair lock.
 #[derive(Debug, Clone, Copy)]
 pub struct RedissonLayout;
 
@@ -110,8 +112,7 @@ impl Layout for RedissonLayout {
 
     fn channel_rule(&self, channel: &str) -> Option<String> {
         let of_peers = keys::PEER_CHANNELS;
-        // The channels of this node's members are a pattern unique to this node, so no fixed rule
-        // fits.
+        // Each node subscribes to a pattern with its own id, so no fixed ACL rule fits.
         let rule = || format!("&{of_peers}* (redisson_peers subscribes to a pattern: allchannels)");
         channel.starts_with(of_peers).then(rule)
     }
@@ -171,7 +172,7 @@ fn event(message: Message) -> Option<(NodeId, Event)> {
         Message::Revoked { node, member } => {
             Some((node, Event::Revoked { numbers: vec![member.number()] }))
         }
-        // No JVM waits here.
+        // The in-memory store has no JVMs.
         Message::Poke { .. } => None,
     }
 }

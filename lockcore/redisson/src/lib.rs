@@ -1,11 +1,11 @@
-//! Redisson's layout for lockcore, without I/O: a lock with a queue shared with JVMs, as specified
-//! in the project's `docs/redisson.md`.
+//! The key layout of Redisson's fair lock for lockcore, without I/O: locks with a queue shared with
+//! JVMs, as specified in the project's `docs/redisson.md`.
 //!
-//! For lockcore; no stable API. lockcore depends on an exact version of this crate.
+//! This crate is for lockcore, which depends on an exact version. The API is not stable.
 //!
-//! [`REDISSON`] is the layout, as nodes and stores use it. Below it are the rules of each command
+//! [`REDISSON`] is the layout, as nodes and stores use it. It combines the rules of each command,
 //! as a pure function of a lock's state ([`LockState::step`]), and the [`scripts`] with their calls
-//! and replies.
+//! and replies. A *foreign* member is a JVM thread that waits for or holds a lock.
 
 mod function;
 mod layout;

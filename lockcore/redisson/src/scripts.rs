@@ -1,4 +1,4 @@
-//! The scripts, assembled once, with their digests.
+//! The Lua scripts with their digests, assembled once.
 
 use std::sync::LazyLock;
 
@@ -7,17 +7,17 @@ use crate::function::{
     PASSED_OVER_MS, SHORT_SCORE_MS, SLACK_MS, SUSPECTS_MS, SWEEP,
 };
 
-/// Parts shared by several scripts, by the line that includes each.
+/// Parts shared by several scripts. Each is inserted in place of this line.
 const PARTS: [(&str, &str); 3] = [
     ("--#include redisson/take\n", include_str!("lua/take.lua")),
     ("--#include redisson/common\n", include_str!("lua/common.lua")),
     ("--#include redisson/several\n", include_str!("lua/several.lua")),
 ];
 
-/// How many members behind the head the walk reads at a time.
+/// How many waiters are read at a time, after the first, when the next holder is searched.
 const MOST_WALKED: u64 = 32;
 
-/// Constants for the scripts, by the name that stands for each in the Lua files.
+/// Constants for the scripts. In the Lua files, `$name` stands for the value.
 pub const NUMBERS: [(&str, u64); 13] = [
     ("alive_ms", ALIVE_MS),
     ("foreign_lease_ms", FOREIGN_LEASE_MS),
@@ -36,12 +36,12 @@ pub const NUMBERS: [(&str, u64); 13] = [
 ];
 
 proto::scripts!(
-    /// The scripts for a queue shared with JVMs.
+    /// The scripts for a lock with a queue shared with JVMs.
     RedissonScripts in "lua/":
     acquire acquire_all release renew touch leave force_release inspect preflight
 );
 
-/// All scripts.
+/// Returns all scripts. The first call assembles them.
 pub fn all() -> &'static RedissonScripts {
     static ALL: LazyLock<RedissonScripts> =
         LazyLock::new(|| RedissonScripts::new(&PARTS, &NUMBERS));

@@ -1,4 +1,4 @@
-//! The commands on a queue shared with JVMs, as sent to a server.
+//! Writes the commands on a lock shared with JVMs as script calls.
 
 pub(crate) mod keys;
 pub(crate) mod reply;
@@ -8,10 +8,11 @@ use proto::{Command, LockName, Member, Mode};
 
 use crate::scripts;
 
-/// The number of keys passed to most scripts.
+/// The number of keys of a lock that most scripts get, without tombstones.
 const KEYS: usize = 7;
 
-/// Writes the script call for a command; `None` if the layout has no such command.
+/// Writes the script call for a command to `to`. `None` if the layout has no script for the
+/// command.
 pub(crate) fn command(
     lock: &LockName,
     context: Context<'_>,
@@ -72,7 +73,8 @@ pub(crate) fn command(
     Some(())
 }
 
-/// Writes the call for several renewals, or for several touches.
+/// Writes a single script call for several renewals, or for several touches. `None` for other
+/// commands, or without any.
 pub(crate) fn together(
     commands: &[(&LockName, &Command)],
     context: Context<'_>,
@@ -97,7 +99,7 @@ fn renewals<'a>(
     }
     call.text(context.node.as_str()).text(context.prefix);
     for (_, command) in commands {
-        // A lock in this layout has a single holder.
+        // In this layout, a lock has a single holder.
         let [member] = command.renews() else { return None };
         call.text(member.as_str()).number(member.lease_ms());
     }

@@ -1,4 +1,4 @@
-//! Grants, the walk along the queue, and the maintenance of list and sorted set.
+//! Grants a free lock to the next waiter, and maintains the list and the sorted set of the queue.
 
 use proto::token;
 use proto::{FencingToken, Member, NodeId, Party};
@@ -8,14 +8,14 @@ use super::{
 };
 use super::{Grant, Reply};
 
-/// The result of handing off a free lock.
+/// The result of the search for the next holder of a free lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AdvanceOutcome {
     /// This member now holds the lock.
     Granted(Party),
-    /// A foreign member is next.
+    /// A JVM thread is next, and the lock stays free for it.
     Stopped,
-    /// No member can take the lock.
+    /// No waiter can take the lock.
     End,
 }
 
@@ -32,6 +32,8 @@ impl LockState {
         advanced
     }
 
+    /// Walks along the queue until a waiter gets the lock, or a JVM thread is next. Adds the
+    /// members that it skips to `passed_over`.
     fn walk(&mut self, call: &mut Call<'_>, passed_over: &mut Vec<Party>) -> AdvanceOutcome {
         let mut not_connected: Vec<String> = Vec::new();
         let mut gone = None;
@@ -83,14 +85,14 @@ impl LockState {
         }
     }
 
-    /// Grants the lock to `member` for `ms`, with a new token.
+    /// Grants the lock to `member` for `ms` milliseconds. Returns the new fencing token.
     pub(super) fn grant(&mut self, call: &Call<'_>, member: &Party, ms: u64) -> FencingToken {
         let expires_ms = call.now_ms() + ms;
         self.hold = Some(Hold { member: member.clone(), expires_ms: Some(expires_ms) });
         self.issue_token(call)
     }
 
-    /// Issues a token above all earlier tokens.
+    /// Issues a fencing token above all earlier tokens.
     fn issue_token(&mut self, call: &Call<'_>) -> FencingToken {
         let previous = self.token.as_ref().map(|token| token.value);
         let value = token::after(previous, call.seen_us, call.now_us);
@@ -99,8 +101,8 @@ impl LockState {
         value
     }
 
-    /// Gives a hold without an expiry the lease of `member`. A foreign holder is not aware of this
-    /// lease, so a short lease is raised to a minimum.
+    /// Sets an expiry on a hold that has none: the lease of `member`. A JVM that holds the lock
+    /// does not know of this lease, so for a JVM there is a minimum.
     pub(super) fn end_endless_hold(&mut self, member: &Member, now_ms: u64) {
         let Some(hold) = &mut self.hold else { return };
         if hold.expires_ms.is_none() {
@@ -109,7 +111,7 @@ impl LockState {
         }
     }
 
-    /// Completes a reply with this outcome.
+    /// Creates the reply with this outcome, and with the lock's state after the command.
     pub(super) fn reply<T>(&mut self, call: &Call<'_>, outcome: T) -> Reply<T> {
         let end_ms = self.hold.as_ref().map_or(0, |hold| left_ms(hold, call.now_ms()).max(1));
         Reply {
@@ -122,7 +124,8 @@ impl LockState {
         }
     }
 
-    /// Returns the holder and the token if the caller is the holder; a lost token is replaced.
+    /// Returns the grant if the lock is held by the node that sends the command; otherwise `None`.
+    /// If the token key was lost, a new token is issued.
     fn grant_of(&mut self, call: &Call<'_>, left_ms: u64) -> Option<Grant> {
         let hold = self.hold.as_ref()?;
         let member = hold.member.ours().filter(|member| member.is_of(call.node))?.clone();
@@ -133,14 +136,15 @@ impl LockState {
         Some(Grant { member, token, left_ms, run: Vec::new() })
     }
 
-    /// Returns the member's queue position: it must be in the list and have a score.
+    /// Returns the number of waiters ahead of a waiting member. `None` unless the member is in the
+    /// list and has a score.
     pub(super) fn position(&self, member: &Party) -> Option<usize> {
         // Newcomers, the usual case, skip the search.
         self.deadlines.get(member)?;
         self.queue.iter().position(|waiting| waiting == member)
     }
 
-    /// Removes a waiting member; returns whether it was there.
+    /// Removes a waiting member from the queue. Returns true if it was there.
     pub(super) fn drop_waiting(&mut self, member: &Party) -> bool {
         let found = self.deadlines.remove(member) | self.alive.remove(member);
         self.arrivals.retain(|arrived| arrived != member);
@@ -151,6 +155,7 @@ impl LockState {
         found
     }
 
+    /// Removes the waiting member at this index of the queue.
     fn drop_waiting_at(&mut self, at: usize) {
         if let Some(member) = self.queue.remove(at) {
             self.deadlines.remove(&member);
@@ -160,7 +165,8 @@ impl LockState {
         self.settle();
     }
 
-    /// Leaves members of disconnected nodes in the queue, but not for long.
+    /// Lowers the liveness deadlines of members that were skipped because their nodes are not
+    /// connected. They stay in the queue, but not for long.
     fn lower(&mut self, call: &Call<'_>, passed_over: &[Party]) {
         let at_most_ms = call.now_ms() + PASSED_OVER_MS;
         for member in passed_over {
@@ -169,7 +175,7 @@ impl LockState {
         }
     }
 
-    /// Drops our members with a passed liveness deadline, at any position.
+    /// Removes some of our waiters whose liveness deadlines have passed, anywhere in the queue.
     pub(super) fn sweep(&mut self, call: &Call<'_>) {
         let ghosts: Vec<Party> = self.alive.passed(call.now_ms()).take(SWEEP).cloned().collect();
         for ghost in &ghosts {
@@ -177,7 +183,7 @@ impl LockState {
         }
     }
 
-    /// Clears a sorted set without a list, which is a leftover.
+    /// Clears the sorted set if the list is empty, because it then is a leftover.
     pub(super) fn drop_apart(&mut self) {
         if self.queue.is_empty() {
             self.deadlines.clear();
@@ -186,7 +192,7 @@ impl LockState {
     }
 }
 
-/// Returns the remaining lease; 0 without an expiry.
+/// Returns the remaining lease of a hold in ms; 0 if it has no expiry.
 pub(super) fn left_ms(hold: &Hold, now_ms: u64) -> u64 {
     hold.expires_ms.map_or(0, |at_ms| at_ms.saturating_sub(now_ms))
 }

@@ -1,4 +1,4 @@
-//! The commands on a lock.
+//! The commands on a lock, as methods of its state.
 
 use proto::{HoldView, Member, NodeId, Party};
 
@@ -11,8 +11,8 @@ use super::{
 use super::{Call, Hold, LockState, Message, TOMBSTONE_MS};
 
 impl LockState {
-    /// Acquires the lock for the first member that can have it, or in [`Mode::Wait`] queues: one
-    /// member after the other.
+    /// Acquires the lock for each of these members in turn. A member that cannot have the lock is
+    /// queued in [`Mode::Wait`], if there are fewer than `queue_limit` waiters.
     pub fn acquire(
         &mut self,
         call: &mut Call<'_>,
@@ -43,7 +43,7 @@ impl LockState {
         // A foreign waiter that stopped the walk for a member of this command also stops it for the
         // next member.
         if self.hold.is_none() && !std::mem::replace(has_walked, true) {
-            // The caller is behind all others, and no waiter ahead could take the lock.
+            // The member is behind all waiters, none of which could take the lock.
             if self.advance(call) == AdvanceOutcome::End {
                 self.grant(call, &party, member.lease_ms());
             }
@@ -55,14 +55,15 @@ impl LockState {
         }
     }
 
-    /// Returns the reply for a full queue, whether or not the queue is full: for tests.
+    /// Returns the reply to an acquire that finds the queue full, even if it is not. For tests.
     pub fn full(&mut self, call: &Call<'_>, members: usize) -> Reply<Vec<Acquired>> {
         self.expire(call.now_ms());
         let waiting = self.live(call) as u64;
         self.reply(call, vec![Acquired::Full { waiting }; members])
     }
 
-    /// The part of an acquire after the lock was not granted.
+    /// Completes an acquire if the lock was not granted: queues the member, or refuses it. A member
+    /// that is already queued keeps its position.
     fn wait(&mut self, call: &Call<'_>, member: &Party, mode: Mode, queue_limit: u32) -> Acquired {
         if let Some(position) = self.position(member) {
             self.raise(call, member);
@@ -71,7 +72,7 @@ impl LockState {
         if mode == Mode::Try {
             return Acquired::Busy;
         }
-        // A deadline without a list entry does not count.
+        // A score without a list entry does not count.
         let limit = queue_limit as usize;
         if self.queue.len() >= limit
             && let waiting = self.live(call)
@@ -84,7 +85,7 @@ impl LockState {
         Acquired::Queued { position: self.queue.len() as u64 - 1 }
     }
 
-    /// Releases a hold.
+    /// Releases a member's hold, and grants the lock to the next waiter.
     pub fn release(&mut self, call: &mut Call<'_>, member: &Member) -> Reply<Released> {
         self.expire(call.now_ms());
         let outcome = self.drop_hold_of(member);
@@ -92,7 +93,7 @@ impl LockState {
         self.reply(call, outcome)
     }
 
-    /// Extends a hold to the member's full lease.
+    /// Extends each member's hold to its full lease, counted from now.
     pub fn renew(&mut self, call: &mut Call<'_>, members: &[Member]) -> Reply<Vec<Renewed>> {
         self.expire(call.now_ms());
         let outcome = members.iter().map(|member| self.renew_one(call, member)).collect();
@@ -110,7 +111,8 @@ impl LockState {
         }
     }
 
-    /// Renews the caller's waiting members.
+    /// Renews the liveness deadlines of a node's waiting members, and returns the state of each.
+    /// Also cleans up the queue, and grants the lock if it is free.
     pub fn touch(&mut self, call: &mut Call<'_>, members: &[Member]) -> Reply<Touched> {
         let now_ms = call.now_ms();
         self.expire(now_ms);
@@ -138,7 +140,8 @@ impl LockState {
         }
     }
 
-    /// Removes members from the queue, or releases members granted meanwhile.
+    /// Removes members from the queue, or releases members granted meanwhile. An ambiguous member
+    /// gets a tombstone, which refuses late copies of its acquire.
     pub fn leave(&mut self, call: &mut Call<'_>, leaving: &[Leaving]) -> Reply<Vec<Left>> {
         self.expire(call.now_ms());
         let outcome = leaving.iter().map(|one| self.leave_one(one, call.now_ms())).collect();
@@ -158,7 +161,8 @@ impl LockState {
         }
     }
 
-    /// Drops the hold, or only a hold by `member` if given.
+    /// Ends the current hold, or only a hold of `member` if given, and grants the lock to the next
+    /// waiter. The node of the former holder is notified.
     pub fn force_release(
         &mut self,
         call: &mut Call<'_>,
@@ -181,7 +185,8 @@ impl LockState {
         self.reply(call, outcome)
     }
 
-    /// Returns the holder and the queue; changes nothing except expired entries.
+    /// Returns the holder and part of the queue: at most `most` waiters after the first `from`.
+    /// Changes nothing, except that expired keys are removed.
     pub fn inspect(&mut self, now_us: u64, from: u32, most: NonZeroU32) -> Inspection {
         self.expire(now_us / 1_000);
         let hold = self.hold.as_ref().map(|hold| HoldView {

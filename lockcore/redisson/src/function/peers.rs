@@ -1,5 +1,5 @@
-//! The sorted set used by JVMs: scores, liveness deadlines of our members beside it, and foreign
-//! members that are gone.
+//! How a queue is shared with JVMs: the sorted set of scores that JVMs use, the separate liveness
+//! deadlines of our waiters, and the search for dead JVM threads.
 
 use proto::{Member, Party};
 
@@ -7,32 +7,34 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Call, LockState, PATIENCE_MS};
 
-/// The time a JVM subtracts from every score behind it when it leaves the queue, by default.
+/// By how much a JVM lowers the scores of all waiters behind it when it leaves the queue, in ms.
+/// This is the default of JVMs.
 pub const JVM_STEP_MS: u64 = 300_000;
-/// How far the scores of our leading members, with no foreign member ahead, are in the future.
+/// How far the score of our waiter is in the future, in ms, if no JVM is ahead of it.
 pub const SHORT_SCORE_MS: u64 = 60_000;
-/// The maximum by which a newcomer's score may exceed a sufficient score.
+/// How far the score of a new waiter may exceed the score that it needs, in ms.
 pub const SLACK_MS: u64 = 3_600_000;
-/// How many members at the head of the queue are searched for our leading members.
+/// How many waiters at the head of the queue are examined to find ours that have no JVM ahead.
 pub const LEADING: usize = 64;
-/// How long a foreign member without a subscription has to subscribe.
+/// How long a waiting JVM thread may have no subscription before it is taken for dead, in ms.
 pub const GRACE_MS: u64 = 8_000;
-/// How long suspects are remembered.
+/// How long suspects (JVM threads without a subscription) are remembered, in ms.
 pub const SUSPECTS_MS: u64 = 60_000;
-/// How many members at the head of the queue are searched for suspects.
+/// How many waiters from the head of the queue are searched for suspects.
 pub const LOOKED_AT: usize = 256;
-/// The expiry of our liveness deadlines after the last write.
+/// How long the keys with our waiters' liveness deadlines and order of arrival are kept after the
+/// last write, in ms.
 pub const ALIVE_MS: u64 = 75_000;
 
-/// The JVM side of a shared queue.
+/// The subscriptions of the JVM threads that share a queue.
 #[derive(Clone, Copy)]
 pub struct Peers<'a> {
-    /// Whether a foreign member has a subscription, and so would receive a wake-up.
+    /// Returns true if the JVM thread has a subscription, and so would receive a wake-up.
     pub listens: &'a dyn Fn(&str) -> bool,
 }
 
 impl Default for Peers<'_> {
-    /// No JVM is subscribed.
+    /// Creates the value for no subscribed JVM.
     fn default() -> Self {
         Self { listens: &|_| false }
     }
@@ -44,31 +46,32 @@ impl std::fmt::Debug for Peers<'_> {
     }
 }
 
-/// Foreign members without a subscription.
+/// The waiting JVM threads without a subscription, which may be dead.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Suspects {
-    /// When each was first found without a subscription, by member and score: the same thread may
-    /// queue again.
+    /// When each thread was first found without a subscription, in ms since the epoch. The key is
+    /// the member and its score, because the same thread may queue again.
     pub since_ms: BTreeMap<(Party, u64), u64>,
-    /// When the record expires.
+    /// When this record expires, in ms since the epoch.
     pub expire_ms: Option<u64>,
 }
 
 impl LockState {
-    /// Returns a waiting member's liveness deadline; `None` without a score.
+    /// Returns until when a waiter is taken for alive, in ms since the epoch: for our waiter the
+    /// liveness deadline, for a JVM the score. `None` if it has no score.
     pub(super) fn life(&self, member: &Party) -> Option<u64> {
         let score_ms = self.deadlines.get(member)?;
         Some(self.alive.get(member).unwrap_or(score_ms))
     }
 
-    /// Returns the number of live waiters.
+    /// Returns the number of waiters, except ours whose liveness deadlines have passed.
     pub(super) fn live(&self, call: &Call<'_>) -> usize {
         self.queue.len().saturating_sub(self.alive.passed(call.now_ms()).count())
     }
 
-    /// Adds a member at the end. The score is high enough to stay in the future after every foreign
-    /// member ahead has subtracted its step. A higher score of the last member, on which JVMs base
-    /// theirs, is kept up to a limit.
+    /// Adds a member at the end of the queue. The score is high enough to stay in the future after
+    /// every JVM ahead has lowered it. A higher score of the last waiter is kept up to a limit,
+    /// because JVMs base the scores of new waiters on it.
     pub(super) fn enqueue(&mut self, call: &Call<'_>, member: &Party) {
         let now_ms = call.now_ms();
         let last_ms = self.queue.back().and_then(|last| self.deadlines.get(last)).unwrap_or(0);
@@ -83,15 +86,15 @@ impl LockState {
         self.believe_alive(call, member, now_ms + PATIENCE_MS);
     }
 
-    /// Records the member as our latest arrival.
+    /// Records that the member is the latest of our waiters to arrive.
     fn arrive(&mut self, member: &Party) {
         self.arrivals.retain(|arrived| arrived != member);
         self.arrivals.push(member.clone());
     }
 
-    /// Renews a waiting member's liveness deadline. The score rises by the elapsed time. With no
-    /// foreign member ahead, the score is short: nobody subtracts from it any more, and a JVM
-    /// should soon get past it if we die.
+    /// Renews the liveness deadline of our waiter. The score rises by the elapsed time. If no JVM
+    /// is ahead, the score is short instead: nobody lowers it any more, and a JVM should soon get
+    /// past the waiter if we die.
     pub(super) fn raise(&mut self, call: &Call<'_>, member: &Party) {
         let patience_ms = call.now_ms() + PATIENCE_MS;
         let short_ms = call.now_ms() + SHORT_SCORE_MS;
@@ -108,8 +111,8 @@ impl LockState {
         self.believe_alive(call, member, patience_ms.max(lived_ms));
     }
 
-    /// The first JVM behind us has a score based on a short score of ours: keep it from expiring
-    /// while we hold the lock.
+    /// Raises the score of the first JVM in the queue, if it is behind our waiters. A JVM bases its
+    /// score on our short score, and would otherwise expire while we hold the lock.
     fn raise_next_jvm(&mut self, call: &Call<'_>) {
         let at = self.queue.iter().take(LEADING).position(|member| member.ours().is_none());
         let Some(next) = at.filter(|at| *at > 0).and_then(|at| self.queue.get(at)).cloned() else {
@@ -120,7 +123,7 @@ impl LockState {
         }
     }
 
-    /// Restores our members thrown out by a JVM's clock or arithmetic, at the head of the queue.
+    /// Restores our waiters that a JVM's clock or arithmetic has removed, at the head of the queue.
     /// All of them are restored together, in order of arrival: if each node restored only own
     /// members, the last node to do so would be first.
     pub(super) fn take_back(&mut self, call: &Call<'_>, touched: &[Member]) {
@@ -145,14 +148,14 @@ impl LockState {
         }
     }
 
-    /// Whether a member of ours is waiting, but was thrown out by a JVM.
+    /// Returns true if our member is waiting, but a JVM has removed it from the queue.
     fn is_out(&self, call: &Call<'_>, member: &Party) -> bool {
         self.alive.get(member).is_some_and(|ms| ms > call.now_ms())
             && self.deadlines.get(member).is_none()
             && !self.is_held_by(member)
     }
 
-    /// Sets a liveness deadline of ours, and the matching key expiries.
+    /// Sets the liveness deadline of our waiter, and the expiry of the keys.
     pub(super) fn believe_alive(&mut self, call: &Call<'_>, member: &Party, until_ms: u64) {
         self.alive.set(member, until_ms);
         self.alive_expires_ms = Some(call.now_ms() + ALIVE_MS);
@@ -160,8 +163,8 @@ impl LockState {
         self.queue_expires_ms = None;
     }
 
-    /// Whether a woken foreign member is gone: it has no subscription, and the time to subscribe is
-    /// over. `gone` caches the gone members found in this call.
+    /// Returns true if a JVM thread that was just woken is dead: it has no subscription, and its
+    /// time to subscribe is over. `gone` caches the dead threads found in this call.
     pub(super) fn has_gone(
         &mut self,
         call: &Call<'_>,
@@ -172,8 +175,8 @@ impl LockState {
             return gone.get_or_insert_with(|| self.look_for_gone(call)).contains(member);
         }
         self.suspects = Suspects::default();
-        // Hand-offs between our members subtract nothing. The last score stays: newcomers base
-        // theirs on it.
+        // Hand-offs between our members do not lower scores, so lower this one. The last score in
+        // the queue stays, because new waiters base theirs on it.
         if self.queue.len() > 1 {
             let score_ms = self.deadlines.get(member).unwrap_or(0);
             self.deadlines.set(member, score_ms.min(call.now_ms() + JVM_STEP_MS));
@@ -181,9 +184,9 @@ impl LockState {
         false
     }
 
-    /// Records every foreign member without a subscription as a suspect, since it was first found
-    /// so, and returns the members whose time is over. All at once, so that the threads of a dead
-    /// JVM cost a single grace period rather than one each.
+    /// Records every waiting JVM thread without a subscription as a suspect, since it was first
+    /// found so, and returns the threads whose time to subscribe is over. All at once, so that the
+    /// threads of a dead JVM cost a single grace period rather than one each.
     fn look_for_gone(&mut self, call: &Call<'_>) -> BTreeSet<Party> {
         let now_ms = call.now_ms();
         let mut gone = BTreeSet::new();

@@ -3,23 +3,24 @@
 
 use proto::{Member, PLAIN_MARKER};
 
-/// The maximum length of a hold count, in digits.
+/// The maximum number of digits of a hold count.
 pub(crate) const MAX_COUNT_DIGITS: usize = 15;
 
-/// Whether a text can be queued or hold a lock: a member of ours, or a JVM's, consisting of UUID
-/// and thread.
+/// Returns true if a text is a member, which can be queued or hold a lock: ours, or a JVM's, which
+/// consists of UUID and thread id.
 pub fn is_member(text: &str) -> bool {
     Member::parse(text).is_some_and(|member| member.as_str().starts_with(PLAIN_MARKER))
         || is_jvm(text)
 }
 
-/// Whether a hash at a lock name is a hold: a single field, with a member and the hold count.
+/// Returns true if the fields of a hash at a lock's name are a hold: a single field, with a member
+/// and the hold count.
 pub fn is_hold(fields: &[(String, String)]) -> bool {
     let [(member, count)] = fields else { return false };
     is_member(member) && count.len() <= MAX_COUNT_DIGITS && is_number(count)
 }
 
-/// Whether a string at a token key is a token, ours or of an `RFencedLock`.
+/// Returns true if a string at a token key is a fencing token, ours or of an `RFencedLock`.
 pub fn is_token(text: &str) -> bool {
     is_number(text)
 }

@@ -1,4 +1,4 @@
-//! All commands in a single function.
+//! Runs any command on a lock's state.
 
 use proto::NodeId;
 
@@ -6,7 +6,7 @@ use super::Message;
 use super::{Answer, Call, Command, LockState, Renewed};
 
 impl LockState {
-    /// Runs a command.
+    /// Runs a command on the lock, and returns the answer. Published messages are added to `call`.
     pub fn step(&mut self, call: &mut Call<'_>, command: &Command) -> Answer {
         match command {
             Command::Acquire { members, mode, queue_limit } => {
@@ -31,8 +31,9 @@ impl LockState {
     }
 }
 
-/// Runs a command from `node` at `now_us`; `connected` returns whether a node would receive a
-/// message.
+/// Runs a command from `node` at the server time `now_us`, in µs since the epoch. Returns the
+/// answer and the published messages. `connected` returns true if the node with this id would
+/// receive a message.
 pub fn step(
     state: &mut LockState,
     connected: &dyn Fn(&str) -> bool,

@@ -33,15 +33,15 @@ fn jvm(number: u64) -> Party {
     Party::from(format!("0e4a6f0c-5b0e-4a39-8a8d-3c2f5c1f1d55:{number}").as_str())
 }
 
-/// A lock on a server.
+/// A lock on a server with a manual clock.
 struct Bench {
     state: LockState,
     now_us: u64,
-    /// The letters of disconnected nodes.
+    /// The letters of the nodes that are not connected.
     away: String,
-    /// Subscribed JVM threads.
+    /// The JVM threads that are subscribed.
     heard: Vec<Party>,
-    /// Published messages not yet taken.
+    /// The published messages that the test has not taken yet.
     said: Vec<Message>,
 }
 
@@ -148,7 +148,7 @@ fn ours(party: &Party) -> Member {
     party.ours().expect("a member of ours").clone()
 }
 
-/// Returns the remaining milliseconds of the hold, 0 without a hold.
+/// Returns the remaining milliseconds of the hold; 0 without a hold.
 fn left<T>(reply: &Reply<T>) -> u64 {
     reply.first_end_ms.expect("a full answer")
 }

@@ -1,4 +1,4 @@
-//! Names of a lock's keys and channels in Redisson's layout.
+//! The names of a lock's keys and channels in Redisson's layout.
 
 use std::fmt;
 
@@ -8,24 +8,25 @@ use proto::{LockName, Member, NodeId, PLAIN_MARKER};
 /// The prefix of the channels on which JVMs notify each other about a lock.
 pub(crate) const PEER_CHANNELS: &str = "redisson_lock__channel:";
 
-/// Returns the queue key.
+/// Returns the key of the queue, a list of waiting members.
 fn queue(lock: &LockName) -> Key<'_> {
     Key::new("redisson_lock_queue", lock)
 }
 
-/// Returns the key of the waiters' deadlines.
+/// Returns the key of the waiters' scores, a sorted set. For JVMs, a score is a deadline.
 fn deadlines(lock: &LockName) -> Key<'_> {
     Key::new("redisson_lock_timeout", lock)
 }
 
-/// Returns the key of the last token.
+/// Returns the key of the last fencing token.
 pub(crate) fn token(lock: &LockName) -> Key<'_> {
     Key::new("redisson_lock_token", lock)
 }
 
-/// Returns a lock's keys, with the tombstones of these members. The last three hold our waiting
-/// members' liveness deadlines, their order of arrival, and the foreign members without a
-/// subscription, in the order expected by the scripts.
+/// Returns a lock's keys in the order that the scripts expect: hold, queue, scores, token, the
+/// tombstones of these members, and three keys that JVMs do not know. These three contain our
+/// waiting members with their liveness deadlines, the same members in order of arrival, and the JVM
+/// threads without a subscription.
 pub(crate) fn of(lock: &LockName, tombstones: &[&str]) -> impl Iterator<Item = String> {
     let of_tombstone = |member: &&str| Tombstone { lock, member }.to_string();
     let first = [queue(lock), deadlines(lock), token(lock)].map(|key| key.to_string());
@@ -35,7 +36,7 @@ pub(crate) fn of(lock: &LockName, tombstones: &[&str]) -> impl Iterator<Item = S
     [lock.as_str().to_owned()].into_iter().chain(first).chain(gone).chain(last)
 }
 
-/// The key that records that a member was given up.
+/// The key of a tombstone, which refuses late acquires of a member that was given up.
 #[derive(Debug)]
 pub(crate) struct Tombstone<'a> {
     /// The lock.
@@ -57,7 +58,8 @@ pub(crate) fn pokes_pattern(node: &NodeId) -> String {
     format!("{PEER_CHANNELS}*:{PLAIN_MARKER}{node}:*")
 }
 
-/// Returns the member of this node woken on a channel.
+/// Returns the member of this node that a message on this channel wakes; `None` if the channel is
+/// for no member of this node.
 pub(crate) fn poked_member(channel: &str, node: &NodeId) -> Option<Member> {
     let at = channel.find(&format!(":{PLAIN_MARKER}{node}:"))?;
     Member::parse(&channel[at + 1..])

@@ -6,14 +6,15 @@ use proto::{
     Released, Renewed, Reply, StoreError, Touched,
 };
 
-/// Parses a server error embedded as text in a reply.
+/// Parses the text of a server error within a reply.
 type OfError<'a> = &'a dyn Fn(&str) -> StoreError;
 type ReadResult<T> = Result<T, StoreError>;
 
 /// Parses the reply to a command.
 ///
 /// # Errors
-/// If the reply has an unknown form, belongs to another request, or reports another program's key.
+/// The reply has an unknown form, belongs to another request, or reports that a key belongs to
+/// another program.
 pub(crate) fn answer(
     (lock, command): (&LockName, &Command),
     of_error: OfError<'_>,
@@ -43,7 +44,8 @@ pub(crate) fn answer(
 /// Parses the replies to several renewals, or to several touches.
 ///
 /// # Errors
-/// As [`answer`], except that another program's key is reported in a separate answer.
+/// The reply has an unknown form, or belongs to another request. If a key of a lock belongs to
+/// another program, only the answer for that lock is an error.
 pub(crate) fn answers(
     commands: &Commands<'_>,
     of_error: OfError<'_>,
@@ -57,7 +59,8 @@ pub(crate) fn answers(
     read.ok_or_else(nonsense)
 }
 
-/// A clock alone means that the member has the full lease, with the clock as the token.
+/// Parses the reply to an acquire for one member. A reply that is only a clock means that the
+/// member has the full lease, and that the clock is the token.
 fn acquired(told: Told<'_>, member: &Member) -> Option<Reply<Vec<Acquired>>> {
     if let Told::Text(clock) = told {
         let grant = held(member, clock)?;
@@ -67,13 +70,14 @@ fn acquired(told: Told<'_>, member: &Member) -> Option<Reply<Vec<Acquired>>> {
     reply(told, |word, number| Some(vec![outcome::acquired(word, number)?]))
 }
 
-/// Returns the member's hold with the full lease.
+/// Returns the grant of the full lease to a member; `None` if the token is not valid.
 fn held(member: &Member, token: &str) -> Option<Grant> {
     let (token, left_ms) = (fencing_token(token)?, member.lease_ms());
     Some(Grant { member: member.clone(), token, left_ms, run: Vec::new() })
 }
 
-/// A full reply, followed by a number for each member that is queued or found the queue full.
+/// Parses the reply to an acquire for several members: a full reply, followed by a number for each
+/// member that is queued (its position) or found the queue full (the number of waiters).
 fn all_acquired(told: Told<'_>, members: usize) -> Option<Reply<Vec<Acquired>>> {
     let Told::Full(parts) = told else { return None };
     let (Value::List(numbers), rest) = parts.split_last()? else { return None };
@@ -81,7 +85,8 @@ fn all_acquired(told: Told<'_>, members: usize) -> Option<Reply<Vec<Acquired>>> 
     (reply.outcome.len() == members).then_some(reply)
 }
 
-/// A bare 1 means that the lock is free, and has no time.
+/// Parses the reply to a release. A bare 1, without the server's time, means that the lock was
+/// released and has no waiters.
 fn released(told: Told<'_>) -> Option<Reply<Released>> {
     if let Told::Number(1) = told {
         return Some(usual(Released::Released, 0, None, None));
@@ -89,7 +94,8 @@ fn released(told: Told<'_>) -> Option<Reply<Released>> {
     reply(told, outcome::released)
 }
 
-/// `{ clock, then for each: token, nothing if not held, or as [`one_of_several`] }`
+/// Parses the reply to several renewals: `{ clock, … }`, and then for each lock the token, or
+/// nothing if it is not held, or a reply as for [`one_of_several`].
 fn all_renewed(
     parts: &[Value<'_>],
     commands: &Commands<'_>,
@@ -115,7 +121,8 @@ fn all_renewed(
     })
 }
 
-/// `{ clock, listeners, then for each as [`one_of_several`] }`
+/// Parses the reply to several touches: `{ clock, subscribers, … }`, and then for each lock a reply
+/// as for [`one_of_several`].
 fn all_touched(
     parts: &[Value<'_>],
     commands: &Commands<'_>,
@@ -131,7 +138,8 @@ fn all_touched(
     })
 }
 
-/// Reads a reply for each command.
+/// Parses the replies to all commands with `read`; `None` if one has an unknown form, or their
+/// number is wrong.
 fn all(
     answers: &[Value<'_>],
     commands: &Commands<'_>,
@@ -142,7 +150,8 @@ fn all(
     read.collect::<Option<_>>().filter(|_| is_whole)
 }
 
-/// A full reply, or a list with the server's error for this lock.
+/// Parses the reply for one of several locks: a full reply, or a list with only the server's error
+/// for this lock. `first` is the member that a full reply has to name.
 fn one_of_several<T>(
     answer: &Value<'_>,
     (first, of_error): (&Member, OfError<'_>),
@@ -156,7 +165,7 @@ fn one_of_several<T>(
     reply(Told::to(first.as_str(), answer)?, outcome).map(Ok)
 }
 
-/// A reply from a fast path, without side effects.
+/// Creates the reply from a script's fast path, which skips no waiter.
 fn usual<T>(outcome: T, left_ms: u64, grant: Option<Grant>, now_us: Option<u64>) -> Reply<T> {
     let grants = grant.into_iter().collect();
     Reply { grants, first_end_ms: Some(left_ms), now_us, ..Reply::short(outcome) }
@@ -168,7 +177,7 @@ fn grant(member: &Value<'_>, token: &Value<'_>, left_ms: u64) -> Option<Grant> {
     Some(Grant { member, token, left_ms, run: Vec::new() })
 }
 
-/// `{ outcome, number, ms left, holder, token, server time, skipped }`
+/// Parses a full reply: `{ outcome, number, ms left, holder, token, server time, skipped }`.
 fn reply<T>(told: Told<'_>, outcome: impl FnOnce(&str, u64) -> Option<T>) -> Option<Reply<T>> {
     let Told::Full(parts) = told else { return None };
     reply_of(parts, outcome)

@@ -56,7 +56,8 @@ impl Walk {
         member
     }
 
-    /// Draws a member: usually a present member, sometimes any ever created.
+    /// Draws a member of ours: usually a member that waits or holds, sometimes any member ever
+    /// created.
     fn somebody(&mut self) -> Party {
         let mut there = self.lock.waiting();
         there.extend(self.lock.holder().cloned());
@@ -208,7 +209,7 @@ impl Walk {
         self.buried.extend(buried.map(|leaving| Party::from(&leaving.member)));
     }
 
-    /// Whether the member was given up within the tombstone period.
+    /// Returns true if the member was given up, and its tombstone has not expired.
     fn is_buried(&self, before: &LockState, member: &Party) -> bool {
         self.buried.contains(member) && before.gone.contains_key(&ours(member))
     }
