@@ -56,7 +56,7 @@ pub struct Connector {
 /// A new command connection, on which the server has replied to HELLO.
 #[derive(Debug)]
 pub struct Opened {
-    /// The connection.
+    /// The open connection.
     pub connection: Connection,
     /// The reply to HELLO; `None` if the server lacks the command.
     pub hello: Option<Hello>,
@@ -81,7 +81,7 @@ enum ServerSource {
 }
 
 impl Connector {
-    /// Creates a connector for a URL, either of a server or of sentinels.
+    /// Creates a connector for a URL: of a server, or of the sentinels of a primary.
     ///
     /// # Errors
     /// The URL contains something unsupported, or cannot be used.

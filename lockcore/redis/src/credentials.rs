@@ -26,7 +26,7 @@ impl Credentials {
 }
 
 impl Credentials {
-    /// Returns `info` with these credentials.
+    /// Returns the connection settings `info` with these credentials.
     pub(crate) fn apply(self, info: ConnectionInfo) -> ConnectionInfo {
         let Self { user, password } = self;
         let mut settings = info.redis_settings().clone().set_password(password);

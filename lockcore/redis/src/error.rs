@@ -11,7 +11,7 @@ pub enum ClientErrorKind {
     InvalidOption,
     /// The server is unreachable, did not reply in time, or cannot serve for now.
     Unavailable,
-    /// The server refuses writes.
+    /// The server refuses writes: it is a replica, or cannot replicate or save.
     ReadOnly,
     /// The server refuses the credentials, or the user lacks a right.
     Denied,
@@ -30,7 +30,7 @@ pub enum ClientErrorKind {
 /// The error of a command or of a connection attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientError {
-    /// The kind of the error, for programs.
+    /// The kind of the error, by which a program decides what to do.
     pub kind: ClientErrorKind,
     /// The complete error for people, with the remedy if it is known.
     pub detail: Arc<str>,

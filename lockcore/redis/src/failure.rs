@@ -76,7 +76,7 @@ pub(crate) fn unasked() -> RedisError {
 /// code.
 const ENDED: &str = "ENDED";
 
-/// What a server sends before closing a connection because of `maxclients`.
+/// The error that a server sends before it closes a connection because of `maxclients`.
 const NO_ROOM: &str = "max number of clients reached";
 
 /// Translates the error of a SUBSCRIBE. `channel` is the ACL rule that the error suggests if the

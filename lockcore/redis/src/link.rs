@@ -42,7 +42,7 @@ use crate::pace::{ConnectAttempt, Pace};
 use crate::setup::{self, Compare, ConnectionSetup, Extras, Identity};
 use crate::task::{Begin, answer_to};
 
-/// Time without a successful reply before a PING checks the connection.
+/// Time since the last reply after which a PING checks the connection.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// Interval at which the link checks whether the connection was closed.
@@ -230,7 +230,7 @@ impl CommandLink {
         Some(Outage { since, error })
     }
 
-    /// Returns when the connection was last established.
+    /// Returns when the current or last connection was established.
     pub fn up_since(&self) -> Instant {
         self.0.state.up_since()
     }

@@ -31,7 +31,7 @@ struct State {
     tell: Tell,
 }
 
-/// When the state last changed.
+/// When the connection was last established, and when it broke.
 #[derive(Debug, Clone, Copy)]
 struct Changed {
     /// When the connection was last established.

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 /// The timeouts of connections and requests, as set by the user.
 #[derive(Debug, Clone, Copy)]
 pub struct Timeouts {
-    /// The timeout for a name lookup, and for the first connection to a server.
+    /// The timeout for each name lookup, and for the first connection to a server.
     pub connect: Duration,
     /// The timeout of each request.
     pub request: Duration,
@@ -47,14 +47,14 @@ const LATE_PAUSE: Duration = Duration::from_secs(4);
 /// A step of opening a connection, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Step {
-    /// The name lookup.
+    /// The DNS lookup of the host.
     LookUp,
     /// The TCP connection.
     Tcp,
     /// The TLS handshake.
     #[cfg(feature = "tls")]
     Tls,
-    /// The login.
+    /// The login, with AUTH and SELECT.
     Login,
 }
 
@@ -98,7 +98,7 @@ impl ConnectAttempt {
         Self { look_up, limit, progress: Mutex::new((Step::LookUp, Instant::now())) }
     }
 
-    /// Records that a step begins.
+    /// Records which step begins now.
     pub(crate) fn begins(&self, step: Step) {
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = (step, Instant::now());
     }
@@ -119,7 +119,7 @@ impl ConnectAttempt {
 #[derive(Debug, Clone)]
 pub(crate) struct Pace {
     timeouts: Timeouts,
-    /// The first attempt's timeout.
+    /// The timeout of the first attempt after a success.
     first: Duration,
     /// The next attempt's timeout.
     limit: Duration,

@@ -44,7 +44,7 @@ pub struct ServersUrl<'a> {
     pub scheme: &'static str,
     /// The hosts, each with a port.
     pub hosts: Vec<String>,
-    /// The path, without the leading slash.
+    /// The path of the URL, without the leading slash.
     pub path: &'a str,
     /// The options behind the `?`, unparsed.
     pub options: Vec<&'a str>,
@@ -64,7 +64,7 @@ impl<'a> ServersUrl<'a> {
         let (scheme, rest) = ["redis", "rediss"].into_iter().find_map(of_scheme)?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let options = query.split('&').filter(|option| !option.is_empty()).collect();
-        // Passwords may contain a slash, too.
+        // Search from the end, because passwords may contain `@` or a slash.
         let (credentials, rest) = rest.split_at(rest.rfind('@').map_or(0, |at| at + 1));
         let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
         let hosts: Option<_> = hosts.split(',').map(|host| with_port(host, port)).collect();
@@ -79,7 +79,8 @@ impl<'a> ServersUrl<'a> {
         format!("{scheme}://{credentials}{host}/{path}{mark}{query}")
     }
 
-    /// Returns the URL of each server, with this path.
+    /// Returns the URL of each server, ending in `path`, with the credentials and options of this
+    /// URL.
     pub fn each(&self, path: &str) -> Vec<String> {
         self.hosts.iter().map(|host| self.of_host(host, path)).collect()
     }

@@ -18,7 +18,8 @@ use crate::error::{ClientError, ClientErrorKind};
 use crate::failure;
 use crate::hello::Hello;
 
-/// The setup of all command connections of a [`CommandLink`](crate::CommandLink).
+/// What is set up on each command connection of a [`CommandLink`](crate::CommandLink): name,
+/// scripts, and optional commands.
 pub(crate) struct ConnectionSetup {
     /// The name of the connections in CLIENT LIST.
     name: String,
@@ -54,9 +55,9 @@ pub struct Extras {
 /// deleted keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compare {
-    /// `DELIFEQ key value`, of Valkey 9 and newer.
+    /// The command `DELIFEQ key value`, in Valkey 9 and newer.
     Delifeq,
-    /// `DELEX key IFEQ value`, of Redis 8.4 and newer.
+    /// The command `DELEX key IFEQ value`, in Redis 8.4 and newer.
     Delex,
 }
 

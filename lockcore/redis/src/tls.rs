@@ -50,7 +50,8 @@ impl Tls {
         });
     }
 
-    /// Returns `info` with the fixed certificates.
+    /// Returns the connection settings `info` with the fixed certificates. Fails if they cannot be
+    /// read, or if certificates are set and the address does not use TLS.
     pub(crate) fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, ClientError> {
         if self.provider.is_set() && !is_tls(info.addr()) {
             return Err(invalid(WITHOUT_TLS));
@@ -87,7 +88,8 @@ impl Certificates {
         Ok(())
     }
 
-    /// Returns a connector with these certificates, whose form [`apply`](Self::apply) has checked.
+    /// Creates a TLS connector with these certificates. [`apply`](Self::apply) has checked their
+    /// form before.
     pub(crate) fn connector(&self) -> Result<tokio_rustls::TlsConnector, RedisError> {
         let refused = |error: pem::Error| unusable(&error);
         let mut roots = rustls::RootCertStore::empty();
@@ -118,7 +120,8 @@ impl Certificates {
         Ok(std::sync::Arc::new(config).into())
     }
 
-    /// Returns `info` with these certificates.
+    /// Returns the connection settings `info` with these certificates. Fails if they cannot be
+    /// read, or if the address does not use TLS.
     pub(crate) fn apply(&self, info: ConnectionInfo) -> Result<ConnectionInfo, ClientError> {
         let is_tls = is_tls(info.addr());
         if is_tls {

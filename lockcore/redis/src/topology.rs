@@ -42,7 +42,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// A Cluster primary.
+/// A primary of a Redis Cluster, as reported by a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Primary {
     /// The server's node id in the Cluster.
@@ -58,7 +58,7 @@ pub struct Primary {
 impl Primary {
     /// Creates a primary without slots, from the address and host name in a reply.
     fn new(id: String, (endpoint, port): (&str, u16), hostname: &str, asked: Asked<'_>) -> Self {
-        // Certificates are for names.
+        // With TLS, the host name, because certificates are for names.
         let host = if asked.is_tls && !hostname.is_empty() { hostname } else { endpoint };
         // An unknown host means the host of the request.
         let known = |host| if ["", "?"].contains(&host) { asked.host } else { host };
@@ -82,7 +82,7 @@ pub struct Asked<'a> {
 pub enum Source {
     /// A connection that reconnects by itself.
     Link(CommandLink),
-    /// A dedicated connection.
+    /// A connection opened only for this request.
     Own(Connection),
 }
 

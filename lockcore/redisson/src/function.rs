@@ -64,7 +64,7 @@ pub struct LockState {
 /// A granted lock, and when the grant ends.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Hold {
-    /// The holder.
+    /// The member that holds the lock.
     pub member: Party,
     /// When the lease ends, in ms since the epoch; `None` if it does not end.
     pub expires_ms: Option<u64>,
@@ -88,7 +88,7 @@ pub enum Message {
         node: NodeId,
         /// The new holder.
         member: Member,
-        /// The fencing token.
+        /// The fencing token of the grant.
         token: FencingToken,
         /// The grace lease in milliseconds: the lock is kept for so long until the first renewal.
         left_ms: u64,
@@ -113,10 +113,10 @@ pub struct Call<'a> {
     pub node: &'a NodeId,
     /// Returns true if a message to the node with this id would be received.
     pub connected: &'a dyn Fn(&str) -> bool,
-    /// The server's time, µs since the epoch.
+    /// The server's time, in µs since the epoch.
     pub now_us: u64,
-    /// The latest server time seen by the caller, µs since the epoch: the clock of a replaced
-    /// server may have been ahead of this server's clock.
+    /// The latest server time seen by the node, in µs since the epoch. New tokens are above it,
+    /// because the clock of a replaced server may have been ahead of this server's clock.
     pub seen_us: u64,
     /// The subscriptions of JVM threads.
     pub peers: Peers<'a>,

@@ -444,7 +444,7 @@ impl<S: AsyncRead> Reader<S> {
         }
     }
 
-    /// Fails the requests that have timed out.
+    /// Fails the requests that have timed out, and sets the timer for the next deadline.
     fn expire(&mut self, cx: &mut Context<'_>) {
         while self.timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();

@@ -50,7 +50,7 @@ pub(super) struct SentinelClients {
     primary: ConnectionInfo,
     /// The primary that commands are sent to.
     current: watch::Sender<Option<Primary>>,
-    /// The newest configuration, by which replies are judged.
+    /// The newest configuration that the sentinels have reported. Later replies must not be older.
     known: std::sync::Mutex<Known>,
 }
 
@@ -362,7 +362,8 @@ impl SentinelWay {
     }
 }
 
-/// Translates an error from the sentinel at this address.
+/// Translates an error from the sentinel at this address, and adds the remedy if TLS may be the
+/// cause.
 fn refusal(error: &RedisError, address: &ConnectionAddr, name: &str) -> ClientError {
     let refused = of_sentinel(error, name);
     match tls::advice(error, address) {
@@ -382,7 +383,7 @@ async fn query(connection: &Connection, name: &str) -> Result<Vec<Value>, RedisE
     configuration.arg("MASTER").arg(name);
     let mut address = redis::cmd("SENTINEL");
     address.arg("GET-MASTER-ADDR-BY-NAME").arg(name);
-    // Sent in the order of polling.
+    // `join` polls them in this order, and so they are sent in this order.
     let (configuration, address) =
         join(connection.send(&configuration), connection.send(&address)).await;
     Ok(vec![configuration?, address?])

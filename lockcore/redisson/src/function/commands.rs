@@ -140,8 +140,8 @@ impl LockState {
         }
     }
 
-    /// Removes members from the queue, or releases members granted meanwhile. An ambiguous member
-    /// gets a tombstone, which refuses late copies of its acquire.
+    /// Removes members from the queue, or releases members granted meanwhile. If a member's acquire
+    /// may still arrive, it gets a tombstone, which refuses the acquire.
     pub fn leave(&mut self, call: &mut Call<'_>, leaving: &[Leaving]) -> Reply<Vec<Left>> {
         self.expire(call.now_ms());
         let outcome = leaving.iter().map(|one| self.leave_one(one, call.now_ms())).collect();

@@ -39,9 +39,9 @@ pub(crate) fn of(lock: &LockName, tombstones: &[&str]) -> impl Iterator<Item = S
 /// The key of a tombstone, which refuses late acquires of a member that was given up.
 #[derive(Debug)]
 pub(crate) struct Tombstone<'a> {
-    /// The lock.
+    /// The lock whose acquires are refused.
     pub(crate) lock: &'a LockName,
-    /// The member's text.
+    /// The text of the member that was given up.
     pub(crate) member: &'a str,
 }
 

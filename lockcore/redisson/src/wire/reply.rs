@@ -94,8 +94,8 @@ fn released(told: Told<'_>) -> Option<Reply<Released>> {
     reply(told, outcome::released)
 }
 
-/// Parses the reply to several renewals: `{ clock, … }`, and then for each lock the token, or
-/// nothing if it is not held, or a reply as for [`one_of_several`].
+/// Parses the reply to several renewals: `{ clock, … }`, and then for each lock the token if it is
+/// held, an empty text if it is not held, or a reply as for [`one_of_several`].
 fn all_renewed(
     parts: &[Value<'_>],
     commands: &Commands<'_>,

@@ -86,7 +86,7 @@ impl Known {
     }
 }
 
-/// Returns how many sentinels are a majority.
+/// Returns how many of this number of sentinels are a majority.
 pub(super) fn majority(sentinels: usize) -> usize {
     sentinels / 2 + 1
 }
